@@ -1,0 +1,149 @@
+// The three values everything here speaks: what the program did in one step (Trace), what it ran on (Machine), and what we
+// decided (Plan). Plain data, no clock, no thread, no kernel: build them by hand in a test.
+//
+// A step repeats: op 0 follows the last op, persistent tensors keep their bytes across that seam. A non-persistent tensor is
+// born at its first write and dies after its last access, or after the op that has it in `frees`.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+enum class TensorKind : std::uint8_t { weight, gradient, optimizer, activation, workspace, input, constant };
+enum class Phase : std::uint8_t { forward, backward, optimizer };
+
+struct Tensor {  // a storage
+  std::string name;
+  Bytes bytes;
+  TensorKind kind = TensorKind::activation;
+  bool persistent = false;
+  bool operator==(const Tensor&) const = default;
+};
+
+struct Layer {  // a named run of ops in one phase
+  std::string name;
+  Phase phase = Phase::forward;
+  bool operator==(const Layer&) const = default;
+};
+
+struct Op {
+  std::string name;
+  std::optional<LayerIndex> layer;
+  Phase phase = Phase::forward;
+  Nanoseconds time;                  // alone, with every operand in the fastest tier
+  Bytes workspace;                   // scratch memory that lives only during the op, not in `tensors`
+  std::vector<TensorIndex> reads;    // sorted, unique; a tensor in both lists is changed in place
+  std::vector<TensorIndex> writes;   // sorted, unique
+  std::vector<TensorIndex> frees;    // sorted, unique: dead after this op, although a later op may seem to need it no more
+  bool operator==(const Op&) const = default;
+};
+
+// What page tracking saw: the pages of one tensor that one op touched. Page numbers count from the tensor's first byte.
+struct PageAccess {
+  OpIndex op;
+  TensorIndex tensor;
+  Span<std::uint64_t> pages;         // in units of Trace::page_bytes
+  bool read = false, written = false;
+  bool operator==(const PageAccess&) const = default;
+};
+
+struct Trace {                       // one training step
+  std::string name, source, device;
+  std::vector<std::string> notes;
+  std::vector<Tensor> tensors;
+  std::vector<Layer> layers;
+  std::vector<Op> ops;               // in execution order
+  Bytes page_bytes = {4096};
+  std::vector<PageAccess> pages;     // sorted by (op, tensor, pages); empty when nothing was tracked
+  bool operator==(const Trace&) const = default;
+};
+
+struct Tier {
+  std::string name;                  // "dram", "nvme", "gpu"
+  Bytes capacity;
+  bool addressable = false;          // the program's loads and stores reach it (a NUMA node), so operands may stay there
+  bool operator==(const Tier&) const = default;
+};
+
+struct Link {                        // one per ordered pair of tiers that bytes can travel
+  TierIndex source, target;
+  std::uint64_t bytes_per_s = 0;     // 0: no limit
+  Nanoseconds latency;               // of one move, before its first byte
+  std::optional<std::uint32_t> shared;  // links with the same number share their bandwidth (one bus for both directions)
+  bool operator==(const Link&) const = default;
+};
+
+struct Machine {
+  std::vector<Tier> tiers;           // fastest first
+  std::vector<Link> links;
+  Nanoseconds fault_time;            // what an unannounced access of an away page costs, without the transfer
+  Bytes granule = {4096};            // a move occupies a multiple of this in the fast tier
+  bool can_recompute = false, can_reorder = false;
+  bool operator==(const Machine&) const = default;
+
+  const Link* link(TierIndex source, TierIndex target) const noexcept;
+};
+
+struct Extent {                      // bytes [begin, end) of a tensor; the whole tensor by default
+  TensorIndex tensor;
+  std::optional<Span<Bytes>> part;
+  bool operator==(const Extent&) const = default;
+};
+
+enum class Verb : std::uint8_t {
+  fetch,                             // to a faster tier
+  evict,                             // to a slower tier; costs no transfer when that tier still has the same bytes
+  drop,                              // forget the bytes: nobody reads them before they are written again
+};
+
+struct Move {
+  OpIndex issue;                     // may start when this op has ended (evict, drop) or begins (fetch)
+  OpIndex due;                       // must be done before this op begins; smaller than `issue` means in the next step
+  Extent extent;
+  TierIndex source, target;
+  Verb verb = Verb::fetch;
+  bool operator==(const Move&) const = default;
+};
+
+struct InPlace {                     // an operand that the op uses where it lies, in an addressable slower tier
+  OpIndex op;
+  TensorIndex tensor;
+  TierIndex tier;
+  bool operator==(const InPlace&) const = default;
+};
+
+struct Recomputation {               // `producer` runs again before `before`, to make `tensor` again
+  OpIndex before, producer;
+  TensorIndex tensor;
+  bool operator==(const Recomputation&) const = default;
+};
+
+struct Plan {                        // for a step that repeats; what is resident at its end is resident at its start
+  std::vector<TierIndex> home;       // home[t]: the tier where t is when op 0 begins (persistent) or is born in
+  std::vector<Move> moves;           // sorted by issue; moves with the same issue start in this order
+  std::vector<InPlace> in_place;
+  std::vector<Recomputation> recomputations;
+  std::vector<OpIndex> order;        // empty: as traced
+  Bytes reserved;                    // bytes of the fastest tier that prefetching leaves to short-lived tensors
+  bool operator==(const Plan&) const = default;
+};
+
+// Largest sum of the bytes live during one op, workspace included. O(accesses).
+Bytes peak_bytes(const Trace&);
+
+// Largest sum of operands and workspace of one op: no budget below it can run the step unpaged.
+Bytes largest_op_bytes(const Trace&);
+
+// First and last op that access the tensor, nullopt if none does.
+std::vector<std::optional<Span<OpIndex>>> lifetimes(const Trace&);  // [first, last + 1)
+
+// vedette-trace-1, the JSON of one step. Errors are Cause::malformed_input and name the place.
+Result<Trace> parse_trace(std::string_view json);
+std::string format_trace(const Trace&);  // the same trace, parse_trace(format_trace(t)) == t but for layers nobody uses and pages
+
+}  // namespace vedette

@@ -1,0 +1,68 @@
+// What happened, told while it happens: the engine knows this interface, never who listens (the recorder in profiler/ does).
+//
+// Thread rule: every call comes from one of the engine's threads or from the thread that announced the op, one at a time
+// (the engine holds its lock). Implementations copy what they need into memory they already own and return: no lock that an
+// allocation may hold, no allocation in moved(), stalled() and faulted(), no exception.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "vedette/model.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+enum class MoveCause : std::uint8_t { planned, urgent, room, fault, bring_home };
+
+struct MoveRecord {
+  Verb verb = Verb::fetch;
+  MoveCause cause = MoveCause::planned;
+  std::uint64_t chunk = 0;           // of the arena
+  Bytes bytes;
+  Nanoseconds issued, started, ended;  // on the clock of `now` below
+};
+
+struct StallRecord {
+  std::uint64_t step = 0;
+  OpIndex op;
+  bool in_allocation = false;        // waiting for room, not for an operand
+  Nanoseconds began, ended;
+};
+
+struct FaultRecord {
+  std::uint64_t step = 0;
+  OpIndex op;
+  std::uint64_t chunk = 0;
+  std::uint64_t page = 0;            // of the chunk, 4 KiB each
+  bool write = false;
+  Nanoseconds began, ended;
+};
+
+struct Counters {                    // since the session opened, or of one step
+  std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
+  std::uint64_t stall_count = 0, stall_ns = 0;                   // waiting for operands, and for room in allocations
+  std::uint64_t faults = 0;                                      // accesses that nobody announced
+  std::uint64_t live_bytes = 0, peak_bytes = 0;                  // arena, each allocation rounded up to 64
+  std::uint64_t resident_bytes = 0, resident_max_bytes = 0;      // frames in use, in-flight buffers included
+  std::uint64_t steps = 0, ops = 0;
+  bool operator==(const Counters&) const = default;
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void opened(const Machine&, std::string_view /*policy*/, Bytes /*budget*/, Bytes /*chunk*/) {}
+  virtual void step_began(std::uint64_t /*step*/, Nanoseconds /*now*/) {}
+  virtual void step_ended(std::uint64_t /*step*/, Nanoseconds /*now*/, const Counters& /*of_this_step*/) {}
+  // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked.
+  virtual void profiled(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace&) {}
+  virtual void planned(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace& /*units*/, const Plan&) {}
+  virtual void op_began(std::uint64_t /*step*/, OpIndex, std::string_view /*name*/, Nanoseconds /*now*/) {}
+  virtual void op_ended(std::uint64_t /*step*/, OpIndex, Nanoseconds /*now*/) {}
+  virtual void moved(const MoveRecord&) {}
+  virtual void stalled(const StallRecord&) {}
+  virtual void faulted(const FaultRecord&) {}
+};
+
+}  // namespace vedette

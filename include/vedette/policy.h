@@ -1,0 +1,68 @@
+// A policy turns a trace into a plan, and may change its mind when the program surprises it.
+// Offline policies (AutoTM, SwapAdvisor, vDNN...) implement prepare(). Online ones (LRU, DeepUM...) implement react().
+// Sentinel does both. The simulator and the live engine call the same two functions, so a policy that is right in replay is
+// the very object that runs.
+//
+// A policy sees no clock, no thread, no address: same inputs, same seed, same answer, byte for byte. Both functions are
+// called from one thread at a time.
+#pragma once
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "vedette/model.h"
+#include "vedette/result.h"
+
+namespace vedette {
+
+struct StepMeasured {                // what the last step cost, as measured (live) or simulated (replay)
+  Nanoseconds time;                  // of the whole step
+  Nanoseconds stall;                 // of it, waiting for moves
+  std::vector<Nanoseconds> op_stall; // op_stall[i]: waiting before op i; empty when nothing was measured
+  std::vector<std::uint32_t> late;   // indices into Plan::moves of moves that were not done when due
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    op_begins, op_ends,              // op
+    allocated, freed,                // op, tensor
+    touched_while_away,              // op, tensor: nobody announced it
+    short_of_room,                   // op, bytes: the fastest tier lacks this many
+    step_ended,                      // measured
+  } kind = Kind::op_begins;
+  OpIndex op;
+  TensorIndex tensor;
+  Bytes bytes;
+  const StepMeasured* measured = nullptr;  // borrowed for the call; only with step_ended
+};
+
+struct View {                        // what a policy may look at; borrowed for the length of the call
+  const Trace& trace;
+  const Machine& machine;
+  std::span<const TierIndex> where;  // where[t]: tier that holds tensor t now
+  std::span<const Bytes> room;       // room[k]: free bytes in tier k
+};
+
+struct Reaction {
+  std::vector<Move> moves;           // to start now, in this order
+  bool replan = false;               // after step_ended: take prepare()'s answer anew from the next step on
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string_view name() const noexcept = 0;
+  // The plan for a step that repeats. An Error of Cause::infeasible says from which fast-tier size it would work.
+  virtual Result<Plan> prepare(const Trace&, const Machine&) { return Plan{}; }
+  virtual Reaction react(const Event&, const View&) { return {}; }
+};
+
+struct PolicyEntry {
+  std::string_view name, paper, summary;
+  std::unique_ptr<Policy> (*make)(std::uint64_t seed);
+};
+std::span<const PolicyEntry> policies() noexcept;              // the one list: command line, tests, benches walk it
+std::unique_ptr<Policy> make_policy(std::string_view name, std::uint64_t seed);  // nullptr: no such policy
+
+}  // namespace vedette

@@ -1,0 +1,138 @@
+// Adopt a program whose memory is larger than fast memory: what it allocates here lives in an arena whose chunks are moved
+// between fast memory (a budget of frames) and a slow tier, while scopes tell where the program is.
+//
+// A step is one iteration, an op is one tick in it. An op announces its operands: when op() returns they are resident, and stay
+// so until the scope ends. Memory that nobody announced may be touched as well: it is served by the fault path, slower.
+//
+// Thread rule: allocate, release and resident from any thread; step, layer and op from one thread at a time. Scopes nest
+// strictly and never move. Everything that can fail says so in a Result, but step scopes' ends, which report through on_message.
+//
+// The arena outlives the Session object: memory that was allocated here stays valid, and is paged within the same budget, until it is
+// released. One session lives at a time in a process.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "vedette/model.h"
+#include "vedette/observer.h"
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+class Session;
+
+class [[nodiscard("a StepScope marks the scope it lives in")]] StepScope {
+ public:
+  ~StepScope();
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  friend class Session;
+  explicit StepScope(Session& session) noexcept : session_(session) {}
+  Session& session_;
+};
+
+class [[nodiscard("a LayerScope marks the scope it lives in")]] LayerScope {
+ public:
+  ~LayerScope();
+  LayerScope(const LayerScope&) = delete;
+  LayerScope& operator=(const LayerScope&) = delete;
+
+ private:
+  friend class Session;
+  explicit LayerScope(Session& session) noexcept : session_(session) {}
+  Session& session_;
+};
+
+class [[nodiscard("an OpScope marks the scope it lives in")]] OpScope {
+ public:
+  ~OpScope();
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+
+ private:
+  friend class Session;
+  explicit OpScope(Session& session) noexcept : session_(session) {}
+  Session& session_;
+};
+
+class [[nodiscard("a ResidentScope pins memory for the scope it lives in")]] ResidentScope {
+ public:
+  ~ResidentScope();
+  ResidentScope(const ResidentScope&) = delete;
+  ResidentScope& operator=(const ResidentScope&) = delete;
+
+ private:
+  friend class Session;
+  ResidentScope(std::uint32_t first, std::uint32_t count) noexcept : first_(first), count_(count) {}
+  std::uint32_t first_, count_;      // chunks
+};
+
+struct AllocateOptions {
+  Bytes bytes;
+  Bytes alignment = {64};            // a power of two, at most 4096
+  std::string_view name;             // for reports; empty: named by where it is born
+  TensorKind kind = TensorKind::activation;
+  bool persistent = false;           // expected to outlive the step: weights and optimizer state
+};
+
+enum class ProfileTicks : std::uint8_t {
+  operands,                          // no page tracking: what ops announce is what they touch
+  layers,                            // pages touched, per layer
+  ops,                               // pages touched, per op
+};
+
+struct SessionOptions {
+  Bytes fast_memory;                 // the budget: resident bytes, in-flight buffers included, never exceed it
+  std::string slow = "nvme:.";       // "nvme:DIRECTORY", or "host" (plain memory, for tests)
+  std::string policy = "vedette";
+  Bytes chunk = {std::uint64_t{2} << 20};  // what moves; tests of small models use 64_KiB
+  std::uint32_t warmup_steps = 1;    // run on demand before the profiling epoch; optimizers have their state afterwards
+  ProfileTicks profile = ProfileTicks::layers;
+  Observer* observer = nullptr;      // borrowed; outlives the session
+  std::function<void(std::string_view)> on_message;  // diagnostics, one sentence each
+  std::uint64_t seed = 1;
+};
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(SessionOptions);
+  ~Session();                        // memory stays valid; scopes must have ended; never throws
+
+  // Memory of `options.bytes` bytes, contents undefined, as malloc's. Errors: out_of_memory (disk full, arena exhausted).
+  Result<std::byte*> allocate(const AllocateOptions& options);
+  static void release(std::byte* memory) noexcept;   // nullptr and foreign memory are ignored; from any thread, also after the session
+  static bool owns(const void* memory) noexcept;     // in the arena of this or an earlier session
+
+  StepScope step();
+  LayerScope layer(std::string_view name, Phase phase = Phase::forward);
+  // `reads` and `writes` are addresses inside allocations of this session; others are ignored.
+  OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes);
+  ResidentScope resident(const void* memory);        // the whole allocation that holds this address
+
+  Counters counters() const noexcept;
+  std::optional<Error> last_error() const;           // the first I/O error that lost bytes nobody has needed yet
+  Bytes smallest_budget() const noexcept;            // the largest in-op working set seen, plus the slab
+  std::string_view phase() const noexcept;           // "warm-up", "profiling", "planned"
+  std::string mechanism() const;                     // what moves memory here, in words
+
+  // The trace of the last profiled step, in the program's tensors; nullptr until one was profiled.
+  const Trace* trace() const noexcept;
+  struct State;
+  State& state() noexcept { return *state_; }        // for the adapter's op hooks
+ private:
+  friend class StepScope;
+  friend class LayerScope;
+  friend class OpScope;
+  explicit Session(std::shared_ptr<State> state) noexcept;
+  std::shared_ptr<State> state_;     // shared with the arena, which outlives this object
+};
+
+}  // namespace vedette

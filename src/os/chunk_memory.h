@@ -1,0 +1,69 @@
+// How frames become visible at chunks of the arena. A frame is chunk-sized physical memory that stays allocated; a chunk is a
+// chunk-sized piece of the arena's addresses. A frame is either parked (reachable by I/O at parked(f), invisible to the
+// program) or shown at exactly one chunk. A chunk without a frame is away: whoever touches it waits until the engine shows a
+// frame there.
+//
+// What always holds, in every implementation: going away is atomic. At every instant a load or store of the chunk by any thread
+// either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy. After hide() returns
+// nobody can change the frame's bytes but through parked(f).
+//
+// Thread rule: show, hide and shift may be called from several threads at once for different chunks and frames.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+using ChunkIndex = Index<struct ChunkTag>;
+using FrameIndex = Index<struct FrameTag>;
+
+struct Fault {                       // an access of a chunk that is away
+  ChunkIndex chunk;
+  std::uint64_t page = 0;            // of the chunk, 4 KiB each
+  bool write = false;
+};
+
+// Told of every fault, from a thread that belongs to the ChunkMemory. It must not touch the arena; it brings the chunk by
+// show(), now or later, from any thread; or calls wake() if the chunk is already shown. The same fault may be told twice.
+using FaultSink = std::function<void(const Fault&)>;
+
+struct ChunkMemoryOptions {
+  std::byte* arena = nullptr;        // aligned to chunk_bytes, reserved by Mapping; nobody else maps anything there
+  std::uint32_t chunks = 0;
+  std::uint32_t frames = 0;
+  Bytes chunk_bytes = {std::uint64_t{2} << 20};  // a power of two, a multiple of 4 KiB
+  FaultSink on_fault;
+};
+
+class ChunkMemory {
+ public:
+  virtual ~ChunkMemory() = default;
+
+  virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;      // parked -> shown; wakes who waits for the chunk
+  virtual void hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;      // shown -> parked, atomically
+  virtual void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;  // shown at from -> shown at to
+  virtual void wake(ChunkIndex chunk) noexcept = 0;                        // after a fault of a chunk that is shown
+  // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
+  virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
+
+  virtual bool registrable() const noexcept = 0;         // frames keep their pages pinned by I/O registration across moves
+  virtual bool serves_system_calls() const noexcept = 0; // false: read(2) into an away chunk fails with EFAULT
+  virtual std::string_view mechanism() const noexcept = 0;  // "userfaultfd, UFFDIO_MOVE", for doctor and diagnostics
+};
+
+// Each allocates and touches `frames` frames at once (they are the budget), or says why not. All frames start parked.
+Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions);    // userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
+Result<std::unique_ptr<ChunkMemory>> open_remap_memory(ChunkMemoryOptions);   // userfaultfd MISSING + mremap (Linux >= 5.7)
+Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions);  // PROT_NONE + SIGSEGV + mremap, no privileges
+Result<std::unique_ptr<ChunkMemory>> open_file_memory(ChunkMemoryOptions);    // memfd frames: what the zap tracker needs
+
+// The best of the first three that passes a small behaviour test on this machine.
+Result<std::unique_ptr<ChunkMemory>> open_best_memory(ChunkMemoryOptions);
+
+}  // namespace vedette

@@ -1,0 +1,53 @@
+// Which pages did the program touch since the last look, reads and writes apart? One interface, several sources.
+//
+// Between arm() and collect() the tracked memory may be read and written by any thread and (zap) by system calls. Threads that
+// touch tracked memory are quiet during arm() and collect(), else their accesses may be told one tick later.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+constexpr std::size_t page_size = 4096;  // of x86-64 and of every tracked mapping here; huge pages are not tracked
+
+struct AddressRange {                // whole pages
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  bool operator==(const AddressRange&) const = default;
+};
+
+struct TouchedRange {
+  AddressRange pages;
+  bool read = false, written = false;  // a page that was only written reports read = false where the source can tell
+  bool operator==(const TouchedRange&) const = default;
+};
+
+class PageTracker {
+ public:
+  virtual ~PageTracker() = default;
+  // Forgets what was touched in these ranges; from now on accesses of them are seen. Ranges are mapped as the source needs.
+  virtual Result<void> arm(std::span<const AddressRange> ranges) = 0;
+  // Appends the pages of `ranges` touched since they were armed, in order of address, merged; and arms those pages again.
+  virtual Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) = 0;
+  // No more tracking of these ranges: all pages accessible at full speed.
+  virtual Result<void> disarm(std::span<const AddressRange> ranges) = 0;
+
+  virtual bool sees_system_calls() const noexcept = 0;
+  virtual std::string_view mechanism() const noexcept = 0;
+};
+
+// zap: memfd pages mapped shared (ChunkMemory of open_file_memory, or any such mapping); page tables are cleared between ticks,
+// the kernel refills them with no handler, PAGEMAP_SCAN tells what was refilled and what was written. Linux >= 6.7.
+Result<std::unique_ptr<PageTracker>> open_zap_tracker();
+// mprotect(PROT_NONE) + SIGSEGV, chaining to handlers installed before: any memory, any kernel, no privileges; system calls
+// into armed memory fail with EFAULT.
+Result<std::unique_ptr<PageTracker>> open_mprotect_tracker();
+
+}  // namespace vedette
