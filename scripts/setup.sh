@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Installs what building vedette needs and is missing: Debian packages, and libtorch in the virtual environment .venv.
+# demo.sh and test.sh call it first. Where nothing is missing it takes a fraction of a second and needs no network.
+#
+# Each way it can fail ends in one sentence that says what to do: not Debian 12, not x86-64, no root, no network, no room.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+torch_version=2.11.0
+# What libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
+python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25)
+debian_packages=(
+  build-essential cmake ninja-build ccache clang pkg-config git ca-certificates python3 python3-venv
+  liburing-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev nlohmann-json3-dev libfmt-dev
+  libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist)
+packages_gib=3     # the Debian packages, unpacked, with their downloads
+venv_gib=4         # the virtual environment, 1.8 GiB, and its downloads while it is made
+build_gib=2        # build/ and ccache's folder
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+check_machine() {
+  local id=unknown version=unknown
+  if [ -r /etc/os-release ]; then
+    id=$(. /etc/os-release && echo "${ID:-unknown}")
+    version=$(. /etc/os-release && echo "${VERSION_ID:-unknown}")
+  fi
+  [ "$id" = debian ] && [ "$version" = 12 ] ||
+    fail "this is $id $version, and the packages here are named as in Debian 12 (bookworm); use a Debian 12 machine or container."
+  [ "$(uname -m)" = x86_64 ] ||
+    fail "this is a $(uname -m) machine; vedette is built and tested on x86-64 only."
+}
+
+# check_room GIB FOLDER WHAT: refuses when FOLDER's file system has less than GIB free.
+check_room() {
+  local free_kib
+  free_kib=$(df --output=avail -k "$2" | tail -n 1)
+  [ "$free_kib" -ge $(($1 * 1024 * 1024)) ] ||
+    fail "$3 needs $1 GiB of free disk space at $(realpath "$2"), which has $((free_kib / 1024 / 1024)) GiB; make room and run this again."
+}
+
+missing_debian_packages() {
+  local installed
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${debian_packages[@]}" 2>/dev/null |
+    sed -n 's/^installed //p' || true)
+  comm -23 <(printf '%s\n' "${debian_packages[@]}" | sort -u) <(printf '%s\n' "$installed" | sort -u)
+}
+
+# Prints the prefix that makes a command run as root; fails where there is none.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then return; fi
+  command -v sudo >/dev/null ||
+    fail "installing Debian packages ($*) needs root: run this as root, or install sudo."
+  sudo -n true 2>/dev/null || [ -t 0 ] ||
+    fail "installing Debian packages ($*) needs root, and sudo asks for a password here where there is no terminal: run this as root."
+  echo sudo
+}
+
+install_debian_packages() {
+  local root
+  root=$(as_root "$@") || exit 1
+  check_room $packages_gib / "installing Debian packages"
+  say "installing Debian packages: $*"
+  local log
+  log=$(mktemp)
+  # apt-get update ends with 0 where no server answered, so the install below has the last word.
+  $root apt-get -o DPkg::Lock::Timeout=300 update -q >"$log" 2>&1 || true
+  if ! $root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends \
+    "$@" >>"$log" 2>&1; then
+    tail -n 8 "$log" >&2
+    rm -f "$log"
+    fail "apt-get could not install the packages (its last lines are above): most often there is no network, or /etc/apt lists no Debian mirror."
+  fi
+  rm -f "$log"
+}
+
+python_packages_present() {
+  local package site
+  [ -x .venv/bin/python ] || return 1
+  for package in "${python_packages[@]}"; do
+    # RECORD is the last file pip writes, so an interrupted installation is not taken for a finished one.
+    site=$(compgen -G ".venv/lib/python3*/site-packages/$(echo "${package%%==*}" | tr - _)-${package##*==}.dist-info/RECORD") ||
+      return 1
+    [ -s "${site%%$'\n'*}" ] || return 1
+  done
+}
+
+install_python_packages() {
+  check_room $venv_gib . "installing libtorch into .venv"
+  [ -x /usr/bin/python3 ] || fail "/usr/bin/python3 is missing although package python3 is installed; reinstall it."
+  say "installing libtorch $torch_version into .venv (about 1 GB to download)"
+  [ -x .venv/bin/pip ] || /usr/bin/python3 -m venv --clear .venv ||
+    fail "python3 could not make a virtual environment in .venv; delete .venv and run this again."
+  # The wheels unpack through a temporary folder beside .venv: /tmp may be small, and this file system has been checked.
+  mkdir -p build
+  local temporary
+  temporary=$(mktemp -d build/pip.XXXXXX)
+  if ! TMPDIR=$PWD/$temporary .venv/bin/pip install --quiet --no-deps --no-cache-dir --disable-pip-version-check \
+    "${python_packages[@]}"; then
+    rm -rf "$temporary"
+    fail "pip could not install ${python_packages[*]} (its reason is above): most often there is no network, or no package index can be reached."
+  fi
+  rm -rf "$temporary"
+}
+
+check_machine
+mapfile -t missing < <(missing_debian_packages)
+if [ ${#missing[@]} -gt 0 ]; then install_debian_packages "${missing[@]}"; fi
+if ! python_packages_present; then install_python_packages; fi
+if [ ! -d build/release ]; then check_room $build_gib . "building"; fi
