@@ -113,6 +113,9 @@ class Session {
 
   StepScope step();
   LayerScope layer(std::string_view name, Phase phase = Phase::forward);
+  // The ops that follow belong to this layer, until the next mark, a layer scope or the step's end: for programs that learn where
+  // they are only when an op begins.
+  void mark_layer(std::string_view name, Phase phase);
   // `reads` and `writes` are addresses inside allocations of this session; others are ignored.
   OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes);
   ResidentScope resident(const void* memory);        // the whole allocation that holds this address
