@@ -1,0 +1,108 @@
+#include "os/parking.h"
+
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "os/uffd.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
+
+namespace vedette {
+namespace {
+
+// What the kernel could give without swapping, 0 when it does not say.
+std::uint64_t available_bytes() {
+  std::FILE* file = std::fopen("/proc/meminfo", "re");
+  if (file == nullptr) return 0;
+  char line[256];
+  unsigned long long kib = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+  }
+  std::fclose(file);
+  return std::uint64_t{kib} << 10;
+}
+
+Error too_little_memory(std::size_t bytes, std::uint64_t available) {
+  return Error{.cause = Cause::out_of_memory,
+               .message = "fast memory of " + std::to_string(bytes >> 20) + " MiB cannot be allocated, " +
+                          std::to_string(available >> 20) + " MiB are free; choose a smaller budget or free memory",
+               .errno_value = ENOMEM};
+}
+
+}  // namespace
+
+int populate(std::byte* begin, std::size_t bytes) noexcept {
+  while (::madvise(begin, bytes, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return errno;
+    // Linux < 5.14: one write a page does the same.
+    for (std::size_t i = 0; i < bytes; i += 4096) *reinterpret_cast<volatile std::byte*>(begin + i) = std::byte{0};
+    return 0;
+  }
+  return 0;
+}
+
+Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes) {
+  const bool huge = chunk_bytes.value % huge_page_bytes == 0;
+  // A kernel without huge pages answers EINVAL to both: its pages are small anyway.
+  if (::madvise(begin, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) != 0 && errno != EINVAL) {
+    return system_error("madvise of the arena, huge pages", errno, "raise vm.max_map_count");
+  }
+  if (::madvise(begin, bytes, MADV_DONTFORK) != 0) {
+    return system_error("madvise of the arena, MADV_DONTFORK", errno, "raise vm.max_map_count");
+  }
+  return {};
+}
+
+Result<Mapping> open_parking(const ChunkMemoryOptions& options, bool fill) {
+  const std::size_t bytes = Layout(options).frame_bytes();
+  if (const std::uint64_t available = available_bytes(); fill && available > 0 && bytes > available) {
+    return too_little_memory(bytes, available);
+  }
+  const Bytes alignment{std::max<std::uint64_t>(options.chunk_bytes.value, huge_page_bytes)};
+  auto parking = Mapping::reserve({bytes}, alignment);
+  if (!parking) return parking.error();
+  if (auto advised = advise(parking->data(), bytes, options.chunk_bytes); !advised) return advised.error();
+  if (fill) {
+    if (const int error = populate(parking->data(), bytes); error != 0) {
+      return error == ENOMEM ? too_little_memory(bytes, available_bytes())
+                             : system_error("allocating fast memory", error, "choose a smaller budget");
+    }
+  }
+  return parking;
+}
+
+void assert_sane(const ChunkMemoryOptions& options) {
+  const std::uint64_t bytes = options.chunk_bytes.value;
+  VEDETTE_ASSERT(std::has_single_bit(bytes) && bytes >= 4096);
+  VEDETTE_ASSERT(options.arena != nullptr && reinterpret_cast<std::uintptr_t>(options.arena) % bytes == 0);
+  VEDETTE_ASSERT(options.chunks > 0 && options.frames > 0);
+  VEDETTE_ASSERT(options.on_fault != nullptr);
+}
+
+std::byte* Layout::chunk(ChunkIndex index) const noexcept {
+  VEDETTE_ASSERT(index.value < chunks_);
+  return arena_ + index.value * chunk_bytes_;
+}
+
+std::size_t Layout::offset(FrameIndex index) const noexcept {
+  VEDETTE_ASSERT(index.value < frames_);
+  return index.value * chunk_bytes_;
+}
+
+std::optional<Fault> Layout::fault(const std::byte* page, bool write) const noexcept {
+  const auto offset = reinterpret_cast<std::uintptr_t>(page) - reinterpret_cast<std::uintptr_t>(arena_);
+  if (offset >= arena_bytes()) return std::nullopt;
+  return Fault{.chunk = {static_cast<std::uint32_t>(offset / chunk_bytes_)},
+               .page = offset % chunk_bytes_ / 4096,
+               .write = write};
+}
+
+}  // namespace vedette

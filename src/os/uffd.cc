@@ -1,0 +1,211 @@
+#include "os/uffd.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/assert.h"
+#include "os/uapi.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::size_t faults_per_read = 64;       // more threads than this rarely fault at the same time
+constexpr long longest_pause_ns = 1'000'000;      // between two tries to move a page that is pinned
+constexpr std::uint64_t pinned_for_good_ns = 60'000'000'000;  // no single transfer of a chunk takes a minute
+
+std::uint64_t monotonic_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+struct Opened {
+  Fd fd;
+  bool serves_system_calls = false;
+  int errno_value = 0;
+};
+
+// The two full kinds first; the restricted kind is better than none.
+Opened open_any() {
+  const int flags = O_CLOEXEC | O_NONBLOCK;
+  if (Fd fd{static_cast<int>(::syscall(SYS_userfaultfd, flags))}) return {std::move(fd), true, 0};
+  if (Fd device{::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC)}) {
+    if (Fd fd{::ioctl(device.get(), uapi::userfaultfd_ioc_new, flags)}) return {std::move(fd), true, 0};
+  }
+  if (Fd fd{static_cast<int>(::syscall(SYS_userfaultfd, flags | uapi::user_mode_only))}) return {std::move(fd), false, 0};
+  return {Fd{}, false, errno};
+}
+
+Error missing_features(std::uint64_t missing) {
+  const char* need = (missing & uapi::feature_move) != 0             ? "UFFDIO_MOVE needs Linux 6.8"
+                     : (missing & uapi::feature_wp_async) != 0       ? "asynchronous write protection needs Linux 6.7"
+                     : (missing & uapi::feature_wp_unpopulated) != 0 ? "write protection of empty pages needs Linux 6.4"
+                                                                     : "a newer kernel is needed";
+  return Error{.cause = Cause::unavailable,
+               .message = std::string("userfaultfd: this kernel lacks a feature; ") + need + " or later"};
+}
+
+}  // namespace
+
+Error system_error(std::string what, int errno_value, std::string_view advice) {
+  what += ": ";
+  what += std::strerror(errno_value);
+  if (!advice.empty()) {
+    what += "; ";
+    what += advice;
+  }
+  const bool memory = errno_value == ENOMEM;
+  return Error{.cause = memory ? Cause::out_of_memory : Cause::system, .message = std::move(what), .errno_value = errno_value};
+}
+
+std::thread start_quiet_thread(std::function<void()> body) {
+  // Faults of the thread itself must still kill: only signals that come from outside are blocked.
+  sigset_t blocked, before;
+  ::sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) ::sigdelset(&blocked, fault);
+  ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  std::thread thread(std::move(body));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+Result<Userfaultfd> Userfaultfd::open(std::uint64_t features) {
+  // The handshake can be done once for a descriptor: ask a first one what there is, then open the one to keep.
+  Opened probe = open_any();
+  if (!probe.fd) {
+    Error error = system_error("userfaultfd", probe.errno_value,
+                               "set vm.unprivileged_userfaultfd=1, allow /dev/userfaultfd, or run as root");
+    error.cause = Cause::unavailable;
+    return error;
+  }
+  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+  if (::ioctl(probe.fd.get(), UFFDIO_API, &api) != 0) {
+    return system_error("userfaultfd, UFFDIO_API", errno, "a kernel with userfaultfd is needed");
+  }
+  if ((features & ~api.features) != 0) return missing_features(features & ~api.features);
+  Opened kept = open_any();
+  if (!kept.fd) return system_error("userfaultfd", kept.errno_value, "raise the limit of open files (ulimit -n)");
+  api = {.api = UFFD_API, .features = features, .ioctls = 0};
+  if (::ioctl(kept.fd.get(), UFFDIO_API, &api) != 0) return system_error("userfaultfd, UFFDIO_API with features", errno, "");
+  return Userfaultfd(std::move(kept.fd), kept.serves_system_calls);
+}
+
+int Userfaultfd::register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept {
+  uffdio_register request{};
+  request.range = {reinterpret_cast<std::uintptr_t>(begin), bytes};
+  request.mode = mode;
+  return ::ioctl(fd_.get(), UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
+}
+
+int Userfaultfd::register_missing(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING);
+}
+
+int Userfaultfd::register_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_WP);
+}
+
+int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept {
+  uffdio_range range{reinterpret_cast<std::uintptr_t>(begin), bytes};
+  return ::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+}
+
+void Userfaultfd::wake(std::byte* begin, std::size_t bytes) const noexcept {
+  uffdio_range range{reinterpret_cast<std::uintptr_t>(begin), bytes};
+  if (::ioctl(fd_.get(), UFFDIO_WAKE, &range) != 0) die("userfaultfd: UFFDIO_WAKE failed, threads would wait for ever");
+}
+
+void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
+  std::size_t done = 0;
+  std::uint64_t busy_since = 0;
+  long pause_ns = 1'000;
+  while (done < bytes) {
+    uapi::MoveArguments request{reinterpret_cast<std::uintptr_t>(destination) + done,
+                                reinterpret_cast<std::uintptr_t>(source) + done, bytes - done, 0, 0};
+    const int result = ::ioctl(fd_.get(), uapi::uffdio_move, &request);
+    const int error = result == 0 ? 0 : errno;
+    if (request.moved > 0) {
+      done += static_cast<std::size_t>(request.moved);
+      busy_since = 0;
+      pause_ns = 1'000;
+      continue;
+    }
+    switch (error) {
+      case EAGAIN:  // partly done, or the address space is changing
+      case EINTR:
+      case EBUSY: break;  // a transfer of the program has the page pinned, or the kernel is migrating it
+      case EEXIST: die("a chunk that is away holds pages already: somebody filled or mapped memory inside the arena");
+      case ENOENT: die("a frame has lost pages: somebody discarded (madvise) memory inside the arena");
+      case ENOMEM: die("UFFDIO_MOVE: the kernel has no memory for page tables");
+      default: die("UFFDIO_MOVE failed: the mapping of the arena was changed by somebody else");
+    }
+    const std::uint64_t now = monotonic_ns();
+    if (busy_since == 0) busy_since = now;
+    if (now - busy_since > pinned_for_good_ns) {
+      die("a chunk cannot move since its pages stay pinned (registered for I/O or for a device); keep such memory resident");
+    }
+    const timespec pause{0, pause_ns};
+    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
+    pause_ns = pause_ns * 2 < longest_pause_ns ? pause_ns * 2 : longest_pause_ns;
+  }
+  VEDETTE_ASSERT(done == bytes);
+}
+
+FaultReader::FaultReader(int userfaultfd, std::function<bool(const MissingPage&)> sink)
+    : userfaultfd_(userfaultfd), sink_(std::move(sink)), stop_(::eventfd(0, EFD_CLOEXEC)) {
+  VEDETTE_ASSERT(stop_);
+  thread_ = start_quiet_thread([this] { run(); });
+}
+
+FaultReader::~FaultReader() {
+  const std::uint64_t one = 1;
+  VEDETTE_ASSERT(::write(stop_.get(), &one, sizeof one) == sizeof one);
+  thread_.join();
+}
+
+void FaultReader::run() noexcept {
+  for (;;) {
+    std::array<pollfd, 2> ready{pollfd{userfaultfd_, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
+    if (::poll(ready.data(), ready.size(), -1) < 0) {
+      if (errno == EINTR || errno == EAGAIN) continue;
+      die("the thread that serves page faults cannot wait for them any more (poll failed)");
+    }
+    if ((ready[1].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL)) != 0) return;
+    if ((ready[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
+      die("the userfaultfd was closed under the thread that serves page faults");
+    }
+    if ((ready[0].revents & POLLIN) != 0) drain();
+  }
+}
+
+void FaultReader::drain() noexcept {
+  std::array<uffd_msg, faults_per_read> messages;
+  const ssize_t bytes = ::read(userfaultfd_, messages.data(), sizeof messages);
+  if (bytes < 0) {
+    if (errno == EAGAIN || errno == EINTR) return;  // the thread that faulted was woken by somebody else
+    die("the thread that serves page faults cannot read them any more");
+  }
+  if (bytes == 0 || static_cast<std::size_t>(bytes) % sizeof(uffd_msg) != 0) die("userfaultfd: a message was cut off");
+  const std::size_t count = static_cast<std::size_t>(bytes) / sizeof(uffd_msg);
+  for (const uffd_msg& message : std::span(messages).first(count)) {
+    if (message.event != UFFD_EVENT_PAGEFAULT) die("userfaultfd: an event that nobody asked for");
+    const auto address = static_cast<std::uintptr_t>(message.arg.pagefault.address) & ~std::uintptr_t{4095};
+    const bool write = (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+    if (!sink_({.page = reinterpret_cast<std::byte*>(address), .write = write})) {
+      die("a page fault outside the arena: somebody touched the parking address of a frame that is shown");
+    }
+  }
+}
+
+}  // namespace vedette

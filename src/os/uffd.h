@@ -1,0 +1,82 @@
+// A userfaultfd with one owner, and the thread that reads its page faults. The kernel parks a thread that touches a registered
+// page without memory behind it, and tells us the address; whoever fills the page wakes it.
+//
+// What always holds: a fault is told to the sink or the program dies with a sentence; nobody waits for a reader that has gone.
+//
+// Thread rule: everything but open() and close may be called from any thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "base/fd.h"
+#include "vedette/result.h"
+
+namespace vedette {
+
+class Userfaultfd {
+ public:
+  // Tries userfaultfd(2), then /dev/userfaultfd, then the user-mode-only kind that needs no privilege. `features` are bits of
+  // uapi.h that must all be there, else Cause::unavailable names the first kernel that has them.
+  static Result<Userfaultfd> open(std::uint64_t features);
+
+  // False: system calls that meet a missing page fail with EFAULT instead of waiting.
+  bool serves_system_calls() const noexcept { return serves_system_calls_; }
+  int fd() const noexcept { return fd_.get(); }
+
+  // Both return 0 or an errno. The range is whole pages of mappings that allow the mode.
+  int register_missing(std::byte* begin, std::size_t bytes) const noexcept;
+  int register_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
+  int unregister(std::byte* begin, std::size_t bytes) const noexcept;
+
+  // Wakes every thread that waits for a page of this range; they try again.
+  void wake(std::byte* begin, std::size_t bytes) const noexcept;
+
+  // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant either
+  // there or here or both missing for the accessing thread. Waits while a page is pinned by a running transfer; dies with a
+  // sentence where it cannot succeed (a page is pinned for good, or somebody changed the mapping under us).
+  void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
+
+ private:
+  Userfaultfd(Fd fd, bool serves_system_calls) noexcept
+      : fd_(std::move(fd)), serves_system_calls_(serves_system_calls) {}
+  int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
+
+  Fd fd_;
+  bool serves_system_calls_ = false;
+};
+
+struct MissingPage {
+  std::byte* page = nullptr;         // its first byte
+  bool write = false;
+};
+
+// Reads the faults of one userfaultfd until it is destroyed. `sink` runs on this thread and must not touch registered memory
+// that is missing. It returns false for an address that it does not know, which stops the program.
+class [[nodiscard]] FaultReader {
+ public:
+  FaultReader(int userfaultfd, std::function<bool(const MissingPage&)> sink);
+  ~FaultReader();
+  FaultReader(const FaultReader&) = delete;
+  FaultReader& operator=(const FaultReader&) = delete;
+
+ private:
+  void run() noexcept;
+  void drain() noexcept;
+
+  int userfaultfd_;
+  std::function<bool(const MissingPage&)> sink_;
+  Fd stop_;
+  std::thread thread_;
+};
+
+// A thread that no signal handler of the program runs on.
+std::thread start_quiet_thread(std::function<void()> body);
+
+// "what: strerror; advice"
+Error system_error(std::string what, int errno_value, std::string_view advice);
+
+}  // namespace vedette
