@@ -1,0 +1,169 @@
+// The nvme tier: slots of a preallocated file without a name. This file opens the file, grows it and finds the words for the
+// user; the transfers are an IoQueue's (uring_io.cc, thread_io.cc).
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <mutex>
+#include <unistd.h>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/fd.h"
+#include "tier/io_queue.h"
+#include "tier/store.h"
+
+namespace vedette {
+namespace {
+
+constexpr Bytes growth_step = 256_MiB;  // fewer, longer extents than growing slot by slot
+constexpr Bytes largest_slot = 1_GiB;   // one registered buffer, one system call
+
+struct StoreFile {
+  Fd fd;
+  bool direct = false;
+};
+
+Error file_error(const std::string& directory, int code) {
+  return Error{.cause = code == ENOSPC || code == EDQUOT ? Cause::out_of_memory : Cause::system,
+               .message = "opening a store in " + directory + ": " + std::strerror(code) +
+                          "; name a directory of a local file system that this user may write",
+               .errno_value = code};
+}
+
+// O_TMPFILE: no name, gone with the process. File systems without it get a name for an instant.
+Fd open_nameless(const std::string& directory, int flags) {
+  Fd fd(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600));
+  if (fd || (errno != EOPNOTSUPP && errno != EISDIR)) return fd;
+  std::string path = directory + "/vedette-XXXXXX";
+  fd = Fd(::mkostemp(path.data(), O_CLOEXEC | flags));
+  if (fd) ::unlink(path.c_str());
+  return fd;
+}
+
+Result<StoreFile> open_file(const std::string& directory, bool direct) {
+  if (direct) {
+    StoreFile file{open_nameless(directory, O_DIRECT), true};
+    if (file.fd) return file;
+    if (errno != EINVAL) return file_error(directory, errno);
+  }
+  StoreFile file{open_nameless(directory, 0), false};
+  if (!file.fd) return file_error(directory, errno);
+  return file;
+}
+
+class NvmeStore final : public Store {
+ public:
+  NvmeStore(const NvmeStoreOptions& options, StoreFile file, std::unique_ptr<IoQueue> queue, std::string remark)
+      : options_(options), file_(std::move(file)), queue_(std::move(queue)), remark_(std::move(remark)) {
+    describe();
+  }
+
+  Result<void> reserve(std::uint32_t slots) override;
+  void register_memory(std::byte* memory, Bytes bytes) override {
+    queue_->register_memory(memory, bytes);
+    describe();
+  }
+  void submit(std::span<const StoreRequest> requests) noexcept override { queue_->submit(requests); }
+  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {
+    return queue_->wait(out, timeout);
+  }
+  void wake() noexcept override { queue_->wake(); }
+  std::uint32_t depth() const noexcept override { return options_.depth; }
+  Bytes slot_bytes() const noexcept override { return options_.slot_bytes; }
+  std::string_view mechanism() const noexcept override { return mechanism_; }
+
+ private:
+  int grow(std::uint64_t bytes) noexcept;
+  void describe();
+
+  NvmeStoreOptions options_;
+  StoreFile file_;
+  std::unique_ptr<IoQueue> queue_;  // after file_: it borrows the descriptor
+  std::string remark_;              // what was wished for and is not there
+  std::string mechanism_;
+  std::mutex growing_;
+  std::uint64_t reserved_ = 0;      // bytes of the file; under growing_
+  bool sparse_ = false;             // the file system cannot preallocate; under growing_
+};
+
+void NvmeStore::describe() {
+  mechanism_ = queue_->mechanism() + (file_.direct ? ", O_DIRECT" : ", buffered");
+  if (options_.direct && !file_.direct) mechanism_ += " (this file system refuses O_DIRECT)";
+  for (const std::string& words : {queue_->remark(), remark_}) {
+    if (!words.empty()) mechanism_ += ", " + words;
+  }
+}
+
+// Makes [0, bytes) of the file exist; 0 or an errno. What a failed attempt took is given back.
+int NvmeStore::grow(std::uint64_t bytes) noexcept {
+  const auto begin = static_cast<off_t>(reserved_);
+  const auto end = static_cast<off_t>(bytes);
+  int code = 0;
+  do {
+    code = sparse_ || ::fallocate(file_.fd.get(), 0, begin, end - begin) == 0 ? 0 : errno;
+  } while (code == EINTR);
+  if (code == EOPNOTSUPP) sparse_ = true;
+  if (sparse_) code = ::ftruncate(file_.fd.get(), end) == 0 ? 0 : errno;
+  if (code == 0) {
+    reserved_ = bytes;
+  } else {
+    [[maybe_unused]] const int given_back = ::ftruncate(file_.fd.get(), begin);
+  }
+  return code;
+}
+
+Result<void> NvmeStore::reserve(std::uint32_t slots) {
+  const std::lock_guard lock(growing_);
+  const std::uint64_t wanted = slots * options_.slot_bytes.value;
+  if (wanted <= reserved_) return {};
+  const std::uint64_t stepped = (wanted + growth_step.value - 1) / growth_step.value * growth_step.value;
+  int code = grow(stepped);
+  if (code != 0) code = grow(wanted);
+  if (code == 0) return {};
+  const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
+  return Error{.cause = full ? Cause::out_of_memory : Cause::system,
+               .message = (full ? "disk full: " : std::string(std::strerror(code)) + ": ") + options_.directory +
+                          " has no room for " + std::to_string(wanted) + " bytes of slow memory (" +
+                          std::to_string(reserved_) + " are there)" +
+                          (code == EDQUOT  ? ", the quota is reached"
+                           : code == EFBIG ? ", the limit of a file's size is reached (ulimit -f)"
+                                           : "") +
+                          "; free some or name another directory",
+               .errno_value = code};
+}
+
+Result<std::unique_ptr<IoQueue>> open_queue(const NvmeStoreOptions& options, int file, std::string& remark) {
+  const IoQueueOptions queue{.file = file,
+                             .slot_bytes = options.slot_bytes,
+                             .depth = options.depth,
+                             .register_buffers = options.mechanism != IoMechanism::uring};
+  if (options.mechanism == IoMechanism::threads) return open_thread_queue(queue);
+  auto ring = open_uring_queue(queue);
+  if (ring || options.mechanism != IoMechanism::best) return ring;
+  remark = "because of " + ring.error().message;
+  return open_thread_queue(queue);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_nvme_store(const NvmeStoreOptions& options) {
+  const std::uint64_t slot = options.slot_bytes.value;
+  if (slot == 0 || slot % io_alignment != 0 || slot > largest_slot.value) {
+    return Error{.cause = Cause::malformed_input,
+                 .message = "a slot of " + std::to_string(slot) + " bytes: want a multiple of 4096, at most 1 GiB"};
+  }
+  if (options.depth == 0 || options.depth > 4096) {
+    return Error{.cause = Cause::malformed_input,
+                 .message = "a store depth of " + std::to_string(options.depth) + ": want 1 to 4096"};
+  }
+  auto file = open_file(options.directory, options.direct);
+  if (!file) return file.error();
+  std::string remark;
+  auto queue = open_queue(options, file->fd.get(), remark);
+  if (!queue) return queue.error();
+  return std::unique_ptr<Store>(
+      std::make_unique<NvmeStore>(options, std::move(*file), std::move(*queue), std::move(remark)));
+}
+
+}  // namespace vedette
