@@ -1,0 +1,109 @@
+// A store in plain memory: for tests, and the shape of a slower memory node. The copy happens inside submit(), the completion
+// is told by the next wait(), so a caller sees the same order of events as with a disk that is infinitely fast.
+//
+// Slots live in blocks of a fixed number of slots, so growing moves none. The kernel gives the pages at their first write.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/mapping.h"
+#include "tier/store.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::uint32_t slots_per_block = 64;
+constexpr Bytes huge_page = 2_MiB;
+
+class HostStore final : public Store {
+ public:
+  HostStore(Bytes slot_bytes, std::uint32_t depth) : slot_bytes_(slot_bytes), ended_(depth) {}
+
+  Result<void> reserve(std::uint32_t slots) override;
+  void register_memory(std::byte*, Bytes) override {}
+  void submit(std::span<const StoreRequest> requests) noexcept override;
+  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
+  void wake() noexcept override;
+  std::uint32_t depth() const noexcept override { return static_cast<std::uint32_t>(ended_.size()); }
+  Bytes slot_bytes() const noexcept override { return slot_bytes_; }
+  std::string_view mechanism() const noexcept override { return "memory, copied at once"; }
+
+ private:
+  std::byte* slot(SlotIndex index) noexcept;
+
+  const Bytes slot_bytes_;
+  std::mutex growing_;
+  std::vector<Mapping> blocks_;                // under growing_
+  std::vector<StoreCompletion> ended_;         // a ring of depth() places; the migrator's alone, like the two counters
+  std::uint64_t completed_ = 0, returned_ = 0;
+  std::mutex waking_;
+  std::condition_variable woken_changed_;
+  bool woken_ = false;                         // under waking_
+};
+
+Result<void> HostStore::reserve(std::uint32_t slots) {
+  const std::lock_guard lock(growing_);
+  while (blocks_.size() * slots_per_block < slots) {
+    auto block = Mapping::reserve({slot_bytes_.value * slots_per_block}, huge_page);
+    if (!block) return block.error();
+    ::madvise(block->data(), block->bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
+    blocks_.push_back(std::move(*block));
+  }
+  return {};
+}
+
+std::byte* HostStore::slot(SlotIndex index) noexcept {
+  const std::lock_guard lock(growing_);
+  VEDETTE_ASSERT(index.value / slots_per_block < blocks_.size());  // reserved
+  return blocks_[index.value / slots_per_block].data() + (index.value % slots_per_block) * slot_bytes_.value;
+}
+
+void HostStore::submit(std::span<const StoreRequest> requests) noexcept {
+  for (const StoreRequest& request : requests) {
+    VEDETTE_ASSERT(completed_ - returned_ < ended_.size());  // at most depth() in flight
+    std::byte* place = slot(request.slot);
+    const bool read = request.direction == StoreRequest::Direction::read;
+    std::memcpy(read ? request.memory : place, read ? place : request.memory, slot_bytes_.value);
+    ended_[completed_++ % ended_.size()] = {.token = request.token};
+  }
+}
+
+std::size_t HostStore::wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept {
+  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // what now() + timeout can hold
+  {
+    std::unique_lock lock(waking_);
+    if (completed_ == returned_) {
+      const auto limit = std::min(longest, std::chrono::nanoseconds(timeout.value));
+      woken_changed_.wait_for(lock, limit, [this] { return woken_; });
+    }
+    woken_ = false;
+  }
+  std::size_t count = 0;
+  while (count < out.size() && returned_ < completed_) out[count++] = ended_[returned_++ % ended_.size()];
+  return count;
+}
+
+void HostStore::wake() noexcept {
+  const std::lock_guard lock(waking_);
+  woken_ = true;
+  woken_changed_.notify_one();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth) {
+  if (slot_bytes.value == 0 || slot_bytes.value % 4096 != 0 || depth == 0) {
+    return Error{.cause = Cause::malformed_input,
+                 .message = "a host store of " + std::to_string(slot_bytes.value) + " byte slots and depth " +
+                            std::to_string(depth) + ": want a multiple of 4096 and at least one request"};
+  }
+  return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth));
+}
+
+}  // namespace vedette
