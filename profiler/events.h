@@ -1,0 +1,43 @@
+// What goes through the recorder's ring: small trivially copyable records, most of them the observer's own.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "vedette/observer.h"
+
+namespace vedette {
+
+struct MoveEvent {
+  std::uint64_t step = 0;
+  MoveRecord move;
+};
+
+struct OpEvent {                     // one op that has ended
+  std::uint64_t step = 0;
+  OpIndex op;
+  std::uint32_t name = 0;            // 0: unknown
+  Nanoseconds began, ended;
+};
+
+struct NameEvent {                   // the text of a name, sent before its first use; cut to what fits
+  std::uint32_t name = 0;
+  std::uint8_t length = 0;
+  std::array<char, 48> text{};
+
+  static NameEvent of(std::uint32_t name, std::string_view text) noexcept {
+    NameEvent event{.name = name};
+    event.length = static_cast<std::uint8_t>(std::min(text.size(), event.text.size()));
+    std::copy_n(text.begin(), event.length, event.text.begin());
+    return event;
+  }
+};
+
+using Event = std::variant<OpEvent, NameEvent, MoveEvent, StallRecord, FaultRecord>;
+static_assert(std::is_trivially_copyable_v<Event>);
+static_assert(sizeof(Event) <= 64);
+
+}  // namespace vedette

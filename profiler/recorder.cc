@@ -1,0 +1,235 @@
+// The recorder's two halves: the observer calls, which only copy, and the thread that writes.
+//
+// Two ways lead from one to the other. Small frequent records go through the ring. Whole values (a trace, a plan, a step's
+// counters) are copied under a mutex that the writer holds only to take the list; nothing that moves bytes waits for it. The
+// writer takes the list first and drains the ring after, so what precedes a step's end is written with it.
+#include "profiler/recorder.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "profiler/events.h"
+#include "profiler/ring.h"
+#include "profiler/tables.h"
+
+namespace vedette {
+
+namespace {
+
+constexpr auto writer_period = std::chrono::milliseconds(50);  // a ring of 32768 records holds 650,000 records a second
+constexpr std::size_t name_slots = 4096;                       // distinct op names; a training loop has under a hundred
+
+// Numbers for names without keeping their text: open addressing on a 64-bit hash, never resized.
+class NameNumbers {
+ public:
+  // The name's number (0 when the table is full), and whether this is the first time.
+  std::pair<std::uint32_t, bool> number(std::string_view name) noexcept {
+    const std::size_t hash = std::hash<std::string_view>{}(name) | 1;  // 0 marks a free slot
+    for (std::size_t probe = 0; probe < name_slots; ++probe) {
+      const std::size_t slot = (hash + probe) % name_slots;
+      if (hashes_[slot] == hash) return {static_cast<std::uint32_t>(slot + 1), false};
+      if (hashes_[slot] == 0) {
+        hashes_[slot] = hash;
+        return {static_cast<std::uint32_t>(slot + 1), true};
+      }
+    }
+    return {0, false};
+  }
+
+ private:
+  std::vector<std::size_t> hashes_ = std::vector<std::size_t>(name_slots);
+};
+
+using Message = std::function<void(Tables&)>;  // a whole value, on its way to its table
+
+}  // namespace
+
+struct Recorder::State {
+  State(Database database, std::size_t ring_records) : ring(ring_records), tables(std::move(database)) {}
+
+  void push(const Event& event) noexcept {
+    // relaxed: a statistic, read by whoever asks.
+    if (!ring.push(event)) dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+  void send(Message message);
+  void write_until_stopped() noexcept;
+  void write_once(std::vector<Message>& taken);
+
+  // The observer's side, ordered by the engine's lock.
+  NameNumbers names;
+  OpEvent op;                        // the one that is running
+  std::uint64_t step = 0;
+  Nanoseconds step_began;
+
+  Ring<Event> ring;
+  std::atomic<std::uint64_t> dropped = 0;
+
+  mutable std::mutex mutex;
+  std::condition_variable wake, written;
+  std::vector<Message> messages;     // guarded by mutex, as are the four below
+  std::uint64_t rounds_asked = 0, rounds_done = 0;  // of flush()
+  std::optional<Error> failure;
+  bool stopping = false;
+
+  Tables tables;                     // the writer's alone
+  std::thread writer;
+};
+
+void Recorder::State::send(Message message) {
+  {
+    const std::lock_guard lock(mutex);
+    messages.push_back(std::move(message));
+  }
+  wake.notify_one();
+}
+
+// One transaction: everything that has arrived. After a failure the ring is still emptied, so that nobody notices but failure().
+void Recorder::State::write_once(std::vector<Message>& taken) {
+  const bool works = !tables.database().failure();
+  bool begun = false;
+  const auto begin = [&] {
+    if (works && !std::exchange(begun, true)) tables.begin();
+  };
+  ring.drain([&](const Event& event) {
+    begin();
+    if (works) tables.event(event);
+  });
+  for (const Message& message : taken) {
+    begin();
+    if (works) message(tables);
+  }
+  taken.clear();
+  if (begun) tables.commit();
+}
+
+void Recorder::State::write_until_stopped() noexcept {
+  std::vector<Message> taken;
+  std::unique_lock lock(mutex);
+  for (bool last = false; !last;) {
+    wake.wait_for(lock, writer_period, [&] { return stopping || !messages.empty() || rounds_asked != rounds_done; });
+    last = stopping;
+    const std::uint64_t round = rounds_asked;
+    taken.swap(messages);
+    lock.unlock();
+    write_once(taken);
+    lock.lock();
+    rounds_done = round;
+    failure = tables.database().failure();
+    written.notify_all();
+  }
+}
+
+namespace {
+
+// Makes room for a new recording: removes an earlier one, refuses to remove anything else.
+Result<void> remove_recording(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  if (std::filesystem::file_size(path, ignored) > 0) {
+    auto database = Database::open(path, Database::Mode::read);
+    std::int64_t id = 0;
+    if (database) {
+      Statement ask(*database, "PRAGMA application_id");
+      ask.ask();
+      if (ask.row()) id = ask.integer(0);
+    }
+    if (id != recording_application_id) {
+      return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
+    }
+  }
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options) {
+  if (auto removed = remove_recording(options.path); !removed) return removed.error();
+  auto database = Database::open(options.path, Database::Mode::create);
+  if (!database) return database.error();
+  auto state = std::make_unique<State>(std::move(*database), options.ring_records);
+  state->tables.meta("schema", std::to_string(recording_schema));
+  state->tables.meta("program", options.program);
+  if (const auto& failure = state->tables.database().failure()) return *failure;
+  state->writer = std::thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
+  return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
+}
+
+Recorder::Recorder(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+
+Recorder::~Recorder() {
+  state_->send([dropped = this->dropped()](Tables& tables) { tables.meta("dropped_events", std::to_string(dropped)); });
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->wake.notify_one();
+  state_->writer.join();
+  state_->tables.close();
+}
+
+void Recorder::flush() {
+  std::unique_lock lock(state_->mutex);
+  const std::uint64_t round = ++state_->rounds_asked;
+  state_->wake.notify_one();
+  state_->written.wait(lock, [&] { return state_->rounds_done >= round; });
+}
+
+std::uint64_t Recorder::dropped() const noexcept { return state_->dropped.load(std::memory_order_relaxed); }
+
+std::optional<Error> Recorder::failure() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
+}
+
+void Recorder::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
+  state_->send([record = SessionRecord{machine, std::string(policy), budget, chunk}](Tables& tables) { tables.session(record); });
+}
+
+void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
+  state_->step = step;
+  state_->step_began = now;
+}
+
+void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
+  const StepRecord record{.step = step, .began = state_->step_began, .ended = now, .counters = of_this_step,
+                          .dropped_events = dropped()};
+  state_->send([record](Tables& tables) { tables.step(record); });
+}
+
+void Recorder::profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
+  state_->send([step, bucket, trace](Tables& tables) { tables.profile(step, bucket, trace); });
+}
+
+void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {
+  // Of the units' trace only the names and sizes are kept, so only those are copied.
+  Trace kept;
+  kept.tensors = units.tensors;
+  state_->send([step, bucket, kept = std::move(kept), plan](Tables& tables) { tables.plan(step, bucket, kept, plan); });
+}
+
+void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) {
+  const auto [number, first] = state_->names.number(name);
+  if (first) state_->push(NameEvent::of(number, name));
+  state_->op = {.step = step, .op = op, .name = number, .began = now, .ended = {}};
+}
+
+void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {
+  OpEvent& running = state_->op;
+  if (running.step != step || running.op != op) running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
+  running.ended = now;
+  state_->push(running);
+}
+
+void Recorder::moved(const MoveRecord& record) { state_->push(MoveEvent{state_->step, record}); }
+void Recorder::stalled(const StallRecord& record) { state_->push(record); }
+void Recorder::faulted(const FaultRecord& record) { state_->push(record); }
+
+}  // namespace vedette

@@ -1,0 +1,60 @@
+// The recorder: an observer that writes what a run did into one SQLite file (its tables: profiler/FORMAT.md), from a thread of
+// its own.
+//
+//   auto recorder = vedette::Recorder::open({.path = "run.vedette"}).value();
+//   options.observer = recorder.get();     // outlives the session
+//
+// moved(), stalled(), faulted(), op_began() and op_ended() copy a record of 64 bytes into a bounded ring: no lock, no
+// allocation, no system call. What does not fit is dropped and counted. The thread empties the ring twenty times a second and
+// at each step's end; the file survives the program's death up to that moment (write-ahead log; not a power failure).
+//
+// Thread rule: the observer calls as Observer says, one at a time; flush(), dropped() and failure() from any thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "vedette/observer.h"
+#include "vedette/result.h"
+
+namespace vedette {
+
+struct RecorderOptions {
+  std::string path;                       // an earlier recording of this name is replaced, any other file is not
+  std::size_t ring_records = 1 << 15;     // 2 MiB: a second at 30,000 records, twenty times what the thread waits
+  std::string program;                    // for `meta`: what ran, in the user's words
+};
+
+class Recorder final : public Observer {
+ public:
+  // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording.
+  static Result<std::unique_ptr<Recorder>> open(const RecorderOptions& options);
+  ~Recorder() override;                   // writes what is left; leaves one file, without -wal and -shm beside it
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  void flush();                           // returns when everything told so far is in the file
+  std::uint64_t dropped() const noexcept; // records that found the ring full
+  std::optional<Error> failure() const;   // why writing stopped (a full disk); the run itself goes on
+
+  void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
+  void step_began(std::uint64_t step, Nanoseconds now) override;
+  void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
+  void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;
+  void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override;
+  void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override;
+  void op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) override;
+  void moved(const MoveRecord& record) override;
+  void stalled(const StallRecord& record) override;
+  void faulted(const FaultRecord& record) override;
+
+ private:
+  struct State;
+  explicit Recorder(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace vedette

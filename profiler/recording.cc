@@ -1,0 +1,188 @@
+// Queries on a recording. Page frequencies are a sweep over the boundaries of the recorded ranges, so their cost grows with
+// the ranges, not with the pages.
+#include "profiler/recording.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "profiler/tables.h"
+
+namespace vedette {
+
+namespace {
+
+template <class T>
+Result<T> checked(Database& database, T value) {
+  if (database.failure()) return *database.failure();
+  return value;
+}
+
+std::uint64_t natural(const Statement& statement, int column) {
+  return static_cast<std::uint64_t>(statement.integer(column));
+}
+
+std::string meta(Database& database, std::string_view key) {
+  Statement ask(database, "SELECT value FROM meta WHERE key = ?");
+  ask.ask(key);
+  return ask.row() ? ask.text(0) : std::string();
+}
+
+std::uint64_t meta_number(Database& database, std::string_view key) {
+  Statement ask(database, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?");
+  ask.ask(key);
+  return ask.row() ? natural(ask, 0) : 0;
+}
+
+std::int64_t pragma(Database& database, const char* sql) {
+  Statement ask(database, sql);
+  ask.ask();
+  return ask.row() ? ask.integer(0) : 0;
+}
+
+struct Delta {                       // what changes at a page boundary
+  std::int64_t ticks = 0, reads = 0, writes = 0;
+};
+
+// Ranges of one layer and tensor become disjoint ranges with counts.
+void sweep(std::int64_t layer, TensorIndex tensor, const std::map<std::uint64_t, Delta>& boundaries,
+           std::vector<PageFrequency>& out) {
+  Delta level;
+  std::uint64_t begin = 0;
+  const auto close = [&](std::uint64_t end) {
+    if (level.ticks == 0 || begin == end) return;
+    out.push_back({.layer = layer,
+                   .tensor = tensor,
+                   .pages = {begin, end},
+                   .ticks = static_cast<std::uint32_t>(level.ticks),
+                   .reads = static_cast<std::uint32_t>(level.reads),
+                   .writes = static_cast<std::uint32_t>(level.writes)});
+  };
+  for (const auto& [page, delta] : boundaries) {
+    if (delta.ticks == 0 && delta.reads == 0 && delta.writes == 0) continue;  // one range ends where its equal begins
+    close(page);
+    level = {level.ticks + delta.ticks, level.reads + delta.reads, level.writes + delta.writes};
+    begin = page;
+  }
+}
+
+// Both give layer, tensor, first_page, end_page, read, written: one row per tick and range.
+constexpr const char* tracked_ranges =
+    "SELECT IFNULL(o.layer, -1) AS l, a.tensor AS t, first_page, end_page, read, written"
+    " FROM page_accesses a JOIN ops o USING(profile, op) WHERE profile = ?1 ORDER BY l, t";
+constexpr const char* operand_ranges =
+    "SELECT IFNULL(o.layer, -1) AS l, a.tensor AS t, 0, (t.bytes + ?2 - 1) / ?2, MAX(role = 'read'), MAX(role = 'write')"
+    " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
+    " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
+
+}  // namespace
+
+Result<Recording> Recording::open(const std::string& path) {
+  if (!std::filesystem::exists(path)) return Error{Cause::system, path + ": no such file"};
+  auto database = Database::open(path, Database::Mode::read);
+  if (!database) return database.error();
+  if (pragma(*database, "PRAGMA application_id") != recording_application_id) {
+    return Error{Cause::malformed_input, path + " is not a recording of vedette"};
+  }
+  const std::int64_t schema = pragma(*database, "PRAGMA user_version");
+  if (schema != recording_schema) {
+    return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) + ", and this program reads schema " +
+                                         std::to_string(recording_schema) + "; use the vedette that wrote it"};
+  }
+  return Recording(std::move(*database));
+}
+
+Result<Headline> Recording::headline() {
+  Headline h;
+  h.program = meta(database_, "program");
+  h.policy = meta(database_, "policy");
+  h.budget = {meta_number(database_, "budget_bytes")};
+  h.chunk = {meta_number(database_, "chunk_bytes")};
+  Statement totals(database_,
+                   "SELECT COUNT(*), IFNULL(MAX(peak_bytes), 0), IFNULL(MAX(resident_max_bytes), 0), IFNULL(SUM(bytes_in), 0),"
+                   " IFNULL(SUM(bytes_out), 0), IFNULL(SUM(bytes_dropped), 0), IFNULL(SUM(stall_count), 0),"
+                   " IFNULL(SUM(stall_ns), 0), IFNULL(SUM(faults), 0), IFNULL(MAX(dropped_events), 0) FROM steps");
+  totals.ask();
+  if (totals.row()) {
+    h.steps = natural(totals, 0);
+    h.peak = {natural(totals, 1)};
+    h.resident_max = {natural(totals, 2)};
+    h.bytes_in = {natural(totals, 3)};
+    h.bytes_out = {natural(totals, 4)};
+    h.bytes_dropped = {natural(totals, 5)};
+    h.stall_count = natural(totals, 6);
+    h.stall_time = {totals.integer(7)};
+    h.faults = natural(totals, 8);
+    h.dropped_events = std::max(natural(totals, 9), meta_number(database_, "dropped_events"));
+  }
+  Statement median(database_, "SELECT ended_ns - began_ns AS t FROM steps ORDER BY t LIMIT 1 OFFSET ?");
+  median.ask(h.steps / 2);
+  if (median.row()) h.median_step = {median.integer(0)};
+  h.profiles = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM profiles"));
+  h.plans = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM plans"));
+  return checked(database_, std::move(h));
+}
+
+Result<std::vector<ProfileInfo>> Recording::profiles() {
+  std::vector<ProfileInfo> found;
+  Statement ask(database_,
+                "SELECT profile, step, bucket, page_bytes,"
+                " EXISTS(SELECT 1 FROM page_accesses a WHERE a.profile = p.profile) FROM profiles p ORDER BY profile");
+  ask.ask();
+  while (ask.row()) {
+    found.push_back({.profile = ask.integer(0), .step = natural(ask, 1), .bucket = ask.text(2), .page_bytes = {natural(ask, 3)},
+                     .tracked = ask.integer(4) != 0});
+  }
+  return checked(database_, std::move(found));
+}
+
+Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo& profile) {
+  std::vector<PageFrequency> found;
+  Statement ask(database_, profile.tracked ? tracked_ranges : operand_ranges);
+  if (profile.tracked) ask.ask(profile.profile);
+  else ask.ask(profile.profile, profile.page_bytes.value);
+  std::pair<std::int64_t, std::int64_t> current{-2, -1};
+  std::map<std::uint64_t, Delta> boundaries;
+  const auto finish = [&] {
+    sweep(current.first, {static_cast<std::uint32_t>(current.second)}, boundaries, found);
+    boundaries.clear();
+  };
+  while (ask.row()) {
+    const std::pair key{ask.integer(0), ask.integer(1)};
+    if (key != current) finish();
+    current = key;
+    const std::int64_t read = ask.integer(4), written = ask.integer(5);
+    Delta& begin = boundaries[natural(ask, 2)];
+    begin = {begin.ticks + 1, begin.reads + read, begin.writes + written};
+    Delta& end = boundaries[natural(ask, 3)];
+    end = {end.ticks - 1, end.reads - read, end.writes - written};
+  }
+  finish();
+  return checked(database_, std::move(found));
+}
+
+Result<std::vector<LayerTouches>> Recording::layers_by_pages(const ProfileInfo& profile) {
+  auto frequencies = page_frequencies(profile);
+  if (!frequencies) return frequencies.error();
+  std::map<std::int64_t, LayerTouches> layers;
+  for (const PageFrequency& f : *frequencies) {
+    LayerTouches& layer = layers[f.layer];
+    const std::uint64_t pages = f.pages.end - f.pages.begin;
+    layer.pages += pages;
+    layer.touches += pages * f.ticks;
+    if (f.writes > 0) layer.written_pages += pages;
+    layer.hottest = std::max(layer.hottest, f.ticks);
+  }
+  Statement name(database_, "SELECT name, phase FROM layers WHERE profile = ? AND layer = ?");
+  std::vector<LayerTouches> sorted;
+  for (auto& [number, layer] : layers) {
+    name.ask(profile.profile, number);
+    if (name.row()) layer.name = name.text(0), layer.phase = name.text(1);
+    sorted.push_back(std::move(layer));
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.pages > b.pages; });
+  return checked(database_, std::move(sorted));
+}
+
+}  // namespace vedette

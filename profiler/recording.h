@@ -1,0 +1,72 @@
+// Reads a recording back: headline figures, and how often each page was touched in each layer.
+//
+// Thread rule: one thread at a time.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profiler/sqlite.h"
+#include "vedette/model.h"
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+struct Headline {
+  std::string program, policy;
+  Bytes budget, chunk;
+  std::uint64_t steps = 0;
+  Bytes peak, resident_max;          // largest of all steps
+  Bytes bytes_in, bytes_out, bytes_dropped;  // of all steps
+  std::uint64_t stall_count = 0, faults = 0, dropped_events = 0;
+  Nanoseconds stall_time;            // of all steps
+  Nanoseconds median_step;           // 0 without steps
+  std::uint64_t profiles = 0, plans = 0;
+};
+
+// Pages [begin, end) of one tensor that were all touched by the same numbers of ticks of one layer.
+struct PageFrequency {
+  std::int64_t layer = -1;           // of `layers`; -1: ops without a layer
+  TensorIndex tensor;
+  Span<std::uint64_t> pages;
+  std::uint32_t ticks = 0;           // ops that read or wrote these pages
+  std::uint32_t reads = 0, writes = 0;
+  bool operator==(const PageFrequency&) const = default;
+};
+
+struct LayerTouches {
+  std::string name;                  // empty: ops without a layer
+  std::string phase;
+  std::uint64_t pages = 0;           // different pages touched
+  std::uint64_t touches = 0;         // sum over pages of the ticks that touched them
+  std::uint64_t written_pages = 0;
+  std::uint32_t hottest = 0;         // ticks, of the page touched most often
+};
+
+struct ProfileInfo {
+  std::int64_t profile = 0;
+  std::uint64_t step = 0;
+  std::string bucket;
+  Bytes page_bytes;
+  bool tracked = false;              // page accesses were seen; else operands count as touched from end to end
+};
+
+class Recording {
+ public:
+  // Errors: Cause::system (no such file), Cause::malformed_input (not a recording), Cause::unsupported (another schema).
+  static Result<Recording> open(const std::string& path);
+
+  Result<Headline> headline();
+  Result<std::vector<ProfileInfo>> profiles();
+  // Sorted by (layer, tensor, pages); neighbouring ranges differ.
+  Result<std::vector<PageFrequency>> page_frequencies(const ProfileInfo& profile);
+  // The layers that touched most pages first.
+  Result<std::vector<LayerTouches>> layers_by_pages(const ProfileInfo& profile);
+
+ private:
+  explicit Recording(Database database) : database_(std::move(database)) {}
+  Database database_;
+};
+
+}  // namespace vedette
