@@ -1,0 +1,119 @@
+#include "os/gate.h"
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <span>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "os/uffd.h"
+
+namespace vedette {
+namespace {
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);  // returns at once when the word has changed
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool is_open(std::uint32_t word) noexcept { return (word & 1) != 0; }
+
+}  // namespace
+
+Gate::Gate(const Layout& layout, FaultSink on_fault, bool open)
+    : layout_(layout), on_fault_(std::move(on_fault)), words_(new std::atomic<std::uint32_t>[layout.chunks()]) {
+  for (std::uint32_t i = 0; i < layout.chunks(); ++i) words_[i].store(open ? 1 : 0, std::memory_order_relaxed);
+}
+
+Result<std::unique_ptr<Gate>> Gate::make(const Layout& layout, FaultSink on_fault, bool open) {
+  std::unique_ptr<Gate> gate(new Gate(layout, std::move(on_fault), open));
+  if (gate->on_fault_ != nullptr) {
+    std::array<int, 2> ends{-1, -1};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("pipe for page faults", errno, "raise ulimit -n");
+    gate->told_ = Fd(ends[0]);
+    gate->tell_ = Fd(ends[1]);
+    gate->thread_ = start_quiet_thread([raw = gate.get()] { raw->run(); });
+  }
+  auto claim = SegvClaim::make(SegvOrder::memory, layout.arena(), layout.arena_bytes(), &Gate::on_segv, gate.get());
+  if (!claim) return claim.error();
+  gate->claim_ = std::make_unique<SegvClaim>(std::move(claim).value());
+  return gate;
+}
+
+Gate::~Gate() {
+  if (claim_) claim_->retire();
+  gone_.store(true);
+  for (std::uint32_t i = 0; i < layout_.chunks(); ++i) {
+    words_[i].fetch_add(2);          // whoever is about to sleep sees another word
+    futex_wake(words_[i]);
+  }
+  claim_.reset();                    // nobody waits here any more
+  tell_.reset();                     // the end of the pipe ends the thread
+  if (thread_.joinable()) thread_.join();
+}
+
+void Gate::open(ChunkIndex chunk) noexcept {
+  VEDETTE_ASSERT(chunk.value < layout_.chunks());
+  std::atomic<std::uint32_t>& word = words_[chunk.value];
+  // release: pairs with the acquire in wait(); who sees the gate open sees the chunk mapped
+  const std::uint32_t before = word.fetch_add(1, std::memory_order_release);
+  VEDETTE_ASSERT(!is_open(before));
+  futex_wake(word);
+}
+
+void Gate::close(ChunkIndex chunk) noexcept {
+  VEDETTE_ASSERT(chunk.value < layout_.chunks());
+  // The mapping is changed after this and a fault of it enters wait() later still: the system calls in between order it.
+  const std::uint32_t before = words_[chunk.value].fetch_add(1, std::memory_order_acq_rel);
+  VEDETTE_ASSERT(is_open(before));
+}
+
+SegvAnswer Gate::on_segv(void* gate, std::byte* address, bool write) noexcept {
+  Gate& self = *static_cast<Gate*>(gate);
+  const auto fault = self.layout_.fault(address, write);
+  return fault ? self.wait(*fault) : SegvAnswer::pass;
+}
+
+SegvAnswer Gate::wait(const Fault& fault) noexcept {
+  std::atomic<std::uint32_t>& word = words_[fault.chunk.value];
+  bool waited = false;
+  for (;;) {
+    const std::uint32_t seen = word.load(std::memory_order_acquire);
+    if (gone_.load()) return SegvAnswer::pass;
+    if (is_open(seen)) return waited ? SegvAnswer::retry : SegvAnswer::stale;
+    if (on_fault_ != nullptr) {
+      // Smaller than PIPE_BUF: written whole or not at all. A full pipe makes us wait for the reader, never lose a fault.
+      while (::write(tell_.get(), &fault, sizeof fault) < 0) {
+        if (errno != EINTR && errno != EAGAIN) die("the pipe to the thread that serves page faults is broken");
+      }
+    }
+    futex_wait(word, seen);
+    waited = true;
+  }
+}
+
+void Gate::run() noexcept {
+  std::array<Fault, 64> faults;
+  static_assert(sizeof(Fault) <= 64 && std::is_trivially_copyable_v<Fault>);
+  for (;;) {
+    const ssize_t bytes = ::read(told_.get(), faults.data(), sizeof faults);
+    if (bytes == 0) return;
+    if (bytes < 0) {
+      if (errno == EINTR) continue;
+      die("the thread that serves page faults cannot read them any more");
+    }
+    if (static_cast<std::size_t>(bytes) % sizeof(Fault) != 0) die("a page fault was told in part");
+    for (const Fault& fault : std::span(faults).first(static_cast<std::size_t>(bytes) / sizeof(Fault))) on_fault_(fault);
+  }
+}
+
+}  // namespace vedette

@@ -1,0 +1,46 @@
+// What a thread waits at that gets SIGSEGV in a chunk: a word per chunk, closed while the chunk must not be touched. The signal
+// handler tells the sink (through a pipe and a thread, since a handler may do next to nothing) and sleeps until the gate opens.
+//
+//   closed (even) --open()--> open (odd) --close()--> closed      one counter a chunk: no wake-up is lost, none is mistaken
+//
+// Thread rule: open() and close() of one chunk by one thread at a time; of different chunks at once.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "base/fd.h"
+#include "os/parking.h"
+#include "os/signals.h"
+#include "vedette/result.h"
+
+namespace vedette {
+
+class Gate {
+ public:
+  // Every gate starts closed (or open). Without a sink nobody is told and waiting is short: the owner is about to open.
+  static Result<std::unique_ptr<Gate>> make(const Layout&, FaultSink on_fault, bool open);
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  void open(ChunkIndex chunk) noexcept;
+  void close(ChunkIndex chunk) noexcept;
+
+ private:
+  Gate(const Layout& layout, FaultSink on_fault, bool open);
+  static SegvAnswer on_segv(void* gate, std::byte* address, bool write) noexcept;
+  SegvAnswer wait(const Fault& fault) noexcept;
+  void run() noexcept;
+
+  Layout layout_;
+  FaultSink on_fault_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> words_;
+  std::atomic<bool> gone_{false};
+  Fd told_, tell_;                   // the two ends of the pipe
+  std::thread thread_;
+  std::unique_ptr<SegvClaim> claim_;
+};
+
+}  // namespace vedette

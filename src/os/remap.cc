@@ -1,0 +1,61 @@
+#include "os/remap.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "base/mapping.h"
+#include "os/uffd.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4           // Linux 5.7
+#endif
+
+namespace vedette {
+namespace {
+
+constexpr int move_and_stay = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+
+std::uint64_t max_map_count() {
+  std::FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re");
+  if (file == nullptr) return 65'530;  // the kernel's default
+  unsigned long long count = 0;
+  const bool read = std::fscanf(file, "%llu", &count) == 1;
+  std::fclose(file);
+  return read ? count : 65'530;
+}
+
+}  // namespace
+
+void remap_pages(std::byte* source, std::byte* target, std::size_t bytes) noexcept {
+  if (::mremap(source, bytes, bytes, move_and_stay, target) == static_cast<void*>(target)) return;
+  if (errno == ENOMEM) die("mremap: no memory for another mapping; raise vm.max_map_count");
+  die("mremap of a chunk failed: the mapping of the arena was changed by somebody else");
+}
+
+Result<void> can_remap(Bytes chunk_bytes) {
+  auto probe = Mapping::reserve({2 * chunk_bytes.value}, {4096});
+  if (!probe) return probe.error();
+  std::byte* const target = probe->data() + chunk_bytes.value;
+  if (::mremap(probe->data(), chunk_bytes.value, chunk_bytes.value, move_and_stay, target) != static_cast<void*>(target)) {
+    Error error = system_error("mremap with MREMAP_DONTUNMAP", errno, "Linux 5.7 or later is needed");
+    error.cause = Cause::unavailable;
+    return error;
+  }
+  return {};
+}
+
+Result<void> enough_mappings(const ChunkMemoryOptions& options) {
+  // A frame splits at most its chunk out of the arena (3 mappings for 1) and its place out of parking (the same).
+  const std::uint64_t needed = std::uint64_t{4} * options.frames + 16, limit = max_map_count();
+  if (needed <= limit - limit / 4) return {};
+  return Error{.cause = Cause::unsupported,
+               .message = std::to_string(options.frames) + " frames may need " + std::to_string(needed) +
+                          " mappings, the limit is " + std::to_string(limit) + "; raise vm.max_map_count or the chunk size",
+               .errno_value = 0};
+}
+
+}  // namespace vedette

@@ -1,0 +1,82 @@
+// Frames moved by mremap, faults by SIGSEGV: needs no privilege and no userfaultfd, so it works in every container. A chunk
+// that is away is PROT_NONE; who touches it enters our signal handler and sleeps until the chunk is shown. System calls get
+// EFAULT there.
+//
+//                  parking(f)                        chunk
+//   parked         pages, RW                         empty, PROT_NONE
+//   show           empty, RW          <-- mremap --  pages, RW; then the gate opens
+//   hide           pages, made RW     -- mremap -->  made PROT_NONE first, then emptied: nobody ever reads zeros
+//
+// What remap_memory.cc says about pages that the program has pinned itself holds here too.
+#include <cerrno>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "os/chunk_memory.h"
+#include "os/gate.h"
+#include "os/parking.h"
+#include "os/remap.h"
+#include "os/uffd.h"
+
+namespace vedette {
+namespace {
+
+class SignalMemory final : public ChunkMemory {
+ public:
+  SignalMemory(const Layout& layout, Mapping parking, std::unique_ptr<Gate> gate)
+      : layout_(layout), parking_(std::move(parking)), gate_(std::move(gate)) {}
+
+  void show(FrameIndex frame, ChunkIndex chunk) noexcept override {
+    remap_pages(parked(frame), layout_.chunk(chunk), layout_.chunk_bytes());
+    gate_->open(chunk);
+  }
+  void hide(ChunkIndex chunk, FrameIndex frame) noexcept override {
+    gate_->close(chunk);
+    protect(layout_.chunk(chunk), PROT_NONE);
+    remap_pages(layout_.chunk(chunk), parked(frame), layout_.chunk_bytes());
+    protect(parked(frame), PROT_READ | PROT_WRITE);
+  }
+  void shift(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
+    gate_->close(from);
+    protect(layout_.chunk(from), PROT_NONE);
+    remap_pages(layout_.chunk(from), layout_.chunk(to), layout_.chunk_bytes());
+    protect(layout_.chunk(to), PROT_READ | PROT_WRITE);
+    gate_->open(to);
+  }
+  void wake(ChunkIndex) noexcept override {}  // nobody sleeps at an open gate
+
+  std::byte* parked(FrameIndex frame) const noexcept override { return parking_.data() + layout_.offset(frame); }
+  bool registrable() const noexcept override { return true; }
+  bool serves_system_calls() const noexcept override { return false; }
+  std::string_view mechanism() const noexcept override { return "PROT_NONE and SIGSEGV, mremap"; }
+
+ private:
+  void protect(std::byte* begin, int protection) const noexcept {
+    if (::mprotect(begin, layout_.chunk_bytes(), protection) == 0) return;
+    die("mprotect of a chunk failed; too many mappings (vm.max_map_count)");
+  }
+
+  Layout layout_;
+  Mapping parking_;
+  std::unique_ptr<Gate> gate_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions options) {
+  assert_sane(options);
+  if (auto room = enough_mappings(options); !room) return room.error();
+  if (auto able = can_remap(options.chunk_bytes); !able) return able.error();
+  auto parking = open_parking(options, true);
+  if (!parking) return parking.error();
+  const Layout layout(options);
+  if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised) return advised.error();
+  auto gate = Gate::make(layout, std::move(options.on_fault), false);
+  if (!gate) return gate.error();
+  if (::mprotect(layout.arena(), layout.arena_bytes(), PROT_NONE) != 0) {
+    return system_error("mprotect of the arena", errno, "raise vm.max_map_count");
+  }
+  return std::unique_ptr<ChunkMemory>(std::make_unique<SignalMemory>(layout, std::move(*parking), std::move(*gate)));
+}
+
+}  // namespace vedette
