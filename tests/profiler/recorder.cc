@@ -21,10 +21,16 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+struct Folder {                      // of this program alone, gone with it
+  std::filesystem::path path =
+      std::filesystem::path(testing::TempDir()) / ("vedette_recorder_" + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
 std::string fresh_path(const std::string& name) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / ("vedette_recorder_" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  return folder / name;
+  static const Folder folder;
+  return folder.path / name;
 }
 
 Trace two_layers() {

@@ -1,0 +1,75 @@
+// vedette info FILE: a recording's headline figures, and the layers of its profiles that touched most pages.
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "cli/verbs.h"
+#include "profiler/recording.h"
+
+namespace vedette::cli {
+
+namespace {
+
+struct InfoOptions {
+  std::string path;
+  std::size_t layers = 10;
+};
+
+std::string readable(Bytes bytes) {
+  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes.value);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
+}
+
+std::string milliseconds(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
+
+void print_headline(const Headline& h) {
+  fmt::print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : h.program, h.policy);
+  fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
+  fmt::print("steps          {}, median {}\n", h.steps, milliseconds(h.median_step));
+  fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
+  fmt::print("moved          {} in, {} out, {} dropped unwritten\n", readable(h.bytes_in), readable(h.bytes_out),
+             readable(h.bytes_dropped));
+  fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time), h.faults);
+  fmt::print("profiles       {}\nplans          {}\n", h.profiles, h.plans);
+  if (h.dropped_events > 0) fmt::print("not recorded   {} events (the recorder's ring was full)\n", h.dropped_events);
+}
+
+void print_profile(Recording& recording, const ProfileInfo& profile, std::size_t limit) {
+  fmt::print("\nprofile {} (step {}, bucket {}): layers by pages of {} bytes{}\n", profile.profile, profile.step, profile.bucket,
+             profile.page_bytes.value, profile.tracked ? "" : " (pages were not tracked: whole operands)");
+  fmt::print("{:>10} {:>10} {:>10} {:>8}  layer\n", "pages", "written", "touches", "hottest");
+  const auto layers = recording.layers_by_pages(profile).value();
+  for (std::size_t i = 0; i < layers.size() && i < limit; ++i) {
+    const LayerTouches& layer = layers[i];
+    fmt::print("{:>10} {:>10} {:>10} {:>8}  {}\n", layer.pages, layer.written_pages, layer.touches, layer.hottest,
+               layer.phase.empty() ? "(ops without a layer)" : layer.name + ", " + layer.phase);
+  }
+  if (layers.size() > limit) fmt::print("{:>10} more layers\n", layers.size() - limit);
+}
+
+void print_info(const InfoOptions& options) {
+  Recording recording = Recording::open(options.path).value();
+  print_headline(recording.headline().value());
+  for (const ProfileInfo& profile : recording.profiles().value()) print_profile(recording, profile, options.layers);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("info", "Sums up a recording");
+  auto options = std::make_shared<InfoOptions>();  // shared: the callback is copied into the App
+  verb->add_option("file", options->path, "a recording, for instance demo.vedette")->required();
+  verb->add_option("--layers", options->layers, "rows per profile")->capture_default_str();
+  verb->callback([options] { print_info(*options); });
+}
+
+}  // namespace vedette::cli

@@ -1,0 +1,16 @@
+// The verbs of the command `vedette`. Each has a file of its own that adds it to the command line; main knows only this list.
+//
+// A verb prints its answer on standard output. What keeps it from answering is a Failure with one sentence, which main prints
+// on standard error before it exits with status 1.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace vedette::cli {
+
+void add_doctor(CLI::App& app);      // what this machine can do
+void add_info(CLI::App& app);        // what a recording holds
+
+}  // namespace vedette::cli
