@@ -25,7 +25,9 @@ struct AddressRange {                // whole pages
 
 struct TouchedRange {
   AddressRange pages;
-  bool read = false, written = false;  // a page that was only written reports read = false where the source can tell
+  // `written` is exact, and so is `read` where written is false. Of a written page no source can see every read: zap says
+  // read = true for it always, mprotect only when a read came before the first write.
+  bool read = false, written = false;
   bool operator==(const TouchedRange&) const = default;
 };
 
@@ -33,6 +35,7 @@ class PageTracker {
  public:
   virtual ~PageTracker() = default;
   // Forgets what was touched in these ranges; from now on accesses of them are seen. Ranges are mapped as the source needs.
+  // Memory that is mapped anew (mmap MAP_FIXED, mremap) after arm() must be armed again, else zap tells its reads as writes.
   virtual Result<void> arm(std::span<const AddressRange> ranges) = 0;
   // Appends the pages of `ranges` touched since they were armed, in order of address, merged; and arms those pages again.
   virtual Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) = 0;
@@ -47,7 +50,8 @@ class PageTracker {
 // the kernel refills them with no handler, PAGEMAP_SCAN tells what was refilled and what was written. Linux >= 6.7.
 Result<std::unique_ptr<PageTracker>> open_zap_tracker();
 // mprotect(PROT_NONE) + SIGSEGV, chaining to handlers installed before: any memory, any kernel, no privileges; system calls
-// into armed memory fail with EFAULT.
-Result<std::unique_ptr<PageTracker>> open_mprotect_tracker();
+// into armed memory fail with EFAULT. Beyond `split_limit` mappings (0: what vm.max_map_count allows) pages are told in larger
+// runs, and mechanism() says so.
+Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit = 0);
 
 }  // namespace vedette

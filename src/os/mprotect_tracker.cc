@@ -1,0 +1,308 @@
+// Sees accesses with what every Linux has: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the handler notes
+// it and opens the page. Works in every container and for any private or shared memory whose protection is otherwise
+// read-write; system calls into armed pages fail with EFAULT (or stop short), which is why zap comes first.
+//
+//   armed (PROT_NONE) --read--> read seen (PROT_READ) --write--> written (PROT_READ | PROT_WRITE)
+//          ^------------------------- collect -------------------------------'
+//   A first access that writes goes straight to written: `read` says that a read came before the first write.
+//
+// What always holds: the state of a page is one byte, changed by fetch_or in the handler and by exchange in collect; the
+// protection follows the state, so two threads that fault on one page at once open it twice and lose nothing. If the older of
+// two mprotect calls lands last, the page is less open than its state says, and faults once more. The handler takes no lock and
+// allocates nothing.
+//
+// Every opened run that lies alone splits its mapping in three, and a process may have only vm.max_map_count of them
+// (ENOMEM after 32,743 alternate pages). The tracker counts its splits and, as they near the limit, opens and reports
+// larger runs: 64 KiB, 2 MiB, at last 1 GiB. mechanism() says so from then on.
+//
+// arm, collect and disarm are called from one thread at a time.
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <sys/mman.h>
+
+#include "base/mapping.h"
+#include "os/address_ranges.h"
+#include "os/signals.h"
+
+namespace vedette {
+namespace {
+
+using State = std::uint8_t;
+constexpr State known = 1, armed = 2, read_seen = 4, written = 8;
+
+constexpr unsigned page_bits = 12, block_bits = 30, address_bits = 47;  // user addresses of x86-64
+constexpr std::size_t pages_per_block = std::size_t{1} << (block_bits - page_bits);
+constexpr std::size_t block_count = std::size_t{1} << (address_bits - block_bits);
+
+// How far the splits have used up the limit, and the run that is opened from there on.
+struct Width {
+  unsigned eighths;
+  unsigned page_shift;
+  std::string_view mechanism;
+};
+constexpr std::array<Width, 4> widths = {{
+    {0, 0, "mprotect + SIGSEGV, single pages"},
+    {4, 4, "mprotect + SIGSEGV, single pages, then runs of 64 KiB (too many mappings: raise vm.max_map_count)"},
+    {6, 9, "mprotect + SIGSEGV, single pages, then runs of 2 MiB (too many mappings: raise vm.max_map_count)"},
+    {7, 18, "mprotect + SIGSEGV, single pages, then runs of 1 GiB (too many mappings: raise vm.max_map_count)"},
+}};
+
+int protection(State state) noexcept {
+  if ((state & armed) == 0 || (state & written) != 0) return PROT_READ | PROT_WRITE;
+  return (state & read_seen) != 0 ? PROT_READ : PROT_NONE;
+}
+
+class MprotectTracker final : public PageTracker {
+ public:
+  MprotectTracker(Mapping table, std::int64_t split_limit) : table_(std::move(table)), split_limit_(split_limit) {}
+  ~MprotectTracker() override;
+
+  Result<void> arm(std::span<const AddressRange> ranges) override;
+  Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
+  Result<void> disarm(std::span<const AddressRange> ranges) override;
+  bool sees_system_calls() const noexcept override { return false; }
+  std::string_view mechanism() const noexcept override {
+    return widths[widest_.load(std::memory_order_relaxed)].mechanism;
+  }
+
+  SegvAnswer faulted(std::byte* at, bool write) noexcept;
+  Result<void> claim_faults();
+
+ private:
+  std::atomic_ref<State*> block(std::uintptr_t page) const noexcept {
+    return std::atomic_ref<State*>(reinterpret_cast<State**>(table_.data())[page >> (block_bits - page_bits)]);
+  }
+  // nullptr: no page of this gigabyte was ever armed. acquire pairs with the release in make_blocks().
+  State* find(std::uintptr_t page) const noexcept {
+    if (page >> (address_bits - page_bits) != 0) return nullptr;
+    State* const states = block(page).load(std::memory_order_acquire);
+    return states == nullptr ? nullptr : states + page % pages_per_block;
+  }
+  State load(std::uintptr_t page) const noexcept {
+    State* const state = find(page);
+    return state == nullptr ? State{0} : std::atomic_ref(*state).load(std::memory_order_relaxed);
+  }
+  State exchange(std::uintptr_t page, State next) noexcept {
+    return std::atomic_ref(*find(page)).exchange(next, std::memory_order_relaxed);
+  }
+
+  Result<void> make_blocks(const AddressRange& range);
+  Result<void> protect(const AddressRange& range, int wanted);
+  Result<void> change(const AddressRange& range, State next);
+  std::int64_t boundaries(Span<std::uintptr_t> pages) const noexcept;
+  std::size_t width() const noexcept;
+  Span<std::uintptr_t> run_around(std::uintptr_t page, unsigned page_shift) const noexcept;
+  bool open(Span<std::uintptr_t> run, bool write) noexcept;
+
+  Mapping table_;               // block_count pointers to blocks of pages_per_block states
+  std::vector<Mapping> blocks_;
+  std::vector<AddressRange> joined_;
+  std::int64_t split_limit_;
+  std::atomic<std::int64_t> splits_{0};  // places inside tracked memory where the protection changes
+  std::atomic<std::size_t> widest_{0};   // into widths
+  std::optional<SegvClaim> claim_;
+};
+
+Span<std::uintptr_t> pages_of(const AddressRange& range) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
+  return {begin >> page_bits, (begin + range.bytes) >> page_bits};
+}
+
+std::byte* address_of(std::uintptr_t page) { return reinterpret_cast<std::byte*>(page << page_bits); }
+
+MprotectTracker::~MprotectTracker() {
+  for (const Mapping& block : blocks_) {
+    auto* const states = reinterpret_cast<State*>(block.data() + page_size);
+    std::uintptr_t base = 0;
+    std::memcpy(&base, block.data(), sizeof base);
+    for (std::size_t i = 0; i < pages_per_block; ++i) {
+      if ((states[i] & armed) == 0) continue;
+      std::size_t end = i;
+      while (end < pages_per_block && (states[end] & armed) != 0) ++end;
+      ::mprotect(address_of(base + i), (end - i) * page_size, PROT_READ | PROT_WRITE);
+      i = end;
+    }
+  }
+  claim_.reset();
+}
+
+// A block is one page that holds the number of its first page, then its states.
+Result<void> MprotectTracker::make_blocks(const AddressRange& range) {
+  const auto pages = pages_of(range);
+  for (std::uintptr_t base = pages.begin - pages.begin % pages_per_block; base < pages.end; base += pages_per_block) {
+    if (block(base).load(std::memory_order_relaxed) != nullptr) continue;
+    auto mapping = Mapping::reserve({page_size + pages_per_block}, {page_size});
+    if (!mapping) return mapping.error();
+    std::memcpy(mapping->data(), &base, sizeof base);
+    block(base).store(reinterpret_cast<State*>(mapping->data() + page_size), std::memory_order_release);
+    blocks_.push_back(std::move(mapping).value());
+  }
+  return {};
+}
+
+// Where the protection changes between neighbours, from the page before `pages` to the page after.
+std::int64_t MprotectTracker::boundaries(Span<std::uintptr_t> pages) const noexcept {
+  std::int64_t count = 0;
+  int before = protection(load(pages.begin - 1));
+  for (std::uintptr_t page = pages.begin; page <= pages.end; ++page) {
+    const int here = protection(load(page));
+    count += here != before ? 1 : 0;
+    before = here;
+  }
+  return count;
+}
+
+Result<void> MprotectTracker::protect(const AddressRange& range, int wanted) {
+  if (::mprotect(range.begin, range.bytes, wanted) == 0) return {};
+  const int error = errno;
+  return Error{.cause = Cause::system,
+               .message = std::string("mprotect of tracked memory: ") + std::strerror(error) +
+                          (error == ENOMEM ? "; raise vm.max_map_count" : ""),
+               .errno_value = error};
+}
+
+// Closing sets the states first, so that a fault that comes in between is told at the next collect; opening sets them last, so
+// that one that comes in between still finds its page tracked.
+Result<void> MprotectTracker::change(const AddressRange& range, State next) {
+  if (auto made = make_blocks(range); !made) return made;
+  const auto pages = pages_of(range);
+  const std::int64_t before = boundaries(pages);
+  const auto set_states = [&] {
+    for (std::uintptr_t page = pages.begin; page < pages.end; ++page) exchange(page, next);
+  };
+  if ((next & armed) != 0) set_states();
+  if (auto changed = protect(range, protection(next)); !changed) return changed;
+  if ((next & armed) == 0) set_states();
+  splits_.fetch_add(boundaries(pages) - before, std::memory_order_relaxed);
+  return {};
+}
+
+Result<void> MprotectTracker::arm(std::span<const AddressRange> ranges) {
+  join_ranges(ranges, joined_);
+  for (const AddressRange& range : joined_) {
+    if (auto closed = change(range, known | armed); !closed) return closed;
+  }
+  return {};
+}
+
+Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) {
+  join_ranges(ranges, joined_);
+  const std::size_t first = touched.size();
+  for (const AddressRange& range : joined_) {
+    const auto pages = pages_of(range);
+    Span<std::uintptr_t> closing{pages.end, pages.end};
+    std::int64_t boundaries_before = 0;
+    int left = protection(load(pages.begin - 1));
+    for (std::uintptr_t page = pages.begin; page < pages.end; ++page) {
+      State state = load(page);
+      VEDETTE_ASSERT((state & armed) != 0);
+      boundaries_before += protection(state) != left ? 1 : 0;
+      left = protection(state);
+      if (left == PROT_NONE) continue;
+      // The state goes first, the protection follows: a fault in between is told at the next collect.
+      state = exchange(page, known | armed);
+      append_touched(touched, first, {.pages = {address_of(page), page_size},
+                                      .read = (state & read_seen) != 0,
+                                      .written = (state & written) != 0});
+      closing = {std::min(closing.begin, page), page + 1};
+    }
+    // One call closes everything between the first and the last touched page: those in between are closed already or close now.
+    if (closing.begin == pages.end) continue;
+    boundaries_before += protection(load(pages.end)) != left ? 1 : 0;
+    const AddressRange close{address_of(closing.begin), (closing.end - closing.begin) * page_size};
+    if (auto closed = protect(close, PROT_NONE); !closed) return closed;
+    splits_.fetch_add(boundaries({pages.begin, pages.begin}) + boundaries({pages.end, pages.end}) - boundaries_before,
+                      std::memory_order_relaxed);
+  }
+  return {};
+}
+
+Result<void> MprotectTracker::disarm(std::span<const AddressRange> ranges) {
+  join_ranges(ranges, joined_);
+  for (const AddressRange& range : joined_) {
+    if (auto opened = change(range, known); !opened) return opened;
+  }
+  return {};
+}
+
+std::size_t MprotectTracker::width() const noexcept {
+  const std::int64_t eighths = splits_.load(std::memory_order_relaxed) * 8 / split_limit_;
+  std::size_t width = 0;
+  while (width + 1 < widths.size() && eighths >= widths[width + 1].eighths) ++width;
+  return width;
+}
+
+// The armed pages around `page` without a gap, inside the aligned run of 2^page_shift pages that holds it.
+Span<std::uintptr_t> MprotectTracker::run_around(std::uintptr_t page, unsigned page_shift) const noexcept {
+  const std::uintptr_t begin = page >> page_shift << page_shift;
+  Span<std::uintptr_t> run{page, page + 1};
+  while (run.begin > begin && (load(run.begin - 1) & armed) != 0) --run.begin;
+  while (run.end < begin + (std::uintptr_t{1} << page_shift) && (load(run.end) & armed) != 0) ++run.end;
+  return run;
+}
+
+bool MprotectTracker::open(Span<std::uintptr_t> run, bool write) noexcept {
+  const std::int64_t before = boundaries(run);
+  State all = 0;
+  for (std::uintptr_t page = run.begin; page < run.end; ++page) {
+    const State seen = write ? written : read_seen;
+    all |= static_cast<State>(std::atomic_ref(*find(page)).fetch_or(seen, std::memory_order_relaxed) | seen);
+  }
+  // A single page that another thread has just written stays writable. In a longer run written pages may close for writing and
+  // fault once more, which costs time and no truth.
+  const bool writable = write || (run.end - run.begin == 1 && (all & written) != 0);
+  const int wanted = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (::mprotect(address_of(run.begin), (run.end - run.begin) * page_size, wanted) != 0) return false;
+  splits_.fetch_add(boundaries(run) - before, std::memory_order_relaxed);
+  return true;
+}
+
+SegvAnswer MprotectTracker::faulted(std::byte* at, bool write) noexcept {
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) >> page_bits;
+  const State state = load(page);
+  if ((state & armed) == 0) return (state & known) != 0 ? SegvAnswer::stale : SegvAnswer::pass;
+  for (std::size_t wide = width(); wide < widths.size(); ++wide) {
+    if (wide > widest_.load(std::memory_order_relaxed)) widest_.store(wide, std::memory_order_relaxed);
+    if (open(run_around(page, widths[wide].page_shift), write)) return SegvAnswer::retry;
+  }
+  return SegvAnswer::pass;  // not even one mprotect over everything: nothing of ours can help
+}
+
+// One claim over all addresses, because the states tell in two loads which pages are ours.
+Result<void> MprotectTracker::claim_faults() {
+  auto claim = SegvClaim::make(
+      SegvOrder::tracker, reinterpret_cast<std::byte*>(page_size), (std::size_t{1} << address_bits) - page_size,
+      [](void* self, std::byte* at, bool write) noexcept { return static_cast<MprotectTracker*>(self)->faulted(at, write); },
+      this);
+  if (!claim) return claim.error();
+  claim_.emplace(std::move(claim).value());
+  return {};
+}
+
+// The mappings that a process may have, less those that everybody else in it may need.
+std::int64_t default_split_limit() {
+  long limit = 65530;
+  if (std::FILE* const file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
+    if (std::fscanf(file, "%ld", &limit) != 1) limit = 65530;
+    std::fclose(file);
+  }
+  return std::max(limit - 16384, limit / 2);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit) {
+  auto table = Mapping::reserve({block_count * sizeof(State*)}, {page_size});
+  if (!table) return table.error();
+  auto tracker = std::make_unique<MprotectTracker>(std::move(table).value(),
+                                                   split_limit > 0 ? std::int64_t{split_limit} : default_split_limit());
+  if (auto claimed = tracker->claim_faults(); !claimed) return claimed.error();
+  return std::unique_ptr<PageTracker>(std::move(tracker));
+}
+
+}  // namespace vedette
