@@ -101,6 +101,10 @@ enum class Verb : std::uint8_t {
   drop,                              // forget the bytes: nobody reads them before they are written again
 };
 
+// At the boundary before op i: moves due at i are done, then fetches issued at i start, those with due == i are waited for, op i
+// runs, then what it frees dies and evicts and drops issued at i start. So a fetch with issue == due is one the op waits for; an
+// evict with issue i and due i + 1 has its room back when op i + 1 begins. Until its due a move occupies both tiers, and its
+// tensor counts as being at the source. A tensor that was dropped is born again in the fastest tier at its next pure write.
 struct Move {
   OpIndex issue;                     // may start when this op has ended (evict, drop) or begins (fetch)
   OpIndex due;                       // must be done before this op begins; smaller than `issue` means in the next step

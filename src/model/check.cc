@@ -1,0 +1,403 @@
+// The judge: plays the plan once around the step and stops at the first broken rule. Naive on purpose: every tensor is cut at
+// every boundary a move names, each piece is in one state, and every op looks at every piece.
+//
+// A persistent tensor starts at its home; a move that wraps into the next step is in flight when op 0 begins, as it was left by
+// the step before. After one step everything must be where it was (Rule::repeats), so one step is proof enough.
+#include "vedette/check.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <tuple>
+#include <utility>
+
+namespace vedette {
+namespace {
+
+struct Piece {
+  enum class State : std::uint8_t { unborn, lies, moving, dropped, dead };
+  TensorIndex tensor;
+  Span<std::uint64_t> bytes;         // of the tensor
+  State state = State::unborn;
+  TierIndex at{};                    // lies: there; moving: still counted there
+  std::size_t move = 0;              // moving: which one
+  std::optional<std::size_t> last{}; // the last move that touched it, for messages
+};
+
+std::string number(std::uint64_t value) { return std::to_string(value); }
+
+class Judge {
+ public:
+  Judge(const Trace& trace, const Machine& machine, const Plan& plan) : trace_(trace), machine_(machine), plan_(plan) {}
+
+  std::optional<Violation> judge() {
+    well_formed();
+    if (!found_) due_after_issue();
+    if (!found_) allowed();
+    if (found_) return found_;
+    find_lives();
+    cut_pieces();
+    start_of_step();
+    for (std::uint32_t i = 0; i < trace_.ops.size() && !found_; ++i) play({i});
+    if (!found_) end_of_step();
+    return found_;
+  }
+
+ private:
+  void broken(Rule rule, std::string message) {
+    if (!found_) found_ = Violation{rule, std::move(message)};
+  }
+
+  // What the plan says about things that exist.
+
+  bool tensor_exists(TensorIndex t) const { return t.value < trace_.tensors.size(); }
+  bool op_exists(OpIndex i) const { return i.value < trace_.ops.size(); }
+  bool tier_exists(TierIndex k) const { return k.value < machine_.tiers.size(); }
+
+  void well_formed() {
+    if (machine_.tiers.empty() || machine_.granule.value == 0) broken(Rule::well_formed, "the machine has no tier, or a granule of 0");
+    for (std::size_t i = 0; i < trace_.ops.size(); ++i) well_formed_op(i);
+    if (plan_.home.size() != trace_.tensors.size()) broken(Rule::well_formed, "the plan does not have one home for each tensor");
+    for (TierIndex tier : plan_.home) {
+      if (!tier_exists(tier)) broken(Rule::well_formed, "a home is tier " + number(tier.value) + ", which the machine lacks");
+    }
+    if (!found_ && plan_.reserved > machine_.tiers[0].capacity) broken(Rule::well_formed, "more is reserved than the fastest tier has");
+    for (std::size_t m = 0; m < plan_.moves.size() && !found_; ++m) well_formed_move(m);
+    for (const InPlace& each : plan_.in_place) {
+      if (!op_exists(each.op) || !tensor_exists(each.tensor) || !tier_exists(each.tier)) {
+        broken(Rule::well_formed, "an operand in place names an op, a tensor or a tier that is not there");
+      }
+    }
+    for (const Recomputation& each : plan_.recomputations) {
+      if (!op_exists(each.before) || !op_exists(each.producer) || !tensor_exists(each.tensor)) {
+        broken(Rule::well_formed, "a recomputation names an op or a tensor that is not there");
+      } else if (!std::ranges::count(trace_.ops[each.producer.value].writes, each.tensor)) {
+        broken(Rule::well_formed, "op " + number(each.producer.value) + " does not write tensor " + number(each.tensor.value));
+      }
+    }
+    well_formed_order();
+  }
+
+  void well_formed_op(std::size_t i) {
+    for (const auto* list : {&trace_.ops[i].reads, &trace_.ops[i].writes, &trace_.ops[i].frees}) {
+      for (TensorIndex t : *list) {
+        if (!tensor_exists(t)) broken(Rule::well_formed, "op " + number(i) + " names tensor " + number(t.value) + ", which is not there");
+      }
+    }
+  }
+
+  void well_formed_move(std::size_t m) {
+    const Move& move = plan_.moves[m];
+    const std::string who = "move " + number(m);
+    if (!op_exists(move.issue) || !op_exists(move.due) || !tensor_exists(move.extent.tensor) || !tier_exists(move.source) ||
+        !tier_exists(move.target)) {
+      return broken(Rule::well_formed, who + " names an op, a tensor or a tier that is not there");
+    }
+    if (m > 0 && plan_.moves[m - 1].issue > move.issue) return broken(Rule::well_formed, who + " is issued before the move in front of it");
+    if (move.verb == Verb::fetch && move.target >= move.source) return broken(Rule::well_formed, who + " fetches to a tier that is not faster");
+    if (move.verb == Verb::evict && move.target <= move.source) return broken(Rule::well_formed, who + " evicts to a tier that is not slower");
+    if (move.verb != Verb::drop && !machine_.link(move.source, move.target)) {
+      return broken(Rule::well_formed, who + " goes from tier " + number(move.source.value) + " to tier " + number(move.target.value) +
+                                           ", which no link joins");
+    }
+    if (!move.extent.part) return;
+    const Span<Bytes> part = *move.extent.part;
+    const Bytes size = trace_.tensors[move.extent.tensor.value].bytes;
+    const auto at_granule = [&](Bytes place) { return place.value % machine_.granule.value == 0 || place == size; };
+    if (part.begin >= part.end || part.end > size || !at_granule(part.begin) || !at_granule(part.end)) {
+      broken(Rule::well_formed, who + " has a part that is empty, outside the tensor, or not made of whole granules");
+    }
+  }
+
+  void well_formed_order() {
+    if (plan_.order.empty()) return;
+    std::vector<OpIndex> sorted = plan_.order;
+    std::ranges::sort(sorted);
+    bool permutation = sorted.size() == trace_.ops.size();
+    for (std::uint32_t i = 0; i < sorted.size(); ++i) permutation = permutation && sorted[i] == OpIndex{i};
+    if (!permutation) broken(Rule::well_formed, "the order does not name each op once");
+  }
+
+  // A fetch may be issued and due at one op: the op waits. What goes away starts when its op has ended, so it needs another op
+  // to be due at; in a step of one op that is the same op, one step later.
+  void due_after_issue() {
+    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
+      const Move& move = plan_.moves[m];
+      if (move.verb == Verb::evict && move.issue == move.due && trace_.ops.size() > 1) {
+        broken(Rule::due_after_issue, "move " + number(m) + " starts when op " + number(move.issue.value) + " has ended and is due before it begins");
+      }
+    }
+  }
+
+  void allowed() {
+    if (!plan_.recomputations.empty() && !machine_.can_recompute) broken(Rule::allowed, "the plan recomputes, which this machine cannot do yet");
+    if (plan_.order.empty()) return;
+    if (!machine_.can_reorder) return broken(Rule::allowed, "the plan has an order of its own, which this machine cannot do yet");
+    std::vector<std::size_t> place(trace_.ops.size());
+    for (std::size_t i = 0; i < plan_.order.size(); ++i) place[plan_.order[i].value] = i;
+    for (std::size_t later = 0; later < place.size(); ++later) {
+      for (std::size_t earlier = 0; earlier < later; ++earlier) {
+        if (place[earlier] > place[later] && depends(trace_.ops[later], trace_.ops[earlier])) {
+          broken(Rule::allowed, "op " + number(later) + " is placed before op " + number(earlier) + ", whose result or operand it needs");
+        }
+      }
+    }
+  }
+
+  static bool touches(const Op& op, TensorIndex t) {
+    return std::ranges::count(op.reads, t) || std::ranges::count(op.writes, t) || std::ranges::count(op.frees, t);
+  }
+  static bool depends(const Op& later, const Op& earlier) {
+    const auto changes = [](const Op& one, const Op& other) {
+      return std::ranges::any_of(one.writes, [&](TensorIndex t) { return touches(other, t); }) ||
+             std::ranges::any_of(one.frees, [&](TensorIndex t) { return touches(other, t); });
+    };
+    return changes(later, earlier) || changes(earlier, later);
+  }
+
+  // The world: which op runs at which place, when tensors live, and into which pieces moves cut them.
+
+  const Op& op_at(OpIndex place) const { return trace_.ops[index_at(place).value]; }
+  OpIndex index_at(OpIndex place) const { return plan_.order.empty() ? place : plan_.order[place.value]; }
+
+  void find_lives() {
+    last_.assign(trace_.tensors.size(), std::nullopt);
+    std::vector<bool> freed(trace_.tensors.size());
+    for (std::uint32_t i = 0; i < trace_.ops.size(); ++i) {
+      const Op& op = op_at({i});
+      for (const auto* list : {&op.reads, &op.writes}) {
+        for (TensorIndex t : *list) {
+          if (!freed[t.value]) last_[t.value] = OpIndex{i};
+        }
+      }
+      for (TensorIndex t : op.frees) {
+        last_[t.value] = OpIndex{i};
+        freed[t.value] = true;
+      }
+    }
+  }
+
+  void cut_pieces() {
+    std::vector<std::set<std::uint64_t>> cuts(trace_.tensors.size());
+    for (std::size_t t = 0; t < cuts.size(); ++t) cuts[t] = {0, trace_.tensors[t].bytes.value};
+    for (const Move& move : plan_.moves) {
+      if (move.extent.part) cuts[move.extent.tensor.value].insert({move.extent.part->begin.value, move.extent.part->end.value});
+    }
+    first_piece_.assign(cuts.size() + 1, 0);
+    for (std::uint32_t t = 0; t < cuts.size(); ++t) {
+      for (auto cut = cuts[t].begin(); cut != cuts[t].end() && std::next(cut) != cuts[t].end(); ++cut) {
+        pieces_.push_back({.tensor = {t}, .bytes = {*cut, *std::next(cut)}});
+      }
+      first_piece_[t + 1] = pieces_.size();
+    }
+  }
+
+  std::span<Piece> pieces_of(TensorIndex t) {
+    return std::span(pieces_).subspan(first_piece_[t.value], first_piece_[t.value + 1] - first_piece_[t.value]);
+  }
+  static bool inside(const Piece& piece, const Extent& extent) {
+    return !extent.part || (extent.part->begin.value <= piece.bytes.begin && piece.bytes.end <= extent.part->end.value);
+  }
+  bool wraps(const Move& move) const {
+    return move.due < move.issue || (move.due == move.issue && move.verb == Verb::evict);
+  }
+
+  // One step.
+
+  void start_of_step() {
+    for (Piece& piece : pieces_) {
+      if (!trace_.tensors[piece.tensor.value].persistent) continue;
+      piece.state = Piece::State::lies;
+      piece.at = plan_.home[piece.tensor.value];
+      const std::optional<std::size_t> last = last_move_of(piece);
+      if (!last) continue;
+      const Move& move = plan_.moves[*last];
+      if (move.verb == Verb::drop && last_[piece.tensor.value] <= move.issue) piece.state = Piece::State::dropped;
+      if (move.verb == Verb::drop || !wraps(move) || move.due.value == 0) continue;
+      piece.state = Piece::State::moving;
+      piece.move = *last;
+      if (piece.at != move.source) broken(Rule::repeats, name(piece.tensor) + " is on its way when op 0 begins, but its home is not where it comes from");
+    }
+    start_ = pieces_;
+  }
+
+  // The one that starts last in a step: at one op, what goes away starts after what is fetched.
+  std::optional<std::size_t> last_move_of(const Piece& piece) const {
+    std::optional<std::size_t> last;
+    const auto when = [&](std::size_t m) { return std::tuple(plan_.moves[m].issue, plan_.moves[m].verb != Verb::fetch, m); };
+    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
+      if (plan_.moves[m].extent.tensor != piece.tensor || !inside(piece, plan_.moves[m].extent)) continue;
+      if (!last || when(*last) < when(m)) last = m;
+    }
+    return last;
+  }
+
+  void play(OpIndex now) {
+    if (now.value > 0) complete(now);
+    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
+      const Move& move = plan_.moves[m];
+      if (move.issue != now || move.verb != Verb::fetch) continue;
+      start(m);
+      if (move.due == now) arrive(m);
+    }
+    recompute(now);
+    operate(now);
+    capacity(now);
+    die(now);
+    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
+      if (plan_.moves[m].issue == now && plan_.moves[m].verb != Verb::fetch) start(m);
+    }
+  }
+
+  void complete(OpIndex now) {
+    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
+      if (plan_.moves[m].due == now) arrive(m);
+    }
+  }
+
+  void start(std::size_t m) {
+    const Move& move = plan_.moves[m];
+    for (Piece& piece : pieces_of(move.extent.tensor)) {
+      if (!inside(piece, move.extent)) continue;
+      if (piece.state != Piece::State::lies || piece.at != move.source) {
+        return broken(Rule::source_holds_it, "move " + number(m) + " takes " + name(piece.tensor) + " from tier " + number(move.source.value) +
+                                                 ", but it " + whereabouts(piece));
+      }
+      piece.state = move.verb == Verb::drop ? Piece::State::dropped : Piece::State::moving;
+      piece.move = m;
+      piece.last = m;
+    }
+  }
+
+  void arrive(std::size_t m) {
+    for (Piece& piece : pieces_of(plan_.moves[m].extent.tensor)) {
+      if (piece.state != Piece::State::moving || piece.move != m) continue;
+      piece.state = Piece::State::lies;
+      piece.at = plan_.moves[m].target;
+    }
+  }
+
+  void recompute(OpIndex now) {
+    for (const Recomputation& each : plan_.recomputations) {
+      if (each.before != index_at(now)) continue;
+      for (TensorIndex t : trace_.ops[each.producer.value].reads) require_near(now, t, "is needed to recompute " + name(each.tensor) + " before");
+      for (Piece& piece : pieces_of(each.tensor)) {
+        if (piece.state == Piece::State::dropped) piece.state = Piece::State::lies, piece.at = {0};
+      }
+    }
+  }
+
+  void operate(OpIndex now) {
+    const Op& op = op_at(now);
+    for (TensorIndex t : op.reads) require_near(now, t, "is read by");
+    for (TensorIndex t : op.writes) {
+      const bool reads_too = std::ranges::count(op.reads, t) > 0;
+      for (Piece& piece : pieces_of(t)) {
+        if (piece.state == Piece::State::unborn) {
+          piece.state = Piece::State::lies;
+          piece.at = plan_.home[t.value];
+        } else if (piece.state == Piece::State::dropped && !reads_too) {
+          piece.state = Piece::State::lies;
+          piece.at = {0};
+        }
+      }
+      require_near(now, t, "is written by");
+    }
+  }
+
+  void require_near(OpIndex now, TensorIndex t, const std::string& why) {
+    const OpIndex op = index_at(now);
+    for (const Piece& piece : pieces_of(t)) {
+      if (!op_touches(op, piece)) continue;
+      const std::string message = name(t) + " " + why + " op " + number(op.value) + " '" + trace_.ops[op.value].name + "' but it " + whereabouts(piece);
+      if (piece.state == Piece::State::dropped) broken(Rule::nothing_lost, message);
+      if (piece.state == Piece::State::lies && piece.at.value == 0) continue;
+      const bool usable = piece.state == Piece::State::lies && machine_.tiers[piece.at.value].addressable &&
+                          std::ranges::count(plan_.in_place, InPlace{.op = op, .tensor = t, .tier = piece.at}) > 0;
+      if (!usable) broken(Rule::operand_near, message);
+    }
+  }
+
+  // Where pages were tracked, an op touches only the pages that were seen; else all of each operand.
+  bool op_touches(OpIndex op, const Piece& piece) const {
+    bool tracked = false;
+    for (const PageAccess& access : trace_.pages) {
+      if (access.op != op || access.tensor != piece.tensor) continue;
+      tracked = true;
+      const std::uint64_t begin = access.pages.begin * trace_.page_bytes.value, end = access.pages.end * trace_.page_bytes.value;
+      if (begin < piece.bytes.end && piece.bytes.begin < end) return true;
+    }
+    return !tracked;
+  }
+
+  void capacity(OpIndex now) {
+    std::vector<std::uint64_t> used(machine_.tiers.size());
+    used[0] = op_at(now).workspace.value;
+    const auto occupy = [&](const Piece& piece, TierIndex tier) {
+      const std::uint64_t bytes = piece.bytes.end - piece.bytes.begin, granule = machine_.granule.value;
+      used[tier.value] += tier.value == 0 ? (bytes + granule - 1) / granule * granule : bytes;
+    };
+    for (const Piece& piece : pieces_) {
+      if (piece.state == Piece::State::lies || piece.state == Piece::State::moving) occupy(piece, piece.at);
+      if (piece.state == Piece::State::moving) occupy(piece, plan_.moves[piece.move].target);
+    }
+    for (std::size_t k = 0; k < used.size(); ++k) {
+      if (used[k] > machine_.tiers[k].capacity.value) {
+        broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " + number(used[k]) + " of " +
+                                   number(machine_.tiers[k].capacity.value) + " bytes during op " + number(index_at(now).value));
+      }
+    }
+  }
+
+  void die(OpIndex now) {
+    for (Piece& piece : pieces_) {
+      if (!trace_.tensors[piece.tensor.value].persistent && last_[piece.tensor.value] == now) piece.state = Piece::State::dead;
+    }
+  }
+
+  void end_of_step() {
+    complete({0});
+    for (std::size_t p = 0; p < pieces_.size(); ++p) {
+      const Piece &now = pieces_[p], &then = start_[p];
+      if (!trace_.tensors[now.tensor.value].persistent) continue;
+      const bool same_move = now.state != Piece::State::moving || now.move == then.move;
+      if (now.state != then.state || now.at != then.at || !same_move) {
+        return broken(Rule::repeats, name(now.tensor) + " " + whereabouts(now) + " when the step ends, unlike when it began");
+      }
+    }
+  }
+
+  // Words.
+
+  std::string name(TensorIndex t) const { return "tensor " + number(t.value) + " '" + trace_.tensors[t.value].name + "'"; }
+
+  std::string whereabouts(const Piece& piece) const {
+    switch (piece.state) {
+      case Piece::State::unborn: return "is not born yet";
+      case Piece::State::dead: return "is dead";
+      case Piece::State::dropped: return "was dropped";
+      case Piece::State::moving: return "is on its way since op " + number(plan_.moves[piece.move].issue.value);
+      case Piece::State::lies: break;
+    }
+    std::string words = "lies in tier " + number(piece.at.value);
+    if (!piece.last) return words;
+    const Move& move = plan_.moves[*piece.last];
+    return words + (move.verb == Verb::fetch ? ", fetched at op " : ", evicted at op ") + number(move.issue.value);
+  }
+
+  const Trace& trace_;
+  const Machine& machine_;
+  const Plan& plan_;
+  std::optional<Violation> found_;
+  std::vector<std::optional<OpIndex>> last_;  // by place in the order
+  std::vector<Piece> pieces_, start_;
+  std::vector<std::size_t> first_piece_;
+};
+
+}  // namespace
+
+std::optional<Violation> check(const Trace& trace, const Machine& machine, const Plan& plan) {
+  return Judge(trace, machine, plan).judge();
+}
+
+}  // namespace vedette

@@ -1,0 +1,53 @@
+// Questions that the three values answer about themselves.
+#include "vedette/model.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "model/liveness.h"
+
+namespace vedette {
+
+const Link* Machine::link(TierIndex source, TierIndex target) const noexcept {
+  for (const Link& each : links) {
+    if (each.source == source && each.target == target) return &each;
+  }
+  return nullptr;
+}
+
+Bytes peak_bytes(const Trace& trace) {
+  const std::vector<Span<OpIndex>> living = lives(trace);
+  std::vector<Bytes> born(trace.ops.size() + 1), died(trace.ops.size() + 1);
+  for (std::size_t t = 0; t < living.size(); ++t) {
+    born[living[t].begin.value] += trace.tensors[t].bytes;
+    died[living[t].end.value] += trace.tensors[t].bytes;
+  }
+  Bytes live, peak;
+  for (std::size_t i = 0; i < trace.ops.size(); ++i) {
+    live += born[i];
+    live -= died[i];
+    peak = std::max(peak, live + trace.ops[i].workspace);
+  }
+  return peak;
+}
+
+Bytes largest_op_bytes(const Trace& trace) {
+  Bytes largest;
+  for (const Op& op : trace.ops) {
+    Bytes sum = op.workspace;
+    for (TensorIndex tensor : operands(op)) sum += trace.tensors.at(tensor.value).bytes;
+    largest = std::max(largest, sum);
+  }
+  return largest;
+}
+
+std::vector<std::optional<Span<OpIndex>>> lifetimes(const Trace& trace) {
+  const std::vector<std::vector<OpIndex>> all = uses(trace);
+  std::vector<std::optional<Span<OpIndex>>> result(all.size());
+  for (std::size_t t = 0; t < all.size(); ++t) {
+    if (!all[t].empty()) result[t] = Span<OpIndex>{all[t].front(), {all[t].back().value + 1}};
+  }
+  return result;
+}
+
+}  // namespace vedette

@@ -1,0 +1,24 @@
+// The one list of policies: the command line, the tests and the benches walk it. A new policy is a file, a maker, and a line here.
+#include <array>
+
+#include "policy/makers.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::array table{
+    PolicyEntry{"on-demand", "no paper: least recently used", "fetches when an op waits, evicts what was used longest ago", make_on_demand},
+};
+
+}  // namespace
+
+std::span<const PolicyEntry> policies() noexcept { return table; }
+
+std::unique_ptr<Policy> make_policy(std::string_view name, std::uint64_t seed) {
+  for (const PolicyEntry& entry : table) {
+    if (entry.name == name) return entry.make(seed);
+  }
+  return nullptr;
+}
+
+}  // namespace vedette

@@ -1,0 +1,53 @@
+// What the values say about themselves, against answers worked out by hand.
+#include "vedette/model.h"
+
+#include <gtest/gtest.h>
+
+namespace vedette {
+namespace {
+
+// w lives always (100); x is born at op 0 and last used by op 2; y lives in ops 1 and 2 and is freed after op 3.
+Trace small() {
+  return {.tensors = {{.name = "w", .bytes = {100}, .persistent = true}, {.name = "x", .bytes = {10}}, {.name = "y", .bytes = {1000}}},
+          .ops = {{.name = "a", .reads = {{0}}, .writes = {{1}}},
+                  {.name = "b", .workspace = {5000}, .reads = {{1}}, .writes = {{2}}},
+                  {.name = "c", .reads = {{1}, {2}}, .writes = {{2}}},
+                  {.name = "d", .workspace = {1}, .frees = {{2}}}}};
+}
+
+TEST(PeakBytes, IsTheLargestSumOfLiveTensorsAndWorkspace) { EXPECT_EQ(peak_bytes(small()), Bytes{100 + 10 + 1000 + 5000}); }
+
+TEST(PeakBytes, KeepsAFreedTensorAliveUntilTheOpThatFreesIt) {
+  Trace trace = small();
+  trace.ops[1].workspace = {};
+  trace.ops[3].workspace = {2000};
+  EXPECT_EQ(peak_bytes(trace), Bytes{100 + 1000 + 2000});
+}
+
+TEST(PeakBytes, OfNothingIsNothing) { EXPECT_EQ(peak_bytes({}), Bytes{0}); }
+
+TEST(LargestOpBytes, CountsAnOperandOnceAndWorkspace) { EXPECT_EQ(largest_op_bytes(small()), Bytes{10 + 1000 + 5000}); }
+
+TEST(Lifetimes, SpanFirstToLastAccess) {
+  const auto found = lifetimes(small());
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0], (Span<OpIndex>{{0}, {1}}));
+  EXPECT_EQ(found[1], (Span<OpIndex>{{0}, {3}}));
+  EXPECT_EQ(found[2], (Span<OpIndex>{{1}, {3}}));
+}
+
+TEST(Lifetimes, AreEmptyForATensorNobodyUses) {
+  Trace trace = small();
+  trace.tensors.push_back({.name = "idle", .bytes = {1}, .persistent = true});
+  EXPECT_EQ(lifetimes(trace)[3], std::nullopt);
+}
+
+TEST(Machine, FindsTheLinkOfAPairOfTiersInItsDirection) {
+  const Machine machine{.tiers = {{.name = "dram"}, {.name = "nvme"}}, .links = {{.source = {0}, .target = {1}, .bytes_per_s = 7}}};
+  ASSERT_NE(machine.link({0}, {1}), nullptr);
+  EXPECT_EQ(machine.link({0}, {1})->bytes_per_s, 7u);
+  EXPECT_EQ(machine.link({1}, {0}), nullptr);
+}
+
+}  // namespace
+}  // namespace vedette
