@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/assert.h"
 #include "tier/store.h"
 
 namespace vedette {
@@ -73,7 +74,8 @@ void ThrottledStore::submit(std::span<const StoreRequest> requests) noexcept {
   const Clock::time_point now = Clock::now();
   std::size_t place = 0;
   for (const StoreRequest& request : requests) {
-    while (held_[place].busy) ++place;  // there is one: at most depth() in flight
+    while (place < held_.size() && held_[place].busy) ++place;
+    VEDETTE_ASSERT(place < held_.size());  // at most depth() in flight
     const bool read = request.direction == StoreRequest::Direction::read;
     Clock::time_point& link_free = read ? read_free_ : write_free_;
     const std::uint64_t bandwidth = read ? throttle_.read_bytes_per_s : throttle_.write_bytes_per_s;

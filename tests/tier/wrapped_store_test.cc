@@ -1,0 +1,157 @@
+// The wrappers do what they say: the throttled store keeps its bandwidth and latency, the faulty one breaks exactly its script.
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "support/faulty_store.h"
+#include "tier/store.h"
+
+namespace vedette {
+namespace {
+
+using Direction = StoreRequest::Direction;
+using Clock = std::chrono::steady_clock;
+using Kind = StoreFault::Kind;
+
+constexpr Bytes slot = 64_KiB;
+constexpr std::uint32_t depth = 8;
+constexpr Nanoseconds long_time{20'000'000'000};
+
+struct Buffer {
+  std::unique_ptr<std::byte, void (*)(void*)> owner{static_cast<std::byte*>(std::aligned_alloc(4096, slot.value)), std::free};
+  std::byte* data() const { return owner.get(); }
+  void fill(int value) { std::memset(data(), value, slot.value); }
+  std::size_t count(int value) const {
+    return static_cast<std::size_t>(std::count(data(), data() + slot.value, static_cast<std::byte>(value)));
+  }
+};
+
+std::unique_ptr<Store> host() {
+  auto store = open_host_store(slot, depth).value();
+  store->reserve(64).value();
+  return store;
+}
+
+int transfer(Store& store, Direction direction, std::uint32_t index, const Buffer& buffer) {
+  const StoreRequest request{.direction = direction, .slot = {index}, .memory = buffer.data(), .token = 7};
+  store.submit({&request, 1});
+  StoreCompletion completion;
+  EXPECT_EQ(store.wait({&completion, 1}, long_time), 1U);
+  EXPECT_EQ(completion.token, 7U);
+  return completion.error;
+}
+
+double seconds_for(Store& store, Direction direction, std::uint32_t count) {
+  Buffer buffer;
+  buffer.fill(1);
+  const auto begin = Clock::now();
+  std::uint32_t submitted = 0, completed = 0;
+  while (completed < count) {
+    while (submitted < count && submitted - completed < depth) {
+      const StoreRequest request{.direction = direction, .slot = {submitted % 64}, .memory = buffer.data()};
+      store.submit({&request, 1});
+      ++submitted;
+    }
+    StoreCompletion done[depth];
+    completed += static_cast<std::uint32_t>(store.wait(done, long_time));
+  }
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+TEST(ThrottledStore, MovesBytesAtItsBandwidthEachWayApart) {
+  auto store = throttled(host(), {.read_bytes_per_s = 64 << 20, .write_bytes_per_s = 32 << 20, .latency = {}});
+  const double read_s = seconds_for(*store, Direction::read, 64), write_s = seconds_for(*store, Direction::write, 64);
+  EXPECT_GE(read_s, 64.0 / 1024) << "64 slots of 64 KiB at 64 MiB/s";
+  EXPECT_GE(write_s, 64.0 / 512) << "64 slots of 64 KiB at 32 MiB/s";
+  EXPECT_LT(read_s, 2.0);
+  EXPECT_LT(write_s, 2.0);
+}
+
+TEST(ThrottledStore, AddsItsLatencyToEveryRequestButOnlyOnceToAQueueOfThem) {
+  auto store = throttled(host(), {.latency = {20'000'000}});
+  EXPECT_GE(seconds_for(*store, Direction::read, 1), 0.020);
+  const double together_s = seconds_for(*store, Direction::read, depth);
+  EXPECT_GE(together_s, 0.020);
+  EXPECT_LT(together_s, depth * 0.020) << "requests in flight share the wait";
+}
+
+TEST(ThrottledStore, SavesNothingUpWhileIdle) {
+  auto store = throttled(host(), {.read_bytes_per_s = 6'553'600, .latency = {}});  // 10 ms a slot
+  StoreCompletion none;
+  EXPECT_EQ(store->wait({&none, 1}, {30'000'000}), 0U);
+  EXPECT_GE(seconds_for(*store, Direction::read, 3), 0.030);
+}
+
+TEST(ThrottledStore, SaysWhatItDoes) {
+  auto store = throttled(host(), {.read_bytes_per_s = 800'000'000, .latency = {100'000}});
+  EXPECT_EQ(store->mechanism(), "memory, copied at once, throttled to read 800 MB/s, write unlimited, latency 100 us");
+}
+
+TEST(FaultyStore, FailsTheNthRequestAndNoOther) {
+  for (std::uint64_t nth = 0; nth < 6; ++nth) {
+    FaultyStore store(host(), {.script = {{.kind = Kind::fail, .nth = nth, .error = ENOSPC}}});
+    Buffer buffer;
+    buffer.fill(3);
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const auto direction = i % 2 == 0 ? Direction::write : Direction::read;
+      EXPECT_EQ(transfer(store, direction, 0, buffer), i == nth ? ENOSPC : 0) << "request " << i << ", nth " << nth;
+    }
+    EXPECT_EQ(store.requests(), 6U);
+    EXPECT_EQ(store.faults(), 1U);
+  }
+}
+
+TEST(FaultyStore, MovesNoByteOfAFailedRequest) {
+  FaultyStore store(host(), {.script = {{.nth = 1, .direction = Direction::write}}});
+  Buffer buffer, back;
+  buffer.fill(1);
+  EXPECT_EQ(transfer(store, Direction::write, 5, buffer), 0);
+  buffer.fill(2);
+  EXPECT_EQ(transfer(store, Direction::write, 5, buffer), EIO);
+  EXPECT_EQ(transfer(store, Direction::read, 5, back), 0);
+  EXPECT_EQ(back.count(1), slot.value);
+}
+
+TEST(FaultyStore, TearsAWriteInTheMiddleAndLeavesTheCallersBytes) {
+  FaultyStore store(host(), {.script = {{.kind = Kind::torn, .nth = 0}}});
+  Buffer buffer, back;
+  buffer.fill(2);
+  EXPECT_EQ(transfer(store, Direction::write, 0, buffer), EIO);
+  EXPECT_EQ(buffer.count(2), slot.value);
+  EXPECT_EQ(transfer(store, Direction::read, 0, back), 0);
+  EXPECT_EQ(back.count(2), slot.value / 2);
+}
+
+TEST(FaultyStore, CorruptsOneBitSilentlyAndTheSameOneForTheSameSeed) {
+  Buffer first, again;
+  for (Buffer* back : {&first, &again}) {
+    FaultyStore store(host(), {.script = {{.kind = Kind::corrupt, .nth = 0, .direction = Direction::read}}, .seed = 9});
+    Buffer buffer;
+    buffer.fill(0);
+    EXPECT_EQ(transfer(store, Direction::write, 0, buffer), 0);
+    EXPECT_EQ(transfer(store, Direction::read, 0, *back), 0);
+    EXPECT_EQ(back->count(0), slot.value - 1);
+  }
+  EXPECT_EQ(std::memcmp(first.data(), again.data(), slot.value), 0);
+}
+
+TEST(FaultyStore, DelaysACompletionWithoutHoldingTheOthers) {
+  FaultyStore store(host(), {.script = {{.kind = Kind::delay, .nth = 0, .delay = {50'000'000}}}});
+  Buffer buffer;
+  const auto begin = Clock::now();
+  const StoreRequest requests[] = {{.slot = {0}, .memory = buffer.data(), .token = 10},
+                                   {.slot = {1}, .memory = buffer.data(), .token = 11}};
+  store.submit(requests);
+  StoreCompletion completion;
+  ASSERT_EQ(store.wait({&completion, 1}, long_time), 1U);
+  EXPECT_EQ(completion.token, 11U);
+  ASSERT_EQ(store.wait({&completion, 1}, long_time), 1U);
+  EXPECT_EQ(completion.token, 10U);
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(50));
+}
+
+}  // namespace
+}  // namespace vedette
