@@ -1,0 +1,21 @@
+// A program without libtorch: memory from a session, one step, one op.
+#include <vedette/vedette.h>
+
+#include <cstdio>
+#include <cstring>
+
+int main() {
+  using namespace vedette::literals;
+  vedette::SessionOptions options{.fast_memory = 64_MiB, .slow = "host", .chunk = 64_KiB};
+  auto session = vedette::Session::open(options).value();
+  std::byte* memory = session->allocate({.bytes = 1_MiB, .name = "numbers"}).value();
+  {
+    auto step = session->step();
+    const void* operand = memory;
+    auto op = session->op("fill", {}, {&operand, 1});
+    std::memset(memory, 7, 1_MiB .value);
+  }
+  vedette::Session::release(memory);
+  if (session->counters().steps != 1) return 1;
+  std::puts("vedette works");
+}
