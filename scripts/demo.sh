@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Trains a model with less memory than it needs, next to the same training without vedette, and compares the two.
+#
+#   scripts/demo.sh [--model NAME] [--fast-memory SIZE] [--steps N] [--json FILE]
+#
+#   --model        resnet18 (default), or another model of examples/train --help
+#   --fast-memory  bytes (suffixes KiB, MiB, GiB), or a share of what the plain run needs (default 25%)
+#   --steps        training steps of each run
+#   --json FILE    also writes the table to FILE
+#
+# Sets up what is missing and builds a release first. Leaves the recording of the guarded run in demo.vedette
+# (build/release/vedette info demo.vedette reads it).
+set -euo pipefail
+case " $* " in
+  *" -h "* | *" --help "*) sed -n '2,12p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;;
+esac
+called_from=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# A relative --json FILE is meant from where the user stands.
+arguments=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --json) [ $# -gt 1 ] || { echo "demo: --json needs a file" >&2; exit 2; }
+      case "$2" in /*) file=$2 ;; *) file=$called_from/$2 ;; esac
+      arguments+=(--json "$file"); shift 2 ;;
+    --json=*) file=${1#--json=}
+      case "$file" in /*) ;; *) file=$called_from/$file ;; esac
+      arguments+=(--json "$file"); shift ;;
+    *) arguments+=("$1"); shift ;;
+  esac
+done
+
+scripts/setup.sh
+mkdir -p build
+echo "demo: building (some minutes the first time)" >&2
+cmake --preset release >build/release.log 2>&1 || { cat build/release.log >&2; echo "demo: configuring failed (above)" >&2; exit 1; }
+cmake --build --preset release --target train vedette_cli -- --quiet
+exec build/release/examples/train --compare --record demo.vedette "${arguments[@]}"
