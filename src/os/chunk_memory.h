@@ -7,12 +7,21 @@
 // either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy. After hide() returns
 // nobody can change the frame's bytes but through parked(f).
 //
+// In-flight transfers: a frame whose pages the program itself has pinned (an O_DIRECT read(2) into the chunk that is still running)
+// leaves only after the transfer under UFFDIO_MOVE; the other mechanisms do not wait, so such memory is to be kept resident.
+//
+// fork: a child has neither arena nor frames (MADV_DONTFORK); touching them there is SIGSEGV, never zeros, never shared pages.
+//
+// The end: a ChunkMemory lives as long as the arena is used. Its destructor stops the fault thread and leaves the arena mapped: chunks
+// that are shown keep their bytes, chunks that are away are no longer guarded, parked frames are gone.
+//
 // Thread rule: show, hide and shift may be called from several threads at once for different chunks and frames.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "vedette/result.h"
@@ -41,6 +50,11 @@ struct ChunkMemoryOptions {
   FaultSink on_fault;
 };
 
+enum class FrameKind : std::uint8_t {
+  fast,                              // private anonymous memory, huge pages where the chunk size allows
+  trackable,                         // pages of a memfd, 4 KiB each, registered as the zap tracker needs them; slower to move
+};
+
 class ChunkMemory {
  public:
   virtual ~ChunkMemory() = default;
@@ -52,6 +66,14 @@ class ChunkMemory {
   // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
   virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
 
+  // Copies the frame into memory of the other kind, in place: same index, same bytes, same chunk if it is shown at one. Threads
+  // that touch the chunk meanwhile wait; they may be told as faults, to be answered by wake() or not at all. The old memory is
+  // given back before the call returns, so the budget is exceeded by one frame at a time. parked(frame) changes, and with it what
+  // I/O has registered. Frames of both kinds may live side by side. About 0.3 ms for 2 MiB; calls for one frame at a time.
+  // Error: the kernel lacks what trackable frames need (memories without userfaultfd: always; the mprotect tracker watches
+  // any frame), or no memory is left; then nothing has changed. A converted chunk is to be armed anew.
+  virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) = 0;
+
   virtual bool registrable() const noexcept = 0;         // frames keep their pages pinned by I/O registration across moves
   virtual bool serves_system_calls() const noexcept = 0; // false: read(2) into an away chunk fails with EFAULT
   virtual std::string_view mechanism() const noexcept = 0;  // "userfaultfd, UFFDIO_MOVE", for doctor and diagnostics
@@ -61,7 +83,7 @@ class ChunkMemory {
 Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions);    // userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
 Result<std::unique_ptr<ChunkMemory>> open_remap_memory(ChunkMemoryOptions);   // userfaultfd MISSING + mremap (Linux >= 5.7)
 Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions);  // PROT_NONE + SIGSEGV + mremap, no privileges
-Result<std::unique_ptr<ChunkMemory>> open_file_memory(ChunkMemoryOptions);    // memfd frames: what the zap tracker needs
+Result<std::unique_ptr<ChunkMemory>> open_file_memory(ChunkMemoryOptions);    // all frames trackable from birth (Linux >= 6.7)
 
 // The best of the first three that passes a small behaviour test on this machine.
 Result<std::unique_ptr<ChunkMemory>> open_best_memory(ChunkMemoryOptions);

@@ -27,22 +27,29 @@ void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
 
 bool is_open(std::uint32_t word) noexcept { return (word & 1) != 0; }
 
+// The last fault of this thread that found its gate open. While a gate's word stays the same its chunk stays accessible, so a
+// second fault of the same address under the same word is not late: it has a cause that is not ours.
+struct Late {
+  const std::byte* address = nullptr;
+  std::uint32_t word = 0;
+};
+// initial-exec, because the first touch of other thread-local memory may allocate.
+__attribute__((tls_model("initial-exec"))) thread_local Late last_late;
+
 }  // namespace
 
-Gate::Gate(const Layout& layout, FaultSink on_fault, bool open)
+Gate::Gate(const Layout& layout, FaultSink on_fault)
     : layout_(layout), on_fault_(std::move(on_fault)), words_(new std::atomic<std::uint32_t>[layout.chunks()]) {
-  for (std::uint32_t i = 0; i < layout.chunks(); ++i) words_[i].store(open ? 1 : 0, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < layout.chunks(); ++i) words_[i].store(0, std::memory_order_relaxed);
 }
 
-Result<std::unique_ptr<Gate>> Gate::make(const Layout& layout, FaultSink on_fault, bool open) {
-  std::unique_ptr<Gate> gate(new Gate(layout, std::move(on_fault), open));
-  if (gate->on_fault_ != nullptr) {
-    std::array<int, 2> ends{-1, -1};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("pipe for page faults", errno, "raise ulimit -n");
-    gate->told_ = Fd(ends[0]);
-    gate->tell_ = Fd(ends[1]);
-    gate->thread_ = start_quiet_thread([raw = gate.get()] { raw->run(); });
-  }
+Result<std::unique_ptr<Gate>> Gate::make(const Layout& layout, FaultSink on_fault) {
+  std::unique_ptr<Gate> gate(new Gate(layout, std::move(on_fault)));
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("pipe for page faults", errno, "raise ulimit -n");
+  gate->told_ = Fd(ends[0]);
+  gate->tell_ = Fd(ends[1]);
+  gate->thread_ = start_quiet_thread([raw = gate.get()] { raw->run(); });
   auto claim = SegvClaim::make(SegvOrder::memory, layout.arena(), layout.arena_bytes(), &Gate::on_segv, gate.get());
   if (!claim) return claim.error();
   gate->claim_ = std::make_unique<SegvClaim>(std::move(claim).value());
@@ -80,21 +87,24 @@ void Gate::close(ChunkIndex chunk) noexcept {
 SegvAnswer Gate::on_segv(void* gate, std::byte* address, bool write) noexcept {
   Gate& self = *static_cast<Gate*>(gate);
   const auto fault = self.layout_.fault(address, write);
-  return fault ? self.wait(*fault) : SegvAnswer::pass;
+  return fault ? self.wait(*fault, address) : SegvAnswer::pass;
 }
 
-SegvAnswer Gate::wait(const Fault& fault) noexcept {
+SegvAnswer Gate::wait(const Fault& fault, const std::byte* address) noexcept {
   std::atomic<std::uint32_t>& word = words_[fault.chunk.value];
   bool waited = false;
   for (;;) {
     const std::uint32_t seen = word.load(std::memory_order_acquire);
     if (gone_.load()) return SegvAnswer::pass;
-    if (is_open(seen)) return waited ? SegvAnswer::retry : SegvAnswer::stale;
-    if (on_fault_ != nullptr) {
-      // Smaller than PIPE_BUF: written whole or not at all. A full pipe makes us wait for the reader, never lose a fault.
-      while (::write(tell_.get(), &fault, sizeof fault) < 0) {
-        if (errno != EINTR && errno != EAGAIN) die("the pipe to the thread that serves page faults is broken");
-      }
+    if (is_open(seen)) {
+      if (waited) return SegvAnswer::retry;
+      const bool again = last_late.address == address && last_late.word == seen;
+      last_late = {address, seen};
+      return again ? SegvAnswer::pass : SegvAnswer::stale;
+    }
+    // Smaller than PIPE_BUF: written whole or not at all. A full pipe makes us wait for the reader, never lose a fault.
+    while (::write(tell_.get(), &fault, sizeof fault) < 0) {
+      if (errno != EINTR && errno != EAGAIN) die("the pipe to the thread that serves page faults is broken");
     }
     futex_wait(word, seen);
     waited = true;

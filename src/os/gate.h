@@ -19,8 +19,8 @@ namespace vedette {
 
 class Gate {
  public:
-  // Every gate starts closed (or open). Without a sink nobody is told and waiting is short: the owner is about to open.
-  static Result<std::unique_ptr<Gate>> make(const Layout&, FaultSink on_fault, bool open);
+  // Every gate starts closed.
+  static Result<std::unique_ptr<Gate>> make(const Layout&, FaultSink on_fault);
   ~Gate();
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
@@ -29,9 +29,9 @@ class Gate {
   void close(ChunkIndex chunk) noexcept;
 
  private:
-  Gate(const Layout& layout, FaultSink on_fault, bool open);
+  Gate(const Layout& layout, FaultSink on_fault);
   static SegvAnswer on_segv(void* gate, std::byte* address, bool write) noexcept;
-  SegvAnswer wait(const Fault& fault) noexcept;
+  SegvAnswer wait(const Fault& fault, const std::byte* address) noexcept;
   void run() noexcept;
 
   Layout layout_;

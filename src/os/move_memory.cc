@@ -7,73 +7,64 @@
 //
 // The arena asks for huge pages too: without that a fault in an away chunk would leave an empty table of small pages behind,
 // and the huge page that moves in next would be split.
-#include "base/assert.h"
 #include "os/chunk_memory.h"
-#include "os/parking.h"
 #include "os/uapi.h"
-#include "os/uffd.h"
+#include "os/uffd_memory.h"
 
 namespace vedette {
 namespace {
 
-class MoveMemory final : public ChunkMemory {
+class MoveMemory final : public UffdMemory {
  public:
   MoveMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
-      : layout_(options), on_fault_(std::move(options.on_fault)), userfaultfd_(std::move(userfaultfd)),
-        parking_(std::move(parking)),
-        reader_(userfaultfd_.fd(), [this](const MissingPage& missing) { return serve(missing); }) {}
+      : UffdMemory(std::move(options), std::move(userfaultfd), std::move(parking)) {}
 
-  void show(FrameIndex frame, ChunkIndex chunk) noexcept override {
-    userfaultfd_.move(layout_.chunk(chunk), parked(frame), layout_.chunk_bytes());
-  }
-  void hide(ChunkIndex chunk, FrameIndex frame) noexcept override {
-    userfaultfd_.move(parked(frame), layout_.chunk(chunk), layout_.chunk_bytes());
-  }
-  void shift(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
-    userfaultfd_.move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
-  }
-  void wake(ChunkIndex chunk) noexcept override { userfaultfd_.wake(layout_.chunk(chunk), layout_.chunk_bytes()); }
-
-  std::byte* parked(FrameIndex frame) const noexcept override { return parking_.data() + layout_.offset(frame); }
   bool registrable() const noexcept override { return false; }  // the kernel refuses to move pinned pages
-  bool serves_system_calls() const noexcept override { return userfaultfd_.serves_system_calls(); }
   std::string_view mechanism() const noexcept override {
-    return userfaultfd_.serves_system_calls() ? "userfaultfd, UFFDIO_MOVE" : "userfaultfd (user mode only), UFFDIO_MOVE";
+    return serves_system_calls() ? "userfaultfd, UFFDIO_MOVE" : "userfaultfd (user mode only), UFFDIO_MOVE";
   }
 
  private:
-  bool serve(const MissingPage& missing) {
-    const auto fault = layout_.fault(missing.page, missing.write);
-    if (!fault) return false;
-    on_fault_(*fault);
-    return true;
+  void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept override {
+    userfaultfd_.move(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
   }
-
-  Layout layout_;
-  FaultSink on_fault_;
-  Userfaultfd userfaultfd_;
-  Mapping parking_;
-  FaultReader reader_;               // last: it stops before anything it uses goes
+  void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
+    userfaultfd_.move(parked_fast(frame), layout_.chunk(chunk), layout_.chunk_bytes());
+  }
+  void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
+    userfaultfd_.move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
+  }
+  // Parking is registered, so new memory is touched elsewhere and moved in.
+  int allocate_fast(FrameIndex frame) noexcept override {
+    const Bytes bytes{layout_.chunk_bytes()};
+    auto fresh = Mapping::reserve(bytes, bytes);
+    if (!fresh || !advise(fresh->data(), bytes.value, bytes)) return ENOMEM;
+    if (const int error = populate(fresh->data(), bytes.value); error != 0) return error;
+    userfaultfd_.move(parked_fast(frame), fresh->data(), bytes.value);
+    return 0;
+  }
 };
 
 }  // namespace
 
-Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions options) {
+Result<std::unique_ptr<UffdMemory>> make_move_memory(ChunkMemoryOptions options, bool fill) {
   assert_sane(options);
-  auto userfaultfd = Userfaultfd::open(uapi::feature_move);
+  auto userfaultfd = Userfaultfd::open(uapi::feature_move, FileFrames::features);
   if (!userfaultfd) return userfaultfd.error();
-  auto parking = open_parking(options, true);
+  auto parking = open_parking(options, fill);
   if (!parking) return parking.error();
-  const Layout layout(options);
-  if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised) return advised.error();
-  for (const auto& [begin, bytes] : {std::pair{layout.arena(), layout.arena_bytes()},
-                                     std::pair{parking->data(), layout.frame_bytes()}}) {
-    if (const int error = userfaultfd->register_missing(begin, bytes); error != 0) {
-      return system_error("userfaultfd, registering the arena", error, "the arena must be private anonymous memory");
-    }
+  if (auto registered = register_arena(options, *userfaultfd); !registered) return registered.error();
+  if (const int error = userfaultfd->register_missing(parking->data(), Layout(options).frame_bytes()); error != 0) {
+    return system_error("userfaultfd, registering fast memory", error, "");
   }
-  return std::unique_ptr<ChunkMemory>(
+  return std::unique_ptr<UffdMemory>(
       std::make_unique<MoveMemory>(std::move(options), std::move(*userfaultfd), std::move(*parking)));
+}
+
+Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions options) {
+  auto memory = make_move_memory(std::move(options), true);
+  if (!memory) return memory.error();
+  return std::unique_ptr<ChunkMemory>(std::move(*memory));
 }
 
 }  // namespace vedette

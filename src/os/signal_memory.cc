@@ -46,6 +46,12 @@ class SignalMemory final : public ChunkMemory {
   void wake(ChunkIndex) noexcept override {}  // nobody sleeps at an open gate
 
   std::byte* parked(FrameIndex frame) const noexcept override { return parking_.data() + layout_.offset(frame); }
+  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind) override {
+    if (kind == FrameKind::fast) return {};
+    return Error{.cause = Cause::unavailable,
+                 .message = "memory that the zap tracker can watch needs userfaultfd; allow it, or track with mprotect",
+                 .errno_value = 0};
+  }
   bool registrable() const noexcept override { return true; }
   bool serves_system_calls() const noexcept override { return false; }
   std::string_view mechanism() const noexcept override { return "PROT_NONE and SIGSEGV, mremap"; }
@@ -71,7 +77,7 @@ Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions optio
   if (!parking) return parking.error();
   const Layout layout(options);
   if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised) return advised.error();
-  auto gate = Gate::make(layout, std::move(options.on_fault), false);
+  auto gate = Gate::make(layout, std::move(options.on_fault));
   if (!gate) return gate.error();
   if (::mprotect(layout.arena(), layout.arena_bytes(), PROT_NONE) != 0) {
     return system_error("mprotect of the arena", errno, "raise vm.max_map_count");

@@ -36,9 +36,6 @@ std::mutex table_mutex;                   // of claims being made and ended; nev
 struct sigaction previous {};
 bool installed = false;                   // under the mutex
 
-// Where the same thread meets the same stale fault twice in a row, it is not stale.
-__attribute__((tls_model("initial-exec"))) thread_local std::uintptr_t last_stale = 0;
-
 bool is_write([[maybe_unused]] const void* context) noexcept {
 #if defined(__x86_64__)
   return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;  // bit 1 of the page fault's code
@@ -72,15 +69,11 @@ bool served(std::uintptr_t address, bool write) noexcept {
     for (Slot& slot : table) {
       if (slot.begin.load(std::memory_order_acquire) == 0 || slot.order.load(std::memory_order_relaxed) != order) continue;
       const SegvAnswer answer = ask(slot, address, write);
-      if (answer == SegvAnswer::retry) {
-        last_stale = 0;
-        return true;
-      }
+      if (answer == SegvAnswer::retry) return true;
       stale = stale || answer == SegvAnswer::stale;
     }
   }
-  if (!stale) return false;
-  return std::exchange(last_stale, address) != address;
+  return stale;
 }
 
 void call_previous(int signal, siginfo_t* info, void* context) noexcept {

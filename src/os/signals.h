@@ -18,13 +18,14 @@ namespace vedette {
 enum class SegvAnswer : std::uint8_t {
   retry,                             // served: the access can be repeated
   pass,                              // not mine
-  stale,                             // mine, and accessible by now: repeat unless a later claim knows why it faulted
+  stale,                             // mine, and accessible by now: repeat, unless a later claim knows why it faulted. The
+                                     // owner must not say this twice for a fault that repeats without anything having changed
 };
 
 enum class SegvOrder : std::uint8_t { memory, tracker };  // who is asked first
 
 // A claim of [begin, begin + bytes) from construction to destruction. `serve` must be async-signal-safe and may wait; it may
-// run on many threads at once, for the last time before release() or the destructor returns.
+// run on many threads at once, for the last time before the destructor returns.
 class [[nodiscard("the claim ends with this object")]] SegvClaim {
  public:
   using Serve = SegvAnswer (*)(void* context, std::byte* address, bool write) noexcept;

@@ -80,7 +80,7 @@ std::thread start_quiet_thread(std::function<void()> body) {
   return thread;
 }
 
-Result<Userfaultfd> Userfaultfd::open(std::uint64_t features) {
+Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t wanted) {
   // The handshake can be done once for a descriptor: ask a first one what there is, then open the one to keep.
   Opened probe = open_any();
   if (!probe.fd) {
@@ -94,11 +94,12 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features) {
     return system_error("userfaultfd, UFFDIO_API", errno, "a kernel with userfaultfd is needed");
   }
   if ((features & ~api.features) != 0) return missing_features(features & ~api.features);
+  if ((wanted & ~api.features) == 0) features |= wanted;
   Opened kept = open_any();
   if (!kept.fd) return system_error("userfaultfd", kept.errno_value, "raise the limit of open files (ulimit -n)");
   api = {.api = UFFD_API, .features = features, .ioctls = 0};
   if (::ioctl(kept.fd.get(), UFFDIO_API, &api) != 0) return system_error("userfaultfd, UFFDIO_API with features", errno, "");
-  return Userfaultfd(std::move(kept.fd), kept.serves_system_calls);
+  return Userfaultfd(std::move(kept.fd), kept.serves_system_calls, features);
 }
 
 int Userfaultfd::register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept {
@@ -114,6 +115,10 @@ int Userfaultfd::register_missing(std::byte* begin, std::size_t bytes) const noe
 
 int Userfaultfd::register_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
   return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_WP);
+}
+
+int Userfaultfd::register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
 }
 
 int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept {

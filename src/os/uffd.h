@@ -20,8 +20,11 @@ namespace vedette {
 class Userfaultfd {
  public:
   // Tries userfaultfd(2), then /dev/userfaultfd, then the user-mode-only kind that needs no privilege. `features` are bits of
-  // uapi.h that must all be there, else Cause::unavailable names the first kernel that has them.
-  static Result<Userfaultfd> open(std::uint64_t features);
+  // uapi.h that must all be there, else Cause::unavailable names the first kernel that has them; those of `wanted` are
+  // switched on where the kernel has all of them.
+  static Result<Userfaultfd> open(std::uint64_t features, std::uint64_t wanted = 0);
+
+  bool has(std::uint64_t features) const noexcept { return (features & ~features_) == 0; }
 
   // False: system calls that meet a missing page fail with EFAULT instead of waiting.
   bool serves_system_calls() const noexcept { return serves_system_calls_; }
@@ -30,6 +33,8 @@ class Userfaultfd {
   // Both return 0 or an errno. The range is whole pages of mappings that allow the mode.
   int register_missing(std::byte* begin, std::size_t bytes) const noexcept;
   int register_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
+  // Write protection stays, and from now on a page that is in the page cache but not in the page table is missing too.
+  int register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Wakes every thread that waits for a page of this range; they try again.
@@ -41,12 +46,13 @@ class Userfaultfd {
   void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
 
  private:
-  Userfaultfd(Fd fd, bool serves_system_calls) noexcept
-      : fd_(std::move(fd)), serves_system_calls_(serves_system_calls) {}
+  Userfaultfd(Fd fd, bool serves_system_calls, std::uint64_t features) noexcept
+      : fd_(std::move(fd)), serves_system_calls_(serves_system_calls), features_(features) {}
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
 
   Fd fd_;
   bool serves_system_calls_ = false;
+  std::uint64_t features_ = 0;
 };
 
 struct MissingPage {

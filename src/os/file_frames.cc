@@ -1,0 +1,81 @@
+#include "os/file_frames.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "os/uapi.h"
+
+namespace vedette {
+
+static_assert(FileFrames::features == (uapi::feature_minor_shmem | uapi::feature_wp_hugetlbfs_shmem |
+                                       uapi::feature_wp_unpopulated | uapi::feature_wp_async));
+
+namespace {
+
+// Small pages also where the system makes large ones of shared memory, else one access would seem to touch all of them.
+bool advise_shared(std::byte* begin, std::size_t bytes) noexcept {
+  if (::madvise(begin, bytes, MADV_NOHUGEPAGE) != 0 && errno != EINVAL) return false;
+  return ::madvise(begin, bytes, MADV_DONTFORK) == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const Userfaultfd& userfaultfd) {
+  if (!userfaultfd.has(features)) {
+    return Error{.cause = Cause::unavailable,
+                 .message = "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; Linux 6.7 or "
+                            "later is needed",
+                 .errno_value = 0};
+  }
+  Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
+  if (!file) return system_error("memfd_create", errno, "raise ulimit -n");
+  if (::ftruncate(file.get(), static_cast<off_t>(layout.frame_bytes())) != 0) {
+    return system_error("ftruncate of a memfd", errno, "raise the file size limit (ulimit -f)");
+  }
+  auto alias = Mapping::reserve({layout.frame_bytes()}, {std::max<std::uint64_t>(layout.chunk_bytes(), huge_page_bytes)});
+  if (!alias) return alias.error();
+  if (::mmap(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) {
+    return system_error("mapping a memfd", errno, "");
+  }
+  if (!advise_shared(alias->data(), layout.frame_bytes())) return system_error("madvise of a memfd", errno, "");
+  return std::unique_ptr<FileFrames>(new FileFrames(layout, userfaultfd, std::move(file), std::move(*alias)));
+}
+
+int FileFrames::allocate(FrameIndex frame) noexcept { return populate(parked(frame), layout_.chunk_bytes()); }
+
+void FileFrames::release(FrameIndex frame) noexcept {
+  const auto offset = static_cast<off_t>(layout_.offset(frame)), bytes = static_cast<off_t>(layout_.chunk_bytes());
+  while (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) != 0) {
+    if (errno != EINTR) die("a frame of a memfd cannot be given back (fallocate)");
+  }
+}
+
+void FileFrames::show(FrameIndex frame, std::byte* chunk) noexcept {
+  const std::size_t bytes = layout_.chunk_bytes();
+  const auto offset = static_cast<off_t>(layout_.offset(frame));
+  if (::mmap(chunk, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.get(), offset) == MAP_FAILED) {
+    die("mmap of a frame over its chunk failed; too many mappings (vm.max_map_count)");
+  }
+  if (!advise_shared(chunk, bytes)) die("madvise of a chunk failed; too many mappings (vm.max_map_count)");
+  if (userfaultfd_.register_write_protect(chunk, bytes) != 0) {
+    die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
+  }
+  userfaultfd_.wake(chunk, bytes);
+}
+
+void FileFrames::hide(std::byte* chunk) noexcept {
+  const std::size_t bytes = layout_.chunk_bytes();
+  // Faults that are under way finish before the registration returns; later ones wait. Then the entries go.
+  if (userfaultfd_.register_minor_and_write_protect(chunk, bytes) != 0) {
+    die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
+  }
+  constexpr int madvise_dontneed_locked = 24;  // Linux 5.18, where the program has locked its memory
+  if (::madvise(chunk, bytes, MADV_DONTNEED) != 0 && ::madvise(chunk, bytes, madvise_dontneed_locked) != 0) {
+    die("the page-table entries of a chunk cannot be cleared (MADV_DONTNEED)");
+  }
+}
+
+}  // namespace vedette

@@ -1,0 +1,48 @@
+// Frames that the zap tracker can watch: chunk-sized pieces of one memfd, 4 KiB pages. The whole file is mapped once more at
+// an alias, so a frame can be reached by I/O wherever it is shown, and no access through the alias is ever tracked.
+//
+//   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, wake who waits
+//   hide   register it for minor faults as well, then clear its page-table entries
+//
+// Registered for minor faults, a page without an entry makes whoever touches it wait, system calls included: the chunk is away
+// although its mapping still names the file. The mapping stays until something is shown there; a frame may meanwhile be shown
+// elsewhere and hold other bytes. So a chunk is never replaced by a placeholder, and there is no moment in which it would have to
+// be unreadable (SIGSEGV, EFAULT) or readable as zeros.
+//
+// As with mremap, a transfer that the program itself has in flight into the chunk is not waited for.
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "base/fd.h"
+#include "base/mapping.h"
+#include "os/parking.h"
+#include "os/uffd.h"
+#include "vedette/result.h"
+
+namespace vedette {
+
+class FileFrames {
+ public:
+  static constexpr std::uint64_t features = std::uint64_t{1} << 10 | 1u << 12 | 1u << 13 | 1u << 15;  // see file_frames.cc
+
+  // No frame has memory yet. `userfaultfd` is borrowed and was opened with `features`.
+  static Result<std::unique_ptr<FileFrames>> open(const Layout&, const Userfaultfd& userfaultfd);
+
+  int allocate(FrameIndex frame) noexcept;          // 0 or an errno; zeroed
+  void release(FrameIndex frame) noexcept;          // gives the memory back
+  void show(FrameIndex frame, std::byte* chunk) noexcept;  // whatever was mapped at `chunk` is replaced
+  void hide(std::byte* chunk) noexcept;
+  std::byte* parked(FrameIndex frame) const noexcept { return alias_.data() + layout_.offset(frame); }
+
+ private:
+  FileFrames(const Layout& layout, const Userfaultfd& userfaultfd, Fd file, Mapping alias) noexcept
+      : layout_(layout), userfaultfd_(userfaultfd), file_(std::move(file)), alias_(std::move(alias)) {}
+
+  Layout layout_;
+  const Userfaultfd& userfaultfd_;
+  Fd file_;
+  Mapping alias_;
+};
+
+}  // namespace vedette

@@ -1,0 +1,140 @@
+#include "os/uffd_memory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "os/remap.h"
+
+namespace vedette {
+namespace {
+
+Error no_memory_for_a_copy(int error) {
+  return system_error("memory for one frame more, while a frame changes its kind", error, "choose a smaller budget or free memory");
+}
+
+}  // namespace
+
+UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
+    : layout_(options), userfaultfd_(std::move(userfaultfd)), on_fault_(std::move(options.on_fault)),
+      parking_(std::move(parking)), kinds_(options.frames, FrameKind::fast), file_mapped_(options.chunks, 0),
+      reader_(userfaultfd_.fd(), [this](const MissingPage& missing) { return serve(missing); }) {}
+
+void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
+  std::uint8_t& file_mapped = file_mapped_[chunk.value];
+  if (kinds_[frame.value] == FrameKind::trackable) {
+    files_->show(frame, layout_.chunk(chunk));
+    file_mapped = 1;
+  } else if (file_mapped != 0) {
+    replace(parked_fast(frame), chunk);
+    file_mapped = 0;
+  } else {
+    show_fast(frame, chunk);
+  }
+}
+
+void UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
+  if (kinds_[frame.value] == FrameKind::trackable) {
+    files_->hide(layout_.chunk(chunk));
+  } else {
+    hide_fast(chunk, frame);
+  }
+}
+
+void UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept {
+  if (kinds_[frame.value] == FrameKind::trackable) {
+    hide(from, frame);
+    show(frame, to);
+  } else if (file_mapped_[to.value] != 0) {
+    replace(layout_.chunk(from), to);
+    file_mapped_[to.value] = 0;
+  } else {
+    shift_fast(from, to, frame);
+  }
+}
+
+void UffdMemory::wake(ChunkIndex chunk) noexcept { userfaultfd_.wake(layout_.chunk(chunk), layout_.chunk_bytes()); }
+
+std::byte* UffdMemory::parked(FrameIndex frame) const noexcept {
+  return kinds_[frame.value] == FrameKind::trackable ? files_->parked(frame) : parked_fast(frame);
+}
+
+void UffdMemory::replace(std::byte* source, ChunkIndex chunk) noexcept {
+  std::byte* const target = layout_.chunk(chunk);
+  remap_pages(source, target, layout_.chunk_bytes());
+  // Every page is there: nothing can be missing until the next hide, which finds the range registered.
+  if (userfaultfd_.register_missing(target, layout_.chunk_bytes()) != 0) {
+    die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
+  }
+  // Who waits is in the kernel's list by address, which the exchange of the mapping did not change.
+  wake(chunk);
+}
+
+bool UffdMemory::serve(const MissingPage& missing) {
+  const auto fault = layout_.fault(missing.page, missing.write);
+  if (!fault) return false;
+  on_fault_(*fault);
+  return true;
+}
+
+Result<FileFrames*> UffdMemory::files() {
+  if (!files_) {
+    auto opened = FileFrames::open(layout_, userfaultfd_);
+    if (!opened) return opened.error();
+    files_ = std::move(*opened);
+  }
+  return files_.get();
+}
+
+Result<void> UffdMemory::start_trackable() {
+  auto ready = files();
+  if (!ready) return ready.error();
+  for (std::uint32_t i = 0; i < layout_.frames(); ++i) {
+    if (const int error = files_->allocate({i}); error != 0) {
+      return system_error("allocating fast memory", error, "choose a smaller budget or free memory");
+    }
+    kinds_[i] = FrameKind::trackable;
+  }
+  return {};
+}
+
+Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) {
+  VEDETTE_ASSERT(frame.value < layout_.frames());
+  if (kinds_[frame.value] == kind) return {};
+  return kind == FrameKind::trackable ? make_trackable(frame, shown_at) : make_fast(frame, shown_at);
+}
+
+// 1. allocate   2. away   3. copy   4. give the old memory back   5. show again
+Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at) {
+  auto ready = files();
+  if (!ready) return ready.error();
+  if (const int error = files_->allocate(frame); error != 0) return no_memory_for_a_copy(error);
+  if (shown_at) hide(*shown_at, frame);
+  std::memcpy(files_->parked(frame), parked_fast(frame), layout_.chunk_bytes());
+  if (::madvise(parked_fast(frame), layout_.chunk_bytes(), MADV_DONTNEED) != 0) die("a frame cannot be given back (madvise)");
+  kinds_[frame.value] = FrameKind::trackable;
+  if (shown_at) show(frame, *shown_at);
+  return {};
+}
+
+Result<void> UffdMemory::make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at) {
+  if (const int error = allocate_fast(frame); error != 0) return no_memory_for_a_copy(error);
+  if (shown_at) hide(*shown_at, frame);
+  std::memcpy(parked_fast(frame), files_->parked(frame), layout_.chunk_bytes());
+  files_->release(frame);
+  kinds_[frame.value] = FrameKind::fast;
+  if (shown_at) show(frame, *shown_at);
+  return {};
+}
+
+Result<void> register_arena(const ChunkMemoryOptions& options, const Userfaultfd& userfaultfd) {
+  const Layout layout(options);
+  if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised) return advised;
+  if (const int error = userfaultfd.register_missing(layout.arena(), layout.arena_bytes()); error != 0) {
+    return system_error("userfaultfd, registering the arena", error, "the arena must be private anonymous memory");
+  }
+  return {};
+}
+
+}  // namespace vedette

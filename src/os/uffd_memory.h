@@ -1,0 +1,68 @@
+// What the memories with userfaultfd share: the arena's registration, the thread that reads faults, and two kinds of frames, fast ones
+// (private anonymous memory with huge pages; how they move is the derived class) and trackable ones (file_frames.h).
+//
+// A chunk's mapping follows the frame shown there last: anonymous after a fast frame, the file's after a trackable one. Away,
+// both make who touches them wait.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "os/chunk_memory.h"
+#include "os/file_frames.h"
+#include "os/parking.h"
+#include "os/uffd.h"
+
+namespace vedette {
+
+class UffdMemory : public ChunkMemory {
+ public:
+  void show(FrameIndex frame, ChunkIndex chunk) noexcept final;
+  void hide(ChunkIndex chunk, FrameIndex frame) noexcept final;
+  void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
+  void wake(ChunkIndex chunk) noexcept final;
+  std::byte* parked(FrameIndex frame) const noexcept final;
+  Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) final;
+  bool serves_system_calls() const noexcept final { return userfaultfd_.serves_system_calls(); }
+
+  // Frames are trackable from birth, instead of fast: allocates them. Once, before anything is shown.
+  Result<void> start_trackable();
+
+ protected:
+  // `options` as given; `parking` is filled, or is left empty for start_trackable().
+  UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking);
+
+  virtual void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is anonymous
+  virtual void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
+  virtual void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
+  virtual int allocate_fast(FrameIndex frame) noexcept = 0;  // 0 or an errno; at parked_fast(frame)
+
+  std::byte* parked_fast(FrameIndex frame) const noexcept { return parking_.data() + layout_.offset(frame); }
+  // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it.
+  void replace(std::byte* source, ChunkIndex chunk) noexcept;
+
+  Layout layout_;
+  Userfaultfd userfaultfd_;
+
+ private:
+  bool serve(const MissingPage& missing);
+  Result<FileFrames*> files();
+  Result<void> make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at);
+  Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at);
+
+  FaultSink on_fault_;
+  Mapping parking_;
+  std::unique_ptr<FileFrames> files_;
+  std::vector<FrameKind> kinds_;           // of each frame
+  std::vector<std::uint8_t> file_mapped_;  // of each chunk: 1 while its mapping names the memfd
+  FaultReader reader_;                     // last: it stops before anything it uses goes
+};
+
+// The arena's registration, the same for all.
+Result<void> register_arena(const ChunkMemoryOptions&, const Userfaultfd&);
+
+// As the public ones, with parking empty: start_trackable() or convert() allocate.
+Result<std::unique_ptr<UffdMemory>> make_move_memory(ChunkMemoryOptions, bool fill);
+Result<std::unique_ptr<UffdMemory>> make_remap_memory(ChunkMemoryOptions, bool fill);
+
+}  // namespace vedette
