@@ -4,6 +4,7 @@
 #include "vedette/model.h"
 #include "vedette/observer.h"
 #include "vedette/policy.h"
+#include "vedette/replay.h"
 #include "vedette/result.h"
 #include "vedette/session.h"
 #include "vedette/units.h"
