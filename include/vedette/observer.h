@@ -1,8 +1,8 @@
 // What happened, told while it happens: the engine knows this interface, never who listens (the recorder in profiler/ does).
 //
-// Thread rule: every call comes from one of the engine's threads or from the thread that announced the op, one at a time
-// (the engine holds its lock). Implementations copy what they need into memory they already own and return: no lock that an
-// allocation may hold, no allocation in moved(), stalled() and faulted(), no exception.
+// Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock; all others
+// from the thread that announces steps and ops. The two groups may overlap. Implementations copy what they need into memory they
+// already own and return: no lock that an allocation may hold, no allocation in moved(), stalled() and faulted(), no exception.
 #pragma once
 #include <cstdint>
 #include <span>

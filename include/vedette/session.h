@@ -26,6 +26,7 @@
 namespace vedette {
 
 class Session;
+namespace detail { struct SessionState; }
 
 class [[nodiscard("a StepScope marks the scope it lives in")]] StepScope {
  public:
@@ -71,7 +72,9 @@ class [[nodiscard("a ResidentScope pins memory for the scope it lives in")]] Res
 
  private:
   friend class Session;
-  ResidentScope(std::uint32_t first, std::uint32_t count) noexcept : first_(first), count_(count) {}
+  ResidentScope(detail::SessionState* state, std::uint32_t first, std::uint32_t count) noexcept
+      : state_(state), first_(first), count_(count) {}
+  detail::SessionState* state_;      // nullptr: the memory is always resident
   std::uint32_t first_, count_;      // chunks
 };
 
@@ -121,21 +124,20 @@ class Session {
   ResidentScope resident(const void* memory);        // the whole allocation that holds this address
 
   Counters counters() const noexcept;
-  std::optional<Error> last_error() const;           // the first I/O error that lost bytes nobody has needed yet
+  std::optional<Error> take_error();                 // the first thing that went wrong in the background since the last call
   Bytes smallest_budget() const noexcept;            // the largest in-op working set seen, plus the slab
   std::string_view phase() const noexcept;           // "warm-up", "profiling", "planned"
   std::string mechanism() const;                     // what moves memory here, in words
 
   // The trace of the last profiled step, in the program's tensors; nullptr until one was profiled.
   const Trace* trace() const noexcept;
-  struct State;
-  State& state() noexcept { return *state_; }        // for the adapter's op hooks
+
  private:
   friend class StepScope;
   friend class LayerScope;
   friend class OpScope;
-  explicit Session(std::shared_ptr<State> state) noexcept;
-  std::shared_ptr<State> state_;     // shared with the arena, which outlives this object
+  explicit Session(detail::SessionState* state) noexcept : state_(state) {}
+  detail::SessionState* state_;      // belongs to the arena, which outlives this object
 };
 
 }  // namespace vedette

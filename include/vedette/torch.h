@@ -9,10 +9,12 @@
 //     ...the loop as it was...
 //   }
 //
-// Thread rule: construct, watch, step and bring_home from the training thread. Tensors may be used, made and freed by any thread.
+// Thread rule: construct, watch, step and bring_home from the training thread. Tensors may be used, made and freed by any thread,
+// but no thread may be making one while the guard is constructed for the first time in a process.
 // Errors: the constructor, watch(), step() and allocations inside the loop throw vedette::Failure or c10::Error with one sentence.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +22,12 @@
 
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
+#include <torch/version.h>
 
 #include "vedette/session.h"
+
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
+              "vedette is written for libtorch 2.11; another minor version has other layouts under the same names");
 
 namespace vedette {
 
@@ -38,36 +44,64 @@ struct GuardOptions {
   std::uint32_t warmup_steps = 1;
   ProfileTicks profile = ProfileTicks::layers;
   Observer* observer = nullptr;      // borrowed; a recorder, for instance
-  std::function<void(std::string_view)> on_message;  // default: a line on standard error
+  std::function<void(std::string_view)> on_message;  // default: a line on standard error, each sentence once
   std::uint64_t seed = 1;
 };
 
 class Guard {
+  struct State;
+
  public:
+  class [[nodiscard("a Layer marks the scope it lives in")]] Layer {
+   public:
+    ~Layer();
+    Layer(const Layer&) = delete;
+    Layer& operator=(const Layer&) = delete;
+
+   private:
+    friend class Guard;
+    Layer(State& state, std::string_view name);
+    State& state_;
+    LayerScope scope_;
+  };
+
+  class [[nodiscard("a Step marks the scope it lives in")]] Step {
+   public:
+    ~Step();                         // never throws; what went wrong, the next step() tells
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+    Layer layer(std::string_view name);
+
+   private:
+    friend class Guard;
+    explicit Step(State& state);
+    State& state_;
+    StepScope scope_;
+  };
+
   explicit Guard(GuardOptions options);
   ~Guard();                          // tensors stay valid where they are; never throws
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
   // Adopts what exists: the storages of parameters, buffers and optimizer state move into the arena, views follow. What the
-  // module or optimizer gets later is born there. May be called at any time between steps, any number of times.
+  // module or optimizer gets later is born there. May be called at any time between steps, any number of times. Memory that
+  // libtorch did not allocate (from_blob, mapped files) stays where it is, with a message. bring_home() looks at both again.
   void watch(torch::nn::Module& module, std::string_view name = "");
-  void watch(torch::optim::Optimizer& optimizer);
+  void watch(torch::optim::Optimizer& optimizer);  // Adam, AdamW, SGD, RMSprop, Adagrad
 
-  StepScope step();                  // throws what went wrong in the background since the last step
-  LayerScope layer(std::string_view name);
+  Step step();                       // throws what went wrong in the background since the last step
+  Layer layer(std::string_view name);  // in a step: what follows in this scope is one layer, whatever parameters it uses
   ResidentScope resident(const at::Tensor& tensor);  // pins the tensor's memory: for system calls and other libraries
 
-  // Moves everything watched to ordinary memory, when that fits; training goes on without the guard. Throws
-  // Cause::out_of_memory, and changes nothing, when it does not fit.
+  // Moves everything watched, its gradients included, to ordinary memory, when that fits; training goes on without the guard.
+  // Throws Cause::out_of_memory, and changes nothing, when it does not fit. Watched modules and optimizers must live.
   void bring_home();
 
-  Session& session() noexcept { return *session_; }
-  Counters counters() const noexcept { return session_->counters(); }
+  Session& session() noexcept;
+  Counters counters() const noexcept;
 
  private:
-  struct State;
-  std::unique_ptr<Session> session_;
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,421 @@
+// The side of the engine that the program sees: births, deaths, ops. What moves is started and completed in migrator.cc.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/assert.h"
+
+namespace vedette {
+
+Nanoseconds monotonic_now() noexcept {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return {std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec};
+}
+
+Engine::Engine(EngineOptions options)
+    : frame_count_(options.frames),
+      chunk_bytes_(options.chunk_bytes),
+      store_(std::move(options.store)),
+      observer_(options.observer),
+      on_message_(std::move(options.on_message)),
+      chunks_(options.chunks + std::size_t{1}),
+      frames_(options.frames) {
+  for (std::uint32_t f = frame_count_; f-- > 0;) free_.push_back(f);
+  Chunk& head = chunks_.back();
+  head.idle_prev = head.idle_next = options.chunks;
+  counters_.resident_max_bytes = 0;
+}
+
+Engine::LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory) {
+  std::unique_lock lock(mutex_);
+  VEDETTE_ASSERT(memory_ == nullptr);
+  memory_ = std::move(memory);
+  migrator_ = std::thread([this]() noexcept { run(); });
+  arrived_.wait(lock, [&] { return speed_.has_value(); });
+  return *speed_;
+}
+
+Engine::~Engine() {
+  if (migrator_.joinable()) {
+    quiesce();
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    store_->wake();
+    migrator_.join();
+  }
+}
+
+// --- states ------------------------------------------------------------------------------------------------------------
+
+void Engine::become(std::uint32_t c, ChunkState next) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(may_become(chunk.state, next));
+  if (chunk.state == ChunkState::evicting) --evicting_;
+  if (next == ChunkState::evicting) ++evicting_;
+  if (next == ChunkState::resident) chunk.arrival = ++arrivals_;
+  chunk.state = next;
+}
+
+bool Engine::present(std::uint32_t c) const noexcept {
+  return chunks_[c].state == ChunkState::resident || chunks_[c].live == 0;
+}
+
+bool Engine::pinned(const Chunk& chunk) const noexcept {
+  return chunk.holds > 0 || (in_op_ && !op_paged_ && chunk.op_serial == op_serial_);
+}
+
+void Engine::pin(std::uint32_t c) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_use = tick_;
+  if (chunk.op_serial == op_serial_) return;
+  chunk.op_serial = op_serial_;
+  if (chunk.holds > 0) return;       // counted in held_
+  op_largest_ = std::max(op_largest_, ++op_pinned_);
+}
+
+void Engine::idle_push(std::uint32_t c) {
+  const auto head = static_cast<std::uint32_t>(chunks_.size() - 1);
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(!chunk.in_idle && chunk.state == ChunkState::resident && chunk.live == 0);
+  chunk.in_idle = true;
+  chunk.idle_prev = chunks_[head].idle_prev;
+  chunk.idle_next = head;
+  chunks_[chunk.idle_prev].idle_next = c;
+  chunks_[head].idle_prev = c;
+  ++idle_count_;
+}
+
+void Engine::idle_remove(std::uint32_t c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(chunk.in_idle);
+  chunks_[chunk.idle_prev].idle_next = chunk.idle_next;
+  chunks_[chunk.idle_next].idle_prev = chunk.idle_prev;
+  chunk.in_idle = false;
+  --idle_count_;
+}
+
+// --- frames ------------------------------------------------------------------------------------------------------------
+
+std::optional<std::uint32_t> Engine::take_parked() {
+  if (!free_.empty()) {
+    const std::uint32_t frame = free_.back();
+    free_.pop_back();
+    return frame;
+  }
+  if (idle_count_ == 0) return std::nullopt;
+  const std::uint32_t c = chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
+  idle_remove(c);
+  const std::uint32_t frame = chunks_[c].frame;
+  memory_->hide({c}, {frame});
+  become(c, ChunkState::empty);
+  frames_[frame].owned = false;
+  return frame;
+}
+
+void Engine::back(std::uint32_t c) {
+  VEDETTE_ASSERT(available() > 0 && chunks_[c].state == ChunkState::empty);
+  std::uint32_t frame = 0;
+  if (!free_.empty()) {
+    frame = free_.back();
+    free_.pop_back();
+    memory_->show({frame}, {c});
+  } else {
+    const std::uint32_t from = chunks_.back().idle_next;
+    idle_remove(from);
+    frame = chunks_[from].frame;
+    memory_->shift({from}, {c}, {frame});
+    become(from, ChunkState::empty);
+  }
+  chunks_[c].frame = frame;
+  frames_[frame].owned = true;
+  frames_[frame].chunk = c;
+  become(c, ChunkState::resident);
+}
+
+// --- births and deaths -------------------------------------------------------------------------------------------------
+
+Result<void> Engine::birth(ChunkRange range) {
+  std::unique_lock lock(mutex_);
+  VEDETTE_ASSERT(range.first + range.count < chunks_.size());
+  high_ = std::max(high_, range.first + range.count);
+  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    Chunk& chunk = chunks_[c];
+    if (++chunk.live == 1) chunk.next_use = never;
+    if (chunk.in_idle) idle_remove(c);
+    if (in_op_) pin(c);
+  }
+  if (in_op_ && op_pinned_ > frame_count_ - held_) go_paged();
+  const Nanoseconds began = monotonic_now();
+  bool waited = false;
+  std::optional<Error> failed;
+  for (std::uint32_t c = range.first; c < range.first + range.count && !failed; ++c) {
+    while (chunks_[c].state != ChunkState::resident) {
+      if (chunks_[c].state == ChunkState::empty && available() > 0) {
+        back(c);
+        continue;
+      }
+      if (op_paged_) break;          // a fault will bring it
+      if (chunks_[c].state != ChunkState::empty) request(c);
+      std::uint32_t lacking = 0;
+      for (std::uint32_t rest = c; rest < range.first + range.count; ++rest) lacking += chunks_[rest].state == ChunkState::empty ? 1u : 0u;
+      waiting_frames_ += lacking;
+      waited = true;
+      kick();
+      arrived_.wait(lock, [&] { return chunks_[c].state == ChunkState::resident || available() > 0 || room_impossible(); });
+      waiting_frames_ -= lacking;
+      if (available() > 0 || chunks_[c].state == ChunkState::resident || !room_impossible()) continue;
+      if (in_op_) {
+        go_paged();
+      } else {
+        failed = error_ ? *error_
+                        : Error{.cause = Cause::out_of_memory,
+                                .message = "no room in fast memory: everything resident is held; use a larger budget"};
+        break;
+      }
+    }
+  }
+  if (waited) add_stall(began, true);
+  if (!failed) return {};
+  lock.unlock();
+  death(range);
+  return *failed;
+}
+
+void Engine::death(ChunkRange range) noexcept {
+  const std::lock_guard lock(mutex_);
+  bool freed = false;
+  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    Chunk& chunk = chunks_[c];
+    VEDETTE_ASSERT(chunk.live > 0);
+    if (--chunk.live > 0) continue;
+    freed = true;
+    if (chunk.op_serial == op_serial_ && in_op_ && chunk.holds == 0) --op_pinned_;
+    chunk.op_serial = 0;
+    chunk.wanted = chunk.write_failed = false;
+    switch (chunk.state) {
+      case ChunkState::resident: idle_push(c); break;
+      case ChunkState::evicting:
+      case ChunkState::fetching:
+        frames_[chunk.frame].owned = false;  // the I/O's completion frees it
+        become(c, ChunkState::empty);
+        break;
+      case ChunkState::away: become(c, ChunkState::empty); break;
+      case ChunkState::empty: break;
+    }
+  }
+  if (!freed) return;
+  if (waiting_frames_ > 0) arrived_.notify_all();
+  if (!fetches_.empty() || !urgent_.empty()) kick();
+}
+
+void Engine::hold(ChunkRange range) {
+  std::unique_lock lock(mutex_);
+  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    Chunk& chunk = chunks_[c];
+    if (chunk.holds++ > 0) continue;
+    ++held_;
+    if (in_op_ && chunk.op_serial == op_serial_) --op_pinned_;
+    if (!present(c)) request(c);
+  }
+  kick();
+  arrived_.wait(lock, [&] {
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+      if (!present(c)) return false;
+    return true;
+  });
+}
+
+void Engine::release_hold(ChunkRange range) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    VEDETTE_ASSERT(chunks_[c].holds > 0);
+    if (--chunks_[c].holds == 0) --held_;
+    if (chunks_[c].op_serial == op_serial_) chunks_[c].op_serial = 0;
+  }
+  kick();
+}
+
+// --- ops ---------------------------------------------------------------------------------------------------------------
+
+void Engine::request(std::uint32_t c) {
+  Chunk& chunk = chunks_[c];
+  if (chunk.wanted && chunk.state != ChunkState::empty) return;
+  chunk.wanted = true;
+  if (chunk.state == ChunkState::away || chunk.state == ChunkState::empty) urgent_.push_back(c);
+}
+
+void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
+                      const Planned& planned) {
+  std::unique_lock lock(mutex_);
+  VEDETTE_ASSERT(!in_op_);
+  in_op_ = true;
+  op_paged_ = false;
+  ++op_serial_;
+  op_pinned_ = op_largest_ = 0;
+  tick_ = tick;
+  op_ = op;
+  op_name_.assign(name);
+  ++counters_.ops;
+  for (const NextUse& use : planned.next_uses)
+    for (std::uint32_t c = use.range.first; c < use.range.first + use.range.count; ++c) chunks_[c].next_use = planned.base + use.tick;
+  for (const ChunkRange range : planned.fetches)
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) fetches_.push_back(c);
+  bool missing = false;
+  for (const ChunkRange range : operands)
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+      if (chunks_[c].live == 0) continue;
+      pin(c);
+      missing = missing || !present(c);
+    }
+  if (op_pinned_ > frame_count_ - held_) go_paged();
+  if (!missing || op_paged_) {
+    if (!fetches_.empty() || !evictions_.empty()) kick();
+    return;
+  }
+  const Nanoseconds began = monotonic_now();
+  for (const ChunkRange range : operands)
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+      if (!present(c)) request(c);
+  kick();
+  arrived_.wait(lock, [&] {
+    if (op_paged_) return true;      // somebody else's allocation made the op too large for the budget
+    for (const ChunkRange range : operands)
+      for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+        if (!present(c)) return false;
+    return true;
+  });
+  add_stall(began, false);
+}
+
+void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!in_op_) return;
+  for (const ChunkRange range : evictions)
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) evictions_.push_back(c);
+  largest_op_ = std::max(largest_op_, op_largest_ + held_);
+  in_op_ = op_paged_ = false;
+  ++op_serial_;
+  if (!evictions_.empty() || waiting_need() > 0) kick();
+}
+
+std::string Engine::paged_sentence() const {
+  const auto mib = [&](std::uint64_t chunks) { return std::to_string((chunks * chunk_bytes_.value + (1u << 20) - 1) >> 20); };
+  return "op '" + op_name_ + "' needs " + mib(std::uint64_t{op_largest_} + held_) + " MiB at once and the budget is " +
+         mib(frame_count_) + " MiB: it runs paged, slowly; give fast_memory at least " +
+         mib(std::uint64_t{op_largest_} + held_ + 2) + " MiB";
+}
+
+void Engine::go_paged() {
+  if (op_paged_) return;
+  op_paged_ = true;
+  if (std::find(paged_ops_told_.begin(), paged_ops_told_.end(), op_name_) == paged_ops_told_.end()) {
+    paged_ops_told_.push_back(op_name_);
+    if (on_message_) on_message_(paged_sentence());
+  }
+  arrived_.notify_all();
+}
+
+void Engine::add_stall(Nanoseconds began, bool in_allocation) {
+  const Nanoseconds ended = monotonic_now();
+  ++counters_.stall_count;
+  counters_.stall_ns += static_cast<std::uint64_t>((ended - began).value);
+  op_thread_stall_ += ended - began;
+  if (observer_ != nullptr) observer_->stalled({.step = step_, .op = op_, .in_allocation = in_allocation, .began = began, .ended = ended});
+}
+
+void Engine::fault(const Fault& fault) noexcept {
+  std::unique_lock lock(mutex_);
+  const std::uint32_t c = fault.chunk.value;
+  Chunk& chunk = chunks_[c];
+  if (chunk.state == ChunkState::resident) {
+    memory_->wake({c});
+    return;
+  }
+  if (chunk.live == 0) die("the program touched memory of the arena that belongs to no tensor (freed, or never allocated)");
+  if (!chunk.wanted) {
+    ++counters_.faults;
+    const Nanoseconds now = monotonic_now();
+    if (observer_ != nullptr)
+      observer_->faulted({.step = step_, .op = op_, .chunk = c, .page = fault.page, .write = fault.write, .began = now, .ended = now});
+  }
+  request(c);
+  kick();
+}
+
+// --- plans and figures -------------------------------------------------------------------------------------------------
+
+void Engine::set_reserved(std::uint32_t frames) {
+  const std::lock_guard lock(mutex_);
+  reserved_ = std::min(frames, frame_count_ / 2);
+}
+
+void Engine::forget_plan() noexcept {
+  const std::lock_guard lock(mutex_);
+  fetches_.clear();
+  evictions_.clear();
+  for (Chunk& chunk : chunks_) chunk.next_use = never;
+}
+
+void Engine::begin_step(std::uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
+}
+
+Nanoseconds Engine::stalled_since_last_asked() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(op_thread_stall_, Nanoseconds{});
+}
+
+Counters Engine::counters() const noexcept {
+  const std::lock_guard lock(mutex_);
+  Counters now = counters_;
+  now.resident_bytes = std::uint64_t{frame_count_ - available()} * chunk_bytes_.value;
+  return now;
+}
+
+std::optional<Error> Engine::take_error() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(error_, std::nullopt);
+}
+
+std::uint32_t Engine::largest_op_chunks() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return largest_op_;
+}
+
+std::uint32_t Engine::held_chunks() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return held_;
+}
+
+ChunkState Engine::state(std::uint32_t chunk) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return chunks_[chunk].state;
+}
+
+bool Engine::idle_backed(std::uint32_t chunk) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return chunks_[chunk].in_idle;
+}
+
+std::string Engine::mechanism() const { return std::string(memory_->mechanism()) + "; " + std::string(store_->mechanism()); }
+
+void Engine::set_observer(Observer* observer) noexcept {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
+}
+
+void Engine::quiesce() noexcept {
+  std::unique_lock lock(mutex_);
+  fetches_.clear();
+  evictions_.clear();
+  kick();
+  arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+}
+
+}  // namespace vedette

@@ -1,0 +1,203 @@
+// Where every chunk is, and the only code that says it moved. The engine owns the frames of fast memory, a slow store and a
+// migrator thread; it knows chunks, ops and next uses, and nothing of tensors, traces or plans.
+//
+//                birth                hide + write            written
+//   empty ------------------> resident ------------> evicting -------> away
+//     ^  (idle: resident with    ^ ^   wanted again     |                |
+//     |   nobody living there)   | +--------------------+                | read
+//     |        death             |          arrived                     v
+//     +--------------------------+<---------------------------------- fetching
+//
+// What always holds: a chunk with live tensors is in exactly one of resident, evicting, away, fetching (or unbacked: born while an
+// op needs more than the budget; empty state, live > 0, a fault gives it a frame). A frame belongs to one chunk, or to an I/O whose
+// chunk died, or is free. A chunk's slot has at most one I/O in flight. The bytes of a frame in I/O are parked: nobody writes them.
+//
+// Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex guards all.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/chunk_memory.h"
+#include "tier/store.h"
+#include "vedette/observer.h"
+#include "vedette/result.h"
+
+namespace vedette {
+
+enum class ChunkState : std::uint8_t { empty, resident, evicting, away, fetching };
+
+constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
+  using enum ChunkState;
+  switch (from) {
+    case empty:    return to == resident;                    // born
+    case resident: return to == evicting || to == empty;     // chosen; its frame was taken after its death
+    case evicting: return to == away || to == resident || to == empty;
+    case away:     return to == fetching || to == empty;
+    case fetching: return to == resident || to == away || to == empty;  // away: the read failed and is tried again
+  }
+  return false;
+}
+static_assert(!may_become(ChunkState::away, ChunkState::resident), "a chunk never arrives without being fetched");
+
+using Ticks = std::uint64_t;         // the program's clock: one per op, growing over steps
+constexpr Ticks never = ~Ticks{0};
+
+struct ChunkRange {                  // [first, first + count)
+  std::uint32_t first = 0, count = 0;
+  auto operator<=>(const ChunkRange&) const = default;
+};
+
+struct EngineOptions {
+  std::uint32_t chunks = 0, frames = 0;
+  Bytes chunk_bytes;
+  std::unique_ptr<Store> store;
+  Observer* observer = nullptr;      // borrowed
+  std::function<void(std::string_view)> on_message;
+};
+
+class Engine {
+ public:
+  struct LinkSpeed { std::uint64_t read = 0, write = 0, mixed = 0; };  // bytes a second; mixed: both directions together, summed
+
+  explicit Engine(EngineOptions options);
+  ~Engine();                         // stops the migrator; frames and addresses stay as they are
+  // Once; the memory's fault sink is fault(). Returns how fast the slow tier is, measured with frames nobody uses yet.
+  LinkSpeed start(std::unique_ptr<ChunkMemory> memory);
+  void fault(const Fault& fault) noexcept;
+
+  // --- tensors come and go -------------------------------------------------------------------------------------------
+  // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more.
+  Result<void> birth(ChunkRange range);
+  void death(ChunkRange range) noexcept;
+  void hold(ChunkRange range);       // resident until release_hold; waits
+  void release_hold(ChunkRange range) noexcept;
+
+  // --- ops -----------------------------------------------------------------------------------------------------------
+  // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged. `planned` starts with
+  // the op: fetches queue in order of need and start when a frame is free beyond the reserved ones.
+  struct NextUse { ChunkRange range; Ticks tick = never; };
+  struct Planned { std::span<const ChunkRange> fetches; std::span<const NextUse> next_uses; Ticks base = 0; };
+  void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands, const Planned& planned);
+  void end_op(std::span<const ChunkRange> evictions) noexcept;
+
+  // --- plans ---------------------------------------------------------------------------------------------------------
+  void set_reserved(std::uint32_t frames);
+  void forget_plan() noexcept;        // drops what is queued; next uses become unknown
+  void begin_step(std::uint64_t step);
+
+  Result<void> reserve_slots(std::uint32_t slots) { return store_->reserve(slots); }
+
+  // --- what was measured ---------------------------------------------------------------------------------------------
+  Nanoseconds stalled_since_last_asked() noexcept;  // of the op thread
+  Counters counters() const noexcept;
+  std::optional<Error> take_error() noexcept;
+  std::uint32_t largest_op_chunks() const noexcept;  // with chunks held
+  std::uint32_t held_chunks() const noexcept;
+  std::uint32_t frames() const noexcept { return frame_count_; }
+  ChunkState state(std::uint32_t chunk) const noexcept;
+  bool idle_backed(std::uint32_t chunk) const noexcept;  // dead, but its frame is still there: being born here is free
+  std::string mechanism() const;
+  void set_observer(Observer* observer) noexcept;
+  void quiesce() noexcept;            // returns when no I/O is in flight and nothing is queued
+
+ private:
+  struct Chunk {
+    ChunkState state = ChunkState::empty;
+    bool wanted = false;             // somebody waits for it, or a fault does
+    bool slot_busy = false;          // an I/O on its slot is in flight
+    bool in_idle = false;
+    bool write_failed = false;       // not evicted again before the next step
+    std::uint32_t live = 0, holds = 0;
+    std::uint32_t frame = 0;         // valid in resident, evicting, fetching
+    std::uint32_t idle_prev = 0, idle_next = 0;
+    std::uint64_t op_serial = 0;     // pinned while this equals the engine's
+    Ticks last_use = 0, next_use = never;
+    std::uint64_t arrival = 0;       // order of becoming resident
+    std::uint8_t failed_reads = 0;   // in a row
+  };
+  struct Frame {
+    enum class Io : std::uint8_t { none, read, write } io = Io::none;
+    bool owned = false;              // by chunk `chunk`
+    std::uint32_t chunk = 0;
+    MoveCause cause = MoveCause::planned;
+    Nanoseconds issued, started;
+  };
+
+  void run() noexcept;
+  LinkSpeed measure() noexcept;
+  void pump();                                       // starts what can start; fills requests_
+  void start_urgent();
+  void start_planned_evictions();
+  void start_planned_fetches();
+  void make_room();
+  bool start_eviction(std::uint32_t chunk, MoveCause cause);
+  void start_fetch(std::uint32_t chunk, std::uint32_t frame, MoveCause cause);
+  void complete(const StoreCompletion& completion);
+  void complete_read(std::uint32_t frame, int error);
+  void complete_write(std::uint32_t frame, int error);
+  void become(std::uint32_t chunk, ChunkState next);
+  void back(std::uint32_t chunk);                    // gives an empty chunk a frame, which must be available
+  std::optional<std::uint32_t> take_parked();        // a free frame, parked
+  std::optional<std::uint32_t> victim() const;
+  bool pinned(const Chunk& chunk) const noexcept;
+  void pin(std::uint32_t chunk);
+  void request(std::uint32_t chunk);                 // somebody waits for it
+  bool present(std::uint32_t chunk) const noexcept;
+  void go_paged();
+  void idle_push(std::uint32_t chunk);
+  void idle_remove(std::uint32_t chunk);
+  std::uint32_t available() const noexcept { return static_cast<std::uint32_t>(free_.size()) + idle_count_; }
+  void kick();                                       // the migrator has something to do
+  void add_stall(Nanoseconds began, bool in_allocation);
+  std::size_t waiting_need() const noexcept;
+  bool room_impossible() const noexcept;             // nothing free, nothing coming, nothing to evict
+  std::string paged_sentence() const;
+
+  const std::uint32_t frame_count_;
+  const Bytes chunk_bytes_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ChunkMemory> memory_;
+  Observer* observer_;
+  std::function<void(std::string_view)> on_message_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;                  // something became resident or free
+  std::vector<Chunk> chunks_;                        // one past the last is the head of the idle list
+  std::vector<Frame> frames_;
+  std::vector<std::uint32_t> free_;                  // parked frames without owner
+  std::uint32_t idle_count_ = 0;
+  std::deque<std::uint32_t> urgent_, fetches_, evictions_;
+  std::vector<StoreRequest> requests_;
+  std::uint32_t in_flight_ = 0, writes_in_flight_ = 0, evicting_ = 0;
+  std::uint32_t waiting_frames_ = 0;                 // births blocked for want of a frame
+  std::uint32_t reserved_ = 0;
+  std::uint32_t held_ = 0, high_ = 0;                // high_: one past the highest chunk ever used
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t op_serial_ = 1;
+  std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;
+  bool in_op_ = false, op_paged_ = false;
+  Ticks tick_ = 0;
+  OpIndex op_;
+  std::string op_name_;
+  std::uint64_t step_ = 0;
+  Nanoseconds op_thread_stall_;
+  Counters counters_;
+  std::optional<Error> error_;
+  std::vector<std::string> paged_ops_told_;
+  bool stop_ = false, sleeping_ = false;
+  std::optional<LinkSpeed> speed_;
+  std::thread migrator_;
+};
+
+Nanoseconds monotonic_now() noexcept;
+
+}  // namespace vedette

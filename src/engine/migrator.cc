@@ -1,0 +1,275 @@
+// The migrator: one thread that starts and completes every move between fast memory and the store. What is wanted now goes
+// first, then what the plan evicts, then room for who waits, then what the plan fetches.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/assert.h"
+#include "engine/engine.h"
+
+namespace vedette {
+
+void Engine::run() noexcept {
+  std::array<StoreCompletion, 64> done;
+  std::vector<StoreRequest> batch;
+  std::unique_lock lock(mutex_);
+  speed_ = measure();
+  arrived_.notify_all();
+  while (!stop_) {
+    pump();
+    batch.swap(requests_);
+    requests_.clear();
+    sleeping_ = true;
+    lock.unlock();
+    if (!batch.empty()) store_->submit(batch);
+    const std::size_t count = store_->wait(done, {1'000'000'000});
+    lock.lock();
+    sleeping_ = false;
+    for (std::size_t i = 0; i < count; ++i) complete(done[i]);
+    if (count > 0) arrived_.notify_all();
+  }
+}
+
+// Writes, reads and alternates both over slots nobody uses yet: what a plan may count on. Some 0.2 s on a disk of 3 GB/s.
+Engine::LinkSpeed Engine::measure() noexcept {
+  const std::uint32_t width = std::min({store_->depth(), frame_count_, 16u});
+  constexpr std::uint32_t requests = 96;
+  LinkSpeed speed;
+  std::array<StoreCompletion, 64> done;
+  if (!store_->reserve(width)) return speed;  // disk full: the first allocation will say so
+  const auto pass = [&](auto direction_of) {
+    const Nanoseconds began = monotonic_now();
+    std::uint32_t submitted = 0, completed = 0;
+    std::vector<std::uint32_t> ready;
+    for (std::uint32_t f = 0; f < width; ++f) ready.push_back(f);
+    while (completed < requests) {
+      std::vector<StoreRequest> batch;
+      while (!ready.empty() && submitted < requests) {
+        const std::uint32_t f = ready.back();
+        ready.pop_back();
+        batch.push_back({.direction = direction_of(submitted++), .slot = {f}, .memory = memory_->parked({f}), .token = f});
+      }
+      store_->submit(batch);
+      const std::size_t count = store_->wait(done, {1'000'000'000});
+      for (std::size_t i = 0; i < count; ++i) ready.push_back(static_cast<std::uint32_t>(done[i].token));
+      completed += static_cast<std::uint32_t>(count);
+    }
+    const double seconds = static_cast<double>((monotonic_now() - began).value) * 1e-9;
+    return static_cast<std::uint64_t>(static_cast<double>(requests * chunk_bytes_.value) / seconds);
+  };
+  using enum StoreRequest::Direction;
+  pass([](std::uint32_t) { return write; });  // the first write of a slot is slower: the file system fills its map
+  speed.write = pass([](std::uint32_t) { return write; });
+  speed.read = pass([](std::uint32_t) { return read; });
+  speed.mixed = pass([](std::uint32_t i) { return i % 2 == 0 ? read : write; });
+  return speed;
+}
+
+void Engine::kick() {
+  if (!sleeping_) return;
+  sleeping_ = false;
+  store_->wake();
+}
+
+void Engine::pump() {
+  start_urgent();
+  start_planned_evictions();
+  make_room();
+  start_planned_fetches();
+  counters_.resident_max_bytes =
+      std::max(counters_.resident_max_bytes, std::uint64_t{frame_count_ - available()} * chunk_bytes_.value);
+}
+
+std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + urgent_.size(); }
+
+bool Engine::room_impossible() const noexcept {
+  return available() == 0 && evicting_ == 0 && in_flight_ == 0 && !victim();
+}
+
+void Engine::start_urgent() {
+  bool came = false;
+  while (!urgent_.empty() && in_flight_ < store_->depth()) {
+    const std::uint32_t c = urgent_.front();
+    Chunk& chunk = chunks_[c];
+    const bool unbacked = chunk.state == ChunkState::empty && chunk.live > 0;
+    if (!unbacked && (chunk.state != ChunkState::away || chunk.live == 0)) {
+      urgent_.pop_front();           // it came, died, or will be shown when its write ends
+      continue;
+    }
+    if (available() == 0) break;
+    urgent_.pop_front();
+    if (unbacked) {
+      back(c);
+      chunk.wanted = false;
+      came = true;
+    } else {
+      start_fetch(c, *take_parked(), MoveCause::urgent);
+    }
+  }
+  if (came) arrived_.notify_all();
+}
+
+void Engine::start_planned_evictions() {
+  const std::uint32_t most = std::max(1u, store_->depth() * 3 / 4);  // leaves places for reads that somebody waits for
+  std::size_t looked_at = evictions_.size();
+  while (looked_at-- > 0 && writes_in_flight_ < most && in_flight_ < store_->depth()) {
+    const std::uint32_t c = evictions_.front();
+    evictions_.pop_front();
+    if (chunks_[c].slot_busy && chunks_[c].state == ChunkState::resident && chunks_[c].live > 0) {
+      evictions_.push_back(c);
+      continue;
+    }
+    start_eviction(c, MoveCause::planned);
+  }
+}
+
+void Engine::start_planned_fetches() {
+  while (!fetches_.empty() && in_flight_ < store_->depth() && waiting_need() == 0 && available() > reserved_) {
+    const std::uint32_t c = fetches_.front();
+    fetches_.pop_front();
+    Chunk& chunk = chunks_[c];
+    if (chunk.live == 0) continue;
+    if (chunk.state == ChunkState::evicting) chunk.wanted = true;  // needed again before its write ended: it stays
+    if (chunk.state != ChunkState::away) continue;
+    start_fetch(c, *take_parked(), MoveCause::planned);
+  }
+}
+
+void Engine::make_room() {
+  while (waiting_need() > available() + evicting_ && in_flight_ < store_->depth()) {
+    const auto v = victim();
+    if (!v) {
+      if (evicting_ == 0 && in_flight_ == 0 && available() == 0) {
+        if (in_op_ && !op_paged_) go_paged();
+        arrived_.notify_all();
+        if (op_paged_ && victim()) continue;
+      }
+      return;
+    }
+    start_eviction(*v, MoveCause::room);
+  }
+}
+
+std::optional<std::uint32_t> Engine::victim() const {
+  std::optional<std::uint32_t> best;
+  const auto before = [&](const Chunk& a, const Chunk& b) {
+    if (a.next_use != b.next_use) return a.next_use > b.next_use;
+    if (a.last_use != b.last_use) return a.last_use < b.last_use;
+    return a.arrival < b.arrival;
+  };
+  for (std::uint32_t c = 0; c < high_; ++c) {
+    const Chunk& chunk = chunks_[c];
+    if (chunk.state != ChunkState::resident || chunk.live == 0 || chunk.slot_busy || chunk.write_failed) continue;
+    if (pinned(chunk)) continue;
+    if (!best || before(chunk, chunks_[*best])) best = c;
+  }
+  return best;
+}
+
+bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
+  Chunk& chunk = chunks_[c];
+  if (chunk.state != ChunkState::resident || chunk.live == 0 || pinned(chunk) || chunk.slot_busy || chunk.write_failed) return false;
+  const std::uint32_t f = chunk.frame;
+  const Nanoseconds now = monotonic_now();
+  memory_->hide({c}, {f});
+  become(c, ChunkState::evicting);
+  chunk.wanted = false;
+  chunk.slot_busy = true;
+  Frame& frame = frames_[f];
+  frame.io = Frame::Io::write;
+  frame.chunk = c;
+  frame.cause = cause;
+  frame.issued = frame.started = now;
+  requests_.push_back({.direction = StoreRequest::Direction::write, .slot = {c}, .memory = memory_->parked({f}), .token = f});
+  ++in_flight_;
+  ++writes_in_flight_;
+  return true;
+}
+
+void Engine::start_fetch(std::uint32_t c, std::uint32_t f, MoveCause cause) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(!chunk.slot_busy);
+  become(c, ChunkState::fetching);
+  chunk.frame = f;
+  chunk.slot_busy = true;
+  Frame& frame = frames_[f];
+  frame.owned = true;
+  frame.chunk = c;
+  frame.io = Frame::Io::read;
+  frame.cause = cause;
+  frame.issued = frame.started = monotonic_now();
+  requests_.push_back({.direction = StoreRequest::Direction::read, .slot = {c}, .memory = memory_->parked({f}), .token = f});
+  ++in_flight_;
+}
+
+void Engine::complete(const StoreCompletion& completion) {
+  const auto f = static_cast<std::uint32_t>(completion.token);
+  Frame& frame = frames_[f];
+  VEDETTE_ASSERT(frame.io != Frame::Io::none);
+  const bool read = frame.io == Frame::Io::read;
+  frame.io = Frame::Io::none;
+  --in_flight_;
+  writes_in_flight_ -= read ? 0 : 1;
+  chunks_[frame.chunk].slot_busy = false;
+  if (completion.error == 0) {
+    (read ? counters_.bytes_in : counters_.bytes_out) += chunk_bytes_.value;
+    if (observer_ != nullptr)
+      observer_->moved({.verb = read ? Verb::fetch : Verb::evict, .cause = frame.cause, .chunk = frame.chunk, .bytes = chunk_bytes_,
+                        .issued = frame.issued, .started = frame.started, .ended = monotonic_now()});
+  }
+  if (!frame.owned) {                // its chunk died meanwhile
+    free_.push_back(f);
+    return;
+  }
+  if (read) {
+    complete_read(f, completion.error);
+  } else {
+    complete_write(f, completion.error);
+  }
+}
+
+void Engine::complete_read(std::uint32_t f, int error) {
+  Frame& frame = frames_[f];
+  const std::uint32_t c = frame.chunk;
+  Chunk& chunk = chunks_[c];
+  if (error != 0) {
+    constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
+    if (++chunk.failed_reads >= most_attempts) {
+      const std::string sentence = "reading chunk " + std::to_string(c) + " of the arena back from the slow tier: " + std::strerror(error) +
+                                   "; its bytes are lost and somebody needs them, so the program ends here";
+      die(sentence.c_str());
+    }
+    become(c, ChunkState::away);
+    frame.owned = false;
+    free_.push_back(f);
+    chunk.wanted = false;
+    request(c);
+    return;
+  }
+  chunk.failed_reads = 0;
+  memory_->show({f}, {c});
+  become(c, ChunkState::resident);
+  chunk.wanted = false;
+}
+
+void Engine::complete_write(std::uint32_t f, int error) {
+  const std::uint32_t c = frames_[f].chunk;
+  Chunk& chunk = chunks_[c];
+  if (error != 0 && !error_) {
+    error_ = Error{.cause = Cause::system,
+                   .message = "writing to the slow tier: " + std::string(std::strerror(error)) + "; free space or choose another directory",
+                   .errno_value = error};
+  }
+  if (error != 0 || chunk.wanted) {  // it stays: nothing was lost
+    chunk.write_failed = error != 0;
+    memory_->show({f}, {c});
+    become(c, ChunkState::resident);
+    chunk.wanted = false;
+    return;
+  }
+  become(c, ChunkState::away);
+  frames_[f].owned = false;
+  free_.push_back(f);
+}
+
+}  // namespace vedette

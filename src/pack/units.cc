@@ -1,0 +1,189 @@
+#include "pack/units.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+namespace vedette {
+namespace {
+
+struct Access {
+  std::uint32_t op;
+  bool read, write;
+  auto operator<=>(const Access&) const = default;
+};
+
+struct History {                     // of one chunk, from a birth to a death
+  std::uint32_t birth, death;        // events
+  std::uint32_t birth_op = 0;
+  std::int64_t death_op = 0;
+  bool persistent = false;
+  std::vector<Access> accesses;      // sorted by op, unique
+  std::uint32_t largest = 0;         // the tensor that names it
+  bool same_as(const History& other) const {
+    return birth == other.birth && death == other.death && persistent == other.persistent && birth_op == other.birth_op &&
+           death_op == other.death_op && accesses == other.accesses;
+  }
+};
+
+std::vector<std::vector<Access>> accesses_of(const StepLog& log) {
+  std::vector<std::vector<Access>> of(log.tensors.size());
+  for (std::uint32_t i = 0; i < log.ops.size(); ++i) {
+    for (const std::uint32_t t : log.ops[i].reads) of[t].push_back({i, true, false});
+    for (const std::uint32_t t : log.ops[i].writes) of[t].push_back({i, false, true});
+  }
+  return of;
+}
+
+void merge(std::vector<Access>& into, const std::vector<Access>& from) {
+  into.insert(into.end(), from.begin(), from.end());
+  std::sort(into.begin(), into.end(), [](const Access& a, const Access& b) { return a.op < b.op; });
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    if (kept > 0 && into[kept - 1].op == into[i].op) {
+      into[kept - 1].read |= into[i].read;
+      into[kept - 1].write |= into[i].write;
+    } else {
+      into[kept++] = into[i];
+    }
+  }
+  into.resize(kept);
+}
+
+bool lives_on(const LoggedTensor& t) { return t.death == ~0u && !t.dies_at_seam; }
+
+// Histories of one chunk, in order of time: tensors that overlap in time share one.
+std::vector<History> histories(const StepLog& log, std::vector<std::uint32_t> tensors,
+                               const std::vector<std::vector<Access>>& accesses) {
+  std::sort(tensors.begin(), tensors.end(), [&](auto a, auto b) { return log.tensors[a].birth < log.tensors[b].birth; });
+  const auto last_op = static_cast<std::int64_t>(log.ops.size()) - 1;
+  std::vector<History> result;
+  for (const std::uint32_t i : tensors) {
+    const LoggedTensor& t = log.tensors[i];
+    if (t.death != ~0u && t.death_op < 0) continue;  // the last step's; this step's own like it is in the log too
+    const bool survives = lives_on(t) || (t.birth == 0 && t.death != ~0u);
+    const std::int64_t death_op = t.death == ~0u ? last_op : t.death_op;
+    const bool joins = !result.empty() && t.birth < result.back().death;
+    if (!joins) result.push_back({.birth = t.birth, .death = t.death, .birth_op = t.birth_op, .death_op = death_op, .accesses = {}, .largest = i});
+    History& h = result.back();
+    h.death = std::max(h.death, t.death);
+    h.death_op = std::max(h.death_op, death_op);
+    h.persistent |= survives;
+    if (log.tensors[h.largest].bytes < t.bytes) h.largest = i;
+    merge(h.accesses, accesses[i]);
+  }
+  return result;
+}
+
+std::map<std::uint32_t, std::vector<std::uint32_t>> tensors_by_chunk(const StepLog& log, std::uint64_t chunk) {
+  std::map<std::uint32_t, std::vector<std::uint32_t>> by_chunk;
+  for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {
+    const LoggedTensor& t = log.tensors[i];
+    if (t.bytes.value == 0) continue;
+    for (std::uint64_t c = t.offset / chunk; c * chunk < t.offset + t.bytes.value; ++c)
+      by_chunk[static_cast<std::uint32_t>(c)].push_back(i);
+  }
+  return by_chunk;
+}
+
+struct OpenUnit {
+  History history;
+  UnitChunks where;
+};
+
+void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint64_t chunk, bool trust_clean) {
+  const History& h = unit.history;
+  const TensorIndex index{static_cast<std::uint32_t>(units.where.size())};
+  const LoggedTensor& name = log.tensors[h.largest];
+  units.where.push_back(unit.where);
+  units.trace.tensors.push_back({.name = name.name, .bytes = {unit.where.count * chunk}, .kind = name.kind, .persistent = h.persistent});
+  for (const Access& a : h.accesses) {
+    Op& op = units.trace.ops[a.op];
+    if (a.read) op.reads.push_back(index);
+    if (a.write || !trust_clean) op.writes.push_back(index);
+  }
+  if (h.persistent) return;
+  const auto last = static_cast<std::uint32_t>(log.ops.size() - 1);
+  auto& writes = units.trace.ops[std::min(h.birth_op, last)].writes;
+  if (writes.empty() || writes.back() != index) writes.push_back(index);
+  units.trace.ops[static_cast<std::uint32_t>(std::clamp<std::int64_t>(h.death_op, 0, last))].frees.push_back(index);
+}
+
+}  // namespace
+
+Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
+  const std::uint64_t chunk = chunk_bytes.value;
+  Units units;
+  units.trace.name = "step";
+  units.trace.source = "vedette";
+  units.trace.device = "cpu";
+  units.trace.layers = log.layers;
+  for (const LoggedOp& op : log.ops)
+    units.trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .workspace = {}, .reads = {}, .writes = {}, .frees = {}});
+  if (log.ops.empty()) return units;
+  const auto accesses = accesses_of(log);
+  std::vector<OpenUnit> open, still_open;  // of the chunk before
+  std::uint32_t previous = 0;
+  for (const auto& [number, tensors] : tensors_by_chunk(log, chunk)) {
+    const std::uint32_t c = number;
+    still_open.clear();
+    for (History& h : histories(log, tensors, accesses)) {
+      const auto same = std::find_if(open.begin(), open.end(), [&](const OpenUnit& o) {
+        return previous + 1 == c && o.where.first + o.where.count == c && o.history.same_as(h);
+      });
+      if (same != open.end()) {
+        still_open.push_back(std::move(*same));
+        still_open.back().where.count += 1;
+        open.erase(same);
+      } else {
+        still_open.push_back({std::move(h), {c, 1}});
+      }
+    }
+    for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, trust_clean);
+    open.swap(still_open);
+    previous = c;
+  }
+  for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, trust_clean);
+  for (Op& op : units.trace.ops) {
+    for (auto* list : {&op.reads, &op.writes, &op.frees}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+  }
+  return units;
+}
+
+Trace program_trace(const StepLog& log) {
+  Trace trace{.name = "step", .source = "vedette", .device = "cpu", .notes = {}, .tensors = {}, .layers = log.layers, .ops = {}, .page_bytes = {4096}, .pages = {}};
+  std::vector<std::optional<TensorIndex>> index(log.tensors.size());
+  const auto last = static_cast<std::int64_t>(log.ops.size()) - 1;
+  for (const LoggedOp& op : log.ops)
+    trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .workspace = {}, .reads = {}, .writes = {}, .frees = {}});
+  if (last < 0) return trace;
+  for (std::size_t i = 0; i < log.tensors.size(); ++i) {
+    const LoggedTensor& t = log.tensors[i];
+    if (t.bytes.value == 0 || (t.death != ~0u && t.death_op < 0)) continue;
+    const bool persistent = lives_on(t) || t.birth == 0;
+    index[i] = TensorIndex{static_cast<std::uint32_t>(trace.tensors.size())};
+    trace.tensors.push_back({.name = t.name, .bytes = t.bytes, .kind = t.kind, .persistent = persistent});
+    if (persistent) continue;
+    trace.ops[std::min<std::size_t>(t.birth_op, static_cast<std::size_t>(last))].writes.push_back(*index[i]);
+    const std::int64_t death_op = t.death == ~0u ? last : t.death_op;
+    trace.ops[static_cast<std::size_t>(std::clamp<std::int64_t>(death_op, 0, last))].frees.push_back(*index[i]);
+  }
+  for (std::size_t i = 0; i < log.ops.size(); ++i) {
+    for (const std::uint32_t t : log.ops[i].reads)
+      if (index[t]) trace.ops[i].reads.push_back(*index[t]);
+    for (const std::uint32_t t : log.ops[i].writes)
+      if (index[t]) trace.ops[i].writes.push_back(*index[t]);
+  }
+  for (Op& op : trace.ops)
+    for (auto* list : {&op.reads, &op.writes, &op.frees}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+  return trace;
+}
+
+}  // namespace vedette

@@ -1,0 +1,58 @@
+// What the planner plans: chunks that share a history. A step's log tells which tensor lived where and which op touched it; a chunk that
+// hosts several tensors has the union of their histories; neighbouring chunks with the same history are one unit. The result is an
+// ordinary Trace whose tensors are units, so that every policy plans what can really be moved.
+//
+// Pure, deterministic. O(chunks * accesses of their tensors).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "vedette/model.h"
+
+namespace vedette {
+
+struct LoggedTensor {
+  std::string name;
+  Bytes bytes;
+  TensorKind kind = TensorKind::activation;
+  std::uint64_t offset = 0;          // of its first byte in the arena
+  std::uint32_t birth = 0;           // event number; 0: it lived when the step began
+  std::uint32_t death = ~0u;         // event number; ~0u: it lived when the step ended
+  std::uint32_t birth_op = 0;        // the op in which, or before which, it was born
+  std::int64_t death_op = -1;        // the op after which it is dead; -1: it died before the first op
+  bool dies_at_seam = false;         // born in this step, dies before the first op of the next one
+};
+
+struct LoggedOp {
+  std::string name;
+  std::optional<LayerIndex> layer;
+  Phase phase = Phase::forward;
+  Nanoseconds time;
+  std::vector<std::uint32_t> reads, writes;  // tensors of the log
+};
+
+struct StepLog {
+  std::vector<LoggedTensor> tensors;
+  std::vector<LoggedOp> ops;
+  std::vector<Layer> layers;
+};
+
+struct UnitChunks {                  // where a unit lies: chunks [first, first + count) of the arena
+  std::uint32_t first = 0, count = 0;
+  auto operator<=>(const UnitChunks&) const = default;
+};
+
+struct Units {
+  Trace trace;                       // tensors are units
+  std::vector<UnitChunks> where;     // where[u] for each tensor of the trace
+};
+
+// `trust_clean`: whether a unit that was only read since it was fetched can leave without being written (the engine can tell); else every
+// access counts as a write.
+Units form_units(const StepLog& log, Bytes chunk, bool trust_clean);
+
+// The same step in the program's own tensors, for recordings and exports.
+Trace program_trace(const StepLog& log);
+
+}  // namespace vedette

@@ -1,0 +1,149 @@
+// From the log of a step to a plan that runs: addresses for its temporaries, units, the policy's moves, and tables by op.
+#include <algorithm>
+
+#include "pack/coallocate.h"
+#include "session/state.h"
+
+namespace vedette::detail {
+
+void SessionState::learn(StepLog finished) {
+  auto fresh = std::make_unique<Bucket>();
+  fresh->id = next_bucket++;
+  fresh->log = std::move(finished);
+  fresh->program = program_trace(fresh->log);
+  if (options.observer != nullptr) options.observer->profiled(step, fresh->id, fresh->program);
+  lay_out(*fresh);
+  fresh->units = form_units(fresh->log, options.chunk, false);
+  fresh->least_time.resize(fresh->log.ops.size());
+  for (std::size_t i = 0; i < fresh->log.ops.size(); ++i) fresh->least_time[i] = fresh->log.ops[i].time;
+  fresh->policy = make_policy(options.policy, options.seed);
+  fresh->ops.resize(fresh->log.ops.size());
+  std::uint64_t prefix = 0;
+  for (std::size_t i = 0; i < fresh->ops.size(); ++i) {
+    fresh->ops[i].hash = log_hashes[i];
+    fresh->ops[i].prefix = prefix = mix(prefix, log_hashes[i]);
+  }
+  make_plan(*fresh);
+  fresh->last_run = step;
+  last_bucket = fresh.get();
+  buckets.push_back(std::move(fresh));
+  bucket = nullptr;
+  retire_buckets();
+}
+
+void SessionState::lay_out(Bucket& fresh) {
+  std::vector<Lifetime> lifetimes;
+  std::vector<std::uint32_t> whose;
+  for (std::uint32_t i = 0; i < fresh.log.tensors.size(); ++i) {
+    const LoggedTensor& t = fresh.log.tensors[i];
+    if (t.birth == 0) continue;
+    const bool ends = t.death != ~0u || t.dies_at_seam;
+    const auto found = tensors.find(t.offset);
+    const bool lasting = t.death == ~0u && found != tensors.end() && found->second.lasting;
+    if (!lasting) fresh.addresses[t.bytes.value].push_back({.offset = 0, .usable = ends});
+    if (!ends || lasting) continue;
+    lifetimes.push_back({.bytes = t.bytes, .life = {t.birth, t.death == ~0u ? events + 1 + i : t.death}});
+    whose.push_back(i);
+  }
+  std::vector<std::uint32_t> order(lifetimes.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return lifetimes[a].life.begin < lifetimes[b].life.begin; });
+  std::vector<Lifetime> sorted;
+  for (const auto i : order) sorted.push_back(lifetimes[i]);
+  const Placement placement = coallocate(sorted, options.chunk);
+  const auto zone = heap->reserve_zone(std::max<std::uint64_t>(placement.zone_bytes, options.chunk.value));
+  if (!zone) {                       // no addresses left: this bucket runs where it was profiled
+    for (auto& [bytes, list] : fresh.addresses)
+      for (PlannedAddress& address : list) address.usable = false;
+    return;
+  }
+  fresh.zone = *zone;
+  fresh.zone_bytes = std::max<std::uint64_t>(placement.zone_bytes, options.chunk.value);
+  for (std::size_t k = 0; k < order.size(); ++k) fresh.log.tensors[whose[order[k]]].offset = *zone + placement.offset[k];
+  // The n-th allocation of a size, in order of birth.
+  std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;
+  for (std::uint32_t i = 0; i < fresh.log.tensors.size(); ++i) {
+    const LoggedTensor& t = fresh.log.tensors[i];
+    const auto found = t.birth == 0 ? tensors.end() : tensors.find(t.offset);
+    if (t.birth == 0 || (t.death == ~0u && found != tensors.end() && found->second.lasting)) continue;
+    births[t.bytes.value].emplace_back(t.birth, i);
+  }
+  for (auto& [bytes, list] : births) {
+    std::sort(list.begin(), list.end());
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      const LoggedTensor& t = fresh.log.tensors[list[n].second];
+      fresh.addresses[bytes][n] = {.offset = t.offset, .usable = t.death != ~0u || t.dies_at_seam};
+    }
+  }
+}
+
+void SessionState::make_plan(Bucket& fresh) {
+  fresh.plan = {};
+  if (fresh.policy != nullptr) {
+    auto plan = fresh.policy->prepare(fresh.units.trace, machine);
+    if (plan) {
+      fresh.plan = *std::move(plan);
+    } else {
+      message("policy " + std::string(fresh.policy->name()) + ": " + plan.error().message + "; running on demand");
+    }
+  }
+  tabulate(fresh);
+  if (options.observer != nullptr) options.observer->planned(step, fresh.id, fresh.units.trace, fresh.plan);
+}
+
+void SessionState::tabulate(Bucket& fresh) {
+  const Trace& trace = fresh.units.trace;
+  const auto range_of = [&](TensorIndex unit) { return ChunkRange{fresh.units.where[unit.value].first, fresh.units.where[unit.value].count}; };
+  for (OpPlan& op : fresh.ops) op.fetches.clear(), op.evictions.clear(), op.next_uses.clear();
+  for (const Move& move : fresh.plan.moves) {
+    ChunkRange range = range_of(move.extent.tensor);
+    if (move.extent.part) {
+      const std::uint64_t chunk = options.chunk.value;
+      const std::uint64_t begin = move.extent.part->begin.value / chunk, end = (move.extent.part->end.value + chunk - 1) / chunk;
+      range = {range.first + static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin)};
+    }
+    OpPlan& op = fresh.ops[move.issue.value];
+    (move.verb == Verb::fetch ? op.fetches : op.evictions).push_back(range);
+  }
+  const auto count = static_cast<std::uint32_t>(trace.ops.size());
+  std::vector<Ticks> next(trace.tensors.size(), never);
+  for (std::uint32_t pass = 2; pass-- > 0;) {  // backwards, twice: the first pass (pass 1) is the step after this one
+    for (std::uint32_t i = count; i-- > 0;) {
+      const Ticks base = pass == 1 ? 1'000'000 : 0;
+      for (const TensorIndex t : trace.ops[i].frees) next[t.value] = base + i + 1;
+      for (const auto* list : {&trace.ops[i].reads, &trace.ops[i].writes})
+        for (const TensorIndex t : *list)
+          if (pass == 0) fresh.ops[i].next_uses.push_back({range_of(t), next[t.value]});
+      for (const auto* list : {&trace.ops[i].reads, &trace.ops[i].writes})
+        for (const TensorIndex t : *list) next[t.value] = base + i;
+    }
+  }
+  (void)count;
+}
+
+void SessionState::measure(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
+  for (std::size_t i = 0; i < log.ops.size(); ++i) ran.least_time[i] = std::min(ran.least_time[i], log.ops[i].time);
+  if (ran.policy == nullptr) return;
+  StepMeasured measured{.time = time, .stall = stall, .op_stall = op_stalls, .late = {}};
+  constexpr Nanoseconds noticeable{50'000};
+  for (std::uint32_t m = 0; m < ran.plan.moves.size(); ++m) {
+    const Move& move = ran.plan.moves[m];
+    if (move.verb == Verb::fetch && move.due.value < op_stalls.size() && op_stalls[move.due.value] > noticeable) measured.late.push_back(m);
+  }
+  for (std::size_t i = 0; i < ran.least_time.size(); ++i) ran.units.trace.ops[i].time = ran.least_time[i];
+  const View view{.trace = ran.units.trace, .machine = machine, .where = {}, .room = {}};
+  const Reaction reaction = ran.policy->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &measured}, view);
+  if (reaction.replan) make_plan(ran);
+}
+
+void SessionState::retire_buckets() {
+  if (buckets.size() <= most_buckets) return;
+  const auto oldest = std::min_element(buckets.begin(), buckets.end(), [](const auto& a, const auto& b) { return a->last_run < b->last_run; });
+  const std::uint64_t begin = (*oldest)->zone, end = begin + (*oldest)->zone_bytes;
+  const auto first = tensors.lower_bound(begin);
+  const bool lived_in = first != tensors.end() && first->first < end;
+  if (!lived_in) heap->release_zone(begin, end - begin);  // else its addresses are lost: some tensor outlived the step
+  buckets.erase(oldest);
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,125 @@
+#include "session/heap.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/assert.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::uint64_t page = 4096;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Four classes to a power of two, multiples of 64: at most a quarter is lost.
+std::uint64_t size_class(std::uint64_t bytes) {
+  const std::uint64_t rounded = round_up(bytes, 64);
+  const std::uint64_t step = std::max<std::uint64_t>(64, std::bit_floor(rounded) / 4);
+  return round_up(rounded, step);
+}
+
+}  // namespace
+
+bool Heap::fills_chunks(std::uint64_t bytes) const noexcept {
+  const std::uint64_t whole = round_up(bytes, chunk_);
+  return (whole - bytes) * 16 <= whole;
+}
+
+std::optional<std::uint64_t> Heap::take_chunks(std::uint64_t count) {
+  auto& stack = free_runs_[count];
+  if (!stack.empty()) {
+    const std::uint64_t offset = stack.back();
+    stack.pop_back();
+    return offset;
+  }
+  if (count > chunks_ - top_) return std::nullopt;
+  const std::uint64_t offset = top_ * chunk_;
+  top_ += static_cast<std::uint32_t>(count);
+  return offset;
+}
+
+std::optional<std::uint64_t> Heap::take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes) {
+  for (auto hole = holes.begin(); hole != holes.end(); ++hole) {
+    if (hole->second < bytes) continue;
+    const auto [offset, size] = *hole;
+    holes.erase(hole);
+    if (size > bytes) holes.emplace(offset + bytes, size - bytes);
+    return offset;
+  }
+  const std::uint64_t whole = round_up(bytes, chunk_);
+  const auto fresh = take_chunks(whole / chunk_);
+  if (fresh && whole > bytes) give_pages(holes, *fresh + bytes, whole - bytes);
+  return fresh;
+}
+
+void Heap::give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes) {
+  auto next = holes.lower_bound(offset);
+  if (next != holes.begin()) {
+    const auto before = std::prev(next);
+    VEDETTE_ASSERT(before->first + before->second <= offset);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      holes.erase(before);
+    }
+  }
+  if (next != holes.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    holes.erase(next);
+  }
+  holes.emplace(offset, bytes);
+}
+
+std::optional<Heap::Place> Heap::allocate_small(std::uint64_t bytes) {
+  const std::uint64_t size = size_class(bytes);
+  auto& free = slab_free_[size];
+  std::optional<std::uint32_t> fresh;
+  if (free.empty()) {
+    const std::uint64_t span = round_up(std::max<std::uint64_t>(page, size * 4), page);
+    if (slab_next_ + span > slab_end_) {
+      const auto chunk = take_chunks(1);
+      if (!chunk) return std::nullopt;
+      slab_next_ = *chunk;
+      slab_end_ = *chunk + chunk_;
+      fresh = static_cast<std::uint32_t>(*chunk / chunk_);
+    }
+    for (std::uint64_t p = slab_next_; p < slab_next_ + span; p += page) slab_class_[p / page] = size;
+    for (std::uint64_t o = span / size; o-- > 0;) free.push_back(slab_next_ + o * size);
+    slab_next_ += span;
+  }
+  const std::uint64_t offset = free.back();
+  free.pop_back();
+  return Place{.offset = offset, .small = true, .new_slab_chunk = fresh};
+}
+
+std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent) {
+  VEDETTE_ASSERT(bytes > 0 && alignment <= page);
+  if (is_small(bytes) && alignment <= 64) return allocate_small(bytes);
+  const auto offset = !persistent && fills_chunks(bytes) ? take_chunks(round_up(bytes, chunk_) / chunk_)
+                                                         : take_pages(persistent ? lasting_ : passing_, round_up(bytes, page));
+  if (!offset) return std::nullopt;
+  return Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
+}
+
+void Heap::release(std::uint64_t offset, std::uint64_t bytes, bool persistent) {
+  if (!persistent && fills_chunks(bytes)) {
+    free_runs_[round_up(bytes, chunk_) / chunk_].push_back(offset);
+  } else {
+    give_pages(persistent ? lasting_ : passing_, offset, round_up(bytes, page));
+  }
+}
+
+void Heap::release_small(std::uint64_t offset) {
+  const auto size = slab_class_.find(offset / page);
+  VEDETTE_ASSERT(size != slab_class_.end());
+  slab_free_[size->second].push_back(offset);
+}
+
+std::optional<std::uint64_t> Heap::reserve_zone(std::uint64_t bytes) { return take_chunks(round_up(bytes, chunk_) / chunk_); }
+
+void Heap::release_zone(std::uint64_t offset, std::uint64_t bytes) {
+  free_runs_[round_up(bytes, chunk_) / chunk_].push_back(offset);
+}
+
+}  // namespace vedette

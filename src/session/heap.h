@@ -1,0 +1,58 @@
+// Addresses of the arena for who asks without a plan: which bytes, never whether they are in fast memory.
+//
+// Four kinds of places: runs of whole chunks for tensors that fill them (last in, first out by size); two page-granular heaps, one
+// for what outlives steps and one for the rest, first fit at the lowest address, so that neighbours in birth are neighbours in memory;
+// a slab for small ones, whose chunks are always resident; zones, bumped off the top, that a plan lays out itself.
+//
+// Not thread safe: the session's lock guards it. O(log n) a call.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "vedette/units.h"
+
+namespace vedette {
+
+class Heap {
+ public:
+  Heap(std::uint32_t chunks, Bytes chunk) : chunks_(chunks), chunk_(chunk.value) {}
+
+  struct Place {
+    std::uint64_t offset = 0;        // from the arena's first byte
+    bool small = false;              // in the slab
+    std::optional<std::uint32_t> new_slab_chunk;  // the caller makes it resident, for ever
+  };
+  // `bytes` > 0; `alignment` a power of two, at most 4096. nullopt: the arena's addresses are used up.
+  std::optional<Place> allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent);
+  void release(std::uint64_t offset, std::uint64_t bytes, bool persistent);
+  void release_small(std::uint64_t offset);
+
+  // Whole chunks at the top, for a plan's layout; given back for zones of the same size.
+  std::optional<std::uint64_t> reserve_zone(std::uint64_t bytes);
+  void release_zone(std::uint64_t offset, std::uint64_t bytes);
+
+  bool is_small(std::uint64_t bytes) const noexcept { return bytes <= small_limit(); }
+  std::uint64_t small_limit() const noexcept { return std::max<std::uint64_t>(chunk_ / 64, 1024); }
+  std::uint32_t top() const noexcept { return top_; }  // chunks ever handed out: what the slow tier must have room for
+
+ private:
+  std::optional<std::uint64_t> take_chunks(std::uint64_t count);
+  std::optional<std::uint64_t> take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes);
+  static void give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
+  std::optional<Place> allocate_small(std::uint64_t bytes);
+  bool fills_chunks(std::uint64_t bytes) const noexcept;
+
+  const std::uint32_t chunks_;
+  const std::uint64_t chunk_;
+  std::uint32_t top_ = 0;
+  std::map<std::uint64_t, std::vector<std::uint64_t>> free_runs_;  // by number of chunks
+  std::map<std::uint64_t, std::uint64_t> lasting_, passing_;       // holes: offset -> bytes, coalesced
+  std::map<std::uint64_t, std::vector<std::uint64_t>> slab_free_;  // by class
+  std::unordered_map<std::uint64_t, std::uint64_t> slab_class_;    // of each span of small objects
+  std::uint64_t slab_next_ = 0, slab_end_ = 0;
+};
+
+}  // namespace vedette

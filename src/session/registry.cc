@@ -1,0 +1,70 @@
+#include "session/registry.h"
+
+#include <array>
+#include <atomic>
+
+namespace vedette::detail {
+namespace {
+
+// Sessions of a process, closed ones with living tensors included. An arena's addresses are never given back, so a slot is never reused.
+constexpr std::size_t most_sessions = 256;
+
+struct Slot {
+  std::atomic<const std::byte*> begin{nullptr};
+  std::size_t bytes = 0;
+  SessionState* state = nullptr;
+};
+
+std::array<Slot, most_sessions>& slots() noexcept {
+  static std::array<Slot, most_sessions> table;
+  return table;
+}
+std::atomic<std::size_t> used{0};
+std::mutex registering;
+
+}  // namespace
+
+SessionState* owner_of(const void* memory) noexcept {
+  const auto* address = static_cast<const std::byte*>(memory);
+  const std::size_t count = used.load(std::memory_order_acquire);  // pairs with the release in register_session
+  for (std::size_t i = count; i-- > 0;) {
+    const Slot& slot = slots()[i];
+    const std::byte* begin = slot.begin.load(std::memory_order_relaxed);
+    if (address >= begin && address < begin + slot.bytes) return slot.state;
+  }
+  return nullptr;
+}
+
+bool session_is_open() noexcept {
+  const std::size_t count = used.load(std::memory_order_acquire);  // pairs with the release in register_session
+  for (std::size_t i = 0; i < count; ++i)
+    if (slots()[i].state->open) return true;
+  return false;
+}
+
+Result<SessionState*> register_session(std::unique_ptr<SessionState> state) {
+  const std::lock_guard lock(registering);
+  const std::size_t count = used.load(std::memory_order_relaxed);
+  if (count == most_sessions)
+    return Error{.cause = Cause::unsupported, .message = "more than 256 sessions in one process", .errno_value = 0};
+  Slot& slot = slots()[count];
+  slot.bytes = state->arena.bytes().value;
+  slot.state = state.release();
+  slot.begin.store(slot.state->arena.data(), std::memory_order_relaxed);
+  used.store(count + 1, std::memory_order_release);
+  return slot.state;
+}
+
+void close_session(SessionState* state) noexcept {
+  const std::lock_guard lock(registering);
+  {
+    const std::lock_guard own(state->mutex);
+    state->open = false;
+    state->in_step = false;
+    state->bucket = nullptr;
+  }
+  state->engine->forget_plan();
+  state->engine->set_observer(nullptr);
+}
+
+}  // namespace vedette::detail

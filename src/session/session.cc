@@ -1,0 +1,235 @@
+// The front door: sessions, scopes, and which bytes of the arena a tensor gets.
+#include "vedette/session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/assert.h"
+#include "session/registry.h"
+#include "session/state.h"
+
+namespace vedette {
+namespace detail {
+
+ChunkRange SessionState::chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  const std::uint64_t chunk = options.chunk.value;
+  const auto first = static_cast<std::uint32_t>(offset / chunk);
+  const auto last = static_cast<std::uint32_t>((offset + std::max<std::uint64_t>(bytes, 1) - 1) / chunk);
+  return {first, last - first + 1};
+}
+
+std::map<std::uint64_t, Live>::iterator SessionState::holding(const void* memory) {
+  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(memory) - base());
+  auto found = tensors.upper_bound(offset);
+  if (found == tensors.begin()) return tensors.end();
+  --found;
+  return offset < found->first + std::max<std::uint64_t>(found->second.bytes.value, 1) ? found : tensors.end();
+}
+
+std::uint32_t SessionState::log_tensor(std::uint64_t offset, Live& live) {
+  if (live.logged_in != step) {
+    live.logged_in = step;
+    live.index = static_cast<std::uint32_t>(log.tensors.size());
+    log.tensors.push_back({.name = live.name, .bytes = live.bytes, .kind = live.kind, .offset = offset, .birth = 0, .death = ~0u,
+                           .birth_op = 0, .death_op = -1, .dies_at_seam = false});
+  }
+  return live.index;
+}
+
+std::optional<std::uint64_t> SessionState::planned_address(std::uint64_t bytes) {
+  const std::uint32_t nth = allocations[bytes]++;
+  if (bucket == nullptr) return std::nullopt;
+  const auto list = bucket->addresses.find(bytes);
+  if (list == bucket->addresses.end() || nth >= list->second.size() || !list->second[nth].usable) return std::nullopt;
+  const std::uint64_t offset = list->second[nth].offset;
+  const auto next = tensors.lower_bound(offset);
+  if (next != tensors.end() && next->first < offset + bytes) return std::nullopt;  // somebody outlived what the profile saw
+  if (next != tensors.begin()) {
+    const auto& [before, live] = *std::prev(next);
+    if (before + live.bytes.value > offset) return std::nullopt;
+  }
+  return offset;
+}
+
+Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
+  const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
+  std::unique_lock lock(mutex);
+  if (allocation.alignment.value > 4096 || (allocation.alignment.value & (allocation.alignment.value - 1)) != 0)
+    return Error{.cause = Cause::unsupported, .message = "alignment must be a power of two of at most 4096 bytes", .errno_value = 0};
+  if (bytes > options.chunk.value * chunks)
+    return Error{.cause = Cause::out_of_memory, .message = "allocation of " + std::to_string(bytes) + " bytes is larger than the arena", .errno_value = 0};
+  const bool small_one = heap->is_small(bytes) && allocation.alignment.value <= 64;
+  std::optional<Heap::Place> place;
+  bool planned = false;
+  if (!small_one && !allocation.persistent && in_step) {
+    if (const auto offset = planned_address(bytes)) {
+      place = Heap::Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
+      planned = true;
+    }
+  }
+  if (!place) place = heap->allocate(bytes, allocation.alignment.value, allocation.persistent);
+  if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
+  if (heap->top() > slots_reserved) {
+    constexpr std::uint32_t step_of_growth = 64;
+    const std::uint32_t wanted = (heap->top() + step_of_growth - 1) / step_of_growth * step_of_growth;
+    if (auto grown = engine->reserve_slots(wanted); !grown) {
+      if (!place->small) heap->release(place->offset, bytes, allocation.persistent);
+      if (place->small) heap->release_small(place->offset);
+      return grown.error();
+    }
+    slots_reserved = wanted;
+  }
+  live_bytes += (bytes + 63) / 64 * 64;
+  peak_bytes = std::max(peak_bytes, live_bytes);
+  if (place->small) {
+    small[place->offset] = static_cast<std::uint32_t>(bytes);
+    if (place->new_slab_chunk) {     // with the lock held: nobody may get a neighbour before the chunk is there
+      const ChunkRange chunk{*place->new_slab_chunk, 1};
+      if (auto born = engine->birth(chunk); !born) return born.error();
+      engine->hold(chunk);
+    }
+    return base() + place->offset;
+  }
+  Live& live = tensors[place->offset];
+  live = Live{.bytes = {bytes}, .name = std::string(allocation.name), .kind = allocation.kind, .lasting = allocation.persistent,
+              .planned = planned, .logged_in = 0, .index = 0};
+  if (in_step) {
+    const std::uint32_t index = log_tensor(place->offset, live);
+    LoggedTensor& logged = log.tensors[index];
+    logged.birth = ++events;
+    logged.birth_op = static_cast<std::uint32_t>(log.ops.size()) - (op_depth > 0 ? 1 : 0);
+    if (layer_phase == Phase::backward && logged.kind == TensorKind::activation) logged.kind = live.kind = TensorKind::gradient;
+  }
+  const std::uint64_t offset = place->offset;
+  lock.unlock();
+  if (auto born = engine->birth(chunks_of(offset, bytes)); !born) {
+    lock.lock();
+    live_bytes -= (bytes + 63) / 64 * 64;
+    tensors.erase(offset);
+    if (!planned) heap->release(offset, bytes, allocation.persistent);
+    return born.error();
+  }
+  return base() + offset;
+}
+
+void SessionState::release(std::byte* memory) noexcept {
+  const auto offset = static_cast<std::uint64_t>(memory - base());
+  std::unique_lock lock(mutex);
+  if (const auto found = small.find(offset); found != small.end()) {
+    live_bytes -= (found->second + std::uint64_t{63}) / 64 * 64;
+    small.erase(found);
+    heap->release_small(offset);
+    return;
+  }
+  const auto found = tensors.find(offset);
+  if (found == tensors.end()) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
+  Live& live = found->second;
+  if (in_step) {
+    LoggedTensor& logged = log.tensors[log_tensor(offset, live)];
+    logged.death = ++events;
+    logged.death_op = static_cast<std::int64_t>(log.ops.size()) - 1;
+  }
+  const std::uint64_t bytes = live.bytes.value;
+  live_bytes -= (bytes + 63) / 64 * 64;
+  const bool planned = live.planned, lasting = live.lasting;
+  tensors.erase(found);
+  engine->death(chunks_of(offset, bytes));  // before the address can be given out again
+  if (!planned) heap->release(offset, bytes, lasting);
+}
+
+}  // namespace detail
+
+// --- scopes ------------------------------------------------------------------------------------------------------------
+
+StepScope::~StepScope() { session_.state_->end_step(); }
+OpScope::~OpScope() { session_.state_->end_op(); }
+
+LayerScope::~LayerScope() {
+  detail::SessionState& state = *session_.state_;
+  const std::lock_guard lock(state.mutex);
+  if (state.layer_stack.empty()) return;
+  std::tie(state.layer, state.layer_phase) = state.layer_stack.back();
+  state.layer_stack.pop_back();
+}
+
+ResidentScope::~ResidentScope() {
+  if (state_ != nullptr) state_->engine->release_hold({first_, count_});
+}
+
+// --- session -----------------------------------------------------------------------------------------------------------
+
+Session::~Session() { detail::close_session(state_); }
+
+Result<std::byte*> Session::allocate(const AllocateOptions& options) { return state_->allocate(options); }
+
+void Session::release(std::byte* memory) noexcept {
+  if (detail::SessionState* state = detail::owner_of(memory)) state->release(memory);
+}
+
+bool Session::owns(const void* memory) noexcept { return detail::owner_of(memory) != nullptr; }
+
+StepScope Session::step() {
+  state_->begin_step();
+  return StepScope(*this);
+}
+
+LayerScope Session::layer(std::string_view name, Phase phase) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->layer_stack.emplace_back(state_->layer, state_->layer_phase);
+    state_->set_layer(name, phase);
+  }
+  return LayerScope(*this);
+}
+
+void Session::mark_layer(std::string_view name, Phase phase) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->layer_stack.empty()) state_->set_layer(name, phase);  // a layer scope, which the user opened, wins
+}
+
+OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes) {
+  state_->begin_op(name, reads, writes);
+  return OpScope(*this);
+}
+
+ResidentScope Session::resident(const void* memory) {
+  std::unique_lock lock(state_->mutex);
+  if (detail::owner_of(memory) != state_) return ResidentScope(nullptr, 0, 0);
+  const auto found = state_->holding(memory);
+  if (found == state_->tensors.end()) return ResidentScope(nullptr, 0, 0);
+  const ChunkRange range = state_->chunks_of(found->first, found->second.bytes.value);
+  lock.unlock();
+  state_->engine->hold(range);
+  return ResidentScope(state_, range.first, range.count);
+}
+
+Counters Session::counters() const noexcept {
+  Counters counters = state_->engine->counters();
+  const std::lock_guard lock(state_->mutex);
+  counters.live_bytes = state_->live_bytes;
+  counters.peak_bytes = state_->peak_bytes;
+  counters.steps = state_->step;
+  return counters;
+}
+
+std::optional<Error> Session::take_error() { return state_->engine->take_error(); }
+
+Bytes Session::smallest_budget() const noexcept {
+  return {std::uint64_t{state_->engine->largest_op_chunks()} * state_->options.chunk.value};
+}
+
+std::string_view Session::phase() const noexcept {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->step <= state_->options.warmup_steps) return "warm-up";
+  return state_->bucket != nullptr ? "planned" : "profiling";
+}
+
+std::string Session::mechanism() const { return state_->engine->mechanism(); }
+
+const Trace* Session::trace() const noexcept {
+  const std::lock_guard lock(state_->mutex);
+  return state_->last_bucket == nullptr ? nullptr : &state_->last_bucket->program;
+}
+
+}  // namespace vedette

@@ -1,0 +1,138 @@
+// What a session remembers: its arena and engine, the tensors that live, the log of the running step, and a bucket (profile, layout,
+// plan) for each sequence of ops it has met.
+//
+// A step is recognised op by op: while each op equals the bucket's, the bucket's plan runs; at the first difference another bucket
+// with the same beginning takes over, or the rest of the step runs on demand and becomes a new bucket.
+//
+// Locks: `mutex` guards everything here but the engine, which has its own; the engine is never called with `mutex` held where it may
+// wait. The op thread alone changes `bucket`, `cursor` and the log's ops.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mapping.h"
+#include "engine/engine.h"
+#include "pack/units.h"
+#include "session/heap.h"
+#include "vedette/policy.h"
+#include "vedette/session.h"
+
+namespace vedette::detail {
+
+struct Live {                        // a tensor that lives now
+  Bytes bytes;
+  std::string name;
+  TensorKind kind = TensorKind::activation;
+  bool lasting = false;              // from the heap of persistent ones
+  bool planned = false;              // at an address of its bucket's zone
+  std::uint64_t logged_in = 0;       // the step whose log has it, at `index`
+  std::uint32_t index = 0;
+};
+
+struct PlannedAddress {
+  std::uint64_t offset = 0;
+  bool usable = false;               // false: this one is allocated as if there were no plan
+};
+
+struct OpPlan {                      // what the executor does at one op
+  std::uint64_t hash = 0, prefix = 0;
+  std::vector<ChunkRange> fetches, evictions;
+  std::vector<Engine::NextUse> next_uses;  // ticks relative to the step's first
+};
+
+struct Bucket {
+  std::uint64_t id = 0;
+  StepLog log;
+  Units units;
+  Plan plan;
+  std::unique_ptr<Policy> policy;
+  std::vector<OpPlan> ops;
+  std::map<std::uint64_t, std::vector<PlannedAddress>> addresses;  // by bytes: of the n-th allocation of that size in the step
+  std::uint64_t zone = 0, zone_bytes = 0;
+  std::uint64_t last_run = 0;        // step
+  std::vector<Nanoseconds> least_time;  // of each op, over the steps so far
+  Trace program;
+};
+
+constexpr std::size_t most_buckets = 10;  // Sentinel buckets inputs in about ten (section on dynamic graphs, as recalled)
+
+struct SessionState {
+  SessionOptions options;
+  Mapping arena;
+  std::uint32_t chunks = 0, frames = 0;
+  std::unique_ptr<Engine> engine;
+  Machine machine;
+
+  mutable std::mutex mutex;
+  std::unique_ptr<Heap> heap;
+  std::map<std::uint64_t, Live> tensors;               // by offset; not the small ones
+  std::unordered_map<std::uint64_t, std::uint32_t> small;  // offset -> bytes
+  std::uint32_t slots_reserved = 0;
+  std::uint64_t live_bytes = 0, peak_bytes = 0;
+  bool open = true;                                    // its Session object lives
+
+  // The running step.
+  std::uint64_t step = 0;                              // counts from 1; 0: no step has begun
+  bool in_step = false;
+  int op_depth = 0;
+  StepLog log;
+  std::uint32_t events = 0;
+  std::vector<std::uint64_t> log_hashes;
+  std::map<std::uint64_t, std::uint32_t> allocations;  // by bytes: how many in this step so far
+  std::uint64_t running_hash = 0;
+  Ticks step_base = 0;
+  Nanoseconds last_end, op_began;
+  std::optional<LayerIndex> layer;
+  Phase layer_phase = Phase::forward;
+  std::vector<std::pair<std::optional<LayerIndex>, Phase>> layer_stack;
+  std::map<std::pair<std::string, Phase>, LayerIndex> layer_index;
+  std::vector<ChunkRange> operands;
+  std::vector<Nanoseconds> op_stalls;
+  Counters at_step_begin;
+  Nanoseconds step_began;
+
+  std::vector<std::unique_ptr<Bucket>> buckets;
+  Bucket* bucket = nullptr;                            // whose plan runs; nullptr: on demand
+  Bucket* last_bucket = nullptr;
+  std::uint64_t next_bucket = 1;
+  bool profiled_once = false;
+
+  // addresses and tensors (session.cc)
+  std::byte* base() const noexcept { return arena.data(); }
+  ChunkRange chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept;
+  std::uint32_t log_tensor(std::uint64_t offset, Live& live);
+  Result<std::byte*> allocate(const AllocateOptions& allocation);
+  void release(std::byte* memory) noexcept;
+  std::optional<std::uint64_t> planned_address(std::uint64_t bytes);
+  std::map<std::uint64_t, Live>::iterator holding(const void* memory);
+  void message(std::string_view sentence) const { if (options.on_message) options.on_message(sentence); }
+
+  // steps and ops (steps.cc)
+  void begin_step();
+  void end_step() noexcept;
+  void begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes);
+  void end_op() noexcept;
+  void set_layer(std::string_view name, Phase phase);
+  void add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash);
+  void follow(std::uint64_t hash);                     // keeps, switches or leaves the bucket
+  StepLog finished_log();
+  void report_step_end();
+
+  // plans (buckets.cc)
+  void learn(StepLog log);
+  void lay_out(Bucket& bucket);
+  void make_plan(Bucket& bucket);
+  void tabulate(Bucket& bucket);
+  void measure(Bucket& bucket, Nanoseconds time, Nanoseconds stall);
+  void retire_buckets();
+};
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept;
+
+}  // namespace vedette::detail

@@ -1,0 +1,173 @@
+// One step, op by op: what it does is logged; while it repeats what a bucket has seen, the bucket's plan runs beside it.
+#include <algorithm>
+#include <functional>
+
+#include "base/assert.h"
+#include "session/registry.h"
+#include "session/state.h"
+
+namespace vedette::detail {
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {  // splitmix64's finalizer over a running sum
+  hash += value + 0x9e3779b97f4a7c15;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+  return hash ^ (hash >> 31);
+}
+
+void SessionState::set_layer(std::string_view name, Phase phase) {
+  const auto [found, fresh] = layer_index.try_emplace({std::string(name), phase}, LayerIndex{static_cast<std::uint32_t>(log.layers.size())});
+  if (fresh) log.layers.push_back({.name = std::string(name), .phase = phase});
+  layer = found->second;
+  layer_phase = phase;
+}
+
+void SessionState::begin_step() {
+  const std::lock_guard lock(mutex);
+  VEDETTE_ASSERT(!in_step);
+  ++step;
+  in_step = true;
+  log.tensors.clear();
+  log.ops.clear();
+  log_hashes.clear();
+  op_stalls.clear();
+  events = 0;
+  allocations.clear();
+  running_hash = 0;
+  layer.reset();
+  layer_phase = Phase::forward;
+  layer_stack.clear();
+  bucket = last_bucket;              // the likeliest; follow() corrects it
+  step_base += 1'000'000;            // ticks of different steps never meet: no step has a million ops
+  step_began = last_end = monotonic_now();
+  at_step_begin = engine->counters();
+  engine->stalled_since_last_asked();
+  engine->begin_step(step);
+  if (options.observer != nullptr) options.observer->step_began(step, step_began);
+}
+
+void SessionState::add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash) {
+  for (const void* address : addresses) {
+    if (owner_of(address) != this) continue;
+    const auto found = holding(address);
+    if (found == tensors.end()) continue;  // small ones are always resident
+    hash = mix(hash, found->second.bytes.value);
+    operands.push_back(chunks_of(found->first, found->second.bytes.value));
+    if (in_step) logged.push_back(log_tensor(found->first, found->second));
+  }
+}
+
+void SessionState::follow(std::uint64_t hash) {
+  const std::size_t i = log.ops.size() - 1;
+  running_hash = mix(running_hash, hash);
+  log_hashes.push_back(hash);
+  const auto fits = [&](const Bucket& b) { return i < b.ops.size() && b.ops[i].prefix == running_hash; };
+  if (bucket != nullptr && fits(*bucket)) return;
+  Bucket* const before = bucket;
+  bucket = nullptr;
+  for (const auto& other : buckets)
+    if (fits(*other)) bucket = other.get();
+  if (bucket != before) engine->forget_plan();
+}
+
+void SessionState::begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes) {
+  if (op_depth++ > 0) return;        // an op inside an op is part of it
+  std::unique_lock lock(mutex);
+  operands.clear();
+  Engine::Planned planned;
+  std::uint32_t index = 0;
+  std::uint64_t hash = std::hash<std::string_view>{}(name);
+  LoggedOp op;
+  add_operands(reads, op.reads, hash);
+  hash = mix(hash, reads.size());
+  add_operands(writes, op.writes, hash);
+  if (in_step) {
+    op.name.assign(name);
+    op.layer = layer;
+    op.phase = layer_phase;
+    index = static_cast<std::uint32_t>(log.ops.size());
+    log.ops.push_back(std::move(op));
+    follow(hash);
+    if (bucket != nullptr) planned = {.fetches = bucket->ops[index].fetches, .next_uses = bucket->ops[index].next_uses, .base = step_base};
+  }
+  lock.unlock();
+  engine->begin_op(step_base + index, {index}, name, operands, planned);
+  const Nanoseconds stalled = engine->stalled_since_last_asked();
+  op_began = monotonic_now();
+  if (!in_step) return;
+  Nanoseconds gap = op_began - last_end - stalled;  // what the program did since the last op counts as this op's compute
+  log.ops[index].time = {std::max<std::int64_t>(gap.value, 0)};
+  op_stalls.push_back(stalled);
+  if (options.observer != nullptr) options.observer->op_began(step, {index}, name, op_began);
+}
+
+void SessionState::end_op() noexcept {
+  if (--op_depth > 0) return;
+  const Nanoseconds ended = monotonic_now();
+  std::span<const ChunkRange> evictions;
+  const std::size_t index = log.ops.size() - 1;
+  if (in_step && bucket != nullptr) evictions = bucket->ops[index].evictions;
+  engine->end_op(evictions);
+  if (!in_step) return;
+  const Nanoseconds stalled = engine->stalled_since_last_asked();
+  log.ops[index].time += Nanoseconds{std::max<std::int64_t>((ended - op_began - stalled).value, 0)};
+  op_stalls[index] += stalled;
+  last_end = ended;
+  if (options.observer != nullptr) options.observer->op_ended(step, {static_cast<std::uint32_t>(index)}, ended);
+}
+
+// The log as planners need it: every living tensor is in it, and who dies before the next step's first op is known by who died before
+// this one's.
+StepLog SessionState::finished_log() {
+  for (auto& [offset, live] : tensors) log_tensor(offset, live);
+  std::map<std::uint64_t, int> died_at_seam;
+  for (const LoggedTensor& t : log.tensors)
+    if (t.birth == 0 && t.death != ~0u && t.death_op < 0) ++died_at_seam[t.bytes.value];
+  for (LoggedTensor& t : log.tensors) {
+    if (t.name.empty()) {
+      const bool born_here = t.birth > 0 && t.birth_op < log.ops.size();
+      t.name = (born_here ? log.ops[t.birth_op].name : std::string("tensor")) + " " + std::to_string(t.bytes.value) + " B";
+    }
+    if (t.birth > 0 && t.death == ~0u && died_at_seam[t.bytes.value] > 0) {
+      --died_at_seam[t.bytes.value];
+      t.dies_at_seam = true;
+    }
+  }
+  return log;
+}
+
+void SessionState::report_step_end() {
+  if (options.observer == nullptr) return;
+  Counters now = engine->counters();
+  now.live_bytes = live_bytes;
+  now.peak_bytes = peak_bytes;
+  for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::stall_count, &Counters::stall_ns,
+                       &Counters::faults, &Counters::ops})
+    now.*counter -= at_step_begin.*counter;
+  now.steps = 1;
+  options.observer->step_ended(step, monotonic_now(), now);
+}
+
+void SessionState::end_step() noexcept {
+  const std::lock_guard lock(mutex);
+  if (!in_step) return;
+  in_step = false;
+  const Nanoseconds time = monotonic_now() - step_began;
+  const Nanoseconds stall{static_cast<std::int64_t>(engine->counters().stall_ns - at_step_begin.stall_ns)};
+  report_step_end();
+  if (step <= options.warmup_steps || log.ops.empty()) {
+    bucket = nullptr;
+    return;
+  }
+  const bool complete = bucket != nullptr && bucket->ops.size() == log.ops.size();
+  if (complete) {
+    bucket->last_run = step;
+    last_bucket = bucket;
+    measure(*bucket, time, stall);
+    return;
+  }
+  if (bucket != nullptr) engine->forget_plan();  // the step ended early
+  learn(finished_log());
+}
+
+}  // namespace vedette::detail
