@@ -1,8 +1,9 @@
 // The recorder's two halves: the observer calls, which only copy, and the thread that writes.
 //
-// Two ways lead from one to the other. Small frequent records go through the ring. Whole values (a trace, a plan, a step's
+// Two ways lead from one to the other. Small frequent records go through a ring: one for what the engine tells under its lock,
+// one for what the thread that announces ops tells, so that each ring has one producer. Whole values (a trace, a plan, a step's
 // counters) are copied under a mutex that the writer holds only to take the list; nothing that moves bytes waits for it. The
-// writer takes the list first and drains the ring after, so what precedes a step's end is written with it.
+// writer takes the list first and drains the rings after, so what precedes a step's end is written with it.
 #include "profiler/recorder.h"
 
 #include <atomic>
@@ -52,9 +53,10 @@ using Message = std::function<void(Tables&)>;  // a whole value, on its way to i
 }  // namespace
 
 struct Recorder::State {
-  State(Database database, std::size_t ring_records) : ring(ring_records), tables(std::move(database)) {}
+  State(Database database, std::size_t ring_records)
+      : of_engine(ring_records), of_program(ring_records), tables(std::move(database)) {}
 
-  void push(const Event& event) noexcept {
+  void push(Ring<Event>& ring, const Event& event) noexcept {
     // relaxed: a statistic, read by whoever asks.
     if (!ring.push(event)) dropped.fetch_add(1, std::memory_order_relaxed);
   }
@@ -62,13 +64,14 @@ struct Recorder::State {
   void write_until_stopped() noexcept;
   void write_once(std::vector<Message>& taken);
 
-  // The observer's side, ordered by the engine's lock.
+  // Of the thread that announces ops.
   NameNumbers names;
   OpEvent op;                        // the one that is running
-  std::uint64_t step = 0;
   Nanoseconds step_began;
 
-  Ring<Event> ring;
+  Ring<Event> of_engine;             // moved, stalled, faulted
+  Ring<Event> of_program;            // ops and their names
+  std::atomic<std::uint64_t> step = 0;  // relaxed: a move at a step's seam may be told with either number
   std::atomic<std::uint64_t> dropped = 0;
 
   mutable std::mutex mutex;
@@ -90,17 +93,19 @@ void Recorder::State::send(Message message) {
   wake.notify_one();
 }
 
-// One transaction: everything that has arrived. After a failure the ring is still emptied, so that nobody notices but failure().
+// One transaction: everything that has arrived. After a failure the rings are still emptied, so that nobody notices but failure().
 void Recorder::State::write_once(std::vector<Message>& taken) {
   const bool works = !tables.database().failure();
   bool begun = false;
   const auto begin = [&] {
     if (works && !std::exchange(begun, true)) tables.begin();
   };
-  ring.drain([&](const Event& event) {
+  const auto write = [&](const Event& event) {
     begin();
     if (works) tables.event(event);
-  });
+  };
+  of_engine.drain(write);
+  of_program.drain(write);
   for (const Message& message : taken) {
     begin();
     if (works) message(tables);
@@ -194,7 +199,7 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
 }
 
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
-  state_->step = step;
+  state_->step.store(step, std::memory_order_relaxed);
   state_->step_began = now;
 }
 
@@ -217,7 +222,7 @@ void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& un
 
 void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) {
   const auto [number, first] = state_->names.number(name);
-  if (first) state_->push(NameEvent::of(number, name));
+  if (first) state_->push(state_->of_program, NameEvent::of(number, name));
   state_->op = {.step = step, .op = op, .name = number, .began = now, .ended = {}};
 }
 
@@ -225,11 +230,11 @@ void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {
   OpEvent& running = state_->op;
   if (running.step != step || running.op != op) running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
   running.ended = now;
-  state_->push(running);
+  state_->push(state_->of_program, running);
 }
 
-void Recorder::moved(const MoveRecord& record) { state_->push(MoveEvent{state_->step, record}); }
-void Recorder::stalled(const StallRecord& record) { state_->push(record); }
-void Recorder::faulted(const FaultRecord& record) { state_->push(record); }
+void Recorder::moved(const MoveRecord& record) { state_->push(state_->of_engine, MoveEvent{state_->step.load(std::memory_order_relaxed), record}); }
+void Recorder::stalled(const StallRecord& record) { state_->push(state_->of_engine, record); }
+void Recorder::faulted(const FaultRecord& record) { state_->push(state_->of_engine, record); }
 
 }  // namespace vedette

@@ -8,7 +8,7 @@
 // allocation, no system call. What does not fit is dropped and counted. The thread empties the ring twenty times a second and
 // at each step's end; the file survives the program's death up to that moment (write-ahead log; not a power failure).
 //
-// Thread rule: the observer calls as Observer says, one at a time; flush(), dropped() and failure() from any thread.
+// Thread rule: the observer calls as Observer says; flush(), dropped() and failure() from any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace vedette {
 
 struct RecorderOptions {
   std::string path;                       // an earlier recording of this name is replaced, any other file is not
-  std::size_t ring_records = 1 << 15;     // 2 MiB: a second at 30,000 records, twenty times what the thread waits
+  std::size_t ring_records = 1 << 15;     // of each of two rings, 2 MiB each: a second at 30,000 records
   std::string program;                    // for `meta`: what ran, in the user's words
 };
 

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "profiler/recording.h"
 
@@ -103,6 +104,13 @@ std::string shell(const std::string& path, const std::string& sql) {
   return out;
 }
 
+std::int64_t ask(const std::string& path, const char* sql) {
+  auto database = Database::open(path, Database::Mode::read).value();
+  Statement statement(database, sql);
+  statement.ask();
+  return statement.row() ? statement.integer(0) : -1;
+}
+
 TEST(Recorder, WritesARunThatTheReaderSumsUp) {
   auto recording = Recording::open(record_run("sum.vedette", 5)).value();
   const Headline h = recording.headline().value();
@@ -192,11 +200,29 @@ TEST(Recorder, CountsWhatFoundTheRingFull) {
   }
   auto recording = Recording::open(path).value();
   EXPECT_EQ(recording.headline().value().dropped_events, dropped);
-  auto database = Database::open(path, Database::Mode::read).value();
-  Statement count(database, "SELECT COUNT(*) FROM faults");
-  count.ask();
-  ASSERT_TRUE(count.row());
-  EXPECT_EQ(static_cast<std::uint64_t>(count.integer(0)) + dropped, told);
+  EXPECT_EQ(static_cast<std::uint64_t>(ask(path, "SELECT COUNT(*) FROM faults")) + dropped, told);
+}
+
+TEST(Recorder, HearsTheEngineAndTheProgramAtOnce) {
+  const std::string path = fresh_path("both.vedette");
+  constexpr std::int64_t each = 20000;
+  std::uint64_t dropped = 0;
+  {
+    auto recorder = Recorder::open({.path = path}).value();
+    std::jthread engine([&recorder] {
+      for (std::int64_t i = 0; i < each; ++i) recorder->moved({.chunk = static_cast<std::uint64_t>(i), .bytes = {1}});
+    });
+    for (std::uint32_t i = 0; i < each; ++i) {
+      if (i % 1000 == 0) recorder->step_began(i / 1000, {});
+      recorder->op_began(i / 1000, {i}, "op " + std::to_string(i % 7), {i});
+      recorder->op_ended(i / 1000, {i}, {i + 1});
+    }
+    engine.join();
+    dropped = recorder->dropped();
+  }
+  EXPECT_EQ(dropped, 0u);
+  EXPECT_EQ(ask(path, "SELECT SUM(chunk) FROM moves"), each * (each - 1) / 2);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM op_times JOIN names USING(name) WHERE text = 'op ' || (op % 7)"), each);
 }
 
 TEST(Recorder, LeavesAReadableFileWhenTheProgramIsKilled) {
