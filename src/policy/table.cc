@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::array table{
     PolicyEntry{"on-demand", "no paper: least recently used", "fetches when an op waits, evicts what was used longest ago", make_on_demand},
+    PolicyEntry{"sentinel", "Sentinel, HPCA'21", "intervals of layers, fetched one ahead; short-lived tensors never move", make_sentinel},
+    PolicyEntry{"vedette", "no paper: our own", "Belady over one step against a model of both links, then repaired by what was measured", make_vedette},
 };
 
 }  // namespace

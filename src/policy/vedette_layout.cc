@@ -189,8 +189,8 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>&
     const TensorIndex t{gap.tensor};
     const bool persistent = trace.tensors[gap.tensor].persistent;
     // At home in the slow tier: away, or on its way back, when op 0 begins.
-    if (persistent && (gap.gone == 0 || (gap.gone <= ops && ops < gap.next_use) || (gap.gone <= ops && gap.fetch == ops))) plan.home[t.value] = setting.slow;
-    if (gap.next_use == ops && gap.fetch < ops && gap.returns) plan.home[t.value] = {0};
+    const bool back_at_0 = gap.next_use == ops && gap.fetch < ops;
+    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[t.value] = setting.slow;
     if (persistent && !gap.returns) continue;
     const std::uint32_t gone = std::min(gap.gone, gap.fetch);
     moves.push_back({gone - gap.last_use, {.issue = {gap.last_use}, .due = {gone % ops}, .extent = {t, {}}, .source = {0}, .target = setting.slow, .verb = Verb::evict}});

@@ -69,6 +69,7 @@ class Sweep {
   std::int64_t evict(std::uint32_t tensor, std::uint32_t at, bool forced);
   void fetch(std::uint32_t tensor, std::uint32_t at);
   void forget(std::uint32_t tensor, std::uint32_t at);
+  void clean_ahead(std::uint32_t tensor, std::uint32_t at);
   std::int64_t place_write(std::uint32_t from, std::int64_t work, std::uint32_t* slot);
   std::uint32_t first_idle(std::uint32_t at);
   std::uint32_t next_use(std::uint32_t tensor, std::uint32_t at) const;
@@ -258,6 +259,18 @@ void Sweep::forget(std::uint32_t t, std::uint32_t at) {
   state = {};
 }
 
+// A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes it clean, and
+// the pressure of the gap after that costs no write.
+void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
+  const State& state = state_[t];
+  if (state.clean || !uses_.tensors[t].persistent || state.next == forever || writes_end_ > at + 1) return;
+  const std::vector<Use>& all = uses_.tensors[t].uses;
+  const auto next = std::find_if(all.begin(), all.end(), [&](const Use& use) { return use.op == state.next % ops_; });
+  if (next->write) return;
+  const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value + transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
+  if (time_of(state.next) - time_of(at) > 8 * trip) evict(t, at + 1, false);
+}
+
 void Sweep::note_uses(std::uint32_t at) {
   const std::uint32_t op = at % ops_;
   for (TensorIndex t : trace_.ops[op].writes) state_[t.value].clean = false;
@@ -268,6 +281,8 @@ void Sweep::note_uses(std::uint32_t at) {
     near_.insert({state.next, t});
   }
   for (std::uint32_t t : uses_.deaths[op]) forget(t, at + 1);
+  if (!knobs_.clean_ahead) return;
+  for (TensorIndex t : trace_.ops[op].writes) clean_ahead(t.value, at);
 }
 
 void Sweep::visit(std::uint32_t at) {
