@@ -1,0 +1,196 @@
+// Sentinel: Ren, Luo, Wu, Zhang, Jeon, Li, "Sentinel: Efficient Tensor Migration and Allocation on Heterogeneous Memory Systems for
+// Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are as recalled by those who
+// read it, so this is an interpretation, not a port.
+//
+// Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived tensors move
+//   at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are fetched in order of first
+//   use (the hotter first), and a tensor is evicted after its last use in interval k when Need(k+1) does without it; MIL must leave room
+//   (Eq. 1: what is resident and fetched < S - RS), should hide the transfer (Eq. 2: Tensor(MIL)/BW <= T(MIL)), and is
+//   decided by measuring a step of each candidate. Case 1 (in time) costs nothing. On an addressable slow tier, case 2 (no room)
+//   uses tensors in place, and case 3 (no time) is decided by test and trial: a step that waits, a step that leaves them in place.
+// Changed: Eq. 1 is checked op by op in a ledger, evictions in flight included, because a plan here must never exceed its capacity.
+//   RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because weights do. Candidates are
+//   tried in order of predicted time, at most `most_candidates`, because a step each for hundreds of layers is too long a search; an
+//   interval that needs no move is taken at once. A slow tier that is not addressable admits no case 2 and waits in case 3
+//   (the paper's GPU variant). Where not even one layer fits, layers are cut into groups of ops, and at last each op waits for its
+//   operands: the paper would use slow memory in place there.
+// Not here: co-allocation (the arena's packing), profiling (the session).
+//
+// Cost of prepare: O(candidate cuts * (accesses + moves * ops of an interval)); of react: O(moves).
+#include <algorithm>
+#include <string>
+
+#include "policy/makers.h"
+#include "policy/sentinel_plan.h"
+
+namespace vedette {
+namespace {
+
+using sentinel::Cut;
+using sentinel::Problem;
+using sentinel::Site;
+
+constexpr std::size_t most_candidates = 5;  // one step each: the search ends while training has hardly begun
+
+class Sentinel final : public Policy {
+ public:
+  std::string_view name() const noexcept override { return "sentinel"; }
+
+  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
+    if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = "sentinel: the machine has no tier"};
+    if (trace.ops.empty()) return Plan{.home = std::vector<TierIndex>(trace.tensors.size())};
+    const auto [smallest, op] = sentinel::smallest_fast_tier(trace, machine.granule);
+    if (smallest > machine.tiers[0].capacity) return too_small(trace, machine, smallest, op);
+    const Problem problem{trace, machine, slow_tier(trace, machine)};
+    if (!same_program(trace, machine)) search(problem);
+    if (candidates_.empty()) return no_slow_tier(trace, machine);
+    std::optional<Plan> plan = sentinel::plan(problem, candidates_[current_].cut, left_);
+    if (!plan) plan = sentinel::plan(problem, candidates_[current_].cut, {});
+    if (!plan) {                     // times changed, and with them what fits: choose anew
+      search(problem);
+      plan = sentinel::plan(problem, candidates_.at(current_).cut, {});
+    }
+    return *plan;
+  }
+
+  Reaction react(const Event& event, const View& view) override {
+    if (event.kind != Event::Kind::step_ended || !event.measured || candidates_.empty() || stage_ == Stage::settled) return {};
+    return stage_ == Stage::trying ? tried(*event.measured, view) : left_in_place(*event.measured);
+  }
+
+ private:
+  enum class Stage : std::uint8_t {
+    trying,                          // a step of each candidate; then: leaving, or settled
+    leaving,                         // test and trial: a step of the best, with what was late left in place; then: settled
+    settled,
+  };
+  struct Candidate {
+    Cut cut;
+    Nanoseconds predicted{};
+    std::optional<Nanoseconds> measured{};
+    std::set<Site> late{};
+  };
+
+  // The nearest slower tier that moves both ways and holds a whole step; the last linked one where none does; 0 where there is none.
+  static TierIndex slow_tier(const Trace& trace, const Machine& machine) {
+    const Bytes all = peak_bytes(trace);
+    TierIndex found{0};
+    for (std::uint32_t k = 1; k < machine.tiers.size(); ++k) {
+      if (!machine.link({0}, {k}) || !machine.link({k}, {0})) continue;
+      found = {k};
+      if (machine.tiers[k].capacity >= all) break;
+    }
+    return found;
+  }
+
+  static Error too_small(const Trace& trace, const Machine& machine, Bytes smallest, OpIndex op) {
+    return {.cause = Cause::infeasible,
+            .message = "sentinel: op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " + std::to_string(smallest.value) +
+                       " bytes at once and fast memory has " + std::to_string(machine.tiers[0].capacity.value) +
+                       "; the smallest workable size is " + std::to_string(smallest.value) + " bytes"};
+  }
+  static Error no_slow_tier(const Trace& trace, const Machine& machine) {
+    return {.cause = Cause::infeasible,
+            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " + std::to_string(machine.tiers[0].capacity.value) +
+                       " bytes do not hold a step; the smallest workable size without one is about " + std::to_string(peak_bytes(trace).value) + " bytes"};
+  }
+
+  // Times may be refined between two calls, and the search goes on; another sequence or machine starts it anew.
+  bool same_program(const Trace& trace, const Machine& machine) {
+    std::vector<std::uint64_t> facts = {machine.tiers.size(), machine.tiers[0].capacity.value, machine.granule.value};
+    for (const Tensor& tensor : trace.tensors) facts.insert(facts.end(), {tensor.bytes.value, tensor.persistent});
+    for (const Op& op : trace.ops) {
+      facts.insert(facts.end(), {op.layer ? op.layer->value + std::uint64_t{1} : 0, static_cast<std::uint64_t>(op.phase), op.workspace.value});
+      for (const auto* list : {&op.reads, &op.writes, &op.frees}) {
+        facts.push_back(list->size());
+        for (TensorIndex t : *list) facts.push_back(t.value);
+      }
+    }
+    if (facts == facts_) return true;
+    facts_ = std::move(facts);
+    return false;
+  }
+
+  // All cuts worth a thought, the best predicted first.
+  void search(const Problem& problem) {
+    candidates_.clear();
+    left_.clear();
+    current_ = 0;
+    stage_ = Stage::settled;
+    const std::uint32_t layers = sentinel::layer_count(problem.trace);
+    if (consider(problem, {.layers_per_interval = layers}, true) || problem.slow.value == 0) return;
+    for (std::uint32_t mil = 1; mil < layers; mil = next_length(mil)) consider(problem, {.layers_per_interval = mil}, false);
+    if (candidates_.empty()) consider_groups(problem);
+    std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.predicted < b.predicted; });
+    if (candidates_.size() > most_candidates) candidates_.resize(most_candidates);
+    stage_ = Stage::trying;
+  }
+
+  // Each of the first sixteen, then in steps of an eighth: longer intervals differ less and less.
+  static std::uint32_t next_length(std::uint32_t length) { return length < 16 ? length + 1 : length + length / 8; }
+
+  bool consider(const Problem& problem, const Cut& cut, bool only_at_rest) {
+    const std::optional<Plan> plan = sentinel::plan(problem, cut, {});
+    if (!plan || (only_at_rest && !plan->moves.empty())) return false;
+    candidates_.push_back({.cut = cut, .predicted = sentinel::predicted_time(problem, *plan)});
+    return true;
+  }
+
+  void consider_groups(const Problem& problem) {
+    std::uint32_t longest = sentinel::longest_layer(problem.trace);
+    consider(problem, {.on_demand = true}, false);
+    for (std::uint32_t ops = longest; ops > 0; ops /= 2) {
+      consider(problem, {.ops_per_group = ops}, false);
+      consider(problem, {.ops_per_group = ops, .on_demand = true}, false);
+    }
+  }
+
+  Reaction tried(const StepMeasured& measured, const View& view) {
+    Candidate& now = candidates_[current_];
+    now.measured = measured.time;
+    now.late = late_sites(measured, view);
+    if (current_ + 1 < candidates_.size()) {
+      ++current_;
+      return {.replan = true};
+    }
+    const auto faster = [](const Candidate& a, const Candidate& b) { return *a.measured < *b.measured; };
+    const auto best = std::min_element(candidates_.begin(), candidates_.end(), faster);
+    const bool same = best == candidates_.begin() + static_cast<std::ptrdiff_t>(current_);
+    current_ = static_cast<std::size_t>(best - candidates_.begin());
+    left_ = best->late;
+    stage_ = left_.empty() ? Stage::settled : Stage::leaving;
+    return {.replan = !same || !left_.empty()};
+  }
+
+  Reaction left_in_place(const StepMeasured& measured) {
+    stage_ = Stage::settled;
+    if (measured.time < *candidates_[current_].measured) return {};
+    left_.clear();
+    return {.replan = true};
+  }
+
+  // What the late fetches were for; empty where the slow tier cannot be used in place, and waiting is all there is.
+  std::set<Site> late_sites(const StepMeasured& measured, const View& view) const {
+    std::set<Site> sites;
+    const Problem problem{view.trace, view.machine, slow_tier(view.trace, view.machine)};
+    if (!view.machine.tiers[problem.slow.value].addressable || problem.slow.value == 0) return sites;
+    const std::optional<Plan> plan = sentinel::plan(problem, candidates_[current_].cut, left_);
+    for (std::uint32_t m : measured.late) {
+      if (!plan || m >= plan->moves.size() || plan->moves[m].verb != Verb::fetch) continue;
+      sites.insert({plan->moves[m].extent.tensor, plan->moves[m].due});
+    }
+    return sites;
+  }
+
+  std::vector<std::uint64_t> facts_;     // of the program and the machine that the search is about
+  std::vector<Candidate> candidates_;    // the best predicted first
+  std::size_t current_ = 0;
+  Stage stage_ = Stage::settled;
+  std::set<Site> left_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_sentinel(std::uint64_t) { return std::make_unique<Sentinel>(); }
+
+}  // namespace vedette
