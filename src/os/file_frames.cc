@@ -10,9 +10,6 @@
 
 namespace vedette {
 
-static_assert(FileFrames::features == (uapi::feature_minor_shmem | uapi::feature_wp_hugetlbfs_shmem |
-                                       uapi::feature_wp_unpopulated | uapi::feature_wp_async));
-
 namespace {
 
 // Small pages also where the system makes large ones of shared memory, else one access would seem to touch all of them.
@@ -69,7 +66,7 @@ void FileFrames::show(FrameIndex frame, std::byte* chunk) noexcept {
 void FileFrames::hide(std::byte* chunk) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   // Faults that are under way finish before the registration returns; later ones wait. Then the entries go.
-  if (userfaultfd_.register_minor_and_write_protect(chunk, bytes) != 0) {
+  if (userfaultfd_.register_away_and_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
   constexpr int madvise_dontneed_locked = 24;  // Linux 5.18, where the program has locked its memory

@@ -2,11 +2,11 @@
 // an alias, so a frame can be reached by I/O wherever it is shown, and no access through the alias is ever tracked.
 //
 //   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, wake who waits
-//   hide   register it for minor faults as well, then clear its page-table entries
+//   hide   register it for minor and missing faults as well, then clear its page-table entries
 //
-// Registered for minor faults, a page without an entry makes whoever touches it wait, system calls included: the chunk is away
-// although its mapping still names the file. The mapping stays until something is shown there; a frame may meanwhile be shown
-// elsewhere and hold other bytes. So a chunk is never replaced by a placeholder, and there is no moment in which it would have to
+// Registered so, a page without an entry makes whoever touches it wait, system calls included: the chunk is away although its
+// mapping still names the file. The mapping stays until something is shown there; the frame may meanwhile be shown elsewhere and
+// hold other bytes (the page is in the file: a minor fault), or be given back (a hole: a missing one). So a chunk is never replaced by a placeholder, and there is no moment in which it would have to
 // be unreadable (SIGSEGV, EFAULT) or readable as zeros.
 //
 // As with mremap, a transfer that the program itself has in flight into the chunk is not waited for.
@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "os/parking.h"
+#include "os/uapi.h"
 #include "os/uffd.h"
 #include "vedette/result.h"
 
@@ -24,7 +25,9 @@ namespace vedette {
 
 class FileFrames {
  public:
-  static constexpr std::uint64_t features = std::uint64_t{1} << 10 | 1u << 12 | 1u << 13 | 1u << 15;  // see file_frames.cc
+  static constexpr std::uint64_t features = uapi::feature_missing_shmem | uapi::feature_minor_shmem |
+                                            uapi::feature_wp_hugetlbfs_shmem | uapi::feature_wp_unpopulated |
+                                            uapi::feature_wp_async;
 
   // No frame has memory yet. `userfaultfd` is borrowed and was opened with `features`.
   static Result<std::unique_ptr<FileFrames>> open(const Layout&, const Userfaultfd& userfaultfd);

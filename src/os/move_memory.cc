@@ -7,6 +7,7 @@
 //
 // The arena asks for huge pages too: without that a fault in an away chunk would leave an empty table of small pages behind,
 // and the huge page that moves in next would be split.
+#include "base/assert.h"
 #include "os/chunk_memory.h"
 #include "os/uapi.h"
 #include "os/uffd_memory.h"
@@ -33,6 +34,16 @@ class MoveMemory final : public UffdMemory {
   }
   void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
     userfaultfd_.move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
+  }
+  // UFFDIO_MOVE refuses the file's mapping as a target, so this once the mapping itself moves.
+  void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override {
+    std::byte* const source = parked_fast(frame);
+    const std::size_t bytes = layout_.chunk_bytes();
+    const bool open = userfaultfd_.unregister(source, bytes) == 0;
+    if (open) replace(source, chunk);
+    if (!open || userfaultfd_.register_missing(source, bytes) != 0) {
+      die("userfaultfd: a frame cannot be registered again; too many mappings (vm.max_map_count)");
+    }
   }
   // Parking is registered, so new memory is touched elsewhere and moved in.
   int allocate_fast(FrameIndex frame) noexcept override {

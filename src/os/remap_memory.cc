@@ -36,7 +36,12 @@ class RemapMemory final : public UffdMemory {
   void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
     remap_pages(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
   }
-  void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override { replace(layout_.chunk(from), to); }
+  // By way of parking, for what replace() says of registered sources.
+  void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept override {
+    hide_fast(from, frame);
+    show_fast(frame, to);
+  }
+  void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override { show_fast(frame, chunk); }
   int allocate_fast(FrameIndex frame) noexcept override { return populate(parked_fast(frame), layout_.chunk_bytes()); }
 };
 

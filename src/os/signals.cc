@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <mutex>
+#include <pthread.h>
 #include <sched.h>
 #include <ucontext.h>
 #include <utility>
@@ -33,8 +34,15 @@ struct Slot {
 // What a signal handler can see must outlive every thread, so this is the one place with globals.
 std::array<Slot, slots> table;
 std::mutex table_mutex;                   // of claims being made and ended; never taken by the handler
-struct sigaction previous {};
-bool installed = false;                   // under the mutex
+// Handlers that were there before ours, oldest first. More than one when the program installs its own over ours and a later
+// claim puts ours in front again. Written under the mutex; release: pairs with the acquire in call_previous().
+constexpr std::size_t most_previous = 16;
+std::array<struct sigaction, most_previous> previous;
+std::atomic<std::size_t> previous_count{0};
+
+// How many of them are running on this thread, one having called the next: such a one may chain back to us.
+// initial-exec, because the first touch of other thread-local memory may allocate.
+__attribute__((tls_model("initial-exec"))) thread_local std::size_t chained = 0;
 
 bool is_write([[maybe_unused]] const void* context) noexcept {
 #if defined(__x86_64__)
@@ -76,23 +84,28 @@ bool served(std::uintptr_t address, bool write) noexcept {
   return stale;
 }
 
-void call_previous(int signal, siginfo_t* info, void* context) noexcept {
-  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
-    previous.sa_sigaction(signal, info, context);
-    return;
-  }
-  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-    previous.sa_handler(signal);
-    return;
-  }
-  const bool fault = info->si_code > 0;   // by the kernel; kill() and friends have 0 or less
-  if (!fault && previous.sa_handler == SIG_IGN) return;
-  // The default: the process dies. A fault dies by itself when it is repeated, with its own address; a signal that was
-  // sent has to be sent again.
+void die_of(int signal, const siginfo_t* info) noexcept {
+  // A fault kills when it is repeated, with its own address; a signal that was sent has to be sent again.
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   ::sigaction(signal, &standard, nullptr);
-  if (!fault) ::raise(signal);
+  if (info->si_code <= 0) ::raise(signal);
+}
+
+void call_previous(int signal, siginfo_t* info, void* context) noexcept {
+  const std::size_t count = previous_count.load(std::memory_order_acquire);
+  if (chained >= count) return die_of(signal, info);
+  const struct sigaction& action = previous[count - 1 - chained];
+  const bool has_info = (action.sa_flags & SA_SIGINFO) != 0;
+  if (!has_info && action.sa_handler == SIG_IGN && info->si_code <= 0) return;  // sent by somebody, ignored
+  if (!has_info && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) return die_of(signal, info);
+  ++chained;
+  if (has_info) {
+    action.sa_sigaction(signal, info, context);
+  } else {
+    action.sa_handler(signal);
+  }
+  --chained;
 }
 
 void on_segv(int signal, siginfo_t* info, void* context) {
@@ -104,15 +117,39 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   if (!done) call_previous(signal, info, context);
 }
 
+// A forked child has no arena (MADV_DONTFORK) and none of the threads that would serve it: a touch must kill it, not wait for
+// ever. Trackers stay, for they open their pages themselves.
+void forget_memories_in_child() noexcept {
+  for (Slot& slot : table) {
+    slot.inside.store(0);
+    if (slot.order.load(std::memory_order_relaxed) == SegvOrder::memory) slot.begin.store(0);
+  }
+}
+
+// Ours comes first again at every claim, if the program has put another in front meanwhile.
 Result<void> install() {
-  if (installed) return {};
+  const std::size_t count = previous_count.load(std::memory_order_relaxed);
+  struct sigaction current {};
+  if (::sigaction(SIGSEGV, nullptr, &current) != 0) return system_error("asking for the SIGSEGV handler", errno, "");
+  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_segv) return {};
+  if (count == most_previous) {
+    return Error{.cause = Cause::unsupported,
+                 .message = "SIGSEGV handlers were installed over ours too often; install yours once, before the session",
+                 .errno_value = 0};
+  }
+  if (count == 0) {
+    if (const int error = ::pthread_atfork(nullptr, nullptr, forget_memories_in_child); error != 0) {
+      return system_error("pthread_atfork", error, "");
+    }
+  }
+  previous[count] = current;
+  previous_count.store(count + 1, std::memory_order_release);
   struct sigaction action {};
   action.sa_sigaction = on_segv;
   // NODEFER: a handler of the program that we chain to may touch the arena itself.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  if (::sigaction(SIGSEGV, &action, &previous) != 0) return system_error("installing a SIGSEGV handler", errno, "");
-  installed = true;
+  if (::sigaction(SIGSEGV, &action, nullptr) != 0) return system_error("installing a SIGSEGV handler", errno, "");
   return {};
 }
 

@@ -10,6 +10,7 @@ namespace vedette::uapi {
 
 // Features of UFFDIO_API that the system headers may lack.
 constexpr std::uint64_t feature_pagefault_flag_wp = 1u << 0;
+constexpr std::uint64_t feature_missing_shmem = 1u << 5;
 constexpr std::uint64_t feature_thread_id = 1u << 8;
 constexpr std::uint64_t feature_minor_shmem = 1u << 10;
 constexpr std::uint64_t feature_exact_address = 1u << 11;

@@ -117,8 +117,8 @@ int Userfaultfd::register_write_protect(std::byte* begin, std::size_t bytes) con
   return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_WP);
 }
 
-int Userfaultfd::register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
-  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
+int Userfaultfd::register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
 }
 
 int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept {

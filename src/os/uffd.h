@@ -33,8 +33,9 @@ class Userfaultfd {
   // Both return 0 or an errno. The range is whole pages of mappings that allow the mode.
   int register_missing(std::byte* begin, std::size_t bytes) const noexcept;
   int register_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
-  // Write protection stays, and from now on a page that is in the page cache but not in the page table is missing too.
-  int register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
+  // For shared memory: write protection as above, and whoever touches a page without an entry in the page table waits, whether
+  // the file has a page there or a hole.
+  int register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Wakes every thread that waits for a page of this range; they try again.

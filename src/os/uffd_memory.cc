@@ -27,7 +27,7 @@ void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
     files_->show(frame, layout_.chunk(chunk));
     file_mapped = 1;
   } else if (file_mapped != 0) {
-    replace(parked_fast(frame), chunk);
+    show_over_file(frame, chunk);
     file_mapped = 0;
   } else {
     show_fast(frame, chunk);
@@ -47,8 +47,8 @@ void UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcep
     hide(from, frame);
     show(frame, to);
   } else if (file_mapped_[to.value] != 0) {
-    replace(layout_.chunk(from), to);
-    file_mapped_[to.value] = 0;
+    hide(from, frame);
+    show(frame, to);
   } else {
     shift_fast(from, to, frame);
   }

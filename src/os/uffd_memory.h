@@ -35,10 +35,14 @@ class UffdMemory : public ChunkMemory {
   virtual void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is anonymous
   virtual void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
   virtual void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
+  virtual void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is the file's
   virtual int allocate_fast(FrameIndex frame) noexcept = 0;  // 0 or an errno; at parked_fast(frame)
 
   std::byte* parked_fast(FrameIndex frame) const noexcept { return parking_.data() + layout_.offset(frame); }
-  // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it.
+  // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it. `source` must not be
+  // registered: mremap makes the copy with its registration, joins it to registered neighbours of the chunk where they match,
+  // and then drops the registration of the whole, the neighbours' with it, which would read as zeros (Linux 6.18, met by
+  // the tests).
   void replace(std::byte* source, ChunkIndex chunk) noexcept;
 
   Layout layout_;

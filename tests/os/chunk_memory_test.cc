@@ -1,0 +1,350 @@
+// Every ChunkMemory keeps the promises of chunk_memory.h: the same cases over all four mechanisms and two chunk sizes.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fcntl.h>
+#include <fstream>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "os/page_tracker.h"
+#include "os/test_pager.h"
+
+namespace vedette {
+namespace {
+
+using testing::Open;
+using testing::Pager;
+
+struct Case {
+  const char* name;
+  Open open;
+  std::size_t chunk_bytes;
+  std::uint32_t rounds;              // of the cases that hammer
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class ChunkMemoryTest : public ::testing::TestWithParam<Case> {
+ protected:
+  std::unique_ptr<Pager> make(std::uint32_t chunks, std::uint32_t frames) {
+    auto pager = std::make_unique<Pager>(GetParam().open, chunks, frames, GetParam().chunk_bytes, 7);
+    skip_reason_ = pager->error();
+    return pager;
+  }
+  std::string skip_reason_;
+};
+
+#define MAKE_OR_SKIP(name, chunks, frames)                            \
+  auto owner_of_##name = make(chunks, frames);                        \
+  if (!skip_reason_.empty()) GTEST_SKIP() << skip_reason_;            \
+  Pager& name = *owner_of_##name
+
+std::uint64_t volatile_read(const std::byte* p) { return *reinterpret_cast<const volatile std::uint64_t*>(p); }
+void volatile_write(std::byte* p, std::uint64_t v) { *reinterpret_cast<volatile std::uint64_t*>(p) = v; }
+
+// What word i of chunk c holds in version v.
+std::uint64_t pattern(std::uint64_t c, std::uint64_t i, std::uint64_t v) {
+  return (c + 1) * 0x9E3779B97F4A7C15u ^ (i + 1) * 0xC2B2AE3D27D4EB4Fu ^ v;
+}
+
+void fill(Pager& pager, std::uint32_t c, std::uint64_t version) {
+  auto* words = reinterpret_cast<std::uint64_t*>(pager.chunk(c));
+  for (std::size_t i = 0; i < pager.chunk_bytes() / 8; ++i) words[i] = pattern(c, i, version);
+}
+
+std::size_t wrong_words(Pager& pager, std::uint32_t c, std::uint64_t version) {
+  const auto* words = reinterpret_cast<const std::uint64_t*>(pager.chunk(c));
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < pager.chunk_bytes() / 8; ++i) wrong += words[i] != pattern(c, i, version) ? 1 : 0;
+  return wrong;
+}
+
+TEST_P(ChunkMemoryTest, BytesSurviveRandomMoves) {
+  MAKE_OR_SKIP(pager, 12, 5);
+  std::mt19937_64 random(1);
+  std::array<std::uint64_t, 12> version{};
+  for (std::uint32_t c = 0; c < 12; ++c) fill(pager, c, 0);
+  for (int round = 0; round < 150; ++round) {
+    const auto c = static_cast<std::uint32_t>(random() % 12);
+    switch (random() % 4) {
+      case 0: pager.evict(c); break;
+      case 1: pager.fetch(c); break;
+      case 2: ASSERT_TRUE(pager.excursion(c)); break;
+      default: fill(pager, c, ++version[c]);
+    }
+  }
+  for (std::uint32_t c = 0; c < 12; ++c) EXPECT_EQ(wrong_words(pager, c, version[c]), 0u) << "chunk " << c;
+}
+
+TEST_P(ChunkMemoryTest, TellsWhereAFaultIsAndWhetherItWrites) {
+  MAKE_OR_SKIP(pager, 4, 4);
+  const std::uint64_t last = pager.chunk_bytes() / 4096 - 1;
+  std::thread([&] { volatile_read(pager.chunk(2) + last * 4096 + 8); }).join();
+  std::thread([&] { volatile_write(pager.chunk(1) + 3 * 4096, 5); }).join();
+  const auto told = pager.faults_told();
+  ASSERT_GE(told.size(), 2u);
+  EXPECT_EQ(told.front().chunk, ChunkIndex{2});
+  EXPECT_EQ(told.front().page, last);
+  EXPECT_FALSE(told.front().write);
+  EXPECT_EQ(told.back().chunk, ChunkIndex{1});
+  EXPECT_EQ(told.back().page, 3u);
+  EXPECT_TRUE(told.back().write);
+  EXPECT_EQ(volatile_read(pager.chunk(1) + 3 * 4096), 5u);
+}
+
+TEST_P(ChunkMemoryTest, ManyThreadsWaitForOneChunkAndAllGoOn) {
+  MAKE_OR_SKIP(pager, 4, 2);
+  fill(pager, 3, 9);
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    pager.evict(3);
+    std::atomic<int> right{0};
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 6; ++t) {
+      threads.emplace_back([&, t] {
+        const std::size_t i = t * pager.chunk_bytes() / 8 / 6;
+        if (volatile_read(pager.chunk(3) + i * 8) == pattern(3, i, 9)) ++right;
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    ASSERT_EQ(right, 6);
+  }
+}
+
+TEST_P(ChunkMemoryTest, ServesSystemCallsOrSaysThatItDoesNot) {
+  MAKE_OR_SKIP(pager, 4, 3);
+  const std::size_t bytes = pager.chunk_bytes();
+  Fd file{::memfd_create("system-calls", MFD_CLOEXEC)};
+  fill(pager, 0, 1);
+  fill(pager, 1, 1);
+  pager.evict(0);
+  pager.evict(1);
+  const ssize_t written = ::pwrite(file.get(), pager.data(), 2 * bytes, 0);  // across two away chunks
+  if (!pager.memory().serves_system_calls()) {
+    EXPECT_LT(written, static_cast<ssize_t>(2 * bytes));
+    return;
+  }
+  ASSERT_EQ(written, static_cast<ssize_t>(2 * bytes));
+  fill(pager, 0, 2);
+  fill(pager, 1, 2);
+  pager.evict(0);
+  pager.evict(1);
+  ASSERT_EQ(::pread(file.get(), pager.data(), 2 * bytes, 0), static_cast<ssize_t>(2 * bytes));
+  EXPECT_EQ(wrong_words(pager, 0, 1) + wrong_words(pager, 1, 1), 0u);
+}
+
+// Each writer owns one counter a page; the pager takes chunks away under its hands. A lost store, a stale copy, a zero or a
+// poisoned byte all break the count.
+TEST_P(ChunkMemoryTest, GoingAwayIsAtomic) {
+  MAKE_OR_SKIP(pager, 6, 4);
+  constexpr std::size_t writers = 3, pages = 8;
+  const std::size_t stride = pager.chunk_bytes() / pages;
+  const bool can_convert = pager.convert({0}, FrameKind::trackable).ok() && pager.convert({0}, FrameKind::fast).ok();
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0}, increments{0};
+  std::vector<std::thread> threads;
+  for (std::size_t w = 0; w < writers; ++w) {
+    threads.emplace_back([&, w] {
+      std::mt19937_64 random(w);
+      std::array<std::uint64_t, 6 * pages> count{};
+      while (!stop.load(std::memory_order_relaxed)) {
+        const std::size_t at = random() % count.size();
+        std::byte* const slot = pager.chunk(static_cast<std::uint32_t>(at / pages)) + at % pages * stride + w * 8;
+        for (int i = 0; i < 20; ++i) {
+          if (volatile_read(slot) != count[at]) ++wrong;
+          volatile_write(slot, ++count[at]);
+        }
+        increments += 20;
+      }
+    });
+  }
+  std::mt19937_64 random(99);
+  for (std::uint32_t round = 0; round < GetParam().rounds; ++round) {
+    const auto c = static_cast<std::uint32_t>(random() % 6);
+    if (random() % 8 == 0) {
+      pager.excursion(c);
+    } else if (can_convert && random() % 8 == 0) {
+      const FrameKind kind = random() % 2 == 0 ? FrameKind::fast : FrameKind::trackable;
+      ASSERT_TRUE(pager.convert({static_cast<std::uint32_t>(random() % 4)}, kind));
+    } else {
+      pager.evict(c);
+      if (random() % 2 == 0) pager.fetch(c);
+    }
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(increments, 0u);
+  EXPECT_GT(pager.faults(), 0u);
+}
+
+TEST_P(ChunkMemoryTest, OtherMappingsNeverLandInTheArena) {
+  MAKE_OR_SKIP(pager, 6, 4);
+  for (std::uint32_t c = 0; c < 6; ++c) fill(pager, c, 3);
+  std::atomic<bool> stop{false};
+  std::atomic<int> inside{0}, mapped{0};
+  const auto begin = reinterpret_cast<std::uintptr_t>(pager.data());
+  std::thread mapper([&] {
+    std::mt19937_64 random(5);
+    while (!stop) {
+      const std::size_t bytes = (random() % 64 + 1) * 4096;
+      void* const hint = random() % 2 == 0 ? nullptr : pager.data() + random() % 6 * pager.chunk_bytes();
+      void* const at = ::mmap(hint, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      const auto address = reinterpret_cast<std::uintptr_t>(at);
+      if (address + bytes > begin && address < begin + 7 * pager.chunk_bytes()) ++inside;
+      *static_cast<volatile char*>(at) = 1;
+      ++mapped;
+      ::munmap(at, bytes);
+    }
+  });
+  std::mt19937_64 random(6);
+  for (std::uint32_t round = 0; round < GetParam().rounds; ++round) {
+    const auto c = static_cast<std::uint32_t>(random() % 6);
+    pager.evict(c);
+    pager.fetch(c);
+  }
+  stop = true;
+  mapper.join();
+  EXPECT_EQ(inside, 0);
+  EXPECT_GT(mapped, 0);
+  for (std::uint32_t c = 0; c < 6; ++c) EXPECT_EQ(wrong_words(pager, c, 3), 0u);
+}
+
+std::uint64_t proportional_kib() {   // of this process, a page that is mapped twice counted once
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string line;
+  unsigned long long kib = 0;
+  while (std::getline(file, line)) {
+    if (std::sscanf(line.c_str(), "Pss: %llu kB", &kib) == 1) return kib;
+  }
+  return 0;
+}
+
+TEST_P(ChunkMemoryTest, FramesChangeKindInPlaceAndExistOnce) {
+  MAKE_OR_SKIP(pager, 20, 16);
+  for (std::uint32_t c = 0; c < 20; ++c) fill(pager, c, 4);
+  const std::uint64_t before = proportional_kib(), chunk_kib = pager.chunk_bytes() / 1024;
+  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::fast}) {
+    for (std::uint32_t f = 0; f < 16; ++f) {
+      if (auto converted = pager.convert({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
+      EXPECT_LE(proportional_kib(), before + 2 * chunk_kib + 512) << "frame " << f;
+    }
+    for (std::uint32_t c = 0; c < 20; ++c) EXPECT_EQ(wrong_words(pager, c, 4), 0u) << "chunk " << c;
+  }
+}
+
+TEST_P(ChunkMemoryTest, TrackableFramesShowTheirPagesToTheZapTracker) {
+  MAKE_OR_SKIP(pager, 4, 3);
+  auto tracker = open_zap_tracker();
+  if (!tracker) GTEST_SKIP() << tracker.error().message;
+  fill(pager, 1, 0);
+  if (auto converted = pager.convert(*pager.frame_of(1), FrameKind::trackable); !converted) {
+    GTEST_SKIP() << converted.error().message;
+  }
+  const AddressRange range{pager.chunk(1), pager.chunk_bytes()};
+  ASSERT_TRUE((*tracker)->arm({&range, 1}));
+  volatile_read(pager.chunk(1) + 2 * 4096);
+  volatile_write(pager.chunk(1) + 5 * 4096, 1);
+  std::vector<TouchedRange> touched;
+  ASSERT_TRUE((*tracker)->collect({&range, 1}, touched));
+  ASSERT_EQ(touched.size(), 2u);
+  EXPECT_EQ(touched[0].pages, (AddressRange{pager.chunk(1) + 2 * 4096, 4096}));
+  EXPECT_FALSE(touched[0].written);
+  EXPECT_EQ(touched[1].pages, (AddressRange{pager.chunk(1) + 5 * 4096, 4096}));
+  EXPECT_TRUE(touched[1].written);
+}
+
+int exit_of_child(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    body();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+volatile std::uintptr_t expected_address = 0;
+
+TEST_P(ChunkMemoryTest, AFaultOfTheProgramStillKillsIt) {
+  make(2, 2).reset();
+  if (!skip_reason_.empty()) GTEST_SKIP() << skip_reason_;
+  const int status = exit_of_child([&] {
+    auto pager = make(2, 2);
+    std::thread([&] { volatile_write(pager->chunk(1), 1); }).join();
+    volatile_write(reinterpret_cast<std::byte*>(expected_address + 64), 1);
+  });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+}
+
+TEST_P(ChunkMemoryTest, AFaultOfTheProgramReachesItsOwnHandlerWithItsAddress) {
+  make(2, 2).reset();
+  if (!skip_reason_.empty()) GTEST_SKIP() << skip_reason_;
+  const int status = exit_of_child([&] {
+    struct sigaction action {};
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      ::_exit(reinterpret_cast<std::uintptr_t>(info->si_addr) == expected_address + 64 ? 42 : 43);
+    };
+    ::sigaction(SIGSEGV, &action, nullptr);
+    auto pager = make(2, 2);
+    std::thread([&] { volatile_write(pager->chunk(1), 1); }).join();
+    volatile_write(reinterpret_cast<std::byte*>(expected_address + 64), 1);
+  });
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42) << status;
+}
+
+TEST_P(ChunkMemoryTest, AForkedChildThatTouchesTheArenaDiesInsteadOfReadingZeros) {
+  MAKE_OR_SKIP(pager, 3, 2);
+  fill(pager, 0, 1);
+  pager.evict(1);
+  for (const std::uint32_t c : {0u, 1u}) {  // shown, away
+    const int status = exit_of_child([&] { volatile_read(pager.chunk(c)); });
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << "chunk " << c << ": " << status;
+  }
+  EXPECT_EQ(wrong_words(pager, 0, 1), 0u);
+}
+
+constexpr std::size_t small = std::size_t{64} << 10, large = std::size_t{2} << 20;
+INSTANTIATE_TEST_SUITE_P(All, ChunkMemoryTest,
+                         ::testing::Values(Case{"move_64K", open_move_memory, small, 3000},
+                                           Case{"move_2M", open_move_memory, large, 400},
+                                           Case{"remap_64K", open_remap_memory, small, 3000},
+                                           Case{"remap_2M", open_remap_memory, large, 400},
+                                           Case{"signal_64K", open_signal_memory, small, 3000},
+                                           Case{"signal_2M", open_signal_memory, large, 400},
+                                           Case{"file_64K", open_file_memory, small, 3000},
+                                           Case{"file_2M", open_file_memory, large, 400}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(BestMemoryTest, WorksOnThisMachineAndSaysHow) {
+  Pager pager(open_best_memory, 4, 2, small, 1);
+  ASSERT_EQ(pager.error(), "");
+  fill(pager, 0, 1);
+  pager.evict(0);
+  EXPECT_EQ(wrong_words(pager, 0, 1), 0u);
+  RecordProperty("mechanism", std::string(pager.memory().mechanism()));
+}
+
+TEST(BestMemoryTest, RefusesABudgetThatTheMachineDoesNotHave) {
+  auto arena = Mapping::reserve({large}, {large});
+  ASSERT_TRUE(arena);
+  const auto opened = open_best_memory({.arena = arena->data(), .chunks = 1, .frames = 1u << 24, .chunk_bytes = {large},
+                                        .on_fault = [](const Fault&) {}});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().cause, Cause::out_of_memory);
+  EXPECT_NE(opened.error().message.find("smaller budget"), std::string::npos) << opened.error().message;
+}
+
+}  // namespace
+}  // namespace vedette
