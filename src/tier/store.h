@@ -6,6 +6,7 @@
 // inside the store and never seen outside. The memory of a request stays valid and unmoved until its completion.
 //
 // Thread rule: submit() and wait() are called from one thread, the migrator. wake() and reserve() from any thread.
+// register_memory() before the first submit() or wait(), or from the migrator; mechanism() is valid until the next of these.
 #pragma once
 #include <cstddef>
 #include <cstdint>

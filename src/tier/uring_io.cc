@@ -117,7 +117,9 @@ void UringQueue::register_memory(std::byte* memory, Bytes bytes) {
     const int code = register_piece(piece);
     if (code < 0) {
       remark_ = std::string("buffers not registered (") + std::strerror(-code) +
-                (code == -ENOMEM ? "; raise the memory lock limit, ulimit -l)" : ")");
+                (code == -ENOMEM   ? "; raise the memory lock limit, ulimit -l)"
+                 : code == -EEXIST ? ", asked from a thread that does not own the ring)"
+                                   : ")");
       return;
     }
     pieces_.push_back(piece);
