@@ -36,6 +36,7 @@ struct Piece {                       // a part of a tensor that moves as one
   std::uint32_t tier = 0;            // holds the bytes while they are not in tier 0
   std::uint64_t copies = 0;          // bit k: tier k holds the newest bytes
   bool counted_dead = false;         // died while a move was running: room goes when it ends
+  std::uint32_t back = none;         // while writing: the fetch that waits for its end
 };
 
 struct Job {
@@ -245,6 +246,8 @@ void Rehearsal::finish(Line& line) {
     piece.place = piece.counted_dead ? Place::nowhere : Place::away;
     piece.tier = line.running.tier;
     piece.copies = (piece.copies | (std::uint64_t{1} << piece.tier)) & ~std::uint64_t{1};
+    if (piece.back != none && piece.place == Place::away) fetch(line.running.piece, piece.back, false);
+    piece.back = none;
   }
   piece.counted_dead = false;
 }
@@ -293,9 +296,10 @@ bool Rehearsal::start(Line& line) {
 void Rehearsal::fetch(std::uint32_t index, std::uint32_t move, bool urgent) {
   Piece& piece = pieces_[index];
   if (piece.place == Place::leaving) piece.place = Place::fast;  // its evict has not begun: stay
-  if (piece.place != Place::away && piece.place != Place::writing && !(urgent && piece.place == Place::coming)) return;
+  if (piece.place == Place::writing) piece.back = move;
+  if (piece.place != Place::away && !(urgent && piece.place == Place::coming)) return;
   Line* way = line(piece.tier, 0);
-  if (piece.place == Place::writing || way == nullptr) return;  // comes on demand once it is out
+  if (way == nullptr) return;
   const Job job{.piece = index, .move = move, .tier = piece.tier, .urgent = urgent};
   if (measuring_ && move == none && piece.place == Place::away) ++result_.unplanned;
   piece.place = Place::coming;

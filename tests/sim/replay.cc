@@ -1,0 +1,183 @@
+// The replay against examples that were worked out by hand. One byte travels in one nanosecond (1 GB/s) unless a case says otherwise.
+#include <gtest/gtest.h>
+
+#include "vedette/replay.h"
+
+namespace vedette {
+namespace {
+
+constexpr TierIndex fast{0}, slow{1};
+
+Machine machine(std::uint64_t capacity, std::optional<std::uint32_t> shared = std::nullopt) {
+  Machine made;
+  made.tiers = {{.name = "fast", .capacity = {capacity}}, {.name = "slow", .capacity = {1 << 20}}};
+  made.links = {{.source = slow, .target = fast, .bytes_per_s = 1'000'000'000, .latency = {0}, .shared = shared},
+                {.source = fast, .target = slow, .bytes_per_s = 1'000'000'000, .latency = {0}, .shared = shared}};
+  made.granule = {1};
+  return made;
+}
+
+Tensor tensor(std::uint64_t bytes, bool persistent = true) { return {.name = "t", .bytes = {bytes}, .kind = TensorKind::weight, .persistent = persistent}; }
+
+Op op(std::int64_t time, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
+  Op made;
+  made.name = "op";
+  made.time = {time};
+  made.reads = std::move(reads);
+  made.writes = std::move(writes);
+  return made;
+}
+
+Trace trace(std::vector<Tensor> tensors, std::vector<Op> ops) {
+  Trace made;
+  made.tensors = std::move(tensors);
+  made.ops = std::move(ops);
+  return made;
+}
+
+Move fetch(std::uint32_t issue, std::uint32_t due, std::uint32_t t) {
+  return {.issue = {issue}, .due = {due}, .extent = {{t}, {}}, .source = slow, .target = fast, .verb = Verb::fetch};
+}
+Move evict(std::uint32_t issue, std::uint32_t due, std::uint32_t t) {
+  return {.issue = {issue}, .due = {due}, .extent = {{t}, {}}, .source = fast, .target = slow, .verb = Verb::evict};
+}
+Plan plan(std::vector<TierIndex> home, std::vector<Move> moves = {}) {
+  Plan made;
+  made.home = std::move(home);
+  made.moves = std::move(moves);
+  return made;
+}
+
+TEST(Replay, TakesTheSumOfTheOpsWhereEverythingIsNear) {
+  const Trace one = trace({tensor(10)}, {op(100, {{0}}), op(50, {}, {{0}})});
+  const Replayed got = replay(one, machine(10), plan({fast})).value();
+  EXPECT_EQ(got.measured.time, Nanoseconds{150});
+  EXPECT_EQ(got.ideal, Nanoseconds{150});
+  EXPECT_EQ(got.measured.stall, Nanoseconds{0});
+  EXPECT_EQ(got.peak, Bytes{10});
+  EXPECT_EQ(got.step_times, (std::vector<Nanoseconds>{{150}, {150}, {150}}));
+}
+
+TEST(Replay, HidesAFetchBehindAnOpAndWaitsForTheRest) {
+  // 80 bytes come while op 0 runs for 50: op 1 waits 30. Nothing changed them, so they leave for nothing.
+  const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
+  const Replayed got = replay(one, machine(80), plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)})).value();
+  EXPECT_EQ(got.measured.time, Nanoseconds{90});
+  EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{0}, {30}}));
+  EXPECT_EQ(got.bytes_in, Bytes{80});
+  EXPECT_EQ(got.bytes_out, Bytes{0});
+  EXPECT_EQ(got.bytes_dropped, Bytes{80});
+  EXPECT_EQ(got.measured.late, (std::vector<std::uint32_t>{0}));
+  EXPECT_EQ(got.unplanned, 0U);
+}
+
+TEST(Replay, WritesOutWhatChangedBeforeItsRoomIsFree) {
+  // 0 is changed by op 0 and goes out during op 1 (40 of 60 ns left over); 1 is fetched into its room for op 2.
+  const Trace one = trace({tensor(60), tensor(60)}, {op(10, {}, {{0}}), op(40, {}), op(10, {{1}}), op(60, {})});
+  const Plan swaps = plan({slow, slow}, {fetch(0, 0, 0), evict(0, 1, 0), fetch(1, 2, 1), evict(2, 3, 1)});
+  const Replayed got = replay(one, machine(60), swaps).value();
+  // op 0 waits 60 for tensor 0. Op 2 waits 20 for the write, then 60 for the fetch.
+  EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{60}, {0}, {80}, {0}}));
+  EXPECT_EQ(got.bytes_in, Bytes{120});
+  EXPECT_EQ(got.bytes_out, Bytes{60});
+  EXPECT_EQ(got.bytes_dropped, Bytes{60});
+  EXPECT_EQ(got.peak, Bytes{60});
+}
+
+TEST(Replay, SharesABusWhileBothDirectionsAreBusy) {
+  // After op 0, 100 bytes go out and 100 come in at once: on one bus each at half its speed, so op 1 waits 200 - 50.
+  const Trace one = trace({tensor(100), tensor(100)}, {op(300, {}, {{0}}), op(50, {}), op(10, {{1}}), op(300, {}), op(300, {})});
+  const Plan swaps = plan({slow, slow}, {fetch(3, 0, 0), evict(0, 2, 0), fetch(1, 2, 1), evict(2, 3, 1)});
+  EXPECT_EQ(replay(one, machine(200), swaps).value().measured.op_stall[2], Nanoseconds{50});
+  EXPECT_EQ(replay(one, machine(200, 7), swaps).value().measured.op_stall[2], Nanoseconds{150});
+}
+
+TEST(Replay, CountsLatencyBeforeTheFirstByte) {
+  const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
+  Machine far = machine(80);
+  far.links[0].latency = {7};
+  EXPECT_EQ(replay(one, far, plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)})).value().measured.op_stall[1], Nanoseconds{37});
+}
+
+TEST(Replay, MakesBirthsWaitForRoom) {
+  // Tensor 1 is born in op 1 while tensor 0, changed, is on its way out: 70 to write, nothing hidden.
+  const Trace one = trace({tensor(70), tensor(70, false)}, {op(10, {}, {{0}}), op(10, {}, {{1}}), op(100, {})});
+  const Plan swaps = plan({fast, fast}, {evict(0, 1, 0), fetch(2, 0, 0)});
+  Plan with_home = swaps;
+  with_home.home[0] = fast;
+  const Replayed got = replay(one, machine(70), with_home).value();
+  EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{0}, {70}, {0}}));
+}
+
+TEST(Replay, GivesTheRoomOfTheDeadBack) {
+  const Trace one = trace({tensor(70, false), tensor(70, false)}, {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}})});
+  const Replayed got = replay(one, machine(70), plan({fast, fast})).value();
+  EXPECT_EQ(got.measured.stall, Nanoseconds{0});
+  EXPECT_EQ(got.peak, Bytes{70});
+}
+
+TEST(Replay, CountsWorkspaceOnlyDuringItsOp) {
+  Trace one = trace({tensor(70)}, {op(10, {{0}}), op(10, {})});
+  one.ops[0].workspace = {30};
+  EXPECT_EQ(replay(one, machine(100), plan({fast})).value().peak, Bytes{100});
+  EXPECT_EQ(replay(one, machine(99), plan({fast})).error().cause, Cause::infeasible);
+}
+
+TEST(Replay, FetchesOnDemandWhatNobodyPlannedAndEvictsTheFurthest) {
+  // Room for two of three: op 2 needs tensor 2; of 0 (next used by op 3) and 1 (by op 4) tensor 1 leaves, unchanged.
+  const Trace one = trace({tensor(10), tensor(10), tensor(10)}, {op(5, {{0}}), op(5, {{1}}), op(5, {{2}}), op(5, {{0}}), op(5, {{1}})});
+  const Replayed got = replay(one, machine(20), plan({slow, slow, slow})).value();
+  // Op 2 fetches 2 for 1, op 4 fetches 1 for 2; 0 stays. The first step's cold misses are not counted.
+  EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{0}, {0}, {10}, {0}, {10}}));
+  EXPECT_EQ(got.unplanned, 4U);
+}
+
+TEST(Replay, RoundsRoomUpToTheGranule) {
+  const Trace one = trace({tensor(5), tensor(5)}, {op(10, {{0}, {1}})});
+  Machine coarse = machine(15);
+  coarse.granule = {8};
+  EXPECT_FALSE(replay(one, coarse, plan({fast, fast})).ok());
+  coarse.tiers[0].capacity = {16};
+  EXPECT_EQ(replay(one, coarse, plan({fast, fast})).value().peak, Bytes{16});
+}
+
+TEST(Replay, LeavesReservedBytesToBirths) {
+  // Without a reserve the fetch starts at once and is done when due; with one it may not, and op 1 has to ask for it.
+  const Trace one = trace({tensor(50)}, {op(100, {}), op(10, {{0}})});
+  Plan early = plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)});
+  EXPECT_EQ(replay(one, machine(60), early).value().measured.stall, Nanoseconds{0});
+  early.reserved = {20};
+  EXPECT_EQ(replay(one, machine(60), early).value().measured.stall, Nanoseconds{50});
+}
+
+TEST(Replay, MovesPartsOfATensorAlone) {
+  // The second half goes out and comes back; the first half stays.
+  const Trace one = trace({tensor(80)}, {op(100, {}, {{0}}), op(100, {})});
+  Plan halves = plan({fast}, {evict(0, 1, 0), fetch(1, 0, 0)});
+  for (Move& move : halves.moves) move.extent.part = Span<Bytes>{{40}, {80}};
+  const Replayed got = replay(one, machine(80), halves).value();
+  EXPECT_EQ(got.bytes_out, Bytes{40});
+  EXPECT_EQ(got.bytes_in, Bytes{40});
+}
+
+TEST(Replay, KeepsWhatIsUsedBeforeItsEvictBegan) {
+  // Both leave after op 0, tensor 0 first: 1 is still queued when op 1 uses it, and stays.
+  const Trace one = trace({tensor(50), tensor(50)}, {op(10, {}, {{0}, {1}}), op(10, {{1}}), op(200, {})});
+  const Plan hasty = plan({fast, fast}, {evict(0, 1, 0), evict(0, 1, 1), fetch(2, 0, 0), fetch(2, 0, 1)});
+  const Replayed got = replay(one, machine(100), hasty).value();
+  EXPECT_EQ(got.measured.stall, Nanoseconds{0});
+  EXPECT_EQ(got.bytes_out, Bytes{50});
+}
+
+TEST(Replay, RefusesWhatItCannotRun) {
+  const Trace one = trace({tensor(80)}, {op(50, {{0}})});
+  EXPECT_EQ(replay(one, machine(79), plan({slow})).error().cause, Cause::infeasible);
+  EXPECT_EQ(replay(one, machine(80), plan({slow}, {fetch(3, 0, 0)})).error().cause, Cause::malformed_input);
+  Plan recomputes = plan({fast});
+  recomputes.recomputations = {{.before = {0}, .producer = {0}, .tensor = {0}}};
+  EXPECT_EQ(replay(one, machine(80), recomputes).error().cause, Cause::unsupported);
+  EXPECT_EQ(replay(one, Machine{}, plan({fast})).error().cause, Cause::malformed_input);
+}
+
+}  // namespace
+}  // namespace vedette
