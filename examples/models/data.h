@@ -1,0 +1,47 @@
+// The data the models train on: Fashion-MNIST as Debian packages it, and the text of the licences Debian ships. Small models train on
+// bytes made up from a seed, so that tests need no data. Batches are slices in order; no copy is kept per batch.
+// Thread rule: one thread. Errors: std::runtime_error with a sentence naming the package that is missing.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace vedette::examples {
+
+class Images {
+ public:
+  static Images fashion_mnist(const std::string& folder = "/usr/share/datasets/fashion-mnist");
+  static Images made_up(std::int64_t count, std::uint64_t seed);
+
+  struct Batch {
+    at::Tensor images;               // [n, 1, 28, 28], float in [0, 1]
+    at::Tensor labels;               // [n], int64 in [0, 10)
+  };
+  Batch batch(std::int64_t step, std::int64_t stride, std::int64_t size) const;  // `size` samples from step * stride on; size <= stride
+  std::int64_t count() const noexcept { return static_cast<std::int64_t>(labels_.size()); }
+
+ private:
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+};
+
+class Text {
+ public:
+  static Text licences(const std::string& folder = "/usr/share/common-licenses");
+  static Text made_up(std::int64_t count, std::uint64_t seed);
+
+  struct Batch {
+    at::Tensor symbols, next;        // [n, length], int64 in [0, symbols()): each position and the one after it
+  };
+  Batch batch(std::int64_t step, std::int64_t stride, std::int64_t size, std::int64_t length) const;
+  std::int64_t symbols() const noexcept { return symbols_; }
+
+ private:
+  void number(const std::string& text);
+  std::vector<std::uint8_t> text_;   // numbers of characters
+  std::int64_t symbols_ = 0;
+};
+
+}  // namespace vedette::examples

@@ -1,0 +1,45 @@
+// The table of models, and the training step they share.
+#include "models/model.h"
+
+#include <array>
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+namespace vedette::examples {
+
+float Model::train_step(std::int64_t step, std::int64_t size) {
+  optimizer().zero_grad();
+  const at::Tensor value = loss(step, size == 0 ? batch() : size);
+  value.backward();
+  optimizer().step();
+  return value.item<float>();
+}
+
+float Model::evaluate(std::int64_t step) {
+  const at::NoGradGuard no_gradients;
+  module().eval();
+  const float value = loss(step, batch()).item<float>();
+  module().train();
+  return value;
+}
+
+std::span<const ModelEntry> models() noexcept {
+  static constexpr std::array table = {
+      ModelEntry{"mlp", "three wide layers with dropout on Fashion-MNIST, Adam", &make_mlp},
+      ModelEntry{"resnet18", "ResNet-18 for 32 x 32 images on Fashion-MNIST, Adam", &make_resnet18},
+      ModelEntry{"lstm", "two LSTM layers over the rows of Fashion-MNIST images, RMSprop", &make_lstm},
+      ModelEntry{"gpt", "a GPT-2-like decoder of 64 million parameters on the characters of licences, AdamW", &make_gpt},
+      ModelEntry{"gpt-small", "the same decoder with 0.8 million parameters", &make_gpt_small},
+  };
+  return table;
+}
+
+std::unique_ptr<Model> make_model(std::string_view name, const ModelOptions& options) {
+  for (const ModelEntry& entry : models()) {
+    if (entry.name == name) return entry.make(options);
+  }
+  return nullptr;
+}
+
+}  // namespace vedette::examples

@@ -1,0 +1,57 @@
+// The models the examples, tests and benches train: each is one file, and one line in the table at the end.
+//
+// A model is deterministic: the same options, step numbers and thread count give the same bits. Batch i of a run is the i-th slice
+// of its data, in order, from the start again when the data ends.
+// Thread rule: one thread. Errors: std::runtime_error with a sentence, when the data is not there.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace at {
+class Tensor;
+}
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace vedette::examples {
+
+struct ModelOptions {
+  std::int64_t batch = 0;            // samples; 0: the model's own
+  bool small = false;                // a few megabytes, on data made up from the seed: for tests
+  std::uint64_t seed = 1;            // of the parameters and of what is random in training
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual torch::nn::Module& module() = 0;
+  virtual torch::optim::Optimizer& optimizer() = 0;
+  virtual std::int64_t batch() const = 0;                          // samples a step, unless said otherwise
+  virtual at::Tensor loss(std::int64_t step, std::int64_t batch) = 0;  // the forward pass
+
+  // One training step on `batch` samples (0: batch()). Returns the loss.
+  float train_step(std::int64_t step, std::int64_t batch = 0);
+  float evaluate(std::int64_t step);                               // the loss alone: no gradients, no dropout
+};
+
+struct ModelEntry {
+  std::string_view name, summary;
+  std::unique_ptr<Model> (*make)(const ModelOptions&);
+};
+std::span<const ModelEntry> models() noexcept;                     // the one list
+std::unique_ptr<Model> make_model(std::string_view name, const ModelOptions& options);  // nullptr: no such model
+
+std::unique_ptr<Model> make_mlp(const ModelOptions&);
+std::unique_ptr<Model> make_resnet18(const ModelOptions&);
+std::unique_ptr<Model> make_lstm(const ModelOptions&);
+std::unique_ptr<Model> make_gpt(const ModelOptions&);              // 64 million parameters
+std::unique_ptr<Model> make_gpt_small(const ModelOptions&);        // 0.8 million parameters
+
+}  // namespace vedette::examples

@@ -1,0 +1,133 @@
+// The loop: see run.h.
+#include "run.h"
+
+#include <bit>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "counting_allocator.h"
+#include "models/model.h"
+#include "profiler/recorder.h"
+#include "resident_sampler.h"
+#include "vedette/torch.h"
+
+namespace vedette::examples {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count, stall_ns,
+                                   faults, smallest_budget, step_ns, losses, planned_from, mechanism)
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Progress {                     // a line a step, at most two a second, and the last
+ public:
+  explicit Progress(const RunOptions& options) : options_(options) {}
+  void step(std::int64_t step, float loss, Clock::duration took, std::string_view phase) {
+    const auto now = Clock::now();
+    if (step + 1 < options_.steps && now - last_ < std::chrono::milliseconds(500)) return;
+    last_ = now;
+    fmt::print("{:8} {:4}/{}  loss {:.5f}  {:8.1f} ms  {}\n", options_.guarded ? "guarded" : "plain", step + 1, options_.steps, loss,
+               std::chrono::duration<double, std::milli>(took).count(), phase);
+    std::fflush(stdout);
+  }
+
+ private:
+  const RunOptions& options_;
+  Clock::time_point last_;
+};
+
+ProfileTicks ticks(const std::string& name) {
+  if (name == "operands") return ProfileTicks::operands;
+  if (name == "ops") return ProfileTicks::ops;
+  return ProfileTicks::layers;
+}
+
+struct Loop {                        // what plain and guarded runs share
+  const RunOptions& options;
+  RunResult& result;
+  Progress progress{options};
+
+  template <class Step>
+  void operator()(const Step& step, const auto& phase) {
+    for (std::int64_t i = 0; i < options.steps; ++i) {
+      const std::string_view name = phase();
+      const auto began = Clock::now();
+      const float loss = step(i);
+      const auto took = Clock::now() - began;
+      // `phase` changes inside a step; a step counts as planned when it was so from the step before on.
+      if (name != "planned") result.planned_from = i + 1;
+      result.step_ns.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count()));
+      result.losses.push_back(std::bit_cast<std::uint32_t>(loss));
+      progress.step(i, loss, took, phase());
+    }
+  }
+};
+
+std::unique_ptr<Model> made(const RunOptions& options) {
+  auto model = make_model(options.model, {.batch = options.batch, .small = options.small, .seed = options.seed});
+  if (!model) throw std::runtime_error("no model is called '" + options.model + "'");
+  return model;
+}
+
+RunResult run_plain(const RunOptions& options) {
+  RunResult result;
+  count_allocations();
+  const ResidentSampler resident;
+  const auto model = made(options);
+  Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("planned"); });
+  result.peak_bytes = counted_peak_bytes();
+  result.resident_max_bytes = resident.largest_growth();
+  return result;
+}
+
+RunResult run_guarded(const RunOptions& options) {
+  RunResult result;
+  std::unique_ptr<Recorder> recorder;
+  if (!options.record.empty()) recorder = Recorder::open({.path = options.record, .program = "examples/train " + options.model}).value();
+  const ResidentSampler resident;
+  {
+    Guard guard{{.fast_memory = Bytes{options.fast_memory}, .slow = options.slow, .policy = options.policy, .chunk = {options.chunk},
+                 .profile = ticks(options.profile), .observer = recorder.get(), .seed = options.seed}};
+    result.mechanism = guard.session().mechanism();
+    const auto model = made(options);  // under the guard, as a model larger than memory must be
+    guard.watch(model->module());
+    guard.watch(model->optimizer());
+    Loop{options, result}(
+        [&](std::int64_t i) {
+          const auto step = guard.step();
+          return model->train_step(i);
+        },
+        [&] { return guard.session().phase(); });
+    const Counters counters = guard.counters();
+    result.peak_bytes = counters.peak_bytes;
+    result.bytes_in = counters.bytes_in;
+    result.bytes_out = counters.bytes_out;
+    result.stall_count = counters.stall_count;
+    result.stall_ns = counters.stall_ns;
+    result.faults = counters.faults;
+    result.smallest_budget = guard.session().smallest_budget().value;
+  }
+  result.budget_bytes = options.fast_memory;
+  result.resident_max_bytes = resident.largest_growth();
+  if (recorder) {
+    recorder->flush();
+    if (auto failure = recorder->failure()) throw Failure(*failure);
+  }
+  return result;
+}
+
+}  // namespace
+
+RunResult run(const RunOptions& options) {
+  at::set_num_threads(options.threads);
+  return options.guarded ? run_guarded(options) : run_plain(options);
+}
+
+}  // namespace vedette::examples

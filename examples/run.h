@@ -1,0 +1,42 @@
+// One training run in this process, plain or under a guard, and what came of it. The driver starts each run of a comparison in a
+// process of its own, so that none inherits the other's memory.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace vedette::examples {
+
+struct RunOptions {
+  std::string model = "resnet18";
+  bool guarded = true;
+  bool small = false;
+  std::int64_t steps = 20, batch = 0;
+  std::uint64_t seed = 1;
+  int threads = 2;
+  std::uint64_t fast_memory = 0;     // bytes; from here on only under a guard
+  std::string policy = "vedette", slow = "nvme:.", profile = "layers";
+  std::uint64_t chunk = std::uint64_t{2} << 20;
+  std::string record;                // path of the recording, empty: none
+};
+
+struct RunResult {
+  std::uint64_t peak_bytes = 0;      // largest sum of live allocations, each rounded up to 64
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t resident_max_bytes = 0;  // from the kernel: RssAnon + RssShmem at most, above what it was before model and guard
+  std::uint64_t bytes_in = 0, bytes_out = 0, stall_count = 0, stall_ns = 0, faults = 0;  // of the whole run
+  std::uint64_t smallest_budget = 0;
+  std::vector<std::uint64_t> step_ns;
+  std::vector<std::uint32_t> losses;     // bit patterns
+  std::int64_t planned_from = 0;         // the first step that ran by a plan; steps before are warm-up and profiling
+  std::string mechanism;
+};
+void to_json(nlohmann::json& json, const RunResult& result);
+void from_json(const nlohmann::json& json, RunResult& result);
+
+// Prints progress to standard output. Throws std::exception with a sentence.
+RunResult run(const RunOptions& options);
+
+}  // namespace vedette::examples

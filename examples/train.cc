@@ -1,0 +1,232 @@
+// Trains a model of examples/models, plain or inside a memory budget, or both to compare them.
+//
+//   train --model resnet18 --fast-memory 25% --slow nvme:/tmp           inside a quarter of what the plain run needs
+//   train --model gpt --compare --fast-memory 500MiB --json table.json   next to a plain run
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "models/model.h"
+#include "run.h"
+
+namespace vedette::examples {
+namespace {
+
+struct Arguments {
+  RunOptions run;
+  std::string fast_memory = "25%";
+  bool plain = false, compare = false;
+  std::string json;
+};
+
+// What --fast-memory says: bytes, or a share of a peak that is still to be measured.
+struct FastMemory {
+  std::uint64_t bytes = 0;
+  double share = 0;                  // 0: bytes
+};
+
+std::uint64_t parse_bytes(const std::string& text) {
+  std::size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit = text.substr(used);
+  const double factor = unit.empty() || unit == "B" ? 1 : unit == "KiB" ? 1024.0 : unit == "MiB" ? 1048576.0 : unit == "GiB" ? 1073741824.0 : 0;
+  if (used == 0 || factor == 0 || value < 0) throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
+  return static_cast<std::uint64_t>(value * factor);
+}
+
+FastMemory parse_fast_memory(const std::string& text) {
+  if (text.empty() || text.back() != '%') return {.bytes = parse_bytes(text)};
+  const double percent = std::atof(text.c_str());
+  if (percent <= 0) throw std::runtime_error("'" + text + "' is no share of the peak: write 25%, for instance");
+  return {.share = percent / 100};
+}
+
+// A run in a process of its own, which is this program again; its result comes back through a file.
+RunResult run_in_child(const RunOptions& options) {
+  char path[] = "/tmp/vedette-train-XXXXXX";
+  const int file = mkstemp(path);
+  if (file < 0) throw std::runtime_error("no temporary file can be made in /tmp");
+  close(file);
+  std::vector<std::string> words = {"train", "--model", options.model, "--steps", std::to_string(options.steps), "--batch",
+                                    std::to_string(options.batch), "--seed", std::to_string(options.seed), "--threads",
+                                    std::to_string(options.threads), "--result", path};
+  if (options.small) words.push_back("--small");
+  if (!options.guarded) words.push_back("--plain");
+  if (options.guarded) {
+    for (const std::string& word : {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"), options.policy,
+                                    std::string("--slow"), options.slow, std::string("--chunk"), std::to_string(options.chunk),
+                                    std::string("--profile"), options.profile}) {
+      words.push_back(word);
+    }
+    if (!options.record.empty()) words.insert(words.end(), {"--record", options.record});
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    execv("/proc/self/exe", arguments.data());
+    _exit(127);
+  }
+  int status = 0;
+  const bool waited = child > 0 && waitpid(child, &status, 0) == child;
+  std::ifstream stream(path);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  unlink(path);
+  if (!waited || status != 0 || json.is_discarded()) {
+    throw std::runtime_error(std::string("the ") + (options.guarded ? "guarded" : "plain") + " run failed, see above");
+  }
+  return json.get<RunResult>();
+}
+
+// Median of the steps from `first` on; of the last one when that leaves none.
+std::uint64_t median_ns(std::vector<std::uint64_t> steps, std::int64_t first) {
+  if (steps.empty()) return 0;
+  steps.erase(steps.begin(), steps.begin() + std::min<std::int64_t>(first, static_cast<std::int64_t>(steps.size()) - 1));
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
+}
+
+nlohmann::ordered_json table(const std::string& model, const RunResult& plain, const RunResult& guarded) {
+  // Both medians are over the same steps. A plain run needs no plan, but its first steps are not like the others either.
+  const std::int64_t first = std::max<std::int64_t>(guarded.planned_from, 3);
+  const std::uint64_t plain_ns = median_ns(plain.step_ns, first), guarded_ns = median_ns(guarded.step_ns, first);
+  return {{"model", model},
+          {"peak_bytes", plain.peak_bytes},
+          {"budget_bytes", guarded.budget_bytes},
+          {"resident_max_bytes", guarded.resident_max_bytes},
+          {"bytes_in", guarded.bytes_in},
+          {"bytes_out", guarded.bytes_out},
+          {"stall_count", guarded.stall_count},
+          {"stall_ns", guarded.stall_ns},
+          {"faults", guarded.faults},
+          {"step_ns_plain", plain_ns},
+          {"step_ns_guarded", guarded_ns},
+          {"ratio", guarded_ns == 0 ? 0.0 : static_cast<double>(plain_ns) / static_cast<double>(guarded_ns)},
+          {"losses_equal", plain.losses == guarded.losses}};
+}
+
+void print(const nlohmann::ordered_json& table, const RunResult& plain, const RunResult& guarded) {
+  const auto mib = [&](const char* key) { return static_cast<double>(table[key].get<std::uint64_t>()) / 1048576; };
+  const auto ms = [&](const char* key) { return static_cast<double>(table[key].get<std::uint64_t>()) / 1e6; };
+  const auto count = [&](const char* key) { return table[key].get<std::uint64_t>(); };
+  const double share = 100 * mib("budget_bytes") / std::max(mib("peak_bytes"), 1e-9);
+  const std::size_t steps = guarded.step_ns.size();
+  const std::size_t planned = steps - std::min(steps, static_cast<std::size_t>(guarded.planned_from));
+  fmt::print("\n{}, {} steps, {} of them planned; {}\n", table["model"].get<std::string>(), steps, planned, guarded.mechanism);
+  const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<38} {:>16}\n", what, value); };
+  row("peak, plain", fmt::format("{:.1f} MiB", mib("peak_bytes")));
+  row("budget", fmt::format("{:.1f} MiB", mib("budget_bytes")));
+  row("budget, share of the peak", fmt::format("{:.1f} %", share));
+  row("largest resident (kernel), guarded", fmt::format("{:.1f} MiB", mib("resident_max_bytes")));
+  row("largest resident (kernel), plain", fmt::format("{:.1f} MiB", static_cast<double>(plain.resident_max_bytes) / 1048576));
+  row("fetched, whole run", fmt::format("{:.1f} MiB", mib("bytes_in")));
+  row("written out, whole run", fmt::format("{:.1f} MiB", mib("bytes_out")));
+  row("stalls, whole run", fmt::format("{}", count("stall_count")));
+  row("stalled, whole run", fmt::format("{:.1f} ms", ms("stall_ns")));
+  row("faults served, whole run", fmt::format("{}", count("faults")));
+  row("step, plain (median)", fmt::format("{:.1f} ms", ms("step_ns_plain")));
+  row("step, guarded (median)", fmt::format("{:.1f} ms", ms("step_ns_guarded")));
+  row("speed against plain", fmt::format("{:.3f} x", table["ratio"].get<double>()));
+  row("losses equal, bit by bit", table["losses_equal"].get<bool>() ? "yes" : "NO");
+  if (planned == 0) fmt::print("  no step ran by a plan yet: --steps is too small\n");
+}
+
+int compare(const Arguments& arguments, const FastMemory& memory) {
+  RunOptions plain_options = arguments.run, guarded_options = arguments.run;
+  plain_options.guarded = false;
+  const RunResult plain = run_in_child(plain_options);
+  guarded_options.fast_memory = memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes)) : memory.bytes;
+  const RunResult guarded = run_in_child(guarded_options);
+  const auto result = table(arguments.run.model, plain, guarded);
+  print(result, plain, guarded);
+  if (!arguments.json.empty()) std::ofstream(arguments.json) << result.dump(2) << '\n';
+  return result["losses_equal"].get<bool>() ? 0 : 1;
+}
+
+// One run in this process. A share of the peak needs the peak: a short plain run before tells it.
+int single(const Arguments& arguments, const FastMemory& memory, const std::string& result_path) {
+  RunOptions options = arguments.run;
+  options.guarded = !arguments.plain;
+  options.fast_memory = memory.bytes;
+  if (options.guarded && memory.share > 0) {
+    constexpr std::int64_t steps_to_the_peak = 2;  // the optimizer has its state in the second
+    RunOptions measuring = options;
+    measuring.guarded = false;
+    measuring.steps = steps_to_the_peak;
+    options.fast_memory = static_cast<std::uint64_t>(memory.share * static_cast<double>(run_in_child(measuring).peak_bytes));
+  }
+  const RunResult result = run(options);
+  const nlohmann::json json = result;
+  if (!result_path.empty()) std::ofstream(result_path) << json.dump() << '\n';
+  if (!arguments.json.empty()) std::ofstream(arguments.json) << json.dump(2) << '\n';
+  if (result_path.empty()) {
+    fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n", static_cast<double>(result.peak_bytes) / 1048576,
+               static_cast<double>(result.resident_max_bytes) / 1048576, static_cast<double>(median_ns(result.step_ns, result.planned_from)) / 1e6);
+  }
+  return 0;
+}
+
+int train(int count, char** words) {
+  Arguments arguments;
+  RunOptions& options = arguments.run;
+  std::string chunk = "2MiB", result_path, models_help = "the model:";
+  for (const ModelEntry& entry : models()) models_help += fmt::format("\n  {:10} {}", entry.name, entry.summary);
+  CLI::App app("Trains a model, plain or inside a memory budget, or both to compare them.");
+  app.add_option("--model", options.model, models_help)->capture_default_str();
+  app.add_option("--fast-memory", arguments.fast_memory, "the budget: bytes (500MiB), or a share of the plain run's peak")->capture_default_str();
+  app.add_option("--policy", options.policy, "what decides which bytes move when")->capture_default_str();
+  app.add_option("--slow", options.slow, "where the rest waits: nvme:DIRECTORY, or host")->capture_default_str();
+  app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--batch", options.batch, "samples a step; 0: the model's own")->capture_default_str();
+  app.add_option("--chunk", chunk, "what moves as one")->capture_default_str();
+  app.add_option("--seed", options.seed, "of parameters and of what is random in training")->capture_default_str();
+  app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str();
+  app.add_option("--profile", options.profile, "what the profiling step watches")->capture_default_str()->check(CLI::IsMember({"operands", "layers", "ops"}));
+  app.add_option("--record", options.record, "write what happened to this file");
+  app.add_option("--json", arguments.json, "write the table to this file");
+  app.add_option("--result", result_path, "for the driver itself")->group("");
+  app.add_flag("--small", options.small, "shapes and data for tests");
+  app.add_flag("--plain", arguments.plain, "train without a guard");
+  app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
+  CLI11_PARSE(app, count, words);
+  options.chunk = parse_bytes(chunk);
+  const auto known = [&](const ModelEntry& entry) { return entry.name == options.model; };
+  if (std::none_of(models().begin(), models().end(), known)) {
+    throw std::runtime_error("no model is called '" + options.model + "'; --help lists them");
+  }
+  const FastMemory memory = parse_fast_memory(arguments.fast_memory);
+  return arguments.compare ? compare(arguments, memory) : single(arguments, memory, result_path);
+}
+
+}  // namespace
+}  // namespace vedette::examples
+
+int main(int count, char** words) {
+  try {
+    return vedette::examples::train(count, words);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "train: {}\n", error.what());
+    return 1;
+  }
+}

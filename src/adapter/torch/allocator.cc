@@ -1,0 +1,113 @@
+// The allocator facade: see allocator.h.
+#include "adapter/torch/allocator.h"
+
+#include <atomic>
+#include <thread>
+
+#include <c10/core/CPUAllocator.h>
+
+#include "vedette/session.h"
+
+namespace vedette::adapter {
+namespace {
+
+const c10::Device cpu{c10::DeviceType::CPU};
+
+thread_local Birth birth_here;
+
+class Facade final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &release_memory, cpu};
+    const Entered entered(*this);
+    if (entered.session == nullptr) return ordinary(bytes);
+    // relaxed: a hint. A thread that allocates while a step begins may be told either.
+    const Birth birth = between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
+    Result<std::byte*> memory =
+        entered.session->allocate({.bytes = {bytes}, .kind = birth.kind, .persistent = birth.persistent});
+    if (!memory) {
+      if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, memory.error().message);
+    }
+    if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().New(*memory, bytes);
+    return {*memory, *memory, &release_memory, cpu};
+  }
+
+  c10::DataPtr ordinary(std::size_t bytes) {
+    c10::DataPtr memory = before_->allocate(bytes);
+    void* const data = memory.get();
+    memory.release_context();
+    return {data, data, &release_memory, cpu};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &release_memory; }
+  void copy_data(void* target, const void* source, std::size_t count) const override { default_copy_data(target, source, count); }
+
+  void install() {
+    before_ = c10::GetCPUAllocator();
+    // Memory must be releasable from its address alone. An allocator that cannot do so stays aside.
+    if (before_->raw_deleter() == nullptr) before_ = c10::GetDefaultCPUAllocator();
+    c10::SetCPUAllocator(this, allocator_priority);
+    installed_ = c10::GetCPUAllocator() == this;
+    TORCH_CHECK(installed_, "vedette: this program's CPU allocator has a priority above ", int{allocator_priority},
+                ", so that a guard cannot take its place");
+  }
+  bool installed() const noexcept { return installed_; }
+
+  void activate(Session* session) noexcept {
+    // seq_cst, as in Entered: either the allocating thread sees the new session, or we see that it is inside.
+    active_.store(session);
+    while (inside_.load() != 0) std::this_thread::yield();
+  }
+
+  void set_between_steps(bool between) noexcept { between_steps_.store(between, std::memory_order_relaxed); }
+
+  void release_ordinary(void* memory) const noexcept { before_->raw_deleter()(memory); }
+
+ private:
+  struct Entered {                   // keeps the session alive while this thread allocates from it
+    explicit Entered(Facade& f) noexcept : facade(f) {
+      facade.inside_.fetch_add(1);
+      session = facade.active_.load();
+    }
+    ~Entered() { facade.inside_.fetch_sub(1); }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+    Facade& facade;
+    Session* session;
+  };
+
+  c10::Allocator* before_ = nullptr;
+  bool installed_ = false;
+  std::atomic<Session*> active_{nullptr};
+  std::atomic<std::uint32_t> inside_{0};
+  std::atomic<bool> between_steps_{true};
+};
+
+Facade& facade() {
+  static Facade* const immortal = new Facade;  // storages point to it until the process ends
+  return *immortal;
+}
+
+}  // namespace
+
+void install_allocator() {
+  if (!facade().installed()) facade().install();
+}
+
+void activate_allocator(Session* session) noexcept { facade().activate(session); }
+
+void set_between_steps(bool between) noexcept { facade().set_between_steps(between); }
+
+void set_birth(Birth birth) noexcept { birth_here = birth; }
+
+c10::DataPtr ordinary_memory(std::size_t bytes) { return facade().ordinary(bytes); }
+
+void release_memory(void* memory) noexcept {
+  if (memory == nullptr) return;
+  if (!Session::owns(memory)) return facade().release_ordinary(memory);
+  if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().Delete(memory);
+  Session::release(static_cast<std::byte*>(memory));
+}
+
+}  // namespace vedette::adapter

@@ -1,0 +1,142 @@
+// The RAII guard around a training loop: opens the session, directs libtorch's allocations to it, listens to operators.
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <ATen/Version.h>
+
+#include "adapter/torch/allocator.h"
+#include "adapter/torch/layer_tracker.h"
+#include "adapter/torch/machine_memory.h"
+#include "adapter/torch/operators.h"
+#include "adapter/torch/watched.h"
+#include "vedette/torch.h"
+
+namespace vedette {
+namespace {
+
+// Each sentence once, however often it is true.
+class Speaker {
+ public:
+  void say(std::string_view sentence) {
+    const std::lock_guard lock(mutex_);
+    if (!said_.emplace(sentence).second) return;
+    const std::string line = "vedette: " + std::string(sentence) + "\n";
+    std::fputs(line.c_str(), stderr);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string, std::less<>> said_;
+};
+
+// libtorch says at run time what it is; another minor version has other layouts under the same names.
+std::optional<Error> wrong_libtorch() {
+  const std::string config = at::show_config();
+  const std::string key = "TORCH_VERSION=";
+  const auto begin = config.find(key);
+  const auto end = config.find_first_of(", \n", begin);
+  const std::string found = begin == config.npos ? "of an unknown version" : config.substr(begin + key.size(), end - begin - key.size());
+  const std::string built = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + ".";
+  if (found.rfind(built, 0) == 0) return std::nullopt;
+  return Error{Cause::unsupported, "vedette was built for libtorch " TORCH_VERSION ", but this program runs with libtorch " + found +
+                                       ": install torch " + built + "x, or build vedette for the other one.", 0};
+}
+
+Result<Bytes> budget(const std::variant<Bytes, Fraction>& wanted) {
+  if (const Bytes* const bytes = std::get_if<Bytes>(&wanted)) return *bytes;
+  const double share = std::get<Fraction>(wanted).value;
+  if (!(share > 0.0 && share <= 1.0)) {
+    return Error{Cause::malformed_input, "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0};
+  }
+  return Bytes{static_cast<std::uint64_t>(share * static_cast<double>(adapter::machine_memory().total.value))};
+}
+
+std::atomic<bool> guard_lives{false};
+
+// One guard at a time, from before the session is opened until after it is closed.
+class OnlyGuard {
+ public:
+  OnlyGuard() {
+    if (guard_lives.exchange(true)) {
+      throw Failure({Cause::unavailable, "A guard lives already in this process; end it before making another one.", 0});
+    }
+  }
+  ~OnlyGuard() { guard_lives.store(false); }
+  OnlyGuard(const OnlyGuard&) = delete;
+  OnlyGuard& operator=(const OnlyGuard&) = delete;
+};
+
+}  // namespace
+
+struct Guard::State {
+  OnlyGuard only;
+  std::function<void(std::string_view)> say;
+  std::unique_ptr<Session> session;
+  adapter::LayerTracker layers;
+  std::optional<adapter::Watched> watched;
+  std::optional<adapter::Announcer> announcer;
+  std::optional<adapter::Announcing> announcing;  // during a step
+};
+
+Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
+  if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
+  State& state = *state_;
+  // Shared, because the arena goes on speaking after the guard is gone.
+  state.say = options.on_message ? std::move(options.on_message)
+                                 : [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
+  state.session = Session::open({.fast_memory = budget(options.fast_memory).value(),
+                                 .slow = std::move(options.slow),
+                                 .policy = std::move(options.policy),
+                                 .chunk = options.chunk,
+                                 .warmup_steps = options.warmup_steps,
+                                 .profile = options.profile,
+                                 .observer = options.observer,
+                                 .on_message = state.say,
+                                 .seed = options.seed})
+                      .value();
+  state.watched.emplace(*state.session, state.layers, state.say);
+  state.announcer.emplace(*state.session, *state.watched, state.layers);
+  adapter::install_allocator();
+  adapter::listen_to_operators(true);
+  adapter::activate_allocator(state.session.get());
+}
+
+Guard::~Guard() {
+  state_->announcing.reset();
+  adapter::activate_allocator(nullptr);
+  adapter::listen_to_operators(false);
+}
+
+void Guard::watch(torch::nn::Module& module, std::string_view name) { state_->watched->watch(module, std::string(name)); }
+void Guard::watch(torch::optim::Optimizer& optimizer) { state_->watched->watch(optimizer); }
+void Guard::bring_home() { state_->watched->bring_home(); }
+
+Guard::Step Guard::step() {
+  if (auto error = session().take_error()) throw Failure(*std::move(error));
+  return Step(*state_);
+}
+Guard::Layer Guard::layer(std::string_view name) { return Layer(*state_, name); }
+ResidentScope Guard::resident(const at::Tensor& tensor) {
+  return session().resident(tensor.has_storage() ? tensor.storage().data() : nullptr);
+}
+Session& Guard::session() noexcept { return *state_->session; }
+Counters Guard::counters() const noexcept { return state_->session->counters(); }
+
+Guard::Step::Step(State& state) : state_(state), scope_(state.session->step()) {
+  state_.layers.begin_step();
+  state_.announcing.emplace(*state_.announcer);
+}
+Guard::Step::~Step() { state_.announcing.reset(); }
+Guard::Layer Guard::Step::layer(std::string_view name) { return Layer(state_, name); }
+
+Guard::Layer::Layer(State& state, std::string_view name) : state_(state), scope_(state.session->layer(name)) {
+  state_.layers.begin_named(name);
+}
+Guard::Layer::~Layer() { state_.layers.end_named(); }
+
+}  // namespace vedette

@@ -1,0 +1,18 @@
+// How much memory this machine, or the memory cgroup this process lives in, has: what a Fraction is a fraction of.
+// Thread rule: any thread; reads /proc and /sys at each call.
+#pragma once
+#include <string>
+
+#include "vedette/units.h"
+
+namespace vedette::adapter {
+
+struct MachineMemory {
+  Bytes total;                       // MemTotal, or the smallest limit of the cgroups above us where that is less
+  Bytes available;                   // MemAvailable, or what such a limit leaves
+};
+
+// `root` is where /proc and /sys lie, "" in earnest; tests have their own.
+MachineMemory machine_memory(const std::string& root = "");
+
+}  // namespace vedette::adapter

@@ -1,0 +1,83 @@
+// Operators by schema: see operator_table.h.
+#include "adapter/torch/operator_table.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
+
+namespace vedette::adapter {
+namespace {
+
+bool writes(const c10::AliasInfo* alias) {
+  return alias != nullptr && (alias->isWrite() || std::any_of(alias->containedTypes().begin(), alias->containedTypes().end(),
+                                                              [](const c10::AliasInfo& inner) { return inner.isWrite(); }));
+}
+
+bool is_composite(const c10::OperatorHandle& handle) {
+  using c10::DispatchKey;
+  return handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) && !handle.hasKernelForDispatchKey(DispatchKey::CPU);
+}
+
+// A result that aliases an argument which is not written: a view, or a function that copies only where it must (contiguous, to,
+// reshape) and calls others then.
+bool is_view(const c10::FunctionSchema& schema) {
+  const auto aliases = [](const c10::Argument& result) { return result.alias_info() != nullptr; };
+  const auto written = [](const c10::Argument& argument) { return writes(argument.alias_info()); };
+  return std::any_of(schema.returns().begin(), schema.returns().end(), aliases) &&
+         std::none_of(schema.arguments().begin(), schema.arguments().end(), written);
+}
+
+bool reads_no_bytes(std::string_view name) {  // takes a tensor for its shape
+  return name.ends_with("_like") || name.starts_with("aten::new_") || name.starts_with("aten::empty");
+}
+
+template <std::size_t n>
+bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool fills(std::string_view name) {
+  return is_one_of<5>(name, {"aten::zero_", "aten::fill_", "aten::copy_", "aten::normal_", "aten::uniform_"});
+}
+
+// Change a tensor's shape or its place in the graph, not its bytes, whatever their schemas say.
+bool changes_metadata(std::string_view name) {
+  return is_one_of<7>(name, {"aten::_unsafe_view", "aten::detach_", "aten::t_", "aten::transpose_", "aten::squeeze_",
+                             "aten::unsqueeze_", "aten::as_strided_"});
+}
+
+// The schemas of normalisations keep quiet about the running statistics that they change.
+bool changes_statistics(std::string_view operator_name, std::string_view argument) {
+  return operator_name.find("_norm") != operator_name.npos && operator_name.find("backward") == operator_name.npos &&
+         argument.starts_with("running_");
+}
+
+Operator describe(const c10::OperatorHandle& handle) {
+  const c10::FunctionSchema& schema = handle.schema();
+  const std::string_view name = schema.name();
+  Operator result;
+  result.transparent = changes_metadata(name) || is_composite(handle) || is_view(schema);
+  for (const c10::Argument& argument : schema.arguments()) {
+    std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
+    if (writes(argument.alias_info())) use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
+    if (changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
+    result.uses.push_back(use);
+  }
+  return result;
+}
+
+}  // namespace
+
+const Operator& OperatorTable::of(const at::RecordFunction& function) {
+  const auto [place, fresh] = known_.try_emplace(function.name());
+  if (!fresh) return place->second;
+  if (const auto name = function.operator_name()) {
+    if (const auto handle = c10::Dispatcher::singleton().findSchema(*name)) place->second = describe(*handle);
+  }
+  return place->second;
+}
+
+}  // namespace vedette::adapter

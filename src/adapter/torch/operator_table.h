@@ -1,0 +1,34 @@
+// What an operator does to its arguments, read from its schema once and kept by the address of its name.
+//
+// Only operators with a kernel of their own are ops. Views move no bytes, and composites (linear, cross_entropy_loss, lstm) are a
+// sequence of others: what they call is what counts, and gives smaller working sets.
+// Thread rule: one thread at a time; the training thread.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/record_function.h>
+
+namespace vedette::adapter {
+
+struct Operator {
+  enum Use : std::uint8_t {
+    nothing = 0,
+    read = 1,
+    write = 2,
+    overwrite = 4,                   // written, and read only where the tensor is a part of its storage
+  };
+  bool transparent = false;          // not an op: look at what it calls
+  std::vector<std::uint8_t> uses;    // of argument i; arguments beyond the list are read
+};
+
+class OperatorTable {
+ public:
+  const Operator& of(const at::RecordFunction& function);
+
+ private:
+  std::unordered_map<const char*, Operator> known_;  // names of registered operators lie in their schemas, which stay
+};
+
+}  // namespace vedette::adapter

@@ -1,0 +1,132 @@
+// RecordFunction into Session::op: see operators.h.
+#include "adapter/torch/operators.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
+
+#include "adapter/torch/allocator.h"
+
+namespace vedette::adapter {
+namespace {
+
+thread_local Announcer* announcer_here = nullptr;
+
+struct Operands {                    // addresses of storages
+  c10::SmallVector<const void*, 16> reads, writes;
+  std::optional<LayerIndex> parameter;
+};
+
+// The whole storage is written: what was there before is of no use to anybody.
+bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& storage) {
+  return tensor.is_non_overlapping_and_dense_default() && tensor.storage_offset() == 0 &&
+         static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() == storage.nbytes();
+}
+
+void add(const c10::TensorImpl* tensor, std::uint8_t use, const Watched& watched, Operands& operands) {
+  if (tensor == nullptr || tensor == c10::UndefinedTensorImpl::singleton()) return;
+  if (!tensor->is_cpu() || tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
+  const c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+  const void* const memory = storage->data_ptr().get();
+  if (memory == nullptr) return;
+  if (!operands.parameter) operands.parameter = watched.layer_of(storage);
+  if (use & (Operator::write | Operator::overwrite)) operands.writes.push_back(memory);
+  const bool reads = (use & Operator::read) || ((use & Operator::overwrite) && !covers_its_storage(*tensor, *storage));
+  if (reads) operands.reads.push_back(memory);
+}
+
+void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Operands& operands) {
+  if (value.isTensor()) return add(value.unsafeToTensorImpl(), use, watched, operands);
+  if (!value.isList()) return;
+  for (const c10::IValue& item : value.toListRef()) {
+    if (!item.isTensor()) break;     // lists are of one type, optional tensors aside
+    add(item.unsafeToTensorImpl(), use, watched, operands);
+  }
+}
+
+struct OpContext final : at::ObserverContext {
+  OpContext(Announcer& a, const char* name, const Operands& operands)
+      : announcer(a),
+        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()}, {operands.writes.data(), operands.writes.size()})) {
+    announcer.in_op = true;
+    // Optimizers make their state in their first step, as zeros of a parameter's shape.
+    makes_state = announcer.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
+    if (makes_state) set_birth({.kind = TensorKind::optimizer, .persistent = true});
+  }
+  ~OpContext() override {            // an exception out of the op comes here, too
+    announcer.in_op = false;
+    if (makes_state) set_birth({});
+  }
+  Announcer& announcer;
+  OpScope scope;
+  bool makes_state = false;
+};
+
+struct NodeContext final : at::ObserverContext {  // one autograd node of a backward pass
+  NodeContext(LayerTracker& l, std::int64_t sequence) : layers(l) { layers.begin_backward(sequence); }
+  ~NodeContext() override { layers.end_backward(); }
+  LayerTracker& layers;
+};
+
+std::unique_ptr<at::ObserverContext> begin_op(Announcer& announcer, const at::RecordFunction& function) {
+  const Operator& op = announcer.table.of(function);
+  if (op.transparent) return nullptr;
+  Operands operands;
+  const auto inputs = function.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
+    if (use != Operator::nothing) add(inputs[i], use, announcer.watched, operands);
+  }
+  const auto mark = announcer.layers.begin_op(
+      {.parameter = operands.parameter, .sequence = function.seqNr(), .gradients_on = c10::GradMode::is_enabled()});
+  if (mark) announcer.session.mark_layer(mark->name, mark->phase);
+  return std::make_unique<OpContext>(announcer, function.name(), operands);
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  Announcer* const announcer = announcer_here;
+  if (announcer == nullptr || announcer->in_op) return nullptr;
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    return std::make_unique<NodeContext>(announcer->layers, function.seqNr());
+  }
+  // The autograd engine wraps each node into a function of its own, whose name is gone afterwards.
+  constexpr char engine[] = "autograd::";
+  if (std::strncmp(function.name(), engine, sizeof engine - 1) == 0) return nullptr;
+  return begin_op(*announcer, function);
+}
+
+}  // namespace
+
+void listen_to_operators(bool on) {
+  static const at::CallbackHandle handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(&begin)
+                                .needsInputs(true)
+                                .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  static bool is_on = true;
+  if (on == is_on) return;
+  is_on = on;
+  if (on) {
+    at::reenableCallback(handle);
+  } else {
+    at::disableCallback(handle);
+  }
+}
+
+Announcing::Announcing(Announcer& announcer) noexcept : before_(announcer_here) {
+  announcer_here = &announcer;
+  set_between_steps(false);
+}
+
+Announcing::~Announcing() {
+  announcer_here = before_;
+  set_between_steps(true);
+}
+
+}  // namespace vedette::adapter

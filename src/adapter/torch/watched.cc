@@ -1,0 +1,165 @@
+// Adoption of storages, and their way home: see watched.h.
+#include "adapter/torch/watched.h"
+
+#include <cstring>
+#include <utility>
+
+#include <c10/core/impl/COW.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "adapter/torch/allocator.h"
+#include "adapter/torch/machine_memory.h"
+
+namespace vedette::adapter {
+namespace {
+
+// bring_home() leaves this much of the machine's memory to everybody else.
+constexpr Bytes left_to_others = {std::uint64_t{64} << 20};
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {  // nullptr: not memory that moves
+  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return nullptr;
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  return storage->nbytes() == 0 || storage->data_ptr().get() == nullptr ? nullptr : storage;
+}
+
+template <class State, class Each>
+bool each_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
+  auto* const known = dynamic_cast<State*>(&state);
+  if (known == nullptr) return false;
+  if constexpr (requires { known->exp_avg(); }) {
+    each(known->exp_avg(), "exp_avg");
+    each(known->exp_avg_sq(), "exp_avg_sq");
+    each(known->max_exp_avg_sq(), "max_exp_avg_sq");
+  }
+  if constexpr (requires { known->momentum_buffer(); }) each(known->momentum_buffer(), "momentum_buffer");
+  if constexpr (requires { known->square_avg(); }) each(known->square_avg(), "square_avg");
+  if constexpr (requires { known->grad_avg(); }) each(known->grad_avg(), "grad_avg");
+  if constexpr (requires { known->sum(); }) each(known->sum(), "sum");
+  return true;
+}
+
+// False: an optimizer of another kind, whose state stays where it is.
+template <class Each>
+bool each_state_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
+  return each_tensor<torch::optim::AdamParamState>(state, each) || each_tensor<torch::optim::AdamWParamState>(state, each) ||
+         each_tensor<torch::optim::SGDParamState>(state, each) || each_tensor<torch::optim::RMSpropParamState>(state, each) ||
+         each_tensor<torch::optim::AdagradParamState>(state, each);
+}
+
+}  // namespace
+
+// "layer1.0.conv1.weight" belongs to layer "layer1.0.conv1"; what the root module holds itself, to the root's name.
+template <class Each>
+void Watched::walk(torch::nn::Module& module, const std::string& name, const Each& each) {
+  const std::string prefix = name.empty() ? "" : name + ".";
+  const auto layer = [&](const std::string& tensor) {
+    const auto dot = tensor.rfind('.');
+    if (dot != tensor.npos) return layers_.intern(prefix + tensor.substr(0, dot));
+    return layers_.intern(name.empty() ? module.name() : name);
+  };
+  for (const auto& parameter : module.named_parameters()) {
+    each(parameter.value(), prefix + parameter.key(), TensorKind::weight, std::optional(layer(parameter.key())));
+  }
+  for (const auto& buffer : module.named_buffers()) {
+    each(buffer.value(), prefix + buffer.key(), TensorKind::weight, std::optional(layer(buffer.key())));
+  }
+}
+
+template <class Each>
+void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (found == optimizer.state().end()) continue;
+      const auto watched = entries_.find(storage_of(parameter));
+      const std::string name = watched == entries_.end() ? "parameter" : watched->second.name;
+      const bool known = each_state_tensor(*found->second, [&](const at::Tensor& tensor, const char* what) {
+        each(tensor, name + "." + what, TensorKind::optimizer, std::optional<LayerIndex>());
+      });
+      if (!known) say_("The optimizer is of a kind whose state cannot be watched; what it allocates from now on is managed.");
+    }
+  }
+}
+
+void Watched::remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer) {
+  if (storage_of(tensor) == nullptr) return;
+  auto weak = tensor.storage().getWeakStorageImpl();
+  entries_.insert_or_assign(storage_of(tensor), Entry{std::move(weak), name, layer});
+}
+
+void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
+  c10::StorageImpl* const storage = storage_of(tensor);
+  if (storage == nullptr || Session::owns(storage->data_ptr().get())) return;
+  if (storage->allocator() == nullptr || !storage->resizable()) {
+    // from_blob, a mapped file, shared memory: somebody else knows the address.
+    return say_("Tensor '" + name + "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
+  }
+  if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr())) storage->mutable_data();  // a lazy clone gets bytes of its own first
+  Result<std::byte*> memory =
+      session_.allocate({.bytes = {storage->nbytes()}, .name = name, .kind = kind, .persistent = true});
+  if (!memory) throw Failure(memory.error());
+  std::memcpy(*memory, storage->data_ptr().get(), storage->nbytes());
+  storage->set_data_ptr_noswap({*memory, *memory, &release_memory, c10::Device(c10::DeviceType::CPU)});
+}
+
+void Watched::watch(torch::nn::Module& module, const std::string& name) {
+  walk(module, name, [this](const at::Tensor& tensor, const std::string& tensor_name, TensorKind kind, auto layer) {
+    move_in(tensor, tensor_name, kind);
+    remember(tensor, tensor_name, layer);
+  });
+  modules_.push_back({&module, name});
+}
+
+void Watched::watch(torch::optim::Optimizer& optimizer) {
+  walk(optimizer, [this](const at::Tensor& tensor, const std::string& name, TensorKind kind, auto layer) {
+    move_in(tensor, name, kind);
+    remember(tensor, name, layer);
+  });
+  optimizers_.push_back(&optimizer);
+}
+
+void Watched::remember_what_came_later() {
+  const auto note = [this](const at::Tensor& tensor, const std::string& name, TensorKind, auto layer) {
+    remember(tensor, name, layer);
+    if (tensor.is_leaf() && tensor.grad().defined()) remember(tensor.grad(), name + ".grad", std::nullopt);
+  };
+  for (const WatchedModule& watched : modules_) walk(*watched.module, watched.name, note);
+  for (torch::optim::Optimizer* optimizer : optimizers_) walk(*optimizer, note);
+}
+
+void Watched::bring_home() {
+  // 1. what   2. is there room   3. take all of it   4. move
+  remember_what_came_later();
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> away;
+  Bytes wanted;
+  for (const auto& [address, entry] : entries_) {
+    auto storage = entry.storage.lock();
+    if (!storage || !Session::owns(storage->data_ptr().get())) continue;
+    wanted += Bytes{storage->nbytes()};
+    away.push_back(std::move(storage));
+  }
+  const auto refuse = [&](const std::string& why) {
+    throw Failure({Cause::out_of_memory, "The model does not fit into ordinary memory: it takes " + std::to_string(wanted.value >> 20) +
+                                             " MiB and " + why + ". It stays under the guard.", 0});
+  };
+  const Bytes available = machine_memory().available;
+  if (wanted + left_to_others > available) refuse(std::to_string(available.value >> 20) + " MiB are available");
+  std::vector<c10::DataPtr> home;
+  try {
+    for (const auto& storage : away) home.push_back(ordinary_memory(storage->nbytes()));
+  } catch (const c10::Error& error) {
+    refuse(std::string("the allocation failed: ") + error.what_without_backtrace());
+  }
+  for (std::size_t i = 0; i < away.size(); ++i) {
+    std::memcpy(home[i].get(), away[i]->data_ptr().get(), away[i]->nbytes());
+    away[i]->set_data_ptr_noswap(std::move(home[i]));
+  }
+}
+
+}  // namespace vedette::adapter

@@ -1,0 +1,79 @@
+// The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a storage: its bytes
+// move into the session's arena and the storage points to them, so that every view follows. And it gives operators that use a
+// parameter the name of its layer.
+//
+// Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home() walks must live.
+// Thread rule: the training thread, between ops.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "adapter/torch/layer_tracker.h"
+#include "vedette/session.h"
+
+namespace at {
+class Tensor;
+}
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace vedette::adapter {
+
+class Watched {
+ public:
+  using Say = std::function<void(std::string_view)>;
+  Watched(Session& session, LayerTracker& layers, Say say) : session_(session), layers_(layers), say_(std::move(say)) {}
+
+  // Throws Failure when the arena has no room. What was adopted until then stays adopted.
+  void watch(torch::nn::Module& module, const std::string& name);
+  void watch(torch::optim::Optimizer& optimizer);
+
+  // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory. Throws Failure of
+  // Cause::out_of_memory, and changes nothing, when less than that is available.
+  void bring_home();
+
+  std::optional<LayerIndex> layer_of(const c10::StorageImpl* storage) const {
+    const auto found = entries_.find(storage);
+    return found == entries_.end() ? std::nullopt : found->second.layer;
+  }
+
+ private:
+  struct Entry {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::string name;
+    std::optional<LayerIndex> layer;
+  };
+  struct WatchedModule {
+    torch::nn::Module* module;
+    std::string name;
+  };
+
+  // All tensors of a kind, given to `each(tensor, name, kind, layer)`.
+  template <class Each>
+  void walk(torch::nn::Module& module, const std::string& name, const Each& each);
+  template <class Each>
+  void walk(torch::optim::Optimizer& optimizer, const Each& each);
+  void remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer);
+  void remember_what_came_later();
+  void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
+
+  Session& session_;
+  LayerTracker& layers_;
+  Say say_;
+  std::unordered_map<const c10::StorageImpl*, Entry> entries_;
+  std::vector<WatchedModule> modules_;
+  std::vector<torch::optim::Optimizer*> optimizers_;
+};
+
+}  // namespace vedette::adapter

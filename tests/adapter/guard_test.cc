@@ -1,0 +1,393 @@
+// The guard's promises, and the accidents that happen to training loops: each ends right or with one clear sentence.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include <ATen/Parallel.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+#include <torch/utils.h>
+
+#include "adapter/training.h"
+
+namespace vedette::test {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+GuardOptions tight(std::uint64_t budget) { return {.fast_memory = Bytes{budget}, .slow = "host", .chunk = small_chunk}; }
+
+// A quarter of what the model needs, but room for the largest op.
+std::uint64_t quarter(const Plain& plain) { return plain.peak_bytes / 4; }
+
+bool all_in_arena(examples::Model& model, bool wanted) {
+  bool all = true;
+  for (const auto& item : model.module().named_parameters()) all &= Session::owns(item.value().const_data_ptr()) == wanted;
+  for (const auto& item : model.module().named_buffers()) all &= Session::owns(item.value().const_data_ptr()) == wanted;
+  each_state(model.optimizer(), [&](const std::string&, const at::Tensor& state) { all &= Session::owns(state.const_data_ptr()) == wanted; });
+  return all;
+}
+
+TEST(Guard, RefusesAFractionThatIsNone) {
+  for (const double value : {0.0, -1.0, 1.5}) {
+    EXPECT_THROW(Guard({.fast_memory = fraction(value), .slow = "host"}), Failure) << value;
+  }
+}
+
+TEST(Guard, RefusesASecondGuardWhileOneLivesWithASentence) {
+  {
+    Guard first(tight(4 << 20));
+    try {
+      Guard second(tight(4 << 20));
+      FAIL() << "two guards live";
+    } catch (const Failure& failure) {
+      EXPECT_THAT(failure.what(), HasSubstr("guard lives already"));
+    }
+    const auto still_served = at::ones({1 << 16});
+    EXPECT_TRUE(Session::owns(still_served.const_data_ptr()));
+  }
+  Guard third(tight(4 << 20));       // after the first one's end there is room for another
+}
+
+TEST(Guard, GivesAlignedMemoryAndTakesEmptyTensors) {
+  Guard guard(tight(4 << 20));
+  const at::Tensor empty = at::empty({0});
+  EXPECT_EQ(empty.numel(), 0);
+  for (const std::int64_t count : {1, 3, 1000, 100'000}) {
+    const at::Tensor tensor = at::empty({count});
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 64, 0u) << count;
+  }
+  EXPECT_THROW(at::empty({std::int64_t{1} << 50}), c10::Error);
+  EXPECT_EQ(at::full({1000}, 3.0f).sum().item<float>(), 3000.0f);
+}
+
+TEST(Guard, AdoptsStoragesAndViewsFollow) {
+  torch::nn::Linear linear(64, 64);
+  const at::Tensor view = linear->weight.detach().view({-1}).slice(0, 10, 20);
+  const std::string before = bytes_of(linear->weight);
+  Guard guard(tight(4 << 20));
+  guard.watch(*linear);
+  EXPECT_TRUE(Session::owns(linear->weight.const_data_ptr()));
+  EXPECT_EQ(bytes_of(linear->weight), before);
+  { const torch::NoGradGuard no_gradients; linear->weight.zero_(); }
+  EXPECT_EQ(view.sum().item<float>(), 0.0f);
+}
+
+TEST(Guard, LeavesForeignMemoryWhereItIsAndSaysSo) {
+  std::vector<float> foreign(64 * 64, 1.0f);
+  torch::nn::Linear linear(64, 64);
+  linear->weight.set_data(torch::from_blob(foreign.data(), {64, 64}));
+  std::vector<std::string> said;
+  auto options = tight(4 << 20);
+  options.on_message = [&](std::string_view sentence) { said.emplace_back(sentence); };
+  Guard guard(options);
+  guard.watch(*linear);
+  EXPECT_EQ(linear->weight.const_data_ptr(), foreign.data());
+  EXPECT_THAT(said, Contains(HasSubstr("'weight' lives in memory that libtorch did not allocate")));
+}
+
+TEST(Guard, ServesATensorThatOutlivesIt) {
+  at::Tensor survivor;
+  {
+    Guard guard(tight(2 << 20));
+    survivor = at::arange(1 << 20, at::kFloat);             // 4 MiB, twice the budget
+  }
+  EXPECT_EQ(survivor[12345].item<float>(), 12345.0f);
+  EXPECT_EQ(survivor.to(at::kDouble).sum().item<double>(), 0.5 * (1 << 20) * ((1 << 20) - 1.0));
+  survivor.resize_({1 << 21});                             // its storage still knows our allocator
+  EXPECT_EQ(survivor[4321].item<float>(), 4321.0f);
+  std::thread([tensor = std::move(survivor)]() mutable { tensor.reset(); }).join();
+}
+
+TEST(Guard, TrainsOnAfterAnExceptionOutOfTheLoop) {
+  const auto run = [](Guard* guard, examples::Model& model, Outcome& outcome) {
+    train(model, 0, 4, outcome, guard);
+    for (const int accident : {4, 5}) {
+      try {
+        std::optional<Guard::Step> none;
+        if (guard != nullptr) {
+          const auto step = guard->step();
+          const at::Tensor loss = model.loss(accident, model.batch());
+          at::mm(loss, loss);                               // throws out of an operator: a scalar is no matrix
+        } else {
+          const at::Tensor loss = model.loss(accident, model.batch());
+          at::mm(loss, loss);
+        }
+        ADD_FAILURE() << "no exception";
+      } catch (const c10::Error&) {
+      }
+    }
+    train(model, 6, 10, outcome, guard);
+    keep_tensors(model, outcome);
+  };
+  Outcome plain, guarded;
+  examples::forget_peak();
+  const auto plain_model = small("mlp");
+  run(nullptr, *plain_model, plain);
+  const std::uint64_t peak = examples::counted_peak_bytes();
+  const auto model = small("mlp");
+  Guard guard(tight(peak / 4));
+  guard.watch(model->module());
+  guard.watch(model->optimizer());
+  run(&guard, *model, guarded);
+  EXPECT_TRUE(plain == guarded);
+}
+
+TEST(Guard, TakesALastBatchOfAnotherSize) {
+  const auto run = [](Guard* guard, examples::Model& model, Outcome& outcome) {
+    for (std::int64_t i = 0; i < 15; ++i) {
+      const std::int64_t size = i % 5 == 4 ? 3 : model.batch();
+      std::optional<float> loss;
+      if (guard != nullptr) {
+        const auto step = guard->step();
+        loss = model.train_step(i, size);
+      } else {
+        loss = model.train_step(i, size);
+      }
+      outcome.losses.push_back(std::bit_cast<std::uint32_t>(*loss));
+    }
+    keep_tensors(model, outcome);
+  };
+  Outcome plain, guarded;
+  examples::forget_peak();
+  const auto plain_model = small("resnet18");
+  run(nullptr, *plain_model, plain);
+  const std::uint64_t peak = examples::counted_peak_bytes();
+  const auto model = small("resnet18");
+  Guard guard(tight(peak / 3));
+  guard.watch(model->module());
+  run(&guard, *model, guarded);
+  EXPECT_TRUE(plain == guarded);
+}
+
+TEST(Guard, TakesAnEvaluationBetweenStepsAndInsideThem) {
+  const auto run = [](Guard* guard, examples::Model& model, Outcome& outcome) {
+    for (std::int64_t i = 0; i < 8; ++i) {
+      train(model, i, i + 1, outcome, guard);
+      if (i % 2 == 1) outcome.losses.push_back(std::bit_cast<std::uint32_t>(model.evaluate(100 + i)));
+      if (i % 3 == 2 && guard != nullptr) {
+        const auto step = guard->step();
+        outcome.losses.push_back(std::bit_cast<std::uint32_t>(model.evaluate(200 + i)));
+      } else if (i % 3 == 2) {
+        outcome.losses.push_back(std::bit_cast<std::uint32_t>(model.evaluate(200 + i)));
+      }
+    }
+    keep_tensors(model, outcome);
+  };
+  Outcome plain, guarded;
+  examples::forget_peak();
+  const auto plain_model = small("mlp");
+  run(nullptr, *plain_model, plain);
+  const std::uint64_t peak = examples::counted_peak_bytes();
+  const auto model = small("mlp");
+  Guard guard(tight(peak / 4));
+  guard.watch(model->module());
+  run(&guard, *model, guarded);
+  EXPECT_TRUE(plain == guarded);
+}
+
+TEST(Guard, WatchesStateThatExistsAlready) {
+  const Plain plain = train_plain("mlp", 9);
+  Outcome outcome;
+  const auto model = small("mlp");
+  train(*model, 0, 3, outcome);
+  Guard guard(tight(quarter(plain)));
+  guard.watch(model->module());
+  guard.watch(model->optimizer());
+  EXPECT_TRUE(all_in_arena(*model, true));
+  train(*model, 3, 9, outcome, &guard);
+  keep_tensors(*model, outcome);
+  EXPECT_TRUE(outcome == plain.outcome);
+}
+
+TEST(Guard, ManagesStateThatAppearsAfterWatching) {
+  const Plain plain = train_plain("mlp", 3);
+  Outcome outcome;
+  const auto model = small("mlp");
+  Guard guard(tight(quarter(plain)));
+  guard.watch(model->module());
+  guard.watch(model->optimizer());
+  guard.watch(model->module());      // again: nothing happens
+  train(*model, 0, 3, outcome, &guard);
+  EXPECT_TRUE(all_in_arena(*model, true));
+}
+
+TEST(Guard, TrainsOnWithoutIt) {
+  const Plain plain = train_plain("mlp", 10);
+  Outcome outcome;
+  const auto model = small("mlp");
+  {
+    Guard guard(tight(quarter(plain)));
+    guard.watch(model->module());
+    train(*model, 0, 5, outcome, &guard);
+  }
+  train(*model, 5, 10, outcome);
+  keep_tensors(*model, outcome);
+  EXPECT_TRUE(outcome == plain.outcome);
+}
+
+TEST(Guard, BringsHomeWhatItWatchesAndTrainingGoesOn) {
+  const Plain plain = train_plain("mlp", 10);
+  Outcome outcome;
+  const auto model = small("mlp");
+  {
+    Guard guard(tight(quarter(plain)));
+    guard.watch(model->module());
+    guard.watch(model->optimizer());
+    train(*model, 0, 5, outcome, &guard);
+    guard.bring_home();
+    EXPECT_TRUE(all_in_arena(*model, false));
+    for (const auto& parameter : model->module().parameters()) EXPECT_FALSE(Session::owns(parameter.grad().const_data_ptr()));
+  }
+  train(*model, 5, 10, outcome);
+  keep_tensors(*model, outcome);
+  EXPECT_TRUE(outcome == plain.outcome);
+}
+
+TEST(Guard, SavesTheModelThatItHolds) {
+  const Plain plain = train_plain("mlp", 4);
+  const std::string path = testing::TempDir() + "vedette_guard_test.pt";
+  Outcome outcome;
+  const auto model = small("mlp");
+  {
+    Guard guard(tight(quarter(plain)));
+    guard.watch(model->module());
+    train(*model, 0, 4, outcome, &guard);
+    torch::serialize::OutputArchive archive;
+    model->module().save(archive);
+    archive.save_to(path);
+  }
+  const auto loaded = small("mlp");
+  torch::serialize::InputArchive archive;
+  archive.load_from(path);
+  loaded->module().load(archive);
+  for (const auto& item : loaded->module().named_parameters()) {
+    EXPECT_TRUE(plain.outcome.tensors.at(item.key()) == bytes_of(item.value())) << item.key();
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Guard, KeepsATensorResidentForASystemCall) {
+  Guard guard(tight(1 << 20));
+  const at::Tensor wanted = at::arange(1 << 16, at::kFloat);   // 256 KiB
+  const at::Tensor other = at::ones({1 << 19});                 // 2 MiB: pushes the first one out
+  const auto pinned = guard.resident(wanted);
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(pipe(ends), 0);
+  const char* const memory = static_cast<const char*>(wanted.const_data_ptr());
+  for (std::size_t offset = 0; offset < wanted.nbytes(); offset += 4096) {
+    char copy[4096];
+    ASSERT_EQ(write(ends[1], memory + offset, sizeof copy), static_cast<ssize_t>(sizeof copy)) << std::strerror(errno);
+    ASSERT_EQ(read(ends[0], copy, sizeof copy), static_cast<ssize_t>(sizeof copy));
+    ASSERT_EQ(std::memcmp(copy, memory + offset, sizeof copy), 0);
+  }
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(other.sum().item<float>(), static_cast<float>(1 << 19));
+}
+
+TEST(Guard, SaysThatTheDiskIsFull) {
+  const std::string folder = testing::TempDir() + "vedette_full_disk";
+  std::filesystem::create_directories(folder);
+  if (mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=4m") != 0) GTEST_SKIP() << "mounting a small tmpfs needs root";
+  {
+    auto options = tight(2 << 20);
+    options.slow = "nvme:" + folder;
+    Outcome outcome;
+    std::string said;
+    try {
+      Guard guard(options);
+      std::vector<at::Tensor> tensors;
+      for (int i = 0; i < 16; ++i) tensors.push_back(at::full({1 << 18}, static_cast<float>(i)));  // 16 MiB
+      const auto step = guard.step();
+      for (int i = 0; i < 16; ++i) EXPECT_EQ(tensors[static_cast<std::size_t>(i)][77].item<float>(), static_cast<float>(i));
+    } catch (const Failure& failure) {
+      said = failure.what();
+    } catch (const c10::Error& error) {
+      said = error.what_without_backtrace();
+    }
+    EXPECT_THAT(said, HasSubstr("No space left on device"));
+  }
+  EXPECT_EQ(at::ones({1000}).sum().item<float>(), 1000.0f);     // the process lives
+  umount2(folder.c_str(), MNT_DETACH);
+}
+
+// What the guard told the session, kept by an observer.
+struct Heard final : Observer {
+  void op_began(std::uint64_t, OpIndex, std::string_view name, Nanoseconds) override {
+    const std::lock_guard lock(mutex);
+    ops.emplace(name);
+  }
+  void profiled(std::uint64_t, std::uint64_t, const Trace& trace) override {
+    const std::lock_guard lock(mutex);
+    last = trace;
+  }
+  std::mutex mutex;
+  std::set<std::string> ops;
+  Trace last;
+};
+
+TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
+  Heard heard;
+  const auto model = small("resnet18");
+  auto options = tight(64 << 20);
+  options.observer = &heard;
+  {
+    Guard guard(options);
+    guard.watch(model->module());
+    guard.watch(model->optimizer());
+    Outcome outcome;
+    train(*model, 0, 5, outcome, &guard);
+  }
+  const std::lock_guard lock(heard.mutex);
+  EXPECT_THAT(heard.ops, Contains("aten::native_batch_norm"));
+  EXPECT_THAT(heard.ops, Contains("aten::convolution_backward"));
+  EXPECT_THAT(heard.ops, Contains("aten::addcdiv_"));
+  EXPECT_THAT(heard.ops, testing::Not(Contains("aten::view")));
+  EXPECT_THAT(heard.ops, testing::Not(Contains("aten::linear")));
+  EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::forward}));
+  EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::backward}));
+  EXPECT_THAT(heard.last.layers, Contains(Layer{"optimizer", Phase::optimizer}));
+  const auto named = [&](std::string_view name) {
+    return std::any_of(heard.last.tensors.begin(), heard.last.tensors.end(), [&](const Tensor& tensor) { return tensor.name == name; });
+  };
+  EXPECT_TRUE(named("layer4.1.conv2.weight"));
+}
+
+TEST(Guard, TakesTheUsersLayersInstead) {
+  Heard heard;
+  const auto model = small("mlp");
+  auto options = tight(64 << 20);
+  options.observer = &heard;
+  {
+    Guard guard(options);
+    guard.watch(model->module());
+    for (int i = 0; i < 5; ++i) {
+      const auto step = guard.step();
+      model->optimizer().zero_grad();
+      at::Tensor loss;
+      {
+        const auto mine = guard.layer("the whole model");
+        loss = model->loss(i, model->batch());
+      }
+      loss.backward();
+      model->optimizer().step();
+    }
+  }
+  const std::lock_guard lock(heard.mutex);
+  EXPECT_THAT(heard.last.layers, Contains(Layer{"the whole model", Phase::forward}));
+  EXPECT_THAT(heard.last.layers, Contains(Layer{"the whole model", Phase::backward}));
+  EXPECT_THAT(heard.last.layers, testing::Not(Contains(Layer{"0", Phase::forward})));
+}
+
+}  // namespace
+}  // namespace vedette::test
