@@ -165,9 +165,12 @@ Result<void> Engine::birth(ChunkRange range) {
       waiting_frames_ += lacking;
       waited = true;
       kick();
-      arrived_.wait(lock, [&] { return chunks_[c].state == ChunkState::resident || available() > 0 || room_impossible(); });
+      const auto ready = [&] {
+        return chunks_[c].state == ChunkState::resident || (chunks_[c].state == ChunkState::empty && available() > 0);
+      };
+      arrived_.wait(lock, [&] { return ready() || op_paged_ || room_impossible(); });
       waiting_frames_ -= lacking;
-      if (available() > 0 || chunks_[c].state == ChunkState::resident || !room_impossible()) continue;
+      if (ready() || op_paged_) continue;
       if (in_op_) {
         go_paged();
       } else {

@@ -153,6 +153,10 @@ void Engine::make_room() {
 std::optional<std::uint32_t> Engine::victim() const {
   std::optional<std::uint32_t> best;
   const auto before = [&](const Chunk& a, const Chunk& b) {
+    // An op that runs paged cycles through its own chunks: first in, first out, or the one just fetched would leave again.
+    const bool a_in_op = op_paged_ && a.op_serial == op_serial_, b_in_op = op_paged_ && b.op_serial == op_serial_;
+    if (a_in_op != b_in_op) return b_in_op;
+    if (a_in_op) return a.arrival < b.arrival;
     if (a.next_use != b.next_use) return a.next_use > b.next_use;
     if (a.last_use != b.last_use) return a.last_use < b.last_use;
     return a.arrival < b.arrival;
