@@ -1,0 +1,19 @@
+// How fast a directory takes and gives back chunks, measured through the very store that training would use.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "tier/store.h"
+#include "vedette/result.h"
+
+namespace vedette::cli {
+
+struct DiskSpeed {
+  std::uint64_t write_bytes_per_s = 0, read_bytes_per_s = 0;
+};
+
+// About three seconds and 256 MiB of the directory, which are free again afterwards. Error: a transfer failed, or no room.
+// register_buffers: as a session does whose memory allows it.
+Result<DiskSpeed> measure_disk(Store& store, bool register_buffers);
+
+}  // namespace vedette::cli
