@@ -1,0 +1,107 @@
+// `vedette doctor` as a user meets it: the program is run, its output read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Answer {
+  std::string text;
+  int status = -1;
+};
+
+Answer run(const std::string& command) {
+  Answer answer;
+  std::FILE* const pipe = ::popen(command.c_str(), "re");
+  if (pipe == nullptr) return answer;
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.text.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return answer;
+}
+
+class Doctor : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = (fs::temp_directory_path() / "vedette-doctor-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(path.data()), nullptr);
+    directory_ = path;
+    fs::permissions(directory_, fs::perms::all);
+    // A copy, because another user may not reach the build folder.
+    fs::copy_file(VEDETTE_CLI, directory_ / "vedette");
+    fs::permissions(directory_ / "vedette", fs::perms::all);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string doctor(const std::string& options) const {
+    return (directory_ / "vedette").string() + " doctor --slow " + directory_.string() + " " + options;
+  }
+  fs::path directory_;
+};
+
+TEST_F(Doctor, NamesAMechanismForMemoryTrackingAndTransfers) {
+  const Answer answer = run(doctor("--no-disk --json"));
+  ASSERT_EQ(answer.status, 0) << answer.text;
+  const auto json = nlohmann::json::parse(answer.text);
+  for (const char* use : {"memory", "tracking", "transfers"}) {
+    EXPECT_TRUE(json.at("uses").at(use).at("mechanism").is_string()) << use;
+  }
+  EXPECT_GT(json.at("memory").at("bytes").get<std::uint64_t>(), 0u);
+  for (const auto& missing : json.at("missing")) {
+    EXPECT_FALSE(missing.at("unlocks").get<std::string>().empty());
+    EXPECT_FALSE(missing.at("how").get<std::string>().empty());
+  }
+}
+
+TEST_F(Doctor, FitsInATerminalAndSaysTheSameAsTheJson) {
+  const Answer text = run(doctor("--no-disk"));
+  ASSERT_EQ(text.status, 0) << text.text;
+  std::istringstream lines(text.text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
+  const auto json = nlohmann::json::parse(run(doctor("--no-disk --json")).text);
+  EXPECT_THAT(text.text, HasSubstr(json.at("kernel").get<std::string>()));
+  EXPECT_THAT(text.text, HasSubstr(json.at("uses").at("memory").at("mechanism").get<std::string>()));
+  EXPECT_EQ(json.at("missing").empty(), text.text.find("Nothing is missing") != std::string::npos);
+}
+
+TEST_F(Doctor, MeasuresTheDiskAndLeavesNothingThere) {
+  const Answer answer = run(doctor("--json"));
+  ASSERT_EQ(answer.status, 0) << answer.text;
+  const auto disk = nlohmann::json::parse(answer.text).at("slow_directory");
+  ASSERT_TRUE(disk.contains("write_bytes_per_s")) << disk;
+  EXPECT_GT(disk.at("write_bytes_per_s").get<std::uint64_t>(), 0u);
+  EXPECT_GT(disk.at("read_bytes_per_s").get<std::uint64_t>(), 0u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "only the program itself";
+}
+
+TEST_F(Doctor, SaysInOneSentenceWhyItCannotUseADirectory) {
+  const Answer answer = run(VEDETTE_CLI " doctor --no-disk --slow /nonexistent 2>&1 >/dev/null");
+  EXPECT_EQ(answer.status, 1);
+  EXPECT_THAT(answer.text, HasSubstr("No such file or directory"));
+  EXPECT_EQ(std::count(answer.text.begin(), answer.text.end(), '\n'), 1) << answer.text;
+}
+
+TEST_F(Doctor, WorksWithoutPrivilegesAndWithLittleLockedMemory) {
+  std::string as_nobody = "prlimit --memlock=65536:65536 ";
+  if (::geteuid() == 0) as_nobody += "setpriv --reuid 65534 --clear-groups --bounding-set=-all --inh-caps=-all ";
+  const Answer answer = run(as_nobody + doctor("--no-disk --json"));
+  ASSERT_EQ(answer.status, 0) << answer.text;
+  const auto json = nlohmann::json::parse(answer.text);
+  EXPECT_EQ(json.at("locked_memory").at("limit_bytes"), 65536);
+  EXPECT_FALSE(json.at("registered_buffers").at("works").get<bool>());
+}
+
+}  // namespace
