@@ -1,8 +1,8 @@
 // Runs a plan against the clock, op by op: the yardstick of every planner, and what `vedette replay` prints.
 //
 // Ops run in order. A move is queued when its issue op begins (fetch) or has ended (evict); every link works off one queue in plan
-// order, one move at a time; links of one `shared` group split their bandwidth evenly while more than one of them is busy. A fetch starts
-// only when the fastest tier has room for it (rounded up to Machine::granule, Plan::reserved left free); an evict gives its room back when
+// order, one move at a time, and pays its latency where it was idle before (requests overlap); links of one `shared` group split
+// their bandwidth evenly while more than one of them is busy. A fetch starts only when the fastest tier has room for it (rounded up to Machine::granule, Plan::reserved left free); an evict gives its room back when
 // it ends, at once when the slower tier still holds the same bytes. An op waits (stalls) for its operands and for the room of what is
 // born in it. What it misses and nobody planned is fetched on demand, ahead of the queue; where room lacks and nothing is on its
 // way out, the resident tensor with the furthest next use is evicted.

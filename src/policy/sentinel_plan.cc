@@ -9,6 +9,7 @@
 #include "policy/sentinel_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -25,6 +26,7 @@ struct Run {
   bool leaves = false;               // else dies after `last`, or never goes
   bool for_ever = false;             // needed in every interval: no move at all
   std::uint64_t issue = 0;           // fetched: how many ops before `first` it is issued
+  std::uint64_t most_ahead = std::numeric_limits<std::uint64_t>::max();  // of `issue`: before that it is used in place
   std::uint64_t due = 0;             // leaves: the op before which it is gone
   std::uint64_t latest_due = 0;      // leaves: when the next fetch of the tensor may begin
   std::size_t uses = 0;              // in the run: the hotter is fetched first
@@ -228,7 +230,8 @@ class Planner {
       const bool left = left_.contains({runs_[r].tensor, {static_cast<std::uint32_t>(runs_[r].first % n_)}});
       if (left && leave_in_place(r)) continue;
       Run& run = runs_[r];
-      const std::uint64_t bytes = size(run.tensor), first = run.first + n_, earliest = window(first);
+      const std::uint64_t bytes = size(run.tensor), first = run.first + n_;
+      const std::uint64_t earliest = std::max(window(first), first - std::min(first, run.most_ahead));
       std::uint64_t issue = first;
       while (issue > earliest && load_[(issue - 1) % n_] + static_cast<std::int64_t>(bytes) <= limit_[(issue - 1) % n_]) --issue;
       if (issue == first && !cut_.on_demand) {
@@ -246,6 +249,7 @@ class Planner {
     if (!machine_.tiers[slow_.value].addressable || runs_[r].for_ever) return false;
     Run& run = runs_[r];
     const std::uint64_t interval_end = begin_of(interval_of_[run.first % n_] + run.first / n_ * intervals_ + 1);
+    std::uint64_t last_in_place = run.first;
     std::optional<std::uint64_t> rest;
     for (std::uint64_t op = run.first; op <= run.last; ++op) {
       if (!std::binary_search(uses_[run.tensor.value].begin(), uses_[run.tensor.value].end(), OpIndex{static_cast<std::uint32_t>(op % n_)})) continue;
@@ -253,6 +257,7 @@ class Planner {
         rest = op;
         break;
       }
+      last_in_place = op;
       in_place_.push_back({.op = {static_cast<std::uint32_t>(op % n_)}, .tensor = run.tensor, .tier = slow_});
     }
     if (rest) {
@@ -260,6 +265,7 @@ class Planner {
       const std::uint64_t before = *rest / n_ * n_;  // runs begin inside the step
       Run tail = run;
       tail.first = *rest - before;
+      tail.most_ahead = *rest - last_in_place - 1;
       tail.last -= before;
       if (tail.leaves) tail.due -= before;
       gone_.push_back(r);

@@ -8,7 +8,7 @@
 // Kept: their rules. Changed: sizes differ and a dirty victim costs a write, so evicts are placed back into the idle time of their
 // link since the last use; how far ahead to look is not derived but tried, each try rehearsed against the clock with both links;
 // what was changed goes out and comes back while the links idle, so that it can leave for nothing under pressure.
-// Cost: O((ops + accesses) log ops) a try, about twenty tries.
+// Cost: O((ops + accesses) log ops) a try, about thirty tries.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -69,15 +69,14 @@ class Search {
 
   // How far ahead to look differs most from trace to trace; then, around the best, what matters less.
   void run() {
-    for (std::int64_t horizon : {std::int64_t{0}, step_ns_ / 64, step_ns_ / 16, step_ns_ / 4, step_ns_ * 4}) {
-      for (bool clean_ahead : {false, true}) consider({.horizon_ns = horizon, .clean_ahead = clean_ahead});
+    for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {  // of 64ths of a step; those furthest apart first
+      for (bool clean_ahead : {false, true}) consider({.horizon_ns = step_ns_ / 64 * part, .clean_ahead = clean_ahead});
     }
-    for (std::int64_t factor : {2, 8}) {
-      for (std::int64_t horizon : {knobs_.horizon_ns / factor * 3, knobs_.horizon_ns / factor}) consider_with(&Knobs::horizon_ns, horizon);
-    }
-    for (std::uint32_t percent : {100U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
-    consider_with(&Knobs::distance_percent, 150U);
-    for (std::int64_t part : {50, 16}) consider_with(&Knobs::staging, setting_.budget / part);
+    const std::int64_t best = knobs_.horizon_ns;
+    for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
+    for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
+    for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
+    for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
   }
 
   bool found() const { return found_; }
@@ -94,9 +93,10 @@ class Search {
   }
 
   void consider(const Knobs& knobs) {
+    if (found_ && ++tries_ * trace_.ops.size() > most_work) return;
     auto gaps = planning::lay_out(trace_, uses_, setting_, planning::sweep(trace_, uses_, setting_, knobs));
     if (!gaps) return;
-    planning::fetch_early(trace_, uses_, setting_, step_ns_, 0, *gaps);
+    planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, *gaps);
     Plan plan = planning::plan_of(trace_, setting_, *gaps);
     const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, {.steps = 2});
     if (!replayed) return;
@@ -116,6 +116,9 @@ class Search {
   const Machine& machine_;
   const Setting& setting_;
   static constexpr std::int64_t link_time_percent = 3;  // what a busy link costs the program; the prototype's engine took 1.5 % of the CPU
+  static constexpr std::int64_t most_lead = 8;          // of a step: real times deviate less, and looking further back takes long
+  static constexpr std::size_t most_work = 80'000;      // tries times ops: 40 tries for 2,000 ops, some 0.1 s
+  std::size_t tries_ = 0;
   std::int64_t step_ns_ = 0, cost_ = 0;
   bool found_ = false;
   Knobs knobs_;
@@ -123,8 +126,21 @@ class Search {
   Nanoseconds stall_;                // of the step, rehearsed
 };
 
-// Plans are made from promised bandwidths. Where the world keeps them worse than promised, plans for slower links are tried,
-// each once, and the plan that was measured best stays: no way back and forth.
+Plan everything_near(const Trace& trace) {
+  Plan plan;
+  plan.home.assign(trace.tensors.size(), {0});
+  return plan;
+}
+
+Nanoseconds op_time_of(const Trace& trace) {
+  Nanoseconds sum;
+  for (const Op& op : trace.ops) sum += op.time;
+  return sum;
+}
+
+// Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a few times.
+// Where the links turn out worse than promised, plans for slower ones are tried, each once, and the plan that was measured best
+// stays: no way back and forth.
 class Vedette final : public Policy {
  public:
   std::string_view name() const noexcept override { return "vedette"; }
@@ -134,67 +150,76 @@ class Vedette final : public Policy {
  private:
   static constexpr std::array<std::uint64_t, 3> percents = {100, 70, 50};  // of the promised bandwidth, one trial each
   static constexpr std::uint32_t measured_steps = 2;     // of a trial; the step before them still has the old plan's leftovers
+  static constexpr std::uint32_t most_refreshes = 3;
   struct Trial {
     Plan plan;
     std::int64_t stall = 0;          // rehearsed
     std::int64_t measured = -1;      // least of the measured steps; -1: none yet
   };
 
-  bool same_program(const Trace& trace, const Machine& machine) const {
-    return ops_ == trace.ops.size() && tensors_ == trace.tensors.size() && machine_ == machine;
-  }
+  void start_anew_for_another_program(const Trace& trace, const Machine& machine);
+  bool times_have_moved(const Trace& trace) const;
 
   std::vector<Trial> trials_;
   std::optional<std::size_t> settled_;
   std::uint32_t steps_ = 0;          // ended since the running trial began
+  std::uint32_t refreshes_ = 0;
+  Nanoseconds planned_for_;          // sum of the op times
   std::size_t ops_ = 0, tensors_ = 0;
   Machine machine_;
 };
 
-Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
-  if (machine.tiers.empty()) return Error{Cause::malformed_input, "vedette: the machine has no tiers"};
-  if (!same_program(trace, machine)) {
-    trials_.clear();
-    settled_.reset();
-    ops_ = trace.ops.size();
-    tensors_ = trace.tensors.size();
-    machine_ = machine;
-  }
-  steps_ = 0;
-  if (settled_) return trials_[*settled_].plan;
-  const Uses uses = planning::uses_of(trace);
-  const Setting setting = setting_of(trace, machine);
-  const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
-  Trial trial;
-  if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) {
-    trial.plan.home.assign(trace.tensors.size(), {0});
-  } else {
-    const std::int64_t smallest = largest_op(trace, uses, setting.granule);
-    if (smallest > setting.budget || setting.slow.value == 0) {
-      return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) + " bytes of fast memory at once, and there are " +
-                                          std::to_string(setting.budget) + "; give it that many"};
-    }
-    Machine slower = machine;
-    const std::uint64_t percent = percents[std::min(trials_.size(), percents.size() - 1)];
-    for (Link& link : slower.links) link.bytes_per_s = link.bytes_per_s / 100 * percent;
-    const Setting assumed = setting_of(trace, slower);
-    Search search(trace, uses, slower, assumed);
-    search.run();
-    if (!search.found()) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
-    trial.plan = search.plan();
-    trial.stall = search.stall().value;
-  }
-  trials_.push_back(trial);
-  return trial.plan;
+void Vedette::start_anew_for_another_program(const Trace& trace, const Machine& machine) {
+  if (ops_ == trace.ops.size() && tensors_ == trace.tensors.size() && machine_ == machine) return;
+  trials_.clear();
+  settled_.reset();
+  refreshes_ = 0;
+  ops_ = trace.ops.size();
+  tensors_ = trace.tensors.size();
+  machine_ = machine;
 }
 
-Reaction Vedette::react(const Event& event, const View&) {
+bool Vedette::times_have_moved(const Trace& trace) const {
+  const std::int64_t moved = op_time_of(trace).value - planned_for_.value;
+  return (moved < 0 ? -moved : moved) > planned_for_.value / 20;  // 5 %: less changes no decision worth a replan
+}
+
+Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
+  if (machine.tiers.empty()) return Error{Cause::malformed_input, "vedette: the machine has no tiers"};
+  start_anew_for_another_program(trace, machine);
+  steps_ = 0;
+  if (settled_) return trials_[*settled_].plan;
+  planned_for_ = op_time_of(trace);
+  const Uses uses = planning::uses_of(trace);
+  Machine assumed = machine;
+  for (Link& link : assumed.links) link.bytes_per_s = link.bytes_per_s / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
+  const Setting setting = setting_of(trace, assumed);
+  const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
+  if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);
+  const std::int64_t smallest = largest_op(trace, uses, setting.granule);
+  if (smallest > setting.budget || setting.slow.value == 0) {
+    return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) + " bytes of fast memory at once, and there are " +
+                                        std::to_string(setting.budget) + "; give it that many"};
+  }
+  Search search(trace, uses, assumed, setting);
+  search.run();
+  if (!search.found()) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
+  trials_.push_back({.plan = search.plan(), .stall = search.stall().value});
+  return trials_.back().plan;
+}
+
+Reaction Vedette::react(const Event& event, const View& view) {
   if (event.kind != Event::Kind::step_ended || event.measured == nullptr || trials_.empty() || settled_) return {};
   if (++steps_ <= 1) return {};
   Trial& trial = trials_.back();
   const std::int64_t stall = event.measured->stall.value;
   trial.measured = trial.measured < 0 ? stall : std::min(trial.measured, stall);
   if (steps_ <= measured_steps) return {};
+  if (refreshes_ < most_refreshes && times_have_moved(view.trace)) {
+    ++refreshes_;
+    trials_.pop_back();
+    return {.moves = {}, .replan = true};
+  }
   // As rehearsed, within an eighth and a hundredth of the step: nothing to win.
   const bool as_promised = trial.measured <= trial.stall + trial.stall / 8 + event.measured->time.value / 100;
   if (trials_.size() < percents.size() && !as_promised) return {.moves = {}, .replan = true};

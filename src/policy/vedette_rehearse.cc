@@ -51,6 +51,7 @@ struct Line {                        // a link and its queue
   bool busy = false;
   Job running;
   std::int64_t work = 0;             // of the running job that is left, in 1/work_per_ns ns of the whole link
+  std::int64_t ended = -1;           // when its last job ended
 };
 
 class Rehearsal {
@@ -236,6 +237,7 @@ void Rehearsal::advance_to(std::int64_t time) {
 
 void Rehearsal::finish(Line& line) {
   line.busy = false;
+  line.ended = now_;
   Piece& piece = pieces_[line.running.piece];
   if (line.inward) {
     piece.place = Place::fast;
@@ -287,7 +289,9 @@ bool Rehearsal::start(Line& line) {
   line.queue.pop_front();
   line.busy = true;
   line.running = job;
-  line.work = (transfer_time({piece.bytes}, line.link->bytes_per_s) + line.link->latency).value * work_per_ns;
+  // Requests overlap: only a link that was idle makes the first byte wait.
+  const Nanoseconds latency = line.ended == now_ ? Nanoseconds{} : line.link->latency;
+  line.work = (transfer_time({piece.bytes}, line.link->bytes_per_s) + latency).value * work_per_ns;
   return true;
 }
 

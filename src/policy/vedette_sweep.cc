@@ -163,9 +163,9 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
           .writes = !state.clean};
   std::int64_t free_at = time_of(std::min(at, gap.gone));
   if (gap.writes) {
-    const std::int64_t work = (transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s) + setting_.write_latency).value;
+    const std::int64_t work = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value;
     std::uint32_t slot = 0;
-    free_at = place_write(gap.gone, work, &slot);
+    free_at = place_write(gap.gone, work, &slot) + setting_.write_latency.value;
     if (setting_.shared && slot >= at) reads_end_ = std::max(reads_end_, time_of(at)) + work;
     gap.gone = std::max(gap.gone, slot + 1);
     writes_end_ = std::max(writes_end_, slot + 1);
@@ -187,8 +187,8 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
   away_.erase({state.next, t});
   room_.add(at, state.next, size(t));
   if (state.gap != forever) gaps_[state.gap].fetch = at;
-  const std::int64_t work = (transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s) + setting_.read_latency).value;
-  reads_end_ = std::max(reads_end_, time_of(at)) + work;
+  const std::int64_t work = transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
+  reads_end_ = std::max(reads_end_, time_of(at) + setting_.read_latency.value) + work;
   state.arrives = reads_end_;
   if (setting_.shared) {
     std::uint32_t slot = 0;
