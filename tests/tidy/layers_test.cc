@@ -1,0 +1,121 @@
+// Who may include whom: a file includes only what stands to its left.
+//
+//     pure centre    base < model < pack < policy < sim
+//     the machine    base < os < tier
+//     alive          policy + tier < engine < session < { adapter, cli }
+//     reading        model < profiler < cli
+//
+// Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no thread, clock
+// or file.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tidy/sources.h"
+
+namespace vedette::testing {
+namespace {
+
+using Layers = std::set<std::string>;
+
+const std::map<std::string, Layers> left_of = {
+    {"base", {}},
+    {"model", {"base"}},
+    {"pack", {"base", "model"}},
+    {"policy", {"base", "model", "pack"}},
+    {"sim", {"base", "model", "pack", "policy"}},
+    {"os", {"base"}},
+    {"tier", {"base", "os"}},
+    {"engine", {"base", "model", "pack", "policy", "os", "tier"}},
+    {"session", {"base", "model", "pack", "policy", "os", "tier", "engine"}},
+    {"adapter", {"base", "model", "pack", "policy", "os", "tier", "engine", "session"}},
+    {"profiler", {"base", "model"}},
+    {"cli", {"base", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
+};
+
+// observer.h is how the engine speaks to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
+const std::map<std::string, std::string> layer_of_public_header = {
+    {"units.h", "base"},   {"result.h", "base"},   {"model.h", "model"}, {"check.h", "model"},     {"observer.h", "model"},  {"pack.h", "pack"},
+    {"policy.h", "policy"}, {"replay.h", "sim"}, {"session.h", "session"}, {"vedette.h", "cli"}, {"torch.h", "adapter"},
+};
+
+// The layer that a path from the root of the project belongs to; empty when it has none.
+std::string layer_of(const std::string& path) {
+  std::istringstream parts(path);
+  std::string top, second, third;
+  std::getline(parts, top, '/');
+  std::getline(parts, second, '/');
+  std::getline(parts, third, '/');
+  if (top == "profiler") return "profiler";
+  if (top == "src") return second;
+  const auto found = layer_of_public_header.find(third);
+  return top == "include" && found != layer_of_public_header.end() ? found->second : "";
+}
+
+// The layer that an include names, seen from a file of layer `own`.
+std::string included_layer(const std::string& name, const std::string& own) {
+  if (name.starts_with("vedette/")) return layer_of("include/" + name);
+  const std::size_t slash = name.find('/');
+  return slash == std::string::npos ? own : name.substr(0, slash);
+}
+
+struct Include {
+  std::string name;
+  bool quoted = false;
+};
+
+std::vector<Include> includes(const std::string& text) {
+  static const std::regex line(R"(^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">])", std::regex::multiline);
+  std::vector<Include> found;
+  for (auto at = std::sregex_iterator(text.begin(), text.end(), line); at != std::sregex_iterator(); ++at) {
+    found.push_back({(*at)[2].str(), (*at)[1].str() == "\""});
+  }
+  return found;
+}
+
+std::vector<Source> layered_files() { return sources({"src", "include", "profiler"}, {".h", ".cc"}); }
+
+TEST(Layers, EveryFileBelongsToOne) {
+  const std::vector<Source> files = layered_files();
+  ASSERT_GT(files.size(), 20u);
+  for (const Source& file : files) EXPECT_TRUE(left_of.contains(layer_of(file.path))) << file.path << " is in no layer this test knows";
+}
+
+TEST(Layers, AFileIncludesOnlyWhatStandsToItsLeft) {
+  for (const Source& file : layered_files()) {
+    const std::string own = layer_of(file.path);
+    if (!left_of.contains(own)) continue;
+    for (const Include& include : includes(file.text)) {
+      if (!include.quoted && !include.name.starts_with("vedette/")) continue;
+      const std::string other = included_layer(include.name, own);
+      EXPECT_TRUE(other == own || left_of.at(own).contains(other)) << file.path << " (" << own << ") includes " << include.name << " (" << other << ")";
+    }
+  }
+}
+
+TEST(Layers, OnlyTheAdapterMeetsLibtorch) {
+  for (const Source& file : layered_files()) {
+    if (layer_of(file.path) == "adapter") continue;
+    for (const Include& include : includes(file.text)) {
+      for (const char* library : {"torch/", "ATen/", "c10/"}) EXPECT_FALSE(include.name.starts_with(library)) << file.path << " includes " << include.name;
+    }
+  }
+}
+
+TEST(Layers, ThePureCentreMeetsNoThreadClockOrFile) {
+  const std::set<std::string> outside = {"thread", "mutex", "shared_mutex", "condition_variable", "atomic", "future", "chrono", "ctime", "time.h", "random",
+                                         "fstream", "iostream", "cstdio", "stdio.h", "filesystem", "unistd.h", "fcntl.h", "pthread.h", "signal.h"};
+  for (const Source& file : layered_files()) {
+    if (!Layers{"model", "pack", "policy", "sim"}.contains(layer_of(file.path))) continue;
+    for (const Include& include : includes(file.text)) {
+      EXPECT_FALSE(outside.contains(include.name) || include.name.starts_with("sys/") || include.name.starts_with("linux/"))
+          << file.path << " includes " << include.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vedette::testing
