@@ -1,0 +1,9 @@
+// Two training steps in the shapes of real ones, as traces: sizes in whole 2 MiB units, times spread by floating-point work so
+// that the step takes what the real one took on a 2-core machine.
+#pragma once
+#include "vedette/model.h"
+
+namespace vedette::bench {
+Trace gpt_step();     // 12 layers of 640, vocabulary 8,000, batch 8 x 256, Adam
+Trace resnet_step();  // ResNet-18, 64 x 3 x 32 x 32, Adam
+}  // namespace vedette::bench

@@ -1,0 +1,193 @@
+// Our own planner: what it decides on steps that can be worked out by hand, what it keeps on generated ones, and that its trials end.
+// What every planner must keep is tested in policy/properties.
+#include <gtest/gtest.h>
+
+#include "policy/vedette_room.h"
+#include "support/generate_trace.h"
+#include "support/traces.h"
+#include "vedette/policy.h"
+#include "vedette/replay.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::uint64_t kilo = 4096;
+
+Trace step(std::size_t tensors, std::vector<Op> ops) {
+  Trace made;
+  for (std::size_t t = 0; t < tensors; ++t) made.tensors.push_back({.name = "t", .bytes = {kilo}, .kind = TensorKind::weight, .persistent = true});
+  made.ops = std::move(ops);
+  return made;
+}
+
+Op op(std::int64_t ns, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
+  Op made;
+  made.time = {ns};
+  made.reads = std::move(reads);
+  made.writes = std::move(writes);
+  return made;
+}
+
+Plan plan(const Trace& trace, const Machine& machine) { return make_policy("vedette", 1)->prepare(trace, machine).value(); }
+
+TEST(Vedette, MovesWhatBeladyMovesWhereTransfersHideBehindOps) {
+  // Four tensors in turn, room for three, 4,096 ns a transfer, 10,000 ns an op: two have to take turns, no op has to wait.
+  const Trace one = step(4, {op(10'000, {{0}}), op(10'000, {{1}}), op(10'000, {{2}}), op(10'000, {{3}})});
+  const Machine machine = testing::two_tiers({3 * kilo});
+  const Replayed got = replay(one, machine, plan(one, machine)).value();
+  EXPECT_EQ(got.measured.stall, Nanoseconds{0});
+  EXPECT_EQ(got.bytes_in, Bytes{2 * kilo});
+  EXPECT_EQ(got.bytes_out, Bytes{0});  // nobody changes them: after the first step they leave for nothing
+}
+
+TEST(Vedette, FetchesBeforeTheOpThatNeedsIt) {
+  const Trace one = step(2, {op(10'000, {{0}}), op(10'000, {}), op(10'000, {{1}}), op(10'000, {})});
+  const Machine machine = testing::two_tiers({kilo});
+  const Plan found = plan(one, machine);
+  for (const Move& move : found.moves) {
+    if (move.verb == Verb::fetch) {
+      EXPECT_NE(move.issue, move.due);
+    }
+  }
+  EXPECT_EQ(replay(one, machine, found).value().measured.stall, Nanoseconds{0});
+}
+
+TEST(Vedette, WritesOutAsSoonAsTheLastUseHasEnded) {
+  // Tensor 0 is changed by op 0 and its room is needed by op 3 only: the write hides behind ops 1 and 2, the fetch behind 4.
+  const Trace one = step(2, {op(5'000, {}, {{0}}), op(5'000, {}), op(5'000, {}), op(5'000, {}, {{1}}), op(5'000, {}), op(5'000, {})});
+  const Machine machine = testing::two_tiers({kilo});
+  const Plan found = plan(one, machine);
+  ASSERT_FALSE(found.moves.empty());
+  for (const Move& move : found.moves) {
+    if (move.verb == Verb::evict) {
+      EXPECT_EQ(move.issue, (move.extent.tensor == TensorIndex{0} ? OpIndex{0} : OpIndex{3}));
+    }
+  }
+  EXPECT_EQ(replay(one, machine, found).value().measured.stall, Nanoseconds{0});
+}
+
+TEST(Vedette, NamesTheLargestOpWhereItDoesNotFit) {
+  const Trace one = step(3, {op(10, {{0}, {1}}), op(10, {{2}})});
+  const auto found = make_policy("vedette", 1)->prepare(one, testing::two_tiers({2 * kilo - 1}));
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().cause, Cause::infeasible);
+  EXPECT_NE(found.error().message.find(std::to_string(2 * kilo)), std::string::npos) << found.error().message;
+}
+
+Bytes between(const Trace& trace, std::uint64_t share) {
+  const std::uint64_t least = testing::smallest_fast_tier(trace, {kilo}).value, most = testing::ample_fast_tier(trace, {kilo}).value;
+  return {least + (most - least) / 8 * share};
+}
+
+// Op times up to a fifth shorter or longer, drawn from the seed.
+Trace with_other_times(Trace trace, std::uint64_t seed) {
+  for (Op& each : trace.ops) {
+    seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+    each.time.value = each.time.value / 100 * static_cast<std::int64_t>(80 + (seed >> 33) % 41);
+  }
+  return trace;
+}
+
+TEST(Vedette, IsNeverSlowerThanDemandOnGeneratedSteps) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
+    for (const std::uint64_t share : {0, 1, 3}) {
+      const Machine machine = testing::two_tiers(between(one, share));
+      const Plan planned = plan(one, machine);
+      const Replayed ours = replay(one, machine, planned).value(), demand = replay(one, machine, Plan{}).value();
+      EXPECT_LE(ours.measured.time, demand.measured.time) << "seed " << seed << ", share " << share;
+    }
+  }
+}
+
+TEST(Vedette, StaysAheadOfDemandWhereOpsTakeOtherTimesThanInTheProfile) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Trace one = testing::generate_trace(seed, testing::random_shape(seed)), real = with_other_times(one, seed);
+    const Machine machine = testing::two_tiers(between(one, 1));
+    EXPECT_LE(replay(real, machine, plan(one, machine)).value().measured.time, replay(real, machine, Plan{}).value().measured.time) << "seed " << seed;
+  }
+}
+
+TEST(Vedette, KeepsItsBudgetOnTheClockToo) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
+    const Machine machine = testing::two_tiers(between(one, 1));
+    const Replayed got = replay(one, machine, plan(one, machine)).value();
+    EXPECT_LE(got.peak, machine.tiers[0].capacity) << "seed " << seed;
+  }
+}
+
+// ---- trials: what the engine measures, told step by step ----
+
+class Trials : public ::testing::Test {
+ protected:
+  Trials() : trace_(step(4, {op(1'000, {}, {{0}}), op(1'000, {}, {{1}}), op(1'000, {}, {{2}}), op(1'000, {}, {{3}})})), machine_(testing::two_tiers({2 * kilo})) {
+    current_ = policy_->prepare(trace_, machine_).value();
+    promised_ = replay(trace_, machine_, current_).value().measured;
+  }
+  // One step of which the engine says that it waited so long; true when the policy asked for another plan, which it then gets.
+  bool ended(std::int64_t stall) {
+    StepMeasured measured{.time = {4'000 + stall}, .stall = {stall}, .op_stall = {}, .late = {}};
+    Event event;
+    event.kind = Event::Kind::step_ended;
+    event.measured = &measured;
+    const bool replan = policy_->react(event, View{.trace = trace_, .machine = machine_, .where = {}, .room = {}}).replan;
+    if (replan) current_ = policy_->prepare(trace_, machine_).value();
+    return replan;
+  }
+
+  Trace trace_;
+  Machine machine_;
+  std::unique_ptr<Policy> policy_ = make_policy("vedette", 1);
+  Plan current_;
+  StepMeasured promised_;
+};
+
+TEST_F(Trials, KeepThePlanThatDoesWhatItPromised) {
+  const Plan first = current_;
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(ended(promised_.stall.value)) << i;
+  EXPECT_EQ(current_, first);
+}
+
+TEST_F(Trials, EndWithThePlanThatWasMeasuredBest) {
+  const Plan first = current_;
+  const std::int64_t bad = promised_.stall.value * 2 + 10'000;
+  int replans = 0;
+  for (int i = 0; i < 3; ++i) replans += ended(bad);          // the first one disappoints
+  for (int i = 0; i < 30; ++i) replans += ended(bad * 2);     // the others are worse
+  EXPECT_EQ(replans, 3);                                      // two trials, and back
+  EXPECT_EQ(current_, first);
+}
+
+TEST_F(Trials, PlanAnewWhenTimesHaveSettledElsewhereButNotForEver) {
+  for (Op& each : trace_.ops) each.time.value /= 2;
+  int replans = 0;
+  for (int i = 0; i < 4; ++i) replans += ended(0);
+  EXPECT_EQ(replans, 1);
+  EXPECT_EQ(current_, make_policy("vedette", 1)->prepare(trace_, machine_).value());
+  for (int i = 0; i < 40; ++i) {
+    for (Op& each : trace_.ops) each.time.value += each.time.value / 10;
+    replans += ended(0);
+  }
+  EXPECT_LE(replans, 6);
+}
+
+TEST(Room, AgreesWithTheNaiveSumEverywhere) {
+  constexpr std::size_t count = 37;
+  std::vector<std::int64_t> naive(count);
+  for (std::size_t i = 0; i < count; ++i) naive[i] = static_cast<std::int64_t>(i * 7 % 11);
+  planning::Room room(naive);
+  std::uint64_t state = 1;
+  const auto draw = [&](std::uint64_t below) { return static_cast<std::size_t>((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below; };
+  for (int round = 0; round < 2'000; ++round) {
+    const std::size_t begin = draw(count), end = draw(count + 9);  // ends beyond the last are cut off, empty ranges do nothing
+    const auto bytes = static_cast<std::int64_t>(draw(21)) - 10;
+    room.add(begin, end, bytes);
+    for (std::size_t i = begin; i < std::min(end, count); ++i) naive[i] += bytes;
+    const std::size_t from = draw(count), to = from + 1 + draw(count - from);
+    EXPECT_EQ(room.most(from, to), *std::max_element(naive.begin() + static_cast<std::ptrdiff_t>(from), naive.begin() + static_cast<std::ptrdiff_t>(to)));
+  }
+}
+
+}  // namespace
+}  // namespace vedette
