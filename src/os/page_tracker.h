@@ -35,11 +35,12 @@ class PageTracker {
  public:
   virtual ~PageTracker() = default;
   // Forgets what was touched in these ranges; from now on accesses of them are seen. Ranges are mapped as the source needs.
-  // Memory that is mapped anew (mmap MAP_FIXED, mremap) after arm() must be armed again, else zap tells its reads as writes.
+  // Memory that is mapped anew after arm() (a chunk that was hidden and shown again) must be armed again, else zap tells its
+  // reads as writes; what was touched before it was hidden is told only if collect() came first.
   virtual Result<void> arm(std::span<const AddressRange> ranges) = 0;
   // Appends the pages of `ranges` touched since they were armed, in order of address, merged; and arms those pages again.
   virtual Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) = 0;
-  // No more tracking of these ranges: all pages accessible at full speed.
+  // No more tracking of these ranges: all pages accessible at full speed. Touches every page, so none may be away.
   virtual Result<void> disarm(std::span<const AddressRange> ranges) = 0;
 
   virtual bool sees_system_calls() const noexcept = 0;
