@@ -19,6 +19,7 @@ class MoveMemory final : public UffdMemory {
  public:
   MoveMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
       : UffdMemory(std::move(options), std::move(userfaultfd), std::move(parking)) {}
+  ~MoveMemory() override { stop_reader(); }
 
   bool registrable() const noexcept override { return false; }  // the kernel refuses to move pinned pages
   std::string_view mechanism() const noexcept override {

@@ -25,6 +25,7 @@ class RemapMemory final : public UffdMemory {
  public:
   RemapMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
       : UffdMemory(std::move(options), std::move(userfaultfd), std::move(parking)) {}
+  ~RemapMemory() override { stop_reader(); }
 
   bool registrable() const noexcept override { return true; }
   std::string_view mechanism() const noexcept override {

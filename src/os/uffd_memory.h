@@ -31,6 +31,9 @@ class UffdMemory : public ChunkMemory {
  protected:
   // `options` as given; `parking` is filled, or is left empty for start_trackable().
   UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking);
+  // Every derived class calls this in its destructor: a fault that was read late is still told to the sink, which may show(),
+  // and that is only possible while the derived class is there.
+  void stop_reader() noexcept { reader_.reset(); }
 
   virtual void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is anonymous
   virtual void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
@@ -59,7 +62,7 @@ class UffdMemory : public ChunkMemory {
   std::unique_ptr<FileFrames> files_;
   std::vector<FrameKind> kinds_;           // of each frame
   std::vector<std::uint8_t> file_mapped_;  // of each chunk: 1 while its mapping names the memfd
-  FaultReader reader_;                     // last: it stops before anything it uses goes
+  std::unique_ptr<FaultReader> reader_;
 };
 
 // The arena's registration, the same for all.
