@@ -60,6 +60,7 @@ const char* name_of(Mix mix) { return mix == Mix::read ? "read" : mix == Mix::wr
 struct Turn {
   double bytes_per_s = 0;
   double cpu_us = 0;  // of a request, all threads of the process
+  double idle_s = 0;  // fio starts and ends without touching the disk
 };
 
 double median(std::vector<double> values) {
@@ -132,7 +133,7 @@ class Ours {
     });
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     const auto count = static_cast<double>(requests);
-    return {count * static_cast<double>(block_.value) / wall, (cpu_seconds() - cpu) * 1e6 / count};
+    return {count * static_cast<double>(block_.value) / wall, (cpu_seconds() - cpu) * 1e6 / count, 0};
   }
 
  private:
@@ -186,9 +187,11 @@ Turn run_fio(const FioJob& job, Mix mix, double seconds) {
   command << "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=ideal --filename='" << job.file << "' --rw=" << rw
           << " --bs=" << job.block.value << " --iodepth=" << job.depth << " --size=" << file_size.value
           << " --runtime=" << std::lround(seconds * 1e3) << "ms --time_based --ioengine=io_uring --direct=1 --norandommap"
-          << " --iomem_align=2m --scramble_buffers=0 --fallocate=none --overwrite=1 --output-format=json"
+          << " --randrepeat=0 --iomem_align=2m --scramble_buffers=0 --fallocate=none --overwrite=1 --output-format=json"
           << (job.fixed_buffers ? " --fixedbufs" : "") << " 2>&1";
+  const auto begin = Clock::now();
   const std::string text = output_of(command.str());
+  const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
   const auto json = nlohmann::json::parse(text.substr(std::min(text.find('{'), text.size())), nullptr, false);
   if (json.is_discarded() || !json.contains("jobs") || json["jobs"][0]["error"] != 0) {
     throw Failure({.message = "fio said: " + text.substr(0, 400)});
@@ -199,7 +202,7 @@ Turn run_fio(const FioJob& job, Mix mix, double seconds) {
   };
   const double wall = std::max(result["read"]["runtime"].get<double>(), result["write"]["runtime"].get<double>()) * 1e-3;
   const double cpu = (result["usr_cpu"].get<double>() + result["sys_cpu"].get<double>()) / 100 * wall;
-  return {sum("io_bytes") / wall, cpu * 1e6 / sum("total_ios")};
+  return {sum("io_bytes") / wall, cpu * 1e6 / sum("total_ios"), std::max(0.0, whole - wall)};
 }
 
 struct Contestant {
@@ -231,12 +234,17 @@ struct Best {
   std::string fio_cell, ours_cell;
 };
 
+// A disk that works off its write cache, or counts its bandwidth by a bucket, rests while fio starts; it rests as long before
+// our turns, else fio would be given a fresher disk.
 void run_cell(std::vector<Contestant>& all, Mix mix, int turns) {
+  double rest_s = 0.5;
   for (Contestant& contestant : all) contestant.bandwidths.clear(), contestant.cpu.clear();
   for (int turn = 0; turn < turns; ++turn) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       Contestant& next = all[(i + static_cast<std::size_t>(turn)) % all.size()];  // nobody is always first
+      if (!next.fio) std::this_thread::sleep_for(std::chrono::duration<double>(rest_s));
       const Turn result = next.turn(mix);
+      if (next.fio) rest_s = result.idle_s;
       next.bandwidths.push_back(result.bytes_per_s);
       next.cpu.push_back(result.cpu_us);
     }
@@ -315,6 +323,10 @@ int main(int argc, char** argv) try {
     const bool more = i + 1 < argc;
     if (word == "--quick") {
       options.seconds = 0.4, options.turns = 3, options.depths = {8, 16}, options.blocks = {2_MiB};
+    } else if (word == "--block" && more) {
+      options.blocks = {Bytes{static_cast<std::uint64_t>(std::atoi(argv[++i])) << 20}};
+    } else if (word == "--depth" && more) {
+      options.depths = {static_cast<std::uint32_t>(std::atoi(argv[++i]))};
     } else if (word == "--threads") {
       options.threads = true;
     } else if (word == "--directory" && more) {
@@ -324,7 +336,7 @@ int main(int argc, char** argv) try {
     } else if (word == "--turns" && more) {
       options.turns = std::atoi(argv[++i]);
     } else {
-      std::puts("usage: migrate [--directory DIR] [--quick] [--threads] [--seconds S] [--turns N]");
+      std::puts("usage: migrate [--directory DIR] [--quick] [--threads] [--seconds S] [--turns N] [--block MIB] [--depth N]");
       return word == "--help" ? 0 : 2;
     }
   }
