@@ -2,6 +2,7 @@
 // failures arrive as an errno or as one sentence. The disk stores are asked on the file system of the test's temporary folder.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -54,7 +55,8 @@ Result<std::unique_ptr<Store>> open_throttled() {
 Result<std::unique_ptr<Store>> open_delaying() {
   auto inner = open_host_store(slot, depth);
   if (!inner) return inner;
-  return std::unique_ptr<Store>(std::make_unique<FaultyStore>(std::move(*inner), FaultyStoreOptions{.delay_one_in = 3}));
+  return std::unique_ptr<Store>(
+      std::make_unique<FaultyStore>(std::move(*inner), FaultyStoreOptions{.script = {}, .delay_one_in = 3}));
 }
 
 // Requests in flight, one for each of depth() frames, and what they must have done when they come back.
@@ -197,12 +199,14 @@ TEST_P(StoreConformance, WakeBeforeWaitEndsTheNextOneAndOnlyThat) {
   EXPECT_GE(seconds_since(again), 0.029);
 }
 
-// Two threads take turns; a wake-up lost at any instant stops the game until wait() times out.
+// Two threads take turns; a wake-up lost at any instant stops the game until wait() times out. The other thread's pause varies,
+// so that its wake() falls before, into and after the waiter's way to sleep.
 TEST_P(StoreConformance, LosesNoWakeUpAtAnyInstant) {
-  constexpr int rounds = 3000;
+  constexpr int rounds = 20000;
   std::atomic<int> asked{0}, answered{0};
   std::jthread other([&] {
     for (int i = 1; i <= rounds; ++i) {
+      for (int pause = i % 512; pause > 0; --pause) std::atomic_signal_fence(std::memory_order_seq_cst);
       asked.store(i);
       store_->wake();
       while (answered.load() < i) std::this_thread::yield();
