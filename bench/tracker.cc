@@ -1,5 +1,5 @@
-// What does it cost to see which pages a program touches? Per touched page, for every source side by side, with the kernel's own
-// minor fault as the floor that no tracker of first touches can go below.
+// What does it cost to see which pages a program touches? Per touched page, for every source side by side, with the kernel's
+// own minor fault as the floor that no tracker of first touches can go below.
 //
 // A tick is: touch some pages, then collect (which arms them again). Reported are medians over alternating rounds, so that a
 // neighbour on the machine disturbs all sources alike.
@@ -47,7 +47,7 @@ struct Source {
   std::string name;
   std::byte* base = nullptr;
   std::unique_ptr<PageTracker> tracker;
-  bool tracks = true;                // false: what the kernel does anyway, for comparison
+  bool tracks = true;  // false: what the kernel does anyway, for comparison
   AddressRange range() const { return {base, page_count * page_size}; }
 };
 
@@ -100,7 +100,7 @@ class HandlerThread final : public PageTracker {
  private:
   bool answer(const MissingPage& fault) {
     seen_[static_cast<std::size_t>(fault.page - range_.begin) / page_size].store(fault.write ? 2 : 1,
-                                                                                std::memory_order_relaxed);
+                                                                                 std::memory_order_relaxed);
     uffdio_continue request{};
     request.range = {reinterpret_cast<std::uintptr_t>(fault.page), page_size};
     return ::ioctl(userfaultfd_.fd(), UFFDIO_CONTINUE, &request) == 0 || errno == EEXIST;
@@ -234,7 +234,8 @@ void print_machine() {
 
 void print_pattern(const Pattern& pattern, const std::vector<Source>& sources, const std::vector<std::vector<Cost>>& costs) {
   std::printf("\n%s (%zu pages a tick)\n", pattern.name, pattern.pages.size());
-  std::printf("  %-28s %9s %9s %9s %17s %9s\n", "ns per touched page", "touch", "collect", "both", "(least - most)", "of floor");
+  std::printf("  %-28s %9s %9s %9s %17s %9s\n", "ns per touched page", "touch", "collect", "both", "(least - most)",
+              "of floor");
   double floor = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     std::vector<double> touch, collect, total;

@@ -40,10 +40,10 @@ enum class Mark { fine, partly, missing, fact };
 struct Line {
   Mark mark = Mark::fact;
   std::string subject, finding;
-  std::string unlocks, remedy;       // of what is missing
+  std::string unlocks, remedy;  // of what is missing
 };
 
-struct Uses {                        // what a session opened here would get
+struct Uses {  // what a session opened here would get
   Result<std::string> memory, tracking, io;
   bool registers_buffers = false;
 };
@@ -72,11 +72,8 @@ void find_memory(Uses& uses) {
     uses.memory = arena.error();
     return;
   }
-  auto memory = open_best_memory({.arena = arena->data(),
-                                  .chunks = 4,
-                                  .frames = 2,
-                                  .chunk_bytes = chunk,
-                                  .on_fault = [](const Fault&) {}});
+  auto memory = open_best_memory(
+      {.arena = arena->data(), .chunks = 4, .frames = 2, .chunk_bytes = chunk, .on_fault = [](const Fault&) {}});
   if (!memory) {
     uses.memory = memory.error();
     return;
@@ -96,15 +93,24 @@ std::string file_system_of(const std::string& directory) {
   struct statfs info {};
   if (::statfs(directory.c_str(), &info) != 0) return {};
   switch (static_cast<std::uint32_t>(info.f_type)) {  // statfs(2)
-    case 0xef53: return "ext4";
-    case 0x58465342: return "xfs";
-    case 0x9123683e: return "btrfs";
-    case 0x01021994: return "tmpfs";
-    case 0x794c7630: return "overlayfs";
-    case 0x6969: return "nfs";
-    case 0x65735546: return "fuse";
-    case 0x2fc12fc1: return "zfs";
-    default: return "unknown file system";
+    case 0xef53:
+      return "ext4";
+    case 0x58465342:
+      return "xfs";
+    case 0x9123683e:
+      return "btrfs";
+    case 0x01021994:
+      return "tmpfs";
+    case 0x794c7630:
+      return "overlayfs";
+    case 0x6969:
+      return "nfs";
+    case 0x65735546:
+      return "fuse";
+    case 0x2fc12fc1:
+      return "zfs";
+    default:
+      return "unknown file system";
   }
 }
 
@@ -133,27 +139,30 @@ Line kernel_line(const MachineFacts& facts) {
 
 Line memory_line(const MachineFacts& facts) {
   return {.subject = "memory",
-          .finding = fmt::format("{}, {} available, {}", readable(facts.memory), readable(facts.available_memory),
-                                 facts.memory_limit ? "memory cgroup allows " + readable(*facts.memory_limit)
-                                                    : "no memory cgroup limit")};
+          .finding = fmt::format(
+              "{}, {} available, {}", readable(facts.memory), readable(facts.available_memory),
+              facts.memory_limit ? "memory cgroup allows " + readable(*facts.memory_limit) : "no memory cgroup limit")};
 }
 
 Line userfaultfd_line(const MachineFacts& facts) {
   switch (facts.userfaultfd) {
-    case UserfaultfdAccess::full: return {.mark = Mark::fine, .subject = "userfaultfd", .finding = "full"};
+    case UserfaultfdAccess::full:
+      return {.mark = Mark::fine, .subject = "userfaultfd", .finding = "full"};
     case UserfaultfdAccess::user_mode_only:
       return {.mark = Mark::partly,
               .subject = "userfaultfd",
               .finding = "user mode only",
               .unlocks = "system calls (read, write, torch::save) may touch memory that is away; here they fail with EFAULT",
               .remedy = "sysctl vm.unprivileged_userfaultfd=1, or let this user open /dev/userfaultfd, or CAP_SYS_PTRACE"};
-    case UserfaultfdAccess::none: break;
+    case UserfaultfdAccess::none:
+      break;
   }
   return {.mark = Mark::missing,
           .subject = "userfaultfd",
           .finding = facts.userfaultfd_refusal,
-          .unlocks = "chunks that move in 11 us (UFFDIO_MOVE), system calls into memory that is away, profiling for 1 to 3 us a page "
-                     "instead of 5 to 10 (WP_ASYNC)",
+          .unlocks =
+              "chunks that move in 11 us (UFFDIO_MOVE), system calls into memory that is away, profiling for 1 to 3 us a "
+              "page instead of 5 to 10 (WP_ASYNC)",
           .remedy = "in a container: --device /dev/userfaultfd, or a seccomp profile that allows userfaultfd"};
 }
 
@@ -177,14 +186,13 @@ void add_userfaultfd(const MachineFacts& facts, std::vector<Line>& lines) {
                                  "chunks move in 11 us and never split mappings; mremap takes about 16", "Linux 6.8 or later"));
   lines.push_back(behaviour_line("  WP_ASYNC", facts.zap,
                                  "works (with PAGEMAP_SCAN it told pages read, written and untouched apart)",
-                                 "profiling for 1 to 3 us a page that is touched, system calls included; SIGSEGV costs 5 to 10 and "
-                                 "system calls into tracked memory fail",
+                                 "profiling for 1 to 3 us a page that is touched, system calls included; SIGSEGV costs 5 to 10 "
+                                 "and system calls into tracked memory fail",
                                  "Linux 6.7 or later, /proc mounted"));
 }
 
 std::string lock_limit(const MachineFacts& facts) {
-  const std::string limit =
-      facts.locked_memory_limit == unlimited_bytes ? "unlimited" : readable({facts.locked_memory_limit});
+  const std::string limit = facts.locked_memory_limit == unlimited_bytes ? "unlimited" : readable({facts.locked_memory_limit});
   return facts.may_exceed_locked_limit ? limit + ", does not bind this user (CAP_IPC_LOCK)" : limit;
 }
 
@@ -194,17 +202,18 @@ void add_scan_and_io(const MachineFacts& facts, std::vector<Line>& lines) {
                                  "Linux 6.7 or later, /proc mounted"));
   lines.push_back(behaviour_line("io_uring", facts.uring, "works (a ring ran a request)",
                                  "transfers without a pool of threads, at less CPU time",
-                                 "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that allows io_uring_setup, "
-                                 "io_uring_enter and io_uring_register"));
+                                 "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that allows "
+                                 "io_uring_setup, io_uring_enter and io_uring_register"));
   const Line locked{.subject = "locked memory", .finding = lock_limit(facts)};
   if (!facts.uring.works) {
     lines.push_back(locked);
     return;
   }
-  Line buffers = behaviour_line("  buffers", facts.registered_buffers, "can be registered (tried with 16 MiB)",
-                                "10 us of CPU instead of 15 for a transfer of 2 MiB where mremap moves the frames; with MOVE they are "
-                                "not used anyway",
-                                "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1)");
+  Line buffers =
+      behaviour_line("  buffers", facts.registered_buffers, "can be registered (tried with 16 MiB)",
+                     "10 us of CPU instead of 15 for a transfer of 2 MiB where mremap moves the frames; with MOVE they "
+                     "are not used anyway",
+                     "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1)");
   if (!facts.registered_buffers.works && facts.move.works) buffers.mark = Mark::partly;
   lines.push_back(std::move(buffers));
   lines.push_back(locked);
@@ -220,8 +229,9 @@ void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
     huge.mark = Mark::partly;
     huge.finding += "; " + facts.huge_page.why_not;
     huge.unlocks = "a chunk of 2 MiB moves as one page instead of 512";
-    huge.remedy = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; free or compact memory "
-                  "(echo 1 > /proc/sys/vm/compact_memory)";
+    huge.remedy =
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; free or compact memory "
+        "(echo 1 > /proc/sys/vm/compact_memory)";
   }
   lines.push_back(std::move(huge));
 
@@ -335,8 +345,9 @@ void print_text(const Diagnosis& diagnosis, const std::vector<Line>& lines) {
   }
   const auto said = [](const Result<std::string>& use) { return use ? *use : "none: " + use.error().message; };
   fmt::print("\nWhat vedette uses here\n\n");
-  for (const auto& [subject, use] : {std::pair{"memory", &diagnosis.uses.memory}, std::pair{"tracking", &diagnosis.uses.tracking},
-                                     std::pair{"transfers", &diagnosis.uses.io}}) {
+  for (const auto& [subject, use] :
+       {std::pair{"memory", &diagnosis.uses.memory}, std::pair{"tracking", &diagnosis.uses.tracking},
+        std::pair{"transfers", &diagnosis.uses.io}}) {
     fmt::print("{:>5}  {:<16}", *use ? "ok" : "no", subject);
     print_wrapped(23, said(*use));
   }
@@ -389,7 +400,8 @@ Json json_of_facts(const MachineFacts& facts) {
   const bool unlimited = facts.locked_memory_limit == unlimited_bytes;
   json["locked_memory"] = {{"limit_bytes", unlimited ? Json(nullptr) : Json(facts.locked_memory_limit)},
                            {"may_exceed", facts.may_exceed_locked_limit}};
-  json["huge_pages"] = {{"setting", facts.huge_pages}, {"shared", facts.shared_huge_pages}, {"got_one", json_of(facts.huge_page)}};
+  json["huge_pages"] = {
+      {"setting", facts.huge_pages}, {"shared", facts.shared_huge_pages}, {"got_one", json_of(facts.huge_page)}};
   json["max_map_count"] = facts.max_map_count;
   json["overcommit"] = facts.overcommit;
   json["numa_nodes"] = Json::array();

@@ -1,5 +1,5 @@
-// Sees accesses with what every Linux has: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the handler notes
-// it and opens the page. Works in every container and for any private or shared memory whose protection is otherwise
+// Sees accesses with what every Linux has: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the handler
+// notes it and opens the page. Works in every container and for any private or shared memory whose protection is otherwise
 // read-write; system calls into armed pages fail with EFAULT (or stop short), which is why zap comes first.
 //
 //   armed (PROT_NONE) --read--> read seen (PROT_READ) --write--> written (PROT_READ | PROT_WRITE)
@@ -66,9 +66,7 @@ class MprotectTracker final : public PageTracker {
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
   bool sees_system_calls() const noexcept override { return false; }
-  std::string_view mechanism() const noexcept override {
-    return widths[widest_.load(std::memory_order_relaxed)].mechanism;
-  }
+  std::string_view mechanism() const noexcept override { return widths[widest_.load(std::memory_order_relaxed)].mechanism; }
 
   SegvAnswer faulted(std::byte* at, bool write) noexcept;
   Result<void> claim_faults();
@@ -99,7 +97,7 @@ class MprotectTracker final : public PageTracker {
   Span<std::uintptr_t> run_around(std::uintptr_t page, unsigned page_shift) const noexcept;
   bool open(Span<std::uintptr_t> run, bool write) noexcept;
 
-  Mapping table_;               // block_count pointers to blocks of pages_per_block states
+  Mapping table_;  // block_count pointers to blocks of pages_per_block states
   std::vector<Mapping> blocks_;
   std::vector<AddressRange> joined_;
   std::int64_t split_limit_;
@@ -206,9 +204,9 @@ Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std:
       if (left == PROT_NONE) continue;
       // The state goes first, the protection follows: a fault in between is told at the next collect.
       state = exchange(page, known | armed);
-      append_touched(touched, first, {.pages = {address_of(page), page_size},
-                                      .read = (state & read_seen) != 0,
-                                      .written = (state & written) != 0});
+      append_touched(
+          touched, first,
+          {.pages = {address_of(page), page_size}, .read = (state & read_seen) != 0, .written = (state & written) != 0});
       closing = {std::min(closing.begin, page), page + 1};
     }
     // One call closes everything between the first and the last touched page: those in between are closed already or close now.

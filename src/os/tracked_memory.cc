@@ -10,7 +10,8 @@
 namespace vedette {
 
 Result<TrackedMemory> TrackedMemory::create(Bytes bytes) {
-  auto userfaultfd = Userfaultfd::open(uapi::feature_wp_async | uapi::feature_wp_unpopulated | uapi::feature_wp_hugetlbfs_shmem);
+  auto userfaultfd =
+      Userfaultfd::open(uapi::feature_wp_async | uapi::feature_wp_unpopulated | uapi::feature_wp_hugetlbfs_shmem);
   if (!userfaultfd) return userfaultfd.error();
   TrackedMemory memory(std::move(userfaultfd).value());
 

@@ -29,8 +29,8 @@ namespace vedette {
 namespace {
 
 constexpr std::size_t regions_per_scan = 2048;  // 48 KiB; the kernel fills 512 at a time
-// A system call that clears one entry costs as much as walking past 110 empty ones (1.1 us against 10 ns each), so touched pages
-// nearer than this are cleared in one call.
+// A system call that clears one entry costs as much as walking past 110 empty ones (1.1 us against 10 ns each), so touched
+// pages nearer than this are cleared in one call.
 constexpr std::size_t zap_gap_bytes = 96 * page_size;
 constexpr int madvise_dontneed_locked = 24;  // Linux 5.18
 constexpr int madvise_populate_write = 23;   // Linux 5.14

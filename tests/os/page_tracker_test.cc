@@ -44,7 +44,9 @@ struct Seen {
   bool read = false, written = false;
   bool operator==(const Seen&) const = default;
 };
-std::ostream& operator<<(std::ostream& out, const Seen& seen) { return out << (seen.read ? "r" : "-") << (seen.written ? "w" : "-"); }
+std::ostream& operator<<(std::ostream& out, const Seen& seen) {
+  return out << (seen.read ? "r" : "-") << (seen.written ? "w" : "-");
+}
 using Pages = std::map<std::size_t, Seen>;  // by page number
 
 class Tracker : public testing::TestWithParam<Source> {
@@ -77,7 +79,9 @@ class Tracker : public testing::TestWithParam<Source> {
   // For threads that meet on a page.
   void peek(std::size_t page) { static_cast<void>(__atomic_load_n(&byte(page), __ATOMIC_RELAXED)); }
   void poke(std::size_t page) { __atomic_store_n(&byte(page), static_cast<unsigned char>(1), __ATOMIC_RELAXED); }
-  AddressRange range(std::size_t begin, std::size_t end) const { return {base_ + begin * page_size, (end - begin) * page_size}; }
+  AddressRange range(std::size_t begin, std::size_t end) const {
+    return {base_ + begin * page_size, (end - begin) * page_size};
+  }
 
   void arm(std::vector<AddressRange> ranges) {
     const auto armed = tracker_->arm(ranges);
@@ -130,8 +134,9 @@ TEST_P(Tracker, TellsExactlyThePagesReadAndThePagesWritten) {
   write(500);
   read(501);
   write(pages - 1);
-  EXPECT_EQ(collect(), (Pages{{0, was_read}, {1, was_written}, {17, was_read}, {500, was_written}, {501, was_read},
-                              {pages - 1, was_written}}));
+  EXPECT_EQ(
+      collect(),
+      (Pages{{0, was_read}, {1, was_written}, {17, was_read}, {500, was_written}, {501, was_read}, {pages - 1, was_written}}));
 }
 
 TEST_P(Tracker, TellsAPageReadThenWrittenAsWritten) {
@@ -271,20 +276,23 @@ void touch_at_random(std::size_t threads, std::size_t page_count, int ticks, con
 
 TEST_P(Tracker, IsExactWithOneThread) {
   arm();
-  touch_at_random(1, pages, 20, [&](auto page) { peek(page); }, [&](auto page) { poke(page); },
-                  [&](const Pages& expected) { EXPECT_EQ(collect(), expected); });
+  touch_at_random(
+      1, pages, 20, [&](auto page) { peek(page); }, [&](auto page) { poke(page); },
+      [&](const Pages& expected) { EXPECT_EQ(collect(), expected); });
 }
 
 TEST_P(Tracker, IsExactWithSixteenThreads) {
   arm();
-  touch_at_random(16, pages, 20, [&](auto page) { peek(page); }, [&](auto page) { poke(page); },
-                  [&](const Pages& expected) { EXPECT_EQ(collect(), expected); });
+  touch_at_random(
+      16, pages, 20, [&](auto page) { peek(page); }, [&](auto page) { poke(page); },
+      [&](const Pages& expected) { EXPECT_EQ(collect(), expected); });
 }
 
 TEST_P(Tracker, IsExactWhenSixteenThreadsCrowdOnFewPages) {
   arm();
-  touch_at_random(16, 8, 40, [&](auto page) { peek(page); }, [&](auto page) { poke(page); },
-                  [&](const Pages& expected) { EXPECT_EQ(collect(), expected); });
+  touch_at_random(
+      16, 8, 40, [&](auto page) { peek(page); }, [&](auto page) { poke(page); },
+      [&](const Pages& expected) { EXPECT_EQ(collect(), expected); });
 }
 
 TEST_P(Tracker, SystemCallsIntoTrackedMemoryAreSeenOrRefused) {

@@ -28,15 +28,16 @@ TEST(Probe, NamesThisKernelAndItsMemory) {
   ::uname(&name);
   EXPECT_THAT(facts.kernel, testing::EndsWith(name.release));
   EXPECT_GT(facts.processors, 0u);
-  const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto pages =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   EXPECT_EQ(facts.memory.value, pages);
   EXPECT_LE(facts.available_memory, facts.memory);
 }
 
 TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
   const MachineFacts facts = probe_machine();
-  for (const Tried* tried : {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.uring, &facts.registered_buffers,
-                             &facts.huge_page}) {
+  for (const Tried* tried :
+       {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
     EXPECT_EQ(tried->works, tried->why_not.empty()) << tried->why_not;
   }
   EXPECT_EQ(facts.userfaultfd == UserfaultfdAccess::full, facts.userfaultfd_refusal.empty());
@@ -55,9 +56,7 @@ TEST(Probe, AgreesWithWhoUsesTheFeatures) {
 }
 
 TEST(Probe, LeavesNoDescriptorBehind) {
-  const auto open_files = [] {
-    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
-  };
+  const auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
   probe_machine();  // libraries may keep something of their own the first time
   const auto before = open_files();
   probe_machine();
@@ -71,8 +70,7 @@ TEST(Probe, SeesALowerMemoryLockLimit) {
     const rlimit low{65536, 65536};
     ::setrlimit(RLIMIT_MEMLOCK, &low);
     const MachineFacts facts = probe_machine();
-    const bool right = facts.locked_memory_limit == 65536 &&
-                       (facts.may_exceed_locked_limit || !facts.registered_buffers.works);
+    const bool right = facts.locked_memory_limit == 65536 && (facts.may_exceed_locked_limit || !facts.registered_buffers.works);
     ::_exit(right ? 0 : 1);
   }
   int status = 0;
