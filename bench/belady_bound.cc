@@ -11,18 +11,19 @@ namespace vedette::bench {
 namespace {
 
 constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
-constexpr int first_steps = 4, counted_steps = 8;  // to reach a steady state; to average over, since it may repeat every few steps only
+constexpr int first_steps = 4,
+              counted_steps = 8;  // to reach a steady state; to average over, since it may repeat every few steps only
 
 struct Access {
   std::uint64_t op = 0;
   bool reads = false, writes = false;
 };
 
-struct State {                       // of a tensor
-  std::vector<Access> accesses{};    // ascending
-  std::uint64_t death = never;       // last op of its life; never: persistent
+struct State {                                  // of a tensor
+  std::vector<Access> accesses{};               // ascending
+  std::uint64_t death = never;                  // last op of its life; never: persistent
   std::uint64_t size = 0, near = 0, dirty = 0;  // bytes: dirty <= near <= size
-  bool has_bytes = false;            // its bytes exist, here or in the slow tier
+  bool has_bytes = false;                       // its bytes exist, here or in the slow tier
 };
 
 class Player {
@@ -82,7 +83,8 @@ class Player {
 
   void use(std::size_t t, std::size_t op) {
     State& tensor = tensors_[t];
-    const Access now = *std::find_if(tensor.accesses.begin(), tensor.accesses.end(), [&](const Access& each) { return each.op == op; });
+    const Access now =
+        *std::find_if(tensor.accesses.begin(), tensor.accesses.end(), [&](const Access& each) { return each.op == op; });
     const std::uint64_t missing = tensor.size - tensor.near;
     if (now.reads && tensor.has_bytes) moved_.read += Bytes{missing};
     used_ += missing;
@@ -124,12 +126,13 @@ class Player {
   }
 
   struct Next {
-    std::uint64_t when = never;      // ops from the first of this step
-    bool reads = false;              // the bytes there are now will be read
+    std::uint64_t when = never;  // ops from the first of this step
+    bool reads = false;          // the bytes there are now will be read
   };
   Next next_after(const State& tensor, std::size_t op) const {
     if (tensor.accesses.empty()) return {};
-    const auto found = std::upper_bound(tensor.accesses.begin(), tensor.accesses.end(), op, [](std::size_t at, const Access& each) { return at < each.op; });
+    const auto found = std::upper_bound(tensor.accesses.begin(), tensor.accesses.end(), op,
+                                        [](std::size_t at, const Access& each) { return at < each.op; });
     if (found != tensor.accesses.end()) return {found->op, found->reads};
     if (tensor.death != never) return {};
     return {tensor.accesses.front().op + trace_.ops.size(), tensor.accesses.front().reads};
@@ -149,7 +152,8 @@ std::optional<BeladyBound> belady_bound(const Trace& trace, Bytes fast_memory, B
 }
 
 std::optional<BeladyBound> belady_bound(const Trace& trace, Bytes fast_memory) {
-  const auto whole = belady_bound(trace, fast_memory, BeladyUnit::tensors), parts = belady_bound(trace, fast_memory, BeladyUnit::bytes);
+  const auto whole = belady_bound(trace, fast_memory, BeladyUnit::tensors),
+             parts = belady_bound(trace, fast_memory, BeladyUnit::bytes);
   if (!whole || !parts) return std::nullopt;
   return whole->read + whole->written < parts->read + parts->written ? whole : parts;
 }

@@ -17,11 +17,11 @@ namespace {
 struct Piece {
   enum class State : std::uint8_t { unborn, lies, moving, dropped, dead };
   TensorIndex tensor;
-  Span<std::uint64_t> bytes;         // of the tensor
+  Span<std::uint64_t> bytes;  // of the tensor
   State state = State::unborn;
-  TierIndex at{};                    // lies: there; moving: still counted there
-  std::size_t move = 0;              // moving: which one
-  std::optional<std::size_t> last{}; // the last move that touched it, for messages
+  TierIndex at{};                     // lies: there; moving: still counted there
+  std::size_t move = 0;               // moving: which one
+  std::optional<std::size_t> last{};  // the last move that touched it, for messages
 };
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
@@ -55,13 +55,16 @@ class Judge {
   bool tier_exists(TierIndex k) const { return k.value < machine_.tiers.size(); }
 
   void well_formed() {
-    if (machine_.tiers.empty() || machine_.granule.value == 0) broken(Rule::well_formed, "the machine has no tier, or a granule of 0");
+    if (machine_.tiers.empty() || machine_.granule.value == 0)
+      broken(Rule::well_formed, "the machine has no tier, or a granule of 0");
     for (std::size_t i = 0; i < trace_.ops.size(); ++i) well_formed_op(i);
-    if (plan_.home.size() != trace_.tensors.size()) broken(Rule::well_formed, "the plan does not have one home for each tensor");
+    if (plan_.home.size() != trace_.tensors.size())
+      broken(Rule::well_formed, "the plan does not have one home for each tensor");
     for (TierIndex tier : plan_.home) {
       if (!tier_exists(tier)) broken(Rule::well_formed, "a home is tier " + number(tier.value) + ", which the machine lacks");
     }
-    if (!found_ && plan_.reserved > machine_.tiers[0].capacity) broken(Rule::well_formed, "more is reserved than the fastest tier has");
+    if (!found_ && plan_.reserved > machine_.tiers[0].capacity)
+      broken(Rule::well_formed, "more is reserved than the fastest tier has");
     for (std::size_t m = 0; m < plan_.moves.size() && !found_; ++m) well_formed_move(m);
     for (const InPlace& each : plan_.in_place) {
       if (!op_exists(each.op) || !tensor_exists(each.tensor) || !tier_exists(each.tier)) {
@@ -81,7 +84,8 @@ class Judge {
   void well_formed_op(std::size_t i) {
     for (const auto* list : {&trace_.ops[i].reads, &trace_.ops[i].writes, &trace_.ops[i].frees}) {
       for (TensorIndex t : *list) {
-        if (!tensor_exists(t)) broken(Rule::well_formed, "op " + number(i) + " names tensor " + number(t.value) + ", which is not there");
+        if (!tensor_exists(t))
+          broken(Rule::well_formed, "op " + number(i) + " names tensor " + number(t.value) + ", which is not there");
       }
     }
   }
@@ -93,12 +97,15 @@ class Judge {
         !tier_exists(move.target)) {
       return broken(Rule::well_formed, who + " names an op, a tensor or a tier that is not there");
     }
-    if (m > 0 && plan_.moves[m - 1].issue > move.issue) return broken(Rule::well_formed, who + " is issued before the move in front of it");
-    if (move.verb == Verb::fetch && move.target >= move.source) return broken(Rule::well_formed, who + " fetches to a tier that is not faster");
-    if (move.verb == Verb::evict && move.target <= move.source) return broken(Rule::well_formed, who + " evicts to a tier that is not slower");
+    if (m > 0 && plan_.moves[m - 1].issue > move.issue)
+      return broken(Rule::well_formed, who + " is issued before the move in front of it");
+    if (move.verb == Verb::fetch && move.target >= move.source)
+      return broken(Rule::well_formed, who + " fetches to a tier that is not faster");
+    if (move.verb == Verb::evict && move.target <= move.source)
+      return broken(Rule::well_formed, who + " evicts to a tier that is not slower");
     if (move.verb != Verb::drop && !machine_.link(move.source, move.target)) {
-      return broken(Rule::well_formed, who + " goes from tier " + number(move.source.value) + " to tier " + number(move.target.value) +
-                                           ", which no link joins");
+      return broken(Rule::well_formed, who + " goes from tier " + number(move.source.value) + " to tier " +
+                                           number(move.target.value) + ", which no link joins");
     }
     if (!move.extent.part) return;
     const Span<Bytes> part = *move.extent.part;
@@ -124,21 +131,25 @@ class Judge {
     for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
       const Move& move = plan_.moves[m];
       if (move.verb == Verb::evict && move.issue == move.due && trace_.ops.size() > 1) {
-        broken(Rule::due_after_issue, "move " + number(m) + " starts when op " + number(move.issue.value) + " has ended and is due before it begins");
+        broken(Rule::due_after_issue,
+               "move " + number(m) + " starts when op " + number(move.issue.value) + " has ended and is due before it begins");
       }
     }
   }
 
   void allowed() {
-    if (!plan_.recomputations.empty() && !machine_.can_recompute) broken(Rule::allowed, "the plan recomputes, which this machine cannot do yet");
+    if (!plan_.recomputations.empty() && !machine_.can_recompute)
+      broken(Rule::allowed, "the plan recomputes, which this machine cannot do yet");
     if (plan_.order.empty()) return;
-    if (!machine_.can_reorder) return broken(Rule::allowed, "the plan has an order of its own, which this machine cannot do yet");
+    if (!machine_.can_reorder)
+      return broken(Rule::allowed, "the plan has an order of its own, which this machine cannot do yet");
     std::vector<std::size_t> place(trace_.ops.size());
     for (std::size_t i = 0; i < plan_.order.size(); ++i) place[plan_.order[i].value] = i;
     for (std::size_t later = 0; later < place.size(); ++later) {
       for (std::size_t earlier = 0; earlier < later; ++earlier) {
         if (place[earlier] > place[later] && depends(trace_.ops[later], trace_.ops[earlier])) {
-          broken(Rule::allowed, "op " + number(later) + " is placed before op " + number(earlier) + ", whose result or operand it needs");
+          broken(Rule::allowed,
+                 "op " + number(later) + " is placed before op " + number(earlier) + ", whose result or operand it needs");
         }
       }
     }
@@ -198,9 +209,7 @@ class Judge {
   static bool inside(const Piece& piece, const Extent& extent) {
     return !extent.part || (extent.part->begin.value <= piece.bytes.begin && piece.bytes.end <= extent.part->end.value);
   }
-  bool wraps(const Move& move) const {
-    return move.due < move.issue || (move.due == move.issue && move.verb == Verb::evict);
-  }
+  bool wraps(const Move& move) const { return move.due < move.issue || (move.due == move.issue && move.verb == Verb::evict); }
 
   // One step.
 
@@ -216,7 +225,8 @@ class Judge {
       if (move.verb == Verb::drop || !wraps(move) || move.due.value == 0) continue;
       piece.state = Piece::State::moving;
       piece.move = *last;
-      if (piece.at != move.source) broken(Rule::repeats, name(piece.tensor) + " is on its way when op 0 begins, but its home is not where it comes from");
+      if (piece.at != move.source)
+        broken(Rule::repeats, name(piece.tensor) + " is on its way when op 0 begins, but its home is not where it comes from");
     }
     start_ = pieces_;
   }
@@ -260,8 +270,8 @@ class Judge {
     for (Piece& piece : pieces_of(move.extent.tensor)) {
       if (!inside(piece, move.extent)) continue;
       if (piece.state != Piece::State::lies || piece.at != move.source) {
-        return broken(Rule::source_holds_it, "move " + number(m) + " takes " + name(piece.tensor) + " from tier " + number(move.source.value) +
-                                                 ", but it " + whereabouts(piece));
+        return broken(Rule::source_holds_it, "move " + number(m) + " takes " + name(piece.tensor) + " from tier " +
+                                                 number(move.source.value) + ", but it " + whereabouts(piece));
       }
       piece.state = move.verb == Verb::drop ? Piece::State::dropped : Piece::State::moving;
       piece.move = m;
@@ -280,7 +290,8 @@ class Judge {
   void recompute(OpIndex now) {
     for (const Recomputation& each : plan_.recomputations) {
       if (each.before != index_at(now)) continue;
-      for (TensorIndex t : trace_.ops[each.producer.value].reads) require_near(now, t, "is needed to recompute " + name(each.tensor) + " before");
+      for (TensorIndex t : trace_.ops[each.producer.value].reads)
+        require_near(now, t, "is needed to recompute " + name(each.tensor) + " before");
       for (Piece& piece : pieces_of(each.tensor)) {
         if (piece.state == Piece::State::dropped) piece.state = Piece::State::lies, piece.at = {0};
       }
@@ -309,7 +320,8 @@ class Judge {
     const OpIndex op = index_at(now);
     for (const Piece& piece : pieces_of(t)) {
       if (!op_touches(op, piece)) continue;
-      const std::string message = name(t) + " " + why + " op " + number(op.value) + " '" + trace_.ops[op.value].name + "' but it " + whereabouts(piece);
+      const std::string message =
+          name(t) + " " + why + " op " + number(op.value) + " '" + trace_.ops[op.value].name + "' but it " + whereabouts(piece);
       if (piece.state == Piece::State::dropped) broken(Rule::nothing_lost, message);
       if (piece.state == Piece::State::lies && piece.at.value == 0) continue;
       const bool usable = piece.state == Piece::State::lies && machine_.tiers[piece.at.value].addressable &&
@@ -324,7 +336,8 @@ class Judge {
     for (const PageAccess& access : trace_.pages) {
       if (access.op != op || access.tensor != piece.tensor) continue;
       tracked = true;
-      const std::uint64_t begin = access.pages.begin * trace_.page_bytes.value, end = access.pages.end * trace_.page_bytes.value;
+      const std::uint64_t begin = access.pages.begin * trace_.page_bytes.value,
+                          end = access.pages.end * trace_.page_bytes.value;
       if (begin < piece.bytes.end && piece.bytes.begin < end) return true;
     }
     return !tracked;
@@ -344,7 +357,8 @@ class Judge {
     for (std::size_t k = 0; k < used.size(); ++k) {
       if (used[k] > machine_.tiers[k].capacity.value) {
         broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " + number(used[k]) + " of " +
-                                   number(machine_.tiers[k].capacity.value) + " bytes during op " + number(index_at(now).value));
+                                   number(machine_.tiers[k].capacity.value) + " bytes during op " +
+                                   number(index_at(now).value));
       }
     }
   }
@@ -373,11 +387,16 @@ class Judge {
 
   std::string whereabouts(const Piece& piece) const {
     switch (piece.state) {
-      case Piece::State::unborn: return "is not born yet";
-      case Piece::State::dead: return "is dead";
-      case Piece::State::dropped: return "was dropped";
-      case Piece::State::moving: return "is on its way since op " + number(plan_.moves[piece.move].issue.value);
-      case Piece::State::lies: break;
+      case Piece::State::unborn:
+        return "is not born yet";
+      case Piece::State::dead:
+        return "is dead";
+      case Piece::State::dropped:
+        return "was dropped";
+      case Piece::State::moving:
+        return "is on its way since op " + number(plan_.moves[piece.move].issue.value);
+      case Piece::State::lies:
+        break;
     }
     std::string words = "lies in tier " + number(piece.at.value);
     if (!piece.last) return words;

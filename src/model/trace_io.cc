@@ -1,6 +1,6 @@
-// vedette-trace-1: the JSON of one training step, in and out. The reader trusts nothing: each value is checked where it is read,
-// and the first thing wrong is named by its place ("op 3: reads: ..."). The rules are those of the format's checker, except its
-// search for file system paths, which protects published files and not programs.
+// vedette-trace-1: the JSON of one training step, in and out. The reader trusts nothing: each value is checked where it is
+// read, and the first thing wrong is named by its place ("op 3: reads: ..."). The rules are those of the format's checker,
+// except its search for file system paths, which protects published files and not programs.
 //
 // A layer in the file is a string beside a phase; here each distinct pair becomes one Layer, numbered in order of first use.
 #include <algorithm>
@@ -24,12 +24,12 @@ constexpr std::string_view format_name = "vedette-trace-1";
 constexpr std::uint64_t largest_sum = std::uint64_t{1} << 62;
 
 constexpr std::array<std::pair<std::string_view, TensorKind>, 7> kinds{{{"weight", TensorKind::weight},
-                                                                         {"gradient", TensorKind::gradient},
-                                                                         {"optimizer", TensorKind::optimizer},
-                                                                         {"activation", TensorKind::activation},
-                                                                         {"workspace", TensorKind::workspace},
-                                                                         {"input", TensorKind::input},
-                                                                         {"constant", TensorKind::constant}}};
+                                                                        {"gradient", TensorKind::gradient},
+                                                                        {"optimizer", TensorKind::optimizer},
+                                                                        {"activation", TensorKind::activation},
+                                                                        {"workspace", TensorKind::workspace},
+                                                                        {"input", TensorKind::input},
+                                                                        {"constant", TensorKind::constant}}};
 constexpr std::array<std::pair<std::string_view, Phase>, 3> phases{
     {{"forward", Phase::forward}, {"backward", Phase::backward}, {"optimizer", Phase::optimizer}}};
 
@@ -46,7 +46,7 @@ struct Malformed {
   std::string message;
 };
 
-struct Place {                       // what is being read, for messages: "op 3"
+struct Place {  // what is being read, for messages: "op 3"
   std::string name;
   [[noreturn]] void fail(const std::string& what) const { throw Malformed{name.empty() ? what : name + ": " + what}; }
 };
@@ -66,7 +66,8 @@ void require_keys(const Json& object, std::span<const std::string_view> keys, co
 
 std::string text(const Json& object, const char* key, const Place& place) {
   const Json& value = member(object, key, place);
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) place.fail(std::string(key) + " is not a non-empty string");
+  if (!value.is_string() || value.get_ref<const std::string&>().empty())
+    place.fail(std::string(key) + " is not a non-empty string");
   return value.get<std::string>();
 }
 
@@ -158,8 +159,8 @@ class OpReader {
   std::optional<LayerIndex> layer(const Json& value, Phase phase, const Place& place) {
     if (value.is_null()) return std::nullopt;
     if (!value.is_string()) place.fail("layer is neither a string nor null");
-    const auto [found, fresh] = known_.try_emplace({value.get<std::string>(), phase},
-                                                   LayerIndex{static_cast<std::uint32_t>(trace_.layers.size())});
+    const auto [found, fresh] =
+        known_.try_emplace({value.get<std::string>(), phase}, LayerIndex{static_cast<std::uint32_t>(trace_.layers.size())});
     if (fresh) trace_.layers.push_back({.name = found->first.first, .phase = phase});
     return found->second;
   }
@@ -260,8 +261,9 @@ std::string row_of(const Trace& trace, std::size_t index) {
 }
 
 std::string row_of(const Tensor& tensor, std::size_t index) {
-  return "{\"id\":" + std::to_string(index) + ",\"name\":" + quoted(tensor.name) + ",\"bytes\":" + std::to_string(tensor.bytes.value) +
-         ",\"kind\":\"" + std::string(word_for(kinds, tensor.kind)) + "\",\"persistent\":" + (tensor.persistent ? "true" : "false") + "}";
+  return "{\"id\":" + std::to_string(index) + ",\"name\":" + quoted(tensor.name) +
+         ",\"bytes\":" + std::to_string(tensor.bytes.value) + ",\"kind\":\"" + std::string(word_for(kinds, tensor.kind)) +
+         "\",\"persistent\":" + (tensor.persistent ? "true" : "false") + "}";
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ class OnDemand final : public Policy {
   Reaction react(const Event& event, const View& view) override {
     used_.resize(view.trace.tensors.size(), 0);
     if (event.kind == Event::Kind::op_begins) use(view, event.op);
-    if (event.kind == Event::Kind::touched_while_away || event.kind == Event::Kind::allocated) used_.at(event.tensor.value) = ++clock_;
+    if (event.kind == Event::Kind::touched_while_away || event.kind == Event::Kind::allocated)
+      used_.at(event.tensor.value) = ++clock_;
     if (event.kind == Event::Kind::short_of_room) return make_room(event, view);
     return {};
   }
@@ -44,7 +45,8 @@ class OnDemand final : public Policy {
 
   // Evicts until event.bytes are free, sparing the operands of the op that is running.
   Reaction make_room(const Event& event, const View& view) const {
-    const std::vector<TensorIndex> busy = event.op.value < view.trace.ops.size() ? operands(view.trace.ops[event.op.value]) : std::vector<TensorIndex>{};
+    const std::vector<TensorIndex> busy =
+        event.op.value < view.trace.ops.size() ? operands(view.trace.ops[event.op.value]) : std::vector<TensorIndex>{};
     std::vector<TensorIndex> victims;
     for (std::uint32_t t = 0; t < view.where.size(); ++t) {
       if (view.where[t].value == 0 && !std::binary_search(busy.begin(), busy.end(), TensorIndex{t})) victims.push_back({t});
@@ -58,8 +60,12 @@ class OnDemand final : public Policy {
     Bytes freed;
     for (TensorIndex victim : victims) {
       if (freed >= event.bytes) break;
-      reaction.moves.push_back(
-          {.issue = event.op, .due = event.op, .extent = {.tensor = victim}, .source = {0}, .target = slowest(view.machine), .verb = Verb::evict});
+      reaction.moves.push_back({.issue = event.op,
+                                .due = event.op,
+                                .extent = {.tensor = victim},
+                                .source = {0},
+                                .target = slowest(view.machine),
+                                .verb = Verb::evict});
       freed += view.trace.tensors[victim.value].bytes;
     }
     return reaction;

@@ -1,19 +1,22 @@
-// Sentinel: Ren, Luo, Wu, Zhang, Jeon, Li, "Sentinel: Efficient Tensor Migration and Allocation on Heterogeneous Memory Systems for
-// Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are as recalled by those who
-// read it, so this is an interpretation, not a port.
+// Sentinel: Ren, Luo, Wu, Zhang, Jeon, Li, "Sentinel: Efficient Tensor Migration and Allocation on Heterogeneous Memory Systems
+// for Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are as recalled by those
+// who read it, so this is an interpretation, not a port.
 //
-// Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived tensors move
-//   at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are fetched in order of first
-//   use (the hotter first), and a tensor is evicted after its last use in interval k when Need(k+1) does without it; MIL must leave room
-//   (Eq. 1: what is resident and fetched < S - RS), should hide the transfer (Eq. 2: Tensor(MIL)/BW <= T(MIL)), and is
-//   decided by measuring a step of each candidate. Case 1 (in time) costs nothing. On an addressable slow tier, case 2 (no room)
-//   uses tensors in place, and case 3 (no time) is decided by test and trial: a step that waits, a step that leaves them in place.
-// Changed: Eq. 1 is checked op by op in a ledger, evictions in flight included, because a plan here must never exceed its capacity.
-//   RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because weights do. Candidates are
-//   tried in order of predicted time, at most `most_candidates`, because a step each for hundreds of layers is too long a search; an
-//   interval that needs no move is taken at once. A slow tier that is not addressable admits no case 2 and waits in case 3
-//   (the paper's GPU variant). Where not even one layer fits, layers are cut into groups of ops, and at last each op waits for its
-//   operands: the paper would use slow memory in place there.
+// Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived tensors
+// move
+//   at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are fetched in order of
+//   first use (the hotter first), and a tensor is evicted after its last use in interval k when Need(k+1) does without it; MIL
+//   must leave room (Eq. 1: what is resident and fetched < S - RS), should hide the transfer (Eq. 2: Tensor(MIL)/BW <= T(MIL)),
+//   and is decided by measuring a step of each candidate. Case 1 (in time) costs nothing. On an addressable slow tier, case 2
+//   (no room) uses tensors in place, and case 3 (no time) is decided by test and trial: a step that waits, a step that leaves
+//   them in place.
+// Changed: Eq. 1 is checked op by op in a ledger, evictions in flight included, because a plan here must never exceed its
+// capacity.
+//   RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because weights do. Candidates
+//   are tried in order of predicted time, at most `most_candidates`, because a step each for hundreds of layers is too long a
+//   search; an interval that needs no move is taken at once. A slow tier that is not addressable admits no case 2 and waits in
+//   case 3 (the paper's GPU variant). Where not even one layer fits, layers are cut into groups of ops, and at last each op
+//   waits for its operands: the paper would use slow memory in place there.
 // Not here: co-allocation (the arena's packing), profiling (the session).
 //
 // Cost of prepare: O(candidate cuts * (accesses + moves * ops of an interval)); of react: O(moves).
@@ -46,7 +49,7 @@ class Sentinel final : public Policy {
     if (candidates_.empty()) return no_slow_tier(trace, machine);
     std::optional<Plan> plan = sentinel::plan(problem, candidates_[current_].cut, left_);
     if (!plan) plan = sentinel::plan(problem, candidates_[current_].cut, {});
-    if (!plan) {                     // times changed, and with them what fits: choose anew
+    if (!plan) {  // times changed, and with them what fits: choose anew
       search(problem);
       plan = sentinel::plan(problem, candidates_.at(current_).cut, {});
     }
@@ -60,8 +63,8 @@ class Sentinel final : public Policy {
 
  private:
   enum class Stage : std::uint8_t {
-    trying,                          // a step of each candidate; then: leaving, or settled
-    leaving,                         // test and trial: a step of the best, with what was late left in place; then: settled
+    trying,   // a step of each candidate; then: leaving, or settled
+    leaving,  // test and trial: a step of the best, with what was late left in place; then: settled
     settled,
   };
   struct Candidate {
@@ -71,7 +74,8 @@ class Sentinel final : public Policy {
     std::set<Site> late{};
   };
 
-  // The nearest slower tier that moves both ways and holds a whole step; the last linked one where none does; 0 where there is none.
+  // The nearest slower tier that moves both ways and holds a whole step; the last linked one where none does; 0 where there is
+  // none.
   static TierIndex slow_tier(const Trace& trace, const Machine& machine) {
     const Bytes all = peak_bytes(trace);
     TierIndex found{0};
@@ -85,14 +89,17 @@ class Sentinel final : public Policy {
 
   static Error too_small(const Trace& trace, const Machine& machine, Bytes smallest, OpIndex op) {
     return {.cause = Cause::infeasible,
-            .message = "sentinel: op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " + std::to_string(smallest.value) +
-                       " bytes at once and fast memory has " + std::to_string(machine.tiers[0].capacity.value) +
-                       "; the smallest workable size is " + std::to_string(smallest.value) + " bytes"};
+            .message = "sentinel: op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " +
+                       std::to_string(smallest.value) + " bytes at once and fast memory has " +
+                       std::to_string(machine.tiers[0].capacity.value) + "; the smallest workable size is " +
+                       std::to_string(smallest.value) + " bytes"};
   }
   static Error no_slow_tier(const Trace& trace, const Machine& machine) {
     return {.cause = Cause::infeasible,
-            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " + std::to_string(machine.tiers[0].capacity.value) +
-                       " bytes do not hold a step; the smallest workable size without one is about " + std::to_string(peak_bytes(trace).value) + " bytes"};
+            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " +
+                       std::to_string(machine.tiers[0].capacity.value) +
+                       " bytes do not hold a step; the smallest workable size without one is about " +
+                       std::to_string(peak_bytes(trace).value) + " bytes"};
   }
 
   // Times may be refined between two calls, and the search goes on; another sequence or machine starts it anew.
@@ -100,7 +107,8 @@ class Sentinel final : public Policy {
     std::vector<std::uint64_t> facts = {machine.tiers.size(), machine.tiers[0].capacity.value, machine.granule.value};
     for (const Tensor& tensor : trace.tensors) facts.insert(facts.end(), {tensor.bytes.value, tensor.persistent});
     for (const Op& op : trace.ops) {
-      facts.insert(facts.end(), {op.layer ? op.layer->value + std::uint64_t{1} : 0, static_cast<std::uint64_t>(op.phase), op.workspace.value});
+      facts.insert(facts.end(), {op.layer ? op.layer->value + std::uint64_t{1} : 0, static_cast<std::uint64_t>(op.phase),
+                                 op.workspace.value});
       for (const auto* list : {&op.reads, &op.writes, &op.frees}) {
         facts.push_back(list->size());
         for (TensorIndex t : *list) facts.push_back(t.value);
@@ -121,7 +129,8 @@ class Sentinel final : public Policy {
     if (consider(problem, {.layers_per_interval = layers}, true) || problem.slow.value == 0) return;
     for (std::uint32_t mil = 1; mil < layers; mil = next_length(mil)) consider(problem, {.layers_per_interval = mil}, false);
     if (candidates_.empty()) consider_groups(problem);
-    std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.predicted < b.predicted; });
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.predicted < b.predicted; });
     if (candidates_.size() > most_candidates) candidates_.resize(most_candidates);
     stage_ = Stage::trying;
   }
@@ -182,8 +191,8 @@ class Sentinel final : public Policy {
     return sites;
   }
 
-  std::vector<std::uint64_t> facts_;     // of the program and the machine that the search is about
-  std::vector<Candidate> candidates_;    // the best predicted first
+  std::vector<std::uint64_t> facts_;   // of the program and the machine that the search is about
+  std::vector<Candidate> candidates_;  // the best predicted first
   std::size_t current_ = 0;
   Stage stage_ = Stage::settled;
   std::set<Site> left_;

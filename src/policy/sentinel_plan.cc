@@ -1,6 +1,6 @@
 // Sentinel's plan for one choice of intervals. Each long-lived tensor is resident in runs: from its first use in an interval to
-// its last use in the last of consecutive intervals that need it. A run begins with a birth or a fetch and ends with a death or an
-// eviction. A ledger of bytes per op says what fits.
+// its last use in the last of consecutive intervals that need it. A run begins with a birth or a fetch and ends with a death or
+// an eviction. A ledger of bytes per op says what fits.
 //
 //     interval   |  k-1              |  k                  |  k+1           |
 //     run           [fetch ........   use ... use            use .. use] evict ...due
@@ -22,14 +22,14 @@ namespace {
 struct Run {
   TensorIndex tensor;
   std::uint64_t first = 0, last = 0;  // ops: of its first use; of its last use or death. first < ops in a step
-  bool fetched = false;              // else born at `first`
-  bool leaves = false;               // else dies after `last`, or never goes
-  bool for_ever = false;             // needed in every interval: no move at all
-  std::uint64_t issue = 0;           // fetched: how many ops before `first` it is issued
+  bool fetched = false;               // else born at `first`
+  bool leaves = false;                // else dies after `last`, or never goes
+  bool for_ever = false;              // needed in every interval: no move at all
+  std::uint64_t issue = 0;            // fetched: how many ops before `first` it is issued
   std::uint64_t most_ahead = std::numeric_limits<std::uint64_t>::max();  // of `issue`: before that it is used in place
-  std::uint64_t due = 0;             // leaves: the op before which it is gone
-  std::uint64_t latest_due = 0;      // leaves: when the next fetch of the tensor may begin
-  std::size_t uses = 0;              // in the run: the hotter is fetched first
+  std::uint64_t due = 0;                                                 // leaves: the op before which it is gone
+  std::uint64_t latest_due = 0;                                          // leaves: when the next fetch of the tensor may begin
+  std::size_t uses = 0;                                                  // in the run: the hotter is fetched first
 };
 
 std::uint64_t rounded(Bytes bytes, Bytes granule) { return (bytes.value + granule.value - 1) / granule.value * granule.value; }
@@ -50,7 +50,12 @@ std::vector<std::uint64_t> cut_layers(const Trace& trace, std::uint32_t ops_per_
 class Planner {
  public:
   Planner(const Problem& problem, const Cut& cut, const std::set<Site>& left)
-      : trace_(problem.trace), machine_(problem.machine), slow_(problem.slow), cut_(cut), left_(left), n_(problem.trace.ops.size()) {}
+      : trace_(problem.trace),
+        machine_(problem.machine),
+        slow_(problem.slow),
+        cut_(cut),
+        left_(left),
+        n_(problem.trace.ops.size()) {}
 
   std::optional<Plan> make() {
     cut_step();
@@ -72,20 +77,23 @@ class Planner {
     std::vector<std::uint64_t> layer_of(n_);
     for (std::size_t k = 0; k + 1 < layers.size(); ++k) {
       if (k % cut_.layers_per_interval == 0) begins_.push_back(layers[k]);
-      std::fill(layer_of.begin() + static_cast<std::ptrdiff_t>(layers[k]), layer_of.begin() + static_cast<std::ptrdiff_t>(layers[k + 1]), k);
+      std::fill(layer_of.begin() + static_cast<std::ptrdiff_t>(layers[k]),
+                layer_of.begin() + static_cast<std::ptrdiff_t>(layers[k + 1]), k);
     }
     intervals_ = begins_.size();
     begins_.push_back(n_);
     interval_of_.resize(n_);
     for (std::size_t k = 0; k < intervals_; ++k) {
-      std::fill(interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k]), interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k + 1]), k);
+      std::fill(interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k]),
+                interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k + 1]), k);
     }
     lives_ = lives(trace_);
     uses_ = uses(trace_);
     short_.resize(trace_.tensors.size());
     for (std::size_t t = 0; t < short_.size(); ++t) {
       const Span<OpIndex> life = lives_[t];
-      short_[t] = !trace_.tensors[t].persistent && life.begin < life.end && layer_of[life.begin.value] == layer_of[life.end.value - 1];
+      short_[t] =
+          !trace_.tensors[t].persistent && life.begin < life.end && layer_of[life.begin.value] == layer_of[life.end.value - 1];
     }
   }
 
@@ -121,7 +129,9 @@ class Planner {
         passing_runs({t});
       }
     }
-    const auto order = [](const Run& a, const Run& b) { return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor); };
+    const auto order = [](const Run& a, const Run& b) {
+      return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor);
+    };
     std::sort(runs_.begin(), runs_.end(), order);
   }
 
@@ -193,7 +203,8 @@ class Planner {
     for (Run& run : runs_) {
       if (run.leaves) leaving.push_back(&run);
     }
-    std::sort(leaving.begin(), leaving.end(), [](const Run* a, const Run* b) { return std::tuple(a->last, a->tensor) < std::tuple(b->last, b->tensor); });
+    std::sort(leaving.begin(), leaving.end(),
+              [](const Run* a, const Run* b) { return std::tuple(a->last, a->tensor) < std::tuple(b->last, b->tensor); });
     const Link* link = machine_.link({0}, slow_);
     VEDETTE_ASSERT(leaving.empty() || link);
     std::int64_t idle = 0;
@@ -233,7 +244,8 @@ class Planner {
       const std::uint64_t bytes = size(run.tensor), first = run.first + n_;
       const std::uint64_t earliest = std::max(window(first), first - std::min(first, run.most_ahead));
       std::uint64_t issue = first;
-      while (issue > earliest && load_[(issue - 1) % n_] + static_cast<std::int64_t>(bytes) <= limit_[(issue - 1) % n_]) --issue;
+      while (issue > earliest && load_[(issue - 1) % n_] + static_cast<std::int64_t>(bytes) <= limit_[(issue - 1) % n_])
+        --issue;
       if (issue == first && !cut_.on_demand) {
         if (!leave_in_place(r)) return false;
         continue;
@@ -244,7 +256,8 @@ class Planner {
     return true;
   }
 
-  // Case 2 and the choice "leave" of case 3: the first interval of the run uses the tensor where it lies, the rest is a run of its own.
+  // Case 2 and the choice "leave" of case 3: the first interval of the run uses the tensor where it lies, the rest is a run of
+  // its own.
   bool leave_in_place(std::size_t r) {
     if (!machine_.tiers[slow_.value].addressable || runs_[r].for_ever) return false;
     Run& run = runs_[r];
@@ -252,7 +265,9 @@ class Planner {
     std::uint64_t last_in_place = run.first;
     std::optional<std::uint64_t> rest;
     for (std::uint64_t op = run.first; op <= run.last; ++op) {
-      if (!std::binary_search(uses_[run.tensor.value].begin(), uses_[run.tensor.value].end(), OpIndex{static_cast<std::uint32_t>(op % n_)})) continue;
+      if (!std::binary_search(uses_[run.tensor.value].begin(), uses_[run.tensor.value].end(),
+                              OpIndex{static_cast<std::uint32_t>(op % n_)}))
+        continue;
       if (op >= interval_end) {
         rest = op;
         break;
@@ -290,7 +305,8 @@ class Planner {
     }
     const auto order = [&](const Move& a, const Move& b) { return key(a) < key(b); };
     std::stable_sort(plan.moves.begin(), plan.moves.end(), order);
-    std::sort(in_place_.begin(), in_place_.end(), [](const InPlace& a, const InPlace& b) { return std::tuple(a.op, a.tensor) < std::tuple(b.op, b.tensor); });
+    std::sort(in_place_.begin(), in_place_.end(),
+              [](const InPlace& a, const InPlace& b) { return std::tuple(a.op, a.tensor) < std::tuple(b.op, b.tensor); });
     plan.in_place = std::move(in_place_);
     return plan;
   }
@@ -304,10 +320,16 @@ class Planner {
     const auto op = [&](std::uint64_t at) { return OpIndex{static_cast<std::uint32_t>(at % n_)}; };
     const Extent whole{.tensor = run.tensor};
     if (run.fetched) {
-      plan.moves.push_back({.issue = op(run.first + n_ - run.issue), .due = op(run.first), .extent = whole, .source = slow_, .target = {0}, .verb = Verb::fetch});
+      plan.moves.push_back({.issue = op(run.first + n_ - run.issue),
+                            .due = op(run.first),
+                            .extent = whole,
+                            .source = slow_,
+                            .target = {0},
+                            .verb = Verb::fetch});
     }
     if (run.leaves) {
-      plan.moves.push_back({.issue = op(run.last), .due = op(run.due), .extent = whole, .source = {0}, .target = slow_, .verb = Verb::evict});
+      plan.moves.push_back(
+          {.issue = op(run.last), .due = op(run.due), .extent = whole, .source = {0}, .target = slow_, .verb = Verb::evict});
     }
   }
 
@@ -327,7 +349,7 @@ class Planner {
   std::vector<std::vector<OpIndex>> uses_;
   std::vector<bool> short_;
   std::vector<Run> runs_;
-  std::vector<std::size_t> gone_;    // runs that were left in place, ascending
+  std::vector<std::size_t> gone_;                   // runs that were left in place, ascending
   std::vector<std::int64_t> load_, limit_, began_;  // per op: bytes of long-lived tensors; the most of them; nanoseconds
   std::vector<InPlace> in_place_;
 };
@@ -363,7 +385,11 @@ namespace {
 class Rehearsal {
  public:
   Rehearsal(const Problem& problem, const Plan& plan)
-      : problem_(problem), plan_(plan), done_(plan.moves.size()), issued_(problem.trace.ops.size()), due_(problem.trace.ops.size()) {
+      : problem_(problem),
+        plan_(plan),
+        done_(plan.moves.size()),
+        issued_(problem.trace.ops.size()),
+        due_(problem.trace.ops.size()) {
     for (std::size_t m = 0; m < plan.moves.size(); ++m) {
       issued_[plan.moves[m].issue.value].push_back(m);
       due_[plan.moves[m].due.value].push_back(m);
@@ -400,7 +426,8 @@ class Rehearsal {
     const Link* link = problem_.machine.link(move.source, move.target);
     if (!link) return;
     std::int64_t& idle = idle_[link->shared ? TierIndex{0} : move.source];
-    const Nanoseconds takes = link->latency + transfer_time(problem_.trace.tensors[move.extent.tensor.value].bytes, link->bytes_per_s);
+    const Nanoseconds takes =
+        link->latency + transfer_time(problem_.trace.tensors[move.extent.tensor.value].bytes, link->bytes_per_s);
     idle = std::max(idle, now_) + takes.value;
     done_[m] = idle;
   }

@@ -15,8 +15,8 @@ namespace vedette::sentinel {
 // for steps of which not even one layer fits.
 struct Cut {
   std::uint32_t layers_per_interval = 1;
-  std::uint32_t ops_per_group = 0;   // 0: layers are whole
-  bool on_demand = false;            // fetches that find no room an interval ahead are issued when room comes, at last by the op
+  std::uint32_t ops_per_group = 0;  // 0: layers are whole
+  bool on_demand = false;           // fetches that find no room an interval ahead are issued when room comes, at last by the op
   bool operator==(const Cut&) const = default;
 };
 
@@ -26,7 +26,7 @@ using Site = std::pair<TensorIndex, OpIndex>;
 struct Problem {
   const Trace& trace;
   const Machine& machine;
-  TierIndex slow;                    // where evicted tensors go
+  TierIndex slow;  // where evicted tensors go
 };
 
 std::uint32_t layer_count(const Trace& trace);
@@ -38,8 +38,8 @@ std::pair<Bytes, OpIndex> smallest_fast_tier(const Trace& trace, Bytes granule);
 // nullopt: with these intervals the long-lived tensors do not fit beside the reserved space (Eq. 1).
 std::optional<Plan> plan(const Problem& problem, const Cut& cut, const std::set<Site>& left_in_place);
 
-// The step's time by this plan, when ops take their traced times, each link moves one tensor after the other in plan order, and an
-// op waits for what is due. In-place operands cost their transfer. Measured over the second of two steps.
+// The step's time by this plan, when ops take their traced times, each link moves one tensor after the other in plan order, and
+// an op waits for what is due. In-place operands cost their transfer. Measured over the second of two steps.
 Nanoseconds predicted_time(const Problem& problem, const Plan& plan);
 
 }  // namespace vedette::sentinel

@@ -1,4 +1,5 @@
-// The one list of policies: the command line, the tests and the benches walk it. A new policy is a file, a maker, and a line here.
+// The one list of policies: the command line, the tests and the benches walk it. A new policy is a file, a maker, and a line
+// here.
 #include <array>
 
 #include "policy/makers.h"
@@ -7,9 +8,12 @@ namespace vedette {
 namespace {
 
 constexpr std::array table{
-    PolicyEntry{"on-demand", "no paper: least recently used", "fetches when an op waits, evicts what was used longest ago", make_on_demand},
-    PolicyEntry{"sentinel", "Sentinel, HPCA'21", "intervals of layers, fetched one ahead; short-lived tensors never move", make_sentinel},
-    PolicyEntry{"vedette", "no paper: our own", "Belady over one step against a model of both links, then repaired by what was measured", make_vedette},
+    PolicyEntry{"on-demand", "no paper: least recently used", "fetches when an op waits, evicts what was used longest ago",
+                make_on_demand},
+    PolicyEntry{"sentinel", "Sentinel, HPCA'21", "intervals of layers, fetched one ahead; short-lived tensors never move",
+                make_sentinel},
+    PolicyEntry{"vedette", "no paper: our own",
+                "Belady over one step against a model of both links, then repaired by what was measured", make_vedette},
 };
 
 }  // namespace

@@ -10,7 +10,9 @@ namespace {
 
 // Weights a, b, c of 10 bytes, each read by one op.
 Trace three_weights() {
-  return {.tensors = {{.name = "a", .bytes = {10}, .persistent = true}, {.name = "b", .bytes = {10}, .persistent = true}, {.name = "c", .bytes = {10}, .persistent = true}},
+  return {.tensors = {{.name = "a", .bytes = {10}, .persistent = true},
+                      {.name = "b", .bytes = {10}, .persistent = true},
+                      {.name = "c", .bytes = {10}, .persistent = true}},
           .ops = {{.name = "f", .reads = {{0}}}, {.name = "g", .reads = {{1}}}, {.name = "h", .reads = {{2}}}}};
 }
 
@@ -76,8 +78,13 @@ TEST(BeladyBound, MovesNothingThatIsDeadOrReadNoMore) {
 // Furthest first: w (10) is next needed by op 3, v (10) by op 2, so w leaves for x (10), which is born at op 1 and dies there.
 // Both are clean: w comes back at op 3, and since v is needed at op 2 of the next step again, nothing else moves.
 TEST(BeladyBound, LetsGoWhatIsNeededLast) {
-  const Trace trace{.tensors = {{.name = "w", .bytes = {10}, .persistent = true}, {.name = "v", .bytes = {10}, .persistent = true}, {.name = "x", .bytes = {10}}},
-                    .ops = {{.name = "f", .reads = {{0}}}, {.name = "g", .writes = {{2}}}, {.name = "h", .reads = {{1}}}, {.name = "i", .reads = {{0}}}}};
+  const Trace trace{.tensors = {{.name = "w", .bytes = {10}, .persistent = true},
+                                {.name = "v", .bytes = {10}, .persistent = true},
+                                {.name = "x", .bytes = {10}}},
+                    .ops = {{.name = "f", .reads = {{0}}},
+                            {.name = "g", .writes = {{2}}},
+                            {.name = "h", .reads = {{1}}},
+                            {.name = "i", .reads = {{0}}}}};
   EXPECT_EQ(belady_bound(trace, {20}, BeladyUnit::tensors), (BeladyBound{.read = {10}}));
 }
 
@@ -91,7 +98,8 @@ TEST(BeladyBound, NeverGrowsMuchWithMemoryAndEndsAtNothing) {
     const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
     const std::uint64_t least = largest_op_bytes(trace).value, most = peak_bytes(trace).value;
     EXPECT_EQ(belady_bound(trace, {most}), BeladyBound{}) << "seed " << seed;
-    const BeladyBound small = belady_bound(trace, {least}).value(), large = belady_bound(trace, {least + (most - least) * 3 / 4}).value();
+    const BeladyBound small = belady_bound(trace, {least}).value(),
+                      large = belady_bound(trace, {least + (most - least) * 3 / 4}).value();
     EXPECT_LE(large.read + large.written, small.read + small.written) << "seed " << seed;
   }
 }

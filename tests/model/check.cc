@@ -125,7 +125,8 @@ TEST(CheckDueAfterIssue, RefusesToEvictInNoTime) {
 TEST(CheckOperandNear, RefusesAnOperandThatIsAway) {
   Plan plan = moving();
   plan.moves.erase(plan.moves.begin() + 3);
-  EXPECT_EQ(broken(plan, two_pages(2), Rule::operand_near), "tensor 0 'w' is read by op 2 'h' but it lies in tier 1, evicted at op 0");
+  EXPECT_EQ(broken(plan, two_pages(2), Rule::operand_near),
+            "tensor 0 'w' is read by op 2 'h' but it lies in tier 1, evicted at op 0");
 }
 TEST(CheckOperandNear, RefusesAnOperandThatIsStillOnItsWay) {
   Plan plan = moving();
@@ -157,7 +158,9 @@ TEST(CheckOperandNear, WantsOnlyTheTouchedPagesWhereTheyWereTracked) {
   broken(plan, two_pages(5), Rule::operand_near, trace);
 }
 
-TEST(CheckCapacity, CountsWhatIsLive) { EXPECT_THAT(broken(resting(), two_pages(2), Rule::capacity), ::testing::HasSubstr("during op 0")); }
+TEST(CheckCapacity, CountsWhatIsLive) {
+  EXPECT_THAT(broken(resting(), two_pages(2), Rule::capacity), ::testing::HasSubstr("during op 0"));
+}
 TEST(CheckCapacity, CountsAMoveInFlightAtBothEnds) {
   Plan plan = moving();
   plan.moves[0].due = {2};

@@ -20,11 +20,14 @@ TEST(GivenTraces, AreReadAndComeBack) {
 TEST(GivenTraces, HaveThePeaksTheirTableTells) {
   struct Row {
     const char* name;
-    double peak, largest_op;         // GiB, as printed in the folder's README
+    double peak, largest_op;  // GiB, as printed in the folder's README
   };
-  for (const Row& row : {Row{"dtr/lstm-128", 5.211, 0.097}, Row{"dtr/unet-6", 7.838, 1.810}, Row{"g10/bert_base-512", 95.11, 4.50}}) {
-    const std::filesystem::path file = std::filesystem::path(testing::data_folder()) / "traces" / (std::string(row.name) + ".json");
-    if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is absent; VEDETTE_DATA is '" << testing::data_folder() << "'";
+  for (const Row& row :
+       {Row{"dtr/lstm-128", 5.211, 0.097}, Row{"dtr/unet-6", 7.838, 1.810}, Row{"g10/bert_base-512", 95.11, 4.50}}) {
+    const std::filesystem::path file =
+        std::filesystem::path(testing::data_folder()) / "traces" / (std::string(row.name) + ".json");
+    if (!std::filesystem::exists(file))
+      GTEST_SKIP() << file << " is absent; VEDETTE_DATA is '" << testing::data_folder() << "'";
     const Trace trace = testing::load_trace(file);
     const double gib = 1 << 30;
     EXPECT_NEAR(static_cast<double>(peak_bytes(trace).value) / gib, row.peak, 0.0051) << row.name;

@@ -8,7 +8,9 @@ namespace {
 
 // w lives always (100); x is born at op 0 and last used by op 2; y lives in ops 1 and 2 and is freed after op 3.
 Trace small() {
-  return {.tensors = {{.name = "w", .bytes = {100}, .persistent = true}, {.name = "x", .bytes = {10}}, {.name = "y", .bytes = {1000}}},
+  return {.tensors = {{.name = "w", .bytes = {100}, .persistent = true},
+                      {.name = "x", .bytes = {10}},
+                      {.name = "y", .bytes = {1000}}},
           .ops = {{.name = "a", .reads = {{0}}, .writes = {{1}}},
                   {.name = "b", .workspace = {5000}, .reads = {{1}}, .writes = {{2}}},
                   {.name = "c", .reads = {{1}, {2}}, .writes = {{2}}},
@@ -43,7 +45,8 @@ TEST(Lifetimes, AreEmptyForATensorNobodyUses) {
 }
 
 TEST(Machine, FindsTheLinkOfAPairOfTiersInItsDirection) {
-  const Machine machine{.tiers = {{.name = "dram"}, {.name = "nvme"}}, .links = {{.source = {0}, .target = {1}, .bytes_per_s = 7}}};
+  const Machine machine{.tiers = {{.name = "dram"}, {.name = "nvme"}},
+                        .links = {{.source = {0}, .target = {1}, .bytes_per_s = 7}}};
   ASSERT_NE(machine.link({0}, {1}), nullptr);
   EXPECT_EQ(machine.link({0}, {1})->bytes_per_s, 7u);
   EXPECT_EQ(machine.link({1}, {0}), nullptr);

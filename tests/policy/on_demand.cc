@@ -9,11 +9,17 @@ namespace vedette {
 namespace {
 
 Trace small() {
-  return {.tensors = {{.name = "a", .bytes = {10}, .persistent = true}, {.name = "b", .bytes = {20}, .persistent = true}, {.name = "c", .bytes = {30}, .persistent = true}},
-          .ops = {{.name = "f", .reads = {{0}}}, {.name = "g", .reads = {{1}}}, {.name = "h", .reads = {{2}}}, {.name = "i", .reads = {{0}}}}};
+  return {.tensors = {{.name = "a", .bytes = {10}, .persistent = true},
+                      {.name = "b", .bytes = {20}, .persistent = true},
+                      {.name = "c", .bytes = {30}, .persistent = true}},
+          .ops = {{.name = "f", .reads = {{0}}},
+                  {.name = "g", .reads = {{1}}},
+                  {.name = "h", .reads = {{2}}},
+                  {.name = "i", .reads = {{0}}}}};
 }
 
-std::vector<std::uint32_t> victims(Policy& policy, const Trace& trace, const Machine& machine, Bytes lacking, OpIndex op, std::vector<TierIndex> where) {
+std::vector<std::uint32_t> victims(Policy& policy, const Trace& trace, const Machine& machine, Bytes lacking, OpIndex op,
+                                   std::vector<TierIndex> where) {
   const std::vector<Bytes> room(2);
   const Event event{.kind = Event::Kind::short_of_room, .op = op, .bytes = lacking};
   std::vector<std::uint32_t> found;
@@ -39,7 +45,7 @@ class OnDemand : public ::testing::Test {
 };
 
 TEST_F(OnDemand, EvictsWhatWasUsedLongestAgo) {
-  for (std::uint32_t op : {0, 1, 2, 3}) begin(op);
+  for (std::uint32_t op : {0u, 1u, 2u, 3u}) begin(op);
   EXPECT_THAT(victims(*policy_, trace_, machine_, {20}, {3}, {{0}, {0}, {0}}), ::testing::ElementsAre(1));
   EXPECT_THAT(victims(*policy_, trace_, machine_, {21}, {3}, {{0}, {0}, {0}}), ::testing::ElementsAre(1, 2));
 }
@@ -50,7 +56,7 @@ TEST_F(OnDemand, SparesTheOperandsOfTheRunningOp) {
 }
 
 TEST_F(OnDemand, SparesWhatIsAway) {
-  for (std::uint32_t op : {0, 1, 2}) begin(op);
+  for (std::uint32_t op : {0u, 1u, 2u}) begin(op);
   EXPECT_THAT(victims(*policy_, trace_, machine_, {1000}, {2}, {{1}, {0}, {0}}), ::testing::ElementsAre(1));
 }
 

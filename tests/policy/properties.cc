@@ -1,5 +1,5 @@
-// What every policy that plans must keep, on toy traces and on generated ones whose seed is printed (CONVENTIONS, How it is tested, 5).
-// on-demand makes no plan: it reacts, and is expected to fail the judge.
+// What every policy that plans must keep, on toy traces and on generated ones whose seed is printed (CONVENTIONS, How it is
+// tested, 5). on-demand makes no plan: it reacts, and is expected to fail the judge.
 #include <gtest/gtest.h>
 
 #include "support/generate_trace.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t seeds = 30;  // 300 more passed when this was written; these keep `fast` fast
 
 struct Case {
-  std::string what;                  // which trace, for messages
+  std::string what;  // which trace, for messages
   Trace trace;
 };
 
@@ -21,15 +21,22 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& file : testing::toy_trace_files()) all.push_back({file.filename().string(), testing::load_trace(file)});
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    all.push_back({"generate_trace(seed " + std::to_string(seed) + ")", testing::generate_trace(seed, testing::random_shape(seed))});
+    all.push_back(
+        {"generate_trace(seed " + std::to_string(seed) + ")", testing::generate_trace(seed, testing::random_shape(seed))});
   }
   return all;
 }
 
 // From the smallest workable size to everything, each tensor rounded up to the granule.
 std::vector<Bytes> budgets(const Trace& trace, Bytes granule) {
-  const std::uint64_t least = testing::smallest_fast_tier(trace, granule).value, most = testing::ample_fast_tier(trace, granule).value;
-  return {{least}, {least + granule.value}, {least + (most - least) / 8}, {least + (most - least) / 4}, {least + (most - least) / 2}, {most}};
+  const std::uint64_t least = testing::smallest_fast_tier(trace, granule).value,
+                      most = testing::ample_fast_tier(trace, granule).value;
+  return {{least},
+          {least + granule.value},
+          {least + (most - least) / 8},
+          {least + (most - least) / 4},
+          {least + (most - least) / 2},
+          {most}};
 }
 
 class Planner : public ::testing::TestWithParam<std::string> {
@@ -103,7 +110,8 @@ TEST_P(Planner, SaysTheSmallestWorkableSizeBelowIt) {
     const Result<Plan> found = make_policy(GetParam(), 1)->prepare(each.trace, testing::two_tiers({least.value - 1}));
     ASSERT_FALSE(found.ok()) << each.what;
     EXPECT_EQ(found.error().cause, Cause::infeasible) << each.what;
-    EXPECT_NE(found.error().message.find(std::to_string(least.value)), std::string::npos) << each.what << ": " << found.error().message;
+    EXPECT_NE(found.error().message.find(std::to_string(least.value)), std::string::npos)
+        << each.what << ": " << found.error().message;
   }
 }
 

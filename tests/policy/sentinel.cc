@@ -13,7 +13,12 @@ namespace vedette {
 namespace {
 
 Trace deep() {
-  return testing::generate_trace(3, {.layers = 12, .short_lived = 2, .largest_activation = {256 << 10}, .largest_weight = {64 << 10}, .moments = 1, .plain_sizes = true});
+  return testing::generate_trace(3, {.layers = 12,
+                                     .short_lived = 2,
+                                     .largest_activation = {256 << 10},
+                                     .largest_weight = {64 << 10},
+                                     .moments = 1,
+                                     .plain_sizes = true});
 }
 
 Bytes part_of_peak(const Trace& trace, double share) {
@@ -21,7 +26,8 @@ Bytes part_of_peak(const Trace& trace, double share) {
 }
 
 // Ends a step that took `time`, and says whether a new plan is wanted.
-bool end_step(Policy& policy, const Trace& trace, const Machine& machine, std::int64_t time, std::vector<std::uint32_t> late = {}) {
+bool end_step(Policy& policy, const Trace& trace, const Machine& machine, std::int64_t time,
+              std::vector<std::uint32_t> late = {}) {
   const StepMeasured measured{.time = {time}, .late = std::move(late)};
   const std::vector<TierIndex> where(trace.tensors.size());
   const std::vector<Bytes> room(machine.tiers.size());
@@ -83,7 +89,8 @@ TEST(Sentinel, TriesToLeaveLateTensorsInPlaceAndKeepsTheFaster) {
     const std::unique_ptr<Policy> policy = make_policy("sentinel", 1);
     Plan plan = policy->prepare(trace, machine).value();
     const auto first_fetch = [&] {
-      const auto found = std::find_if(plan.moves.begin(), plan.moves.end(), [](const Move& move) { return move.verb == Verb::fetch; });
+      const auto found =
+          std::find_if(plan.moves.begin(), plan.moves.end(), [](const Move& move) { return move.verb == Verb::fetch; });
       return static_cast<std::uint32_t>(found - plan.moves.begin());
     };
     // The first candidate is the fastest, and one of its fetches was late.
@@ -95,9 +102,10 @@ TEST(Sentinel, TriesToLeaveLateTensorsInPlaceAndKeepsTheFaster) {
       ASSERT_TRUE(end_step(*policy, trace, machine, time, {first_fetch()}));
       plan = policy->prepare(trace, machine).value();
       time = 20;
-      leaving = std::count_if(plan.in_place.begin(), plan.in_place.end(), [&](const InPlace& each) {
-                  return each.op == late.due && each.tensor == late.extent.tensor;
-                }) > 0 && std::count(waiting.moves.begin(), waiting.moves.end(), late) > std::count(plan.moves.begin(), plan.moves.end(), late);
+      leaving =
+          std::count_if(plan.in_place.begin(), plan.in_place.end(),
+                        [&](const InPlace& each) { return each.op == late.due && each.tensor == late.extent.tensor; }) > 0 &&
+          std::count(waiting.moves.begin(), waiting.moves.end(), late) > std::count(plan.moves.begin(), plan.moves.end(), late);
     }
     ASSERT_TRUE(leaving);
     EXPECT_EQ(check(trace, machine, plan), std::nullopt);

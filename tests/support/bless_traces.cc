@@ -18,9 +18,28 @@ int main(int count, char** arguments) {
     trace.name = name;
     std::ofstream(std::filesystem::path(arguments[1]) / (std::string(name) + ".json")) << vedette::format_trace(trace);
   };
-  write("chain4", {.layers = 4, .short_lived = 0, .largest_activation = {256 * kib.value}, .largest_weight = {64 * kib.value}, .moments = 0});
-  write("mlp_adam", {.layers = 3, .short_lived = 1, .largest_activation = {128 * kib.value}, .largest_weight = {512 * kib.value}, .moments = 2});
-  write("unet", {.kind = TraceShape::Kind::unet, .layers = 5, .short_lived = 1, .largest_activation = {512 * kib.value}, .largest_weight = {32 * kib.value}, .moments = 1});
-  write("resnet_block", {.kind = TraceShape::Kind::residual, .layers = 3, .short_lived = 2, .largest_activation = {512 * kib.value}, .largest_weight = {128 * kib.value}, .moments = 1, .frees = true});
+  write("chain4", {.layers = 4,
+                   .short_lived = 0,
+                   .largest_activation = {256 * kib.value},
+                   .largest_weight = {64 * kib.value},
+                   .moments = 0});
+  write("mlp_adam", {.layers = 3,
+                     .short_lived = 1,
+                     .largest_activation = {128 * kib.value},
+                     .largest_weight = {512 * kib.value},
+                     .moments = 2});
+  write("unet", {.kind = TraceShape::Kind::unet,
+                 .layers = 5,
+                 .short_lived = 1,
+                 .largest_activation = {512 * kib.value},
+                 .largest_weight = {32 * kib.value},
+                 .moments = 1});
+  write("resnet_block", {.kind = TraceShape::Kind::residual,
+                         .layers = 3,
+                         .short_lived = 2,
+                         .largest_activation = {512 * kib.value},
+                         .largest_weight = {128 * kib.value},
+                         .moments = 1,
+                         .frees = true});
   return 0;
 }

@@ -12,7 +12,7 @@
 namespace vedette::testing {
 namespace {
 
-class Random {                       // SplitMix64 (Steele, Lea, Flood, OOPSLA'14): the same numbers everywhere
+class Random {  // SplitMix64 (Steele, Lea, Flood, OOPSLA'14): the same numbers everywhere
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t below(std::uint64_t end) {
@@ -47,7 +47,8 @@ class Writer {
       weight_.push_back(tensor(named("w", l), shape_.largest_weight, TensorKind::weight, true));
     }
     for (std::uint32_t l = 1; l <= shape_.layers; ++l) forward(l);
-    TensorIndex flowing = tensor(named("g", shape_.layers), trace_.tensors[activation_.back().value].bytes, TensorKind::activation, false);
+    TensorIndex flowing =
+        tensor(named("g", shape_.layers), trace_.tensors[activation_.back().value].bytes, TensorKind::activation, false);
     op("loss", "loss", Phase::forward, {activation_.back()}, {flowing});
     for (std::uint32_t l = shape_.layers; l >= 1; --l) flowing = backward(l, flowing);
     for (std::uint32_t l = 1; l <= shape_.layers; ++l) update(l);
@@ -62,7 +63,8 @@ class Writer {
     return {static_cast<std::uint32_t>(trace_.tensors.size() - 1)};
   }
 
-  void op(std::string name, const std::string& layer, Phase phase, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes) {
+  void op(std::string name, const std::string& layer, Phase phase, std::vector<TensorIndex> reads,
+          std::vector<TensorIndex> writes) {
     if (trace_.layers.empty() || trace_.layers.back().name != layer || trace_.layers.back().phase != phase) {
       trace_.layers.push_back({.name = layer, .phase = phase});
     }
@@ -71,7 +73,8 @@ class Writer {
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
     const std::int64_t time = shape_.plain_sizes ? 1'000'000 : static_cast<std::int64_t>(1'000 + random_.below(3'000'000));
-    const Bytes workspace = {!shape_.plain_sizes && random_.below(4) == 0 ? random_.below(shape_.largest_activation.value / 2 + 1) : 0};
+    const Bytes workspace = {
+        !shape_.plain_sizes && random_.below(4) == 0 ? random_.below(shape_.largest_activation.value / 2 + 1) : 0};
     trace_.ops.push_back({.name = std::move(name),
                           .layer = LayerIndex{static_cast<std::uint32_t>(trace_.layers.size() - 1)},
                           .phase = phase,
@@ -118,7 +121,8 @@ class Writer {
     std::vector<TensorIndex> reads = skips(l);
     reads.insert(reads.end(), {flowing, activation_[l - 1]});
     op("matmul_backward_weight", name, Phase::backward, std::move(reads), {gradient_[l - 1]});
-    const TensorIndex next = tensor(named("g", l - 1), trace_.tensors[activation_[l - 1].value].bytes, TensorKind::activation, false);
+    const TensorIndex next =
+        tensor(named("g", l - 1), trace_.tensors[activation_[l - 1].value].bytes, TensorKind::activation, false);
     op("matmul_backward_input", name, Phase::backward, {flowing, weight_[l - 1]}, {next});
     return next;
   }

@@ -48,8 +48,10 @@ std::vector<fs::path> given_trace_files() {
 }
 
 Machine two_tiers(Bytes fast, Bytes granule, std::uint64_t bytes_per_s) {
-  return {.tiers = {{.name = "dram", .capacity = fast, .addressable = true}, {.name = "nvme", .capacity = {std::uint64_t{1} << 60}}},
-          .links = {{.source = {0}, .target = {1}, .bytes_per_s = bytes_per_s}, {.source = {1}, .target = {0}, .bytes_per_s = bytes_per_s}},
+  return {.tiers = {{.name = "dram", .capacity = fast, .addressable = true},
+                    {.name = "nvme", .capacity = {std::uint64_t{1} << 60}}},
+          .links = {{.source = {0}, .target = {1}, .bytes_per_s = bytes_per_s},
+                    {.source = {1}, .target = {0}, .bytes_per_s = bytes_per_s}},
           .granule = granule};
 }
 

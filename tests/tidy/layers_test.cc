@@ -5,8 +5,8 @@
 //     alive          policy + tier < engine < session < { adapter, cli }
 //     reading        model < profiler < cli
 //
-// Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no thread, clock
-// or file.
+// Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no thread,
+// clock or file.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -36,10 +36,12 @@ const std::map<std::string, Layers> left_of = {
     {"cli", {"base", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
 };
 
-// observer.h is how the engine speaks to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
+// observer.h is how the engine speaks to the profiler, in words of the model; vedette.h is the umbrella over all but the
+// adapter.
 const std::map<std::string, std::string> layer_of_public_header = {
-    {"units.h", "base"},   {"result.h", "base"},   {"model.h", "model"}, {"check.h", "model"},     {"observer.h", "model"},  {"pack.h", "pack"},
-    {"policy.h", "policy"}, {"replay.h", "sim"}, {"session.h", "session"}, {"vedette.h", "cli"}, {"torch.h", "adapter"},
+    {"units.h", "base"},      {"result.h", "base"}, {"model.h", "model"},   {"check.h", "model"},
+    {"observer.h", "model"},  {"pack.h", "pack"},   {"policy.h", "policy"}, {"replay.h", "sim"},
+    {"session.h", "session"}, {"vedette.h", "cli"}, {"torch.h", "adapter"},
 };
 
 // The layer that a path from the root of the project belongs to; empty when it has none.
@@ -81,7 +83,8 @@ std::vector<Source> layered_files() { return sources({"src", "include", "profile
 TEST(Layers, EveryFileBelongsToOne) {
   const std::vector<Source> files = layered_files();
   ASSERT_GT(files.size(), 20u);
-  for (const Source& file : files) EXPECT_TRUE(left_of.contains(layer_of(file.path))) << file.path << " is in no layer this test knows";
+  for (const Source& file : files)
+    EXPECT_TRUE(left_of.contains(layer_of(file.path))) << file.path << " is in no layer this test knows";
 }
 
 TEST(Layers, AFileIncludesOnlyWhatStandsToItsLeft) {
@@ -91,7 +94,8 @@ TEST(Layers, AFileIncludesOnlyWhatStandsToItsLeft) {
     for (const Include& include : includes(file.text)) {
       if (!include.quoted && !include.name.starts_with("vedette/")) continue;
       const std::string other = included_layer(include.name, own);
-      EXPECT_TRUE(other == own || left_of.at(own).contains(other)) << file.path << " (" << own << ") includes " << include.name << " (" << other << ")";
+      EXPECT_TRUE(other == own || left_of.at(own).contains(other))
+          << file.path << " (" << own << ") includes " << include.name << " (" << other << ")";
     }
   }
 }
@@ -100,14 +104,17 @@ TEST(Layers, OnlyTheAdapterMeetsLibtorch) {
   for (const Source& file : layered_files()) {
     if (layer_of(file.path) == "adapter") continue;
     for (const Include& include : includes(file.text)) {
-      for (const char* library : {"torch/", "ATen/", "c10/"}) EXPECT_FALSE(include.name.starts_with(library)) << file.path << " includes " << include.name;
+      for (const char* library : {"torch/", "ATen/", "c10/"})
+        EXPECT_FALSE(include.name.starts_with(library)) << file.path << " includes " << include.name;
     }
   }
 }
 
 TEST(Layers, ThePureCentreMeetsNoThreadClockOrFile) {
-  const std::set<std::string> outside = {"thread", "mutex", "shared_mutex", "condition_variable", "atomic", "future", "chrono", "ctime", "time.h", "random",
-                                         "fstream", "iostream", "cstdio", "stdio.h", "filesystem", "unistd.h", "fcntl.h", "pthread.h", "signal.h"};
+  const std::set<std::string> outside = {
+      "thread",  "mutex",     "shared_mutex", "condition_variable", "atomic", "future",  "chrono",     "ctime",
+      "time.h",  "random",    "fstream",      "iostream",           "cstdio", "stdio.h", "filesystem", "unistd.h",
+      "fcntl.h", "pthread.h", "signal.h"};
   for (const Source& file : layered_files()) {
     if (!Layers{"model", "pack", "policy", "sim"}.contains(layer_of(file.path))) continue;
     for (const Include& include : includes(file.text)) {

@@ -10,7 +10,7 @@
 namespace vedette::testing {
 
 struct Source {
-  std::string path;                  // from the root of the project, with '/'
+  std::string path;  // from the root of the project, with '/'
   std::string text;
 };
 
@@ -23,7 +23,9 @@ inline std::vector<Source> sources(const std::vector<std::string>& folders, cons
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string name = entry.path().filename().string();
-      if (!entry.is_regular_file() || std::none_of(endings.begin(), endings.end(), [&](const std::string& end) { return name.ends_with(end); })) continue;
+      if (!entry.is_regular_file() ||
+          std::none_of(endings.begin(), endings.end(), [&](const std::string& end) { return name.ends_with(end); }))
+        continue;
       std::ifstream in(entry.path(), std::ios::binary);
       found.push_back({fs::relative(entry.path(), root).generic_string(), {std::istreambuf_iterator<char>(in), {}}});
     }

@@ -1,5 +1,5 @@
-// Habits that a reader relies on: functions fit on a screen, sources are ASCII, every source is in the build, and what is left to do
-// has the number of an issue.
+// Habits that a reader relies on: functions fit on a screen, sources are ASCII, every source is in the build, and what is left
+// to do has the number of an issue.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -21,13 +21,20 @@ class Blanker {
 
   std::string blank() {
     while (at_ < text_.size()) {
-      if (starts("//")) until("\n", 0);
-      else if (starts("/*")) until("*/", 2);
-      else if (starts("R\"")) raw();
-      else if (text_[at_] == '"') literal('"');
-      else if (text_[at_] == '\'' && !separates_digits()) literal('\'');
-      else if (text_[at_] == '#' && line_start_) directive();
-      else step();
+      if (starts("//"))
+        until("\n", 0);
+      else if (starts("/*"))
+        until("*/", 2);
+      else if (starts("R\""))
+        raw();
+      else if (text_[at_] == '"')
+        literal('"');
+      else if (text_[at_] == '\'' && !separates_digits())
+        literal('\'');
+      else if (text_[at_] == '#' && line_start_)
+        directive();
+      else
+        step();
     }
     return out_;
   }
@@ -36,8 +43,10 @@ class Blanker {
   bool starts(const char* what) const { return text_.compare(at_, std::char_traits<char>::length(what), what) == 0; }
   bool separates_digits() const { return at_ > 0 && std::isalnum(static_cast<unsigned char>(text_[at_ - 1])); }
   void step() {
-    if (text_[at_] == '\n') line_start_ = true;
-    else if (text_[at_] != ' ') line_start_ = false;
+    if (text_[at_] == '\n')
+      line_start_ = true;
+    else if (text_[at_] != ' ')
+      line_start_ = false;
     ++at_;
   }
   void erase_to(std::size_t end) {
@@ -73,7 +82,7 @@ class Blanker {
 };
 
 struct Function {
-  std::size_t line = 0, lines = 0;   // its first line, counted from 1, and how many it has
+  std::size_t line = 0, lines = 0;  // its first line, counted from 1, and how many it has
 };
 
 bool opens_scope(const std::string& head) {
@@ -85,7 +94,7 @@ bool opens_scope(const std::string& head) {
 std::vector<Function> functions(const std::string& source) {
   const std::string text = Blanker(source).blank();
   std::vector<Function> found;
-  std::vector<bool> open;            // of each brace around: is it, or is it in, a function
+  std::vector<bool> open;  // of each brace around: is it, or is it in, a function
   std::string head;
   std::size_t line = 1, head_line = 1;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -102,7 +111,8 @@ std::vector<Function> functions(const std::string& source) {
       const bool ended = inside && (open.empty() || !open.back());
       if (ended) found.back().lines = line - found.back().line + 1;
       const std::size_t next = text.find_first_not_of(" \n", i + 1);
-      const bool goes_on = ended && next != std::string::npos && (text[next] == ',' || text[next] == '{');  // a member initialised in braces
+      const bool goes_on =
+          ended && next != std::string::npos && (text[next] == ',' || text[next] == '{');  // a member initialised in braces
       if (goes_on) found.pop_back();
       if (!inside || (ended && !goes_on)) head.clear();
     } else if (!inside && c == ';') {
@@ -135,7 +145,8 @@ TEST(Tidy, FunctionsFitOnAScreen) {
 }
 
 TEST(Tidy, SourcesAreAscii) {
-  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts", "cmake"}, {".h", ".cc", ".txt", ".cmake", ".sh"})) {
+  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts", "cmake"},
+                                    {".h", ".cc", ".txt", ".cmake", ".sh"})) {
     std::size_t line = 1;
     for (char c : file.text) {
       if (c == '\n') ++line;
@@ -147,7 +158,9 @@ TEST(Tidy, SourcesAreAscii) {
 }
 
 bool has_word(const std::string& text, const std::string& word) {
-  const auto part_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' || c == '-'; };
+  const auto part_of_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' || c == '-';
+  };
   for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
     const bool begins = at == 0 || !part_of_word(text[at - 1]);
     const bool ends = at + word.size() >= text.size() || !part_of_word(text[at + word.size()]);
@@ -156,7 +169,8 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// A list names a file by its path from the list's folder, or a test by its path under tests/ or its bare name beside it, without ".cc".
+// A list names a file by its path from the list's folder, or a test by its path under tests/ or its bare name beside it,
+// without ".cc".
 bool lists(const Source& list, const std::string& file) {
   const std::string folder = list.path.substr(0, list.path.rfind('/') + 1);
   if (!file.starts_with(folder)) return false;
@@ -170,15 +184,20 @@ bool lists(const Source& list, const std::string& file) {
 TEST(Tidy, EverySourceIsInTheBuild) {
   const std::vector<Source> all_lists = sources(code_folders, {"CMakeLists.txt"});
   for (const Source& file : sources(code_folders, {".cc"})) {
-    const bool listed = std::any_of(all_lists.begin(), all_lists.end(), [&](const Source& list) { return lists(list, file.path); });
+    const bool listed =
+        std::any_of(all_lists.begin(), all_lists.end(), [&](const Source& list) { return lists(list, file.path); });
     EXPECT_TRUE(listed) << file.path << " is in no CMakeLists.txt";
   }
 }
 
 TEST(Tidy, WhatIsLeftToDoHasAnIssue) {
-  const std::regex unnumbered("\\bTO" "DO\\b(?!\\s*\\(?#\\d)");
-  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts"}, {".h", ".cc", ".txt", ".cmake", ".sh"})) {
-    EXPECT_FALSE(std::regex_search(file.text, unnumbered)) << file.path << " leaves something to do without the number of an issue";
+  const std::regex unnumbered(
+      "\\bTO"
+      "DO\\b(?!\\s*\\(?#\\d)");
+  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts"},
+                                    {".h", ".cc", ".txt", ".cmake", ".sh"})) {
+    EXPECT_FALSE(std::regex_search(file.text, unnumbered))
+        << file.path << " leaves something to do without the number of an issue";
   }
 }
 
