@@ -202,7 +202,7 @@ TEST_P(StoreConformance, WakeBeforeWaitEndsTheNextOneAndOnlyThat) {
 // Two threads take turns; a wake-up lost at any instant stops the game until wait() times out. The other thread's pause varies,
 // so that its wake() falls before, into and after the waiter's way to sleep.
 TEST_P(StoreConformance, LosesNoWakeUpAtAnyInstant) {
-  constexpr int rounds = 20000;
+  constexpr int rounds = 5000;
   std::atomic<int> asked{0}, answered{0};
   std::jthread other([&] {
     for (int i = 1; i <= rounds; ++i) {
@@ -217,7 +217,7 @@ TEST_P(StoreConformance, LosesNoWakeUpAtAnyInstant) {
   while (answered.load() < rounds) {
     while (asked.load() == answered.load()) {
       EXPECT_EQ(store_->wait({&none, 1}, {5'000'000'000}), 0U);
-      ASSERT_LT(seconds_since(begin), 20.0);
+      ASSERT_LT(seconds_since(begin), 40.0);
     }
     answered.store(asked.load());
   }
