@@ -169,10 +169,11 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// A list names a file by its path from the list's folder, or a test by its path under tests/ or its bare name beside it,
+// A list names a file by its path from the list's folder or from the project's, or a test by its path under tests/ or its bare name beside it,
 // without ".cc".
 bool lists(const Source& list, const std::string& file) {
   const std::string folder = list.path.substr(0, list.path.rfind('/') + 1);
+  if (list.text.find("_SOURCE_DIR}/" + file) != std::string::npos) return true;
   if (!file.starts_with(folder)) return false;
   const std::string inside = file.substr(folder.size());
   if (has_word(list.text, inside)) return true;
