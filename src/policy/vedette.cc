@@ -17,6 +17,7 @@
 #include "policy/makers.h"
 #include "policy/vedette_layout.h"
 #include "policy/vedette_rehearse.h"
+#include "policy/vedette_split.h"
 #include "policy/vedette_sweep.h"
 
 namespace vedette {
@@ -70,8 +71,9 @@ class Search {
   // How far ahead to look differs most from trace to trace; then, around the best, what matters less.
   void run() {
     for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {  // of 64ths of a step; those furthest apart first
-      for (bool clean_ahead : {false, true}) consider({.horizon_ns = step_ns_ / 64 * part, .clean_ahead = clean_ahead});
+      for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32}) consider({.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
     }
+    for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
     const std::int64_t best = knobs_.horizon_ns;
     for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
     for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
@@ -125,6 +127,12 @@ class Search {
   Plan plan_;
   Nanoseconds stall_;                // of the step, rehearsed
 };
+
+// What moves alone: small enough that room for some of it is found beside a large op, large enough that there are not too many.
+std::uint64_t part_bytes(const Setting& setting) {
+  constexpr std::uint64_t parts_of_budget = 48;  // 2 to 4 MiB of 100 MiB; 24 to 96 differ little
+  return planning::rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting.budget) / parts_of_budget), setting.granule);
+}
 
 Plan everything_near(const Trace& trace) {
   Plan plan;
@@ -201,10 +209,12 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) + " bytes of fast memory at once, and there are " +
                                         std::to_string(setting.budget) + "; give it that many"};
   }
-  Search search(trace, uses, assumed, setting);
+  const planning::Split parts = planning::split(trace, part_bytes(setting));
+  const Uses uses_of_parts = planning::uses_of(parts.trace);
+  Search search(parts.trace, uses_of_parts, assumed, setting);
   search.run();
   if (!search.found()) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
-  trials_.push_back({.plan = search.plan(), .stall = search.stall().value});
+  trials_.push_back({.plan = planning::joined(trace, parts, search.plan()), .stall = search.stall().value});
   return trials_.back().plan;
 }
 

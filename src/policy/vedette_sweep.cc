@@ -263,12 +263,14 @@ void Sweep::forget(std::uint32_t t, std::uint32_t at) {
 // the pressure of the gap after that costs no write.
 void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const State& state = state_[t];
-  if (state.clean || !uses_.tensors[t].persistent || state.next == forever || writes_end_ > at + 1) return;
+  if (state.clean || !uses_.tensors[t].persistent || state.next == forever) return;
+  if (time_of(writes_end_) > time_of(at + 1) + knobs_.clean_ahead_ns) return;
   const std::vector<Use>& all = uses_.tensors[t].uses;
   const auto next = std::find_if(all.begin(), all.end(), [&](const Use& use) { return use.op == state.next % ops_; });
   if (next->write) return;
   const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value + transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
-  if (time_of(state.next) - time_of(at) > 8 * trip) evict(t, at + 1, false);
+  constexpr std::int64_t trips = 8;  // shorter gaps are left alone: measured at 2 and 8
+  if (time_of(state.next) - time_of(at) > trips * trip) evict(t, at + 1, false);
 }
 
 void Sweep::note_uses(std::uint32_t at) {
@@ -281,7 +283,7 @@ void Sweep::note_uses(std::uint32_t at) {
     near_.insert({state.next, t});
   }
   for (std::uint32_t t : uses_.deaths[op]) forget(t, at + 1);
-  if (!knobs_.clean_ahead) return;
+  if (knobs_.clean_ahead_ns < 0) return;
   for (TensorIndex t : trace_.ops[op].writes) clean_ahead(t.value, at);
 }
 

@@ -38,7 +38,8 @@ struct Knobs {
   std::int64_t horizon_ns = 0;       // others are evicted only for what is needed within this time
   std::uint32_t distance_percent = 100;  // a victim is needed at least this much later than what it makes room for
   std::uint32_t clean_percent = 115; // how much further away a clean tensor counts, because leaving costs no write
-  bool clean_ahead = false;          // write changed tensors out while the link is idle, so that they can leave later for nothing
+  std::int64_t clean_ahead_ns = -1;  // changed tensors go out and come back so that they can leave for nothing later, while the link
+                                     // out is busy for no longer than this; below 0: never
   std::int64_t staging = 0;          // bytes of the budget that are left out of the sweep, as room for fetching earlier
 };
 
