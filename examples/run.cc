@@ -9,7 +9,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "counting_allocator.h"
 #include "models/model.h"
@@ -18,9 +17,6 @@
 #include "vedette/torch.h"
 
 namespace vedette::examples {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count, stall_ns,
-                                   faults, smallest_budget, step_ns, losses, planned_from, mechanism)
 
 namespace {
 
@@ -127,6 +123,11 @@ RunResult run_guarded(const RunOptions& options) {
 
 RunResult run(const RunOptions& options) {
   at::set_num_threads(options.threads);
+  if (!options.small) {              // before anything is measured: data is nobody's model
+    for (const ModelEntry& entry : models()) {
+      if (entry.name == options.model) entry.read_data();
+    }
+  }
   return options.guarded ? run_guarded(options) : run_plain(options);
 }
 

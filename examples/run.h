@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 namespace vedette::examples {
 
@@ -33,8 +33,8 @@ struct RunResult {
   std::int64_t planned_from = 0;         // the first step that ran by a plan; steps before are warm-up and profiling
   std::string mechanism;
 };
-void to_json(nlohmann::json& json, const RunResult& result);
-void from_json(const nlohmann::json& json, RunResult& result);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count, stall_ns,
+                                   faults, smallest_budget, step_ns, losses, planned_from, mechanism)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

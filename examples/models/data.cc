@@ -43,7 +43,12 @@ at::Tensor borrowed(const std::uint8_t* bytes, at::IntArrayRef shape) {  // read
 
 }  // namespace
 
-Images Images::fashion_mnist(const std::string& folder) {
+std::shared_ptr<const Images> Images::fashion_mnist() {
+  static const auto images = std::make_shared<const Images>(read("/usr/share/datasets/fashion-mnist"));
+  return images;
+}
+
+Images Images::read(const std::string& folder) {
   Images images;
   images.pixels_ = read_idx(folder + "/train-images-idx3-ubyte.gz", 16);
   images.labels_ = read_idx(folder + "/train-labels-idx1-ubyte.gz", 8);
@@ -53,14 +58,14 @@ Images Images::fashion_mnist(const std::string& folder) {
   return images;
 }
 
-Images Images::made_up(std::int64_t count, std::uint64_t seed) {
+std::shared_ptr<const Images> Images::made_up(std::int64_t count, std::uint64_t seed) {
   Images images;
   std::mt19937_64 random(seed);
   images.pixels_.resize(static_cast<std::size_t>(count) * image_bytes);
   images.labels_.resize(static_cast<std::size_t>(count));
   for (auto& pixel : images.pixels_) pixel = static_cast<std::uint8_t>(random() & 255);
   for (auto& label : images.labels_) label = static_cast<std::uint8_t>(random() % 10);
-  return images;
+  return std::make_shared<const Images>(std::move(images));
 }
 
 Images::Batch Images::batch(std::int64_t step, std::int64_t stride, std::int64_t size) const {
@@ -81,7 +86,12 @@ void Text::number(const std::string& text) {
   for (const char c : text) text_.push_back(number[static_cast<std::uint8_t>(c)]);
 }
 
-Text Text::licences(const std::string& folder) {
+std::shared_ptr<const Text> Text::licences() {
+  static const auto text = std::make_shared<const Text>(read("/usr/share/common-licenses"));
+  return text;
+}
+
+Text Text::read(const std::string& folder) {
   std::vector<std::filesystem::path> paths;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
@@ -93,19 +103,21 @@ Text Text::licences(const std::string& folder) {
     std::ifstream file(path, std::ios::binary);
     all.append(std::istreambuf_iterator<char>(file), {});
   }
-  if (all.size() < 100'000) throw std::runtime_error(folder + " holds too little text to train on; it belongs to Debian's package base-files");
+  if (all.size() < 100'000) {
+    throw std::runtime_error(folder + " holds too little text to train on; it belongs to Debian's package base-files");
+  }
   Text text;
   text.number(all);
   return text;
 }
 
-Text Text::made_up(std::int64_t count, std::uint64_t seed) {
+std::shared_ptr<const Text> Text::made_up(std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::string all(static_cast<std::size_t>(count), ' ');
   for (char& c : all) c = static_cast<char>('a' + static_cast<int>(random() % 26));
   Text text;
   text.number(all);
-  return text;
+  return std::make_shared<const Text>(std::move(text));
 }
 
 Text::Batch Text::batch(std::int64_t step, std::int64_t stride, std::int64_t size, std::int64_t length) const {

@@ -1,8 +1,10 @@
 // The data the models train on: Fashion-MNIST as Debian packages it, and the text of the licences Debian ships. Small models train on
-// bytes made up from a seed, so that tests need no data. Batches are slices in order; no copy is kept per batch.
+// bytes made up from a seed, so that tests need no data. Batches are slices in order.
+// Data is shared by the models of a process: it is read only, and as large as some models.
 // Thread rule: one thread. Errors: std::runtime_error with a sentence naming the package that is missing.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,8 +14,8 @@ namespace vedette::examples {
 
 class Images {
  public:
-  static Images fashion_mnist(const std::string& folder = "/usr/share/datasets/fashion-mnist");
-  static Images made_up(std::int64_t count, std::uint64_t seed);
+  static std::shared_ptr<const Images> fashion_mnist();            // read once a process
+  static std::shared_ptr<const Images> made_up(std::int64_t count, std::uint64_t seed);
 
   struct Batch {
     at::Tensor images;               // [n, 1, 28, 28], float in [0, 1]
@@ -23,14 +25,15 @@ class Images {
   std::int64_t count() const noexcept { return static_cast<std::int64_t>(labels_.size()); }
 
  private:
+  static Images read(const std::string& folder);
   std::vector<std::uint8_t> pixels_;
   std::vector<std::uint8_t> labels_;
 };
 
 class Text {
  public:
-  static Text licences(const std::string& folder = "/usr/share/common-licenses");
-  static Text made_up(std::int64_t count, std::uint64_t seed);
+  static std::shared_ptr<const Text> licences();                   // read once a process
+  static std::shared_ptr<const Text> made_up(std::int64_t count, std::uint64_t seed);
 
   struct Batch {
     at::Tensor symbols, next;        // [n, length], int64 in [0, symbols()): each position and the one after it
@@ -39,6 +42,7 @@ class Text {
   std::int64_t symbols() const noexcept { return symbols_; }
 
  private:
+  static Text read(const std::string& folder);
   void number(const std::string& text);
   std::vector<std::uint8_t> text_;   // numbers of characters
   std::int64_t symbols_ = 0;

@@ -80,7 +80,7 @@ class Gpt final : public Model {
       : shape_(shape), text_(options.small ? Text::made_up(1 << 16, options.seed) : Text::licences()) {
     if (options.batch > 0) shape_.batch = options.batch;
     torch::manual_seed(options.seed);
-    net_ = Decoder(shape_, text_.symbols());
+    net_ = Decoder(shape_, text_->symbols());
     adam_ = std::make_unique<torch::optim::AdamW>(net_->parameters(), torch::optim::AdamWOptions(3e-4));
   }
 
@@ -88,13 +88,13 @@ class Gpt final : public Model {
   torch::optim::Optimizer& optimizer() override { return *adam_; }
   std::int64_t batch() const override { return shape_.batch; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
-    const auto data = text_.batch(step, shape_.batch, size, shape_.context);
+    const auto data = text_->batch(step, shape_.batch, size, shape_.context);
     return nn::functional::cross_entropy(net_(data.symbols).flatten(0, 1), data.next.flatten());
   }
 
  private:
   Shape shape_;
-  Text text_;
+  std::shared_ptr<const Text> text_;
   Decoder net_{nullptr};
   std::unique_ptr<torch::optim::AdamW> adam_;
 };

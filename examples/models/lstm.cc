@@ -40,13 +40,13 @@ class Lstm final : public Model {
   torch::optim::Optimizer& optimizer() override { return *rmsprop_; }
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
-    const auto data = images_.batch(step, batch_, size);
+    const auto data = images_->batch(step, batch_, size);
     return nn::functional::cross_entropy(net_(data.images.squeeze(1)), data.labels);
   }
 
  private:
   std::int64_t batch_;
-  Images images_;
+  std::shared_ptr<const Images> images_;
   Reader net_{nullptr};
   std::unique_ptr<torch::optim::RMSprop> rmsprop_;
 };

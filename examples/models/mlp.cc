@@ -29,13 +29,13 @@ class Mlp final : public Model {
   torch::optim::Optimizer& optimizer() override { return *adam_; }
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
-    const auto data = images_.batch(step, batch_, size);
+    const auto data = images_->batch(step, batch_, size);
     return torch::nn::functional::cross_entropy(net_->forward(data.images.flatten(1)), data.labels);
   }
 
  private:
   std::int64_t batch_;
-  Images images_;
+  std::shared_ptr<const Images> images_;
   torch::nn::Sequential net_{nullptr};
   std::unique_ptr<torch::optim::Adam> adam_;
 };

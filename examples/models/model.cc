@@ -6,7 +6,15 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include "models/data.h"
+
 namespace vedette::examples {
+namespace {
+
+void read_images() { Images::fashion_mnist(); }
+void read_text() { Text::licences(); }
+
+}  // namespace
 
 float Model::train_step(std::int64_t step, std::int64_t size) {
   optimizer().zero_grad();
@@ -26,11 +34,12 @@ float Model::evaluate(std::int64_t step) {
 
 std::span<const ModelEntry> models() noexcept {
   static constexpr std::array table = {
-      ModelEntry{"mlp", "three wide layers with dropout on Fashion-MNIST, Adam", &make_mlp},
-      ModelEntry{"resnet18", "ResNet-18 for 32 x 32 images on Fashion-MNIST, Adam", &make_resnet18},
-      ModelEntry{"lstm", "two LSTM layers over the rows of Fashion-MNIST images, RMSprop", &make_lstm},
-      ModelEntry{"gpt", "a GPT-2-like decoder of 64 million parameters on the characters of licences, AdamW", &make_gpt},
-      ModelEntry{"gpt-small", "the same decoder with 0.8 million parameters", &make_gpt_small},
+      ModelEntry{"mlp", "three wide layers with dropout on Fashion-MNIST, Adam", &make_mlp, &read_images},
+      ModelEntry{"resnet18", "ResNet-18 for 32 x 32 images on Fashion-MNIST, Adam", &make_resnet18, &read_images},
+      ModelEntry{"lstm", "two LSTM layers over the rows of Fashion-MNIST images, RMSprop", &make_lstm, &read_images},
+      ModelEntry{"gpt", "a GPT-2-like decoder of 64 million parameters on the characters of licences, AdamW", &make_gpt,
+                 &read_text},
+      ModelEntry{"gpt-small", "the same decoder with 0.8 million parameters", &make_gpt_small, &read_text},
   };
   return table;
 }

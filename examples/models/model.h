@@ -44,6 +44,7 @@ class Model {
 struct ModelEntry {
   std::string_view name, summary;
   std::unique_ptr<Model> (*make)(const ModelOptions&);
+  void (*read_data)();               // what the models of this kind that are not small train on; once a process
 };
 std::span<const ModelEntry> models() noexcept;                     // the one list
 std::unique_ptr<Model> make_model(std::string_view name, const ModelOptions& options);  // nullptr: no such model

@@ -81,14 +81,14 @@ class Training final : public Model {
   torch::optim::Optimizer& optimizer() override { return *adam_; }
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
-    const auto data = images_.batch(step, batch_, size);
+    const auto data = images_->batch(step, batch_, size);
     const auto padded = nn::functional::pad(data.images, nn::functional::PadFuncOptions({2, 2, 2, 2}));
     return nn::functional::cross_entropy(net_(padded.expand({-1, 3, -1, -1}).contiguous()), data.labels);
   }
 
  private:
   std::int64_t batch_;
-  Images images_;
+  std::shared_ptr<const Images> images_;
   ResNet18 net_{nullptr};
   std::unique_ptr<torch::optim::Adam> adam_;
 };

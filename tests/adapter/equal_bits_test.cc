@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
                          testing::Values(Case{"mlp", "host", false}, Case{"resnet18", "host", false}, Case{"lstm", "host", true},
                                          Case{"gpt", "host", true}, Case{"mlp", "nvme", true}, Case{"resnet18", "nvme", true},
                                          Case{"lstm", "nvme", false}, Case{"gpt", "nvme", false}),
-                         [](const auto& info) { return std::string(info.param.model) + "_" + info.param.slow; });
+                         [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
 }  // namespace
 }  // namespace vedette::test

@@ -80,7 +80,6 @@ struct Guard::State {
   adapter::LayerTracker layers;
   std::optional<adapter::Watched> watched;
   std::optional<adapter::Announcer> announcer;
-  std::optional<adapter::Announcing> announcing;  // during a step
 };
 
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
@@ -103,11 +102,12 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   state.announcer.emplace(*state.session, *state.watched, state.layers);
   adapter::install_allocator();
   adapter::listen_to_operators(true);
+  adapter::announce_this_thread(*state.announcer);
   adapter::activate_allocator(state.session.get());
 }
 
 Guard::~Guard() {
-  state_->announcing.reset();
+  adapter::stop_announcing();
   adapter::activate_allocator(nullptr);
   adapter::listen_to_operators(false);
 }
@@ -129,9 +129,14 @@ Counters Guard::counters() const noexcept { return state_->session->counters(); 
 
 Guard::Step::Step(State& state) : state_(state), scope_(state.session->step()) {
   state_.layers.begin_step();
-  state_.announcing.emplace(*state_.announcer);
+  state_.announcer->in_step = true;
+  adapter::announce_this_thread(*state_.announcer);
+  adapter::set_between_steps(false);
 }
-Guard::Step::~Step() { state_.announcing.reset(); }
+Guard::Step::~Step() {
+  state_.announcer->in_step = false;
+  adapter::set_between_steps(true);
+}
 Guard::Layer Guard::Step::layer(std::string_view name) { return Layer(state_, name); }
 
 Guard::Layer::Layer(State& state, std::string_view name) : state_(state), scope_(state.session->layer(name)) {

@@ -1,6 +1,7 @@
 // RecordFunction into Session::op: see operators.h.
 #include "adapter/torch/operators.h"
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -17,7 +18,10 @@
 namespace vedette::adapter {
 namespace {
 
-thread_local Announcer* announcer_here = nullptr;
+// The thread whose operators are announced, named by the address of a variable of its own; nobody else looks at `announcer`.
+thread_local char this_thread;
+std::atomic<const void*> announcing_thread{nullptr};
+Announcer* announcer = nullptr;
 
 struct Operands {                    // addresses of storages
   c10::SmallVector<const void*, 16> reads, writes;
@@ -53,18 +57,18 @@ void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Ope
 
 struct OpContext final : at::ObserverContext {
   OpContext(Announcer& a, const char* name, const Operands& operands)
-      : announcer(a),
+      : owner(a),
         scope(a.session.op(name, {operands.reads.data(), operands.reads.size()}, {operands.writes.data(), operands.writes.size()})) {
-    announcer.in_op = true;
+    owner.in_op = true;
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
-    makes_state = announcer.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
+    makes_state = owner.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
     if (makes_state) set_birth({.kind = TensorKind::optimizer, .persistent = true});
   }
   ~OpContext() override {            // an exception out of the op comes here, too
-    announcer.in_op = false;
+    owner.in_op = false;
     if (makes_state) set_birth({});
   }
-  Announcer& announcer;
+  Announcer& owner;
   OpScope scope;
   bool makes_state = false;
 };
@@ -75,24 +79,26 @@ struct NodeContext final : at::ObserverContext {  // one autograd node of a back
   LayerTracker& layers;
 };
 
-std::unique_ptr<at::ObserverContext> begin_op(Announcer& announcer, const at::RecordFunction& function) {
-  const Operator& op = announcer.table.of(function);
+std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::RecordFunction& function) {
+  const Operator& op = owner.table.of(function);
   if (op.transparent) return nullptr;
   Operands operands;
   const auto inputs = function.inputs();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
-    if (use != Operator::nothing) add(inputs[i], use, announcer.watched, operands);
+    if (use != Operator::nothing) add(inputs[i], use, owner.watched, operands);
   }
-  const auto mark = announcer.layers.begin_op(
-      {.parameter = operands.parameter, .sequence = function.seqNr(), .gradients_on = c10::GradMode::is_enabled()});
-  if (mark) announcer.session.mark_layer(mark->name, mark->phase);
-  return std::make_unique<OpContext>(announcer, function.name(), operands);
+  if (owner.in_step) {
+    const auto mark = owner.layers.begin_op(
+        {.parameter = operands.parameter, .sequence = function.seqNr(), .gradients_on = c10::GradMode::is_enabled()});
+    if (mark) owner.session.mark_layer(mark->name, mark->phase);
+  }
+  return std::make_unique<OpContext>(owner, function.name(), operands);
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-  Announcer* const announcer = announcer_here;
-  if (announcer == nullptr || announcer->in_op) return nullptr;
+  // relaxed: only the thread that stored its own name finds it here
+  if (announcing_thread.load(std::memory_order_relaxed) != &this_thread || announcer->in_op) return nullptr;
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     return std::make_unique<NodeContext>(announcer->layers, function.seqNr());
   }
@@ -119,14 +125,15 @@ void listen_to_operators(bool on) {
   }
 }
 
-Announcing::Announcing(Announcer& announcer) noexcept : before_(announcer_here) {
-  announcer_here = &announcer;
-  set_between_steps(false);
+void announce_this_thread(Announcer& to) {
+  announcing_thread.store(nullptr, std::memory_order_relaxed);
+  announcer = &to;
+  announcing_thread.store(&this_thread, std::memory_order_relaxed);
 }
 
-Announcing::~Announcing() {
-  announcer_here = before_;
-  set_between_steps(true);
+void stop_announcing() {
+  announcing_thread.store(nullptr, std::memory_order_relaxed);
+  announcer = nullptr;
 }
 
 }  // namespace vedette::adapter

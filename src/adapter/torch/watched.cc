@@ -127,7 +127,7 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
 void Watched::remember_what_came_later() {
   const auto note = [this](const at::Tensor& tensor, const std::string& name, TensorKind, auto layer) {
     remember(tensor, name, layer);
-    if (tensor.is_leaf() && tensor.grad().defined()) remember(tensor.grad(), name + ".grad", std::nullopt);
+    if (tensor.defined() && tensor.is_leaf() && tensor.grad().defined()) remember(tensor.grad(), name + ".grad", std::nullopt);
   };
   for (const WatchedModule& watched : modules_) walk(*watched.module, watched.name, note);
   for (torch::optim::Optimizer* optimizer : optimizers_) walk(*optimizer, note);
