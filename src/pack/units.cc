@@ -92,6 +92,22 @@ struct OpenUnit {
   UnitChunks where;
 };
 
+// Chunks that live only inside one op, by when: not worth a unit, since nothing can be done with them, but the op needs room for the most
+// that live at once.
+struct Scratch {
+  std::uint32_t event;
+  std::int64_t chunks;               // born: > 0; died: < 0
+};
+
+void add_workspaces(Trace& trace, std::map<std::uint32_t, std::vector<Scratch>>& scratch, std::uint64_t chunk) {
+  for (auto& [op, events] : scratch) {
+    std::sort(events.begin(), events.end(), [](const Scratch& a, const Scratch& b) { return a.event < b.event; });
+    std::int64_t now = 0, most = 0;
+    for (const Scratch& s : events) most = std::max(most, now += s.chunks);
+    trace.ops[op].workspace = {static_cast<std::uint64_t>(most) * chunk};
+  }
+}
+
 void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint64_t chunk, bool trust_clean) {
   const History& h = unit.history;
   const TensorIndex index{static_cast<std::uint32_t>(units.where.size())};
@@ -123,12 +139,18 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
     units.trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .workspace = {}, .reads = {}, .writes = {}, .frees = {}});
   if (log.ops.empty()) return units;
   const auto accesses = accesses_of(log);
+  std::map<std::uint32_t, std::vector<Scratch>> scratch;  // by op
   std::vector<OpenUnit> open, still_open;  // of the chunk before
   std::uint32_t previous = 0;
   for (const auto& [number, tensors] : tensors_by_chunk(log, chunk)) {
     const std::uint32_t c = number;
     still_open.clear();
     for (History& h : histories(log, tensors, accesses)) {
+      if (!h.persistent && h.death != ~0u && h.birth_op == h.death_op && h.birth_op < log.ops.size()) {
+        scratch[h.birth_op].push_back({h.birth, 1});
+        scratch[h.birth_op].push_back({h.death, -1});
+        continue;
+      }
       const auto same = std::find_if(open.begin(), open.end(), [&](const OpenUnit& o) {
         return previous + 1 == c && o.where.first + o.where.count == c && o.history.same_as(h);
       });
@@ -145,6 +167,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
     previous = c;
   }
   for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, trust_clean);
+  add_workspaces(units.trace, scratch, chunk);
   for (Op& op : units.trace.ops) {
     for (auto* list : {&op.reads, &op.writes, &op.frees}) {
       std::sort(list->begin(), list->end());
