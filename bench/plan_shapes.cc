@@ -46,12 +46,17 @@ class Step {
     made.writes = std::move(writes);
     trace_.ops.push_back(std::move(made));
   }
-  void forward(const char* name, double us, Ids reads, Ids writes) { op(name, us, std::move(reads), std::move(writes), Phase::forward); }
-  void backward(const char* name, double us, Ids reads, Ids writes) { op(name, us, std::move(reads), std::move(writes), Phase::backward); }
+  void forward(const char* name, double us, Ids reads, Ids writes) {
+    op(name, us, std::move(reads), std::move(writes), Phase::forward);
+  }
+  void backward(const char* name, double us, Ids reads, Ids writes) {
+    op(name, us, std::move(reads), std::move(writes), Phase::backward);
+  }
 
   Parameter parameter(double bytes, bool gradient_persists) {
-    const Parameter made{tensor("weight", bytes, TensorKind::weight, true), tensor("gradient", bytes, TensorKind::gradient, gradient_persists),
-                         tensor("exp_avg", bytes, TensorKind::optimizer, true), tensor("exp_avg_sq", bytes, TensorKind::optimizer, true)};
+    const Parameter made{
+        tensor("weight", bytes, TensorKind::weight, true), tensor("gradient", bytes, TensorKind::gradient, gradient_persists),
+        tensor("exp_avg", bytes, TensorKind::optimizer, true), tensor("exp_avg_sq", bytes, TensorKind::optimizer, true)};
     parameters_.push_back(made);
     return made;
   }
@@ -76,7 +81,7 @@ class Step {
   std::vector<Parameter> parameters_;
 };
 
-struct Decoder {                     // sizes in bytes, work in multiples of one width x 3 width product
+struct Decoder {  // sizes in bytes, work in multiples of one width x 3 width product
   static constexpr int layers = 12;
   static constexpr double width = 640, tokens = 8 * 256, vocabulary = 8000, heads = 10;
   static constexpr double hidden = tokens * width * 4, scores = 8 * heads * 256 * 256 * 4, square = width * width * 4;
@@ -145,7 +150,7 @@ TensorIndex decoder_backward(Step& step, const DecoderLayer& l, TensorIndex dx) 
   return result;
 }
 
-struct Recorded {                    // what ResNet's backward walks back over
+struct Recorded {  // what ResNet's backward walks back over
   enum class Kind { convolution, norm, relu, add } kind;
   TensorIndex in, out;
   Parameter weight;
@@ -245,7 +250,8 @@ Trace gpt_step() {
   TensorIndex x = step.tensor("x", hidden);
   step.forward("embedding", 3000, {embedding.value}, {x});
   for (DecoderLayer& l : layers) x = decoder_forward(step, l, x);
-  const TensorIndex logits = step.tensor("logits", logit_bytes), chances = step.tensor("log_softmax", logit_bytes), dlogits = step.tensor("d logits", logit_bytes);
+  const TensorIndex logits = step.tensor("logits", logit_bytes), chances = step.tensor("log_softmax", logit_bytes),
+                    dlogits = step.tensor("d logits", logit_bytes);
   step.forward("mm", 2 * us, {x, embedding.value}, {logits});
   step.forward("log_softmax", 30000, {logits}, {chances});
   step.backward("log_softmax_backward", 30000, {chances}, {dlogits});

@@ -5,10 +5,10 @@
 // something that is needed later can leave (aggressive), or only when it replaces what demand would replace (conservative); the
 // best lies between. Kimbrel et al., OSDI'96 (forestall): between them, by how far ahead one looks. G10, MICRO'23, section 4:
 // stays in the slow tier as gaps between uses, fetches issued as early as room allows.
-// Kept: their rules. Changed: sizes differ and a dirty victim costs a write, so evicts are placed back into the idle time of their
-// link since the last use; how far ahead to look is not derived but tried, each try rehearsed against the clock with both links;
-// what was changed goes out and comes back while the links idle, so that it can leave for nothing under pressure.
-// Cost: O((ops + accesses) log ops) a try, about thirty tries.
+// Kept: their rules. Changed: sizes differ and a dirty victim costs a write, so evicts are placed back into the idle time of
+// their link since the last use; how far ahead to look is not derived but tried, each try rehearsed against the clock with both
+// links; what was changed goes out and comes back while the links idle, so that it can leave for nothing under pressure. Cost:
+// O((ops + accesses) log ops) a try, about thirty tries.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -54,7 +54,8 @@ std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t gran
   std::int64_t largest = 0;
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
     auto sum = static_cast<std::int64_t>(trace.ops[op].workspace.value);
-    for (std::uint32_t t : uses.operands[op]) sum += static_cast<std::int64_t>(planning::rounded(trace.tensors[t].bytes.value, granule));
+    for (std::uint32_t t : uses.operands[op])
+      sum += static_cast<std::int64_t>(planning::rounded(trace.tensors[t].bytes.value, granule));
     largest = std::max(largest, sum);
   }
   return largest;
@@ -71,7 +72,8 @@ class Search {
   // How far ahead to look differs most from trace to trace; then, around the best, what matters less.
   void run() {
     for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {  // of 64ths of a step; those furthest apart first
-      for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32}) consider({.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
+      for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32})
+        consider({.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
     }
     for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
     const std::int64_t best = knobs_.horizon_ns;
@@ -100,10 +102,12 @@ class Search {
     if (!gaps) return;
     planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, *gaps);
     Plan plan = planning::plan_of(trace_, setting_, *gaps);
-    const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, {.steps = 2});
+    const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, 2);
     if (!replayed) return;
-    // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves less.
-    const Nanoseconds links = transfer_time(replayed->bytes_in, setting_.read_bytes_per_s) + transfer_time(replayed->bytes_out, setting_.write_bytes_per_s);
+    // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves
+    // less.
+    const Nanoseconds links = transfer_time(replayed->bytes_in, setting_.read_bytes_per_s) +
+                              transfer_time(replayed->bytes_out, setting_.write_bytes_per_s);
     const std::int64_t cost = replayed->measured.stall.value + links.value / 100 * link_time_percent;
     if (found_ && cost >= cost_) return;
     found_ = true;
@@ -117,21 +121,23 @@ class Search {
   const Uses& uses_;
   const Machine& machine_;
   const Setting& setting_;
-  static constexpr std::int64_t link_time_percent = 3;  // what a busy link costs the program; the prototype's engine took 1.5 % of the CPU
-  static constexpr std::int64_t most_lead = 8;          // of a step: real times deviate less, and looking further back takes long
-  static constexpr std::size_t most_work = 80'000;      // tries times ops: 40 tries for 2,000 ops, some 0.1 s
+  static constexpr std::int64_t link_time_percent =
+      3;  // what a busy link costs the program; the prototype's engine took 1.5 % of the CPU
+  static constexpr std::int64_t most_lead = 8;      // of a step: real times deviate less, and looking further back takes long
+  static constexpr std::size_t most_work = 80'000;  // tries times ops: 40 tries for 2,000 ops, some 0.1 s
   std::size_t tries_ = 0;
   std::int64_t step_ns_ = 0, cost_ = 0;
   bool found_ = false;
   Knobs knobs_;
   Plan plan_;
-  Nanoseconds stall_;                // of the step, rehearsed
+  Nanoseconds stall_;  // of the step, rehearsed
 };
 
 // What moves alone: small enough that room for some of it is found beside a large op, large enough that there are not too many.
 std::uint64_t part_bytes(const Setting& setting) {
   constexpr std::uint64_t parts_of_budget = 48;  // 2 to 4 MiB of 100 MiB; 24 to 96 differ little
-  return planning::rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting.budget) / parts_of_budget), setting.granule);
+  return planning::rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting.budget) / parts_of_budget),
+                           setting.granule);
 }
 
 Plan everything_near(const Trace& trace) {
@@ -146,9 +152,9 @@ Nanoseconds op_time_of(const Trace& trace) {
   return sum;
 }
 
-// Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a few times.
-// Where the links turn out worse than promised, plans for slower ones are tried, each once, and the plan that was measured best
-// stays: no way back and forth.
+// Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a few
+// times. Where the links turn out worse than promised, plans for slower ones are tried, each once, and the plan that was
+// measured best stays: no way back and forth.
 class Vedette final : public Policy {
  public:
   std::string_view name() const noexcept override { return "vedette"; }
@@ -157,12 +163,12 @@ class Vedette final : public Policy {
 
  private:
   static constexpr std::array<std::uint64_t, 3> percents = {100, 70, 50};  // of the promised bandwidth, one trial each
-  static constexpr std::uint32_t measured_steps = 2;     // of a trial; the step before them still has the old plan's leftovers
+  static constexpr std::uint32_t measured_steps = 2;  // of a trial; the step before them still has the old plan's leftovers
   static constexpr std::uint32_t most_refreshes = 3;
   struct Trial {
     Plan plan;
-    std::int64_t stall = 0;          // rehearsed
-    std::int64_t measured = -1;      // least of the measured steps; -1: none yet
+    std::int64_t stall = 0;      // rehearsed
+    std::int64_t measured = -1;  // least of the measured steps; -1: none yet
   };
 
   void start_anew_for_another_program(const Trace& trace, const Machine& machine);
@@ -170,9 +176,9 @@ class Vedette final : public Policy {
 
   std::vector<Trial> trials_;
   std::optional<std::size_t> settled_;
-  std::uint32_t steps_ = 0;          // ended since the running trial began
+  std::uint32_t steps_ = 0;  // ended since the running trial began
   std::uint32_t refreshes_ = 0;
-  Nanoseconds planned_for_;          // sum of the op times
+  Nanoseconds planned_for_;  // sum of the op times
   std::size_t ops_ = 0, tensors_ = 0;
   Machine machine_;
 };
@@ -200,20 +206,24 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   planned_for_ = op_time_of(trace);
   const Uses uses = planning::uses_of(trace);
   Machine assumed = machine;
-  for (Link& link : assumed.links) link.bytes_per_s = link.bytes_per_s / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
+  for (Link& link : assumed.links)
+    link.bytes_per_s = link.bytes_per_s / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
   const Setting setting = setting_of(trace, assumed);
   const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);
   const std::int64_t smallest = largest_op(trace, uses, setting.granule);
   if (smallest > setting.budget || setting.slow.value == 0) {
-    return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) + " bytes of fast memory at once, and there are " +
-                                        std::to_string(setting.budget) + "; give it that many"};
+    return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) +
+                                        " bytes of fast memory at once, and there are " + std::to_string(setting.budget) +
+                                        "; give it that many"};
   }
   const planning::Split parts = planning::split(trace, part_bytes(setting));
   const Uses uses_of_parts = planning::uses_of(parts.trace);
   Search search(parts.trace, uses_of_parts, assumed, setting);
   search.run();
-  if (!search.found()) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
+  if (!search.found())
+    return Error{Cause::infeasible,
+                 "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
   trials_.push_back({.plan = planning::joined(trace, parts, search.plan()), .stall = search.stall().value});
   return trials_.back().plan;
 }
@@ -234,7 +244,8 @@ Reaction Vedette::react(const Event& event, const View& view) {
   const bool as_promised = trial.measured <= trial.stall + trial.stall / 8 + event.measured->time.value / 100;
   if (trials_.size() < percents.size() && !as_promised) return {.moves = {}, .replan = true};
   settled_ = static_cast<std::size_t>(
-      std::min_element(trials_.begin(), trials_.end(), [](const Trial& a, const Trial& b) { return a.measured < b.measured; }) - trials_.begin());
+      std::min_element(trials_.begin(), trials_.end(), [](const Trial& a, const Trial& b) { return a.measured < b.measured; }) -
+      trials_.begin());
   return {.moves = {}, .replan = *settled_ + 1 != trials_.size()};
 }
 

@@ -87,7 +87,8 @@ class Repair {
     const std::vector<Use>& all = tensor.uses;
     Gap gap{.tensor = t, .last_use = none};
     if (all.empty() || (!tensor.persistent && (op <= all.front().op || op > tensor.death))) return gap;
-    const auto next = std::lower_bound(all.begin(), all.end(), op, [](const Use& use, std::uint32_t at) { return use.op < at; });
+    const auto next =
+        std::lower_bound(all.begin(), all.end(), op, [](const Use& use, std::uint32_t at) { return use.op < at; });
     if (next != all.end() && next->op == op) return gap;
     gap.last_use = next == all.begin() ? all.back().op : std::prev(next)->op;
     gap.returns = tensor.persistent || next != all.end();
@@ -102,7 +103,8 @@ class Repair {
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) {
       Gap gap = gap_around(t, op);
       if (gap.last_use == none) continue;
-      const bool already = std::any_of(gaps_.begin(), gaps_.end(), [&](const Gap& each) { return each.tensor == t && each.last_use == gap.last_use; });
+      const bool already = std::any_of(gaps_.begin(), gaps_.end(),
+                                       [&](const Gap& each) { return each.tensor == t && each.last_use == gap.last_use; });
       const std::uint32_t distance = gap.next_use - unrolled(gap.last_use, op);
       if (already || distance <= furthest) continue;
       gap.gone = unrolled(gap.last_use, op);
@@ -145,7 +147,8 @@ std::optional<std::vector<Gap>> lay_out(const Trace& trace, const Uses& uses, co
   return gaps;
 }
 
-void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, std::int64_t lead_ns, std::int64_t spare, std::vector<Gap>& gaps) {
+void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, std::int64_t lead_ns, std::int64_t spare,
+                 std::vector<Gap>& gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   Ring ring(trace, uses, setting.granule);
   for (const Gap& gap : gaps) ring.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
@@ -181,7 +184,7 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>&
   Plan plan;
   plan.home.assign(trace.tensors.size(), {0});
   struct Ordered {
-    std::uint32_t lead;              // ops until due: what is due sooner goes first
+    std::uint32_t lead;  // ops until due: what is due sooner goes first
     Move move;
   };
   std::vector<Ordered> moves;
@@ -193,9 +196,21 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>&
     if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[t.value] = setting.slow;
     if (persistent && !gap.returns) continue;
     const std::uint32_t gone = std::min(gap.gone, gap.fetch);
-    moves.push_back({gone - gap.last_use, {.issue = {gap.last_use}, .due = {gone % ops}, .extent = {t, {}}, .source = {0}, .target = setting.slow, .verb = Verb::evict}});
+    moves.push_back({gone - gap.last_use,
+                     {.issue = {gap.last_use},
+                      .due = {gone % ops},
+                      .extent = {t, {}},
+                      .source = {0},
+                      .target = setting.slow,
+                      .verb = Verb::evict}});
     if (!gap.returns) continue;
-    moves.push_back({gap.next_use - gap.fetch, {.issue = {gap.fetch % ops}, .due = {gap.next_use % ops}, .extent = {t, {}}, .source = setting.slow, .target = {0}, .verb = Verb::fetch}});
+    moves.push_back({gap.next_use - gap.fetch,
+                     {.issue = {gap.fetch % ops},
+                      .due = {gap.next_use % ops},
+                      .extent = {t, {}},
+                      .source = setting.slow,
+                      .target = {0},
+                      .verb = Verb::fetch}});
   }
   std::stable_sort(moves.begin(), moves.end(), [](const Ordered& a, const Ordered& b) {
     return std::pair(a.move.issue, a.lead) < std::pair(b.move.issue, b.lead);

@@ -19,24 +19,24 @@ constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t work_per_ns = 12;
 
 enum class Place : std::uint8_t {
-  nowhere,    // not born or dead
+  nowhere,  // not born or dead
   fast,
-  leaving,    // evict queued: still whole in the fastest tier
-  writing,    // evict running: room still taken
+  leaving,  // evict queued: still whole in the fastest tier
+  writing,  // evict running: room still taken
   away,
-  coming,     // fetch queued: no room yet
-  reading,    // fetch running: room taken
+  coming,   // fetch queued: no room yet
+  reading,  // fetch running: room taken
 };
 
-struct Piece {                       // a part of a tensor that moves as one
+struct Piece {  // a part of a tensor that moves as one
   std::uint32_t tensor = 0;
-  std::uint64_t bytes = 0, room = 0; // what travels, and what it occupies in the fastest tier
+  std::uint64_t bytes = 0, room = 0;  // what travels, and what it occupies in the fastest tier
   Span<std::uint64_t> span;
   Place place = Place::nowhere;
-  std::uint32_t tier = 0;            // holds the bytes while they are not in tier 0
-  std::uint64_t copies = 0;          // bit k: tier k holds the newest bytes
-  bool counted_dead = false;         // died while a move was running: room goes when it ends
-  std::uint32_t back = none;         // while writing: the fetch that waits for its end
+  std::uint32_t tier = 0;     // holds the bytes while they are not in tier 0
+  std::uint64_t copies = 0;   // bit k: tier k holds the newest bytes
+  bool counted_dead = false;  // died while a move was running: room goes when it ends
+  std::uint32_t back = none;  // while writing: the fetch that waits for its end
 };
 
 struct Job {
@@ -44,14 +44,14 @@ struct Job {
   bool urgent = false;
 };
 
-struct Line {                        // a link and its queue
+struct Line {  // a link and its queue
   const Link* link = nullptr;
-  bool inward = false;               // to the fastest tier
+  bool inward = false;  // to the fastest tier
   std::deque<Job> queue;
   bool busy = false;
   Job running;
-  std::int64_t work = 0;             // of the running job that is left, in 1/work_per_ns ns of the whole link
-  std::int64_t ended = -1;           // when its last job ended
+  std::int64_t work = 0;    // of the running job that is left, in 1/work_per_ns ns of the whole link
+  std::int64_t ended = -1;  // when its last job ended
 };
 
 class Rehearsal {
@@ -59,7 +59,7 @@ class Rehearsal {
   Rehearsal(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan)
       : trace_(trace), uses_(uses), machine_(machine), plan_(plan), capacity_(machine.tiers[0].capacity.value) {}
 
-  Result<Replayed> run(const ReplayOptions& options);
+  Result<Rehearsed> run(std::uint32_t steps);
 
  private:
   std::optional<Error> prepare();
@@ -102,14 +102,14 @@ class Rehearsal {
   std::uint64_t workspace_ = 0;
   std::int64_t now_ = 0;
   std::vector<Piece> pieces_;
-  std::vector<Span<std::uint32_t>> of_tensor_;                     // pieces of each tensor
-  std::vector<Span<std::uint32_t>> of_move_;                       // pieces of each move
-  std::vector<std::vector<std::uint32_t>> issued_, due_;           // moves by op
-  std::vector<std::vector<std::uint32_t>> in_place_;               // tensors by op
+  std::vector<Span<std::uint32_t>> of_tensor_;            // pieces of each tensor
+  std::vector<Span<std::uint32_t>> of_move_;              // pieces of each move
+  std::vector<std::vector<std::uint32_t>> issued_, due_;  // moves by op
+  std::vector<std::vector<std::uint32_t>> in_place_;      // tensors by op
   std::vector<Line> lines_;
-  std::vector<char> pinned_;                                       // by tensor: operand of the current op
+  std::vector<char> pinned_;  // by tensor: operand of the current op
   bool measuring_ = false;
-  Replayed result_;
+  Rehearsed result_;
 };
 
 std::optional<Error> Rehearsal::prepare() {
@@ -126,13 +126,15 @@ std::optional<Error> Rehearsal::prepare() {
     const Move& move = plan_.moves[m];
     if (move.issue.value >= trace_.ops.size() || move.due.value >= trace_.ops.size() ||
         move.extent.tensor.value >= trace_.tensors.size() || machine_.link(move.source, move.target) == nullptr) {
-      if (move.verb != Verb::drop) return Error{Cause::malformed_input, "replay: move " + std::to_string(m) + " names what does not exist"};
+      if (move.verb != Verb::drop)
+        return Error{Cause::malformed_input, "replay: move " + std::to_string(m) + " names what does not exist"};
     }
     issued_[move.issue.value].push_back(m);
     due_[move.due.value].push_back(m);
   }
   for (const InPlace& each : plan_.in_place) in_place_[each.op.value].push_back(each.tensor.value);
-  for (const Link& link : machine_.links) lines_.push_back({.link = &link, .inward = link.target.value == 0, .queue = {}, .running = {}});
+  for (const Link& link : machine_.links)
+    lines_.push_back({.link = &link, .inward = link.target.value == 0, .queue = {}, .running = {}});
   pinned_.resize(trace_.tensors.size());
   if (auto error = cut_pieces()) return error;
   place_at_home();
@@ -171,7 +173,8 @@ std::optional<Error> Rehearsal::cut_pieces() {
     if (extent.part) {
       while (pieces_[range.begin].span.begin < extent.part->begin.value) ++range.begin;
       range.end = range.begin;
-      while (range.end < of_tensor_[extent.tensor.value].end && pieces_[range.end].span.end <= extent.part->end.value) ++range.end;
+      while (range.end < of_tensor_[extent.tensor.value].end && pieces_[range.end].span.end <= extent.part->end.value)
+        ++range.end;
     }
     of_move_[m] = range;
   }
@@ -386,7 +389,8 @@ bool Rehearsal::demand_operands(std::uint32_t op) {
       if (place == Place::away) fetch(p, none, true);
       if (place != Place::coming) continue;
       Line* way = line(pieces_[p].tier, 0);
-      const bool already = std::any_of(way->queue.begin(), way->queue.end(), [&](const Job& job) { return job.piece == p && job.urgent; });
+      const bool already =
+          std::any_of(way->queue.begin(), way->queue.end(), [&](const Job& job) { return job.piece == p && job.urgent; });
       if (!already) fetch(p, none, true);
     }
   }
@@ -406,13 +410,15 @@ bool Rehearsal::claim_births(std::uint32_t op) {
 }
 
 bool Rehearsal::room_on_its_way() const {
-  return std::any_of(lines_.begin(), lines_.end(), [](const Line& each) { return !each.inward && (each.busy || !each.queue.empty()); });
+  return std::any_of(lines_.begin(), lines_.end(),
+                     [](const Line& each) { return !each.inward && (each.busy || !each.queue.empty()); });
 }
 
 std::uint32_t Rehearsal::distance(std::uint32_t tensor, std::uint32_t op) const {
   const std::vector<Use>& uses = uses_.tensors[tensor].uses;
   if (uses.empty()) return none - 1;
-  const auto next = std::upper_bound(uses.begin(), uses.end(), op, [](std::uint32_t at, const Use& use) { return at < use.op; });
+  const auto next =
+      std::upper_bound(uses.begin(), uses.end(), op, [](std::uint32_t at, const Use& use) { return at < use.op; });
   const auto ops = static_cast<std::uint32_t>(trace_.ops.size());
   if (next != uses.end()) return next->op - op;
   return uses_.tensors[tensor].persistent ? uses.front().op + ops - op : 2 * ops;  // used no more: the best to send away
@@ -432,7 +438,8 @@ std::uint32_t Rehearsal::furthest(std::uint32_t op) const {
 bool Rehearsal::make_room(std::uint32_t op) {
   std::uint64_t lacking = wanted_;
   for (const Line& each : lines_) {
-    if (each.inward && !each.busy && !each.queue.empty() && each.queue.front().urgent) lacking = std::max(lacking, pieces_[each.queue.front().piece].room);
+    if (each.inward && !each.busy && !each.queue.empty() && each.queue.front().urgent)
+      lacking = std::max(lacking, pieces_[each.queue.front().piece].room);
   }
   std::uint64_t leaving = 0;
   while (used_ - leaving + lacking > capacity_) {
@@ -450,19 +457,22 @@ std::optional<Error> Rehearsal::wait_until_ready(std::uint32_t op) {
     const bool operands = demand_operands(op);
     start_jobs();
     if (claim_births(op) && operands && demand_operands(op)) return std::nullopt;
-    const bool reading = std::any_of(lines_.begin(), lines_.end(), [](const Line& each) { return each.inward && each.busy && each.running.urgent; });
+    const bool reading = std::any_of(lines_.begin(), lines_.end(),
+                                     [](const Line& each) { return each.inward && each.busy && each.running.urgent; });
     if (!room_on_its_way() && (wanted_ > 0 || !reading)) {
       const std::uint64_t before = used_;
       const bool more = make_room(op);
       start_jobs();
       if (used_ != before) continue;
       if (!more && next_end() == never) {
-        return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + trace_.ops[op].name + "' needs more than the fastest tier has"};
+        return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + trace_.ops[op].name +
+                                            "' needs more than the fastest tier has"};
       }
     }
     const std::int64_t end = next_end();
     if (end == never) {
-      return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + trace_.ops[op].name + "' waits for what never comes"};
+      return Error{Cause::infeasible,
+                   "replay: op " + std::to_string(op) + " '" + trace_.ops[op].name + "' waits for what never comes"};
     }
     advance_to(end);
   }
@@ -517,10 +527,10 @@ std::optional<Error> Rehearsal::run_op(std::uint32_t op) {
   return std::nullopt;
 }
 
-Result<Replayed> Rehearsal::run(const ReplayOptions& options) {
+Result<Rehearsed> Rehearsal::run(std::uint32_t steps) {
   if (auto error = prepare()) return *error;
-  for (std::uint32_t step = 0; step < options.steps; ++step) {
-    measuring_ = step + 1 == options.steps;
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    measuring_ = step + 1 == steps;
     if (measuring_) result_.measured.op_stall.assign(trace_.ops.size(), {});
     const std::int64_t began = now_;
     for (std::uint32_t op = 0; op < trace_.ops.size(); ++op) {
@@ -537,9 +547,10 @@ Result<Replayed> Rehearsal::run(const ReplayOptions& options) {
 
 }  // namespace
 
-Result<Replayed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, const ReplayOptions& options) {
+Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan,
+                           std::uint32_t steps) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
-  return Rehearsal(trace, uses, machine, plan).run(options);
+  return Rehearsal(trace, uses, machine, plan).run(steps);
 }
 
 }  // namespace vedette::planning

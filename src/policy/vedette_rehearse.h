@@ -1,12 +1,24 @@
-// A plan run against the clock, as vedette/replay.h describes it. It lives with the planner, who rehearses what it plans; replay()
-// is its public face. Pure: no clock but its own.
+// A plan run against the clock, as vedette/replay.h describes it. It lives with the planner, who rehearses what it plans;
+// replay() is its public face. Pure: no clock but its own.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "policy/vedette_uses.h"
-#include "vedette/replay.h"
+#include "vedette/policy.h"
 
 namespace vedette::planning {
 
-// As replay(); `uses` is uses_of(trace), which a planner that rehearses many plans makes once.
-Result<Replayed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, const ReplayOptions& options);
+struct Rehearsed {  // the fields of Replayed
+  StepMeasured measured;
+  Nanoseconds ideal;
+  Bytes bytes_in, bytes_out, bytes_dropped;
+  std::uint32_t unplanned = 0;
+  Bytes peak;
+  std::vector<Nanoseconds> step_times;
+};
+
+// As replay() of that many steps; `uses` is uses_of(trace), which a planner that rehearses many plans makes once.
+Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, std::uint32_t steps);
 
 }  // namespace vedette::planning

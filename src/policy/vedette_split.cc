@@ -31,8 +31,14 @@ Split split(const Trace& trace, std::uint64_t part_bytes) {
     return all;
   };
   for (const Op& op : trace.ops) {
-    made.trace.ops.push_back({.name = {}, .layer = {}, .phase = op.phase, .time = op.time, .workspace = op.workspace,
-                              .reads = all_of(op.reads), .writes = all_of(op.writes), .frees = all_of(op.frees)});
+    made.trace.ops.push_back({.name = {},
+                              .layer = {},
+                              .phase = op.phase,
+                              .time = op.time,
+                              .workspace = op.workspace,
+                              .reads = all_of(op.reads),
+                              .writes = all_of(op.writes),
+                              .frees = all_of(op.frees)});
   }
   return made;
 }

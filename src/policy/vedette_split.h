@@ -1,5 +1,6 @@
-// Large tensors that die within the step, cut into parts that move alone: where an op leaves less room than the next one's operand
-// needs, a part of it can come early all the same. Persistent tensors stay whole, because a plan has one home for each. Pure.
+// Large tensors that die within the step, cut into parts that move alone: where an op leaves less room than the next one's
+// operand needs, a part of it can come early all the same. Persistent tensors stay whole, because a plan has one home for each.
+// Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,8 +10,8 @@
 namespace vedette::planning {
 
 struct Split {
-  Trace trace;                       // each part a tensor of its own, without names; ops name all parts of what they use
-  std::vector<Extent> extents;       // of each part, in the tensors of the trace that was split
+  Trace trace;                  // each part a tensor of its own, without names; ops name all parts of what they use
+  std::vector<Extent> extents;  // of each part, in the tensors of the trace that was split
 };
 
 // Parts of `part_bytes`, which is a multiple of the machine's granule; what is not larger than one and a half stays whole.

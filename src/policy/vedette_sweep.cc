@@ -1,5 +1,5 @@
-// The timed walk. Fetches run one after the other from now on. Evicts are placed back into the idle time of their link since the
-// tensor's last use, which is known per op ("slots"); what does not end in time stretches the op's slot, as the stall will.
+// The timed walk. Fetches run one after the other from now on. Evicts are placed back into the idle time of their link since
+// the tensor's last use, which is known per op ("slots"); what does not end in time stretches the op's slot, as the stall will.
 #include "policy/vedette_sweep.h"
 
 #include <algorithm>
@@ -14,20 +14,25 @@ namespace {
 
 constexpr std::uint32_t steps = 3;
 constexpr std::uint32_t forever = std::numeric_limits<std::uint32_t>::max();
-constexpr int candidates = 12;       // victims that are weighed against each other; flat beyond
+constexpr int candidates = 12;  // victims that are weighed against each other; flat beyond
 
 struct State {
   bool alive = false, near = false, clean = false;
   std::uint32_t last = 0, next = forever;  // uses around now, in ops of the walk
-  std::uint32_t gap = forever;       // the open or latest gap
-  std::int64_t arrives = 0;          // when its last fetch ends
+  std::uint32_t gap = forever;             // the open or latest gap
+  std::int64_t arrives = 0;                // when its last fetch ends
 };
 
 class Sweep {
  public:
   Sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs)
-      : trace_(trace), uses_(uses), setting_(setting), knobs_(knobs), ops_(static_cast<std::uint32_t>(trace.ops.size())),
-        room_(copies(occupied_without_moves(trace, uses, setting.granule))), state_(trace.tensors.size()) {
+      : trace_(trace),
+        uses_(uses),
+        setting_(setting),
+        knobs_(knobs),
+        ops_(static_cast<std::uint32_t>(trace.ops.size())),
+        room_(copies(occupied_without_moves(trace, uses, setting.granule))),
+        state_(trace.tensors.size()) {
     const std::size_t slots = std::size_t{ops_} * steps;
     starts_.resize(slots + 1);
     for (std::size_t i = 0; i < slots; ++i) starts_[i + 1] = starts_[i] + trace.ops[i % ops_].time.value;
@@ -55,7 +60,9 @@ class Sweep {
     for (std::uint32_t i = 0; i < steps; ++i) all.insert(all.end(), one.begin(), one.end());
     return all;
   }
-  std::int64_t size(std::uint32_t t) const { return static_cast<std::int64_t>(rounded(trace_.tensors[t].bytes.value, setting_.granule)); }
+  std::int64_t size(std::uint32_t t) const {
+    return static_cast<std::int64_t>(rounded(trace_.tensors[t].bytes.value, setting_.granule));
+  }
   // Time at which slot `at` begins: stalls so far are in, stalls to come are not.
   std::int64_t time_of(std::uint32_t at) const { return starts_[std::min<std::size_t>(at, starts_.size() - 1)] + stalled_; }
 
@@ -84,19 +91,20 @@ class Sweep {
   std::int64_t budget_ = 0, stalled_ = 0;
   std::vector<State> state_;
   std::vector<Gap> gaps_;
-  std::vector<std::int64_t> starts_;                       // ideal start of each slot
-  std::vector<std::int64_t> idle_;                         // of each slot, what the link out has left
-  std::vector<std::uint32_t> skip_;                        // union-find: next slot with idle time
-  std::int64_t reads_end_ = 0;                             // when the link in has done all it was given
-  std::set<std::pair<std::uint32_t, std::uint32_t>> near_; // (next use, tensor) that may be evicted
-  std::set<std::pair<std::uint32_t, std::uint32_t>> away_; // (next use, tensor) that has to come
-  std::uint32_t writes_end_ = 0;                           // slot in which the last write ends
+  std::vector<std::int64_t> starts_;                        // ideal start of each slot
+  std::vector<std::int64_t> idle_;                          // of each slot, what the link out has left
+  std::vector<std::uint32_t> skip_;                         // union-find: next slot with idle time
+  std::int64_t reads_end_ = 0;                              // when the link in has done all it was given
+  std::set<std::pair<std::uint32_t, std::uint32_t>> near_;  // (next use, tensor) that may be evicted
+  std::set<std::pair<std::uint32_t, std::uint32_t>> away_;  // (next use, tensor) that has to come
+  std::uint32_t writes_end_ = 0;                            // slot in which the last write ends
 };
 
 std::uint32_t Sweep::next_use(std::uint32_t t, std::uint32_t at) const {
   const std::vector<Use>& all = uses_.tensors[t].uses;
   const std::uint32_t base = at / ops_ * ops_;
-  const auto next = std::upper_bound(all.begin(), all.end(), at - base, [](std::uint32_t op, const Use& use) { return op < use.op; });
+  const auto next =
+      std::upper_bound(all.begin(), all.end(), at - base, [](std::uint32_t op, const Use& use) { return op < use.op; });
   if (next != all.end()) return base + next->op;
   return uses_.tensors[t].persistent && !all.empty() ? base + ops_ + all.front().op : forever;
 }
@@ -159,7 +167,12 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
     away_.insert({state.next, t});
     return time_of(at);
   }
-  Gap gap{.tensor = t, .last_use = state.last, .gone = state.last + 1, .fetch = until, .next_use = until, .returns = until != forever,
+  Gap gap{.tensor = t,
+          .last_use = state.last,
+          .gone = state.last + 1,
+          .fetch = until,
+          .next_use = until,
+          .returns = until != forever,
           .writes = !state.clean};
   std::int64_t free_at = time_of(std::min(at, gap.gone));
   if (gap.writes) {
@@ -199,7 +212,8 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
   near_.insert({state.next, t});
 }
 
-// The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further; forever: none.
+// The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further; forever:
+// none.
 std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
   std::uint32_t best = forever;
   std::int64_t best_score = -1;
@@ -235,7 +249,8 @@ bool Sweep::room_for(std::uint32_t at, std::uint32_t t) {
   if (distance > knobs_.horizon_ns) return false;
   const std::uint32_t later = std::min(due - 1, std::max(at, writes_end_));  // by then all that is on its way out has gone
   const std::int64_t wanted = time_of(at) + distance / 100 * knobs_.distance_percent;
-  const auto beyond = static_cast<std::uint32_t>(std::upper_bound(starts_.begin(), starts_.end(), wanted - stalled_) - starts_.begin());
+  const auto beyond =
+      static_cast<std::uint32_t>(std::upper_bound(starts_.begin(), starts_.end(), wanted - stalled_) - starts_.begin());
   while (room_.most(later, due) + bytes > budget_) {
     const std::uint32_t out = victim(at, std::max(due, beyond));
     if (out == forever) return false;
@@ -255,12 +270,13 @@ void Sweep::prefetch(std::uint32_t at) {
 void Sweep::forget(std::uint32_t t, std::uint32_t at) {
   State& state = state_[t];
   if (state.near) near_.erase({state.next, t});
-  if (!state.near && state.gap != forever && gaps_[state.gap].next_use == forever) gaps_[state.gap].next_use = gaps_[state.gap].fetch = at;
+  if (!state.near && state.gap != forever && gaps_[state.gap].next_use == forever)
+    gaps_[state.gap].next_use = gaps_[state.gap].fetch = at;
   state = {};
 }
 
-// A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes it clean, and
-// the pressure of the gap after that costs no write.
+// A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes it clean,
+// and the pressure of the gap after that costs no write.
 void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const State& state = state_[t];
   if (state.clean || !uses_.tensors[t].persistent || state.next == forever) return;
@@ -268,7 +284,8 @@ void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const std::vector<Use>& all = uses_.tensors[t].uses;
   const auto next = std::find_if(all.begin(), all.end(), [&](const Use& use) { return use.op == state.next % ops_; });
   if (next->write) return;
-  const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value + transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
+  const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value +
+                            transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
   constexpr std::int64_t trips = 8;  // shorter gaps are left alone: measured at 2 and 8
   if (time_of(state.next) - time_of(at) > trips * trip) evict(t, at + 1, false);
 }

@@ -9,14 +9,14 @@ namespace vedette::planning {
 
 struct Use {
   std::uint32_t op = 0;
-  bool write = false;                // the op changes the bytes; slower copies are stale after it
+  bool write = false;  // the op changes the bytes; slower copies are stale after it
 };
 
 struct TensorUses {
-  std::vector<Use> uses;             // by op, each op once
+  std::vector<Use> uses;  // by op, each op once
   bool persistent = false;
-  std::uint32_t birth = 0;           // op of the first access (not persistent)
-  std::uint32_t death = 0;           // op after which the bytes are gone (not persistent)
+  std::uint32_t birth = 0;  // op of the first access (not persistent)
+  std::uint32_t death = 0;  // op after which the bytes are gone (not persistent)
 };
 
 struct Uses {

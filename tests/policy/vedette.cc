@@ -1,5 +1,5 @@
-// Our own planner: what it decides on steps that can be worked out by hand, what it keeps on generated ones, and that its trials end.
-// What every planner must keep is tested in policy/properties.
+// Our own planner: what it decides on steps that can be worked out by hand, what it keeps on generated ones, and that its
+// trials end. What every planner must keep is tested in policy/properties.
 #include <gtest/gtest.h>
 
 #include "policy/vedette_room.h"
@@ -15,7 +15,8 @@ constexpr std::uint64_t kilo = 4096;
 
 Trace step(std::size_t tensors, std::vector<Op> ops) {
   Trace made;
-  for (std::size_t t = 0; t < tensors; ++t) made.tensors.push_back({.name = "t", .bytes = {kilo}, .kind = TensorKind::weight, .persistent = true});
+  for (std::size_t t = 0; t < tensors; ++t)
+    made.tensors.push_back({.name = "t", .bytes = {kilo}, .kind = TensorKind::weight, .persistent = true});
   made.ops = std::move(ops);
   return made;
 }
@@ -54,7 +55,8 @@ TEST(Vedette, FetchesBeforeTheOpThatNeedsIt) {
 
 TEST(Vedette, WritesOutAsSoonAsTheLastUseHasEnded) {
   // Tensor 0 is changed by op 0 and its room is needed by op 3 only: the write hides behind ops 1 and 2, the fetch behind 4.
-  const Trace one = step(2, {op(5'000, {}, {{0}}), op(5'000, {}), op(5'000, {}), op(5'000, {}, {{1}}), op(5'000, {}), op(5'000, {})});
+  const Trace one =
+      step(2, {op(5'000, {}, {{0}}), op(5'000, {}), op(5'000, {}), op(5'000, {}, {{1}}), op(5'000, {}), op(5'000, {})});
   const Machine machine = testing::two_tiers({kilo});
   const Plan found = plan(one, machine);
   ASSERT_FALSE(found.moves.empty());
@@ -75,7 +77,8 @@ TEST(Vedette, NamesTheLargestOpWhereItDoesNotFit) {
 }
 
 Bytes between(const Trace& trace, std::uint64_t share) {
-  const std::uint64_t least = testing::smallest_fast_tier(trace, {kilo}).value, most = testing::ample_fast_tier(trace, {kilo}).value;
+  const std::uint64_t least = testing::smallest_fast_tier(trace, {kilo}).value,
+                      most = testing::ample_fast_tier(trace, {kilo}).value;
   return {least + (most - least) / 8 * share};
 }
 
@@ -91,7 +94,7 @@ Trace with_other_times(Trace trace, std::uint64_t seed) {
 TEST(Vedette, IsNeverSlowerThanDemandOnGeneratedSteps) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
-    for (const std::uint64_t share : {0, 1, 3}) {
+    for (const std::uint64_t share : {0U, 1U, 3U}) {
       const Machine machine = testing::two_tiers(between(one, share));
       const Plan planned = plan(one, machine);
       const Replayed ours = replay(one, machine, planned).value(), demand = replay(one, machine, Plan{}).value();
@@ -104,7 +107,9 @@ TEST(Vedette, StaysAheadOfDemandWhereOpsTakeOtherTimesThanInTheProfile) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const Trace one = testing::generate_trace(seed, testing::random_shape(seed)), real = with_other_times(one, seed);
     const Machine machine = testing::two_tiers(between(one, 1));
-    EXPECT_LE(replay(real, machine, plan(one, machine)).value().measured.time, replay(real, machine, Plan{}).value().measured.time) << "seed " << seed;
+    EXPECT_LE(replay(real, machine, plan(one, machine)).value().measured.time,
+              replay(real, machine, Plan{}).value().measured.time)
+        << "seed " << seed;
   }
 }
 
@@ -121,7 +126,9 @@ TEST(Vedette, KeepsItsBudgetOnTheClockToo) {
 
 class Trials : public ::testing::Test {
  protected:
-  Trials() : trace_(step(4, {op(1'000, {}, {{0}}), op(1'000, {}, {{1}}), op(1'000, {}, {{2}}), op(1'000, {}, {{3}})})), machine_(testing::two_tiers({2 * kilo})) {
+  Trials()
+      : trace_(step(4, {op(1'000, {}, {{0}}), op(1'000, {}, {{1}}), op(1'000, {}, {{2}}), op(1'000, {}, {{3}})})),
+        machine_(testing::two_tiers({2 * kilo})) {
     current_ = policy_->prepare(trace_, machine_).value();
     promised_ = replay(trace_, machine_, current_).value().measured;
   }
@@ -153,9 +160,9 @@ TEST_F(Trials, EndWithThePlanThatWasMeasuredBest) {
   const Plan first = current_;
   const std::int64_t bad = promised_.stall.value * 2 + 10'000;
   int replans = 0;
-  for (int i = 0; i < 3; ++i) replans += ended(bad);          // the first one disappoints
-  for (int i = 0; i < 30; ++i) replans += ended(bad * 2);     // the others are worse
-  EXPECT_EQ(replans, 3);                                      // two trials, and back
+  for (int i = 0; i < 3; ++i) replans += ended(bad);       // the first one disappoints
+  for (int i = 0; i < 30; ++i) replans += ended(bad * 2);  // the others are worse
+  EXPECT_EQ(replans, 3);                                   // two trials, and back
   EXPECT_EQ(current_, first);
 }
 
@@ -178,14 +185,17 @@ TEST(Room, AgreesWithTheNaiveSumEverywhere) {
   for (std::size_t i = 0; i < count; ++i) naive[i] = static_cast<std::int64_t>(i * 7 % 11);
   planning::Room room(naive);
   std::uint64_t state = 1;
-  const auto draw = [&](std::uint64_t below) { return static_cast<std::size_t>((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below; };
+  const auto draw = [&](std::uint64_t below) {
+    return static_cast<std::size_t>((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below;
+  };
   for (int round = 0; round < 2'000; ++round) {
     const std::size_t begin = draw(count), end = draw(count + 9);  // ends beyond the last are cut off, empty ranges do nothing
     const auto bytes = static_cast<std::int64_t>(draw(21)) - 10;
     room.add(begin, end, bytes);
     for (std::size_t i = begin; i < std::min(end, count); ++i) naive[i] += bytes;
     const std::size_t from = draw(count), to = from + 1 + draw(count - from);
-    EXPECT_EQ(room.most(from, to), *std::max_element(naive.begin() + static_cast<std::ptrdiff_t>(from), naive.begin() + static_cast<std::ptrdiff_t>(to)));
+    EXPECT_EQ(room.most(from, to), *std::max_element(naive.begin() + static_cast<std::ptrdiff_t>(from),
+                                                     naive.begin() + static_cast<std::ptrdiff_t>(to)));
   }
 }
 

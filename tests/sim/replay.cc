@@ -1,7 +1,8 @@
-// The replay against examples that were worked out by hand. One byte travels in one nanosecond (1 GB/s) unless a case says otherwise.
-#include <gtest/gtest.h>
-
+// The replay against examples that were worked out by hand. One byte travels in one nanosecond (1 GB/s) unless a case says
+// otherwise.
 #include "vedette/replay.h"
+
+#include <gtest/gtest.h>
 
 namespace vedette {
 namespace {
@@ -17,7 +18,9 @@ Machine machine(std::uint64_t capacity, std::optional<std::uint32_t> shared = st
   return made;
 }
 
-Tensor tensor(std::uint64_t bytes, bool persistent = true) { return {.name = "t", .bytes = {bytes}, .kind = TensorKind::weight, .persistent = persistent}; }
+Tensor tensor(std::uint64_t bytes, bool persistent = true) {
+  return {.name = "t", .bytes = {bytes}, .kind = TensorKind::weight, .persistent = persistent};
+}
 
 Op op(std::int64_t time, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
   Op made;
@@ -86,7 +89,8 @@ TEST(Replay, WritesOutWhatChangedBeforeItsRoomIsFree) {
 
 TEST(Replay, SharesABusWhileBothDirectionsAreBusy) {
   // After op 0, 100 bytes go out and 100 come in at once: on one bus each at half its speed, so op 1 waits 200 - 50.
-  const Trace one = trace({tensor(100), tensor(100)}, {op(300, {}, {{0}}), op(50, {}), op(10, {{1}}), op(300, {}), op(300, {})});
+  const Trace one =
+      trace({tensor(100), tensor(100)}, {op(300, {}, {{0}}), op(50, {}), op(10, {{1}}), op(300, {}), op(300, {})});
   const Plan swaps = plan({slow, slow}, {fetch(3, 0, 0), evict(0, 2, 0), fetch(1, 2, 1), evict(2, 3, 1)});
   EXPECT_EQ(replay(one, machine(200), swaps).value().measured.op_stall[2], Nanoseconds{50});
   EXPECT_EQ(replay(one, machine(200, 7), swaps).value().measured.op_stall[2], Nanoseconds{150});
@@ -125,7 +129,8 @@ TEST(Replay, CountsWorkspaceOnlyDuringItsOp) {
 
 TEST(Replay, FetchesOnDemandWhatNobodyPlannedAndEvictsTheFurthest) {
   // Room for two of three: op 2 needs tensor 2; of 0 (next used by op 3) and 1 (by op 4) tensor 1 leaves, unchanged.
-  const Trace one = trace({tensor(10), tensor(10), tensor(10)}, {op(5, {{0}}), op(5, {{1}}), op(5, {{2}}), op(5, {{0}}), op(5, {{1}})});
+  const Trace one =
+      trace({tensor(10), tensor(10), tensor(10)}, {op(5, {{0}}), op(5, {{1}}), op(5, {{2}}), op(5, {{0}}), op(5, {{1}})});
   const Replayed got = replay(one, machine(20), plan({slow, slow, slow})).value();
   // Op 2 fetches 2 for 1, op 4 fetches 1 for 2; 0 stays. The first step's cold misses are not counted.
   EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{0}, {0}, {10}, {0}, {10}}));
