@@ -3,35 +3,27 @@
 // For blocks of 1 and 2 MiB, depth 4 to 32, reads, writes and half-half apart: fio (io_uring, O_DIRECT, plain and with
 // --fixedbufs) and the store's queue (plain, registered, and on request the pool of threads) take turns on one file at random
 // blocks; the file is preallocated and written once. Medians over the turns. The ideal is fio's best cell of a direction.
-//
-// fio gets what it needs for its best: huge pages under its buffers (through glibc's malloc; with 4 KiB pages a request has 512
-// segments, and the disk takes it in pieces) and buffers that it does not rewrite before each write. Ours has the same.
+// Ours has what fio gets for its best (fio.h): huge pages under its buffers, which are not rewritten before each write.
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/mapping.h"
+#include "fio.h"
 #include "tier/io_queue.h"
 
 namespace {
@@ -55,13 +47,10 @@ struct Options {
 
 enum class Mix { read, write, half };
 constexpr std::array mixes{Mix::read, Mix::write, Mix::half};
+int read_percent(Mix mix) { return mix == Mix::read ? 100 : mix == Mix::write ? 0 : 50; }
 const char* name_of(Mix mix) { return mix == Mix::read ? "read" : mix == Mix::write ? "write" : "half-half"; }
 
-struct Turn {
-  double bytes_per_s = 0;
-  double cpu_us = 0;  // of a request, all threads of the process
-  double idle_s = 0;  // fio starts and ends without touching the disk
-};
+using Turn = bench::FioResult;  // ours are told in the same terms
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -75,28 +64,6 @@ double cpu_seconds() {
   const auto s = [](timeval t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
   return s(usage.ru_utime) + s(usage.ru_stime);
 }
-
-// The file of all contestants; it has a name, for fio, and loses it at the end.
-class TestFile {
- public:
-  explicit TestFile(const std::string& directory) : path_(directory + "/vedette-migrate-XXXXXX") {
-    fd_ = Fd(::mkostemp(path_.data(), O_DIRECT | O_CLOEXEC));
-    if (!fd_) throw Failure({.message = "making " + path_ + ": " + std::strerror(errno)});
-    if (::fallocate(fd_.get(), 0, 0, file_size.value) != 0) {
-      const int code = errno;
-      ::unlink(path_.c_str());
-      throw Failure({.message = "preallocating 2 GiB in " + directory + ": " + std::strerror(code)});
-    }
-  }
-  ~TestFile() { ::unlink(path_.c_str()); }
-  TestFile(const TestFile&) = delete;
-  int fd() const { return fd_.get(); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  Fd fd_;
-};
 
 // One queue with the memory it moves; keeps `depth` requests in flight.
 class Ours {
@@ -166,45 +133,6 @@ class Ours {
   std::mt19937_64 random_{1};
 };
 
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  std::string text;
-  std::array<char, 4096> part;
-  while (pipe && std::fgets(part.data(), part.size(), pipe.get()) != nullptr) text += part.data();
-  return text;
-}
-
-struct FioJob {
-  std::string file;
-  Bytes block;
-  std::uint32_t depth = 0;
-  bool fixed_buffers = false;
-};
-
-Turn run_fio(const FioJob& job, Mix mix, double seconds) {
-  const char* rw = mix == Mix::read ? "randread" : mix == Mix::write ? "randwrite" : "randrw --rwmixread=50";
-  std::ostringstream command;
-  command << "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=ideal --filename='" << job.file << "' --rw=" << rw
-          << " --bs=" << job.block.value << " --iodepth=" << job.depth << " --size=" << file_size.value
-          << " --runtime=" << std::lround(seconds * 1e3) << "ms --time_based --ioengine=io_uring --direct=1 --norandommap"
-          << " --randrepeat=0 --iomem_align=2m --scramble_buffers=0 --fallocate=none --overwrite=1 --output-format=json"
-          << (job.fixed_buffers ? " --fixedbufs" : "") << " 2>&1";
-  const auto begin = Clock::now();
-  const std::string text = output_of(command.str());
-  const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
-  const auto json = nlohmann::json::parse(text.substr(std::min(text.find('{'), text.size())), nullptr, false);
-  if (json.is_discarded() || !json.contains("jobs") || json["jobs"][0]["error"] != 0) {
-    throw Failure({.message = "fio said: " + text.substr(0, 400)});
-  }
-  const auto& result = json["jobs"][0];
-  const auto sum = [&](const char* key) {
-    return result["read"][key].get<double>() + result["write"][key].get<double>();
-  };
-  const double wall = std::max(result["read"]["runtime"].get<double>(), result["write"]["runtime"].get<double>()) * 1e-3;
-  const double cpu = (result["usr_cpu"].get<double>() + result["sys_cpu"].get<double>()) / 100 * wall;
-  return {sum("io_bytes") / wall, cpu * 1e6 / sum("total_ios"), std::max(0.0, whole - wall)};
-}
-
 struct Contestant {
   std::string name;
   bool fio = false;
@@ -212,12 +140,13 @@ struct Contestant {
   std::vector<double> bandwidths, cpu;  // of the cell at hand
 };
 
-std::vector<Contestant> contestants(const Options& options, const TestFile& file, Bytes block, std::uint32_t depth) {
+std::vector<Contestant> contestants(const Options& options, const bench::DiskFile& file, Bytes block, std::uint32_t depth) {
   std::vector<Contestant> all;
   for (const bool fixed : {false, true}) {
-    const FioJob job{file.path(), block, depth, fixed};
+    bench::FioJob job{.file = file.path(), .size = file_size, .block = block, .depth = depth, .fixed_buffers = fixed,
+                      .seconds = options.seconds};
     all.push_back({fixed ? "fio fixedbufs" : "fio", true,
-                   [job, s = options.seconds](Mix mix) { return run_fio(job, mix, s); }, {}, {}});
+                   [job](Mix mix) mutable { return job.read_percent = read_percent(mix), run_fio(job); }, {}, {}});
   }
   const auto add = [&](const char* name, Ours::Way way) {
     auto ours = std::make_shared<Ours>(file.fd(), block, depth, way);  // shared: std::function wants to copy what it holds
@@ -277,7 +206,7 @@ void print_head(const Options& options) {
     if (line.starts_with("model name")) model = line.substr(line.find(':') + 2);
   }
   std::printf("machine: %s, %u cores, Linux %s\nfile system: %s\n", model.c_str(), std::thread::hardware_concurrency(),
-              kernel.release, output_of("findmnt -no SOURCE,FSTYPE -T '" + options.directory + "'").c_str());
+              kernel.release, bench::output_of("findmnt -no SOURCE,FSTYPE -T '" + options.directory + "'").c_str());
   std::printf("%d turns of %.1f s each, medians; GB/s in total (CPU of a request)\n\n", options.turns, options.seconds);
   std::printf("| direction | MiB | depth | fio | fio fixedbufs | ours plain | ours registered |%s ours/fio |\n",
               options.threads ? " ours threads |" : "");
@@ -285,11 +214,11 @@ void print_head(const Options& options) {
 }
 
 int run(const Options& options) {
-  if (output_of("command -v fio").empty()) {
+  if (!bench::fio_is_installed()) {
     std::puts("fio is not installed (apt-get install fio), and without it there is nothing to compare with.");
     return 1;
   }
-  const TestFile file(options.directory);
+  const bench::DiskFile file(options.directory, file_size);
   Ours(file.fd(), 2_MiB, 16, Ours::Way::plain).write_once();
   print_head(options);
   std::array<Best, mixes.size()> best;

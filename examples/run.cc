@@ -3,9 +3,11 @@
 
 #include <bit>
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
@@ -50,17 +52,19 @@ struct Loop {                        // what plain and guarded runs share
   RunResult& result;
   Progress progress{options};
 
-  template <class Step>
-  void operator()(const Step& step, const auto& phase) {
+  // `after` is called after each step, outside of its time.
+  void operator()(const auto& step, const auto& phase, const auto& after) {
     for (std::int64_t i = 0; i < options.steps; ++i) {
       const std::string_view name = phase();
       const auto began = Clock::now();
       const float loss = step(i);
       const auto took = Clock::now() - began;
       // `phase` changes inside a step; a step counts as planned when it was so from the step before on.
-      if (name != "planned") result.planned_from = i + 1;
+      if (name != "planned" && name != "plain") result.planned_from = i + 1;
       result.step_ns.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count()));
       result.losses.push_back(std::bit_cast<std::uint32_t>(loss));
+      result.step_phase.emplace_back(phase());
+      after();
       progress.step(i, loss, took, phase());
     }
   }
@@ -77,10 +81,25 @@ RunResult run_plain(const RunOptions& options) {
   count_allocations();
   const ResidentSampler resident;
   const auto model = made(options);
-  Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("planned"); });
+  Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("plain"); }, [] {});
   result.peak_bytes = counted_peak_bytes();
   result.resident_max_bytes = resident.largest_growth();
   return result;
+}
+
+void note_step(RunResult& result, const Counters& before, const Counters& now) {
+  result.step_bytes_in.push_back(now.bytes_in - before.bytes_in);
+  result.step_bytes_out.push_back(now.bytes_out - before.bytes_out);
+  result.step_stall_count.push_back(now.stall_count - before.stall_count);
+  result.step_stall_ns.push_back(now.stall_ns - before.stall_ns);
+  result.step_faults.push_back(now.faults - before.faults);
+}
+
+void write_trace(const Trace* trace, const std::string& path) {
+  if (trace == nullptr) throw std::runtime_error("no step was profiled, so there is no trace: --steps is too small");
+  std::ofstream file(path);
+  file << format_trace(*trace) << std::flush;
+  if (!file) throw std::runtime_error("writing " + path + " failed");
 }
 
 RunResult run_guarded(const RunOptions& options) {
@@ -95,12 +114,18 @@ RunResult run_guarded(const RunOptions& options) {
     const auto model = made(options);  // under the guard, as a model larger than memory must be
     guard.watch(model->module());
     guard.watch(model->optimizer());
+    Counters seen = guard.counters();
     Loop{options, result}(
         [&](std::int64_t i) {
           const auto step = guard.step();
           return model->train_step(i);
         },
-        [&] { return guard.session().phase(); });
+        [&] { return guard.session().phase(); },
+        [&] {
+          const Counters now = guard.counters();
+          note_step(result, std::exchange(seen, now), now);
+        });
+    if (!options.trace.empty()) write_trace(guard.session().trace(), options.trace);
     const Counters counters = guard.counters();
     result.peak_bytes = counters.peak_bytes;
     result.bytes_in = counters.bytes_in;
@@ -128,7 +153,9 @@ RunResult run(const RunOptions& options) {
       if (entry.name == options.model) entry.read_data();
     }
   }
-  return options.guarded ? run_guarded(options) : run_plain(options);
+  RunResult result = options.guarded ? run_guarded(options) : run_plain(options);
+  result.torch = TORCH_VERSION;
+  return result;
 }
 
 }  // namespace vedette::examples

@@ -20,6 +20,7 @@ struct RunOptions {
   std::string policy = "vedette", slow = "nvme:.", profile = "layers";
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;                // path of the recording, empty: none
+  std::string trace;                 // where the profiled step goes as vedette-trace-1, empty: nowhere
 };
 
 struct RunResult {
@@ -29,12 +30,17 @@ struct RunResult {
   std::uint64_t bytes_in = 0, bytes_out = 0, stall_count = 0, stall_ns = 0, faults = 0;  // of the whole run
   std::uint64_t smallest_budget = 0;
   std::vector<std::uint64_t> step_ns;
+  // One entry a step, as step_ns; empty in a plain run but for the phase, "plain". A step's phase is the one it ended in. What moves
+  // between two steps counts to the second.
+  std::vector<std::string> step_phase;
+  std::vector<std::uint64_t> step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults;
   std::vector<std::uint32_t> losses;     // bit patterns
   std::int64_t planned_from = 0;         // the first step that ran by a plan; steps before are warm-up and profiling
-  std::string mechanism;
+  std::string mechanism, torch;          // what moves memory; libtorch's version
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count, stall_ns,
-                                   faults, smallest_budget, step_ns, losses, planned_from, mechanism)
+                                   faults, smallest_budget, step_ns, step_phase, step_bytes_in, step_bytes_out, step_stall_count,
+                                   step_stall_ns, step_faults, losses, planned_from, mechanism, torch)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

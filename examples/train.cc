@@ -77,6 +77,7 @@ RunResult run_in_child(const RunOptions& options) {
       words.push_back(word);
     }
     if (!options.record.empty()) words.insert(words.end(), {"--record", options.record});
+    if (!options.trace.empty()) words.insert(words.end(), {"--trace", options.trace});
   }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -204,6 +205,7 @@ int train(int count, char** words) {
   app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str();
   app.add_option("--profile", options.profile, "what the profiling step watches")->capture_default_str()->check(CLI::IsMember({"operands", "layers", "ops"}));
   app.add_option("--record", options.record, "write what happened to this file");
+  app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--json", arguments.json, "write the table to this file");
   app.add_option("--result", result_path, "for the driver itself")->group("");
   app.add_flag("--small", options.small, "shapes and data for tests");
