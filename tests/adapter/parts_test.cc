@@ -45,6 +45,19 @@ TEST(LayerTracker, ABackwardNodeBelongsToTheLayerThatMadeIt) {
   tracker.end_backward();
 }
 
+TEST(LayerTracker, SumsOfGradientsBelongToTheNodeBefore) {
+  LayerTracker tracker;
+  const auto conv = tracker.intern("conv");
+  tracker.begin_step();
+  tracker.begin_op({.parameter = conv, .sequence = 1});
+  tracker.begin_backward(-1);                              // the engine's wrapper
+  tracker.begin_backward(1);
+  EXPECT_EQ(tracker.begin_op({.gradients_on = false}), (Mark{"conv", Phase::backward}));
+  tracker.end_backward();
+  EXPECT_EQ(tracker.begin_op({.gradients_on = false}), std::nullopt);
+  tracker.end_backward();
+}
+
 TEST(LayerTracker, OpsWithoutGradientsAfterABackwardPassAreTheOptimizers) {
   LayerTracker tracker;
   const auto fc = tracker.intern("fc");

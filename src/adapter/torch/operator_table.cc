@@ -30,8 +30,12 @@ bool is_view(const c10::FunctionSchema& schema) {
          std::none_of(schema.arguments().begin(), schema.arguments().end(), written);
 }
 
+bool leaves_bytes_undefined(std::string_view name) {  // allocates only
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
 bool reads_no_bytes(std::string_view name) {  // takes a tensor for its shape
-  return name.ends_with("_like") || name.starts_with("aten::new_") || name.starts_with("aten::empty");
+  return name.ends_with("_like") || name.starts_with("aten::new_");
 }
 
 template <std::size_t n>
@@ -59,7 +63,7 @@ Operator describe(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::string_view name = schema.name();
   Operator result;
-  result.transparent = changes_metadata(name) || is_composite(handle) || is_view(schema);
+  result.transparent = changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
     if (writes(argument.alias_info())) use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
@@ -72,12 +76,13 @@ Operator describe(const c10::OperatorHandle& handle) {
 }  // namespace
 
 const Operator& OperatorTable::of(const at::RecordFunction& function) {
-  const auto [place, fresh] = known_.try_emplace(function.name());
-  if (!fresh) return place->second;
-  if (const auto name = function.operator_name()) {
-    if (const auto handle = c10::Dispatcher::singleton().findSchema(*name)) place->second = describe(*handle);
-  }
-  return place->second;
+  static const Operator none{.transparent = true};
+  const auto known = known_.find(function.name());
+  if (known != known_.end()) return known->second;
+  const auto name = function.operator_name();
+  if (!name) return none;            // its name's address will be another's: not kept
+  const auto handle = c10::Dispatcher::singleton().findSchema(*name);
+  return known_.emplace(function.name(), handle ? describe(*handle) : none).first->second;
 }
 
 }  // namespace vedette::adapter

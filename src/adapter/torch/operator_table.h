@@ -25,6 +25,7 @@ struct Operator {
 
 class OperatorTable {
  public:
+  // For functions that are no registered operators ("detach_", which libtorch records by hand): a transparent one.
   const Operator& of(const at::RecordFunction& function);
 
  private:

@@ -102,9 +102,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     return std::make_unique<NodeContext>(announcer->layers, function.seqNr());
   }
-  // The autograd engine wraps each node into a function of its own, whose name is gone afterwards.
+  // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
   constexpr char engine[] = "autograd::";
-  if (std::strncmp(function.name(), engine, sizeof engine - 1) == 0) return nullptr;
+  if (std::strncmp(function.name(), engine, sizeof engine - 1) == 0) return std::make_unique<NodeContext>(announcer->layers, -1);
   return begin_op(*announcer, function);
 }
 
