@@ -114,6 +114,10 @@ class Session {
   static void release(std::byte* memory) noexcept;   // nullptr and foreign memory are ignored; from any thread, also after the session
   static bool owns(const void* memory) noexcept;     // in the arena of this or an earlier session
 
+  // Says what memory is for that was allocated before anybody knew; reports and policies see it from the next step on. Memory of
+  // nobody's, and small memory, is ignored.
+  void describe(const void* memory, std::string_view name, TensorKind kind);
+
   StepScope step();
   LayerScope layer(std::string_view name, Phase phase = Phase::forward);
   // The ops that follow belong to this layer, until the next mark, a layer scope or the step's end: for programs that learn where

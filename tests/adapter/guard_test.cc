@@ -365,6 +365,22 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
   EXPECT_TRUE(named("layer4.1.conv2.weight"));
 }
 
+TEST(Guard, NamesAModelThatWasBuiltUnderIt) {
+  Heard heard;
+  auto options = tight(64 << 20);
+  options.observer = &heard;
+  {
+    Guard guard(options);
+    const auto model = small("resnet18");
+    guard.watch(model->module());
+    Outcome outcome;
+    train(*model, 0, 5, outcome, &guard);
+  }
+  const std::lock_guard lock(heard.mutex);
+  const auto is_weight = [](const Tensor& tensor) { return tensor.name == "layer4.1.conv2.weight" && tensor.kind == TensorKind::weight; };
+  EXPECT_TRUE(std::any_of(heard.last.tensors.begin(), heard.last.tensors.end(), is_weight));
+}
+
 TEST(Guard, TakesTheUsersLayersInstead) {
   Heard heard;
   const auto model = small("mlp");
