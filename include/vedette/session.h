@@ -116,7 +116,7 @@ class Session {
 
   // Says what memory is for that was allocated before anybody knew; reports and policies see it from the next step on. Memory of
   // nobody's, and small memory, is ignored.
-  void describe(const void* memory, std::string_view name, TensorKind kind);
+  void label(const void* memory, std::string_view name, TensorKind kind);
 
   StepScope step();
   LayerScope layer(std::string_view name, Phase phase = Phase::forward);

@@ -169,7 +169,7 @@ void Session::release(std::byte* memory) noexcept {
 
 bool Session::owns(const void* memory) noexcept { return detail::owner_of(memory) != nullptr; }
 
-void Session::describe(const void* memory, std::string_view name, TensorKind kind) {
+void Session::label(const void* memory, std::string_view name, TensorKind kind) {
   const std::lock_guard lock(state_->mutex);
   if (detail::owner_of(memory) != state_) return;
   const auto found = state_->holding(memory);

@@ -96,7 +96,7 @@ void Watched::remember(const at::Tensor& tensor, const std::string& name, std::o
 void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
   c10::StorageImpl* const storage = storage_of(tensor);
   if (storage == nullptr) return;
-  if (Session::owns(storage->data_ptr().get())) return session_.describe(storage->data_ptr().get(), name, kind);
+  if (Session::owns(storage->data_ptr().get())) return session_.label(storage->data_ptr().get(), name, kind);
   if (storage->allocator() == nullptr || !storage->resizable()) {
     // from_blob, a mapped file, shared memory: somebody else knows the address.
     return say_("Tensor '" + name + "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
