@@ -158,7 +158,7 @@ Result<void> Engine::birth(ChunkRange range) {
         back(c);
         continue;
       }
-      if (op_paged_) break;          // a fault will bring it
+      if (may_be_unbacked()) break;  // a fault will bring it
       if (chunks_[c].state != ChunkState::empty) request(c);
       std::uint32_t lacking = 0;
       for (std::uint32_t rest = c; rest < range.first + range.count; ++rest) lacking += chunks_[rest].state == ChunkState::empty ? 1u : 0u;
@@ -168,15 +168,13 @@ Result<void> Engine::birth(ChunkRange range) {
       const auto ready = [&] {
         return chunks_[c].state == ChunkState::resident || (chunks_[c].state == ChunkState::empty && available() > 0);
       };
-      arrived_.wait(lock, [&] { return ready() || op_paged_ || room_impossible(); });
+      arrived_.wait(lock, [&] { return ready() || may_be_unbacked() || room_impossible(); });
       waiting_frames_ -= lacking;
-      if (ready() || op_paged_) continue;
-      if (in_op_) {
+      if (ready() || may_be_unbacked()) continue;
+      if (in_op_ && !op_paged_) {
         go_paged();
       } else {
-        failed = error_ ? *error_
-                        : Error{.cause = Cause::out_of_memory,
-                                .message = "no room in fast memory: everything resident is held; use a larger budget"};
+        failed = no_room();
         break;
       }
     }
@@ -186,6 +184,13 @@ Result<void> Engine::birth(ChunkRange range) {
   lock.unlock();
   death(range);
   return *failed;
+}
+
+Error Engine::no_room() {
+  if (!write_error_)
+    return {.cause = Cause::out_of_memory, .message = "no room in fast memory: everything resident is held; use a larger budget"};
+  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;  // whoever asks next has them tried again
+  return *write_error_;
 }
 
 void Engine::death(ChunkRange range) noexcept {
@@ -215,29 +220,51 @@ void Engine::death(ChunkRange range) noexcept {
   if (!fetches_.empty() || !urgent_.empty()) kick();
 }
 
-void Engine::hold(ChunkRange range) {
+Result<void> Engine::hold(ChunkRange range) {
+  constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
   std::unique_lock lock(mutex_);
+  const auto held = [&] {
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+      if (!present(c)) return false;
+    return true;
+  };
   for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
     Chunk& chunk = chunks_[c];
     if (chunk.holds++ > 0) continue;
     ++held_;
     if (in_op_ && chunk.op_serial == op_serial_) --op_pinned_;
-    if (!present(c)) request(c);
   }
-  kick();
-  arrived_.wait(lock, [&] {
+  const bool fits = held_ + least_unheld <= frame_count_;
+  if (fits) {
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
-      if (!present(c)) return false;
-    return true;
-  });
+      if (!present(c)) request(c);
+    kick();
+    arrived_.wait(lock, [&] { return held() || room_impossible(); });
+  }
+  if (!fits || !held()) {
+    Error refused = fits ? no_room() : too_much_held(range.count);
+    lock.unlock();
+    release_hold(range);
+    return refused;
+  }
+  return {};
+}
+
+Error Engine::too_much_held(std::uint32_t more) const {
+  const auto kib = [&](std::uint64_t chunks) { return std::to_string(chunks * chunk_bytes_.value >> 10) + " KiB"; };
+  return {.cause = Cause::out_of_memory,
+          .message = "memory of " + kib(more) + " cannot be kept in fast memory, which is " + kib(frame_count_) + " with " +
+                     kib(held_ - more) + " held already; use a larger budget"};
+}
 }
 
 void Engine::release_hold(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
     VEDETTE_ASSERT(chunks_[c].holds > 0);
-    if (--chunks_[c].holds == 0) --held_;
-    if (chunks_[c].op_serial == op_serial_) chunks_[c].op_serial = 0;
+    if (--chunks_[c].holds > 0) continue;
+    --held_;
+    if (in_op_ && chunks_[c].op_serial == op_serial_ && chunks_[c].live > 0) op_largest_ = std::max(op_largest_, ++op_pinned_);
   }
   kick();
 }
@@ -315,6 +342,7 @@ std::string Engine::paged_sentence() const {
 void Engine::go_paged() {
   if (op_paged_) return;
   op_paged_ = true;
+  if (write_error_) return arrived_.notify_all();  // the op is not too large
   if (std::find(paged_ops_told_.begin(), paged_ops_told_.end(), op_name_) == paged_ops_told_.end()) {
     paged_ops_told_.push_back(op_name_);
     if (on_message_) on_message_(paged_sentence());
@@ -345,6 +373,7 @@ void Engine::fault(const Fault& fault) noexcept {
     if (observer_ != nullptr)
       observer_->faulted({.step = step_, .op = op_, .chunk = c, .page = fault.page, .write = fault.write, .began = now, .ended = now});
   }
+  chunk.last_use = tick_;            // or it would be the next to leave, before who waits for it has run
   request(c);
   kick();
 }

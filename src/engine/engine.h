@@ -78,7 +78,7 @@ class Engine {
   // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more.
   Result<void> birth(ChunkRange range);
   void death(ChunkRange range) noexcept;
-  void hold(ChunkRange range);       // resident until release_hold; waits
+  Result<void> hold(ChunkRange range);  // resident until release_hold; waits. Error: with what is held already it is too much; nothing is held
   void release_hold(ChunkRange range) noexcept;
 
   // --- ops -----------------------------------------------------------------------------------------------------------
@@ -160,6 +160,10 @@ class Engine {
   void add_stall(Nanoseconds began, bool in_allocation);
   std::size_t waiting_need() const noexcept;
   bool room_impossible() const noexcept;             // nothing free, nothing coming, nothing to evict
+  bool may_be_unbacked() const noexcept;             // a birth need not wait: a fault will bring it
+  Error no_room();                                   // why
+  Error too_much_held(std::uint32_t more) const;
+  bool try_writes_again();                           // false: no write has failed
   std::string paged_sentence() const;
 
   const std::uint32_t frame_count_;
@@ -191,7 +195,9 @@ class Engine {
   std::uint64_t step_ = 0;
   Nanoseconds op_thread_stall_;
   Counters counters_;
-  std::optional<Error> error_;
+  std::optional<Error> error_;                       // for take_error
+  std::optional<Error> write_error_;                 // of the last write, if it failed
+  std::uint32_t rounds_of_writes_ = 0;               // in a row, without one that worked
   std::vector<std::string> paged_ops_told_;
   bool stop_ = false, sleeping_ = false;
   std::optional<LinkSpeed> speed_;

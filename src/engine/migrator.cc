@@ -86,6 +86,8 @@ bool Engine::room_impossible() const noexcept {
   return available() == 0 && evicting_ == 0 && in_flight_ == 0 && !victim();
 }
 
+bool Engine::may_be_unbacked() const noexcept { return op_paged_ && !write_error_ && !room_impossible(); }
+
 void Engine::start_urgent() {
   bool came = false;
   while (!urgent_.empty() && in_flight_ < store_->depth()) {
@@ -143,11 +145,22 @@ void Engine::make_room() {
         if (in_op_ && !op_paged_) go_paged();
         arrived_.notify_all();
         if (op_paged_ && victim()) continue;
+        if (!urgent_.empty() && try_writes_again()) continue;
       }
       return;
     }
     start_eviction(*v, MoveCause::room);
   }
+}
+
+// Somebody waits for bytes and no chunk that could make room can be written. A passing error goes away; else the wait would never end.
+bool Engine::try_writes_again() {
+  if (!write_error_) return false;
+  constexpr std::uint32_t most_rounds = 3;
+  if (++rounds_of_writes_ > most_rounds)
+    die((write_error_->message + "; bytes that are needed now find no room, so the program ends here").c_str());
+  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
+  return victim().has_value();
 }
 
 std::optional<std::uint32_t> Engine::victim() const {
@@ -259,10 +272,14 @@ void Engine::complete_read(std::uint32_t f, int error) {
 void Engine::complete_write(std::uint32_t f, int error) {
   const std::uint32_t c = frames_[f].chunk;
   Chunk& chunk = chunks_[c];
-  if (error != 0 && !error_) {
-    error_ = Error{.cause = Cause::system,
-                   .message = "writing to the slow tier: " + std::string(std::strerror(error)) + "; free space or choose another directory",
-                   .errno_value = error};
+  if (error != 0) {
+    write_error_ = Error{.cause = Cause::system,
+                         .message = "writing to the slow tier: " + std::string(std::strerror(error)) + "; free space or choose another directory",
+                         .errno_value = error};
+    if (!error_) error_ = write_error_;
+  } else {
+    write_error_.reset();
+    rounds_of_writes_ = 0;
   }
   if (error != 0 || chunk.wanted) {  // it stays: nothing was lost
     chunk.write_failed = error != 0;

@@ -1,0 +1,510 @@
+// The engine over real memory of this machine and a store that waits or fails when a test says so: states, births that wait, deaths
+// in flight, ops that are too large, and every way the slow tier may break.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <random>
+
+#include "base/mapping.h"
+
+namespace vedette {
+namespace {
+
+using namespace std::chrono_literals;
+using Direction = StoreRequest::Direction;
+
+constexpr Bytes chunk_bytes = 64_KiB;
+constexpr std::size_t words_per_chunk = 64 * 1024 / 8;
+
+// A store in memory whose writes and reads wait while their gate is closed, and fail while a count says so.
+class ScriptedStore final : public Store {
+ public:
+  explicit ScriptedStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+
+  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
+  void register_memory(std::byte*, Bytes) override {}
+  void submit(std::span<const StoreRequest> requests) noexcept override {
+    const std::lock_guard lock(mutex_);
+    for (const StoreRequest& request : requests) take(request);
+  }
+  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<StoreRequest> held;
+      held.swap(held_);
+      for (const StoreRequest& request : held) take(request);
+      if (!failed_.empty()) {
+        const std::size_t count = std::min(out.size(), failed_.size());
+        for (std::size_t i = 0; i < count; ++i) out[i] = failed_[i];
+        failed_.erase(failed_.begin(), failed_.begin() + static_cast<std::ptrdiff_t>(count));
+        return count;
+      }
+    }
+    return inner_->wait(out, timeout);
+  }
+  void wake() noexcept override { inner_->wake(); }
+  std::uint32_t depth() const noexcept override { return inner_->depth(); }
+  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
+  std::string_view mechanism() const noexcept override { return "scripted"; }
+
+  void close_gate(Direction direction) {
+    const std::lock_guard lock(mutex_);
+    gate(direction) = true;
+  }
+  void open_gate(Direction direction) {
+    {
+      const std::lock_guard lock(mutex_);
+      gate(direction) = false;
+    }
+    wake();
+  }
+  void fail(Direction direction, int times, int error = EIO) {
+    const std::lock_guard lock(mutex_);
+    (direction == Direction::read ? failing_reads_ : failing_writes_) = times;
+    error_ = error;
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return held_.size();
+  }
+
+ private:
+  bool& gate(Direction direction) { return direction == Direction::read ? reads_wait_ : writes_wait_; }
+  void take(const StoreRequest& request) {
+    if (gate(request.direction)) {
+      held_.push_back(request);
+      return;
+    }
+    int& failing = request.direction == Direction::read ? failing_reads_ : failing_writes_;
+    if (failing > 0) {
+      --failing;
+      failed_.push_back({.token = request.token, .error = error_});
+      return;
+    }
+    inner_->submit({&request, 1});
+  }
+  std::unique_ptr<Store> inner_;
+  std::mutex mutex_;
+  std::vector<StoreRequest> held_;
+  std::vector<StoreCompletion> failed_;
+  bool reads_wait_ = false, writes_wait_ = false;
+  int failing_reads_ = 0, failing_writes_ = 0, error_ = EIO;
+};
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+// An engine of `frames` frames under more chunks, and what the program sees of them.
+class Rig {
+ public:
+  explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16) {
+    arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
+    auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
+    store_ = store.get();
+    engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes, .store = std::move(store),
+                                                     .observer = nullptr, .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
+    engine_->start(open_best_memory({.arena = arena_.data(), .chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes,
+                                     .on_fault = [this](const Fault& fault) { engine_->fault(fault); }}).value());
+    engine_->reserve_slots(chunks).value();
+  }
+  ~Rig() {
+    engine_.reset();                 // before the arena, whose chunks it guards
+  }
+
+  Engine& engine() { return *engine_; }
+  ScriptedStore& store() { return *store_; }
+  std::uint64_t* words(std::uint32_t c) { return reinterpret_cast<std::uint64_t*>(arena_.data() + c * chunk_bytes.value); }
+  void fill(std::uint32_t c, std::uint64_t mark) {
+    for (std::size_t w = 0; w < words_per_chunk; ++w) words(c)[w] = mark * 1'000'003 + w;
+  }
+  bool holds(std::uint32_t c, std::uint64_t mark) {
+    for (std::size_t w = 0; w < words_per_chunk; ++w)
+      if (words(c)[w] != mark * 1'000'003 + w) return false;
+    return true;
+  }
+  void born(std::uint32_t c, std::uint64_t mark) {
+    engine_->birth({c, 1}).value();
+    fill(c, mark);
+  }
+  struct Around { std::vector<ChunkRange> fetches, evictions; std::vector<Engine::NextUse> next_uses; };
+  void op(std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
+    begin(operands, around);
+    body();
+    engine_->end_op(around.evictions);
+  }
+  void begin(std::vector<ChunkRange> operands, const Around& around) {
+    engine_->begin_op(++tick_, {0}, "op", operands, {.fetches = around.fetches, .next_uses = around.next_uses, .base = 0});
+  }
+  void evict(std::vector<ChunkRange> ranges) {  // and waits until all are away
+    op({}, {.fetches = {}, .evictions = ranges, .next_uses = {}});
+    for (const ChunkRange range : ranges)
+      for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+        ASSERT_TRUE(eventually([&] { return engine_->state(c) == ChunkState::away; }));
+  }
+
+  std::vector<std::string> messages;
+
+ private:
+  Mapping arena_;
+  ScriptedStore* store_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  Ticks tick_ = 0;
+};
+
+TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
+  Rig rig;
+  rig.engine().birth({0, 4}).value();
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_EQ(rig.engine().state(c), ChunkState::resident);
+  rig.engine().death({1, 1});
+  EXPECT_TRUE(rig.engine().idle_backed(1));
+  rig.engine().birth({9, 1}).value();
+  EXPECT_EQ(rig.engine().state(9), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state(1), ChunkState::empty);
+  EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
+}
+
+TEST(Engine, SharesAChunkUntilItsLastTensorDies) {
+  Rig rig;
+  rig.born(0, 7);
+  rig.engine().birth({0, 1}).value();
+  rig.engine().death({0, 1});
+  EXPECT_FALSE(rig.engine().idle_backed(0));
+  EXPECT_TRUE(rig.holds(0, 7));
+  rig.engine().death({0, 1});
+  EXPECT_TRUE(rig.engine().idle_backed(0));
+}
+
+TEST(Engine, BringsBackWhatItMovedAway) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 12; ++c) rig.born(c, c);
+  for (std::uint32_t c = 0; c < 12; ++c) rig.op({{c, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(c, c)) << c; });
+  EXPECT_EQ(rig.engine().counters().faults, 0u);
+  EXPECT_GE(rig.engine().counters().bytes_in, 8 * chunk_bytes.value);
+}
+
+TEST(Engine, LetsABirthWaitUntilAWriteHasMadeRoom) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.store().close_gate(Direction::write);
+  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth({8, 1}).ok(); });
+  ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
+  EXPECT_EQ(birth.wait_for(30ms), std::future_status::timeout);
+  EXPECT_EQ(rig.engine().state(8), ChunkState::empty);
+  rig.store().open_gate(Direction::write);
+  EXPECT_TRUE(birth.get());
+  EXPECT_EQ(rig.engine().state(8), ChunkState::resident);
+  EXPECT_EQ(rig.engine().counters().stall_count, 1u);
+  rig.fill(8, 8);
+  for (std::uint32_t c : {0u, 1u, 2u, 3u, 8u}) EXPECT_TRUE(rig.holds(c, c)) << c;
+}
+
+TEST(Engine, LetsADeathMakeTheRoomThatABirthWaitsFor) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.store().close_gate(Direction::write);
+  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth({8, 1}).ok(); });
+  ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
+  for (std::uint32_t c = 0; c < 4; ++c) rig.engine().death({c, 1});
+  EXPECT_TRUE(birth.get());          // with the write still waiting
+  rig.store().open_gate(Direction::write);
+}
+
+TEST(Engine, ForgetsAChunkThatDiesWhileItIsWritten) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.store().close_gate(Direction::write);
+  rig.op({}, {.fetches = {}, .evictions = {{0, 2}}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
+  EXPECT_EQ(rig.engine().state(0), ChunkState::evicting);
+  rig.engine().death({0, 2});
+  EXPECT_EQ(rig.engine().state(0), ChunkState::empty);
+  rig.engine().death({2, 1});
+  rig.born(0, 100);                  // again, in another frame, while the old bytes are on their way out
+  rig.store().open_gate(Direction::write);
+  rig.engine().quiesce();
+  rig.born(1, 101);
+  rig.born(2, 102);
+  for (std::uint32_t c = 5; c < 9; ++c) rig.born(c, c);  // pushes everybody out once
+  for (std::uint32_t c : {0u, 1u, 2u}) EXPECT_TRUE(rig.holds(c, 100 + c)) << c;
+  for (std::uint32_t c : {3u, 5u, 6u, 7u, 8u}) EXPECT_TRUE(rig.holds(c, c)) << c;
+}
+
+TEST(Engine, ForgetsAChunkThatDiesWhileItIsRead) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 2; ++c) rig.born(c, c);
+  rig.evict({{0, 2}});
+  rig.store().close_gate(Direction::read);
+  rig.op({}, {.fetches = {{0, 2}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
+  EXPECT_EQ(rig.engine().state(0), ChunkState::fetching);
+  rig.engine().death({0, 1});
+  rig.born(0, 100);
+  rig.store().open_gate(Direction::read);
+  rig.engine().quiesce();
+  EXPECT_TRUE(rig.holds(0, 100));
+  EXPECT_TRUE(rig.holds(1, 1));
+  rig.engine().birth({4, 2}).value();  // all four frames are accounted for
+  EXPECT_EQ(rig.engine().counters().resident_bytes, 4 * chunk_bytes.value);
+}
+
+TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
+  for (const bool by_plan : {false, true}) {
+    Rig rig;
+    rig.born(0, 5);
+    rig.store().close_gate(Direction::write);
+    rig.op({}, {.fetches = {}, .evictions = {{0, 1}}, .next_uses = {}});
+    ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::evicting; }));
+    if (by_plan) rig.op({}, {.fetches = {{0, 1}}, .evictions = {}, .next_uses = {}});
+    auto op = std::async(std::launch::async, [&] { rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{{0, 1}}, {}); });
+    if (by_plan) op.get();
+    std::this_thread::sleep_for(10ms);
+    rig.store().open_gate(Direction::write);
+    if (!by_plan) op.get();
+    ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::resident; })) << by_plan;
+    EXPECT_TRUE(rig.holds(0, 5));
+    EXPECT_EQ(rig.engine().counters().bytes_in, 0u);
+    EXPECT_EQ(rig.engine().counters().faults, 0u);
+  }
+}
+
+TEST(Engine, ServesAFaultOnAChunkThatIsBeingWritten) {
+  Rig rig;
+  rig.born(0, 5);
+  rig.store().close_gate(Direction::write);
+  rig.op({}, {.fetches = {}, .evictions = {{0, 1}}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::evicting; }));
+  auto reader = std::async(std::launch::async, [&] { return rig.holds(0, 5); });
+  ASSERT_TRUE(eventually([&] { return rig.engine().counters().faults == 1; }));
+  EXPECT_EQ(reader.wait_for(10ms), std::future_status::timeout);
+  rig.store().open_gate(Direction::write);
+  EXPECT_TRUE(reader.get());
+}
+
+TEST(Engine, RunsAnOpThatNeedsTooMuchPagedAndSaysSoOnce) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
+  for (int again = 0; again < 2; ++again) {
+    rig.op({{0, 6}}, {}, [&] {
+      for (std::uint32_t c = 0; c < 6; ++c) EXPECT_TRUE(rig.holds(c, c)) << c;
+    });
+  }
+  ASSERT_EQ(rig.messages.size(), 1u);
+  EXPECT_NE(rig.messages[0].find("'op'"), std::string::npos) << rig.messages[0];
+  EXPECT_GT(rig.engine().counters().faults, 0u);
+  EXPECT_EQ(rig.engine().largest_op_chunks(), 6u);
+  const auto faults = rig.engine().counters().faults;
+  rig.op({{0, 4}}, {}, [&] { EXPECT_TRUE(rig.holds(3, 3)); });  // the next one that fits is not paged
+  EXPECT_EQ(rig.engine().counters().faults, faults);
+}
+
+TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.op({{0, 4}}, {}, [&] {
+    rig.engine().birth({8, 3}).value();
+    for (std::uint32_t c = 8; c < 11; ++c) rig.fill(c, c);
+    for (std::uint32_t c : {0u, 1u, 2u, 3u, 8u, 9u, 10u}) EXPECT_TRUE(rig.holds(c, c)) << c;
+  });
+  EXPECT_EQ(rig.messages.size(), 1u);
+}
+
+TEST(Engine, KeepsWhatIsHeldAndRefusesToHoldMoreThanThereIs) {
+  Rig rig(8);
+  for (std::uint32_t c = 0; c < 16; ++c) rig.born(c, c);
+  ASSERT_TRUE(rig.engine().hold({0, 2}));
+  for (std::uint32_t c = 2; c < 16; ++c) rig.op({{c, 1}}, {});
+  rig.op({}, {.fetches = {}, .evictions = {{0, 2}}, .next_uses = {}});
+  rig.engine().quiesce();
+  EXPECT_EQ(rig.engine().state(0), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
+  const auto refused = rig.engine().hold({2, 3});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().cause, Cause::out_of_memory);
+  EXPECT_EQ(rig.engine().held_chunks(), 2u);
+  rig.engine().release_hold({0, 2});
+  EXPECT_EQ(rig.engine().held_chunks(), 0u);
+  EXPECT_TRUE(rig.engine().hold({2, 4}));
+  rig.engine().release_hold({2, 4});
+}
+
+TEST(Engine, KeepsAnOperandWhoseHoldEndsInsideTheOp) {
+  Rig rig(5);
+  for (std::uint32_t c = 0; c < 9; ++c) rig.born(c, c);
+  ASSERT_TRUE(rig.engine().hold({0, 1}));
+  rig.op({{0, 1}}, {}, [&] {
+    rig.engine().release_hold({0, 1});
+    for (std::uint32_t c = 1; c < 9; ++c) EXPECT_TRUE(rig.holds(c, c));  // by faults, which need room
+    EXPECT_EQ(rig.engine().state(0), ChunkState::resident);
+  });
+}
+
+TEST(Engine, TellsAnAllocationThatTheSlowTierCannotBeWritten) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.store().fail(Direction::write, 1000, ENOSPC);
+  const auto birth = rig.engine().birth({8, 1});
+  ASSERT_FALSE(birth);
+  EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
+  EXPECT_TRUE(rig.engine().take_error().has_value());
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
+  rig.store().fail(Direction::write, 0);  // somebody freed space
+  rig.engine().begin_step(2);
+  EXPECT_TRUE(rig.engine().birth({8, 1}));
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
+}
+
+TEST(Engine, TellsAnAllocationInsideAnOpThatTheSlowTierCannotBeWritten) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.store().fail(Direction::write, 1000, ENOSPC);
+  rig.op({{0, 1}}, {}, [&] {
+    const auto birth = rig.engine().birth({8, 2});
+    ASSERT_FALSE(birth);
+    EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
+  });
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
+}
+
+TEST(Engine, TriesAWriteAgainBeforeItGivesUpAFault) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
+  rig.engine().quiesce();
+  rig.store().fail(Direction::write, 5);  // each of four once, one twice
+  for (std::uint32_t c = 0; c < 6; ++c) EXPECT_TRUE(rig.holds(c, c)) << c;
+  EXPECT_TRUE(rig.engine().take_error().has_value());
+}
+
+TEST(Engine, ReadsAgainAfterAnErrorThatPasses) {
+  Rig rig;
+  rig.born(0, 3);
+  rig.evict({{0, 1}});
+  rig.store().fail(Direction::read, 2);
+  rig.op({{0, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(0, 3)); });
+}
+
+TEST(EngineDeathTest, EndsLoudlyWhenBytesCannotBeReadBack) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH({
+    Rig rig;
+    rig.born(0, 3);
+    rig.evict({{0, 1}});
+    rig.store().fail(Direction::read, 1000);
+    rig.op({{0, 1}}, {});
+  }, "reading chunk 0 of the arena back from the slow tier: Input/output error");
+}
+
+TEST(EngineDeathTest, EndsLoudlyWhenAFaultFindsNoRoomBecauseWritesFail) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH({
+    Rig rig;
+    for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
+    rig.engine().quiesce();
+    rig.store().fail(Direction::write, 1'000'000, ENOSPC);
+    std::uint32_t right = 0;
+    for (std::uint32_t c = 0; c < 6; ++c) right += rig.holds(c, c) ? 1u : 0u;
+    std::fprintf(stderr, "%u chunks could be read\n", right);
+  }, "No space left on device");
+}
+
+TEST(EngineDeathTest, EndsLoudlyWhenTheProgramTouchesNobodysMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH({
+    Rig rig;
+    rig.fill(3, 1);
+  }, "belongs to no tensor");
+}
+
+TEST(Engine, LeavesReservedFramesToWhoIsWaitedFor) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({{0, 4}});
+  rig.engine().set_reserved(2);
+  rig.op({}, {.fetches = {{0, 4}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+  std::this_thread::sleep_for(30ms);
+  EXPECT_EQ(rig.engine().state(2), ChunkState::away);
+  EXPECT_EQ(rig.engine().state(3), ChunkState::away);
+  rig.op({{3, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(3, 3)); });  // an operand may
+  EXPECT_EQ(rig.engine().state(2), ChunkState::away);
+  rig.engine().forget_plan();
+}
+
+TEST(Engine, EvictsWhatIsNeededLast) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{{0, 1}, 50}, {{1, 1}, 90}, {{2, 1}, 70}, {{3, 1}, 60}}});
+  rig.engine().birth({8, 1}).value();
+  EXPECT_EQ(rig.engine().state(1), ChunkState::away);
+  rig.engine().birth({9, 1}).value();  // 8's next use is unknown: it goes before those that are known
+  EXPECT_EQ(rig.engine().state(8), ChunkState::away);
+}
+
+TEST(Engine, EndsWithTransfersInFlight) {
+  for (int i = 0; i < 5; ++i) {
+    Rig rig;
+    for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+    rig.op({}, {.fetches = {}, .evictions = {{0, 4}}, .next_uses = {}});
+  }
+}
+
+// Two threads read and write unannounced beside ops, births, deaths, evictions and fetches, in a budget that none of them fits in.
+TEST(Engine, KeepsEveryByteUnderRandomUse) {
+  Rig rig(6, 40);
+  constexpr std::uint32_t shared_begin = 28;  // chunks [28, 40) belong to the two threads, half each
+  for (std::uint32_t c = shared_begin; c < 40; ++c) rig.born(c, c);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0}, turns{0};
+  const auto touch = [&](std::uint32_t first) {
+    std::mt19937_64 random(first);
+    std::vector<std::uint64_t> marks(6);
+    for (std::uint32_t i = 0; i < 6; ++i) marks[i] = first + i;
+    while (!stop) {
+      const auto i = static_cast<std::uint32_t>(random() % 6);
+      if (!rig.holds(first + i, marks[i])) ++wrong;
+      if (random() % 2 == 0) rig.fill(first + i, marks[i] = random());
+      ++turns;
+    }
+  };
+  std::thread a(touch, shared_begin), b(touch, shared_begin + 6);
+  std::mt19937_64 random(9);
+  std::vector<std::uint64_t> marks(shared_begin, 0);  // 0: dead
+  for (std::uint32_t i = 0; i < 2000; ++i) {
+    const auto c = static_cast<std::uint32_t>(random() % shared_begin);
+    const auto pick = [&] { return ChunkRange{static_cast<std::uint32_t>(random() % shared_begin), 1 + static_cast<std::uint32_t>(random() % 2)}; };
+    if (marks[c] == 0) {
+      rig.born(c, marks[c] = i + 1);
+    } else if (random() % 3 == 0) {
+      rig.engine().death({c, 1});
+      marks[c] = 0;
+    } else {
+      const bool paged = random() % 50 == 0;
+      const ChunkRange operands{c, paged ? std::min(10u, shared_begin - c) : 1};
+      rig.op({operands}, {.fetches = {pick(), pick()}, .evictions = {pick(), pick()}, .next_uses = {{pick(), random() % 4000}}}, [&] {
+        for (std::uint32_t o = operands.first; o < operands.first + operands.count; ++o)
+          if (marks[o] != 0 && !rig.holds(o, marks[o])) ++wrong;
+        if (random() % 2 == 0) rig.fill(c, marks[c] = i + 1);
+      });
+    }
+    if (i % 200 == 0) rig.engine().forget_plan();
+  }
+  stop = true;
+  a.join();
+  b.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(turns, 20u);
+  EXPECT_LE(rig.engine().counters().resident_max_bytes, 6 * chunk_bytes.value);
+}
+
+}  // namespace
+}  // namespace vedette
