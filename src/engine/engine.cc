@@ -256,7 +256,6 @@ Error Engine::too_much_held(std::uint32_t more) const {
           .message = "memory of " + kib(more) + " cannot be kept in fast memory, which is " + kib(frame_count_) + " with " +
                      kib(held_ - more) + " held already; use a larger budget"};
 }
-}
 
 void Engine::release_hold(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);

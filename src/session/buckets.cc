@@ -51,14 +51,19 @@ void SessionState::lay_out(Bucket& fresh) {
   std::vector<Lifetime> sorted;
   for (const auto i : order) sorted.push_back(lifetimes[i]);
   const Placement placement = coallocate(sorted, options.chunk);
-  const auto zone = heap->reserve_zone(std::max<std::uint64_t>(placement.zone_bytes, options.chunk.value));
-  if (!zone) {                       // no addresses left: this bucket runs where it was profiled
+  const std::uint64_t zone_bytes = std::max<std::uint64_t>(placement.zone_bytes, options.chunk.value);
+  auto zone = heap->reserve_zone(zone_bytes);
+  if (zone && !reserve_slots(static_cast<std::uint32_t>((*zone + zone_bytes) / options.chunk.value))) {
+    heap->release_zone(*zone, zone_bytes);
+    zone.reset();
+  }
+  if (!zone) {                       // no addresses or no slots left: this bucket runs where it was profiled
     for (auto& [bytes, list] : fresh.addresses)
       for (PlannedAddress& address : list) address.usable = false;
     return;
   }
   fresh.zone = *zone;
-  fresh.zone_bytes = std::max<std::uint64_t>(placement.zone_bytes, options.chunk.value);
+  fresh.zone_bytes = zone_bytes;
   for (std::size_t k = 0; k < order.size(); ++k) fresh.log.tensors[whose[order[k]]].offset = *zone + placement.offset[k];
   // The n-th allocation of a size, in order of birth.
   std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;

@@ -52,6 +52,34 @@ std::optional<std::uint64_t> SessionState::planned_address(std::uint64_t bytes) 
   return offset;
 }
 
+// Slots of the slow tier for chunks [0, end): some ahead, or just these where the disk is nearly full.
+Result<void> SessionState::reserve_slots(std::uint32_t end) {
+  if (end <= slots_reserved) return {};
+  constexpr std::uint32_t step_of_growth = 64;
+  const std::uint32_t ahead = (end + step_of_growth - 1) / step_of_growth * step_of_growth;
+  Result<void> grown;
+  for (const std::uint32_t slots : {ahead, end}) {
+    grown = engine->reserve_slots(slots);
+    if (!grown) continue;
+    slots_reserved = slots;
+    break;
+  }
+  return grown;
+}
+
+// With the lock held: nobody may get a neighbour before the chunk is there. A chunk for which there was no room is tried again by the
+// next who gets a place in it.
+Result<void> SessionState::bear_slab(std::uint32_t chunk) {
+  if (!unborn_slab.contains(chunk)) return {};
+  if (auto born = engine->birth({chunk, 1}); !born) return born;
+  if (auto held = engine->hold({chunk, 1}); !held) {
+    engine->death({chunk, 1});
+    return held;
+  }
+  unborn_slab.erase(chunk);
+  return {};
+}
+
 Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
   std::unique_lock lock(mutex);
@@ -70,25 +98,19 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   }
   if (!place) place = heap->allocate(bytes, allocation.alignment.value, allocation.persistent);
   if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
-  if (heap->top() > slots_reserved) {
-    constexpr std::uint32_t step_of_growth = 64;
-    const std::uint32_t wanted = (heap->top() + step_of_growth - 1) / step_of_growth * step_of_growth;
-    if (auto grown = engine->reserve_slots(wanted); !grown) {
-      if (!place->small) heap->release(place->offset, bytes, allocation.persistent);
-      if (place->small) heap->release_small(place->offset);
-      return grown.error();
-    }
-    slots_reserved = wanted;
+  const ChunkRange range = chunks_of(place->offset, bytes);
+  if (place->new_slab_chunk) unborn_slab.insert(*place->new_slab_chunk);
+  Result<void> ready = reserve_slots(range.first + range.count);
+  if (ready.ok() && place->small) ready = bear_slab(range.first);
+  if (!ready) {
+    if (place->small) heap->release_small(place->offset);
+    if (!place->small && !planned) heap->release(place->offset, bytes, allocation.persistent);
+    return ready.error();
   }
   live_bytes += (bytes + 63) / 64 * 64;
   peak_bytes = std::max(peak_bytes, live_bytes);
   if (place->small) {
     small[place->offset] = static_cast<std::uint32_t>(bytes);
-    if (place->new_slab_chunk) {     // with the lock held: nobody may get a neighbour before the chunk is there
-      const ChunkRange chunk{*place->new_slab_chunk, 1};
-      if (auto born = engine->birth(chunk); !born) return born.error();
-      engine->hold(chunk);
-    }
     return base() + place->offset;
   }
   Live& live = tensors[place->offset];
@@ -103,9 +125,10 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   }
   const std::uint64_t offset = place->offset;
   lock.unlock();
-  if (auto born = engine->birth(chunks_of(offset, bytes)); !born) {
+  if (auto born = engine->birth(range); !born) {
     lock.lock();
     live_bytes -= (bytes + 63) / 64 * 64;
+    if (in_step) log.tensors[log_tensor(offset, tensors[offset])].death = ++events;
     tensors.erase(offset);
     if (!planned) heap->release(offset, bytes, allocation.persistent);
     return born.error();
@@ -209,7 +232,10 @@ ResidentScope Session::resident(const void* memory) {
   if (found == state_->tensors.end()) return ResidentScope(nullptr, 0, 0);
   const ChunkRange range = state_->chunks_of(found->first, found->second.bytes.value);
   lock.unlock();
-  state_->engine->hold(range);
+  if (auto held = state_->engine->hold(range); !held) {
+    state_->message(held.error().message);
+    return ResidentScope(nullptr, 0, 0);
+  }
   return ResidentScope(state_, range.first, range.count);
 }
 

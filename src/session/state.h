@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -74,6 +75,7 @@ struct SessionState {
   std::map<std::uint64_t, Live> tensors;               // by offset; not the small ones
   std::unordered_map<std::uint64_t, std::uint32_t> small;  // offset -> bytes
   std::uint32_t slots_reserved = 0;
+  std::set<std::uint32_t> unborn_slab;                 // chunks of the slab that are not in fast memory yet
   std::uint64_t live_bytes = 0, peak_bytes = 0;
   bool open = true;                                    // its Session object lives
 
@@ -109,6 +111,8 @@ struct SessionState {
   std::uint32_t log_tensor(std::uint64_t offset, Live& live);
   Result<std::byte*> allocate(const AllocateOptions& allocation);
   void release(std::byte* memory) noexcept;
+  Result<void> reserve_slots(std::uint32_t end);
+  Result<void> bear_slab(std::uint32_t chunk);
   std::optional<std::uint64_t> planned_address(std::uint64_t bytes);
   std::map<std::uint64_t, Live>::iterator holding(const void* memory);
   void message(std::string_view sentence) const { if (options.on_message) options.on_message(sentence); }
