@@ -1,6 +1,9 @@
 // fio's command line and what it answers: see fio.h.
 #include "fio.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -10,12 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <sstream>
-
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "vedette/result.h"
 
@@ -70,9 +69,7 @@ FioResult run_fio(const FioJob& job) {
   const auto begin = Clock::now();
   const nlohmann::json result = answer(command_line(job, pattern.str()));
   const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
-  const auto sum = [&](const char* key) {
-    return result["read"][key].get<double>() + result["write"][key].get<double>();
-  };
+  const auto sum = [&](const char* key) { return result["read"][key].get<double>() + result["write"][key].get<double>(); };
   const double wall = std::max(result["read"]["runtime"].get<double>(), result["write"]["runtime"].get<double>()) * 1e-3;
   const double cpu = (result["usr_cpu"].get<double>() + result["sys_cpu"].get<double>()) / 100 * wall;
   return {sum("io_bytes") / wall, cpu * 1e6 / sum("total_ios"), std::max(0.0, whole - wall)};

@@ -1,4 +1,5 @@
-// How fast is the disk, by a program that others trust: fio (io_uring, O_DIRECT) on a file of ours, at the best we can get out of it.
+// How fast is the disk, by a program that others trust: fio (io_uring, O_DIRECT) on a file of ours, at the best we can get out
+// of it.
 //
 // fio gets what it needs for that: huge pages under its buffers (through glibc's malloc; with 4 KiB pages a request has 512
 // segments, and the disk takes it in pieces) and buffers that it does not rewrite before each write.
@@ -31,18 +32,18 @@ class DiskFile {
 
 struct FioJob {
   std::string file;
-  Bytes size;                        // of the file
+  Bytes size;  // of the file
   Bytes block = {std::uint64_t{2} << 20};
   std::uint32_t depth = 16;
-  bool fixed_buffers = true;         // registered with the ring
-  int read_percent = 100;            // of the requests; the others write; offsets at random
+  bool fixed_buffers = true;  // registered with the ring
+  int read_percent = 100;     // of the requests; the others write; offsets at random
   double seconds = 1;
 };
 
 struct FioResult {
-  double bytes_per_s = 0;            // both directions together
-  double cpu_us = 0;                 // of a request
-  double idle_s = 0;                 // fio starts and ends without touching the disk
+  double bytes_per_s = 0;  // both directions together
+  double cpu_us = 0;       // of a request
+  double idle_s = 0;       // fio starts and ends without touching the disk
 };
 FioResult run_fio(const FioJob& job);
 void fill_by_fio(const FioJob& job);  // writes the file once, from its begin to its end: the first write of a block costs more

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -18,12 +17,12 @@
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/utsname.h>
 #include <thread>
 #include <vector>
 
 #include "base/mapping.h"
 #include "fio.h"
+#include "machine.h"
 #include "tier/io_queue.h"
 
 namespace {
@@ -198,15 +197,7 @@ void report_cell(const std::vector<Contestant>& all, Mix mix, Bytes block, std::
 }
 
 void print_head(const Options& options) {
-  utsname kernel{};
-  ::uname(&kernel);
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  std::string line, model = "unknown processor";
-  while (std::getline(cpuinfo, line)) {
-    if (line.starts_with("model name")) model = line.substr(line.find(':') + 2);
-  }
-  std::printf("machine: %s, %u cores, Linux %s\nfile system: %s\n", model.c_str(), std::thread::hardware_concurrency(),
-              kernel.release, bench::output_of("findmnt -no SOURCE,FSTYPE -T '" + options.directory + "'").c_str());
+  std::printf("machine: %s\nfile system: %s\n", bench::machine_line().c_str(), bench::file_system_of(options.directory).c_str());
   std::printf("%d turns of %.1f s each, medians; GB/s in total (CPU of a request)\n\n", options.turns, options.seconds);
   std::printf("| direction | MiB | depth | fio | fio fixedbufs | ours plain | ours registered |%s ours/fio |\n",
               options.threads ? " ours threads |" : "");
