@@ -66,6 +66,15 @@ std::string file_system_of(const std::string& directory) {
   return found;
 }
 
+std::string huge_pages() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string word;
+  while (file >> word) {
+    if (word.front() == '[') return word.substr(1, word.size() - 2);
+  }
+  return "unknown";
+}
+
 double load_per_core() {
   double load = 0;
   return ::getloadavg(&load, 1) == 1 ? load / std::max(1U, std::thread::hardware_concurrency()) : 0;

@@ -9,6 +9,7 @@ namespace vedette::bench {
 
 std::string machine_line();                                // processor, cores, kernel
 std::string file_system_of(const std::string& directory);  // device and type
+std::string huge_pages();                                  // which memory gets them unasked: always, madvise, never
 double load_per_core();                                    // the load average of the last minute
 constexpr double busy_load = 0.5;                          // above it nothing measured is worth a README
 

@@ -156,8 +156,8 @@ class Table {  // of one model
 };
 
 void print_head(const Options& options, double load) {
-  fmt::print("machine: {}\nslow tier: {}, {}; fio: {}", machine_line(), options.slow, file_system_of(options.slow),
-             output_of("fio --version"));
+  fmt::print("machine: {}, huge pages: {}\nslow tier: {}, {}; fio: {}", machine_line(), huge_pages(), options.slow,
+             file_system_of(options.slow), output_of("fio --version"));
   fmt::print("{} rounds of {} steps, {} threads of libtorch; load before the start {:.2f} a core{}\n", options.rounds,
              options.steps, options.threads, load, load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
   std::fflush(stdout);
@@ -182,6 +182,7 @@ void print(const Options& options, const Table& table) {
 
 void write_json(const Options& options, double load, const std::vector<Table>& tables) {
   nlohmann::ordered_json all = {{"machine", machine_line()},
+                                {"huge_pages", huge_pages()},
                                 {"slow", file_system_of(options.slow)},
                                 {"torch", tables.front().plain().torch},
                                 {"threads", options.threads},
