@@ -1,0 +1,114 @@
+// Addresses of the arena: random births and deaths against a model that knows every byte.
+#include "session/heap.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace vedette {
+namespace {
+
+constexpr Bytes chunk = 64_KiB;
+
+struct Piece {
+  std::uint64_t bytes = 0;
+  bool small = false, persistent = false;
+};
+
+// No two pieces share a byte; persistent and passing ones share no chunk; small ones share no chunk with others.
+void expect_apart(const std::map<std::uint64_t, Piece>& pieces) {
+  std::map<std::uint64_t, int> kind_of_chunk;
+  std::uint64_t end = 0;
+  for (const auto& [offset, piece] : pieces) {
+    ASSERT_GE(offset, end);
+    end = offset + piece.bytes;
+    const int kind = piece.small ? 0 : piece.persistent ? 1 : 2;
+    for (std::uint64_t c = offset / chunk.value; c * chunk.value < end; ++c) {
+      const auto [at, fresh] = kind_of_chunk.emplace(c, kind);
+      ASSERT_EQ(at->second, kind) << "chunk " << c << " is shared by different kinds";
+    }
+  }
+}
+
+TEST(Heap, NeverGivesAByteTwice) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    Heap heap(4000, chunk);
+    std::map<std::uint64_t, Piece> pieces;
+    std::map<std::uint64_t, bool> slab_chunks;
+    for (int turn = 0; turn < 3000; ++turn) {
+      if (pieces.empty() || random() % 5 < 3) {
+        constexpr std::uint64_t least[] = {1, 1, 1000, 4096, 60'000, 65'536, 100'000, 131'072};
+        constexpr std::uint64_t spread[] = {100, 1024, 20'000, 65'536, 6'000, 1, 300'000, 1};
+        const std::size_t shape = random() % 8;
+        const std::uint64_t bytes = least[shape] + random() % spread[shape];
+        const std::uint64_t alignment = std::uint64_t{1} << (random() % 13);
+        const bool persistent = random() % 4 == 0;
+        const auto place = heap.allocate(bytes, alignment, persistent);
+        ASSERT_TRUE(place);
+        EXPECT_EQ(place->offset % alignment, 0u);
+        EXPECT_LE(place->offset + bytes, std::uint64_t{heap.top()} * chunk.value);
+        if (place->small) {
+          if (place->new_slab_chunk) slab_chunks[*place->new_slab_chunk] = true;
+          EXPECT_TRUE(slab_chunks.contains(place->offset / chunk.value)) << "nobody was told to make this chunk resident";
+          EXPECT_LE(bytes, heap.small_limit());
+        }
+        const auto [at, fresh] = pieces.emplace(place->offset, Piece{bytes, place->small, persistent});
+        ASSERT_TRUE(fresh);
+      } else {
+        auto victim = pieces.lower_bound(random() % (std::uint64_t{heap.top()} * chunk.value));
+        if (victim == pieces.end()) victim = pieces.begin();
+        if (victim->second.small) {
+          heap.release_small(victim->first);
+        } else {
+          heap.release(victim->first, victim->second.bytes, victim->second.persistent);
+        }
+        pieces.erase(victim);
+      }
+      if (turn % 100 == 0) {
+        ASSERT_NO_FATAL_FAILURE(expect_apart(pieces));
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_apart(pieces));
+  }
+}
+
+TEST(Heap, ReusesWhatALoopGivesBack) {
+  Heap heap(4000, chunk);
+  std::uint32_t after_one = 0;
+  for (int step = 0; step < 200; ++step) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> passing, small;
+    for (std::uint64_t i = 1; i < 40; ++i) {
+      const std::uint64_t bytes = i * 9000;
+      passing.emplace_back(heap.allocate(bytes, 64, false)->offset, bytes);
+      small.emplace_back(heap.allocate(i * 20, 64, false)->offset, i * 20);
+    }
+    for (const auto& [offset, bytes] : passing) heap.release(offset, bytes, false);
+    for (const auto& [offset, bytes] : small) heap.release_small(offset);
+    if (step == 0) after_one = heap.top();
+  }
+  EXPECT_EQ(heap.top(), after_one);
+}
+
+TEST(Heap, KeepsZonesApartAndGivesThemOutAgain) {
+  Heap heap(100, chunk);
+  const auto a = heap.reserve_zone(10 * chunk.value), b = heap.reserve_zone(10 * chunk.value);
+  ASSERT_TRUE(a && b);
+  EXPECT_GE(*b, *a + 10 * chunk.value);
+  heap.release_zone(*a, 10 * chunk.value);
+  EXPECT_EQ(heap.reserve_zone(10 * chunk.value), a);
+}
+
+TEST(Heap, SaysWhenTheArenaIsUsedUp) {
+  Heap heap(4, chunk);
+  EXPECT_TRUE(heap.allocate(3 * chunk.value, 64, false));
+  EXPECT_FALSE(heap.allocate(2 * chunk.value, 64, false));
+  EXPECT_FALSE(heap.reserve_zone(2 * chunk.value));
+  EXPECT_TRUE(heap.allocate(chunk.value, 64, true));
+  EXPECT_FALSE(heap.allocate(10, 64, false));  // not even the slab's first chunk
+}
+
+}  // namespace
+}  // namespace vedette
