@@ -20,7 +20,9 @@ class Counting final : public c10::Allocator {
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* target, const void* source, std::size_t count) const override { default_copy_data(target, source, count); }
+  void copy_data(void* target, const void* source, std::size_t count) const override {
+    default_copy_data(target, source, count);
+  }
 
   std::uint64_t peak() {
     const std::lock_guard lock(mutex_);

@@ -31,8 +31,8 @@ class Progress {                     // a line a step, at most two a second, and
     const auto now = Clock::now();
     if (step + 1 < options_.steps && now - last_ < std::chrono::milliseconds(500)) return;
     last_ = now;
-    fmt::print("{:8} {:4}/{}  loss {:.5f}  {:8.1f} ms  {}\n", options_.guarded ? "guarded" : "plain", step + 1, options_.steps, loss,
-               std::chrono::duration<double, std::milli>(took).count(), phase);
+    fmt::print("{:8} {:4}/{}  loss {:.5f}  {:8.1f} ms  {}\n", options_.guarded ? "guarded" : "plain", step + 1, options_.steps,
+               loss, std::chrono::duration<double, std::milli>(took).count(), phase);
     std::fflush(stdout);
   }
 
@@ -105,11 +105,17 @@ void write_trace(const Trace* trace, const std::string& path) {
 RunResult run_guarded(const RunOptions& options) {
   RunResult result;
   std::unique_ptr<Recorder> recorder;
-  if (!options.record.empty()) recorder = Recorder::open({.path = options.record, .program = "examples/train " + options.model}).value();
+  if (!options.record.empty())
+    recorder = Recorder::open({.path = options.record, .program = "examples/train " + options.model}).value();
   const ResidentSampler resident;
   {
-    Guard guard{{.fast_memory = Bytes{options.fast_memory}, .slow = options.slow, .policy = options.policy, .chunk = {options.chunk},
-                 .profile = ticks(options.profile), .observer = recorder.get(), .seed = options.seed}};
+    Guard guard{{.fast_memory = Bytes{options.fast_memory},
+                 .slow = options.slow,
+                 .policy = options.policy,
+                 .chunk = {options.chunk},
+                 .profile = ticks(options.profile),
+                 .observer = recorder.get(),
+                 .seed = options.seed}};
     result.mechanism = guard.session().mechanism();
     const auto model = made(options);  // under the guard, as a model larger than memory must be
     guard.watch(model->module());

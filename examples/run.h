@@ -1,5 +1,5 @@
-// One training run in this process, plain or under a guard, and what came of it. The driver starts each run of a comparison in a
-// process of its own, so that none inherits the other's memory.
+// One training run in this process, plain or under a guard, and what came of it. The driver starts each run of a comparison in
+// a process of its own, so that none inherits the other's memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,21 +26,21 @@ struct RunOptions {
 struct RunResult {
   std::uint64_t peak_bytes = 0;      // largest sum of live allocations, each rounded up to 64
   std::uint64_t budget_bytes = 0;
-  std::uint64_t resident_max_bytes = 0;  // from the kernel: RssAnon + RssShmem at most, above what it was before model and guard
+  std::uint64_t resident_max_bytes = 0;  // largest RssAnon + RssShmem, above what it was before model and guard
   std::uint64_t bytes_in = 0, bytes_out = 0, stall_count = 0, stall_ns = 0, faults = 0;  // of the whole run
   std::uint64_t smallest_budget = 0;
   std::vector<std::uint64_t> step_ns;
-  // One entry a step, as step_ns; empty in a plain run but for the phase, "plain". A step's phase is the one it ended in. What moves
-  // between two steps counts to the second.
+  // One entry a step, as step_ns; empty in a plain run but for the phase, "plain". A step's phase is the one it ended in. What
+  // moves between two steps counts to the second.
   std::vector<std::string> step_phase;
   std::vector<std::uint64_t> step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults;
   std::vector<std::uint32_t> losses;     // bit patterns
   std::int64_t planned_from = 0;         // the first step that ran by a plan; steps before are warm-up and profiling
   std::string mechanism, torch;          // what moves memory; libtorch's version
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count, stall_ns,
-                                   faults, smallest_budget, step_ns, step_phase, step_bytes_in, step_bytes_out, step_stall_count,
-                                   step_stall_ns, step_faults, losses, planned_from, mechanism, torch)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count,
+                                   stall_ns, faults, smallest_budget, step_ns, step_phase, step_bytes_in, step_bytes_out,
+                                   step_stall_count, step_stall_ns, step_faults, losses, planned_from, mechanism, torch)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

@@ -47,8 +47,13 @@ std::uint64_t parse_bytes(const std::string& text) {
     used = 0;
   }
   const std::string unit = text.substr(used);
-  const double factor = unit.empty() || unit == "B" ? 1 : unit == "KiB" ? 1024.0 : unit == "MiB" ? 1048576.0 : unit == "GiB" ? 1073741824.0 : 0;
-  if (used == 0 || factor == 0 || value < 0) throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
+  const double factor = unit.empty() || unit == "B" ? 1
+                        : unit == "KiB"             ? 1024.0
+                        : unit == "MiB"             ? 1048576.0
+                        : unit == "GiB"             ? 1073741824.0
+                                                    : 0;
+  if (used == 0 || factor == 0 || value < 0)
+    throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
   return static_cast<std::uint64_t>(value * factor);
 }
 
@@ -71,9 +76,9 @@ RunResult run_in_child(const RunOptions& options) {
   if (options.small) words.push_back("--small");
   if (!options.guarded) words.push_back("--plain");
   if (options.guarded) {
-    for (const std::string& word : {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"), options.policy,
-                                    std::string("--slow"), options.slow, std::string("--chunk"), std::to_string(options.chunk),
-                                    std::string("--profile"), options.profile}) {
+    for (const std::string& word : {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"),
+                                    options.policy, std::string("--slow"), options.slow, std::string("--chunk"),
+                                    std::to_string(options.chunk), std::string("--profile"), options.profile}) {
       words.push_back(word);
     }
     if (!options.record.empty()) words.insert(words.end(), {"--record", options.record});
@@ -157,7 +162,8 @@ int compare(const Arguments& arguments, const FastMemory& memory) {
   RunOptions plain_options = arguments.run, guarded_options = arguments.run;
   plain_options.guarded = false;
   const RunResult plain = run_in_child(plain_options);
-  guarded_options.fast_memory = memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes)) : memory.bytes;
+  guarded_options.fast_memory =
+      memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes)) : memory.bytes;
   const RunResult guarded = run_in_child(guarded_options);
   const auto result = table(arguments.run.model, plain, guarded);
   print(result, plain, guarded);
@@ -182,8 +188,9 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
   if (!result_path.empty()) std::ofstream(result_path) << json.dump() << '\n';
   if (!arguments.json.empty()) std::ofstream(arguments.json) << json.dump(2) << '\n';
   if (result_path.empty()) {
-    fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n", static_cast<double>(result.peak_bytes) / 1048576,
-               static_cast<double>(result.resident_max_bytes) / 1048576, static_cast<double>(median_ns(result.step_ns, result.planned_from)) / 1e6);
+    fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n",
+               static_cast<double>(result.peak_bytes) / 1048576, static_cast<double>(result.resident_max_bytes) / 1048576,
+               static_cast<double>(median_ns(result.step_ns, result.planned_from)) / 1e6);
   }
   return 0;
 }
@@ -195,7 +202,8 @@ int train(int count, char** words) {
   for (const ModelEntry& entry : models()) models_help += fmt::format("\n  {:10} {}", entry.name, entry.summary);
   CLI::App app("Trains a model, plain or inside a memory budget, or both to compare them.");
   app.add_option("--model", options.model, models_help)->capture_default_str();
-  app.add_option("--fast-memory", arguments.fast_memory, "the budget: bytes (500MiB), or a share of the plain run's peak")->capture_default_str();
+  app.add_option("--fast-memory", arguments.fast_memory, "the budget: bytes (500MiB), or a share of the plain run's peak")
+      ->capture_default_str();
   app.add_option("--policy", options.policy, "what decides which bytes move when")->capture_default_str();
   app.add_option("--slow", options.slow, "where the rest waits: nvme:DIRECTORY, or host")->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(CLI::PositiveNumber);
@@ -203,7 +211,9 @@ int train(int count, char** words) {
   app.add_option("--chunk", chunk, "what moves as one")->capture_default_str();
   app.add_option("--seed", options.seed, "of parameters and of what is random in training")->capture_default_str();
   app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str();
-  app.add_option("--profile", options.profile, "what the profiling step watches")->capture_default_str()->check(CLI::IsMember({"operands", "layers", "ops"}));
+  app.add_option("--profile", options.profile, "what the profiling step watches")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"operands", "layers", "ops"}));
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--json", arguments.json, "write the table to this file");

@@ -1,7 +1,7 @@
-// The data the models train on: Fashion-MNIST as Debian packages it, and the text of the licences Debian ships. Small models train on
-// bytes made up from a seed, so that tests need no data. Batches are slices in order.
-// Data is shared by the models of a process: it is read only, and as large as some models.
-// Thread rule: one thread. Errors: std::runtime_error with a sentence naming the package that is missing.
+// The data the models train on: Fashion-MNIST as Debian packages it, and the text of the licences Debian ships. Small models
+// train on bytes made up from a seed, so that tests need no data. Batches are slices in order. Data is shared by the models of
+// a process: it is read only, and as large as some models. Thread rule: one thread. Errors: std::runtime_error with a sentence
+// naming the package that is missing.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,8 @@ class Images {
     at::Tensor images;               // [n, 1, 28, 28], float in [0, 1]
     at::Tensor labels;               // [n], int64 in [0, 10)
   };
-  Batch batch(std::int64_t step, std::int64_t stride, std::int64_t size) const;  // `size` samples from step * stride on; size <= stride
+  // `size` samples from step * stride on; size <= stride
+  Batch batch(std::int64_t step, std::int64_t stride, std::int64_t size) const;
   std::int64_t count() const noexcept { return static_cast<std::int64_t>(labels_.size()); }
 
  private:

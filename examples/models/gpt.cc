@@ -1,5 +1,6 @@
-// A decoder as in GPT-2 (Radford et al., 2019): learned positions, layer norm before attention and before the feed-forward part, GELU.
-// It predicts the next character. Attention is written out, so that its probabilities are saved for the backward pass.
+// A decoder as in GPT-2 (Radford et al., 2019): learned positions, layer norm before attention and before the feed-forward
+// part, GELU. It predicts the next character. Attention is written out, so that its probabilities are saved for the backward
+// pass.
 #include <cmath>
 #include <vector>
 
@@ -56,7 +57,8 @@ struct DecoderImpl : nn::Module {
         position(register_module("position", nn::Embedding(shape.context, shape.width))),
         norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({shape.width})))),
         head(register_module("head", nn::Linear(nn::LinearOptions(shape.width, symbols).bias(false)))) {
-    for (std::int64_t i = 0; i < shape.layers; ++i) blocks.push_back(register_module("block" + std::to_string(i), Block(shape)));
+    for (std::int64_t i = 0; i < shape.layers; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), Block(shape)));
     future = register_buffer("future", torch::ones({shape.context, shape.context}, torch::kBool).triu(1));
   }
   torch::Tensor forward(const torch::Tensor& symbols) {

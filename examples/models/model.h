@@ -1,8 +1,8 @@
 // The models the examples, tests and benches train: each is one file, and one line in the table at the end.
 //
-// A model is deterministic: the same options, step numbers and thread count give the same bits. Batch i of a run is the i-th slice
-// of its data, in order, from the start again when the data ends.
-// Thread rule: one thread. Errors: std::runtime_error with a sentence, when the data is not there.
+// A model is deterministic: the same options, step numbers and thread count give the same bits. Batch i of a run is the i-th
+// slice of its data, in order, from the start again when the data ends. Thread rule: one thread. Errors: std::runtime_error
+// with a sentence, when the data is not there.
 #pragma once
 #include <cstdint>
 #include <memory>

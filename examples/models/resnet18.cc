@@ -1,5 +1,5 @@
-// ResNet-18 (He et al., CVPR'16, table 1) in the form used for 32 x 32 images: a 3 x 3 stem without max-pooling. Fashion-MNIST is
-// padded to 32 x 32 and repeated to three channels. Activations are most of its memory.
+// ResNet-18 (He et al., CVPR'16, table 1) in the form used for 32 x 32 images: a 3 x 3 stem without max-pooling. Fashion-MNIST
+// is padded to 32 x 32 and repeated to three channels. Activations are most of its memory.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/functional/padding.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -9,9 +9,9 @@
 //     ...the loop as it was...
 //   }
 //
-// Thread rule: construct, watch, step and bring_home from the training thread. Tensors may be used, made and freed by any thread,
-// but no thread may be making one while the guard is constructed for the first time in a process.
-// Errors: the constructor, watch(), step() and allocations inside the loop throw vedette::Failure or c10::Error with one sentence.
+// Thread rule: construct, watch, step and bring_home from the training thread. Tensors may be used, made and freed by any
+// thread, but no thread may be making one while the guard is constructed for the first time in a process.
+// Errors: the constructor, watch(), step() and allocations inside the loop throw vedette::Failure or c10::Error, one sentence.
 #pragma once
 #include <cstddef>
 #include <functional>

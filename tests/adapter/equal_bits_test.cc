@@ -64,9 +64,10 @@ TEST_P(EqualBits, AtEveryBudget) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
-                         testing::Values(Case{"mlp", "host", false}, Case{"resnet18", "host", false}, Case{"lstm", "host", true},
-                                         Case{"gpt", "host", true}, Case{"mlp", "nvme", true}, Case{"resnet18", "nvme", true},
-                                         Case{"lstm", "nvme", false}, Case{"gpt", "nvme", false}),
+                         testing::Values(Case{"mlp", "host", false}, Case{"resnet18", "host", false},
+                                         Case{"lstm", "host", true}, Case{"gpt", "host", true}, Case{"mlp", "nvme", true},
+                                         Case{"resnet18", "nvme", true}, Case{"lstm", "nvme", false},
+                                         Case{"gpt", "nvme", false}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
 }  // namespace

@@ -33,7 +33,8 @@ bool all_in_arena(examples::Model& model, bool wanted) {
   bool all = true;
   for (const auto& item : model.module().named_parameters()) all &= Session::owns(item.value().const_data_ptr()) == wanted;
   for (const auto& item : model.module().named_buffers()) all &= Session::owns(item.value().const_data_ptr()) == wanted;
-  each_state(model.optimizer(), [&](const std::string&, const at::Tensor& state) { all &= Session::owns(state.const_data_ptr()) == wanted; });
+  each_state(model.optimizer(),
+             [&](const std::string&, const at::Tensor& state) { all &= Session::owns(state.const_data_ptr()) == wanted; });
   return all;
 }
 
@@ -360,7 +361,8 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::backward}));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"optimizer", Phase::optimizer}));
   const auto named = [&](std::string_view name) {
-    return std::any_of(heard.last.tensors.begin(), heard.last.tensors.end(), [&](const Tensor& tensor) { return tensor.name == name; });
+    return std::any_of(heard.last.tensors.begin(), heard.last.tensors.end(),
+                       [&](const Tensor& tensor) { return tensor.name == name; });
   };
   EXPECT_TRUE(named("layer4.1.conv2.weight"));
 }
@@ -377,7 +379,9 @@ TEST(Guard, NamesAModelThatWasBuiltUnderIt) {
     train(*model, 0, 5, outcome, &guard);
   }
   const std::lock_guard lock(heard.mutex);
-  const auto is_weight = [](const Tensor& tensor) { return tensor.name == "layer4.1.conv2.weight" && tensor.kind == TensorKind::weight; };
+  const auto is_weight = [](const Tensor& tensor) {
+    return tensor.name == "layer4.1.conv2.weight" && tensor.kind == TensorKind::weight;
+  };
   EXPECT_TRUE(std::any_of(heard.last.tensors.begin(), heard.last.tensors.end(), is_weight));
 }
 

@@ -36,7 +36,8 @@ inline std::string bytes_of(const at::Tensor& tensor) {
 }
 
 // Calls each(name, tensor) for the state that the small models' optimizers have.
-inline void each_state(torch::optim::Optimizer& optimizer, const std::function<void(const std::string&, const at::Tensor&)>& each) {
+inline void each_state(torch::optim::Optimizer& optimizer,
+                       const std::function<void(const std::string&, const at::Tensor&)>& each) {
   int number = 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
@@ -62,10 +63,13 @@ inline void each_state(torch::optim::Optimizer& optimizer, const std::function<v
 inline void keep_tensors(examples::Model& model, Outcome& outcome) {
   for (const auto& item : model.module().named_parameters()) outcome.tensors[item.key()] = bytes_of(item.value());
   for (const auto& item : model.module().named_buffers()) outcome.tensors[item.key()] = bytes_of(item.value());
-  each_state(model.optimizer(), [&](const std::string& name, const at::Tensor& tensor) { outcome.tensors[name] = bytes_of(tensor); });
+  each_state(model.optimizer(),
+             [&](const std::string& name, const at::Tensor& tensor) { outcome.tensors[name] = bytes_of(tensor); });
 }
 
-inline std::unique_ptr<examples::Model> small(std::string_view name) { return examples::make_model(name, {.small = true, .seed = 7}); }
+inline std::unique_ptr<examples::Model> small(std::string_view name) {
+  return examples::make_model(name, {.small = true, .seed = 7});
+}
 
 inline void train(examples::Model& model, std::int64_t first, std::int64_t last, Outcome& outcome, Guard* guard = nullptr) {
   for (std::int64_t i = first; i < last; ++i) {

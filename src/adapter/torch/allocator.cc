@@ -41,7 +41,9 @@ class Facade final : public c10::Allocator {
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return &release_memory; }
-  void copy_data(void* target, const void* source, std::size_t count) const override { default_copy_data(target, source, count); }
+  void copy_data(void* target, const void* source, std::size_t count) const override {
+    default_copy_data(target, source, count);
+  }
 
   void install() {
     before_ = c10::GetCPUAllocator();

@@ -1,6 +1,6 @@
-// The one allocator that libtorch sees for CPU memory once a guard has lived: while a session is active its allocations come from
-// the session's arena, otherwise from the allocator that was there before. It is immortal, because storages keep a pointer to
-// their allocator and may outlive every guard: this is the library's one global.
+// The one allocator that libtorch sees for CPU memory once a guard has lived: while a session is active its allocations come
+// from the session's arena, otherwise from the allocator that was there before. It is immortal, because storages keep a pointer
+// to their allocator and may outlive every guard: this is the library's one global.
 //
 // Memory of both kinds has the same deleter and context == data, so that a storage never needs to know where it lives.
 // Thread rule: any thread, except install() and activate(), which belong to the thread that makes and ends guards.
@@ -28,8 +28,8 @@ struct Birth {                       // what the session should expect of memory
 constexpr std::uint8_t allocator_priority = 100;
 
 void install_allocator();                        // once; later calls do nothing
-// Allocations go to `session` from now on, or to ordinary memory (nullptr). Returns when no other thread is still allocating from
-// the session before.
+// Allocations go to `session` from now on, or to ordinary memory (nullptr). Returns when no other thread is still allocating
+// from the session before.
 void activate_allocator(Session* session) noexcept;
 // Between steps memory is expected to last: models are built then. `set_birth` is about this thread, and holds during a step.
 void set_between_steps(bool between) noexcept;

@@ -40,11 +40,14 @@ std::optional<Error> wrong_libtorch() {
   const std::string key = "TORCH_VERSION=";
   const auto begin = config.find(key);
   const auto end = config.find_first_of(", \n", begin);
-  const std::string found = begin == config.npos ? "of an unknown version" : config.substr(begin + key.size(), end - begin - key.size());
+  const std::string found =
+      begin == config.npos ? "of an unknown version" : config.substr(begin + key.size(), end - begin - key.size());
   const std::string built = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + ".";
   if (found.rfind(built, 0) == 0) return std::nullopt;
-  return Error{Cause::unsupported, "vedette was built for libtorch " TORCH_VERSION ", but this program runs with libtorch " + found +
-                                       ": install torch " + built + "x, or build vedette for the other one.", 0};
+  return Error{Cause::unsupported,
+               "vedette was built for libtorch " TORCH_VERSION ", but this program runs with libtorch " + found +
+                   ": install torch " + built + "x, or build vedette for the other one.",
+               0};
 }
 
 Result<Bytes> budget(const std::variant<Bytes, Fraction>& wanted) {
@@ -86,8 +89,9 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
   State& state = *state_;
   // Shared, because the arena goes on speaking after the guard is gone.
-  state.say = options.on_message ? std::move(options.on_message)
-                                 : [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
+  state.say = options.on_message
+                  ? std::move(options.on_message)
+                  : [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
   state.session = Session::open({.fast_memory = budget(options.fast_memory).value(),
                                  .slow = std::move(options.slow),
                                  .policy = std::move(options.policy),
@@ -99,7 +103,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
                                  .seed = options.seed})
                       .value();
   state.watched.emplace(*state.session, state.layers, state.say);
-  state.announcer.emplace(*state.session, *state.watched, state.layers);
+  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers});
   adapter::install_allocator();
   adapter::listen_to_operators(true);
   adapter::announce_this_thread(*state.announcer);

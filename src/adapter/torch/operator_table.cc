@@ -18,7 +18,8 @@ bool writes(const c10::AliasInfo* alias) {
 
 bool is_composite(const c10::OperatorHandle& handle) {
   using c10::DispatchKey;
-  return handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) && !handle.hasKernelForDispatchKey(DispatchKey::CPU);
+  return handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         !handle.hasKernelForDispatchKey(DispatchKey::CPU);
 }
 
 // A result that aliases an argument which is not written: a view, or a function that copies only where it must (contiguous, to,
@@ -66,7 +67,8 @@ Operator describe(const c10::OperatorHandle& handle) {
   result.transparent = changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
-    if (writes(argument.alias_info())) use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
+    if (writes(argument.alias_info()))
+      use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
     if (changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
     result.uses.push_back(use);
   }

@@ -1,8 +1,8 @@
 // What an operator does to its arguments, read from its schema once and kept by the address of its name.
 //
-// Only operators with a kernel of their own are ops. Views move no bytes, and composites (linear, cross_entropy_loss, lstm) are a
-// sequence of others: what they call is what counts, and gives smaller working sets.
-// Thread rule: one thread at a time; the training thread.
+// Only operators with a kernel of their own are ops. Views move no bytes, and composites (linear, cross_entropy_loss, lstm) are
+// a sequence of others: what they call is what counts, and gives smaller working sets. Thread rule: one thread at a time; the
+// training thread.
 #pragma once
 #include <cstdint>
 #include <unordered_map>

@@ -58,7 +58,8 @@ void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Ope
 struct OpContext final : at::ObserverContext {
   OpContext(Announcer& a, const char* name, const Operands& operands)
       : owner(a),
-        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()}, {operands.writes.data(), operands.writes.size()})) {
+        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
+                           {operands.writes.data(), operands.writes.size()})) {
     owner.in_op = true;
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     makes_state = owner.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
@@ -104,7 +105,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   }
   // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
   constexpr char engine[] = "autograd::";
-  if (std::strncmp(function.name(), engine, sizeof engine - 1) == 0) return std::make_unique<NodeContext>(announcer->layers, -1);
+  if (std::strncmp(function.name(), engine, sizeof engine - 1) == 0)
+    return std::make_unique<NodeContext>(announcer->layers, -1);
   return begin_op(*announcer, function);
 }
 

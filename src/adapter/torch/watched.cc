@@ -23,7 +23,8 @@ namespace {
 constexpr Bytes left_to_others = {std::uint64_t{64} << 20};
 
 c10::StorageImpl* storage_of(const at::Tensor& tensor) {  // nullptr: not memory that moves
-  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return nullptr;
+  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage())
+    return nullptr;
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   return storage->nbytes() == 0 || storage->data_ptr().get() == nullptr ? nullptr : storage;
 }
@@ -101,7 +102,8 @@ void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorK
     // from_blob, a mapped file, shared memory: somebody else knows the address.
     return say_("Tensor '" + name + "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
   }
-  if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr())) storage->mutable_data();  // a lazy clone gets bytes of its own first
+  if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))
+    storage->mutable_data();  // a lazy clone gets bytes of its own first
   Result<std::byte*> memory =
       session_.allocate({.bytes = {storage->nbytes()}, .name = name, .kind = kind, .persistent = true});
   if (!memory) throw Failure(memory.error());
@@ -146,8 +148,10 @@ void Watched::bring_home() {
     away.push_back(std::move(storage));
   }
   const auto refuse = [&](const std::string& why) {
-    throw Failure({Cause::out_of_memory, "The model does not fit into ordinary memory: it takes " + std::to_string(wanted.value >> 20) +
-                                             " MiB and " + why + ". It stays under the guard.", 0});
+    throw Failure({Cause::out_of_memory,
+                   "The model does not fit into ordinary memory: it takes " + std::to_string(wanted.value >> 20) + " MiB and " +
+                       why + ". It stays under the guard.",
+                   0});
   };
   const Bytes available = machine_memory().available;
   if (wanted + left_to_others > available) refuse(std::to_string(available.value >> 20) + " MiB are available");

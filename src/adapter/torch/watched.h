@@ -1,8 +1,9 @@
-// The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a storage: its bytes
-// move into the session's arena and the storage points to them, so that every view follows. And it gives operators that use a
-// parameter the name of its layer.
+// The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a storage: its
+// bytes move into the session's arena and the storage points to them, so that every view follows. And it gives operators that
+// use a parameter the name of its layer.
 //
-// Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home() walks must live.
+// Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home() walks must
+// live.
 // Thread rule: the training thread, between ops.
 #pragma once
 #include <functional>
@@ -39,8 +40,8 @@ class Watched {
   void watch(torch::nn::Module& module, const std::string& name);
   void watch(torch::optim::Optimizer& optimizer);
 
-  // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory. Throws Failure of
-  // Cause::out_of_memory, and changes nothing, when less than that is available.
+  // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory. Throws
+  // Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
   void bring_home();
 
   std::optional<LayerIndex> layer_of(const c10::StorageImpl* storage) const {
