@@ -43,12 +43,13 @@ struct Op {
   bool operator==(const Op&) const = default;
 };
 
-// What page tracking saw: the pages of one tensor that one op touched. Page numbers count from the tensor's first byte.
+// What page tracking saw: the pages of one tensor that one op touched, or one layer (consecutive ops of it; `op` is the last of
+// them). Page numbers count from the tensor's first byte.
 struct PageAccess {
   OpIndex op;
   TensorIndex tensor;
   Span<std::uint64_t> pages;         // in units of Trace::page_bytes
-  bool read = false, written = false;
+  bool read = false, written = false;  // a written page may have been read as well, whatever `read` says
   bool operator==(const PageAccess&) const = default;
 };
 

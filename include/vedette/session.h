@@ -88,8 +88,8 @@ struct AllocateOptions {
 
 enum class ProfileTicks : std::uint8_t {
   operands,                          // no page tracking: what ops announce is what they touch
-  layers,                            // pages touched, per layer
-  ops,                               // pages touched, per op
+  layers,                            // pages touched, per layer: a tick is a run of ops of one layer, told at the last of them
+  ops,                               // pages touched, per op, what the program does before it included
 };
 
 struct SessionOptions {

@@ -98,6 +98,16 @@ void Engine::idle_remove(std::uint32_t c) {
   --idle_count_;
 }
 
+void Engine::show(std::uint32_t frame, std::uint32_t c) {
+  memory_->show({frame}, {c});
+  if (watch_ != nullptr) watch_->shown(c, chunks_[c].holds > 0);
+}
+
+void Engine::hide(std::uint32_t c, std::uint32_t frame) {
+  if (watch_ != nullptr) watch_->hiding(c);
+  memory_->hide({c}, {frame});
+}
+
 // --- frames ------------------------------------------------------------------------------------------------------------
 
 std::optional<std::uint32_t> Engine::take_parked() {
@@ -110,7 +120,7 @@ std::optional<std::uint32_t> Engine::take_parked() {
   const std::uint32_t c = chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
   idle_remove(c);
   const std::uint32_t frame = chunks_[c].frame;
-  memory_->hide({c}, {frame});
+  hide(c, frame);
   become(c, ChunkState::empty);
   frames_[frame].owned = false;
   return frame;
@@ -122,12 +132,14 @@ void Engine::back(std::uint32_t c) {
   if (!free_.empty()) {
     frame = free_.back();
     free_.pop_back();
-    memory_->show({frame}, {c});
+    show(frame, c);
   } else {
     const std::uint32_t from = chunks_.back().idle_next;
     idle_remove(from);
     frame = chunks_[from].frame;
+    if (watch_ != nullptr) watch_->hiding(from);
     memory_->shift({from}, {c}, {frame});
+    if (watch_ != nullptr) watch_->shown(c, chunks_[c].holds > 0);
     become(from, ChunkState::empty);
   }
   chunks_[c].frame = frame;
@@ -247,6 +259,7 @@ Result<void> Engine::hold(ChunkRange range) {
     release_hold(range);
     return refused;
   }
+  for (std::uint32_t c = range.first; watch_ != nullptr && c < range.first + range.count; ++c) tell_hold(c);
   return {};
 }
 
@@ -257,12 +270,19 @@ Error Engine::too_much_held(std::uint32_t more) const {
                      kib(held_ - more) + " held already; use a larger budget"};
 }
 
+void Engine::tell_hold(std::uint32_t c) {
+  if (chunks_[c].state != ChunkState::resident) return;
+  watch_->hiding(c);
+  watch_->shown(c, chunks_[c].holds > 0);
+}
+
 void Engine::release_hold(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
     VEDETTE_ASSERT(chunks_[c].holds > 0);
     if (--chunks_[c].holds > 0) continue;
     --held_;
+    if (watch_ != nullptr) tell_hold(c);
     if (in_op_ && chunks_[c].op_serial == op_serial_ && chunks_[c].live > 0) op_largest_ = std::max(op_largest_, ++op_pinned_);
   }
   kick();
@@ -366,6 +386,7 @@ void Engine::fault(const Fault& fault) noexcept {
     return;
   }
   if (chunk.live == 0) die("the program touched memory of the arena that belongs to no tensor (freed, or never allocated)");
+  if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
     ++counters_.faults;
     const Nanoseconds now = monotonic_now();
@@ -375,6 +396,33 @@ void Engine::fault(const Fault& fault) noexcept {
   chunk.last_use = tick_;            // or it would be the next to leave, before who waits for it has run
   request(c);
   kick();
+}
+
+// --- tracking ----------------------------------------------------------------------------------------------------------
+
+void Engine::set_watch(FrameWatch* watch) noexcept {
+  const std::lock_guard lock(mutex_);
+  FrameWatch* const told = watch != nullptr ? watch : watch_;
+  for (std::uint32_t c = 0; told != nullptr && c < high_; ++c) {
+    if (chunks_[c].state != ChunkState::resident) continue;
+    watch != nullptr ? told->shown(c, chunks_[c].holds > 0) : told->hiding(c);
+  }
+  watch_ = watch;
+}
+
+Result<void> Engine::convert(FrameKind kind) noexcept {
+  std::unique_lock lock(mutex_);
+  VEDETTE_ASSERT(watch_ == nullptr);
+  fetches_.clear();
+  evictions_.clear();
+  kick();
+  arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+  for (std::uint32_t f = 0; f < frame_count_; ++f) {
+    std::optional<ChunkIndex> shown_at;
+    if (frames_[f].owned) shown_at = ChunkIndex{frames_[f].chunk};
+    if (auto converted = memory_->convert({f}, shown_at, kind); !converted) return converted;
+  }
+  return {};
 }
 
 // --- plans and figures -------------------------------------------------------------------------------------------------

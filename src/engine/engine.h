@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/frame_watch.h"
 #include "os/chunk_memory.h"
 #include "tier/store.h"
 #include "vedette/observer.h"
@@ -96,6 +97,12 @@ class Engine {
 
   Result<void> reserve_slots(std::uint32_t slots) { return store_->reserve(slots); }
 
+  // --- tracking ------------------------------------------------------------------------------------------------------
+  // Every frame changes its kind, with no I/O in flight; who touches memory meanwhile waits. At most one frame more than the
+  // budget. Error: frames changed so far stay so.
+  Result<void> convert(FrameKind kind) noexcept;
+  void set_watch(FrameWatch* watch) noexcept;  // borrowed; nullptr: nobody. Told of every chunk that is shown now, as if it came or left
+
   // --- what was measured ---------------------------------------------------------------------------------------------
   Nanoseconds stalled_since_last_asked() noexcept;  // of the op thread
   Counters counters() const noexcept;
@@ -145,6 +152,9 @@ class Engine {
   void complete_read(std::uint32_t frame, int error);
   void complete_write(std::uint32_t frame, int error);
   void become(std::uint32_t chunk, ChunkState next);
+  void show(std::uint32_t frame, std::uint32_t chunk);
+  void hide(std::uint32_t chunk, std::uint32_t frame);
+  void tell_hold(std::uint32_t chunk);               // held, or no longer
   void back(std::uint32_t chunk);                    // gives an empty chunk a frame, which must be available
   std::optional<std::uint32_t> take_parked();        // a free frame, parked
   std::optional<std::uint32_t> victim() const;
@@ -171,6 +181,7 @@ class Engine {
   std::unique_ptr<Store> store_;
   std::unique_ptr<ChunkMemory> memory_;
   Observer* observer_;
+  FrameWatch* watch_ = nullptr;
   std::function<void(std::string_view)> on_message_;
 
   mutable std::mutex mutex_;

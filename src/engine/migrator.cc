@@ -188,7 +188,7 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
   if (chunk.state != ChunkState::resident || chunk.live == 0 || pinned(chunk) || chunk.slot_busy || chunk.write_failed) return false;
   const std::uint32_t f = chunk.frame;
   const Nanoseconds now = monotonic_now();
-  memory_->hide({c}, {f});
+  hide(c, f);
   become(c, ChunkState::evicting);
   chunk.wanted = false;
   chunk.slot_busy = true;
@@ -264,7 +264,7 @@ void Engine::complete_read(std::uint32_t f, int error) {
     return;
   }
   chunk.failed_reads = 0;
-  memory_->show({f}, {c});
+  show(f, c);
   become(c, ChunkState::resident);
   chunk.wanted = false;
 }
@@ -283,7 +283,7 @@ void Engine::complete_write(std::uint32_t f, int error) {
   }
   if (error != 0 || chunk.wanted) {  // it stays: nothing was lost
     chunk.write_failed = error != 0;
-    memory_->show({f}, {c});
+    show(f, c);
     become(c, ChunkState::resident);
     chunk.wanted = false;
     return;

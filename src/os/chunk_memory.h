@@ -52,7 +52,8 @@ struct ChunkMemoryOptions {
 
 enum class FrameKind : std::uint8_t {
   fast,                              // private anonymous memory, huge pages where the chunk size allows
-  trackable,                         // pages of a memfd, 4 KiB each, registered as the zap tracker needs them; slower to move
+  trackable,                         // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
+                                     // slower to move
 };
 
 class ChunkMemory {

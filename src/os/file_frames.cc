@@ -60,7 +60,12 @@ void FileFrames::show(FrameIndex frame, std::byte* chunk) noexcept {
   if (userfaultfd_.register_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
+  // Armed before anybody is woken: what a thread touches that has waited for the chunk is seen, too.
+  if (userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
   userfaultfd_.wake(chunk, bytes);
+  // Nobody uses the alias of a frame that is shown; without its entries the kernel counts the pages once (RssShmem). I/O brings
+  // them back when it reaches the frame there.
+  ::madvise(parked(frame), bytes, MADV_DONTNEED);
 }
 
 void FileFrames::hide(std::byte* chunk) noexcept {

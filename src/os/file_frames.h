@@ -1,7 +1,8 @@
 // Frames that the zap tracker can watch: chunk-sized pieces of one memfd, 4 KiB pages. The whole file is mapped once more at
 // an alias, so a frame can be reached by I/O wherever it is shown, and no access through the alias is ever tracked.
 //
-//   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, wake who waits
+//   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, protect it, wake who
+//          waits: so it is shown as PageTracker::arm() leaves it (zap), and may be collected without
 //   hide   register it for minor and missing faults as well, then clear its page-table entries
 //
 // Registered so, a page without an entry makes whoever touches it wait, system calls included: the chunk is away although its

@@ -126,6 +126,16 @@ int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept 
   return ::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
 }
 
+int Userfaultfd::write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  uffdio_writeprotect request{};
+  request.range = {reinterpret_cast<std::uintptr_t>(begin), bytes};
+  request.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+  while (::ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
+    if (errno != EAGAIN && errno != EINTR) return errno;  // EAGAIN: the address space is changing
+  }
+  return 0;
+}
+
 void Userfaultfd::wake(std::byte* begin, std::size_t bytes) const noexcept {
   uffdio_range range{reinterpret_cast<std::uintptr_t>(begin), bytes};
   if (::ioctl(fd_.get(), UFFDIO_WAKE, &range) != 0) die("userfaultfd: UFFDIO_WAKE failed, threads would wait for ever");

@@ -37,6 +37,8 @@ class Userfaultfd {
   // the file has a page there or a hole.
   int register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
+  // Registered pages, mapped or not, are protected: PAGEMAP_SCAN says written from the first write on. 0 or an errno.
+  int write_protect(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Wakes every thread that waits for a page of this range; they try again.
   void wake(std::byte* begin, std::size_t bytes) const noexcept;

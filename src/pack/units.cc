@@ -80,7 +80,7 @@ std::map<std::uint32_t, std::vector<std::uint32_t>> tensors_by_chunk(const StepL
   std::map<std::uint32_t, std::vector<std::uint32_t>> by_chunk;
   for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {
     const LoggedTensor& t = log.tensors[i];
-    if (t.bytes.value == 0) continue;
+    if (t.bytes.value == 0 || t.small) continue;
     for (std::uint64_t c = t.offset / chunk; c * chunk < t.offset + t.bytes.value; ++c)
       by_chunk[static_cast<std::uint32_t>(c)].push_back(i);
   }
@@ -206,6 +206,11 @@ Trace program_trace(const StepLog& log) {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
+  for (const LoggedPages& p : log.pages)
+    if (index[p.tensor]) trace.pages.push_back({.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});
+  std::sort(trace.pages.begin(), trace.pages.end(), [](const PageAccess& a, const PageAccess& b) {
+    return std::tie(a.op, a.tensor, a.pages) < std::tie(b.op, b.tensor, b.pages);
+  });
   return trace;
 }
 

@@ -22,6 +22,7 @@ struct LoggedTensor {
   std::uint32_t birth_op = 0;        // the op in which, or before which, it was born
   std::int64_t death_op = -1;        // the op after which it is dead; -1: it died before the first op
   bool dies_at_seam = false;         // born in this step, dies before the first op of the next one
+  bool small = false;                // of the slab, on pages of its own for this step only: in no unit
 };
 
 struct LoggedOp {
@@ -32,10 +33,18 @@ struct LoggedOp {
   std::vector<std::uint32_t> reads, writes;  // tensors of the log
 };
 
+struct LoggedPages {                 // as PageAccess, of a tensor of the log
+  std::uint32_t op = 0, tensor = 0;
+  Span<std::uint64_t> pages;         // of 4 KiB, from the tensor's first byte
+  bool read = false, written = false;
+  bool operator==(const LoggedPages&) const = default;
+};
+
 struct StepLog {
   std::vector<LoggedTensor> tensors;
   std::vector<LoggedOp> ops;
   std::vector<Layer> layers;
+  std::vector<LoggedPages> pages;    // empty when nothing was tracked
 };
 
 struct UnitChunks {                  // where a unit lies: chunks [first, first + count) of the arena

@@ -116,6 +116,10 @@ void Heap::release_small(std::uint64_t offset) {
   slab_free_[size->second].push_back(offset);
 }
 
+std::optional<std::uint64_t> Heap::allocate_alone(std::uint64_t bytes) { return take_pages(alone_, round_up(bytes, page)); }
+
+void Heap::release_alone(std::uint64_t offset, std::uint64_t bytes) { give_pages(alone_, offset, round_up(bytes, page)); }
+
 std::optional<std::uint64_t> Heap::reserve_zone(std::uint64_t bytes) { return take_chunks(round_up(bytes, chunk_) / chunk_); }
 
 void Heap::release_zone(std::uint64_t offset, std::uint64_t bytes) {

@@ -30,6 +30,10 @@ class Heap {
   void release(std::uint64_t offset, std::uint64_t bytes, bool persistent);
   void release_small(std::uint64_t offset);
 
+  // Whole pages for a small one, in chunks of their own that nobody keeps resident: while a step is profiled.
+  std::optional<std::uint64_t> allocate_alone(std::uint64_t bytes);
+  void release_alone(std::uint64_t offset, std::uint64_t bytes);
+
   // Whole chunks at the top, for a plan's layout; given back for zones of the same size.
   std::optional<std::uint64_t> reserve_zone(std::uint64_t bytes);
   void release_zone(std::uint64_t offset, std::uint64_t bytes);
@@ -49,7 +53,7 @@ class Heap {
   const std::uint64_t chunk_;
   std::uint32_t top_ = 0;
   std::map<std::uint64_t, std::vector<std::uint64_t>> free_runs_;  // by number of chunks
-  std::map<std::uint64_t, std::uint64_t> lasting_, passing_;       // holes: offset -> bytes, coalesced
+  std::map<std::uint64_t, std::uint64_t> lasting_, passing_, alone_;  // holes: offset -> bytes, coalesced
   std::map<std::uint64_t, std::vector<std::uint64_t>> slab_free_;  // by class
   std::unordered_map<std::uint64_t, std::uint64_t> slab_class_;    // of each span of small objects
   std::uint64_t slab_next_ = 0, slab_end_ = 0;

@@ -61,6 +61,7 @@ void close_session(SessionState* state) noexcept {
     const std::lock_guard own(state->mutex);
     state->open = false;
     state->in_step = false;
+    state->finish_profiling();
     state->bucket = nullptr;
   }
   state->engine->forget_plan();

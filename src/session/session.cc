@@ -32,7 +32,7 @@ std::uint32_t SessionState::log_tensor(std::uint64_t offset, Live& live) {
     live.logged_in = step;
     live.index = static_cast<std::uint32_t>(log.tensors.size());
     log.tensors.push_back({.name = live.name, .bytes = live.bytes, .kind = live.kind, .offset = offset, .birth = 0, .death = ~0u,
-                           .birth_op = 0, .death_op = -1, .dies_at_seam = false});
+                           .birth_op = 0, .death_op = -1, .dies_at_seam = false, .small = live.small});
   }
   return live.index;
 }
@@ -80,6 +80,14 @@ Result<void> SessionState::bear_slab(std::uint32_t chunk) {
   return {};
 }
 
+void SessionState::give_back(std::uint64_t offset, const Live& live) {
+  if (live.small) {
+    heap->release_alone(offset, live.bytes.value);
+  } else if (!live.planned) {
+    heap->release(offset, live.bytes.value, live.lasting);
+  }
+}
+
 Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
   std::unique_lock lock(mutex);
@@ -96,6 +104,10 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
       planned = true;
     }
   }
+  const bool alone = small_one && in_step && pages != nullptr;  // profiling: one tensor a page
+  if (alone) {
+    if (const auto offset = heap->allocate_alone(bytes)) place = Heap::Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
+  }
   if (!place) place = heap->allocate(bytes, allocation.alignment.value, allocation.persistent);
   if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
   const ChunkRange range = chunks_of(place->offset, bytes);
@@ -104,7 +116,7 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   if (ready.ok() && place->small) ready = bear_slab(range.first);
   if (!ready) {
     if (place->small) heap->release_small(place->offset);
-    if (!place->small && !planned) heap->release(place->offset, bytes, allocation.persistent);
+    if (!place->small) give_back(place->offset, Live{.bytes = {bytes}, .name = {}, .lasting = allocation.persistent, .planned = planned, .small = alone});
     return ready.error();
   }
   live_bytes += (bytes + 63) / 64 * 64;
@@ -115,13 +127,14 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   }
   Live& live = tensors[place->offset];
   live = Live{.bytes = {bytes}, .name = std::string(allocation.name), .kind = allocation.kind, .lasting = allocation.persistent,
-              .planned = planned, .logged_in = 0, .index = 0};
+              .planned = planned, .small = alone, .logged_in = 0, .index = 0};
   if (in_step) {
     const std::uint32_t index = log_tensor(place->offset, live);
     LoggedTensor& logged = log.tensors[index];
     logged.birth = ++events;
     logged.birth_op = static_cast<std::uint32_t>(log.ops.size()) - (op_depth > 0 ? 1 : 0);
     if (layer_phase == Phase::backward && logged.kind == TensorKind::activation) logged.kind = live.kind = TensorKind::gradient;
+    if (pages != nullptr) pages->born(place->offset, bytes, index);
   }
   const std::uint64_t offset = place->offset;
   lock.unlock();
@@ -129,8 +142,8 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
     lock.lock();
     live_bytes -= (bytes + 63) / 64 * 64;
     if (in_step) log.tensors[log_tensor(offset, tensors[offset])].death = ++events;
-    tensors.erase(offset);
-    if (!planned) heap->release(offset, bytes, allocation.persistent);
+    if (pages != nullptr) pages->died(offset);
+    give_back(offset, tensors.extract(offset).mapped());
     return born.error();
   }
   return base() + offset;
@@ -155,10 +168,11 @@ void SessionState::release(std::byte* memory) noexcept {
   }
   const std::uint64_t bytes = live.bytes.value;
   live_bytes -= (bytes + 63) / 64 * 64;
-  const bool planned = live.planned, lasting = live.lasting;
+  if (pages != nullptr) pages->died(offset);
+  const Live dead = std::move(live);
   tensors.erase(found);
   engine->death(chunks_of(offset, bytes));  // before the address can be given out again
-  if (!planned) heap->release(offset, bytes, lasting);
+  give_back(offset, dead);
 }
 
 }  // namespace detail

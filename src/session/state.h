@@ -21,6 +21,7 @@
 #include "engine/engine.h"
 #include "pack/units.h"
 #include "session/heap.h"
+#include "session/page_profile.h"
 #include "vedette/policy.h"
 #include "vedette/session.h"
 
@@ -32,6 +33,7 @@ struct Live {                        // a tensor that lives now
   TensorKind kind = TensorKind::activation;
   bool lasting = false;              // from the heap of persistent ones
   bool planned = false;              // at an address of its bucket's zone
+  bool small = false;                // of the slab, but on pages of its own since its birth was profiled
   std::uint64_t logged_in = 0;       // the step whose log has it, at `index`
   std::uint32_t index = 0;
 };
@@ -104,6 +106,9 @@ struct SessionState {
   Bucket* last_bucket = nullptr;
   std::uint64_t next_bucket = 1;
   bool profiled_once = false;
+  std::unique_ptr<PageProfile> pages;                  // while a step is profiled
+  PageSource page_source = PageSource::best;           // tests choose
+  std::unordered_map<std::uint64_t, std::vector<Nanoseconds>> usual_times;  // of warm-up's last ops, by hash, in order
 
   // addresses and tensors (session.cc)
   std::byte* base() const noexcept { return arena.data(); }
@@ -113,6 +118,7 @@ struct SessionState {
   void release(std::byte* memory) noexcept;
   Result<void> reserve_slots(std::uint32_t end);
   Result<void> bear_slab(std::uint32_t chunk);
+  void give_back(std::uint64_t offset, const Live& live);  // its address, to the heap it came from
   std::optional<std::uint64_t> planned_address(std::uint64_t bytes);
   std::map<std::uint64_t, Live>::iterator holding(const void* memory);
   void message(std::string_view sentence) const { if (options.on_message) options.on_message(sentence); }
@@ -127,6 +133,11 @@ struct SessionState {
   void follow(std::uint64_t hash);                     // keeps, switches or leaves the bucket
   StepLog finished_log();
   void report_step_end();
+
+  // profiling (profiling.cc)
+  void remember_times();
+  void start_profiling();
+  void finish_profiling();
 
   // plans (buckets.cc)
   void learn(StepLog log);

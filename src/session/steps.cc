@@ -27,6 +27,8 @@ void SessionState::begin_step() {
   VEDETTE_ASSERT(!in_step);
   ++step;
   in_step = true;
+  remember_times();
+  log.pages.clear();
   log.tensors.clear();
   log.ops.clear();
   log_hashes.clear();
@@ -44,6 +46,7 @@ void SessionState::begin_step() {
   engine->stalled_since_last_asked();
   engine->begin_step(step);
   if (options.observer != nullptr) options.observer->step_began(step, step_began);
+  if (step > options.warmup_steps && !profiled_once) start_profiling();
 }
 
 void SessionState::add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash) {
@@ -51,7 +54,7 @@ void SessionState::add_operands(std::span<const void* const> addresses, std::vec
     if (owner_of(address) != this) continue;
     const auto found = holding(address);
     if (found == tensors.end()) continue;  // small ones are always resident
-    hash = mix(hash, found->second.bytes.value);
+    if (!found->second.small) hash = mix(hash, found->second.bytes.value);  // other steps have it in the slab
     operands.push_back(chunks_of(found->first, found->second.bytes.value));
     if (in_step) logged.push_back(log_tensor(found->first, found->second));
   }
@@ -88,6 +91,7 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
     index = static_cast<std::uint32_t>(log.ops.size());
     log.ops.push_back(std::move(op));
     follow(hash);
+    if (pages != nullptr) pages->op_begins(index, log.ops.back(), log.tensors);
     if (bucket != nullptr) planned = {.fetches = bucket->ops[index].fetches, .next_uses = bucket->ops[index].next_uses, .base = step_base};
   }
   lock.unlock();
@@ -107,12 +111,13 @@ void SessionState::end_op() noexcept {
   std::span<const ChunkRange> evictions;
   const std::size_t index = log.ops.size() - 1;
   if (in_step && bucket != nullptr) evictions = bucket->ops[index].evictions;
+  if (in_step && pages != nullptr) pages->op_ended();
   engine->end_op(evictions);
   if (!in_step) return;
   const Nanoseconds stalled = engine->stalled_since_last_asked();
   log.ops[index].time += Nanoseconds{std::max<std::int64_t>((ended - op_began - stalled).value, 0)};
   op_stalls[index] += stalled;
-  last_end = ended;
+  last_end = pages != nullptr ? monotonic_now() : ended;  // looking at pages is nobody's compute
   if (options.observer != nullptr) options.observer->op_ended(step, {static_cast<std::uint32_t>(index)}, ended);
 }
 
@@ -155,6 +160,7 @@ void SessionState::end_step() noexcept {
   const Nanoseconds time = monotonic_now() - step_began;
   const Nanoseconds stall{static_cast<std::int64_t>(engine->counters().stall_ns - at_step_begin.stall_ns)};
   report_step_end();
+  finish_profiling();
   if (step <= options.warmup_steps || log.ops.empty()) {
     bucket = nullptr;
     return;
