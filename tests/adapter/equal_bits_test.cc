@@ -44,7 +44,7 @@ TEST_P(EqualBits, AtEveryBudget) {
   }
   const Plain plain = train_plain(c.model, steps);
   ASSERT_FALSE(plain.outcome.tensors.empty());
-  for (const std::uint64_t percent : {100, 50, 25, 20}) {
+  for (const std::uint64_t percent : {100u, 50u, 25u, 20u}) {
     SCOPED_TRACE(std::to_string(percent) + " % of " + std::to_string(plain.peak_bytes) + " bytes");
     Counters counters;
     const Outcome guarded = train_guarded(c, plain.peak_bytes * percent / 100, slow, counters);
