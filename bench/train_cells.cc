@@ -143,9 +143,10 @@ std::string text(const Row& row) {
                   row.cell->step_ms.size(), against(row.plain_ms, n.step.median));
   if (row.cell->plain()) return fmt::format("{}{:>104.2f}  {}", line, n.others, verdict(row));
   line += row.arena_ms > 0 ? fmt::format(" {:>7.3f}", against(row.arena_ms, n.step.median)) : fmt::format(" {:>7}", "-");
+  // Without a bound nothing was recorded, or one op alone exceeds the budget.
   const bool possible = row.disk != nullptr && row.disk->moves;
   line += fmt::format(" {:>13} {:>13} {:>10.2f} {:>8.0f} {:>15} {:>14}", fmt::format("{:.0f}/{:.0f}", n.in, n.out),
-                      possible ? fmt::format("{:.0f}/{:.0f}", n.bound_in, n.bound_out) : "no room", n.gb_per_s,
+                      possible ? fmt::format("{:.0f}/{:.0f}", n.bound_in, n.bound_out) : "none", n.gb_per_s,
                       row.disk != nullptr ? row.disk->step_ms() : 0,
                       fmt::format("{:.0f} ({})", row.bar.step_ms, row.bar.by_disk ? "0.85 bound" : "0.95 plain"),
                       fmt::format("{:.0f}, {:.0f}", n.stalls, n.stall_ms));

@@ -196,8 +196,11 @@ Trace program_trace(const StepLog& log) {
     trace.ops[static_cast<std::size_t>(std::clamp<std::int64_t>(death_op, 0, last))].frees.push_back(*index[i]);
   }
   for (std::size_t i = 0; i < log.ops.size(); ++i) {
-    for (const std::uint32_t t : log.ops[i].reads)
-      if (index[t]) trace.ops[i].reads.push_back(*index[t]);
+    for (const std::uint32_t t : log.ops[i].reads) {
+      // An op in place may be the first to touch a tensor (bernoulli_ on a fresh mask): there is nothing yet that it could read.
+      const bool born_here = index[t] && !trace.tensors[index[t]->value].persistent && log.tensors[t].birth_op == i;
+      if (index[t] && !born_here) trace.ops[i].reads.push_back(*index[t]);
+    }
     for (const std::uint32_t t : log.ops[i].writes)
       if (index[t]) trace.ops[i].writes.push_back(*index[t]);
   }

@@ -15,7 +15,7 @@ constexpr std::uint64_t c64 = 64 << 10;
 
 LoggedTensor tensor(std::uint64_t offset, std::uint64_t bytes) {
   LoggedTensor t;
-  t.name = "t" + std::to_string(offset / c64);
+  t.name = std::string("t").append(std::to_string(offset / c64));
   t.bytes = {bytes};
   t.offset = offset;
   return t;
@@ -188,6 +188,18 @@ TEST(ProgramTrace, KeepsTheProgramsOwnTensors) {
   EXPECT_TRUE(trace.tensors[0].persistent);
   EXPECT_EQ(trace.tensors[1].bytes.value, 200u);
   EXPECT_TRUE(has(trace.ops[1].frees, 1));
+}
+
+TEST(ProgramTrace, ReadsNothingWhereATensorIsBornInPlace) {
+  StepLog log;
+  log.tensors = {temporary(0, 200, 1, 0, 2, 1)};
+  log.ops = {op({0}, {0}), op({0}, {})};
+  const Trace trace = program_trace(log);
+  EXPECT_TRUE(trace.ops[0].reads.empty());
+  EXPECT_TRUE(has(trace.ops[0].writes, 0));
+  EXPECT_TRUE(has(trace.ops[1].reads, 0));
+  const auto again = parse_trace(format_trace(trace));
+  EXPECT_TRUE(again) << again.error().message;
 }
 
 }  // namespace
