@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -40,6 +41,7 @@ double seconds_of(const rusage& usage) {
 }
 
 [[noreturn]] void become(std::vector<char*>& words, const char* log) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for it when this program was ended
   const int file = ::open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (file >= 0) ::dup2(file, STDOUT_FILENO), ::dup2(file, STDERR_FILENO);
   ::execv(words[0], words.data());
