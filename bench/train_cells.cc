@@ -47,7 +47,10 @@ Numbers numbers(const Row& row) {
 
 std::string verdict(const Row& row) {
   if (!row.cell->failure.empty()) return "FAILED: " + row.cell->failure;
-  std::string said = row.cell->plain() ? "baseline" : row.met ? "met" : "missed";
+  std::string said = row.cell->plain() ? "baseline"
+                     : !row.bounded()  ? "no bound: an op needs more"
+                     : row.met         ? "met"
+                                       : "missed";
   if (!row.cell->plain() && !row.equal) said += ", LOSSES DIFFER";
   if (!row.cell->repeats) said += ", RUNS DIFFER";
   return said;
@@ -122,8 +125,8 @@ std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& d
       if (other.policy == cell.policy && other.share >= 1 && (arena == nullptr || other.share > arena->share)) arena = &other;
     }
     if (arena != nullptr) row.arena_ms = arena->step();
-    row.bar = cell.plain() ? Bar{} : bar(row.plain_ms, row.disk != nullptr ? row.disk->step_ms() : 0);
-    row.met = !cell.step_ms.empty() && cell.step() <= row.bar.step_ms;
+    row.bar = row.bounded() ? bar(row.plain_ms, row.disk->step_ms()) : Bar{};
+    row.met = row.bounded() && !cell.step_ms.empty() && cell.step() <= row.bar.step_ms;
     all.push_back(row);
   }
   return all;
@@ -143,13 +146,12 @@ std::string text(const Row& row) {
                   row.cell->step_ms.size(), against(row.plain_ms, n.step.median));
   if (row.cell->plain()) return fmt::format("{}{:>104.2f}  {}", line, n.others, verdict(row));
   line += row.arena_ms > 0 ? fmt::format(" {:>7.3f}", against(row.arena_ms, n.step.median)) : fmt::format(" {:>7}", "-");
-  // Without a bound nothing was recorded, or one op alone exceeds the budget.
-  const bool possible = row.disk != nullptr && row.disk->moves;
-  line += fmt::format(" {:>13} {:>13} {:>10.2f} {:>8.0f} {:>15} {:>14}", fmt::format("{:.0f}/{:.0f}", n.in, n.out),
-                      possible ? fmt::format("{:.0f}/{:.0f}", n.bound_in, n.bound_out) : "none", n.gb_per_s,
-                      row.disk != nullptr ? row.disk->step_ms() : 0,
-                      fmt::format("{:.0f} ({})", row.bar.step_ms, row.bar.by_disk ? "0.85 bound" : "0.95 plain"),
-                      fmt::format("{:.0f}, {:.0f}", n.stalls, n.stall_ms));
+  line += fmt::format(
+      " {:>13} {:>13} {:>10.2f} {:>8.0f} {:>15} {:>14}", fmt::format("{:.0f}/{:.0f}", n.in, n.out),
+      row.bounded() ? fmt::format("{:.0f}/{:.0f}", n.bound_in, n.bound_out) : "none", n.gb_per_s,
+      row.disk != nullptr ? row.disk->step_ms() : 0,
+      row.bounded() ? fmt::format("{:.0f} ({})", row.bar.step_ms, row.bar.by_disk ? "0.85 bound" : "0.95 plain") : "none",
+      fmt::format("{:.0f}, {:.0f}", n.stalls, n.stall_ms));
   return fmt::format("{} {:>6.2f}  {}", line, n.others, verdict(row));
 }
 
@@ -195,12 +197,12 @@ nlohmann::ordered_json json(const Row& row) {
                  {"stall_ms", mean(cell.stall_ms)},
                  {"faults", mean(cell.faults)},
                  {"mechanism", cell.mechanism},
-                 {"bar_ms", row.bar.step_ms},
+                 {"losses_equal", row.equal && cell.repeats}});
+  if (!row.bounded()) return object;
+  object.update({{"bar_ms", row.bar.step_ms},
                  {"bar_by", row.bar.by_disk ? "disk" : "plain"},
                  {"met", row.met},
-                 {"losses_equal", row.equal && cell.repeats}});
-  if (row.disk == nullptr || !row.disk->moves) return object;
-  object.update({{"bound_read", row.disk->moves->read.value},
+                 {"bound_read", row.disk->moves->read.value},
                  {"bound_written", row.disk->moves->written.value},
                  {"disk_bytes_per_s", spread(row.disk->bytes_per_s).median},
                  {"disk_read_percent", row.disk->read_percent()},

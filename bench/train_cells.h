@@ -65,6 +65,9 @@ struct Row {  // everything the table says about a cell
   double plain_ms = 0, arena_ms = 0;  // 0: there is none
   Bar bar;
   bool met = false, equal = false;  // equal: the losses of the plain run, bit by bit
+
+  // Not where one op alone exceeds the budget, or nothing was recorded: Belady has no choice then, and there is no bar.
+  bool bounded() const { return disk != nullptr && disk->moves.has_value(); }
 };
 // `cells` of one model: plain first. The arena is the same policy's cell with the largest budget, if that is at least the peak.
 std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& disks);

@@ -65,7 +65,8 @@ TEST(TrainCells, TheDisksTimeIsItsBytesOverFiosMedian) {
 TEST(TrainCells, EachRowHasItsPoliciesOwnArenaAndItsBudgetsDisk) {
   const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 1, 110), cell("a", 0.25, 104), cell("b", 0.25, 106),
                                    cell("a", 0.5, 100, 2)};
-  const std::vector<Disk> disks = {{.share = 1}, {.share = 0.5}, {.share = 0.25}};
+  const std::vector<Disk> disks = {
+      {.share = 1, .moves = BeladyBound{}}, {.share = 0.5, .moves = BeladyBound{}}, {.share = 0.25, .moves = BeladyBound{}}};
   const std::vector<Row> all = rows(cells, disks);
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[0].disk, nullptr);
@@ -78,10 +79,20 @@ TEST(TrainCells, EachRowHasItsPoliciesOwnArenaAndItsBudgetsDisk) {
   EXPECT_FALSE(all[4].equal);
 }
 
+TEST(TrainCells, WhereOneOpExceedsTheBudgetNothingIsMetOrMissed) {
+  const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 0.2, 90)};
+  const std::vector<Disk> disks = {{.share = 0.2}};
+  const std::vector<Row> all = rows(cells, disks);
+  EXPECT_FALSE(all[1].met);
+  EXPECT_NE(text(all[1]).find("no bound"), std::string::npos);
+  EXPECT_FALSE(json(all[1]).contains("met"));
+}
+
 TEST(TrainCells, ARowThatDidNotRunIsNotMetAndSaysWhy) {
   Cell failed{.model = "m", .policy = "a", .share = 0.2, .failure = "no room"};
   const std::vector<Cell> cells = {cell("", 0, 100), failed};
-  const std::vector<Row> all = rows(cells, {{.share = 0.2}});
+  const std::vector<Disk> disks = {{.share = 0.2, .moves = BeladyBound{}}};
+  const std::vector<Row> all = rows(cells, disks);
   EXPECT_FALSE(all[1].met);
   EXPECT_NE(text(all[1]).find("FAILED: no room"), std::string::npos);
   EXPECT_NE(markdown(all[1]).find("FAILED: no room"), std::string::npos);
@@ -89,7 +100,8 @@ TEST(TrainCells, ARowThatDidNotRunIsNotMetAndSaysWhy) {
 
 TEST(TrainCells, DifferentLossesAreSaidInEveryForm) {
   const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 0.5, 100, 2)};
-  const std::vector<Row> all = rows(cells, {{.share = 0.5}});
+  const std::vector<Disk> disks = {{.share = 0.5, .moves = BeladyBound{}}};
+  const std::vector<Row> all = rows(cells, disks);
   EXPECT_NE(text(all[1]).find("LOSSES DIFFER"), std::string::npos);
   EXPECT_NE(markdown(all[1]).find("LOSSES DIFFER"), std::string::npos);
   EXPECT_FALSE(json(all[1]).at("losses_equal").get<bool>());
