@@ -154,6 +154,7 @@ Result<void> Engine::birth(ChunkRange range) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(range.first + range.count < chunks_.size());
   high_ = std::max(high_, range.first + range.count);
+  if (in_op_) ++op_events_;
   for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
     Chunk& chunk = chunks_[c];
     if (++chunk.live == 1) chunk.next_use = never;
@@ -180,9 +181,12 @@ Result<void> Engine::birth(ChunkRange range) {
       const auto ready = [&] {
         return chunks_[c].state == ChunkState::resident || (chunks_[c].state == ChunkState::empty && available() > 0);
       };
-      arrived_.wait(lock, [&] { return ready() || may_be_unbacked() || room_impossible(); });
+      const auto left_again = [&] {  // a neighbour's birth brought it while this one waited for room, and it went away
+        return chunks_[c].state != ChunkState::resident && chunks_[c].state != ChunkState::empty && !chunks_[c].wanted;
+      };
+      arrived_.wait(lock, [&] { return ready() || left_again() || may_be_unbacked() || room_impossible(); });
       waiting_frames_ -= lacking;
-      if (ready() || may_be_unbacked()) continue;
+      if (ready() || left_again() || may_be_unbacked()) continue;
       if (in_op_ && !op_paged_) {
         go_paged();
       } else {
@@ -207,6 +211,7 @@ Error Engine::no_room() {
 
 void Engine::death(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
+  if (in_op_) ++op_events_;
   bool freed = false;
   for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
     Chunk& chunk = chunks_[c];
@@ -320,6 +325,8 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
       pin(c);
       missing = missing || !present(c);
     }
+  op_needs_ = planned.needs;
+  op_events_ = 0;
   if (op_pinned_ > frame_count_ - held_) go_paged();
   if (!missing || op_paged_) {
     if (!fetches_.empty() || !evictions_.empty()) kick();
@@ -347,6 +354,7 @@ void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c) evictions_.push_back(c);
   largest_op_ = std::max(largest_op_, op_largest_ + held_);
   in_op_ = op_paged_ = false;
+  op_needs_ = {};
   ++op_serial_;
   if (!evictions_.empty() || waiting_need() > 0) kick();
 }

@@ -86,7 +86,12 @@ class Engine {
   // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged. `planned` starts with
   // the op: fetches queue in order of need and start when a frame is free beyond the reserved ones.
   struct NextUse { ChunkRange range; Ticks tick = never; };
-  struct Planned { std::span<const ChunkRange> fetches; std::span<const NextUse> next_uses; Ticks base = 0; };
+  struct Planned {
+    std::span<const ChunkRange> fetches;
+    std::span<const NextUse> next_uses;
+    Ticks base = 0;
+    std::span<const std::uint32_t> needs;  // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
+  };
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands, const Planned& planned);
   void end_op(std::span<const ChunkRange> evictions) noexcept;
 
@@ -169,6 +174,7 @@ class Engine {
   void kick();                                       // the migrator has something to do
   void add_stall(Nanoseconds began, bool in_allocation);
   std::size_t waiting_need() const noexcept;
+  std::uint32_t promised() const noexcept;           // frames that births of the running op will take
   bool room_impossible() const noexcept;             // nothing free, nothing coming, nothing to evict
   bool may_be_unbacked() const noexcept;             // a birth need not wait: a fault will bring it
   Error no_room();                                   // why
@@ -199,6 +205,8 @@ class Engine {
   std::uint64_t arrivals_ = 0;
   std::uint64_t op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;
+  std::span<const std::uint32_t> op_needs_;          // of the bucket, which outlives the op
+  std::uint32_t op_events_ = 0;
   bool in_op_ = false, op_paged_ = false;
   Ticks tick_ = 0;
   OpIndex op_;

@@ -82,6 +82,11 @@ void Engine::pump() {
 
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + urgent_.size(); }
 
+std::uint32_t Engine::promised() const noexcept {
+  if (!in_op_ || op_paged_ || op_events_ >= op_needs_.size()) return 0;
+  return op_needs_[op_events_];
+}
+
 bool Engine::room_impossible() const noexcept {
   return available() == 0 && evicting_ == 0 && in_flight_ == 0 && !victim();
 }
@@ -112,7 +117,7 @@ void Engine::start_urgent() {
 }
 
 void Engine::start_planned_evictions() {
-  const std::uint32_t most = std::max(1u, store_->depth() * 3 / 4);  // leaves places for reads that somebody waits for
+  static const std::uint32_t most = getenv("VED_W") ? atoi(getenv("VED_W")) : 6;
   std::size_t looked_at = evictions_.size();
   while (looked_at-- > 0 && writes_in_flight_ < most && in_flight_ < store_->depth()) {
     const std::uint32_t c = evictions_.front();
@@ -126,7 +131,8 @@ void Engine::start_planned_evictions() {
 }
 
 void Engine::start_planned_fetches() {
-  while (!fetches_.empty() && in_flight_ < store_->depth() && waiting_need() == 0 && available() > reserved_) {
+  static const std::uint32_t most = getenv("VED_R") ? atoi(getenv("VED_R")) : 6;
+  while (!fetches_.empty() && in_flight_ < store_->depth() && in_flight_ - writes_in_flight_ < most && waiting_need() == 0 && available() > reserved_ + promised()) {
     const std::uint32_t c = fetches_.front();
     fetches_.pop_front();
     Chunk& chunk = chunks_[c];

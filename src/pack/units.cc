@@ -126,6 +126,26 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   units.trace.ops[static_cast<std::uint32_t>(std::clamp<std::int64_t>(h.death_op, 0, last))].frees.push_back(index);
 }
 
+// Chunks born and dead by event number, turned into what each op still needs after each of its events.
+std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log, const std::map<std::uint32_t, std::int64_t>& chunks_by_event) {
+  std::vector<std::vector<std::uint32_t>> needs(log.ops.size());
+  for (std::size_t i = 0; i < log.ops.size(); ++i) {
+    const auto [begin, end] = log.ops[i].events;
+    std::vector<std::int64_t> held{0};
+    for (std::uint32_t event = begin + 1; event <= end; ++event) {
+      const auto change = chunks_by_event.find(event);
+      held.push_back(held.back() + (change == chunks_by_event.end() ? 0 : change->second));
+    }
+    needs[i].resize(held.size());
+    std::int64_t most = held.back();
+    for (std::size_t k = held.size(); k-- > 0;) {
+      most = std::max(most, held[k]);
+      needs[i][k] = static_cast<std::uint32_t>(most - held[k]);
+    }
+  }
+  return needs;
+}
+
 }  // namespace
 
 Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
@@ -140,12 +160,15 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
   if (log.ops.empty()) return units;
   const auto accesses = accesses_of(log);
   std::map<std::uint32_t, std::vector<Scratch>> scratch;  // by op
+  std::map<std::uint32_t, std::int64_t> chunks_by_event;
   std::vector<OpenUnit> open, still_open;  // of the chunk before
   std::uint32_t previous = 0;
   for (const auto& [number, tensors] : tensors_by_chunk(log, chunk)) {
     const std::uint32_t c = number;
     still_open.clear();
     for (History& h : histories(log, tensors, accesses)) {
+      if (h.birth > 0) ++chunks_by_event[h.birth];
+      if (h.death != ~0u) --chunks_by_event[h.death];
       if (!h.persistent && h.death != ~0u && h.birth_op == h.death_op && h.birth_op < log.ops.size()) {
         scratch[h.birth_op].push_back({h.birth, 1});
         scratch[h.birth_op].push_back({h.death, -1});
@@ -168,6 +191,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
   }
   for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, trust_clean);
   add_workspaces(units.trace, scratch, chunk);
+  units.needs = needs_of(log, chunks_by_event);
   for (Op& op : units.trace.ops) {
     for (auto* list : {&op.reads, &op.writes, &op.frees}) {
       std::sort(list->begin(), list->end());

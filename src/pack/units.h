@@ -31,6 +31,7 @@ struct LoggedOp {
   Phase phase = Phase::forward;
   Nanoseconds time;
   std::vector<std::uint32_t> reads, writes;  // tensors of the log
+  Span<std::uint32_t> events;        // births and deaths inside the op have the numbers (begin, end]
 };
 
 struct LoggedPages {                 // as PageAccess, of a tensor of the log
@@ -55,6 +56,9 @@ struct UnitChunks {                  // where a unit lies: chunks [first, first 
 struct Units {
   Trace trace;                       // tensors are units
   std::vector<UnitChunks> where;     // where[u] for each tensor of the trace
+  // needs[i][k]: how many more chunks op i will hold at most, than it holds after the k-th birth or death in it: what is not needed any
+  // more before the op ends may be fetched into.
+  std::vector<std::vector<std::uint32_t>> needs;
 };
 
 // `trust_clean`: whether a unit that was only read since it was fetched can leave without being written (the engine can tell); else every

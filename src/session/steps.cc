@@ -88,11 +88,13 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
     op.name.assign(name);
     op.layer = layer;
     op.phase = layer_phase;
+    op.events = {events, events};
     index = static_cast<std::uint32_t>(log.ops.size());
     log.ops.push_back(std::move(op));
     follow(hash);
     if (pages != nullptr) pages->op_begins(index, log.ops.back(), log.tensors);
-    if (bucket != nullptr) planned = {.fetches = bucket->ops[index].fetches, .next_uses = bucket->ops[index].next_uses, .base = step_base};
+    if (bucket != nullptr)
+      planned = {.fetches = bucket->ops[index].fetches, .next_uses = bucket->ops[index].next_uses, .base = step_base, .needs = bucket->units.needs[index]};
   }
   lock.unlock();
   engine->begin_op(step_base + index, {index}, name, operands, planned);
@@ -110,6 +112,10 @@ void SessionState::end_op() noexcept {
   const Nanoseconds ended = monotonic_now();
   std::span<const ChunkRange> evictions;
   const std::size_t index = log.ops.size() - 1;
+  if (in_step) {
+    const std::lock_guard lock(mutex);  // other threads count events too
+    log.ops[index].events.end = events;
+  }
   if (in_step && bucket != nullptr) evictions = bucket->ops[index].evictions;
   if (in_step && pages != nullptr) pages->op_ended();
   engine->end_op(evictions);
