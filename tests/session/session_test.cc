@@ -1,116 +1,28 @@
 // Whole sessions without libtorch: a pretended training loop whose every byte is known, in budgets from plenty to tiny.
-#include "vedette/session.h"
-
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <numeric>
-#include <vector>
+#include "session/loop.h"
 
 namespace vedette {
 namespace {
 
-constexpr Bytes chunk = 64_KiB;
-
-struct Block {                       // 64-bit words with a known pattern
-  std::uint64_t* words = nullptr;
-  std::size_t count = 0;
-  const void* address() const { return words; }
-};
-
-Block make(Session& session, std::size_t bytes, bool persistent = false) {
-  auto memory = session.allocate({.bytes = {bytes}, .alignment = {64}, .name = {}, .kind = TensorKind::activation, .persistent = persistent});
-  return {reinterpret_cast<std::uint64_t*>(std::move(memory).value()), bytes / 8};
-}
-void drop(Block& block) { Session::release(reinterpret_cast<std::byte*>(std::exchange(block.words, nullptr))); }
-
-std::uint64_t sum(const Block& block) { return std::accumulate(block.words, block.words + block.count, std::uint64_t{0}); }
-
-// A chain of layers: forward makes activations, backward makes gradients out of them, an optimizer changes weights. Integer arithmetic, so
-// that any lost or torn byte changes the result.
-class Loop {
- public:
-  Loop(Session& session, std::size_t layers, std::size_t bytes) : session_(session), bytes_(bytes) {
-    for (std::size_t l = 0; l < layers; ++l) {
-      weights_.push_back(make(session_, bytes_, true));
-      moments_.push_back(make(session_, bytes_, true));
-      for (std::size_t i = 0; i < weights_[l].count; ++i) weights_[l].words[i] = l + i, moments_[l].words[i] = i;
-    }
-  }
-  ~Loop() {
-    for (Block& b : weights_) drop(b);
-    for (Block& b : moments_) drop(b);
-  }
-  std::uint64_t step(std::uint64_t input) {
-    auto scope = session_.step();
-    std::vector<Block> activations{make(session_, bytes_)};
-    for (std::size_t i = 0; i < activations[0].count; ++i) activations[0].words[i] = input + i;
-    for (const Block& w : weights_) activations.push_back(combine("forward", activations.back(), w));
-    Block gradient = combine("loss", activations.back(), activations.back());
-    const std::uint64_t loss = sum(gradient);
-    std::vector<Block> gradients;
-    for (std::size_t l = weights_.size(); l-- > 0;) {
-      gradients.push_back(combine("weight_gradient", gradient, activations[l]));
-      Block next = combine("backward", gradient, weights_[l]);
-      drop(gradient);
-      gradient = next;
-      drop(activations[l + 1]);
-    }
-    drop(activations[0]);
-    drop(gradient);
-    for (std::size_t l = 0; l < weights_.size(); ++l) update(weights_[l], moments_[l], gradients[weights_.size() - 1 - l]);
-    for (Block& g : gradients) drop(g);
-    return loss;
-  }
-  std::uint64_t state() const {
-    std::uint64_t all = 0;
-    for (const Block& b : weights_) all = all * 31 + sum(b);
-    for (const Block& b : moments_) all = all * 31 + sum(b);
-    return all;
-  }
-
- private:
-  Block combine(std::string_view name, const Block& a, const Block& b) {
-    const void* reads[] = {a.address(), b.address()};
-    auto op = session_.op(name, reads, {});
-    Block out = make(session_, bytes_);
-    for (std::size_t i = 0; i < out.count; ++i) out.words[i] = a.words[i] * 3 + b.words[out.count - 1 - i];
-    return out;
-  }
-  void update(Block& w, Block& m, const Block& g) {
-    const void* reads[] = {g.address()};
-    const void* writes[] = {w.address(), m.address()};
-    auto op = session_.op("update", reads, writes);
-    for (std::size_t i = 0; i < w.count; ++i) m.words[i] = m.words[i] * 5 + g.words[i], w.words[i] -= m.words[i];
-  }
-  Session& session_;
-  std::size_t bytes_;
-  std::vector<Block> weights_, moments_;
-};
-
-struct Outcome {
-  std::vector<std::uint64_t> losses;
-  std::uint64_t state = 0;
-  Counters counters;
-  std::vector<std::string> messages;
-  bool operator==(const Outcome& other) const { return losses == other.losses && state == other.state; }
-};
+using testing::Block;
+using testing::Loop;
+using testing::open_session;
+using testing::Outcome;
 
 Outcome run(Bytes budget, const std::string& slow, const std::string& policy, std::size_t layers = 8, std::size_t bytes = 300'000) {
   Outcome outcome;
-  auto session = Session::open({.fast_memory = budget, .slow = slow, .policy = policy, .chunk = chunk,
-                                .on_message = [&](std::string_view m) { outcome.messages.emplace_back(m); }})
-                     .value();
-  {
-    Loop loop(*session, layers, bytes);
-    for (std::uint64_t s = 0; s < 8; ++s) outcome.losses.push_back(loop.step(s));
-    outcome.state = loop.state();
-    outcome.counters = session->counters();
-  }
+  const auto session = open_session(budget, slow, policy, 64_KiB, nullptr, &outcome.messages);
+  Loop loop(*session, layers, bytes);
+  for (std::uint64_t s = 0; s < 8; ++s) outcome.losses.push_back(loop.step(s));
+  outcome.state = loop.state();
+  outcome.counters = session->counters();
   return outcome;
 }
 
-class SessionBudget : public testing::TestWithParam<std::tuple<int, std::string, std::string>> {};
+using Case = std::tuple<int, std::string, std::string>;
+class SessionBudget : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SessionBudget, EndsWithTheSameBytesAsWithPlentyOfMemory) {
   const auto& [percent, slow, policy] = GetParam();
@@ -125,8 +37,16 @@ TEST_P(SessionBudget, EndsWithTheSameBytesAsWithPlentyOfMemory) {
   }
   for (const std::string& m : tight.messages) ADD_FAILURE() << m;
 }
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [percent, slow, policy] = info.param;
+  std::string name = policy + "_" + slow.substr(0, slow.find(':')) + "_" + std::to_string(percent);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 INSTANTIATE_TEST_SUITE_P(Budgets, SessionBudget,
-                         testing::Combine(testing::Values(100, 60, 40, 25), testing::Values("host", "nvme:."), testing::Values("on-demand")));
+                         ::testing::Combine(::testing::Values(100, 60, 40, 25), ::testing::Values("host", "nvme:."),
+                                            ::testing::Values("on-demand", "sentinel", "vedette")), name_of);
 
 TEST(Session, FinishesAnOpThatNeedsMoreThanTheBudgetAndSaysSoOnce) {
   const Outcome plenty = run(64_MiB, "host", "on-demand", 3, 400'000);
@@ -137,35 +57,45 @@ TEST(Session, FinishesAnOpThatNeedsMoreThanTheBudgetAndSaysSoOnce) {
 }
 
 TEST(Session, ServesAnAccessThatNobodyAnnounced) {
-  auto session = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = chunk, .on_message = {}}).value();
+  const auto session = open_session(1_MiB, "host", "on-demand");
   std::vector<Block> blocks;
   for (std::uint64_t b = 0; b < 40; ++b) {
-    blocks.push_back(make(*session, 64 << 10));
-    for (std::size_t i = 0; i < blocks[b].count; ++i) blocks[b].words[i] = b * 1000 + i;
+    blocks.emplace_back(*session, 64 << 10);
+    blocks[b].fill(b);
   }
-  for (std::uint64_t b = 0; b < 40; ++b)
-    for (std::size_t i = 0; i < blocks[b].count; ++i) ASSERT_EQ(blocks[b].words[i], b * 1000 + i);
+  for (std::uint64_t b = 0; b < 40; ++b) ASSERT_TRUE(blocks[b].holds(b));
   EXPECT_GT(session->counters().faults, 0u);
-  for (Block& b : blocks) drop(b);
 }
 
 TEST(Session, RefusesASecondOneWhileOneLives) {
-  auto first = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = chunk, .on_message = {}}).value();
-  const auto second = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = chunk, .on_message = {}});
+  const auto first = open_session(1_MiB, "host", "on-demand");
+  const auto second = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = 64_KiB, .on_message = {}});
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("second session"), std::string::npos);
 }
 
 TEST(Session, LeavesMemoryValidAndPagedWhenItEnds) {
-  auto session = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = chunk, .on_message = {}}).value();
+  auto session = open_session(1_MiB, "host", "on-demand");
   std::vector<Block> blocks;
   for (std::uint64_t b = 0; b < 40; ++b) {
-    blocks.push_back(make(*session, 64 << 10));
-    std::fill_n(blocks[b].words, blocks[b].count, b);
+    blocks.emplace_back(*session, 64 << 10);
+    blocks[b].fill(b);
   }
   session.reset();
-  for (std::uint64_t b = 0; b < 40; ++b) EXPECT_EQ(sum(blocks[b]), b * blocks[b].count);
-  for (Block& b : blocks) drop(b);
+  for (std::uint64_t b = 0; b < 40; ++b) EXPECT_TRUE(blocks[b].holds(b));
+}
+
+TEST(Session, SaysWhatItCannotKeepResident) {
+  std::vector<std::string> messages;
+  const auto session = open_session(1_MiB, "host", "on-demand", 64_KiB, nullptr, &messages);
+  Block block(*session, 2 << 20);
+  block.fill(1);
+  {
+    const auto scope = session->resident(block.address());
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_NE(messages[0].find("cannot be kept in fast memory"), std::string::npos) << messages[0];
+  }
+  EXPECT_TRUE(block.holds(1));
 }
 
 }  // namespace
