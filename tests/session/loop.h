@@ -124,7 +124,7 @@ struct Outcome {
   bool operator==(const Outcome& other) const { return losses == other.losses && state == other.state; }
 };
 
-inline std::unique_ptr<Session> open_session(Bytes budget, const std::string& slow, const std::string& policy, Bytes chunk = 64_KiB,
+inline std::unique_ptr<Session> open_session(Bytes budget, const std::string& slow, const std::string& policy, Bytes chunk = {64 << 10},
                                              Observer* observer = nullptr, std::vector<std::string>* messages = nullptr) {
   return Session::open({.fast_memory = budget, .slow = slow, .policy = policy, .chunk = chunk, .observer = observer,
                         .on_message = [messages](std::string_view m) { if (messages != nullptr) messages->emplace_back(m); }}).value();
