@@ -1,0 +1,112 @@
+// The budget as the kernel counts it: what the process has resident, sampled from another process all through a run, never exceeds what it
+// had before the session opened by more than the budget and a fixed overhead.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "session/loop.h"
+
+namespace vedette {
+namespace {
+
+using testing::Loop;
+using testing::open_session;
+
+constexpr Bytes overhead = 64_MiB;   // books, rings, stacks, slab: the README states it
+
+// A line of a file in /proc, in bytes; 0 where there is none.
+std::uint64_t kernel_figure(pid_t process, const char* file_name, const char* line_format) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/%s", process, file_name);
+  std::FILE* file = std::fopen(path, "r");
+  if (file == nullptr) return 0;
+  std::uint64_t kib = 0;
+  char line[256];
+  while (std::fgets(line, sizeof line, file) != nullptr && std::sscanf(line, line_format, &kib) != 1) kib = 0;
+  std::fclose(file);
+  return kib << 10;
+}
+
+// Anonymous memory by the kernel's counter: a walk over the mappings would meet a chunk twice that moves meanwhile. Shared memory by its
+// proportional share, which counts a page once however often the process maps it (no child shares it).
+std::uint64_t resident_bytes(pid_t process) {
+  return kernel_figure(process, "status", "RssAnon: %lu") + kernel_figure(process, "smaps_rollup", "Pss_Shmem: %lu");
+}
+
+struct Seen {                        // shared with the sampler
+  std::atomic<int> phase{0};
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> most[4] = {}, samples[4] = {};
+};
+constexpr const char* phase_names[] = {"opening", "warm-up", "profiling", "planned"};
+
+// A process of its own, started while this one is still small: it neither shares the arena nor waits for this one's locks.
+class Sampler {
+ public:
+  Sampler() {
+    void* const memory = ::mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    seen_ = new (memory) Seen;
+    const pid_t parent = ::getpid();
+    child_ = ::fork();
+    if (child_ != 0) return;
+    while (!seen_->stop && ::getppid() == parent) {
+      const int before = seen_->phase;
+      const std::uint64_t now = resident_bytes(parent);
+      const auto phase = static_cast<std::size_t>(before);
+      if (now > seen_->most[phase]) seen_->most[phase] = now;
+      ++seen_->samples[phase];
+    }
+    ::_exit(0);
+  }
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
+  ~Sampler() {
+    seen_->stop = true;
+    ::waitpid(child_, nullptr, 0);
+    ::munmap(seen_, sizeof(Seen));
+  }
+  Seen& seen() { return *seen_; }
+
+ private:
+  Seen* seen_ = nullptr;
+  pid_t child_ = 0;
+};
+
+class Budget : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Budget, HoldsInEveryPhaseAsTheKernelCounts) {
+  constexpr std::size_t layers = 16, bytes = 8'000'000;  // weights, moments, activations and gradients: about 400 MB live at the peak
+  constexpr Bytes budget = 96_MiB;
+  Sampler sampler;
+  Seen& seen = sampler.seen();
+  const std::uint64_t before = resident_bytes(::getpid());
+  ASSERT_GT(before, 0u) << "/proc/self/status cannot be read";
+  {
+    const auto session = open_session(budget, "nvme:.", GetParam(), 2_MiB);
+    Loop loop(*session, layers, bytes);
+    for (std::uint64_t s = 0; s < 7; ++s) {
+      seen.phase = s == 0 ? 1 : s == 1 ? 2 : 3;
+      loop.step(s);
+    }
+    EXPECT_GE(session->counters().peak_bytes, 300u << 20);
+    EXPECT_LE(budget.value * 100 / session->counters().peak_bytes, 27u);
+    EXPECT_GT(session->counters().bytes_in, 0u);
+  }
+  for (std::size_t p = 0; p < 4; ++p) {
+    const std::uint64_t most = seen.most[p], samples = seen.samples[p];
+    const std::int64_t over = static_cast<std::int64_t>(most) - static_cast<std::int64_t>(before + budget.value);
+    std::printf("%-9s  %6lu samples, at most %5.1f MiB beyond the budget\n", phase_names[p], samples, static_cast<double>(over) / (1 << 20));
+    EXPECT_GT(samples, 10u) << phase_names[p];
+    EXPECT_LE(over, static_cast<std::int64_t>(overhead.value)) << phase_names[p];
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Policies, Budget, ::testing::Values("sentinel", "vedette"));
+
+}  // namespace
+}  // namespace vedette
