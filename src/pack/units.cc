@@ -33,6 +33,11 @@ std::vector<std::vector<Access>> accesses_of(const StepLog& log) {
     for (const std::uint32_t t : log.ops[i].reads) of[t].push_back({i, true, false});
     for (const std::uint32_t t : log.ops[i].writes) of[t].push_back({i, false, true});
   }
+  // Being born is an access: the op writes there at once, also where the chunk's other tensors are away.
+  for (std::size_t t = 0; t < of.size(); ++t) {
+    const LoggedTensor& tensor = log.tensors[t];
+    if (tensor.birth > 0 && tensor.birth_op < log.ops.size()) of[t].push_back({tensor.birth_op, false, true});
+  }
   return of;
 }
 
