@@ -146,6 +146,7 @@ class Engine {
 
   void run() noexcept;
   LinkSpeed measure() noexcept;
+  void register_frames();                            // from the migrator: the store's thread rule
   void pump();                                       // starts what can start; fills requests_
   void start_urgent();
   void start_planned_evictions();

@@ -85,6 +85,7 @@ void SessionState::lay_out(Bucket& fresh) {
 void SessionState::make_plan(Bucket& fresh) {
   fresh.plan = {};
   if (fresh.policy != nullptr) {
+    machine.tiers[0].capacity = {std::uint64_t{frames - engine->held_chunks()} * options.chunk.value};
     auto plan = fresh.policy->prepare(fresh.units.trace, machine);
     if (plan) {
       fresh.plan = *std::move(plan);
@@ -107,7 +108,9 @@ void SessionState::tabulate(Bucket& fresh) {
       const std::uint64_t begin = move.extent.part->begin.value / chunk, end = (move.extent.part->end.value + chunk - 1) / chunk;
       range = {range.first + static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin)};
     }
-    OpPlan& op = fresh.ops[move.issue.value];
+    // A fetch may start one op before the plan says: the engine lets it only into frames that the running op needs no more.
+    const bool early = move.verb == Verb::fetch && move.issue.value > 0;
+    OpPlan& op = fresh.ops[move.issue.value - (early ? 1 : 0)];
     (move.verb == Verb::fetch ? op.fetches : op.evictions).push_back(range);
   }
   const auto count = static_cast<std::uint32_t>(trace.ops.size());
@@ -123,7 +126,6 @@ void SessionState::tabulate(Bucket& fresh) {
         for (const TensorIndex t : *list) next[t.value] = base + i;
     }
   }
-  (void)count;
 }
 
 void SessionState::measure(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
