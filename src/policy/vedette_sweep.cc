@@ -213,16 +213,19 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
 }
 
 // The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further; forever:
-// none.
+// none. What is not used again but dies in this step counts as needed when it dies: until then it would have to be written for
+// nothing, while the room that others leave is wanted beyond.
 std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
   std::uint32_t best = forever;
   std::int64_t best_score = -1;
   int looked = 0;
-  for (auto each = near_.rbegin(); each != near_.rend() && looked < candidates; ++each, ++looked) {
+  for (auto each = near_.rbegin(); each != near_.rend() && looked < candidates; ++each) {
     const auto [next, t] = *each;
     if (next != forever && next <= beyond) break;
     if (next == forever && uses_.tensors[t].persistent) return t;
-    const std::uint32_t seen = next == forever ? ops_ * steps : next;
+    const std::uint32_t seen = next == forever ? at / ops_ * ops_ + uses_.tensors[t].death + 1 : next;
+    if (seen <= beyond) continue;
+    looked += next == forever ? 0 : 1;
     std::int64_t score = time_of(seen) - time_of(at) + (seen >= ops_ * steps ? seen - ops_ * steps : 0);
     if (state_[t].clean) score = score / 100 * knobs_.clean_percent;
     if (score > best_score) best = t, best_score = score;
