@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -47,6 +48,12 @@ ProfileTicks ticks(const std::string& name) {
   return ProfileTicks::layers;
 }
 
+std::uint64_t cpu_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
 struct Loop {                        // what plain and guarded runs share
   const RunOptions& options;
   RunResult& result;
@@ -56,9 +63,11 @@ struct Loop {                        // what plain and guarded runs share
   void operator()(const auto& step, const auto& phase, const auto& after) {
     for (std::int64_t i = 0; i < options.steps; ++i) {
       const std::string_view name = phase();
+      const std::uint64_t cpu_began = cpu_ns();
       const auto began = Clock::now();
       const float loss = step(i);
       const auto took = Clock::now() - began;
+      result.step_cpu_ns.push_back(cpu_ns() - cpu_began);
       // `phase` changes inside a step; a step counts as planned when it was so from the step before on.
       if (name != "planned" && name != "plain") result.planned_from = i + 1;
       result.step_ns.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count()));

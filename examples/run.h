@@ -30,6 +30,7 @@ struct RunResult {
   std::uint64_t bytes_in = 0, bytes_out = 0, stall_count = 0, stall_ns = 0, faults = 0;  // of the whole run
   std::uint64_t smallest_budget = 0;
   std::vector<std::uint64_t> step_ns;
+  std::vector<std::uint64_t> step_cpu_ns;  // processor time of all threads: says more than step_ns where others use the machine
   // One entry a step, as step_ns; empty in a plain run but for the phase, "plain". A step's phase is the one it ended in. What
   // moves between two steps counts to the second.
   std::vector<std::string> step_phase;
@@ -39,7 +40,7 @@ struct RunResult {
   std::string mechanism, torch;          // what moves memory; libtorch's version
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count,
-                                   stall_ns, faults, smallest_budget, step_ns, step_phase, step_bytes_in, step_bytes_out,
+                                   stall_ns, faults, smallest_budget, step_ns, step_cpu_ns, step_phase, step_bytes_in, step_bytes_out,
                                    step_stall_count, step_stall_ns, step_faults, losses, planned_from, mechanism, torch)
 
 // Prints progress to standard output. Throws std::exception with a sentence.

@@ -421,6 +421,9 @@ void Engine::set_watch(FrameWatch* watch) noexcept {
 Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(watch_ == nullptr);
+  if (kind == FrameKind::trackable && memory_->registrable()) {
+    return Error{.cause = Cause::unavailable, .message = "frames that are registered for I/O cannot change their memory", .errno_value = 0};
+  }
   fetches_.clear();
   evictions_.clear();
   kick();
