@@ -101,7 +101,7 @@ struct OpenUnit {
 // that live at once.
 struct Scratch {
   std::uint32_t event;
-  std::int64_t chunks;               // born: > 0; died: < 0
+  std::int64_t chunks;               // or bytes; born: > 0; died: < 0
 };
 
 void add_workspaces(Trace& trace, std::map<std::uint32_t, std::vector<Scratch>>& scratch, std::uint64_t chunk) {
@@ -213,9 +213,15 @@ Trace program_trace(const StepLog& log) {
   for (const LoggedOp& op : log.ops)
     trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .workspace = {}, .reads = {}, .writes = {}, .frees = {}});
   if (last < 0) return trace;
+  std::map<std::uint32_t, std::vector<Scratch>> scratch;  // in bytes here
   for (std::size_t i = 0; i < log.tensors.size(); ++i) {
     const LoggedTensor& t = log.tensors[i];
     if (t.bytes.value == 0 || (t.death != ~0u && t.death_op < 0)) continue;
+    if (t.birth > 0 && t.death != ~0u && t.birth_op == t.death_op && t.birth_op <= last) {
+      scratch[t.birth_op].push_back({t.birth, static_cast<std::int64_t>(t.bytes.value)});
+      scratch[t.birth_op].push_back({t.death, -static_cast<std::int64_t>(t.bytes.value)});
+      continue;
+    }
     const bool persistent = lives_on(t) || t.birth == 0;
     index[i] = TensorIndex{static_cast<std::uint32_t>(trace.tensors.size())};
     trace.tensors.push_back({.name = t.name, .bytes = t.bytes, .kind = t.kind, .persistent = persistent});
@@ -238,6 +244,7 @@ Trace program_trace(const StepLog& log) {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
+  add_workspaces(trace, scratch, 1);
   for (const LoggedPages& p : log.pages)
     if (index[p.tensor]) trace.pages.push_back({.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});
   std::sort(trace.pages.begin(), trace.pages.end(), [](const PageAccess& a, const PageAccess& b) {
