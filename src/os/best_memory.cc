@@ -1,5 +1,6 @@
 // Chooses how chunks move on this machine by what works, not by what claims to: each mechanism serves one fault of another
 // thread in a small arena and must bring back every byte.
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -19,11 +20,12 @@ constexpr FrameIndex first{0}, second{1};
 Result<void> behaves(Open open, Bytes chunk_bytes) {
   auto arena = Mapping::reserve({2 * chunk_bytes.value}, chunk_bytes);
   if (!arena) return arena.error();
-  ChunkMemory* memory = nullptr;
+  std::atomic<ChunkMemory*> served{nullptr};  // by the memory's own thread, which runs before the memory is returned
   auto opened = open({.arena = arena->data(), .chunks = 2, .frames = 2, .chunk_bytes = chunk_bytes,
-                      .on_fault = [&memory](const Fault& fault) { memory->show(first, fault.chunk); }});
+                      .on_fault = [&served](const Fault& fault) { served.load()->show(first, fault.chunk); }});
   if (!opened) return opened.error();
-  memory = opened->get();
+  ChunkMemory* const memory = opened->get();
+  served = memory;
   const std::size_t bytes = chunk_bytes.value;
   memory->show(first, here);
   memory->show(second, there);

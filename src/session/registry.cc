@@ -44,6 +44,8 @@ bool session_is_open() noexcept {
 
 Result<SessionState*> register_session(std::unique_ptr<SessionState> state) {
   const std::lock_guard lock(registering);
+  if (session_is_open())             // two threads got here at once
+    return Error{.cause = Cause::unsupported, .message = "a second session while one lives: end the first one", .errno_value = 0};
   const std::size_t count = used.load(std::memory_order_relaxed);
   if (count == most_sessions)
     return Error{.cause = Cause::unsupported, .message = "more than 256 sessions in one process", .errno_value = 0};

@@ -7,6 +7,7 @@
 // Locks: `mutex` guards everything here but the engine, which has its own; the engine is never called with `mutex` held where it may
 // wait. The op thread alone changes `bucket`, `cursor` and the log's ops.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -79,12 +80,12 @@ struct SessionState {
   std::uint32_t slots_reserved = 0;
   std::set<std::uint32_t> unborn_slab;                 // chunks of the slab that are not in fast memory yet
   std::uint64_t live_bytes = 0, peak_bytes = 0;
-  bool open = true;                                    // its Session object lives
+  std::atomic<bool> open = true;                       // its Session object lives
 
   // The running step.
   std::uint64_t step = 0;                              // counts from 1; 0: no step has begun
   bool in_step = false;
-  int op_depth = 0;
+  std::atomic<int> op_depth = 0;                       // the op thread's; allocations of others look
   StepLog log;
   std::uint32_t events = 0;
   std::vector<std::uint64_t> log_hashes;

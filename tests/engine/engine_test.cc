@@ -114,8 +114,9 @@ class Rig {
     store_ = store.get();
     engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes, .store = std::move(store),
                                                      .observer = nullptr, .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
+    Engine* const engine = engine_.get();
     engine_->start(open_best_memory({.arena = arena_.data(), .chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes,
-                                     .on_fault = [this](const Fault& fault) { engine_->fault(fault); }}).value());
+                                     .on_fault = [engine](const Fault& fault) { engine->fault(fault); }}).value());
     engine_->reserve_slots(chunks).value();
   }
   ~Rig() {
