@@ -16,6 +16,11 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
+void Mapping::empty() noexcept {
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  ::mmap(data_, bytes_.value, PROT_NONE, flags, -1, 0);  // a refusal costs memory, nothing else
+}
+
 Mapping::~Mapping() {
   if (data_ != nullptr) ::munmap(data_, bytes_.value);
 }

@@ -21,6 +21,7 @@ class Mapping {
 
   std::byte* data() const noexcept { return data_; }
   Bytes bytes() const noexcept { return bytes_; }
+  void empty() noexcept;             // gives the memory back and keeps the addresses taken: touching them is SIGSEGV from now on
   std::byte* release() noexcept { bytes_ = {}; return std::exchange(data_, nullptr); }  // now immortal
 
  private:

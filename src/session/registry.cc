@@ -61,13 +61,14 @@ void close_session(SessionState* state) noexcept {
   const std::lock_guard lock(registering);
   {
     const std::lock_guard own(state->mutex);
-    state->open = false;
     state->in_step = false;
     state->finish_profiling();
     state->bucket = nullptr;
   }
   state->engine->forget_plan();
   state->engine->set_observer(nullptr);
+  state->open = false;               // from now on the last release ends it
+  state->end_if_empty();
 }
 
 }  // namespace vedette::detail

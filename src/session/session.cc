@@ -156,7 +156,8 @@ void SessionState::release(std::byte* memory) noexcept {
     live_bytes -= (found->second + std::uint64_t{63}) / 64 * 64;
     small.erase(found);
     heap->release_small(offset);
-    return;
+    lock.unlock();
+    return end_if_empty();
   }
   const auto found = tensors.find(offset);
   if (found == tensors.end()) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
@@ -173,6 +174,22 @@ void SessionState::release(std::byte* memory) noexcept {
   tensors.erase(found);
   engine->death(chunks_of(offset, bytes));  // before the address can be given out again
   give_back(offset, dead);
+  lock.unlock();
+  end_if_empty();
+}
+
+void SessionState::end_if_empty() noexcept {
+  if (open) return;
+  std::unique_ptr<Engine> ended;
+  {
+    const std::lock_guard lock(mutex);
+    if (engine == nullptr || !tensors.empty() || !small.empty()) return;
+    ended = std::move(engine);
+    last_bucket = nullptr;
+    buckets.clear();
+  }
+  ended.reset();
+  arena.empty();
 }
 
 }  // namespace detail
@@ -191,7 +208,7 @@ LayerScope::~LayerScope() {
 }
 
 ResidentScope::~ResidentScope() {
-  if (state_ != nullptr) state_->engine->release_hold({first_, count_});
+  if (state_ != nullptr && state_->engine != nullptr) state_->engine->release_hold({first_, count_});
 }
 
 // --- session -----------------------------------------------------------------------------------------------------------

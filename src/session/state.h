@@ -70,7 +70,7 @@ struct SessionState {
   SessionOptions options;
   Mapping arena;
   std::uint32_t chunks = 0, frames = 0;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Engine> engine;                      // nullptr: ended
   Machine machine;
 
   mutable std::mutex mutex;
@@ -117,6 +117,7 @@ struct SessionState {
   std::uint32_t log_tensor(std::uint64_t offset, Live& live);
   Result<std::byte*> allocate(const AllocateOptions& allocation);
   void release(std::byte* memory) noexcept;
+  void end_if_empty() noexcept;                        // after its Session: frames, threads and slots are given back with the last tensor
   Result<void> reserve_slots(std::uint32_t end);
   Result<void> bear_slab(std::uint32_t chunk);
   void give_back(std::uint64_t offset, const Live& live);  // its address, to the heap it came from

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <random>
 #include <set>
@@ -138,6 +139,29 @@ std::string name_of(const ::testing::TestParamInfo<const char*>& chosen) {
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Policies, Accidents, ::testing::Values("on-demand", "sentinel", "vedette"), name_of);
+
+std::uint64_t anonymous_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
+  return 0;
+}
+
+TEST(SessionEnd, GivesMemoryBackWhenNothingLivesAnyMore) {
+  const auto files = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
+  const std::uint64_t before = anonymous_bytes();
+  const auto files_before = files();
+  for (int again = 0; again < 12; ++again) {
+    auto session = open_session(plenty, "nvme:.", "on-demand");
+    Block small(*session, 100), outlives(*session, 1'000'000);
+    outlives.fill(1);
+    { const Block passing(*session, 20'000'000); }
+    session.reset();
+    EXPECT_TRUE(outlives.holds(1));
+  }
+  EXPECT_LE(anonymous_bytes(), before + plenty.value / 2);
+  EXPECT_EQ(files(), files_before);
+}
 
 // A file system of its own with room for so many bytes, for as long as this object lives.
 class SmallDisk {
