@@ -2,6 +2,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <ctime>
 
 #include "base/assert.h"
@@ -47,6 +49,7 @@ Engine::~Engine() {
     store_->wake();
     migrator_.join();
   }
+  memory_.reset();                   // no fault is told any more
 }
 
 // --- states ------------------------------------------------------------------------------------------------------------
@@ -157,7 +160,10 @@ Result<void> Engine::birth(ChunkRange range) {
   if (in_op_) ++op_events_;
   for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
     Chunk& chunk = chunks_[c];
-    if (++chunk.live == 1) chunk.next_use = never;
+    if (++chunk.live == 1) {
+      chunk.next_use = never;
+      chunk.strays = 0;
+    }
     if (chunk.in_idle) idle_remove(c);
     if (in_op_) pin(c);
   }
@@ -393,7 +399,7 @@ void Engine::fault(const Fault& fault) noexcept {
     memory_->wake({c});
     return;
   }
-  if (chunk.live == 0) die("the program touched memory of the arena that belongs to no tensor (freed, or never allocated)");
+  if (chunk.live == 0) return stray(c, fault);
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
     ++counters_.faults;
@@ -404,6 +410,20 @@ void Engine::fault(const Fault& fault) noexcept {
   chunk.last_use = tick_;            // or it would be the next to leave, before who waits for it has run
   request(c);
   kick();
+}
+
+// A fault is told some time after it happened: whoever faulted may have been woken by the chunk's arrival and have freed it since. So it
+// is asked again; only a thread that is still there comes back, and again, and each chunk that died has been waited for by few.
+void Engine::stray(std::uint32_t c, const Fault& fault) noexcept {
+  constexpr std::uint32_t most_late = 256;
+  if (++chunks_[c].strays > most_late) {
+    std::array<char, 160> sentence;
+    std::snprintf(sentence.data(), sentence.size(),
+                  "the program touched memory of the arena that belongs to no tensor (freed, or never allocated), in the page at %p",
+                  static_cast<const void*>(fault.address));
+    die(sentence.data());
+  }
+  memory_->wake({c});
 }
 
 // --- tracking ----------------------------------------------------------------------------------------------------------

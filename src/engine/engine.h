@@ -135,6 +135,7 @@ class Engine {
     Ticks last_use = 0, next_use = never;
     std::uint64_t arrival = 0;       // order of becoming resident
     std::uint8_t failed_reads = 0;   // in a row
+    std::uint32_t strays = 0;        // faults told since nothing lives here
   };
   struct Frame {
     enum class Io : std::uint8_t { none, read, write } io = Io::none;
@@ -144,6 +145,7 @@ class Engine {
     Nanoseconds issued, started;
   };
 
+  void stray(std::uint32_t chunk, const Fault& fault) noexcept;
   void run() noexcept;
   LinkSpeed measure() noexcept;
   void register_frames();                            // from the migrator: the store's thread rule

@@ -36,6 +36,7 @@ struct Fault {                       // an access of a chunk that is away
   ChunkIndex chunk;
   std::uint64_t page = 0;            // of the chunk, 4 KiB each
   bool write = false;
+  const std::byte* address = nullptr;  // at least to the page
 };
 
 // Told of every fault, from a thread that belongs to the ChunkMemory. It must not touch the arena; it brings the chunk by
@@ -63,7 +64,7 @@ class ChunkMemory {
   virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;      // parked -> shown; wakes who waits for the chunk
   virtual void hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;      // shown -> parked, atomically
   virtual void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;  // shown at from -> shown at to
-  virtual void wake(ChunkIndex chunk) noexcept = 0;                        // after a fault of a chunk that is shown
+  virtual void wake(ChunkIndex chunk) noexcept = 0;                        // after a fault of a chunk that is shown, or that nobody should touch: it is told again
   // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
   virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
 

@@ -34,6 +34,7 @@ class FileFrames {
   static Result<std::unique_ptr<FileFrames>> open(const Layout&, const Userfaultfd& userfaultfd);
 
   int allocate(FrameIndex frame) noexcept;          // 0 or an errno; zeroed
+  int allocate(FrameIndex frame, const std::byte* bytes) noexcept;  // 0 or an errno; a copy of a chunk's worth of bytes
   void release(FrameIndex frame) noexcept;          // gives the memory back
   void show(FrameIndex frame, std::byte* chunk) noexcept;  // whatever was mapped at `chunk` is replaced
   void hide(std::byte* chunk) noexcept;

@@ -84,6 +84,13 @@ void Gate::close(ChunkIndex chunk) noexcept {
   VEDETTE_ASSERT(is_open(before));
 }
 
+void Gate::ask_again(ChunkIndex chunk) noexcept {
+  std::atomic<std::uint32_t>& word = words_[chunk.value];
+  if (is_open(word.load(std::memory_order_relaxed))) return;
+  word.fetch_add(2);                 // stays closed
+  futex_wake(word);
+}
+
 SegvAnswer Gate::on_segv(void* gate, std::byte* address, bool write) noexcept {
   Gate& self = *static_cast<Gate*>(gate);
   const auto fault = self.layout_.fault(address, write);

@@ -27,6 +27,7 @@ class Gate {
 
   void open(ChunkIndex chunk) noexcept;
   void close(ChunkIndex chunk) noexcept;
+  void ask_again(ChunkIndex chunk) noexcept;  // who waits at a closed gate tells the sink once more; nobody waits at an open one
 
  private:
   Gate(const Layout& layout, FaultSink on_fault);

@@ -102,7 +102,8 @@ std::optional<Fault> Layout::fault(const std::byte* page, bool write) const noex
   if (offset >= arena_bytes()) return std::nullopt;
   return Fault{.chunk = {static_cast<std::uint32_t>(offset / chunk_bytes_)},
                .page = offset % chunk_bytes_ / 4096,
-               .write = write};
+               .write = write,
+               .address = page};
 }
 
 }  // namespace vedette

@@ -43,7 +43,7 @@ class SignalMemory final : public ChunkMemory {
     protect(layout_.chunk(to), PROT_READ | PROT_WRITE);
     gate_->open(to);
   }
-  void wake(ChunkIndex) noexcept override {}  // nobody sleeps at an open gate
+  void wake(ChunkIndex chunk) noexcept override { gate_->ask_again(chunk); }
 
   std::byte* parked(FrameIndex frame) const noexcept override { return parking_.data() + layout_.offset(frame); }
   Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind) override {

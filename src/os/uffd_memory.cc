@@ -105,13 +105,15 @@ Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> sho
   return kind == FrameKind::trackable ? make_trackable(frame, shown_at) : make_fast(frame, shown_at);
 }
 
-// 1. allocate   2. away   3. copy   4. give the old memory back   5. show again
+// 1. away   2. copy   3. give the old memory back   4. show again
 Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at) {
   auto ready = files();
   if (!ready) return ready.error();
-  if (const int error = files_->allocate(frame); error != 0) return no_memory_for_a_copy(error);
   if (shown_at) hide(*shown_at, frame);
-  std::memcpy(files_->parked(frame), parked_fast(frame), layout_.chunk_bytes());
+  if (const int error = files_->allocate(frame, parked_fast(frame)); error != 0) {
+    if (shown_at) show(frame, *shown_at);
+    return no_memory_for_a_copy(error);
+  }
   if (::madvise(parked_fast(frame), layout_.chunk_bytes(), MADV_DONTNEED) != 0) die("a frame cannot be given back (madvise)");
   kinds_[frame.value] = FrameKind::trackable;
   if (shown_at) show(frame, *shown_at);

@@ -418,6 +418,18 @@ TEST(EngineDeathTest, EndsLoudlyWhenAFaultFindsNoRoomBecauseWritesFail) {
   }, "No space left on device");
 }
 
+TEST(Engine, ForgivesAFaultThatIsToldAfterItsChunkHasComeAndDied) {
+  Rig rig;
+  for (int again = 0; again < 1000; ++again) {
+    rig.born(0, 7);
+    rig.engine().death({0, 1});
+    for (std::uint32_t c = 1; c < 5; ++c) rig.born(c, c);  // takes the dead chunk's frame
+    ASSERT_EQ(rig.engine().state(0), ChunkState::empty);
+    rig.engine().fault({.chunk = {0}, .page = 0, .write = false, .address = nullptr});
+    for (std::uint32_t c = 1; c < 5; ++c) rig.engine().death({c, 1});
+  }
+}
+
 TEST(EngineDeathTest, EndsLoudlyWhenTheProgramTouchesNobodysMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH({
