@@ -17,11 +17,18 @@ namespace vedette {
 enum class TensorKind : std::uint8_t { weight, gradient, optimizer, activation, workspace, input, constant };
 enum class Phase : std::uint8_t { forward, backward, optimizer };
 
+struct Site {                        // where a tensor was allocated; empty: before the first step, or outside of any layer or op
+  std::string layer, op;
+  bool operator==(const Site&) const = default;
+};
+
 struct Tensor {  // a storage
   std::string name;
   Bytes bytes;
   TensorKind kind = TensorKind::activation;
   bool persistent = false;
+  std::vector<std::int64_t> shape;   // as the program sees the whole of it; empty: not known. Not in vedette-trace-1, nor is `site`
+  Site site;
   bool operator==(const Tensor&) const = default;
 };
 
@@ -75,14 +82,16 @@ struct Link {                        // one per ordered pair of tiers that bytes
   TierIndex source, target;
   std::uint64_t bytes_per_s = 0;     // 0: no limit
   Nanoseconds latency;               // of one move, before its first byte
-  std::optional<std::uint32_t> shared;  // links with the same number share their bandwidth (one bus for both directions)
+  // Links with the same number share one bus, whose bandwidth is that of the fastest of them: both directions of a half-duplex
+  // bus, or host and disk behind one PCIe link. While several are busy each gets its fair share, and no more than its own.
+  std::optional<std::uint32_t> shared;
   bool operator==(const Link&) const = default;
 };
 
 struct Machine {
   std::vector<Tier> tiers;           // fastest first
   std::vector<Link> links;
-  Nanoseconds fault_time;            // what an unannounced access of an away page costs, without the transfer
+  Nanoseconds fault_time;            // what unannounced accesses of away pages cost an op, once, without the transfers
   Bytes granule = {4096};            // a move occupies a multiple of this in the fast tier
   bool can_recompute = false, can_reorder = false;
   bool operator==(const Machine&) const = default;
@@ -122,10 +131,25 @@ struct InPlace {                     // an operand that the op uses where it lie
   bool operator==(const InPlace&) const = default;
 };
 
-struct Recomputation {               // `producer` runs again before `before`, to make `tensor` again
+// `producer` runs again before op `before`, to make `tensor` again, which was dropped or has died. Those of one op run in the order
+// of the list (after the fetches due there); consecutive ones of one producer share one run. The producer's operands must be in the
+// fastest tier with the bytes it first read; its other results are scratch. What has died by then lives until op `before` begins.
+struct Recomputation {
   OpIndex before, producer;
   TensorIndex tensor;
   bool operator==(const Recomputation&) const = default;
+};
+
+enum class Fallback : std::uint8_t {  // who leaves when an op lacks room and no plan or policy says who
+  furthest,                          // what is used next in the furthest future (Belady)
+  least_recent,                      // what was used longest ago
+};
+
+enum class AfterLife : std::uint8_t {  // what happens to the bytes of the dead
+  freed,                             // their room is free at once
+  dropped,                           // they keep their room until somebody else needs it, and leave without a transfer
+  kept,                              // as under unified memory whose driver is told nothing: all tensors live for ever, being written
+                                     // again fetches them first, and leaving costs a transfer, changed or not
 };
 
 struct Plan {                        // for a step that repeats; what is resident at its end is resident at its start
@@ -135,8 +159,17 @@ struct Plan {                        // for a step that repeats; what is residen
   std::vector<Recomputation> recomputations;
   std::vector<OpIndex> order;        // empty: as traced
   Bytes reserved;                    // bytes of the fastest tier that prefetching leaves to short-lived tensors
+  // What holds for systems that know less than a planner; the judge ignores it.
+  Fallback fallback = Fallback::furthest;
+  AfterLife after_life = AfterLife::freed;
+  Bytes block;                       // unplanned moves take tensors in blocks of this size (unified memory: 2 MiB); 0: whole
+  std::vector<std::string> reasons;  // why the policy decided so, a sentence each: for recordings, nothing depends on it
   bool operator==(const Plan&) const = default;
 };
+
+// Whether running the op again gives the same bytes: it changes nothing in place, and its name is not known to be random (dropout) or
+// to update hidden statistics (cuDNN's batch normalisation).
+bool replayable(const Op&);
 
 // Largest sum of the bytes live during one op, workspace included. O(accesses).
 Bytes peak_bytes(const Trace&);
@@ -149,6 +182,6 @@ std::vector<std::optional<Span<OpIndex>>> lifetimes(const Trace&);  // [first, l
 
 // vedette-trace-1, the JSON of one step. Errors are Cause::malformed_input and name the place.
 Result<Trace> parse_trace(std::string_view json);
-std::string format_trace(const Trace&);  // the same trace, parse_trace(format_trace(t)) == t but for layers nobody uses and pages
+std::string format_trace(const Trace&);  // the same trace, parse_trace(format_trace(t)) == t but for layers nobody uses, pages, shapes and sites
 
 }  // namespace vedette

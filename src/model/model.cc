@@ -15,6 +15,17 @@ const Link* Machine::link(TierIndex source, TierIndex target) const noexcept {
   return nullptr;
 }
 
+bool replayable(const Op& op) {
+  std::string name = op.name;
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  // "droupout" is how PyTorch 1.7 spells one of its operators.
+  for (const char* word : {"dropout", "droupout", "cudnn_batch_norm", "native_batch_norm", "bernoulli", "rand", "uniform", "normal_"}) {
+    if (name.find(word) != std::string::npos && name.find("backward") == std::string::npos) return false;
+  }
+  return std::none_of(op.writes.begin(), op.writes.end(),
+                      [&](TensorIndex t) { return std::binary_search(op.reads.begin(), op.reads.end(), t); });
+}
+
 Bytes peak_bytes(const Trace& trace) {
   const std::vector<Span<OpIndex>> living = lives(trace);
   std::vector<Bytes> born(trace.ops.size() + 1), died(trace.ops.size() + 1);

@@ -1,23 +1,24 @@
-// The public face of the rehearsal that planners use.
+// The public face of the simulator.
 #include "vedette/replay.h"
 
-#include <utility>
-
-#include "policy/vedette_rehearse.h"
+#include "sim/simulator.h"
 
 namespace vedette {
 
 Result<Replayed> replay(const Trace& trace, const Machine& machine, const Plan& plan, const ReplayOptions& options) {
-  auto rehearsed = planning::rehearse(trace, planning::uses_of(trace), machine, plan, options.steps);
-  if (!rehearsed) return rehearsed.error();
-  return Replayed{.measured = std::move(rehearsed->measured),
-                  .ideal = rehearsed->ideal,
-                  .bytes_in = rehearsed->bytes_in,
-                  .bytes_out = rehearsed->bytes_out,
-                  .bytes_dropped = rehearsed->bytes_dropped,
-                  .unplanned = rehearsed->unplanned,
-                  .peak = rehearsed->peak,
-                  .step_times = std::move(rehearsed->step_times)};
+  return sim::simulate(trace, sim::flatten(trace), machine, plan, options);
+}
+
+Result<Replayed> replay(const Trace& trace, const Machine& machine, Policy& policy, const ReplayOptions& options) {
+  constexpr int most_plans = 16;  // a policy that never settles is measured with its last plan
+  const sim::Step step = sim::flatten(trace);
+  for (int plans = 1;; ++plans) {
+    auto plan = policy.prepare(trace, machine);
+    if (!plan) return plan.error();
+    bool replan = false;
+    auto replayed = sim::simulate(trace, step, machine, *plan, options, &policy, plans < most_plans ? &replan : nullptr);
+    if (!replayed || !replan) return replayed;
+  }
 }
 
 }  // namespace vedette

@@ -1,6 +1,6 @@
 // Who may include whom: a file includes only what stands to its left.
 //
-//     pure centre    base < model < pack < policy < sim
+//     pure centre    base < model < pack < sim < policy
 //     the machine    base < os < tier
 //     alive          policy + tier < engine < session < { adapter, cli }
 //     reading        model < profiler < cli
@@ -25,22 +25,22 @@ const std::map<std::string, Layers> left_of = {
     {"base", {}},
     {"model", {"base"}},
     {"pack", {"base", "model"}},
-    {"policy", {"base", "model", "pack"}},
-    {"sim", {"base", "model", "pack", "policy"}},
+    {"sim", {"base", "model", "pack"}},
+    {"policy", {"base", "model", "pack", "sim"}},
     {"os", {"base"}},
     {"tier", {"base", "os"}},
-    {"engine", {"base", "model", "pack", "policy", "os", "tier"}},
-    {"session", {"base", "model", "pack", "policy", "os", "tier", "engine"}},
-    {"adapter", {"base", "model", "pack", "policy", "os", "tier", "engine", "session"}},
+    {"engine", {"base", "model", "pack", "sim", "policy", "os", "tier"}},
+    {"session", {"base", "model", "pack", "sim", "policy", "os", "tier", "engine"}},
+    {"adapter", {"base", "model", "pack", "sim", "policy", "os", "tier", "engine", "session"}},
     {"profiler", {"base", "model"}},
     {"cli", {"base", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
 };
 
-// observer.h is how the engine speaks to the profiler, in words of the model; vedette.h is the umbrella over all but the
-// adapter.
+// policy.h is the interface that simulator, engine and policies share, in words of the model; observer.h is how the engine speaks
+// to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
 const std::map<std::string, std::string> layer_of_public_header = {
     {"units.h", "base"},      {"result.h", "base"}, {"model.h", "model"},   {"check.h", "model"},
-    {"observer.h", "model"},  {"pack.h", "pack"},   {"policy.h", "policy"}, {"replay.h", "sim"},
+    {"observer.h", "model"},  {"pack.h", "pack"},   {"policy.h", "model"},  {"replay.h", "sim"},   {"machine.h", "model"},
     {"session.h", "session"}, {"vedette.h", "cli"}, {"torch.h", "adapter"},
 };
 

@@ -1,0 +1,170 @@
+// vedette-machine-1 in and out, and the presets.
+#include "vedette/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+namespace vedette {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view format_name = "vedette-machine-1";
+constexpr std::uint64_t largest = std::uint64_t{1} << 60;  // of any number here: sums stay far from overflow
+
+// The machine of G10's published runs: an A100 with 40 GB, 128 GB of host memory (both in GiB there), PCIe 3.0 x16 with 15.754 GB/s
+// and 5 us each way, an SSD of 3.2 GB/s each way (12 us to read, 16 us to write) behind the same PCIe link, 45 us a fault.
+Machine a100_g10() {
+  constexpr std::uint64_t pcie = 15'754'000'000, ssd = 3'200'000'000;
+  constexpr std::uint32_t in = 0, out = 1;  // the two directions of the GPU's PCIe link
+  Machine machine;
+  machine.tiers = {{.name = "gpu", .capacity = 40_GiB}, {.name = "host", .capacity = 128_GiB}, {.name = "ssd", .capacity = {std::uint64_t{1} << 44}}};
+  machine.links = {
+      {.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {5'000}, .shared = in},
+      {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {5'000}, .shared = out},
+      {.source = {2}, .target = {0}, .bytes_per_s = ssd, .latency = {12'000}, .shared = in},
+      {.source = {0}, .target = {2}, .bytes_per_s = ssd, .latency = {16'000}, .shared = out},
+  };
+  machine.fault_time = {45'000};
+  machine.can_recompute = true;
+  return machine;
+}
+
+constexpr std::array presets{
+    MachinePreset{"a100-g10", "G10, MICRO'23: the settings of its published runs", a100_g10},
+};
+
+struct Malformed {  // thrown inside this file only
+  std::string message;
+};
+
+class Reader {
+ public:
+  Reader(const Json& object, std::string place, std::initializer_list<std::string_view> keys)
+      : object_(object), place_(std::move(place)) {
+    if (!object.is_object()) fail("is not an object");
+    for (const auto& item : object.items()) {
+      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) fail("has the unknown key '" + item.key() + "'");
+    }
+  }
+
+  bool has(const char* key) const { return object_.contains(key); }
+  [[noreturn]] void fail(const std::string& what) const { throw Malformed{place_ + " " + what}; }
+
+  const Json& member(const char* key) const {
+    if (!has(key)) fail(std::string("lacks the key '") + key + "'");
+    return object_[key];
+  }
+  std::string text(const char* key) const {
+    const Json& value = member(key);
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) fail(std::string(key) + " is not a non-empty string");
+    return value.get<std::string>();
+  }
+  std::uint64_t number(const char* key, std::uint64_t least) const {
+    const Json& value = member(key);
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > largest)
+      fail(std::string(key) + " is not an integer between " + std::to_string(least) + " and 2^60");
+    return value.get<std::uint64_t>();
+  }
+  std::uint64_t number_or(const char* key, std::uint64_t otherwise) const { return has(key) ? number(key, 0) : otherwise; }
+  bool truth(const char* key) const {
+    if (!has(key)) return false;
+    if (!member(key).is_boolean()) fail(std::string(key) + " is neither true nor false");
+    return member(key).get<bool>();
+  }
+  const Json& list(const char* key) const {
+    const Json& value = member(key);
+    if (!value.is_array() || value.size() > 64) fail(std::string(key) + " is not a list of at most 64 entries");
+    return value;
+  }
+
+ private:
+  const Json& object_;
+  std::string place_;
+};
+
+void read_tiers(const Json& list, Machine& machine) {
+  for (const Json& row : list) {
+    const Reader tier(row, "machine: tier " + std::to_string(machine.tiers.size()), {"name", "bytes", "addressable"});
+    machine.tiers.push_back({.name = tier.text("name"), .capacity = {tier.number("bytes", 1)}, .addressable = tier.truth("addressable")});
+    for (std::size_t k = 0; k + 1 < machine.tiers.size(); ++k) {
+      if (machine.tiers[k].name == machine.tiers.back().name) tier.fail("has the name of another tier");
+    }
+  }
+}
+
+TierIndex tier_named(const Machine& machine, const Reader& link, const char* key) {
+  const std::string name = link.text(key);
+  for (std::uint32_t k = 0; k < machine.tiers.size(); ++k) {
+    if (machine.tiers[k].name == name) return {k};
+  }
+  link.fail("goes " + std::string(key) + " '" + name + "', which is no tier");
+}
+
+void read_links(const Json& list, Machine& machine) {
+  for (const Json& row : list) {
+    const Reader link(row, "machine: link " + std::to_string(machine.links.size()), {"from", "to", "bytes_per_s", "latency_ns", "bus"});
+    Link read{.source = tier_named(machine, link, "from"),
+              .target = tier_named(machine, link, "to"),
+              .bytes_per_s = link.has("bytes_per_s") ? link.number("bytes_per_s", 1) : 0,
+              .latency = {static_cast<std::int64_t>(link.number_or("latency_ns", 0))},
+              .shared = {}};
+    if (link.has("bus")) read.shared = static_cast<std::uint32_t>(std::min<std::uint64_t>(link.number("bus", 0), 1U << 30));
+    if (read.source == read.target) link.fail("goes from a tier to itself");
+    if (machine.link(read.source, read.target) != nullptr) link.fail("joins the same two tiers as another link");
+    machine.links.push_back(read);
+  }
+}
+
+Machine read_machine(const Json& json) {
+  const Reader top(json, "machine", {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder"});
+  if (top.text("format") != format_name) top.fail("is not in the format " + std::string(format_name));
+  Machine machine;
+  read_tiers(top.list("tiers"), machine);
+  if (machine.tiers.empty()) top.fail("has no tiers");
+  read_links(top.list("links"), machine);
+  machine.fault_time = {static_cast<std::int64_t>(top.number_or("fault_ns", 0))};
+  if (top.has("granule_bytes")) machine.granule = {top.number("granule_bytes", 1)};
+  machine.can_recompute = top.truth("can_recompute");
+  machine.can_reorder = top.truth("can_reorder");
+  return machine;
+}
+
+}  // namespace
+
+std::span<const MachinePreset> machine_presets() noexcept { return presets; }
+
+Result<Machine> parse_machine(std::string_view json) {
+  try {
+    return read_machine(Json::parse(json));
+  } catch (const Malformed& malformed) {
+    return Error{Cause::malformed_input, malformed.message};
+  } catch (const nlohmann::json::exception& failure) {
+    return Error{Cause::malformed_input, std::string("machine: not JSON: ") + failure.what()};
+  }
+}
+
+std::string format_machine(const Machine& machine, std::string_view name) {
+  Json json{{"format", format_name}};
+  if (!name.empty()) json["name"] = name;
+  json["tiers"] = Json::array();
+  for (const Tier& tier : machine.tiers)
+    json["tiers"].push_back({{"name", tier.name}, {"bytes", tier.capacity.value}, {"addressable", tier.addressable}});
+  json["links"] = Json::array();
+  for (const Link& link : machine.links) {
+    Json row{{"from", machine.tiers.at(link.source.value).name}, {"to", machine.tiers.at(link.target.value).name}};
+    if (link.bytes_per_s != 0) row["bytes_per_s"] = link.bytes_per_s;
+    row["latency_ns"] = link.latency.value;
+    if (link.shared) row["bus"] = *link.shared;
+    json["links"].push_back(std::move(row));
+  }
+  json["fault_ns"] = machine.fault_time.value;
+  json["granule_bytes"] = machine.granule.value;
+  json["can_recompute"] = machine.can_recompute;
+  json["can_reorder"] = machine.can_reorder;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace vedette

@@ -1,0 +1,43 @@
+// Flattening, from the definitions in model.h.
+#include "sim/step.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "model/liveness.h"
+
+namespace vedette::sim {
+
+Step flatten(const Trace& trace) {
+  Step step;
+  step.operands.resize(trace.ops.size());
+  step.births.resize(trace.ops.size());
+  step.deaths.resize(trace.ops.size());
+  step.uses.resize(trace.tensors.size());
+  for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
+    const Op& op = trace.ops[i];
+    for (TensorIndex t : operands(op)) {
+      step.operands[i].push_back({.tensor = t.value,
+                                  .read = std::binary_search(op.reads.begin(), op.reads.end(), t),
+                                  .write = std::binary_search(op.writes.begin(), op.writes.end(), t)});
+      step.uses[t.value].push_back(i);
+    }
+  }
+  const std::vector<Span<OpIndex>> living = lives(trace);
+  for (std::uint32_t t = 0; t < living.size(); ++t) {
+    if (trace.tensors[t].persistent || living[t].begin == living[t].end) continue;
+    step.births[living[t].begin.value].push_back(t);
+    step.deaths[living[t].end.value - 1].push_back(t);
+  }
+  return step;
+}
+
+std::uint64_t next_use(const Step& step, const Trace& trace, std::uint32_t tensor, std::uint32_t from) {
+  const std::vector<std::uint32_t>& uses = step.uses[tensor];
+  const auto next = std::lower_bound(uses.begin(), uses.end(), from);
+  if (next != uses.end()) return *next;
+  if (uses.empty() || !trace.tensors[tensor].persistent) return std::numeric_limits<std::uint64_t>::max();
+  return uses.front() + trace.ops.size();
+}
+
+}  // namespace vedette::sim

@@ -1,0 +1,28 @@
+// One step of a trace, flattened for walking: operands with what is done to them, births, deaths, uses. Made once, walked often.
+// Pure.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "vedette/model.h"
+
+namespace vedette::sim {
+
+struct Operand {
+  std::uint32_t tensor = 0;
+  bool read = false, write = false;
+};
+
+struct Step {
+  std::vector<std::vector<Operand>> operands;      // of each op, by tensor
+  std::vector<std::vector<std::uint32_t>> births;  // of each op: tensors that it writes first (not persistent)
+  std::vector<std::vector<std::uint32_t>> deaths;  // of each op: tensors that are dead after it (not persistent)
+  std::vector<std::vector<std::uint32_t>> uses;    // of each tensor: ops, ascending
+};
+
+Step flatten(const Trace&);
+
+// The first use at or after `from`, counted on into the next step; the largest number where the tensor is used no more.
+std::uint64_t next_use(const Step& step, const Trace& trace, std::uint32_t tensor, std::uint32_t from);
+
+}  // namespace vedette::sim

@@ -1,0 +1,422 @@
+// Pieces, tiers and links.
+#include "sim/traffic.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/assert.h"
+
+namespace vedette::sim {
+namespace {
+
+// Work on a link is counted in fractions of a nanosecond of the link alone, so that links that share a bus have whole shares.
+constexpr std::int64_t work_per_ns = 1 << 18;
+
+std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) { return granule == 0 ? bytes : (bytes + granule - 1) / granule * granule; }
+
+}  // namespace
+
+Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan)
+    : trace_(trace), machine_(machine), plan_(plan), used_(machine.tiers.size()), kept_(machine.tiers.size()), pins_(trace.tensors.size()) {}
+
+std::optional<Error> Traffic::prepare() {
+  const std::size_t tiers = machine_.tiers.size();
+  line_at_.assign(tiers * tiers, none);
+  for (const Link& link : machine_.links) {
+    if (link.source.value >= tiers || link.target.value >= tiers)
+      return Error{Cause::malformed_input, "replay: a link of the machine joins a tier that is not there"};
+    line_at_[link.source.value * tiers + link.target.value] = static_cast<std::uint32_t>(lines_.size());
+    lines_.push_back({.link = &link, .queue = {}});
+  }
+  if (auto error = cut_pieces()) return error;
+  place_at_home();
+  return std::nullopt;
+}
+
+std::optional<Error> Traffic::cut_pieces() {
+  std::vector<std::vector<std::uint64_t>> cuts(trace_.tensors.size());
+  for (const Move& move : plan_.moves) {
+    if (!move.extent.part) continue;
+    const Span<Bytes> part = *move.extent.part;
+    if (part.begin >= part.end || part.end > trace_.tensors[move.extent.tensor.value].bytes)
+      return Error{Cause::malformed_input, "replay: a move's part lies outside its tensor"};
+    cuts[move.extent.tensor.value].push_back(part.begin.value);
+    cuts[move.extent.tensor.value].push_back(part.end.value);
+  }
+  of_tensor_.resize(trace_.tensors.size());
+  for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
+    std::vector<std::uint64_t>& at = cuts[t];
+    const std::uint64_t size = trace_.tensors[t].bytes.value, block = plan_.block.value;
+    for (std::uint64_t place = block; block != 0 && place < size; place += block) at.push_back(place);
+    at.push_back(0);
+    at.push_back(size);
+    std::sort(at.begin(), at.end());
+    at.erase(std::unique(at.begin(), at.end()), at.end());
+    of_tensor_[t].begin = static_cast<std::uint32_t>(pieces_.size());
+    for (std::size_t i = 0; i + 1 < at.size(); ++i)
+      pieces_.push_back({.tensor = t, .bytes = {at[i], at[i + 1]}, .room = rounded(at[i + 1] - at[i], machine_.granule.value)});
+    of_tensor_[t].end = static_cast<std::uint32_t>(pieces_.size());
+  }
+  for (const Move& move : plan_.moves) of_move_.push_back(inside(move.extent));
+  return std::nullopt;
+}
+
+Span<std::uint32_t> Traffic::inside(const Extent& extent) const {
+  Span<std::uint32_t> range = of_tensor_[extent.tensor.value];
+  if (!extent.part) return range;
+  const auto first = pieces_.begin() + range.begin, last = pieces_.begin() + range.end;
+  const auto begin = std::lower_bound(first, last, extent.part->begin.value, [](const Piece& piece, std::uint64_t at) { return piece.bytes.begin < at; });
+  const auto end = std::upper_bound(begin, last, extent.part->end.value, [](std::uint64_t at, const Piece& piece) { return at < piece.bytes.end; });
+  return {static_cast<std::uint32_t>(begin - pieces_.begin()), static_cast<std::uint32_t>(end - pieces_.begin())};
+}
+
+// What does not fit at home starts further down.
+void Traffic::place_at_home() {
+  for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
+    if (!trace_.tensors[t].persistent) continue;
+    for (std::uint32_t p = of_tensor_[t].begin; p < of_tensor_[t].end; ++p) {
+      std::uint32_t home = plan_.home.empty() ? 0 : plan_.home[t].value;
+      while (home + 1 < machine_.tiers.size() && used_[home] + size_in(pieces_[p], home) > machine_.tiers[home].capacity.value) ++home;
+      place(p, home);
+    }
+  }
+}
+
+// ---- room ----
+
+std::uint64_t Traffic::free_room(std::uint32_t tier) const {
+  const std::uint64_t capacity = machine_.tiers[tier].capacity.value;
+  return capacity > used_[tier] ? capacity - used_[tier] : 0;
+}
+
+void Traffic::occupy(const Piece& piece, std::uint32_t tier) {
+  used_[tier] += size_in(piece, tier);
+  if (tier == 0) peak_ = std::max(peak_, used_[0]);
+}
+
+void Traffic::vacate(Piece& piece, std::uint32_t tier) {
+  if ((piece.copies >> tier & 1) == 0) return;
+  piece.copies &= ~(std::uint64_t{1} << tier);
+  used_[tier] -= size_in(piece, tier);
+}
+
+bool Traffic::take(std::uint64_t bytes) {
+  if (used_[0] + bytes > machine_.tiers[0].capacity.value) return false;
+  used_[0] += bytes;
+  peak_ = std::max(peak_, used_[0]);
+  return true;
+}
+
+// A slower tier forgets the copies it keeps beside those in faster ones, oldest first, as far as needed.
+bool Traffic::make_room_in(std::uint32_t tier, std::uint64_t bytes) {
+  const std::uint64_t capacity = machine_.tiers[tier].capacity.value;
+  std::deque<std::uint32_t>& kept = kept_[tier];
+  while (used_[tier] + bytes > capacity && !kept.empty()) {
+    Piece& piece = pieces_[kept.front()];
+    kept.pop_front();
+    if (piece.place != Piece::Place::nowhere && piece.tier != tier) vacate(piece, tier);
+  }
+  return used_[tier] + bytes <= capacity;
+}
+
+// ---- links ----
+
+// Fair shares of each bus: who wants less than an even share gets all it wants, the others split the rest.
+void Traffic::share_out() {
+  for (Line& line : lines_) line.share = work_per_ns;
+  for (std::size_t first = 0; first < lines_.size(); ++first) {
+    const auto bus = lines_[first].link->shared;
+    if (!bus) continue;
+    std::uint64_t left = 0, busy = 0;
+    bool earlier = false;
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      if (lines_[i].link->shared != bus) continue;
+      earlier = earlier || i < first;
+      left = std::max(left, lines_[i].link->bytes_per_s);
+      busy += lines_[i].busy;
+    }
+    if (earlier || busy < 2 || left == 0) continue;
+    std::vector<Line*> poorest;
+    for (Line& line : lines_) {
+      if (line.busy && line.link->shared == bus && line.link->bytes_per_s != 0) poorest.push_back(&line);
+    }
+    std::stable_sort(poorest.begin(), poorest.end(), [](const Line* a, const Line* b) { return a->link->bytes_per_s < b->link->bytes_per_s; });
+    for (std::size_t i = 0; i < poorest.size(); ++i) {
+      const std::uint64_t own = poorest[i]->link->bytes_per_s, even = left / (poorest.size() - i), gets = std::min(own, even);
+      poorest[i]->share = std::max<std::int64_t>(
+          1, static_cast<std::int64_t>(static_cast<long double>(gets) * static_cast<long double>(work_per_ns) / static_cast<long double>(own)));
+      left -= gets;
+    }
+  }
+}
+
+std::int64_t Traffic::next_end() const {
+  std::int64_t first = never;
+  for (const Line& line : lines_) {
+    if (line.busy) first = std::min(first, now_ + (line.work + line.share - 1) / line.share);
+  }
+  return first;
+}
+
+void Traffic::advance_to(std::int64_t time) {
+  for (;;) {
+    const std::int64_t end = next_end();
+    const std::int64_t until = std::min(end, time);
+    for (Line& line : lines_) {
+      if (line.busy) line.work -= line.share * (until - now_);
+    }
+    now_ = until;
+    if (end > time) return;
+    for (Line& line : lines_) {
+      if (line.busy && line.work <= 0) finish(line);
+    }
+    start_jobs();
+  }
+}
+
+bool Traffic::in_flight() const {
+  return std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.busy; });
+}
+
+void Traffic::start_jobs() {
+  for (bool again = true; again;) {
+    again = false;
+    for (Line& line : lines_) {
+      while (!line.busy && !line.queue.empty() && start(line)) again = true;
+    }
+  }
+  share_out();
+}
+
+// Starts the head of the queue, throws it away where it is void, sends it elsewhere where its target is full; false: it waits.
+bool Traffic::start(Line& line) {
+  const Job job = line.queue.front();
+  Piece& piece = pieces_[job.piece];
+  if (piece.place != Piece::Place::queued || piece.ticket != job.ticket) {
+    line.queue.pop_front();
+    return true;
+  }
+  const std::uint32_t target = piece.target;
+  const std::uint64_t bytes = piece.bytes.end - piece.bytes.begin;
+  if (target == 0) {
+    const std::uint64_t clear = piece.urgent ? 0 : kept_clear_ + awaited_room_ + plan_.reserved.value;
+    if (used_[0] + piece.room + clear > machine_.tiers[0].capacity.value) return false;
+  } else if (pinned(piece.tensor) && piece.tier == 0) {
+    cancel(job.piece);
+    line.queue.pop_front();
+    return true;
+  } else if (!make_room_in(target, size_in(piece, target))) {
+    return redirect(line);
+  }
+  line.queue.pop_front();
+  occupy(piece, target);
+  if (piece.awaited && target == 0) awaited_room_ -= piece.room;
+  piece.place = Piece::Place::moving;
+  line.busy = true;
+  line.running = job.piece;
+  line.began = now_;
+  // Requests overlap: only a link that was idle makes the first byte wait.
+  const Nanoseconds latency = line.ended == now_ ? Nanoseconds{} : line.link->latency;
+  line.work = (transfer_time({bytes}, line.link->bytes_per_s) + latency).value * work_per_ns;
+  if (result_ != nullptr && target == 0) result_->bytes_in += Bytes{bytes};
+  if (result_ != nullptr && piece.tier == 0) result_->bytes_out += Bytes{bytes};
+  update(job.piece);
+  return true;
+}
+
+// The next slower tier that has room and a link.
+bool Traffic::redirect(Line& line) {
+  const Job job = line.queue.front();
+  Piece& piece = pieces_[job.piece];
+  for (std::uint32_t tier = piece.target + 1U; tier < machine_.tiers.size(); ++tier) {
+    const std::uint32_t other = line_of(piece.tier, tier);
+    if (other == none || !make_room_in(tier, size_in(piece, tier))) continue;
+    line.queue.pop_front();
+    piece.target = static_cast<std::uint8_t>(tier);
+    enqueue(job.piece, other, job.urgent);
+    return true;
+  }
+  return false;
+}
+
+void Traffic::finish(Line& line) {
+  line.busy = false;
+  line.ended = now_;
+  const std::uint32_t index = line.running;
+  Piece& piece = pieces_[index];
+  if (result_ != nullptr) {
+    result_->link_busy[static_cast<std::size_t>(&line - lines_.data())].value += now_ - std::max(line.began, measured_from_);
+    if (timeline_)
+      result_->timeline.push_back({.kind = Bar::Kind::move, .op = {}, .tensor = {piece.tensor}, .source = {piece.tier}, .target = {piece.target},
+                                   .bytes = {piece.bytes.end - piece.bytes.begin},
+                                   .time = {{std::max<std::int64_t>(0, line.began - measured_from_)}, {now_ - measured_from_}}});
+  }
+  const std::uint32_t source = piece.tier, target = piece.target;
+  piece.copies |= std::uint64_t{1} << target;
+  piece.place = Piece::Place::lies;
+  piece.tier = static_cast<std::uint8_t>(target);
+  if (source == 0) leaving_ -= piece.room;
+  if (target != 0 || plan_.after_life == AfterLife::kept) vacate(piece, source);
+  if (target == 0 && (piece.copies >> source & 1) != 0) kept_[source].push_back(index);
+  if (piece.doomed) {
+    piece.doomed = false;
+    release(index);
+    return;
+  }
+  if (target == 0) arrived_near(piece);
+  if (target != 0 && (piece.awaited || piece.back != none)) {
+    piece.place = Piece::Place::lies;
+    const bool urgent = piece.awaited;
+    piece.back = none;
+    move(index, 0, none, urgent);
+  }
+  update(index);
+}
+
+void Traffic::arrived_near(Piece& piece) {
+  if (!piece.awaited) return;
+  piece.awaited = false;
+  --awaited_;
+}
+
+// ---- moves ----
+
+void Traffic::cancel(std::uint32_t index) {
+  Piece& piece = pieces_[index];
+  if (piece.place != Piece::Place::queued) return;
+  if (piece.tier == 0) leaving_ -= piece.room;
+  piece.place = Piece::Place::lies;
+  piece.urgent = false;
+  ++piece.ticket;
+}
+
+void Traffic::enqueue(std::uint32_t index, std::uint32_t line, bool urgent) {
+  Piece& piece = pieces_[index];
+  piece.place = Piece::Place::queued;
+  piece.urgent = urgent;
+  const Job job{.piece = index, .ticket = ++piece.ticket, .urgent = urgent};
+  std::deque<Job>& queue = lines_[line].queue;
+  if (!urgent) {
+    queue.push_back(job);
+    return;
+  }
+  std::size_t at = 0;
+  while (at < queue.size() && queue[at].urgent) ++at;
+  queue.insert(queue.begin() + static_cast<std::ptrdiff_t>(at), job);
+}
+
+void Traffic::move(std::uint32_t index, std::uint32_t target, std::uint32_t from_plan, bool urgent) {
+  Piece& piece = pieces_[index];
+  if (piece.place == Piece::Place::nowhere) return;
+  if (piece.place == Piece::Place::moving) {
+    if (target == 0 && piece.target != 0) piece.back = from_plan == none ? none - 1 : from_plan;
+    return;
+  }
+  if (piece.place == Piece::Place::queued) {
+    if (piece.target == target && (piece.urgent || !urgent)) return;
+    cancel(index);
+  }
+  if (piece.tier == target) return update(index);
+  if (piece.dead && target != 0) return release(index);
+  if (target > piece.tier && (piece.copies >> target & 1) != 0) {  // the slower tier has the same bytes: they leave for nothing
+    if (result_ != nullptr && piece.tier == 0) result_->bytes_dropped += Bytes{piece.bytes.end - piece.bytes.begin};
+    vacate(piece, piece.tier);
+    piece.tier = static_cast<std::uint8_t>(target);
+    return update(index);
+  }
+  const std::uint32_t line = line_of(piece.tier, target);
+  if (line == none) return;
+  piece.target = static_cast<std::uint8_t>(target);
+  if (piece.tier == 0) leaving_ += piece.room;
+  enqueue(index, line, urgent);
+  update(index);
+}
+
+bool Traffic::await(std::uint32_t index) {
+  Piece& piece = pieces_[index];
+  if (piece.place == Piece::Place::nowhere) return false;
+  if (piece.tier == 0 && piece.place == Piece::Place::queued) cancel(index), update(index);
+  if (piece.tier == 0 && piece.place == Piece::Place::lies) return false;
+  const bool on_its_way = piece.place == Piece::Place::moving || piece.place == Piece::Place::queued;
+  if (!piece.awaited) {
+    piece.awaited = true;
+    ++awaited_;
+    if (piece.place != Piece::Place::moving || piece.target != 0) awaited_room_ += piece.room;
+  }
+  if (piece.place != Piece::Place::moving) move(index, 0, none, true);
+  return !on_its_way;
+}
+
+void Traffic::drop(std::uint32_t index) {
+  Piece& piece = pieces_[index];
+  if (piece.place == Piece::Place::nowhere) return;
+  piece.dropped = true;
+  if (result_ != nullptr && piece.tier == 0) result_->bytes_dropped += Bytes{piece.bytes.end - piece.bytes.begin};
+  release(index);
+}
+
+void Traffic::place(std::uint32_t index, std::uint32_t tier) {
+  Piece& piece = pieces_[index];
+  occupy(piece, tier);
+  piece.place = Piece::Place::lies;
+  piece.tier = static_cast<std::uint8_t>(tier);
+  piece.copies = std::uint64_t{1} << tier;
+  piece.dropped = piece.dead = false;
+  update(index);
+}
+
+void Traffic::release(std::uint32_t index) {
+  Piece& piece = pieces_[index];
+  if (piece.place == Piece::Place::moving) {
+    piece.doomed = true;
+    piece.back = none;
+    return;
+  }
+  cancel(index);
+  for (std::uint32_t tier = 0; tier < machine_.tiers.size(); ++tier) vacate(piece, tier);
+  piece.place = Piece::Place::nowhere;
+  piece.dead = false;
+  update(index);
+}
+
+void Traffic::bury(std::uint32_t index) {
+  if (plan_.after_life == AfterLife::kept) return;
+  Piece& piece = pieces_[index];
+  const bool lingers = plan_.after_life == AfterLife::dropped && piece.tier == 0 && piece.place != Piece::Place::moving;
+  if (!lingers || piece.place == Piece::Place::nowhere) return release(index);
+  cancel(index);
+  piece.dead = true;
+  update(index);
+}
+
+void Traffic::touch(std::uint32_t index, bool write, std::uint64_t serial) {
+  Piece& piece = pieces_[index];
+  piece.last_use = serial;
+  piece.dead = false;
+  if (write) {
+    for (std::uint32_t tier = 0; tier < machine_.tiers.size(); ++tier) {
+      if (tier != piece.tier) vacate(piece, tier);
+    }
+  }
+  update(index);
+}
+
+void Traffic::measure(Replayed* into, bool timeline) {
+  result_ = into;
+  timeline_ = timeline;
+  measured_from_ = now_;
+  if (into != nullptr) into->link_busy.assign(lines_.size(), {});
+}
+
+void Traffic::update(std::uint32_t index) {
+  if (parts == nullptr) return;
+  const Piece& piece = pieces_[index];
+  Part& part = (*parts)[index];
+  part = {.state = Part::State::lies, .tensor = {piece.tensor}, .bytes = {{piece.bytes.begin}, {piece.bytes.end}}, .tier = {piece.tier}, .last_use = piece.last_use};
+  if (piece.place == Piece::Place::nowhere) part.state = Part::State::absent;
+  if (piece.dead) part.state = Part::State::dead;
+  if (piece.place == Piece::Place::queued || piece.place == Piece::Place::moving)
+    part.state = piece.target < piece.tier ? Part::State::coming : Part::State::leaving;
+}
+
+}  // namespace vedette::sim
