@@ -5,6 +5,7 @@
 // already own and return: no lock that an allocation may hold, no allocation in moved(), stalled() and faulted(), no exception.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -39,6 +40,11 @@ struct FaultRecord {
   Nanoseconds began, ended;
 };
 
+struct Placed {                      // where a tensor or a unit lies in the arena
+  std::uint32_t index = 0;           // of the trace it is in
+  Bytes offset, bytes;
+};
+
 struct Counters {                    // since the session opened, or of one step
   std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
   std::uint64_t stall_count = 0, stall_ns = 0;                   // waiting for operands, and for room in allocations
@@ -58,6 +64,13 @@ class Observer {
   // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked.
   virtual void profiled(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace&) {}
   virtual void planned(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace& /*units*/, const Plan&) {}
+  // Where what was profiled and planned lies: units of planned()'s trace, tensors of profiled()'s. Before planned().
+  virtual void placed(std::uint64_t /*step*/, std::uint64_t /*bucket*/, std::span<const Placed> /*units*/,
+                      std::span<const Placed> /*tensors*/) {}
+  // What a step turned out to be, before step_ended(): `phase` as Session::phase(), the bucket whose sequence it ran to its end.
+  virtual void step_ran(std::uint64_t /*step*/, std::string_view /*phase*/, std::optional<std::uint64_t> /*bucket*/) {}
+  // What is resident and what lives when an op ends, before op_ended().
+  virtual void sampled(std::uint64_t /*step*/, OpIndex, Bytes /*resident*/, Bytes /*live*/) {}
   virtual void op_began(std::uint64_t /*step*/, OpIndex, std::string_view /*name*/, Nanoseconds /*now*/) {}
   virtual void op_ended(std::uint64_t /*step*/, OpIndex, Nanoseconds /*now*/) {}
   virtual void moved(const MoveRecord&) {}

@@ -118,6 +118,11 @@ class Session {
   // nobody's, and small memory, is ignored.
   void label(const void* memory, std::string_view name, TensorKind kind);
 
+  // The shape of the tensor that fills the allocation that holds `memory`, for recordings; the first one told counts. Worth telling
+  // while wants_shapes(): somebody listens, and the running step may become a profile. wants_shapes(): from the thread that announces ops.
+  void shape(const void* memory, std::span<const std::int64_t> sizes);
+  bool wants_shapes() const noexcept;
+
   StepScope step();
   LayerScope layer(std::string_view name, Phase phase = Phase::forward);
   // The ops that follow belong to this layer, until the next mark, a layer scope or the step's end: for programs that learn where

@@ -206,7 +206,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
   return units;
 }
 
-Trace program_trace(const StepLog& log) {
+Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
   Trace trace{.name = "step", .source = "vedette", .device = "cpu", .notes = {}, .tensors = {}, .layers = log.layers, .ops = {}, .page_bytes = {4096}, .pages = {}};
   std::vector<std::optional<TensorIndex>> index(log.tensors.size());
   const auto last = static_cast<std::int64_t>(log.ops.size()) - 1;
@@ -224,7 +224,8 @@ Trace program_trace(const StepLog& log) {
     }
     const bool persistent = lives_on(t) || t.birth == 0;
     index[i] = TensorIndex{static_cast<std::uint32_t>(trace.tensors.size())};
-    trace.tensors.push_back({.name = t.name, .bytes = t.bytes, .kind = t.kind, .persistent = persistent});
+    trace.tensors.push_back({.name = t.name, .bytes = t.bytes, .kind = t.kind, .persistent = persistent, .shape = t.shape, .site = t.site});
+    if (logged != nullptr) logged->push_back(static_cast<std::uint32_t>(i));
     if (persistent) continue;
     trace.ops[std::min<std::size_t>(t.birth_op, static_cast<std::size_t>(last))].writes.push_back(*index[i]);
     const std::int64_t death_op = t.death == ~0u ? last : t.death_op;

@@ -23,6 +23,8 @@ struct LoggedTensor {
   std::int64_t death_op = -1;        // the op after which it is dead; -1: it died before the first op
   bool dies_at_seam = false;         // born in this step, dies before the first op of the next one
   bool small = false;                // of the slab, on pages of its own for this step only: in no unit
+  std::vector<std::int64_t> shape;   // as Tensor's, as is the site
+  Site site;
 };
 
 struct LoggedOp {
@@ -65,7 +67,7 @@ struct Units {
 // access counts as a write.
 Units form_units(const StepLog& log, Bytes chunk, bool trust_clean);
 
-// The same step in the program's own tensors, for recordings and exports.
-Trace program_trace(const StepLog& log);
+// The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number in the log.
+Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr);
 
 }  // namespace vedette

@@ -53,6 +53,7 @@ class Sentinel final : public Policy {
       search(problem);
       plan = sentinel::plan(problem, candidates_.at(current_).cut, {});
     }
+    plan->reasons = reasons(*plan);
     return *plan;
   }
 
@@ -73,6 +74,18 @@ class Sentinel final : public Policy {
     std::optional<Nanoseconds> measured{};
     std::set<Site> late{};
   };
+
+  std::vector<std::string> reasons(const Plan& plan) const {
+    if (plan.moves.empty()) return {"everything fits into the fastest tier: nothing moves"};
+    const Candidate& now = candidates_[current_];
+    const std::string unit = now.cut.ops_per_group > 0 ? std::to_string(now.cut.ops_per_group) + " ops" : std::to_string(now.cut.layers_per_interval) + " layers";
+    std::vector<std::string> said = {now.cut.on_demand && now.cut.ops_per_group == 0 ? "each op waits for its operands" : "intervals of " + unit,
+                                     "candidate " + std::to_string(current_ + 1) + " of " + std::to_string(candidates_.size()) + ", predicted " +
+                                         std::to_string(now.predicted.value / 1'000'000) + " ms a step"};
+    if (now.measured) said.push_back("measured " + std::to_string(now.measured->value / 1'000'000) + " ms a step");
+    if (!left_.empty()) said.push_back(std::to_string(left_.size()) + " late operands are left in place (test and trial)");
+    return said;
+  }
 
   // The nearest slower tier that moves both ways and holds a whole step; the last linked one where none does; 0 where there is
   // none.

@@ -83,6 +83,14 @@ class Search {
     for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
   }
 
+  std::vector<std::string> reasons(std::uint64_t percent) const {
+    const auto ms = [](std::int64_t ns) { return std::to_string(ns / 1'000'000) + "." + std::to_string(ns / 100'000 % 10) + " ms"; };
+    std::vector<std::string> said = {"of the plans tried, the one kept waits " + ms(stall_.value) + " a step when rehearsed",
+                                     "fetches may start " + ms(knobs_.horizon_ns) + " before demand would"};
+    if (knobs_.clean_ahead_ns >= 0) said.push_back("what changed is written out up to " + ms(knobs_.clean_ahead_ns) + " before its room is needed");
+    if (percent != 100) said.push_back("planned for " + std::to_string(percent) + " % of the promised bandwidth, because moves came late");
+    return said;
+  }
   bool found() const { return found_; }
   const Plan& plan() const { return plan_; }
   Nanoseconds stall() const { return stall_; }
@@ -143,6 +151,7 @@ std::uint64_t part_bytes(const Setting& setting) {
 Plan everything_near(const Trace& trace) {
   Plan plan;
   plan.home.assign(trace.tensors.size(), {0});
+  plan.reasons = {"everything fits into the fastest tier: nothing moves"};
   return plan;
 }
 
@@ -224,7 +233,9 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (!search.found())
     return Error{Cause::infeasible,
                  "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
+  const std::uint64_t percent = percents[std::min(trials_.size(), percents.size() - 1)];
   trials_.push_back({.plan = planning::joined(trace, parts, search.plan()), .stall = search.stall().value});
+  trials_.back().plan.reasons = search.reasons(percent);
   return trials_.back().plan;
 }
 

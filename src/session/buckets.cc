@@ -10,7 +10,7 @@ void SessionState::learn(StepLog finished) {
   auto fresh = std::make_unique<Bucket>();
   fresh->id = next_bucket++;
   fresh->log = std::move(finished);
-  fresh->program = program_trace(fresh->log);
+  fresh->program = program_trace(fresh->log, &fresh->program_logged);
   if (options.observer != nullptr) options.observer->profiled(step, fresh->id, fresh->program);
   lay_out(*fresh);
   fresh->units = form_units(fresh->log, options.chunk, false);
@@ -94,7 +94,23 @@ void SessionState::make_plan(Bucket& fresh) {
     }
   }
   tabulate(fresh);
+  report_places(fresh);
   if (options.observer != nullptr) options.observer->planned(step, fresh.id, fresh.units.trace, fresh.plan);
+}
+
+void SessionState::report_places(const Bucket& placed) const {
+  if (options.observer == nullptr) return;
+  std::vector<Placed> of_units, of_tensors;
+  for (const UnitChunks& where : placed.units.where) {
+    of_units.push_back({.index = static_cast<std::uint32_t>(of_units.size()),
+                        .offset = {where.first * options.chunk.value},
+                        .bytes = {where.count * options.chunk.value}});
+  }
+  for (const std::uint32_t logged : placed.program_logged) {
+    const LoggedTensor& t = placed.log.tensors[logged];
+    of_tensors.push_back({.index = static_cast<std::uint32_t>(of_tensors.size()), .offset = {t.offset}, .bytes = t.bytes});
+  }
+  options.observer->placed(step, placed.id, of_units, of_tensors);
 }
 
 void SessionState::tabulate(Bucket& fresh) {

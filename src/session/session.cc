@@ -32,9 +32,17 @@ std::uint32_t SessionState::log_tensor(std::uint64_t offset, Live& live) {
     live.logged_in = step;
     live.index = static_cast<std::uint32_t>(log.tensors.size());
     log.tensors.push_back({.name = live.name, .bytes = live.bytes, .kind = live.kind, .offset = offset, .birth = 0, .death = ~0u,
-                           .birth_op = 0, .death_op = -1, .dies_at_seam = false, .small = live.small});
+                           .birth_op = 0, .death_op = -1, .dies_at_seam = false, .small = live.small, .shape = live.shape,
+                           .site = live.site});
   }
   return live.index;
+}
+
+Site SessionState::site() const {
+  Site where;
+  if (layer) where.layer = log.layers[layer->value].name;
+  if (op_depth > 0 && !log.ops.empty()) where.op = log.ops.back().name;
+  return where;
 }
 
 std::optional<std::uint64_t> SessionState::planned_address(std::uint64_t bytes) {
@@ -127,7 +135,8 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   }
   Live& live = tensors[place->offset];
   live = Live{.bytes = {bytes}, .name = std::string(allocation.name), .kind = allocation.kind, .lasting = allocation.persistent,
-              .planned = planned, .small = alone, .logged_in = 0, .index = 0};
+              .planned = planned, .small = alone, .logged_in = 0, .index = 0, .shape = {}, .site = {}};
+  if (in_step && (bucket == nullptr || allocation.persistent)) live.site = site();
   if (in_step) {
     const std::uint32_t index = log_tensor(place->offset, live);
     LoggedTensor& logged = log.tensors[index];
@@ -232,6 +241,20 @@ void Session::label(const void* memory, std::string_view name, TensorKind kind) 
   found->second.kind = kind;
 }
 
+bool Session::wants_shapes() const noexcept {
+  return state_->options.observer != nullptr && state_->in_step && state_->bucket == nullptr;
+}
+
+void Session::shape(const void* memory, std::span<const std::int64_t> sizes) {
+  const std::lock_guard lock(state_->mutex);
+  if (detail::owner_of(memory) != state_) return;
+  const auto found = state_->holding(memory);
+  if (found == state_->tensors.end() || !found->second.shape.empty()) return;
+  detail::Live& live = found->second;
+  live.shape.assign(sizes.begin(), sizes.end());
+  if (state_->in_step && live.logged_in == state_->step) state_->log.tensors[live.index].shape = live.shape;
+}
+
 StepScope Session::step() {
   state_->begin_step();
   return StepScope(*this);
@@ -287,8 +310,7 @@ Bytes Session::smallest_budget() const noexcept {
 
 std::string_view Session::phase() const noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->step <= state_->options.warmup_steps) return "warm-up";
-  return state_->bucket != nullptr ? "planned" : "profiling";
+  return state_->phase();
 }
 
 std::string Session::mechanism() const { return state_->engine->mechanism(); }

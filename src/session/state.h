@@ -37,6 +37,8 @@ struct Live {                        // a tensor that lives now
   bool small = false;                // of the slab, but on pages of its own since its birth was profiled
   std::uint64_t logged_in = 0;       // the step whose log has it, at `index`
   std::uint32_t index = 0;
+  std::vector<std::int64_t> shape;   // known of what a step used that had no plan, as is the site
+  Site site;
 };
 
 struct PlannedAddress {
@@ -62,6 +64,7 @@ struct Bucket {
   std::uint64_t last_run = 0;        // step
   std::vector<Nanoseconds> least_time;  // of each op, over the steps so far
   Trace program;
+  std::vector<std::uint32_t> program_logged;  // of each of its tensors: its number in `log`
 };
 
 constexpr std::size_t most_buckets = 10;  // Sentinel buckets inputs in about ten (section on dynamic graphs, as recalled)
@@ -135,6 +138,9 @@ struct SessionState {
   void follow(std::uint64_t hash);                     // keeps, switches or leaves the bucket
   StepLog finished_log();
   void report_step_end();
+  void report_places(const Bucket& bucket) const;
+  std::string_view phase() const noexcept;
+  Site site() const;                                   // where the op thread is, in a step that may be profiled
 
   // profiling (profiling.cc)
   void remember_times();

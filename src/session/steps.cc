@@ -112,9 +112,11 @@ void SessionState::end_op() noexcept {
   const Nanoseconds ended = monotonic_now();
   std::span<const ChunkRange> evictions;
   const std::size_t index = log.ops.size() - 1;
+  std::uint64_t lives = 0;
   if (in_step) {
     const std::lock_guard lock(mutex);  // other threads count events too
     log.ops[index].events.end = events;
+    lives = live_bytes;
   }
   if (in_step && bucket != nullptr) evictions = bucket->ops[index].evictions;
   if (in_step && pages != nullptr) pages->op_ended();
@@ -124,7 +126,9 @@ void SessionState::end_op() noexcept {
   log.ops[index].time += Nanoseconds{std::max<std::int64_t>((ended - op_began - stalled).value, 0)};
   op_stalls[index] += stalled;
   last_end = pages != nullptr ? monotonic_now() : ended;  // looking at pages is nobody's compute
-  if (options.observer != nullptr) options.observer->op_ended(step, {static_cast<std::uint32_t>(index)}, ended);
+  if (options.observer == nullptr) return;
+  options.observer->sampled(step, {static_cast<std::uint32_t>(index)}, {engine->counters().resident_bytes}, {lives});
+  options.observer->op_ended(step, {static_cast<std::uint32_t>(index)}, ended);
 }
 
 // The log as planners need it: every living tensor is in it, and who dies before the next step's first op is known by who died before
@@ -147,6 +151,11 @@ StepLog SessionState::finished_log() {
   return log;
 }
 
+std::string_view SessionState::phase() const noexcept {
+  if (step <= options.warmup_steps) return "warm-up";
+  return bucket != nullptr ? "planned" : "profiling";
+}
+
 void SessionState::report_step_end() {
   if (options.observer == nullptr) return;
   Counters now = engine->counters();
@@ -156,6 +165,8 @@ void SessionState::report_step_end() {
                        &Counters::faults, &Counters::ops})
     now.*counter -= at_step_begin.*counter;
   now.steps = 1;
+  const bool complete = bucket != nullptr && bucket->ops.size() == log.ops.size();
+  options.observer->step_ran(step, phase(), complete ? std::optional(bucket->id) : std::nullopt);
   options.observer->step_ended(step, monotonic_now(), now);
 }
 

@@ -55,6 +55,22 @@ void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Ope
   }
 }
 
+// What fills its storage tells the storage's shape.
+void tell_shape(Session& session, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return;
+  if (!covers_its_storage(*tensor.unsafeGetTensorImpl(), *tensor.storage().unsafeGetStorageImpl())) return;
+  const c10::IntArrayRef sizes = tensor.sizes();
+  session.shape(tensor.storage().data(), {sizes.data(), sizes.size()});
+}
+
+void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
+  for (const c10::IValue& input : inputs) {
+    if (input.isTensor()) tell_shape(session, input.toTensor());
+    if (!input.isTensorList()) continue;
+    for (const at::Tensor& tensor : input.toTensorVector()) tell_shape(session, tensor);
+  }
+}
+
 struct OpContext final : at::ObserverContext {
   OpContext(Announcer& a, const char* name, const Operands& operands)
       : owner(a),
@@ -93,6 +109,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
     const auto mark = owner.layers.begin_op(
         {.parameter = operands.parameter, .sequence = function.seqNr(), .gradients_on = c10::GradMode::is_enabled()});
     if (mark) owner.session.mark_layer(mark->name, mark->phase);
+    if (owner.session.wants_shapes()) tell_shapes(owner.session, inputs);
   }
   return std::make_unique<OpContext>(owner, function.name(), operands);
 }
