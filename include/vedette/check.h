@@ -14,7 +14,9 @@ enum class Rule {
   due_after_issue,    // cyclically: something can happen between issue and due
   operand_near,       // each operand is in the fastest tier, or announced in place in an addressable tier, when its op begins
   capacity,           // no tier is over its capacity during an op, moves in flight counted in both tiers
-  nothing_lost,       // a drop never takes bytes that somebody reads before they are written again
+  nothing_lost,       // a drop never takes bytes that somebody reads before they are written or made again
+  made_again,         // a recomputation gives the bytes that were lost: its producer was the last to write them, is replayable, and
+                      // all that it read is still as it was then
   repeats,            // where persistent tensors lie at the end of the step is where they lie at its start
   allowed,            // recompute and order only where the machine can
 };

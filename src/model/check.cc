@@ -172,6 +172,9 @@ class Judge {
   OpIndex index_at(OpIndex place) const { return plan_.order.empty() ? place : plan_.order[place.value]; }
 
   void find_lives() {
+    ran_.assign(trace_.ops.size(), false);
+    read_from_.assign(trace_.ops.size(), {});
+    written_by_.assign(trace_.tensors.size(), std::nullopt);
     last_.assign(trace_.tensors.size(), std::nullopt);
     std::vector<bool> freed(trace_.tensors.size());
     for (std::uint32_t i = 0; i < trace_.ops.size(); ++i) {
@@ -252,7 +255,8 @@ class Judge {
     }
     recompute(now);
     operate(now);
-    capacity(now);
+    remember(now);
+    capacity(now, op_at(now).workspace.value);
     die(now);
     for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
       if (plan_.moves[m].issue == now && plan_.moves[m].verb != Verb::fetch) start(m);
@@ -287,15 +291,62 @@ class Judge {
     }
   }
 
+  // What is made again lies in the fastest tier; what the trace holds dead by now was a means, and is dead again when all are made.
   void recompute(OpIndex now) {
-    for (const Recomputation& each : plan_.recomputations) {
+    std::vector<TensorIndex> means;
+    for (std::size_t r = 0; r < plan_.recomputations.size() && !found_; ++r) {
+      const Recomputation& each = plan_.recomputations[r];
       if (each.before != index_at(now)) continue;
+      made_again(now, each);
       for (TensorIndex t : trace_.ops[each.producer.value].reads)
-        require_near(now, t, "is needed to recompute " + name(each.tensor) + " before");
+        require_near(now, t, "is needed to make " + name(each.tensor) + " again before");
       for (Piece& piece : pieces_of(each.tensor)) {
-        if (piece.state == Piece::State::dropped) piece.state = Piece::State::lies, piece.at = {0};
+        if (piece.state == Piece::State::dropped || piece.state == Piece::State::dead) piece.state = Piece::State::lies, piece.at = {0};
       }
+      capacity(now, scratch(each, r));
+      if (!trace_.tensors[each.tensor.value].persistent && last_[each.tensor.value] < now) means.push_back(each.tensor);
     }
+    for (TensorIndex t : means) {
+      for (Piece& piece : pieces_of(t)) piece.state = Piece::State::dead;
+    }
+  }
+
+  // The other results of a producer exist while it runs, unless the same run makes them again.
+  std::uint64_t scratch(const Recomputation& each, std::size_t r) const {
+    const Op& producer = trace_.ops[each.producer.value];
+    std::uint64_t bytes = producer.workspace.value;
+    for (TensorIndex t : producer.writes) {
+      bool made = t == each.tensor;
+      for (std::size_t other = r; other-- > 0 && plan_.recomputations[other].producer == each.producer && plan_.recomputations[other].before == each.before;)
+        made = made || plan_.recomputations[other].tensor == t;
+      for (std::size_t other = r + 1; other < plan_.recomputations.size() && plan_.recomputations[other].producer == each.producer &&
+                                      plan_.recomputations[other].before == each.before; ++other)
+        made = made || plan_.recomputations[other].tensor == t;
+      const std::uint64_t granule = machine_.granule.value;
+      if (!made) bytes += (trace_.tensors[t.value].bytes.value + granule - 1) / granule * granule;
+    }
+    return bytes;
+  }
+
+  void made_again(OpIndex now, const Recomputation& each) {
+    const Op& producer = trace_.ops[each.producer.value];
+    const std::string who = name(each.tensor) + " cannot be made again before op " + number(index_at(now).value) + ": op " +
+                            number(each.producer.value) + " '" + producer.name + "' ";
+    if (!replayable(producer)) return broken(Rule::made_again, who + "would not give the same bytes twice");
+    if (!ran_[each.producer.value]) return broken(Rule::made_again, who + "has not run yet in this step");
+    if (written_by_[each.tensor.value] != each.producer) return broken(Rule::made_again, who + "was not the last to write it");
+    for (std::size_t i = 0; i < producer.reads.size(); ++i) {
+      if (written_by_[producer.reads[i].value] != read_from_[each.producer.value][i])
+        return broken(Rule::made_again, who + "read " + name(producer.reads[i]) + ", which has changed since");
+    }
+  }
+
+  // Who wrote what an op reads, so that running it again can be compared.
+  void remember(OpIndex now) {
+    const OpIndex op = index_at(now);
+    ran_[op.value] = true;
+    for (TensorIndex t : trace_.ops[op.value].reads) read_from_[op.value].push_back(written_by_[t.value]);
+    for (TensorIndex t : trace_.ops[op.value].writes) written_by_[t.value] = op;
   }
 
   void operate(OpIndex now) {
@@ -343,9 +394,9 @@ class Judge {
     return !tracked;
   }
 
-  void capacity(OpIndex now) {
+  void capacity(OpIndex now, std::uint64_t workspace) {
     std::vector<std::uint64_t> used(machine_.tiers.size());
-    used[0] = op_at(now).workspace.value;
+    used[0] = workspace;
     const auto occupy = [&](const Piece& piece, TierIndex tier) {
       const std::uint64_t bytes = piece.bytes.end - piece.bytes.begin, granule = machine_.granule.value;
       used[tier.value] += tier.value == 0 ? (bytes + granule - 1) / granule * granule : bytes;
@@ -392,7 +443,7 @@ class Judge {
       case Piece::State::dead:
         return "is dead";
       case Piece::State::dropped:
-        return "was dropped";
+        return "was dropped and not made again";
       case Piece::State::moving:
         return "is on its way since op " + number(plan_.moves[piece.move].issue.value);
       case Piece::State::lies:
@@ -409,6 +460,9 @@ class Judge {
   const Plan& plan_;
   std::optional<Violation> found_;
   std::vector<std::optional<OpIndex>> last_;  // by place in the order
+  std::vector<bool> ran_;                                       // [op]: in this step
+  std::vector<std::optional<OpIndex>> written_by_;              // [tensor]: nullopt: by a step before
+  std::vector<std::vector<std::optional<OpIndex>>> read_from_;  // [op]: who had written its reads when it ran
   std::vector<Piece> pieces_, start_;
   std::vector<std::size_t> first_piece_;
 };

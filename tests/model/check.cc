@@ -244,5 +244,83 @@ TEST(CheckAllowed, RefusesAnOrderThatBreaksADependency) {
   broken(plan, machine, Rule::allowed);
 }
 
+// Five ops: a is made from w, b from a; both die after op 3. Op 2 needs room, op 3 reads a and b, op 4 changes w.
+Trace chain() {
+  return {.tensors = {{.name = "w", .bytes = {4096}, .persistent = true},
+                      {.name = "a", .bytes = {4096}},
+                      {.name = "b", .bytes = {4096}},
+                      {.name = "c", .bytes = {8192}}},
+          .ops = {{.name = "f", .reads = {{0}}, .writes = {{1}}},
+                  {.name = "g", .reads = {{1}}, .writes = {{2}}},
+                  {.name = "h", .writes = {{3}}},
+                  {.name = "k", .reads = {{1}, {2}}},
+                  {.name = "u", .reads = {{0}}, .writes = {{0}}}}};
+}
+Plan remade() {  // a and b are thrown away before op 2 and made again before op 3
+  return {.home = {{0}, {0}, {0}, {0}},
+          .moves = {drop(1, 2, 1), drop(1, 2, 2)},
+          .recomputations = {{.before = {3}, .producer = {0}, .tensor = {1}}, {.before = {3}, .producer = {1}, .tensor = {2}}}};
+}
+Machine remaking(std::uint64_t pages) {
+  Machine machine = two_pages(pages);
+  machine.can_recompute = true;
+  return machine;
+}
+TEST(CheckMadeAgain, AcceptsAChainMadeFromItsBeginning) { right(remade(), remaking(3), chain()); }
+TEST(CheckMadeAgain, RefusesAnotherOrderOfTheChain) {
+  Plan plan = remade();
+  std::swap(plan.recomputations[0], plan.recomputations[1]);
+  broken(plan, remaking(3), Rule::nothing_lost, chain());
+}
+TEST(CheckMadeAgain, RefusesAProducerWhoseOperandChanged) {
+  Trace trace = chain();
+  trace.ops[2].writes.insert(trace.ops[2].writes.begin(), TensorIndex{0});
+  EXPECT_THAT(broken(remade(), remaking(4), Rule::made_again, trace), ::testing::HasSubstr("has changed since"));
+}
+TEST(CheckMadeAgain, RefusesAProducerThatIsRandom) {
+  Trace trace = chain();
+  trace.ops[1].name = "aten::native_dropout";
+  broken(remade(), remaking(3), Rule::made_again, trace);
+}
+TEST(CheckMadeAgain, RefusesAProducerThatWasNotTheLastToWrite) {
+  Trace trace = chain();
+  trace.ops[2].writes.insert(trace.ops[2].writes.begin(), TensorIndex{2});
+  Plan plan = remade();
+  plan.moves = {drop(1, 2, 1), drop(2, 3, 2)};
+  EXPECT_THAT(broken(plan, remaking(4), Rule::made_again, trace), ::testing::HasSubstr("not the last"));
+}
+TEST(CheckMadeAgain, MakesTheDeadAgainAsAMeans) {
+  Trace trace = chain();
+  trace.ops[3].reads = {{2}};  // a is dead after op 1, and needed to make b
+  Plan plan = remade();
+  plan.moves = {drop(1, 2, 2)};
+  right(plan, remaking(3), trace);
+  plan.recomputations.erase(plan.recomputations.begin());
+  broken(plan, remaking(3), Rule::operand_near, trace);
+}
+TEST(CheckMadeAgain, CountsTheScratchOfTheProducer) {
+  Trace trace = chain();
+  trace.ops[0].workspace = {8192};
+  right(remade(), remaking(4), trace);
+  broken(remade(), remaking(3), Rule::capacity, trace);
+}
+
+TEST(Check, FollowsMovesAmongThreeTiers) {
+  Machine machine = two_pages(2);
+  machine.tiers.push_back({.name = "far", .capacity = {1 << 20}});
+  machine.tiers[1].capacity = {2048};
+  machine.links.push_back({.source = {0}, .target = {2}});
+  machine.links.push_back({.source = {2}, .target = {0}});
+  broken(moving(), machine, Rule::capacity);
+  Plan plan = moving();
+  for (Move& move : plan.moves) {
+    (move.verb == Verb::evict ? move.target : move.source) = {2};
+  }
+  plan.home[1] = {2};
+  right(plan, machine);
+  plan.moves[3].source = {1};
+  broken(plan, machine, Rule::source_holds_it);
+}
+
 }  // namespace
 }  // namespace vedette
