@@ -10,6 +10,11 @@ namespace {
 constexpr std::array table{
     PolicyEntry{"on-demand", "no paper: least recently used", "fetches when an op waits, evicts what was used longest ago",
                 make_on_demand},
+    PolicyEntry{"flashneuron", "FlashNeuron, FAST'21", "activations to the furthest tier, from the first on, until the rest fits",
+                make_flashneuron, "which tensors compress (CSR, FP16)"},
+    PolicyEntry{"flashneuron+", "FlashNeuron as in G10's artifact", "the same activations, each fetched by the op that needs it",
+                make_flashneuron_of_g10, "which tensors compress (CSR, FP16)"},
+    PolicyEntry{"g10", "G10, MICRO'23", "periods of most bytes x time over the line first, under the bandwidth already given away", make_g10},
     PolicyEntry{"sentinel", "Sentinel, HPCA'21", "intervals of layers, fetched one ahead; short-lived tensors never move",
                 make_sentinel},
     PolicyEntry{"vedette", "no paper: our own",
