@@ -45,15 +45,17 @@ class Userfaultfd {
 
   // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant either
   // there or here or both missing for the accessing thread. Waits while a page is pinned by a running transfer; dies with a
-  // sentence where it cannot succeed (a page is pinned for good, or somebody changed the mapping under us).
+  // sentence where it cannot succeed (a page is pinned for good, or somebody changed the mapping under us). Needs feature_move.
   void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
 
  private:
-  Userfaultfd(Fd fd, bool serves_system_calls, std::uint64_t features) noexcept
-      : fd_(std::move(fd)), serves_system_calls_(serves_system_calls), features_(features) {}
+  Userfaultfd(Fd fd, Fd pagemap, bool serves_system_calls, std::uint64_t features) noexcept
+      : fd_(std::move(fd)), pagemap_(std::move(pagemap)), serves_system_calls_(serves_system_calls), features_(features) {}
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
+  std::size_t moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept;
 
   Fd fd_;
+  Fd pagemap_;                       // /proc/self/pagemap, where pages are to be moved
   bool serves_system_calls_ = false;
   std::uint64_t features_ = 0;
 };
