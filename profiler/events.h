@@ -21,6 +21,8 @@ struct OpEvent {                     // one op that has ended
   OpIndex op;
   std::uint32_t name = 0;            // 0: unknown
   Nanoseconds began, ended;
+  Bytes resident = unknown, live = unknown;  // when it ended
+  static constexpr Bytes unknown{~std::uint64_t{0}};
 };
 
 struct NameEvent {                   // the text of a name, sent before its first use; cut to what fits

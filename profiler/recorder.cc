@@ -6,10 +6,16 @@
 // writer takes the list first and drains the rings after, so what precedes a step's end is written with it.
 #include "profiler/recorder.h"
 
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -68,6 +74,8 @@ struct Recorder::State {
   NameNumbers names;
   OpEvent op;                        // the one that is running
   Nanoseconds step_began;
+  std::string step_phase;            // as told by step_ran()
+  std::optional<std::uint64_t> step_bucket;
 
   Ring<Event> of_engine;             // moved, stalled, faulted
   Ring<Event> of_program;            // ops and their names
@@ -133,6 +141,30 @@ void Recorder::State::write_until_stopped() noexcept {
 
 namespace {
 
+// What a reader on another machine wants to know of this one.
+std::vector<std::pair<std::string, std::string>> facts_of_this_machine() {
+  std::vector<std::pair<std::string, std::string>> facts;
+  struct utsname system{};
+  if (::uname(&system) == 0) facts.emplace_back("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
+  std::ifstream cpu("/proc/cpuinfo");
+  for (std::string line; std::getline(cpu, line);) {
+    if (!line.starts_with("model name")) continue;
+    facts.emplace_back("cpu", line.substr(std::min(line.size(), line.find(": ") + 2)));
+    break;
+  }
+  facts.emplace_back("cores", std::to_string(std::thread::hardware_concurrency()));
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  facts.emplace_back("memory_bytes", std::to_string(static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page));
+  facts.emplace_back("page_bytes", std::to_string(page));
+  const std::time_t now = std::time(nullptr);
+  char text[32] = "";
+  struct tm parts{};
+  if (::gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  facts.emplace_back("started", text);
+  facts.emplace_back("pid", std::to_string(::getpid()));
+  return facts;
+}
+
 // Makes room for a new recording: removes an earlier one, refuses to remove anything else.
 Result<void> remove_recording(const std::string& path) {
   std::error_code ignored;
@@ -162,6 +194,7 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   auto state = std::make_unique<State>(std::move(*database), options.ring_records);
   state->tables.meta("schema", std::to_string(recording_schema));
   state->tables.meta("program", options.program);
+  for (const auto& [key, value] : facts_of_this_machine()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   state->writer = std::thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
@@ -170,7 +203,10 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
 Recorder::Recorder(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 
 Recorder::~Recorder() {
-  state_->send([dropped = this->dropped()](Tables& tables) { tables.meta("dropped_events", std::to_string(dropped)); });
+  state_->send([dropped = this->dropped()](Tables& tables) {
+    tables.meta("dropped_events", std::to_string(dropped));
+    tables.meta("complete", "1");
+  });
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
@@ -204,8 +240,8 @@ void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
 }
 
 void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
-  const StepRecord record{.step = step, .began = state_->step_began, .ended = now, .counters = of_this_step,
-                          .dropped_events = dropped()};
+  const StepRecord record{.step = step, .phase = std::exchange(state_->step_phase, {}), .bucket = std::exchange(state_->step_bucket, {}),
+                          .began = state_->step_began, .ended = now, .counters = of_this_step, .dropped_events = dropped()};
   state_->send([record](Tables& tables) { tables.step(record); });
 }
 
@@ -214,10 +250,24 @@ void Recorder::profiled(std::uint64_t step, std::uint64_t bucket, const Trace& t
 }
 
 void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {
-  // Of the units' trace only the names and sizes are kept, so only those are copied.
-  Trace kept;
-  kept.tensors = units.tensors;
-  state_->send([step, bucket, kept = std::move(kept), plan](Tables& tables) { tables.plan(step, bucket, kept, plan); });
+  state_->send([step, bucket, kept = units, plan](Tables& tables) { tables.plan(step, bucket, kept, plan); });
+}
+
+void Recorder::placed(std::uint64_t /*step*/, std::uint64_t bucket, std::span<const Placed> units, std::span<const Placed> tensors) {
+  PlacesRecord record{{units.begin(), units.end()}, {tensors.begin(), tensors.end()}};
+  state_->send([bucket, record = std::move(record)](Tables& tables) { tables.places(bucket, record); });
+}
+
+void Recorder::step_ran(std::uint64_t /*step*/, std::string_view phase, std::optional<std::uint64_t> bucket) {
+  state_->step_phase = phase;
+  state_->step_bucket = bucket;
+}
+
+void Recorder::sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) {
+  OpEvent& running = state_->op;
+  if (running.step != step || running.op != op) return;
+  running.resident = resident;
+  running.live = live;
 }
 
 void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) {

@@ -45,6 +45,9 @@ class Recorder final : public Observer {
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
   void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;
   void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override;
+  void placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units, std::span<const Placed> tensors) override;
+  void step_ran(std::uint64_t step, std::string_view phase, std::optional<std::uint64_t> bucket) override;
+  void sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) override;
   void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override;
   void op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) override;
   void moved(const MoveRecord& record) override;

@@ -1,56 +1,20 @@
-// The schema and the insertions. Enumerations are stored as their names: a recording is read with the sqlite3 shell as well.
+// The insertions. Enumerations are stored as their names: a recording is read with the sqlite3 shell as well.
 #include "profiler/tables.h"
 
 #include <utility>
 
+#include "profiler/explain.h"
+
 namespace vedette {
 
 namespace {
-
-constexpr const char* schema = R"(
-CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE tiers(tier INTEGER PRIMARY KEY, name TEXT NOT NULL, capacity_bytes INTEGER NOT NULL, addressable INTEGER NOT NULL);
-CREATE TABLE links(source INTEGER NOT NULL, target INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL, latency_ns INTEGER NOT NULL,
-  shared INTEGER);
-CREATE TABLE profiles(profile INTEGER PRIMARY KEY, step INTEGER NOT NULL, bucket TEXT NOT NULL, name TEXT NOT NULL,
-  source TEXT NOT NULL, device TEXT NOT NULL, page_bytes INTEGER NOT NULL);
-CREATE TABLE tensors(profile INTEGER NOT NULL, tensor INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL,
-  kind TEXT NOT NULL, persistent INTEGER NOT NULL, PRIMARY KEY(profile, tensor)) WITHOUT ROWID;
-CREATE TABLE layers(profile INTEGER NOT NULL, layer INTEGER NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL,
-  PRIMARY KEY(profile, layer)) WITHOUT ROWID;
-CREATE TABLE ops(profile INTEGER NOT NULL, op INTEGER NOT NULL, name TEXT NOT NULL, layer INTEGER, phase TEXT NOT NULL,
-  time_ns INTEGER NOT NULL, workspace_bytes INTEGER NOT NULL, PRIMARY KEY(profile, op)) WITHOUT ROWID;
-CREATE TABLE operands(profile INTEGER NOT NULL, op INTEGER NOT NULL, role TEXT NOT NULL, tensor INTEGER NOT NULL,
-  PRIMARY KEY(profile, op, role, tensor)) WITHOUT ROWID;
-CREATE TABLE page_accesses(profile INTEGER NOT NULL, op INTEGER NOT NULL, tensor INTEGER NOT NULL, first_page INTEGER NOT NULL,
-  end_page INTEGER NOT NULL, read INTEGER NOT NULL, written INTEGER NOT NULL);
-CREATE TABLE plans(plan INTEGER PRIMARY KEY, step INTEGER NOT NULL, bucket TEXT NOT NULL, reserved_bytes INTEGER NOT NULL);
-CREATE TABLE plan_units(plan INTEGER NOT NULL, unit INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, home INTEGER,
-  PRIMARY KEY(plan, unit)) WITHOUT ROWID;
-CREATE TABLE plan_moves(plan INTEGER NOT NULL, position INTEGER NOT NULL, verb TEXT NOT NULL, issue INTEGER NOT NULL,
-  due INTEGER NOT NULL, unit INTEGER NOT NULL, begin_byte INTEGER, end_byte INTEGER, source INTEGER NOT NULL,
-  target INTEGER NOT NULL, PRIMARY KEY(plan, position)) WITHOUT ROWID;
-CREATE TABLE names(name INTEGER PRIMARY KEY, text TEXT NOT NULL);
-CREATE TABLE op_times(step INTEGER NOT NULL, op INTEGER NOT NULL, name INTEGER NOT NULL, began_ns INTEGER NOT NULL,
-  ended_ns INTEGER NOT NULL);
-CREATE TABLE moves(step INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, chunk INTEGER NOT NULL,
-  bytes INTEGER NOT NULL, issued_ns INTEGER NOT NULL, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL);
-CREATE TABLE stalls(step INTEGER NOT NULL, op INTEGER NOT NULL, in_allocation INTEGER NOT NULL, began_ns INTEGER NOT NULL,
-  ended_ns INTEGER NOT NULL);
-CREATE TABLE faults(step INTEGER NOT NULL, op INTEGER NOT NULL, chunk INTEGER NOT NULL, page INTEGER NOT NULL,
-  write INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL);
-CREATE TABLE steps(step INTEGER PRIMARY KEY, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, bytes_in INTEGER NOT NULL,
-  bytes_out INTEGER NOT NULL, bytes_dropped INTEGER NOT NULL, stall_count INTEGER NOT NULL, stall_ns INTEGER NOT NULL,
-  faults INTEGER NOT NULL, live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, resident_bytes INTEGER NOT NULL,
-  resident_max_bytes INTEGER NOT NULL, ops INTEGER NOT NULL, dropped_events INTEGER NOT NULL);
-)";
 
 Database with_tables(Database database) {
   // The log keeps what was committed when the process dies; synchronous=NORMAL spares the disk that the run is busy with.
   database.run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");
   database.run(("PRAGMA application_id=" + std::to_string(recording_application_id)).c_str());
   database.run("BEGIN");
-  database.run(schema);
+  database.run(recording_schema_sql());
   database.run(("PRAGMA user_version=" + std::to_string(recording_schema)).c_str());
   database.run("COMMIT");
   return database;
@@ -82,15 +46,16 @@ Tables::Tables(Database database)
     : database_(with_tables(std::move(database))),
       meta_(database_, "INSERT OR REPLACE INTO meta VALUES(?, ?)"),
       name_(database_, "INSERT OR REPLACE INTO names VALUES(?, ?)"),
-      op_time_(database_, "INSERT INTO op_times VALUES(?, ?, ?, ?, ?)"),
-      move_(database_, "INSERT INTO moves VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
-      stall_(database_, "INSERT INTO stalls VALUES(?, ?, ?, ?, ?)"),
-      fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?)"),
-      step_(database_, "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
+      op_time_(database_, "INSERT OR REPLACE INTO op_times VALUES(?, ?, ?, ?, ?, ?, ?)"),
+      move_(database_, "INSERT INTO moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+      stall_(database_, "INSERT INTO stalls VALUES(?, ?, ?, ?, ?, ?)"),
+      fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
+      step_(database_, "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
 
 void Tables::close() { database_.run("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
 void Tables::session(const SessionRecord& session) {
+  machine_ = session.machine;
   const Machine& machine = session.machine;
   meta("policy", session.policy);
   meta("budget_bytes", std::to_string(session.budget.value));
@@ -107,25 +72,54 @@ void Tables::session(const SessionRecord& session) {
   for (const Link& l : machine.links) link.run(l.source.value, l.target.value, l.bytes_per_s, l.latency.value, l.shared);
 }
 
+namespace {
+
+// "64x3x7x7"; nothing where no shape is known. A scalar's is "1".
+std::optional<std::string> text_of(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text.append(text.empty() ? "" : "x").append(std::to_string(size));
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+std::optional<std::string> unless_empty(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+}  // namespace
+
 void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
   const std::int64_t profile = ++profiles_;
+  profile_of_[bucket] = profile;
   // A bucket is a hash of 64 bits, which SQLite's signed integers cannot show: text.
-  Statement(database_, "INSERT INTO profiles VALUES(?, ?, ?, ?, ?, ?, ?)")
-      .run(profile, step, std::to_string(bucket), trace.name, trace.source, trace.device, trace.page_bytes.value);
-  Statement tensor(database_, "INSERT INTO tensors VALUES(?, ?, ?, ?, ?, ?)");
+  Statement(database_, "INSERT INTO profiles VALUES(?, ?, ?, ?, ?, ?, ?, ?)")
+      .run(profile, step, std::to_string(bucket), trace.name, trace.source, trace.device, trace.page_bytes.value, !trace.pages.empty());
+  Statement note(database_, "INSERT INTO notes VALUES(?, ?, ?)");
+  for (std::size_t i = 0; i < trace.notes.size(); ++i) note.run(profile, i, trace.notes[i]);
+  Statement tensor(database_, "INSERT INTO tensors VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
     const Tensor& t = trace.tensors[i];
-    tensor.run(profile, i, t.name, t.bytes.value, name_of(t.kind), t.persistent);
+    tensor.run(profile, i, t.name, t.bytes.value, name_of(t.kind), t.persistent, text_of(t.shape), unless_empty(t.site.layer),
+               unless_empty(t.site.op));
   }
   Statement layer(database_, "INSERT INTO layers VALUES(?, ?, ?, ?)");
   for (std::size_t i = 0; i < trace.layers.size(); ++i) {
     layer.run(profile, i, trace.layers[i].name, name_of(trace.layers[i].phase));
   }
   write_ops(profile, trace);
-  Statement access(database_, "INSERT INTO page_accesses VALUES(?, ?, ?, ?, ?, ?, ?)");
+  Statement access(database_, "INSERT INTO page_accesses VALUES(?, ?, ?, ?, ?, ?, ?, NULL)");
   for (const PageAccess& a : trace.pages) {
     access.run(profile, a.op.value, a.tensor.value, a.pages.begin, a.pages.end, a.read, a.written);
   }
+}
+
+void Tables::places(std::uint64_t bucket, PlacesRecord record) {
+  unit_places_ = std::move(record.units);
+  const auto profile = profile_of_.find(bucket);
+  if (profile == profile_of_.end()) return;
+  Statement place(database_, "INSERT OR REPLACE INTO tensor_places VALUES(?, ?, ?, ?)");
+  for (const Placed& p : record.tensors) place.run(profile->second, p.index, p.offset.value, (p.offset + p.bytes).value);
 }
 
 void Tables::write_ops(std::int64_t profile, const Trace& trace) {
@@ -144,26 +138,60 @@ void Tables::write_ops(std::int64_t profile, const Trace& trace) {
 
 void Tables::plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {
   const std::int64_t number = ++plans_;
-  Statement(database_, "INSERT INTO plans VALUES(?, ?, ?, ?)").run(number, step, std::to_string(bucket), plan.reserved.value);
-  Statement unit(database_, "INSERT INTO plan_units VALUES(?, ?, ?, ?, ?)");
+  const auto profile = profile_of_.find(bucket);
+  std::optional<std::int64_t> of_profile;
+  if (profile != profile_of_.end()) of_profile = profile->second;
+  Statement(database_, "INSERT INTO plans VALUES(?, ?, ?, ?, ?)").run(number, step, std::to_string(bucket), of_profile, plan.reserved.value);
+  Statement reason(database_, "INSERT INTO plan_reasons VALUES(?, ?, ?)");
+  for (std::size_t i = 0; i < plan.reasons.size(); ++i) reason.run(number, i, plan.reasons[i]);
+  write_units(number, units, plan);
+  write_moves(number, units, plan);
+  Statement in_place(database_, "INSERT OR IGNORE INTO plan_in_place VALUES(?, ?, ?, ?)");
+  for (const InPlace& p : plan.in_place) in_place.run(number, p.op.value, p.tensor.value, p.tier.value);
+  Statement again(database_, "INSERT INTO plan_recomputations VALUES(?, ?, ?, ?, ?)");
+  for (std::size_t i = 0; i < plan.recomputations.size(); ++i) {
+    const Recomputation& r = plan.recomputations[i];
+    again.run(number, i, r.before.value, r.producer.value, r.tensor.value);
+  }
+  Statement order(database_, "INSERT INTO plan_order VALUES(?, ?, ?)");
+  for (std::size_t i = 0; i < plan.order.size(); ++i) order.run(number, i, plan.order[i].value);
+}
+
+void Tables::write_units(std::int64_t plan, const Trace& units, const Plan& decided) {
+  Statement unit(database_, "INSERT INTO plan_units VALUES(?, ?, ?, ?, ?, ?, ?)");
   for (std::size_t i = 0; i < units.tensors.size(); ++i) {
     std::optional<std::uint32_t> home;
-    if (i < plan.home.size()) home = plan.home[i].value;
-    unit.run(number, i, units.tensors[i].name, units.tensors[i].bytes.value, home);
+    if (i < decided.home.size()) home = decided.home[i].value;
+    std::optional<std::uint64_t> begin, end;
+    if (i < unit_places_.size()) begin = unit_places_[i].offset.value, end = (unit_places_[i].offset + unit_places_[i].bytes).value;
+    unit.run(plan, i, units.tensors[i].name, units.tensors[i].bytes.value, home, begin, end);
   }
-  Statement move(database_, "INSERT INTO plan_moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-  for (std::size_t i = 0; i < plan.moves.size(); ++i) {
-    const Move& m = plan.moves[i];
+  unit_places_.clear();
+}
+
+void Tables::write_moves(std::int64_t plan, const Trace& units, const Plan& decided) {
+  const std::vector<MoveBasis> basis = explain(units, machine_, decided);
+  Statement move(database_, "INSERT INTO plan_moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  const auto number = [](const auto& index) {
+    std::optional<std::int64_t> value;
+    if (index) value = index->value;
+    return value;
+  };
+  for (std::size_t i = 0; i < decided.moves.size(); ++i) {
+    const Move& m = decided.moves[i];
+    const MoveBasis& b = basis[i];
     std::optional<std::uint64_t> begin, end;
     if (m.extent.part) begin = m.extent.part->begin.value, end = m.extent.part->end.value;
-    move.run(number, i, name_of(m.verb), m.issue.value, m.due.value, m.extent.tensor.value, begin, end, m.source.value,
-             m.target.value);
+    move.run(plan, i, name_of(m.verb), m.issue.value, m.due.value, m.extent.tensor.value, begin, end, m.source.value, m.target.value,
+             number(b.last_use), number(b.next_use), number(b.gap), b.transfer.value, b.slack.value, b.reason);
   }
 }
 
 void Tables::step(const StepRecord& r) {
   const Counters& c = r.counters;
-  step_.run(r.step, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped, c.stall_count, c.stall_ns, c.faults,
+  std::optional<std::string> bucket;
+  if (r.bucket) bucket = std::to_string(*r.bucket);
+  step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped, c.stall_count, c.stall_ns, c.faults,
             c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes, c.ops, r.dropped_events);
 }
 
@@ -171,20 +199,24 @@ void Tables::event(const Event& event) {
   std::visit([this](const auto& e) { write(e); }, event);
 }
 
-void Tables::write(const OpEvent& e) { op_time_.run(e.step, e.op.value, e.name, e.began.value, e.ended.value); }
+void Tables::write(const OpEvent& e) { 
+  std::optional<std::uint64_t> resident, live;
+  if (e.resident != OpEvent::unknown) resident = e.resident.value, live = e.live.value;
+  op_time_.run(e.step, e.op.value, e.name, e.began.value, e.ended.value, resident, live);
+}
 void Tables::write(const NameEvent& e) { name_.run(e.name, std::string_view(e.text.data(), e.length)); }
 
 void Tables::write(const MoveEvent& e) {
   const MoveRecord& m = e.move;
-  move_.run(e.step, name_of(m.verb), name_of(m.cause), m.chunk, m.bytes.value, m.issued.value, m.started.value, m.ended.value);
+  move_.run(e.step, ++moves_, name_of(m.verb), name_of(m.cause), m.chunk, m.bytes.value, m.issued.value, m.started.value, m.ended.value);
 }
 
 void Tables::write(const StallRecord& r) {
-  stall_.run(r.step, r.op.value, r.in_allocation, r.began.value, r.ended.value);
+  stall_.run(r.step, ++stalls_, r.op.value, r.in_allocation, r.began.value, r.ended.value);
 }
 
 void Tables::write(const FaultRecord& r) {
-  fault_.run(r.step, r.op.value, r.chunk, r.page, r.write, r.began.value, r.ended.value);
+  fault_.run(r.step, ++faults_, r.op.value, r.chunk, r.page, r.write, r.began.value, r.ended.value);
 }
 
 }  // namespace vedette

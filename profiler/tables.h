@@ -3,22 +3,24 @@
 // Thread rule: one thread at a time.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "profiler/events.h"
+#include "profiler/schema.h"
 #include "profiler/sqlite.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"
 
 namespace vedette {
 
-constexpr std::int64_t recording_application_id = 0x76647474;  // "vdtt", in the file's header
-constexpr std::int64_t recording_schema = 1;                   // user_version in the file's header
-
 struct StepRecord {
   std::uint64_t step = 0;
+  std::string phase;                 // as Session::phase()
+  std::optional<std::uint64_t> bucket;
   Nanoseconds began, ended;
   Counters counters;
   std::uint64_t dropped_events = 0;  // since the run began
@@ -28,6 +30,10 @@ struct SessionRecord {
   Machine machine;
   std::string policy;
   Bytes budget, chunk;
+};
+
+struct PlacesRecord {
+  std::vector<Placed> units, tensors;
 };
 
 class Tables {
@@ -42,6 +48,7 @@ class Tables {
   void meta(std::string_view key, std::string_view value) { meta_.run(key, value); }
   void session(const SessionRecord& session);
   void profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace);
+  void places(std::uint64_t bucket, PlacesRecord record);  // of the bucket's last profile, and of its next plan
   void plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan);
   void step(const StepRecord& record);
   void event(const Event& event);
@@ -55,9 +62,14 @@ class Tables {
   void write(const StallRecord& record);
   void write(const FaultRecord& record);
   void write_ops(std::int64_t profile, const Trace& trace);
+  void write_units(std::int64_t plan, const Trace& units, const Plan& decided);
+  void write_moves(std::int64_t plan, const Trace& units, const Plan& decided);
 
   Database database_;
-  std::int64_t profiles_ = 0, plans_ = 0;  // numbers given so far
+  std::int64_t profiles_ = 0, plans_ = 0, moves_ = 0, stalls_ = 0, faults_ = 0;  // numbers given so far
+  Machine machine_;
+  std::map<std::uint64_t, std::int64_t> profile_of_;  // by bucket: the last
+  std::vector<Placed> unit_places_;  // of the plan that comes next
   Statement meta_, name_, op_time_, move_, stall_, fault_, step_;
 };
 

@@ -1,0 +1,66 @@
+// The tables. What is asked for by step is kept in the order of steps (WITHOUT ROWID), so that a step of a long run is read without
+// reading the run.
+#include "profiler/schema.h"
+
+namespace vedette {
+
+const char* recording_schema_sql() noexcept {
+  return R"(
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE tiers(tier INTEGER PRIMARY KEY, name TEXT NOT NULL, capacity_bytes INTEGER NOT NULL, addressable INTEGER NOT NULL);
+CREATE TABLE links(source INTEGER NOT NULL, target INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL, latency_ns INTEGER NOT NULL,
+  shared INTEGER);
+CREATE TABLE profiles(profile INTEGER PRIMARY KEY, step INTEGER NOT NULL, bucket TEXT NOT NULL, name TEXT NOT NULL,
+  source TEXT NOT NULL, device TEXT NOT NULL, page_bytes INTEGER NOT NULL, tracked INTEGER NOT NULL);
+CREATE TABLE notes(profile INTEGER NOT NULL, position INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(profile, position)) WITHOUT ROWID;
+CREATE TABLE tensors(profile INTEGER NOT NULL, tensor INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL,
+  kind TEXT NOT NULL, persistent INTEGER NOT NULL, shape TEXT, site_layer TEXT, site_op TEXT, PRIMARY KEY(profile, tensor)) WITHOUT ROWID;
+CREATE TABLE tensor_places(profile INTEGER NOT NULL, tensor INTEGER NOT NULL, begin_byte INTEGER NOT NULL, end_byte INTEGER NOT NULL,
+  PRIMARY KEY(profile, tensor)) WITHOUT ROWID;
+CREATE TABLE layers(profile INTEGER NOT NULL, layer INTEGER NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL,
+  PRIMARY KEY(profile, layer)) WITHOUT ROWID;
+CREATE TABLE ops(profile INTEGER NOT NULL, op INTEGER NOT NULL, name TEXT NOT NULL, layer INTEGER, phase TEXT NOT NULL,
+  time_ns INTEGER NOT NULL, workspace_bytes INTEGER NOT NULL, PRIMARY KEY(profile, op)) WITHOUT ROWID;
+CREATE TABLE operands(profile INTEGER NOT NULL, op INTEGER NOT NULL, role TEXT NOT NULL, tensor INTEGER NOT NULL,
+  PRIMARY KEY(profile, op, role, tensor)) WITHOUT ROWID;
+CREATE TABLE page_accesses(profile INTEGER NOT NULL, op INTEGER NOT NULL, tensor INTEGER NOT NULL, first_page INTEGER NOT NULL,
+  end_page INTEGER NOT NULL, read INTEGER NOT NULL, written INTEGER NOT NULL, samples INTEGER);
+CREATE TABLE plans(plan INTEGER PRIMARY KEY, step INTEGER NOT NULL, bucket TEXT NOT NULL, profile INTEGER, reserved_bytes INTEGER NOT NULL);
+CREATE TABLE plan_reasons(plan INTEGER NOT NULL, position INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(plan, position)) WITHOUT ROWID;
+CREATE TABLE plan_units(plan INTEGER NOT NULL, unit INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, home INTEGER,
+  begin_byte INTEGER, end_byte INTEGER, PRIMARY KEY(plan, unit)) WITHOUT ROWID;
+CREATE TABLE plan_moves(plan INTEGER NOT NULL, position INTEGER NOT NULL, verb TEXT NOT NULL, issue INTEGER NOT NULL,
+  due INTEGER NOT NULL, unit INTEGER NOT NULL, begin_byte INTEGER, end_byte INTEGER, source INTEGER NOT NULL,
+  target INTEGER NOT NULL, last_use INTEGER, next_use INTEGER, gap_ns INTEGER, transfer_ns INTEGER NOT NULL, slack_ns INTEGER NOT NULL,
+  reason TEXT NOT NULL, PRIMARY KEY(plan, position)) WITHOUT ROWID;
+CREATE TABLE plan_in_place(plan INTEGER NOT NULL, op INTEGER NOT NULL, unit INTEGER NOT NULL, tier INTEGER NOT NULL,
+  PRIMARY KEY(plan, op, unit)) WITHOUT ROWID;
+CREATE TABLE plan_recomputations(plan INTEGER NOT NULL, position INTEGER NOT NULL, before INTEGER NOT NULL, producer INTEGER NOT NULL,
+  unit INTEGER NOT NULL, PRIMARY KEY(plan, position)) WITHOUT ROWID;
+CREATE TABLE plan_order(plan INTEGER NOT NULL, position INTEGER NOT NULL, op INTEGER NOT NULL, PRIMARY KEY(plan, position)) WITHOUT ROWID;
+CREATE TABLE names(name INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE steps(step INTEGER PRIMARY KEY, phase TEXT NOT NULL, bucket TEXT, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
+  bytes_in INTEGER NOT NULL, bytes_out INTEGER NOT NULL, bytes_dropped INTEGER NOT NULL, stall_count INTEGER NOT NULL,
+  stall_ns INTEGER NOT NULL, faults INTEGER NOT NULL, live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL,
+  resident_bytes INTEGER NOT NULL, resident_max_bytes INTEGER NOT NULL, ops INTEGER NOT NULL, dropped_events INTEGER NOT NULL);
+CREATE TABLE op_times(step INTEGER NOT NULL, op INTEGER NOT NULL, name INTEGER NOT NULL, began_ns INTEGER NOT NULL,
+  ended_ns INTEGER NOT NULL, resident_bytes INTEGER, live_bytes INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID;
+CREATE TABLE moves(step INTEGER NOT NULL, move INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, chunk INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, issued_ns INTEGER NOT NULL, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
+  PRIMARY KEY(step, move)) WITHOUT ROWID;
+CREATE TABLE stalls(step INTEGER NOT NULL, stall INTEGER NOT NULL, op INTEGER NOT NULL, in_allocation INTEGER NOT NULL,
+  began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, PRIMARY KEY(step, stall)) WITHOUT ROWID;
+CREATE TABLE faults(step INTEGER NOT NULL, fault INTEGER NOT NULL, op INTEGER NOT NULL, chunk INTEGER NOT NULL, page INTEGER NOT NULL,
+  write INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, PRIMARY KEY(step, fault)) WITHOUT ROWID;
+)";
+}
+
+std::span<const std::string_view> recording_tables() noexcept {
+  static constexpr std::string_view tables[] = {
+      "meta",  "tiers",        "links",      "profiles",   "notes",         "tensors",             "tensor_places", "layers",
+      "ops",   "operands",     "page_accesses", "plans",   "plan_reasons",  "plan_units",          "plan_moves",    "plan_in_place",
+      "plan_recomputations", "plan_order",   "names",      "steps",         "op_times",            "moves",         "stalls", "faults"};
+  return tables;
+}
+
+}  // namespace vedette
