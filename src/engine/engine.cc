@@ -240,7 +240,7 @@ void Engine::death(ChunkRange range) noexcept {
   }
   if (!freed) return;
   if (waiting_frames_ > 0) arrived_.notify_all();
-  if (!fetches_.empty() || !urgent_.empty()) kick();
+  if (can_start()) kick();
 }
 
 Result<void> Engine::hold(ChunkRange range) {
@@ -335,7 +335,7 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   op_events_ = 0;
   if (op_pinned_ > frame_count_ - held_) go_paged();
   if (!missing || op_paged_) {
-    if (!fetches_.empty() || !evictions_.empty()) kick();
+    if (can_start()) kick();
     return;
   }
   const Nanoseconds began = monotonic_now();
@@ -362,7 +362,7 @@ void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
   in_op_ = op_paged_ = false;
   op_needs_ = {};
   ++op_serial_;
-  if (!evictions_.empty() || waiting_need() > 0) kick();
+  if (can_start()) kick();
 }
 
 std::string Engine::paged_sentence() const {
@@ -457,11 +457,6 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
 }
 
 // --- plans and figures -------------------------------------------------------------------------------------------------
-
-void Engine::set_reserved(std::uint32_t frames) {
-  const std::lock_guard lock(mutex_);
-  reserved_ = std::min(frames, frame_count_ / 2);
-}
 
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);

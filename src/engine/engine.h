@@ -84,7 +84,7 @@ class Engine {
 
   // --- ops -----------------------------------------------------------------------------------------------------------
   // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged. `planned` starts with
-  // the op: fetches queue in order of need and start when a frame is free beyond the reserved ones.
+  // the op: fetches queue in order of need and start when a frame is free beyond those that births of the running op will take.
   struct NextUse { ChunkRange range; Ticks tick = never; };
   struct Planned {
     std::span<const ChunkRange> fetches;
@@ -96,7 +96,6 @@ class Engine {
   void end_op(std::span<const ChunkRange> evictions) noexcept;
 
   // --- plans ---------------------------------------------------------------------------------------------------------
-  void set_reserved(std::uint32_t frames);
   void forget_plan() noexcept;        // drops what is queued; next uses become unknown
   void begin_step(std::uint64_t step);
 
@@ -177,6 +176,7 @@ class Engine {
   void kick();                                       // the migrator has something to do
   void add_stall(Nanoseconds began, bool in_allocation);
   std::size_t waiting_need() const noexcept;
+  bool can_start() const noexcept;
   std::uint32_t promised() const noexcept;           // frames that births of the running op will take
   bool room_impossible() const noexcept;             // nothing free, nothing coming, nothing to evict
   bool may_be_unbacked() const noexcept;             // a birth need not wait: a fault will bring it
@@ -203,7 +203,6 @@ class Engine {
   std::vector<StoreRequest> requests_;
   std::uint32_t in_flight_ = 0, writes_in_flight_ = 0, evicting_ = 0;
   std::uint32_t waiting_frames_ = 0;                 // births blocked for want of a frame
-  std::uint32_t reserved_ = 0;
   std::uint32_t held_ = 0, high_ = 0;                // high_: one past the highest chunk ever used
   std::uint64_t arrivals_ = 0;
   std::uint64_t op_serial_ = 1;

@@ -438,18 +438,22 @@ TEST(EngineDeathTest, EndsLoudlyWhenTheProgramTouchesNobodysMemory) {
   }, "belongs to no tensor");
 }
 
-TEST(Engine, LeavesReservedFramesToWhoIsWaitedFor) {
+TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({{0, 4}});
-  rig.engine().set_reserved(2);
-  rig.op({}, {.fetches = {{0, 4}}, .evictions = {}, .next_uses = {}});
+  const std::vector<std::uint32_t> needs{2, 1, 0};
+  const std::vector<ChunkRange> fetches{{0, 4}};
+  rig.engine().begin_op(1'000, {0}, "op", {}, {.fetches = fetches, .next_uses = {}, .base = 0, .needs = needs});
   ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+  rig.born(8, 8);
   std::this_thread::sleep_for(30ms);
   EXPECT_EQ(rig.engine().state(2), ChunkState::away);
   EXPECT_EQ(rig.engine().state(3), ChunkState::away);
-  rig.op({{3, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(3, 3)); });  // an operand may
-  EXPECT_EQ(rig.engine().state(2), ChunkState::away);
+  rig.engine().end_op({});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::resident; }));
+  EXPECT_EQ(rig.engine().state(3), ChunkState::away);
+  EXPECT_TRUE(rig.holds(2, 2));
   rig.engine().forget_plan();
 }
 
