@@ -1,0 +1,23 @@
+// The list of the measurements, in the order in which they run.
+#include "gpu_probe/groups.h"
+
+namespace vedette::gpu {
+
+const std::vector<Group>& groups() {
+  static const std::vector<Group> all = {
+      {"machine", 6, 60, "kernel, userfaultfd, io_uring, NUMA, disk", measure_machine},
+      {"device", 0, 30, "name and abilities of the device", measure_device},
+      {"chunks", 1, 120, "create, map, set access, unmap, release", measure_chunks},
+      {"remap_waited", 1, 30, "remap a chunk between two kernels, the host waiting for the first", measure_remap_waited},
+      {"remap_queued", 1, 60, "remap a chunk between two kernels that are both queued", measure_remap_queued},
+      {"host_frames", 2, 60, "host frames in the device's range", measure_host_frames},
+      {"copies", 3, 90, "copies between pinned and device memory", measure_copies},
+      {"registered", 3, 90, "host memory registered in pieces", measure_registered},
+      {"managed", 4, 60, "faults and prefetches of managed memory", measure_managed},
+      {"fault_records", 4, 60, "what CUPTI tells about faults", measure_fault_records},
+      {"energy", 7, 30, "NVML's energy counter", measure_energy},
+  };
+  return all;
+}
+
+}  // namespace vedette::gpu

@@ -1,0 +1,256 @@
+// bench/gpu_probe against a driver that is none (gpu_fake/fake.h): every point gets its rows, a call that fails, hangs or kills the
+// process costs its own rows alone, what the driver does wrong is noticed, and nothing is left behind or misused.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gpu_probe/library.h"
+#include "gpu_probe/report.h"
+#include "machine.h"
+
+namespace vedette::gpu {
+namespace {
+
+class ProbeTest : public ::testing::Test {
+ protected:
+  ProbeTest() {
+    std::string path = (std::filesystem::temp_directory_path() / "gpu_probe_test-XXXXXX").string();
+    folder_ = ::mkdtemp(path.data());
+  }
+  ~ProbeTest() override {
+    ::unsetenv("GPU_FAKE");
+    ::unsetenv("GPU_FAKE_LOG");
+    std::filesystem::remove_all(folder_);
+  }
+
+  // The JSON of a quick run of `group` with the fake driver, which follows `script`.
+  Json probe(const std::string& group, const std::string& script = "", std::vector<std::string> words = {}) {
+    ::setenv("GPU_FAKE", script.c_str(), 1);
+    ::setenv("GPU_FAKE_LOG", (folder_ / "calls").c_str(), 1);
+    return run({"--only", group, "--libcuda", GPU_FAKE_DRIVER, "--libnvml", GPU_FAKE_DRIVER, "--libcupti", GPU_FAKE_DRIVER}, words);
+  }
+
+  Json run(std::vector<std::string> words, const std::vector<std::string>& more = {}) {
+    const std::string json = folder_ / "probe.json";
+    words.insert(words.begin(), {GPU_PROBE, "--quick", "--json", json, "--slow", folder_});
+    words.insert(words.end(), more.begin(), more.end());
+    status_ = bench::run_child(words, folder_ / "said", 250).status;
+    return Json::parse(std::ifstream(json))["rows"];
+  }
+
+  std::string text_of(const std::string& file) const {
+    std::ostringstream text;
+    text << std::ifstream(folder_ / file).rdbuf();
+    return text.str();
+  }
+
+  // Rows of this name and quantity whose setting has these values.
+  static std::vector<Json> rows(const Json& all, const std::string& name, const std::string& quantity, const Json& setting = {}) {
+    std::vector<Json> found;
+    for (const Json& row : all) {
+      bool fits = row["name"] == name && row["quantity"] == quantity;
+      for (const auto& [key, value] : setting.items()) fits = fits && row["setting"].contains(key) && row["setting"][key] == value;
+      if (fits) found.push_back(row);
+    }
+    return found;
+  }
+
+  static std::string refusals(const Json& all) {
+    std::string text;
+    for (const Json& row : all) {
+      if (row.contains("refused")) text += row.dump() + "\n";
+    }
+    return text;
+  }
+
+  void expect_nothing_left_behind() const {
+    const std::string calls = text_of("calls");
+    EXPECT_NE(calls.find("cuInit"), calls.npos);
+    EXPECT_EQ(calls.find("leak"), calls.npos) << calls.substr(calls.find("leak"), 200);
+    EXPECT_EQ(calls.find("misuse"), calls.npos) << calls.substr(calls.find("misuse"), 200);
+    EXPECT_EQ(calls.find("illegal address"), calls.npos);
+  }
+
+  std::filesystem::path folder_;
+  int status_ = -1;
+};
+
+TEST_F(ProbeTest, WithoutADriverItSaysSoAndMeasuresTheMachine) {
+  const Json all = run({"--libcuda", "libno-driver-here.so.1"});
+  EXPECT_EQ(status_, 0);
+  EXPECT_NE(text_of("said").find("no driver (libno-driver-here.so.1)"), std::string::npos);
+  EXPECT_TRUE(rows(all, "machine", "kernel").at(0).contains("value"));
+  EXPECT_FALSE(rows(all, "disk", "read").empty());
+  for (const char* group : {"device", "chunks", "remap_waited", "remap_queued", "host_frames", "copies", "registered", "managed",
+                            "fault_records", "energy"}) {
+    const auto found = rows(all, group, "all");
+    ASSERT_EQ(found.size(), 1u) << group;
+    EXPECT_EQ(found[0]["refused"], "no driver (libno-driver-here.so.1)");
+  }
+}
+
+TEST_F(ProbeTest, ADriverWithoutADeviceIsRefused) {
+  EXPECT_EQ(rows(probe("device", "devices=0"), "device", "all").at(0)["refused"], "a driver, but no device");
+}
+
+TEST_F(ProbeTest, EveryPointOfTheGpuGetsItsRows) {
+  const Json all = probe("device,chunks,remap_waited,remap_queued,host_frames,registered,managed,fault_records,energy", "",
+                         {"--busy-ms", "20000"});
+  EXPECT_EQ(status_, 0);
+  EXPECT_EQ(refusals(all), "");
+  for (const char* quantity : {"create", "map", "set_access", "unmap", "release"}) {
+    EXPECT_EQ(rows(all, "chunk", quantity).size(), 8u);
+    EXPECT_EQ(rows(all, "chunk", quantity).at(0)["n"], 3);
+  }
+  EXPECT_EQ(rows(all, "frame", "read", {{"location", "host"}}).size(), 1u);
+  EXPECT_EQ(rows(all, "frame", "processor_reads", {{"location", "host"}}).at(0)["value"], "what the kernel wrote");
+  EXPECT_EQ(rows(all, "registered", "same_address", {{"memory", "memfd"}, {"piece_mib", 2}}).at(0)["value"], true);
+  EXPECT_EQ(rows(all, "fault", "one_by_one").size(), 1u);
+  EXPECT_EQ(rows(all, "fault_records", "carries_address").at(0)["value"], true);
+  EXPECT_EQ(rows(all, "fault_records", "carries_access").at(0)["value"], true);
+  EXPECT_EQ(rows(all, "pageable_memory", "means").at(0)["value"], "neither HMM nor ATS");
+  EXPECT_GE(rows(all, "energy", "step", {{"device", "busy"}}).at(0)["median"], 137);
+  expect_nothing_left_behind();
+}
+
+TEST_F(ProbeTest, CopiesAreMeasuredEachWayAndBothAtOnceSingleAndBatched) {
+  const Json all = probe("copies");
+  EXPECT_EQ(refusals(all), "");
+  EXPECT_EQ(rows(all, "copy", "rate").size(), 36u);  // 2 sizes, 3 directions, 3 ways, idle and busy
+  EXPECT_EQ(rows(all, "copy", "rate", {{"direction", "both"}, {"how", "batch"}, {"device", "busy"}}).size(), 2u);
+  expect_nothing_left_behind();
+}
+
+TEST_F(ProbeTest, AnOlderDriverHasNoBatchedCopyAndTheOtherCopiesGoOn) {
+  const Json all = probe("copies", "batch=0");
+  for (const Json& row : rows(all, "copy", "rate", {{"how", "batch"}})) {
+    EXPECT_EQ(row["refused"], "not in this library (cuMemcpyBatchAsync_v2)");
+  }
+  for (const Json& row : rows(all, "copy", "rate", {{"how", "queued"}})) EXPECT_TRUE(row.contains("median"));
+}
+
+TEST_F(ProbeTest, ACallThatTakesLongerShowsInItsOwnRow) {
+  const Json all = probe("chunks", "cuMemMap=us:30000", {"--busy-ms", "20000"});
+  for (const Json& row : rows(all, "chunk", "map")) EXPECT_GE(row["p10"], 30000);
+  for (const Json& row : rows(all, "chunk", "release", {{"device", "idle"}})) EXPECT_LT(row["p10"], 30000);
+}
+
+TEST_F(ProbeTest, ACallThatWaitsForTheDeviceIsTold) {
+  const Json waiting = probe("chunks", "cuMemUnmap=waits", {"--busy-ms", "25"});
+  for (const Json& row : rows(waiting, "chunk", "waited")) EXPECT_EQ(row["value"]["unmap"], row["value"]["of"]);
+  const Json not_waiting = probe("chunks", "", {"--busy-ms", "20000"});
+  for (const Json& row : rows(not_waiting, "chunk", "waited")) EXPECT_EQ(row["value"]["unmap"], 0);
+  EXPECT_EQ(rows(not_waiting, "chunk", "waited").size(), 4u);
+}
+
+TEST_F(ProbeTest, ARefusedFrameCostsItsOwnRows) {
+  const Json all = probe("host_frames", "cuMemCreate@2=error:801");
+  for (const Json& row : rows(all, "frame", "read", {{"location", "host"}})) {
+    EXPECT_EQ(row["refused"], "CUDA_ERROR_NOT_SUPPORTED (cuMemCreate)");
+  }
+  EXPECT_EQ(rows(all, "frame", "processor_reads", {{"location", "host"}}).at(0)["refused"], "CUDA_ERROR_NOT_SUPPORTED (cuMemCreate)");
+  EXPECT_TRUE(rows(all, "frame", "read", {{"location", "host_numa:0"}}).at(0).contains("median"));
+  EXPECT_TRUE(rows(all, "pinned", "read").at(0).contains("median"));
+  expect_nothing_left_behind();
+}
+
+TEST_F(ProbeTest, ABatchedUnmapThatIsRefusedLeavesNothingMapped) {
+  const Json all = probe("chunks", "cuMemUnmap=error:1");
+  for (const Json& row : rows(all, "chunk", "unmap")) EXPECT_EQ(row["refused"], "CUDA_ERROR_INVALID_VALUE (cuMemUnmap)");
+  for (const Json& row : rows(all, "chunk", "map")) EXPECT_EQ(row["n"], 1);
+}
+
+TEST_F(ProbeTest, ACallThatHangsCostsItsOwnRowsAndTheOthersGoOn) {
+  const Json all = probe("host_frames", "cuMemCreate@2=hang", {"--cell-limit", "8"});
+  EXPECT_EQ(rows(all, "frame", "all", {{"location", "host"}}).size(), 2u);  // its rates, and the processor's access
+  for (const Json& row : rows(all, "frame", "all")) EXPECT_EQ(row["refused"], "timeout (8 s)");
+  EXPECT_TRUE(rows(all, "frame", "read", {{"location", "host_numa:0"}}).at(0).contains("median"));
+  EXPECT_TRUE(rows(all, "frame", "processor_reads", {{"location", "host_numa:0"}}).at(0).contains("value"));
+}
+
+TEST_F(ProbeTest, ACallThatKillsTheProcessCostsItsOwnRows) {
+  const Json all = probe("host_frames", "cuMemCreate@3=crash");
+  for (const Json& row : rows(all, "frame", "all")) EXPECT_EQ(row["refused"], "signal 9");
+  EXPECT_TRUE(rows(all, "frame", "read", {{"location", "device"}}).at(0).contains("median"));
+  EXPECT_TRUE(rows(all, "pinned", "read").at(0).contains("median"));
+}
+
+TEST_F(ProbeTest, ADriverThatDiesAtOnceIsToldOnceAGroup) {
+  const Json all = probe("chunks,energy", "cuInit=crash");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["refused"], "signal 9");
+  EXPECT_EQ(all[1]["name"], "energy");
+}
+
+TEST_F(ProbeTest, ARemapBetweenTwoKernelsIsRightOrToldToBeWrong) {
+  const auto outcomes = [&](const std::string& script) {
+    const Json all = probe("remap_waited,remap_queued", script);
+    std::vector<Json> found;
+    for (const Json& row : rows(all, "remap_between", "outcomes")) found.push_back(row.contains("value") ? row["value"] : row["refused"]);
+    return found;
+  };
+  for (const Json& each : outcomes("")) EXPECT_EQ(each["right"], 3) << each;
+  for (const Json& each : outcomes("stale=1")) EXPECT_EQ(each["wrong_bytes"], 3) << each;
+}
+
+// The word that kernel 2 waits for is set by another thread then, or this would never end.
+TEST_F(ProbeTest, AnUnmapThatWaitsForAQueuedKernelIsToldAndEnds) {
+  const Json all = probe("remap_queued", "cuMemUnmap=waits");
+  EXPECT_EQ(rows(all, "remap_between", "outcomes").at(0)["value"]["waited_for_the_device"], 3);
+  EXPECT_GE(rows(all, "remap_between", "exchange").at(0)["p10"], 400'000);
+}
+
+TEST_F(ProbeTest, NeverMoreManagedMemoryThanIsFree) {
+  const Json all = probe("managed,fault_records", "free_mib=8");
+  EXPECT_EQ(rows(all, "fault", "one_by_one").at(0)["refused"], "less than four times as much device memory is free");
+  EXPECT_EQ(text_of("calls").find("cuMemAllocManaged"), std::string::npos);
+}
+
+TEST_F(ProbeTest, FaultRecordsWithoutAccessTypeAreTold) {
+  const Json all = probe("fault_records", "records=no_access");
+  EXPECT_EQ(rows(all, "fault_records", "carries_address").at(0)["value"], true);
+  EXPECT_EQ(rows(all, "fault_records", "carries_access").at(0)["value"], false);
+}
+
+TEST_F(ProbeTest, AnotherProfilersHoldOnCuptiIsTold) {
+  const Json all = probe("fault_records", "cuptiActivityEnable=error:39");
+  EXPECT_EQ(rows(all, "fault_records", "carries_address").at(0)["refused"],
+            "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (cuptiActivityEnable)");
+}
+
+TEST_F(ProbeTest, HmmAndAtsAreToldApart) {
+  EXPECT_EQ(rows(probe("managed", "pageable=1"), "pageable_memory", "means").at(0)["value"], "HMM");
+  EXPECT_EQ(rows(probe("managed", "pageable=1 tables=1"), "pageable_memory", "means").at(0)["value"], "ATS");
+}
+
+TEST_F(ProbeTest, UnreadableEnergyIsToldAndThePowerStillRead) {
+  const Json all = probe("energy", "nvmlDeviceGetTotalEnergyConsumption=error:3");
+  for (const Json& row : rows(all, "energy", "step")) {
+    EXPECT_EQ(row["refused"], "NVML error 3, Not Supported (nvmlDeviceGetTotalEnergyConsumption)");
+  }
+  EXPECT_EQ(rows(all, "power", "power").at(0)["median"], 70000);
+}
+
+TEST(Spread, IsLinearBetweenNeighbours) {
+  EXPECT_EQ(spread({}), Spread{});
+  EXPECT_EQ(spread({7}), (Spread{.median = 7, .p10 = 7, .p90 = 7, .n = 1}));
+  EXPECT_EQ(spread({10, 0}), (Spread{.median = 5, .p10 = 1, .p90 = 9, .n = 2}));
+}
+
+TEST(Table, HasAHeadingForEachPointAndALineForEachRow) {
+  Recorder recorder(Recorder::Options{});
+  recorder.measure(1, "chunk", {{"chunk_mib", 2}}, {{"map", "us"}, {"unmap", "us"}}, [](Cell& cell) {
+    for (const double us : {1.0, 2.0, 3.0}) cell.sample("map", us);
+    throw Refused("CUDA_ERROR_UNKNOWN (cuMemUnmap)");
+  });
+  const std::string text = table(recorder.rows());
+  EXPECT_NE(text.find("point 1"), text.npos);
+  EXPECT_NE(text.find("2 us "), text.npos);
+  EXPECT_NE(text.find("refused: CUDA_ERROR_UNKNOWN (cuMemUnmap)"), text.npos);
+}
+
+}  // namespace
+}  // namespace vedette::gpu
