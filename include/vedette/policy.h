@@ -37,7 +37,7 @@ struct Event {
   const StepMeasured* measured = nullptr;  // borrowed for the call; only with step_ended
 };
 
-struct Part {                        // a run of bytes of one tensor that moves as one; a whole tensor unless somebody moves less
+struct Portion {                      // a run of bytes of one tensor that moves as one; a whole tensor unless somebody moves less
   enum class State : std::uint8_t {
     absent,                          // not born, dead or dropped
     lies, leaving, coming,
@@ -54,7 +54,7 @@ struct View {                        // what a policy may look at; borrowed for 
   const Machine& machine;
   std::span<const TierIndex> where;  // where[t]: tier that holds tensor t now
   std::span<const Bytes> room;       // room[k]: free bytes in tier k
-  std::span<const Part> parts = {};  // by tensor, then begin; empty where the caller does not know (live)
+  std::span<const Portion> parts = {};  // by tensor, then begin; empty where the caller does not know (live)
 };
 
 struct Reaction {

@@ -63,7 +63,7 @@ class Simulation {
   bool measuring_ = false, faulted_ = false;
   std::vector<TierIndex> where_;
   std::vector<Bytes> room_;
-  std::vector<Part> parts_;
+  std::vector<Portion> parts_;
   Replayed result_;
 };
 
@@ -109,7 +109,7 @@ std::optional<Error> Simulation::prepare() {
     parts_.resize(traffic_.pieces().size());
     for (std::uint32_t p = 0; p < parts_.size(); ++p) {
       const Piece& piece = traffic_.piece(p);
-      parts_[p] = {.state = piece.place == Place::nowhere ? Part::State::absent : Part::State::lies,
+      parts_[p] = {.state = piece.place == Place::nowhere ? Portion::State::absent : Portion::State::lies,
                    .tensor = {piece.tensor}, .bytes = {{piece.bytes.begin}, {piece.bytes.end}}, .tier = {piece.tier}};
     }
     traffic_.parts = &parts_;

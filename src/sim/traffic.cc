@@ -411,12 +411,12 @@ void Traffic::measure(Replayed* into, bool timeline) {
 void Traffic::update(std::uint32_t index) {
   if (parts == nullptr) return;
   const Piece& piece = pieces_[index];
-  Part& part = (*parts)[index];
-  part = {.state = Part::State::lies, .tensor = {piece.tensor}, .bytes = {{piece.bytes.begin}, {piece.bytes.end}}, .tier = {piece.tier}, .last_use = piece.last_use};
-  if (piece.place == Piece::Place::nowhere) part.state = Part::State::absent;
-  if (piece.dead) part.state = Part::State::dead;
+  Portion& part = (*parts)[index];
+  part = {.state = Portion::State::lies, .tensor = {piece.tensor}, .bytes = {{piece.bytes.begin}, {piece.bytes.end}}, .tier = {piece.tier}, .last_use = piece.last_use};
+  if (piece.place == Piece::Place::nowhere) part.state = Portion::State::absent;
+  if (piece.dead) part.state = Portion::State::dead;
   if (piece.place == Piece::Place::queued || piece.place == Piece::Place::moving)
-    part.state = piece.target < piece.tier ? Part::State::coming : Part::State::leaving;
+    part.state = piece.target < piece.tier ? Portion::State::coming : Portion::State::leaving;
 }
 
 }  // namespace vedette::sim

@@ -79,7 +79,7 @@ class Traffic {
   void measure(Replayed* into, bool timeline);
   void note_unplanned() { if (result_ != nullptr) ++result_->unplanned; }
   std::uint64_t peak() const { return peak_; }
-  std::vector<Part>* parts = nullptr;  // kept up to date where given, one a piece
+  std::vector<Portion>* parts = nullptr;  // kept up to date where given, one a piece
 
  private:
   struct Job {

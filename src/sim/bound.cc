@@ -1,0 +1,205 @@
+// The lower bound of vedette/bound.h.
+//
+// Cut the machine between tiers 0..j and the rest: `capacity` bytes lie on the near side at any instant, and links cross the cut with
+// `in` and `out` bytes a second. Take the ops [b, e).
+// In:  what existed before b and is used in [b, e) is on the near side when it is used. When b starts, b's workspace and births lie
+//      there too, so of all that at most capacity - workspace - births is near; the rest crosses the cut before op e - 1 begins. Thus
+//      waits before b+1 .. e-1 plus the times of b .. e-2 are at least (bytes - capacity) / in.
+//      The same holds from the end of op b - 1, without b's workspace and births, and then the wait before b counts as well.
+// Only what is read next counts: what is written over may be thrown away.
+// Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was changed, beside
+//      e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at least (bytes - capacity) / out.
+// Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its kind. With x_i of
+//      tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in - time, so for any weight m in [0, 1]
+//      more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in, (1 - m) t_i) - m (capacity / in + time).
+//      A producer's time is split among its results by size. What can be made again need never be written out.
+// Operands in place (addressable tiers) cost their bytes over the link beside the op, so such links count twice.
+// Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the border, and halved.
+#include "vedette/bound.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "sim/step.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::size_t most_work = 6'000'000;  // pairs of begin and end that are looked at; fewer begins are still a bound
+constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
+
+struct Cut {
+  double capacity = 0, in = 0, out = 0;  // ns a byte; below 0: no link, nothing can cross
+};
+
+// Links of one bus together are as fast as the fastest of them.
+double ns_per_byte(const Machine& machine, std::uint32_t near, bool inward) {
+  double rate = 0;
+  std::vector<std::pair<std::uint32_t, double>> buses;
+  for (const Link& link : machine.links) {
+    const std::uint32_t from = link.source.value, to = link.target.value;
+    if (inward ? from <= near || to > near : from > near || to <= near) continue;
+    const double own = link.bytes_per_s == 0 ? 1e18 : static_cast<double>(link.bytes_per_s);
+    if (!link.shared) {
+      rate += own;
+      continue;
+    }
+    const auto bus = std::find_if(buses.begin(), buses.end(), [&](const auto& each) { return each.first == *link.shared; });
+    double all = 0;  // of the whole bus: links that do not cross may be idle
+    for (const Link& other : machine.links) {
+      if (other.shared == link.shared) all = std::max(all, other.bytes_per_s == 0 ? 1e18 : static_cast<double>(other.bytes_per_s));
+    }
+    if (bus == buses.end()) {
+      buses.emplace_back(*link.shared, std::min(all, own));
+      rate += std::min(all, own);
+    } else if (bus->second < all) {
+      const double more = std::min(all, bus->second + own) - bus->second;
+      bus->second += more;
+      rate += more;
+    }
+  }
+  for (std::uint32_t k = near + 1; k < machine.tiers.size(); ++k) {
+    if (machine.tiers[k].addressable) return rate == 0 ? -1 : 0.5e9 / rate;
+  }
+  return rate == 0 ? -1 : 1e9 / rate;
+}
+
+class Bound {
+ public:
+  Bound(const Trace& trace, const Machine& machine)
+      : trace_(trace), machine_(machine), step_(sim::flatten(trace)), ops_(trace.ops.size()) {
+    best_.assign(2 * ops_ + 1, 0);
+    for (std::uint32_t j = 0; j + 1 < machine.tiers.size(); ++j) {
+      Cut cut{.in = ns_per_byte(machine, j, true), .out = ns_per_byte(machine, j, false)};
+      for (std::uint32_t k = 0; k <= j; ++k) cut.capacity += static_cast<double>(machine.tiers[k].capacity.value);
+      if (cut.capacity < static_cast<double>(peak_bytes(trace).value) && cut.in > 0 && cut.out > 0) cuts_.push_back(cut);
+    }
+    for (const PageAccess& access : trace.pages) paged_.insert(access.tensor.value);  // ops need but a part of it
+    find_next_reads();
+    price_remaking();
+  }
+
+  double waiting() {
+    if (ops_ == 0 || cuts_.empty()) return 0;
+    const std::size_t stride = 1 + 2 * ops_ * ops_ / most_work;
+    for (std::size_t begin = 0; begin < 2 * ops_; ++begin) {
+      if (begin > 0) best_[begin] = std::max(best_[begin], best_[begin - 1]);
+      if (begin % stride == 0) from(begin);
+    }
+    best_[2 * ops_] = std::max(best_[2 * ops_], best_[2 * ops_ - 1]);
+    return best_[2 * ops_] / 2;
+  }
+
+ private:
+  double size(std::uint32_t t) const { return static_cast<double>(trace_.tensors[t].bytes.value); }
+
+  // next_read_[op][i]: the next op after it that uses operand i, in this step or the next, reads it.
+  void find_next_reads() {
+    std::vector<char> next(trace_.tensors.size());
+    next_read_.resize(ops_);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::size_t op = ops_; op-- > 0;) {
+        next_read_[op].clear();
+        for (const sim::Operand& each : step_.operands[op]) {
+          const bool ends = !trace_.tensors[each.tensor].persistent && step_.uses[each.tensor].back() == op;
+          next_read_[op].push_back(next[each.tensor] && !ends);
+          next[each.tensor] = each.read;
+        }
+      }
+    }
+  }
+
+  // remake_[t]: ns it takes at least to make t again; nullopt where no producer can.
+  void price_remaking() {
+    remake_.resize(trace_.tensors.size());
+    if (!machine_.can_recompute) return;
+    for (const Op& op : trace_.ops) {
+      if (!replayable(op)) continue;
+      double all = 0;
+      for (TensorIndex t : op.writes) all += size(t.value);
+      for (TensorIndex t : op.writes) {
+        const double ns = all == 0 ? 0 : static_cast<double>(op.time.value) * size(t.value) / all;
+        remake_[t.value] = std::min(remake_[t.value].value_or(ns), ns);
+      }
+    }
+  }
+
+  struct Sums {
+    std::array<double, weights.size()> in{}, out{};
+  };
+
+  void add(std::vector<Sums>& sums, std::uint32_t t, bool inward, double sign) const {
+    for (std::size_t c = 0; c < cuts_.size(); ++c) {
+      for (std::size_t w = 0; w < weights.size(); ++w) {
+        const double moved = weights[w] * size(t) * (inward ? cuts_[c].in : cuts_[c].out);
+        const double cost = !remake_[t] ? moved : inward ? std::min(moved, (1 - weights[w]) * *remake_[t]) : 0;
+        (inward ? sums[c].in : sums[c].out)[w] += sign * cost;
+      }
+    }
+  }
+
+  void from(std::size_t begin) {
+    std::vector<Sums> sums(cuts_.size());
+    std::vector<char> used(trace_.tensors.size()), changed(trace_.tensors.size()), counted(trace_.tensors.size());
+    double begin_room = static_cast<double>(trace_.ops[begin % ops_].workspace.value);
+    for (std::uint32_t t : step_.births[begin % ops_]) begin_room += size(t);
+    double before = 0, after = 0;  // times of begin .. at - 1, and of begin + 1 .. at
+    for (std::size_t at = begin; at < std::min(2 * ops_, begin + ops_); ++at) {
+      const std::size_t op = at % ops_;
+      const double time = static_cast<double>(trace_.ops[op].time.value);
+      if (at > begin) after += time;
+      double end_room = static_cast<double>(trace_.ops[op].workspace.value);
+      for (std::size_t i = 0; i < step_.operands[op].size(); ++i) {
+        const sim::Operand& each = step_.operands[op][i];
+        if (paged_.contains(each.tensor)) continue;
+        if (!used[each.tensor] && each.read) add(sums, each.tensor, true, 1);
+        used[each.tensor] = 1;
+        changed[each.tensor] = changed[each.tensor] || each.write;
+        const char counts = changed[each.tensor] && next_read_[op][i];
+        if (counts != counted[each.tensor]) add(sums, each.tensor, false, counts ? 1 : -1), counted[each.tensor] = counts;
+        if (!counts) end_room += size(each.tensor);
+      }
+      weigh(sums, begin, at, begin_room, end_room, before, after);
+      before += time;
+    }
+  }
+
+  void weigh(const std::vector<Sums>& sums, std::size_t begin, std::size_t at, double begin_room, double end_room, double before, double after) {
+    double most = 0;
+    for (std::size_t c = 0; c < cuts_.size(); ++c) {
+      const Cut& cut = cuts_[c];
+      for (std::size_t w = 0; w < weights.size(); ++w) {
+        const double m = weights[w], none = m * cut.capacity;
+        most = std::max({most, sums[c].in[w] - none * cut.in + m * (begin_room * cut.in - before),
+                         sums[c].in[w] - none * cut.in - m * before,
+                         sums[c].out[w] - none * cut.out + m * (end_room * cut.out - after)});
+      }
+    }
+    best_[at + 1] = std::max(best_[at + 1], best_[begin] + most);
+  }
+
+  const Trace& trace_;
+  const Machine& machine_;
+  sim::Step step_;
+  std::size_t ops_ = 0;
+  std::vector<Cut> cuts_;
+  std::vector<std::optional<double>> remake_;
+  std::set<std::uint32_t> paged_;
+  std::vector<std::vector<char>> next_read_;
+  std::vector<double> best_;  // [e]: the most waiting that is proven before op e
+};
+
+}  // namespace
+
+Nanoseconds lower_bound(const Trace& trace, const Machine& machine) {
+  Nanoseconds time;
+  for (const Op& op : trace.ops) time += op.time;
+  if (machine.tiers.size() < 2) return time;
+  const double waiting = Bound(trace, machine).waiting();
+  return time + Nanoseconds{static_cast<std::int64_t>(std::max(0.0, waiting * (1 - 1e-9)))};  // rounding never makes it too much
+}
+
+}  // namespace vedette
