@@ -13,7 +13,7 @@ python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-
   torchvision==0.26.0 numpy==2.3.5 pillow==12.0.0 sympy==1.14.0 mpmath==1.3.0 typing_extensions==4.15.0)
 debian_packages=(
   build-essential cmake ninja-build ccache clang pkg-config git ca-certificates python3 python3-venv
-  liburing-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev nlohmann-json3-dev libfmt-dev
+  liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev nlohmann-json3-dev libfmt-dev
   libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist)
 packages_gib=3     # the Debian packages, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made

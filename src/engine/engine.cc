@@ -22,6 +22,7 @@ Engine::Engine(EngineOptions options)
       store_(std::move(options.store)),
       observer_(options.observer),
       on_message_(std::move(options.on_message)),
+      describe_(std::move(options.describe)),
       chunks_(options.chunks + std::size_t{1}),
       frames_(options.frames) {
   for (std::uint32_t f = frame_count_; f-- > 0;) free_.push_back(f);

@@ -63,6 +63,7 @@ struct EngineOptions {
   std::unique_ptr<Store> store;
   Observer* observer = nullptr;      // borrowed
   std::function<void(std::string_view)> on_message;
+  std::function<std::string(std::uint32_t chunk)> describe;  // where a chunk lies and whose it is; for last words, so with any lock held
 };
 
 class Engine {
@@ -192,6 +193,7 @@ class Engine {
   Observer* observer_;
   FrameWatch* watch_ = nullptr;
   std::function<void(std::string_view)> on_message_;
+  std::function<std::string(std::uint32_t)> describe_;
 
   mutable std::mutex mutex_;
   std::condition_variable arrived_;                  // something became resident or free

@@ -2,6 +2,7 @@
 // first, then what the plan evicts, then room for who waits, then what the plan fetches.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "base/assert.h"
@@ -287,7 +288,9 @@ void Engine::complete_read(std::uint32_t f, int error) {
   if (error != 0) {
     constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
     if (++chunk.failed_reads >= most_attempts) {
-      const std::string sentence = "reading chunk " + std::to_string(c) + " of the arena back from the slow tier: " + std::strerror(error) +
+      const std::string what = describe_ ? describe_(c) : "chunk " + std::to_string(c);
+      const std::string cause = error == EBADMSG ? "they are not the bytes that were written there (checksum)" : std::strerror(error);
+      const std::string sentence = "reading " + what + " back from the slow tier: " + cause +
                                    "; its bytes are lost and somebody needs them, so the program ends here";
       die(sentence.c_str());
     }

@@ -125,7 +125,9 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t want
       return error;
     }
   }
-  return Userfaultfd(std::move(kept.fd), std::move(pagemap), kept.serves_system_calls, features);
+  Fd end(::eventfd(0, EFD_CLOEXEC));
+  if (!end) return system_error("eventfd", errno, "raise the limit of open files (ulimit -n)");
+  return Userfaultfd(std::move(kept.fd), std::move(end), std::move(pagemap), kept.serves_system_calls, features);
 }
 
 int Userfaultfd::register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept {
@@ -229,21 +231,22 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
   VEDETTE_ASSERT(done == bytes);
 }
 
-FaultReader::FaultReader(int userfaultfd, std::function<bool(const MissingPage&)> sink)
-    : userfaultfd_(userfaultfd), sink_(std::move(sink)), stop_(::eventfd(0, EFD_CLOEXEC)) {
-  VEDETTE_ASSERT(stop_);
+FaultReader::FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink)
+    : userfaultfd_(userfaultfd.fd()), end_(userfaultfd.end_fd()), sink_(std::move(sink)) {
   thread_ = start_quiet_thread([this] { run(); });
 }
 
 FaultReader::~FaultReader() {
   const std::uint64_t one = 1;
-  VEDETTE_ASSERT(::write(stop_.get(), &one, sizeof one) == sizeof one);
+  while (::write(end_, &one, sizeof one) != sizeof one) {
+    if (errno != EINTR && errno != EAGAIN) die("the thread that serves page faults cannot be told to end (eventfd)");
+  }
   thread_.join();
 }
 
 void FaultReader::run() noexcept {
   for (;;) {
-    std::array<pollfd, 2> ready{pollfd{userfaultfd_, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
+    std::array<pollfd, 2> ready{pollfd{userfaultfd_, POLLIN, 0}, pollfd{end_, POLLIN, 0}};
     if (::poll(ready.data(), ready.size(), -1) < 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
       die("the thread that serves page faults cannot wait for them any more (poll failed)");

@@ -29,6 +29,7 @@ class Userfaultfd {
   // False: system calls that meet a missing page fail with EFAULT instead of waiting.
   bool serves_system_calls() const noexcept { return serves_system_calls_; }
   int fd() const noexcept { return fd_.get(); }
+  int end_fd() const noexcept { return end_.get(); }  // an eventfd: written to, it ends the FaultReader
 
   // Both return 0 or an errno. The range is whole pages of mappings that allow the mode.
   int register_missing(std::byte* begin, std::size_t bytes) const noexcept;
@@ -49,12 +50,12 @@ class Userfaultfd {
   void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
 
  private:
-  Userfaultfd(Fd fd, Fd pagemap, bool serves_system_calls, std::uint64_t features) noexcept
-      : fd_(std::move(fd)), pagemap_(std::move(pagemap)), serves_system_calls_(serves_system_calls), features_(features) {}
+  Userfaultfd(Fd fd, Fd end, Fd pagemap, bool serves_system_calls, std::uint64_t features) noexcept
+      : fd_(std::move(fd)), end_(std::move(end)), pagemap_(std::move(pagemap)), serves_system_calls_(serves_system_calls), features_(features) {}
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   std::size_t moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept;
 
-  Fd fd_;
+  Fd fd_, end_;
   Fd pagemap_;                       // /proc/self/pagemap, where pages are to be moved
   bool serves_system_calls_ = false;
   std::uint64_t features_ = 0;
@@ -69,7 +70,7 @@ struct MissingPage {
 // that is missing. It returns false for an address that it does not know, which stops the program.
 class [[nodiscard]] FaultReader {
  public:
-  FaultReader(int userfaultfd, std::function<bool(const MissingPage&)> sink);
+  FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink);  // borrowed, outlives it
   ~FaultReader();
   FaultReader(const FaultReader&) = delete;
   FaultReader& operator=(const FaultReader&) = delete;
@@ -78,9 +79,8 @@ class [[nodiscard]] FaultReader {
   void run() noexcept;
   void drain() noexcept;
 
-  int userfaultfd_;
+  int userfaultfd_, end_;
   std::function<bool(const MissingPage&)> sink_;
-  Fd stop_;
   std::thread thread_;
 };
 

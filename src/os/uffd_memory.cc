@@ -19,7 +19,7 @@ Error no_memory_for_a_copy(int error) {
 UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
     : layout_(options), userfaultfd_(std::move(userfaultfd)), on_fault_(std::move(options.on_fault)),
       parking_(std::move(parking)), kinds_(options.frames, FrameKind::fast), file_mapped_(options.chunks, 0),
-      reader_(std::make_unique<FaultReader>(userfaultfd_.fd(), [this](const MissingPage& missing) { return serve(missing); })) {}
+      reader_(std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing); })) {}
 
 void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
   std::uint8_t& file_mapped = file_mapped_[chunk.value];

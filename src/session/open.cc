@@ -72,6 +72,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
   if (auto valid = validate(options); !valid) return valid.error();
   auto store = open_store(options);
   if (!store) return store.error();
+  if (options.checksums) store = checked(std::move(*store));
   auto state = std::make_unique<detail::SessionState>();
   state->chunks = arena_chunks(options);
   state->frames = static_cast<std::uint32_t>(options.fast_memory.value / options.chunk.value);
@@ -82,7 +83,8 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
   state->arena = std::move(*arena);
   state->heap = std::make_unique<Heap>(state->chunks, o.chunk);
   state->engine = std::make_unique<Engine>(EngineOptions{.chunks = state->chunks, .frames = state->frames, .chunk_bytes = o.chunk,
-                                                         .store = std::move(*store), .observer = o.observer, .on_message = o.on_message});
+                                                         .store = std::move(*store), .observer = o.observer, .on_message = o.on_message,
+                                                         .describe = [raw = state.get()](std::uint32_t chunk) { return raw->describe(chunk); }});
   Engine* const engine = state->engine.get();
   auto memory = open_best_memory({.arena = state->arena.data(), .chunks = state->chunks, .frames = state->frames, .chunk_bytes = o.chunk,
                                   .on_fault = [engine](const Fault& fault) { engine->fault(fault); }});

@@ -2,7 +2,9 @@
 #include "vedette/session.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "base/assert.h"
@@ -25,6 +27,25 @@ std::map<std::uint64_t, Live>::iterator SessionState::holding(const void* memory
   if (found == tensors.begin()) return tensors.end();
   --found;
   return offset < found->first + std::max<std::uint64_t>(found->second.bytes.value, 1) ? found : tensors.end();
+}
+
+// Last words: whoever dies may hold the lock, so the books are read only where nobody does.
+std::string SessionState::describe(std::uint32_t chunk) const {
+  const std::uint64_t begin = std::uint64_t{chunk} * options.chunk.value, end = begin + options.chunk.value;
+  std::array<char, 64> range;
+  std::snprintf(range.data(), range.size(), "%p to %p", static_cast<const void*>(base() + begin), static_cast<const void*>(base() + end));
+  std::string text = "chunk " + std::to_string(chunk) + " of the arena (" + range.data();
+  const std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock) return text + ")";
+  auto tensor = tensors.upper_bound(begin);
+  if (tensor != tensors.begin()) --tensor;
+  for (int told = 0; tensor != tensors.end() && tensor->first < end && told < 3; ++tensor) {
+    const auto& [offset, live] = *tensor;
+    if (offset + live.bytes.value <= begin) continue;
+    text += (told++ == 0 ? ", tensor " : ", ") + (live.name.empty() ? std::string("without a name") : "'" + live.name + "'") + " of " +
+            std::to_string(live.bytes.value) + " bytes";
+  }
+  return text + ")";
 }
 
 std::uint32_t SessionState::log_tensor(std::uint64_t offset, Live& live) {

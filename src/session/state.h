@@ -126,6 +126,7 @@ struct SessionState {
   void give_back(std::uint64_t offset, const Live& live);  // its address, to the heap it came from
   std::optional<std::uint64_t> planned_address(std::uint64_t bytes);
   std::map<std::uint64_t, Live>::iterator holding(const void* memory);
+  std::string describe(std::uint32_t chunk) const;     // its addresses, and its tensors where the books can be read
   void message(std::string_view sentence) const { if (options.on_message) options.on_message(sentence); }
 
   // steps and ops (steps.cc)

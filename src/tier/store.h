@@ -73,4 +73,8 @@ struct Throttle {
 };
 std::unique_ptr<Store> throttled(std::unique_ptr<Store>, Throttle);
 
+// A read of a slot whose bytes are not the ones last written ends with EBADMSG. 16 bytes of memory a slot, 0.1 to 0.2 ms of the migrator's
+// time for 2 MiB each way.
+std::unique_ptr<Store> checked(std::unique_ptr<Store>);
+
 }  // namespace vedette

@@ -1,0 +1,14 @@
+// The world breaks, at every so manieth call (world_breaks.h); world_breaks_slow_test takes all of them.
+#include "session/world_breaks.h"
+
+namespace vedette {
+namespace {
+
+using testing::WorldBreaks;
+
+TEST_P(WorldBreaks, NowAndThen) { break_every(307); }
+
+INSTANTIATE_TEST_SUITE_P(Worlds, WorldBreaks, ::testing::ValuesIn(testing::worlds), [](const auto& world) { return world.param.name; });
+
+}  // namespace
+}  // namespace vedette
