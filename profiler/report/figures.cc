@@ -1,0 +1,197 @@
+// The headline, memory over the shown step, and what profiling cost: figures that come from times and counters alone.
+#include <algorithm>
+#include <numeric>
+
+#include "model/liveness.h"
+#include "profiler/report/report.h"
+
+namespace vedette::report {
+
+namespace {
+
+constexpr std::size_t rate_slices = 160;  // as many bars as a picture of a step shows well
+
+template <class T>
+T median(std::vector<T> values) {
+  if (values.empty()) return {};
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+template <class Of>
+auto median_of_steady(const Run& run, Of of) {
+  std::vector<decltype(of(run.steps.front()))> values;
+  for (const std::size_t i : run.steady) values.push_back(of(run.steps[i]));
+  return median(std::move(values));
+}
+
+double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
+
+// At the fullest op what exceeds the budget is away, and has to come back before its next use: the link's time for it is a bound.
+void add_bounds(Headline& h, const Run& run, const Bound& bound) {
+  const Profile* profile = run.shown_profile();
+  if (profile == nullptr) return;
+  const Trace& trace = profile->trace;
+  Nanoseconds compute;
+  for (const Op& op : trace.ops) compute += op.time;
+  h.compute = h.bound = compute;
+  const std::uint64_t peak = peak_bytes(trace).value;
+  const Link* link = run.machine.link({1}, {0});
+  if (bound && !run.machine.tiers.empty()) h.bound = bound(trace, run.machine);
+  else if (link != nullptr && peak > run.budget.value) h.bound = std::max(compute, transfer_time({peak - run.budget.value}, link->bytes_per_s));
+  if (h.median_step.value > 0) h.speed_of_bound = ratio(*h.bound, h.median_step);
+}
+
+// Ops of the shown step, if they are the profile's.
+bool follows_profile(const Run& run) {
+  return run.shown_profile() != nullptr && run.ops.size() == run.shown_profile()->trace.ops.size();
+}
+
+// Live bytes after each op, as the profile's lifetimes say.
+std::vector<Bytes> traced_live(const Trace& trace) {
+  std::vector<std::int64_t> change(trace.ops.size() + 1);
+  const auto alive = lives(trace);
+  for (std::size_t t = 0; t < alive.size(); ++t) {
+    change[alive[t].begin.value] += static_cast<std::int64_t>(trace.tensors[t].bytes.value);
+    change[alive[t].end.value] -= static_cast<std::int64_t>(trace.tensors[t].bytes.value);
+  }
+  std::vector<Bytes> live;
+  std::int64_t now = 0;
+  for (std::size_t i = 0; i < trace.ops.size(); ++i) live.push_back({static_cast<std::uint64_t>(now += change[i])});
+  return live;
+}
+
+std::vector<MoveRate> rates(const Run& run) {
+  const StepRow& step = *run.shown_step();
+  std::vector<MoveRate> slices;
+  const std::int64_t length = step.time().value;
+  if (length <= 0) return slices;
+  const auto edge = [&](std::size_t i) { return Nanoseconds{static_cast<std::int64_t>(static_cast<long double>(length) * i / rate_slices)}; };
+  for (std::size_t i = 0; i < rate_slices; ++i) slices.push_back({.time = {edge(i), edge(i + 1)}, .in = {}, .out = {}});
+  for (const MoveRow& move : run.moves) {
+    const std::int64_t at = (move.ended - step.began).value;
+    if (at < 0 || at >= length) continue;
+    const auto slice = std::upper_bound(slices.begin(), slices.end(), at, [](std::int64_t t, const MoveRate& s) { return t < s.time.end.value; });
+    if (slice == slices.end()) continue;
+    (move.verb == "fetch" ? slice->in : slice->out) += move.bytes;
+  }
+  return slices;
+}
+
+std::vector<PhaseSpan> phases(const Run& run) {
+  constexpr std::string_view names[] = {"forward", "backward", "optimizer"};
+  std::vector<PhaseSpan> spans;
+  const Nanoseconds origin = run.shown_step()->began;
+  Nanoseconds last;
+  for (std::size_t i = 0; i < run.ops.size(); ++i) {
+    const std::string_view phase = names[static_cast<std::size_t>(run.shown_profile()->trace.ops[i].phase)];
+    const Nanoseconds end = run.ops[i].ended - origin;
+    if (spans.empty() || spans.back().phase != phase) spans.push_back({.phase = std::string(phase), .time = {last, end}});
+    spans.back().time.end = last = end;
+  }
+  return spans;
+}
+
+}  // namespace
+
+Headline headline_of(const Run& run, const ReportOptions& options) {
+  Headline h{.program = run.program, .policy = run.policy, .budget = run.budget};
+  h.steps = run.steps.size();
+  h.steady_steps = run.steady.size();
+  for (const StepRow& step : run.steps) {
+    h.peak = std::max(h.peak, Bytes{step.counters.peak_bytes});
+    h.resident_max = std::max(h.resident_max, Bytes{step.counters.resident_max_bytes});
+  }
+  if (h.peak.value == 0 && run.shown_profile() != nullptr) h.peak = peak_bytes(run.shown_profile()->trace);
+  h.fits = run.budget.value > 0 && h.resident_max <= run.budget;
+  if (h.peak.value > 0) h.budget_share = static_cast<double>(run.budget.value) / static_cast<double>(h.peak.value);
+  h.plain_step = options.plain_step ? options.plain_step : run.plain_step;
+  h.dropped_events = run.dropped_events;
+  if (run.shown_step() != nullptr) {
+    const Counters& shown = run.shown_step()->counters;
+    h.median_step = median_of_steady(run, [](const StepRow& s) { return s.time(); });
+    h.stall = {static_cast<std::int64_t>(median_of_steady(run, [](const StepRow& s) { return s.counters.stall_ns; }))};
+    if (h.median_step.value > 0) h.stall_share = ratio(h.stall, h.median_step);
+    h.bytes_in = {shown.bytes_in};
+    h.bytes_out = {shown.bytes_out};
+    h.bytes_dropped = {shown.bytes_dropped};
+    h.faults = shown.faults;
+  }
+  if (h.plain_step && h.median_step.value > 0) h.speed_of_plain = ratio(*h.plain_step, h.median_step);
+  add_bounds(h, run, options.bound);
+  return h;
+}
+
+Memory memory_of(const Run& run) {
+  Memory memory;
+  if (run.shown_step() == nullptr) return memory;
+  const Nanoseconds origin = run.shown_step()->began;
+  const bool measured = std::any_of(run.ops.begin(), run.ops.end(), [](const OpRow& op) { return op.live.value > 0 || op.resident.value > 0; });
+  memory.live_source = measured ? "measured" : "traced";
+  std::vector<Bytes> traced;
+  if (!measured && follows_profile(run)) traced = traced_live(run.shown_profile()->trace);
+  if (measured || !traced.empty()) {
+    for (std::size_t i = 0; i < run.ops.size(); ++i) {
+      const OpRow& op = run.ops[i];
+      memory.samples.push_back({.time = op.ended - origin, .live = measured ? op.live : traced[i], .resident = op.resident});
+    }
+  }
+  memory.moved = rates(run);
+  if (follows_profile(run)) memory.phases = phases(run);
+  return memory;
+}
+
+Overhead overhead_of(const Run& run) {
+  Overhead o;
+  o.events_dropped = run.dropped_events;
+  std::uint64_t written = run.ops.size();
+  for (const CauseTotal& total : run.causes) written += total.moves;
+  for (const StepRow& step : run.steps) {
+    if (step.process) o.process = std::max(o.process.value_or(Bytes{}), *step.process);
+    const bool profiled = std::any_of(run.profiles.begin(), run.profiles.end(),
+                                      [&](const Profile& p) { return p.step == step.step && p.tracked; });
+    if (profiled && !o.profiling_step) o.profiling_step = step.time();
+    if (step.phase == "warm-up") o.warm_up_step = step.time();
+  }
+  if (o.process) o.unmanaged = Bytes{o.process->value - std::min(o.process->value, run.budget.value)};
+  const Nanoseconds usual = run.shown_step() == nullptr ? Nanoseconds{} : median_of_steady(run, [](const StepRow& s) { return s.time(); });
+  if (o.profiling_step && usual.value > 0) o.profiling_cost = ratio(*o.profiling_step, usual);
+  o.events_written = written;
+  return o;
+}
+
+Report analyse(const Run& run, const ReportOptions& options) {
+  Report report;
+  report.path = run.path;
+  report.headline = headline_of(run, options);
+  const std::size_t stride = std::max<std::size_t>(1, (run.steps.size() + options.most_steps - 1) / std::max<std::size_t>(options.most_steps, 1));
+  for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.push_back(run.steps[i]);
+  report.steps_left_out = run.steps.size() - report.steps.size();
+  if (run.shown_step() != nullptr) report.shown_step = run.shown_step()->step;
+  report.causes = run.causes;
+  report.machine = run.machine;
+  report.memory = memory_of(run);
+  report.heat = heat_of(run, options);
+  report.layers = layers_of(run, report.heat);
+  limit_ranges(report.heat, options.most_ranges);
+  report.tensors = tensors_of(run);
+  if (run.shown_profile() != nullptr) report.short_lived = short_lived_of(run.shown_profile()->trace);
+  report.sharing = sharing_of(run);
+  report.reuse = reuse_of(run, options);
+  report.plan = plan_of(run);
+  report.overhead = overhead_of(run);
+  const auto remark = [&](bool applies, std::string sentence) {
+    if (applies) report.remarks.push_back(std::move(sentence));
+  };
+  remark(!run.ended, "The recording has no end: the run was still going, or was killed. What was written by then is shown.");
+  remark(run.dropped_events > 0, std::to_string(run.dropped_events) + " events found the recorder's ring full and are missing.");
+  remark(!run.imported.empty(), "Imported from " + run.imported + ": what that does not tell is missing here.");
+  remark(run.steps.empty() && run.imported.empty(), "No step ended, so there are no times.");
+  remark(run.shown_profile() == nullptr, "No profile fits the shown step, so there is nothing about layers, tensors and pages.");
+  remark(run.shown_profile() != nullptr && !run.shown_profile()->tracked,
+         "Pages were not tracked: an operand counts as touched from its first byte to its last.");
+  return report;
+}
+
+}  // namespace vedette::report

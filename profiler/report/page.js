@@ -1,0 +1,562 @@
+// Draws the report from the JSON beside it. Whatever the run named is text: it goes through textContent, and into charts escaped, since
+// Plotly reads a little HTML.
+'use strict';
+(() => {
+const started = performance.now();
+const data = JSON.parse(document.getElementById('data').textContent);
+const runs = data.other ? [data.run, data.other] : [data.run];
+const root = document.documentElement;
+const print_rows = 300;              // of a long table, on paper
+const row_height = 30;               // as in the style
+
+// --- words and numbers ---------------------------------------------------------------------------------------------------
+
+const fixed = (value, digits) => value.toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits});
+const missing = value => value === null || value === undefined;
+const bytes = value => {
+  if (missing(value)) return '\u2013';
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  while (value >= 1024 && unit + 1 < units.length) { value /= 1024; ++unit; }
+  return fixed(value, unit === 0 ? 0 : 1) + ' ' + units[unit];
+};
+const time = value => missing(value) ? '\u2013' : fixed(value / 1e6, 1) + ' ms';
+const count = value => missing(value) ? '\u2013' : fixed(value, 0);
+const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + ' %';
+const ratio = value => missing(value) ? '\u2013' : fixed(value, 3) + ' \u00d7';
+const text = value => missing(value) || value === '' ? '\u2013' : String(value);
+const yes_no = value => value ? 'yes' : 'no';
+const escaped = name => String(name).slice(0, 60).replace(/[&<>"']/g, c => '&#' + c.charCodeAt(0) + ';').replace(/[\u0000-\u001f]/g, '\ufffd');
+
+const layer_name = (run, number) => number < 0 ? '(no layer)' : (run.layer_names ??= new Map(run.layers.map(l => [l.layer, l]))).get(number)?.name ?? String(number);
+const layer_phase = (run, number) => run.layers.find(l => l.layer === number)?.phase ?? '';
+
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === 'class') made.className = value;
+    else if (key === 'on') for (const [event, act] of Object.entries(value)) made.addEventListener(event, act);
+    else if (key === 'data') Object.assign(made.dataset, value);
+    else if (!missing(value)) made.setAttribute(key, value);
+  }
+  made.append(...children.filter(child => child !== null && child !== undefined));
+  return made;
+}
+
+// A figure on the page is its text and, for who checks it, the number and its place in the JSON.
+function figure(run, path, format, tag = 'span') {
+  const value = path.split('.').reduce((at, key) => missing(at) ? at : at[key], run);
+  return element(tag, {data: {figure: (run === data.run ? 'run.' : 'other.') + path, value: missing(value) ? '' : String(value)}}, format(value));
+}
+
+// --- charts --------------------------------------------------------------------------------------------------------------
+
+const css = name => getComputedStyle(root).getPropertyValue('--' + name).trim();
+const charts = [];
+const has_plotly = typeof Plotly !== 'undefined';
+const watcher = new IntersectionObserver(entries => {
+  for (const entry of entries) if (entry.isIntersecting) charts.find(c => c.host === entry.target)?.draw();
+}, {rootMargin: '300px'});
+
+// `build` gives {traces, layout}; it is asked again when the theme changes. `after` is told of each drawing.
+function chart(label, height, build, after) {
+  const host = element('div', {class: 'chart', role: 'img', 'aria-label': label, style: 'height:' + height + 'px'});
+  const made = {host, drawn: false, draw(again = false) {
+    if (this.drawn && !again) return;
+    this.drawn = true;
+    watcher.unobserve(host);
+    if (!has_plotly) { host.textContent = 'Charts are missing: this vedette was built without Plotly. The tables are complete.'; host.style.height = 'auto'; host.style.minHeight = 0; return; }
+    const {traces, layout} = build();
+    const axis = {gridcolor: css('line'), zerolinecolor: css('line'), linecolor: css('line'), tickfont: {size: 11}, automargin: true};
+    const whole = {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font: {family: css('sans'), color: css('ink'), size: 12},
+      margin: {l: 60, r: 16, t: 28, b: 44}, hovermode: 'x unified', legend: {orientation: 'h', y: 1.02, yanchor: 'bottom', x: 0, font: {size: 11.5}},
+      hoverlabel: {bgcolor: css('card'), bordercolor: css('line'), font: {color: css('ink')}}, bargap: 0.15, height, ...layout};
+    for (const key of ['xaxis', 'yaxis', 'yaxis2', 'xaxis2']) if (whole[key]) whole[key] = {...axis, ...whole[key]};
+    Plotly.react(host, traces, whole, {displaylogo: false, responsive: true, modeBarButtonsToRemove: ['select2d', 'lasso2d', 'autoScale2d']});
+    if (after) after(host);
+  }};
+  charts.push(made);
+  watcher.observe(host);
+  host.redraw = () => made.draw(true);
+  return host;
+}
+
+const mib = value => value / 1048576;
+const ms = value => value / 1e6;
+
+// --- tables --------------------------------------------------------------------------------------------------------------
+
+// A table that holds any number of rows and shows those in view. columns: {key, label, format, number, cell(row)}.
+function table(rows, columns, options = {}) {
+  let shown = rows.slice(), sort = options.sort ?? null, first = -1, all = false;
+  const body = element('tbody');
+  const counter = element('span', {class: 'count', 'aria-live': 'polite'});
+  const heads = columns.map(column => {
+    const head = element('th', {scope: 'col', class: column.number ? 'number' : '', 'aria-sort': 'none', title: column.title},
+      element('button', {type: 'button', on: {click: () => order(column.key)}}, column.label));
+    return head;
+  });
+  const box = element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': options.label},
+    element('table', {'aria-rowcount': rows.length}, element('thead', {}, element('tr', {}, ...heads)), body));
+  const value = (row, key) => row[key];
+  function order(key, keep) {
+    const column = columns.find(c => c.key === key);
+    const down = keep ? sort.down : sort?.key === key ? !sort.down : Boolean(column.number);
+    sort = {key, down};
+    heads.forEach((head, i) => head.setAttribute('aria-sort', columns[i].key === key ? (down ? 'descending' : 'ascending') : 'none'));
+    const sign = down ? -1 : 1;
+    shown.sort((a, b) => {
+      const x = value(a, key), y = value(b, key);
+      if (missing(x) || missing(y)) return missing(x) - missing(y);
+      return sign * (typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y), 'en', {numeric: true}));
+    });
+    fill(true);
+  }
+  function line(row, index) {
+    const made = element('tr', {'aria-rowindex': index + 2});
+    for (const column of columns) {
+      const cell = element('td', {class: (column.number ? 'number ' : '') + (column.class ?? '')});
+      if (options.path) Object.assign(cell.dataset, {figure: options.path(row) + '.' + column.key, value: missing(row[column.key]) ? '' : String(row[column.key])});
+      if (column.cell) cell.append(column.cell(row));
+      else cell.textContent = column.format(row[column.key]);
+      if (!column.number) cell.title = cell.textContent;
+      if (column.share) {
+        cell.classList.add('share');
+        cell.append(element('i', {style: 'width:' + (column.most > 0 ? Math.max(0, 100 * row[column.key] / column.most) : 0).toFixed(1) + '%'}));
+      }
+      made.append(cell);
+    }
+    return made;
+  }
+  function spacer(height) {
+    return element('tr', {class: 'spacer', 'aria-hidden': 'true'}, element('td', {colspan: columns.length, style: 'height:' + height + 'px'}));
+  }
+  function fill(again) {
+    const view = all ? Math.min(shown.length, print_rows) : Math.ceil((box.clientHeight || 520) / row_height) + 20;
+    const at = all ? 0 : Math.max(0, Math.min(Math.floor(box.scrollTop / row_height) - 10, shown.length - view));
+    if (at === first && !again) return;
+    first = at;
+    const last = Math.min(shown.length, at + view);
+    body.replaceChildren(...(at > 0 ? [spacer(at * row_height)] : []), ...shown.slice(at, last).map((row, i) => line(row, at + i)),
+      ...(last < shown.length && !all ? [spacer((shown.length - last) * row_height)] : []));
+    counter.textContent = count(shown.length) + (shown.length === rows.length ? '' : ' of ' + count(rows.length)) + ' ' + (options.noun ?? 'rows');
+  }
+  box.addEventListener('scroll', () => requestAnimationFrame(() => fill(false)), {passive: true});
+  window.addEventListener('beforeprint', () => { all = true; fill(true); });
+  window.addEventListener('afterprint', () => { all = false; fill(true); });
+  for (const column of columns) if (column.share) column.most = rows.reduce((most, row) => Math.max(most, row[column.key] ?? 0), 0);
+  box.filter = keep => { shown = rows.filter(keep); box.scrollTop = 0; if (sort) order(sort.key, true); else fill(true); };
+  box.counter = counter;
+  if (sort) order(sort.key, true); else fill(true);
+  return box;
+}
+
+// --- sections ------------------------------------------------------------------------------------------------------------
+
+const sections = [];
+function section(id, short, title, say, draw, options = {}) { sections.push({id, short, title, say, draw, options}); }
+
+function tiles(run, list) {
+  const made = element('dl', {class: 'tiles'});
+  for (const [label, path, format, small, mood] of list) {
+    const shown = figure(run, path, format, 'dd');
+    if (mood) shown.classList.add(mood);
+    if (small) shown.append(element('small', {}, ...[].concat(small)));
+    made.append(element('div', {class: 'tile'}, element('dt', {}, label), shown));
+  }
+  return made;
+}
+
+function verdict(run) {
+  const h = run.headline;
+  if (!h.budget_bytes || !h.peak_bytes) return 'A recording of ' + count(h.steps) + ' steps';
+  const fit = h.fits ? 'It fits' : 'It does not fit';
+  const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + ' %)';
+  const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + ' \u00d7 the speed of plain training'
+    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + ' \u00d7 the speed that no plan can exceed' : '';
+  return fit + ': ' + where + speed + '.';
+}
+
+section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, run) => {
+  const h = run.headline;
+  host.append(tiles(run, [
+    ['Stays within the budget', 'headline.fits', yes_no, ['resident at most ', figure(run, 'headline.resident_max_bytes', bytes)], h.fits ? 'good' : 'bad'],
+    ['Budget', 'headline.budget_bytes', bytes, [figure(run, 'headline.budget_share', percent), ' of the peak']],
+    ['Peak of live memory', 'headline.peak_bytes', bytes, 'what plain training would need'],
+    ['Step, median', 'headline.median_step_ns', time, [figure(run, 'headline.steady_steps', count), ' steady of ', figure(run, 'headline.steps', count), ' steps']],
+    ['Speed, of plain', 'headline.speed_of_plain', ratio, ['a plain step takes ', figure(run, 'headline.plain_step_ns', time)]],
+    ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['no step is faster than ', figure(run, 'headline.bound_ns', time)]],
+    ['Stalls in a step', 'headline.stall_ns', time, [figure(run, 'headline.stall_share', percent), ' of its time']],
+    ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
+  if (run.steps.length > 0) host.append(element('div', {class: 'card'}, element('h3', {}, 'Step by step'), steps_chart(run)));
+});
+
+function steps_chart(run) {
+  return chart('Time of each step, with its stalls', 250, () => {
+    const x = run.steps.map(s => s.step);
+    const other_phase = run.steps.map(s => s.phase === 'planned' || s.phase === '' ? '' : '/');
+    return {traces: [
+      {type: 'bar', name: 'running', x, y: run.steps.map(s => ms(s.time_ns - s.stall_ns)), marker: {color: css('live'), pattern: {shape: other_phase, fgcolor: css('card'), size: 6}},
+        customdata: run.steps.map(s => escaped(s.phase)), hovertemplate: '%{y:.1f} ms %{customdata}'},
+      {type: 'bar', name: 'stalled', x, y: run.steps.map(s => ms(s.stall_ns)), marker: {color: css('budget'), pattern: {shape: 'x', fgcolor: css('card'), size: 5}}, hovertemplate: '%{y:.1f} ms'}],
+    layout: {barmode: 'stack', xaxis: {title: {text: 'step (hatched: warm-up and profiling)'}, tickformat: 'd'}, yaxis: {title: {text: 'ms'}, rangemode: 'tozero'}}};
+  });
+}
+
+section('memory', 'Memory', 'Memory over a step',
+  'What lives, what of it is in fast memory, and what moves. The shading tells the phase; the dashed line is the budget.', (host, run) => {
+  if (run.memory.samples.length === 0 && run.memory.moved.length === 0) return host.append(element('p', {}, 'The recording has no ops of a whole step.'));
+  host.append(element('div', {class: 'card'}, chart('Live and resident memory over a step', 440, () => memory_figure(run)),
+    element('p', {}, 'Step ' + text(run.shown_step) + ', the median one. Live memory was ' + run.memory.live_source + '.')));
+});
+
+function memory_figure(run) {
+  const m = run.memory, x = m.samples.map(s => ms(s[0]));
+  const middle = m.moved.map(r => ms((r[0] + r[1]) / 2)), width = m.moved.map(r => ms(r[1] - r[0]));
+  const end = m.moved.length > 0 ? ms(m.moved[m.moved.length - 1][1]) : x[x.length - 1];
+  const measured = m.live_source === 'measured';
+  const traces = [
+    ...(measured ? [{name: 'resident', x, y: m.samples.map(s => mib(s[2])), line: {color: css('resident'), width: 1, shape: 'hv'}, fill: 'tozeroy', fillcolor: css('resident') + '44'}] : []),
+    {name: 'live', x, y: m.samples.map(s => mib(s[1])), line: {color: css('live'), width: 2, shape: 'hv'}},
+    {name: 'budget', x: [0, end], y: [mib(run.headline.budget_bytes), mib(run.headline.budget_bytes)], line: {color: css('budget'), width: 2, dash: 'dash'}, hoverinfo: 'skip'},
+    {type: 'bar', name: 'moved in', x: middle, width, y: m.moved.map(r => mib(r[2])), marker: {color: css('in')}, yaxis: 'y2'},
+    {type: 'bar', name: 'moved out', x: middle, width, y: m.moved.map(r => -mib(r[3])), marker: {color: css('out'), pattern: {shape: '/', fgcolor: css('card'), size: 4}}, yaxis: 'y2'}];
+  for (const t of traces) if (!t.type) { t.type = 'scatter'; t.mode = 'lines'; }
+  for (const t of traces) if (!t.hoverinfo) t.hovertemplate = '%{y:.1f} MiB';
+  const wide = end / 14;
+  return {traces, layout: {barmode: 'relative', bargap: 0,
+    shapes: m.phases.map(p => ({type: 'rect', xref: 'x', yref: 'paper', x0: ms(p.time_ns[0]), x1: ms(p.time_ns[1]), y0: 0, y1: 1, fillcolor: css(p.phase), line: {width: 0}, layer: 'below'})),
+    annotations: m.phases.filter(p => ms(p.time_ns[1] - p.time_ns[0]) > wide).map(p => ({text: p.phase, showarrow: false, xref: 'x', yref: 'paper', x: ms((p.time_ns[0] + p.time_ns[1]) / 2), y: 0.985,
+      yanchor: 'top', font: {size: 11, color: css('soft')}})),
+    xaxis: {title: {text: 'ms since the step began'}, range: [0, end], anchor: 'y2', ticksuffix: '', hoverformat: '.1f'},
+    yaxis: {title: {text: 'MiB'}, domain: [0.34, 1], rangemode: 'tozero'}, yaxis2: {title: {text: 'MiB moved'}, domain: [0, 0.26]}}};
+}
+
+section('pages', 'Pages', 'Which layer touches which pages',
+  'Pages from top to bottom, tensors in the order in which the step first touches them; layers from left to right, as they run. Click a row, or name a tensor, to see its own pages.',
+  (host, run, at) => {
+  const heat = run.heat;
+  if (heat.rows.length === 0) return host.append(element('p', {}, 'No page and no operand was recorded.'));
+  const state = {kind: 'both', tensor: null};
+  const readout = element('p', {class: 'readout', 'aria-live': 'polite'});
+  const name = t => run.tensors[t]?.name ?? String(t);
+  const host_chart = chart('Accesses of pages by layer', 560, () => heat_figure(run, state), div => {
+    div.removeAllListeners?.('plotly_hover');
+    div.removeAllListeners?.('plotly_click');
+    div.on('plotly_hover', event => { readout.textContent = heat_words(run, state, event.points[0]); });
+    div.on('plotly_click', event => { if (state.tensor === null) zoom(heat.rows[event.points[0].pointIndex[0]][0]); });
+  });
+  const back = element('button', {type: 'button', hidden: '', on: {click: () => zoom(null)}}, 'All tensors');
+  const list = element('datalist', {id: 'tensor-names-' + at});
+  const search = element('input', {type: 'search', placeholder: 'zoom to a tensor, by name', 'aria-label': 'Zoom to a tensor', list: list.id, on: {
+    input: () => {
+      const wanted = search.value.toLowerCase();
+      const found = run.tensors.filter(t => t.name.toLowerCase().includes(wanted)).slice(0, 20);
+      list.replaceChildren(...found.map(t => element('option', {value: t.name + '  #' + t.tensor})));
+    },
+    change: () => {
+      const number = /#(\d+)$/.exec(search.value);
+      const found = number ? run.tensors[Number(number[1])] : run.tensors.find(t => t.name === search.value);
+      if (found) zoom(found.tensor);
+    }}});
+  const kinds = ['both', 'reads', 'writes'].map(kind => element('label', {}, Object.assign(element('input', {type: 'radio', name: 'kind-' + at, value: kind,
+    on: {change: () => { state.kind = kind; host_chart.redraw(); }}}), {checked: kind === 'both'}), ' ' + kind));
+  function zoom(tensor) {
+    state.tensor = tensor;
+    back.hidden = tensor === null;
+    readout.textContent = tensor === null ? '' : heat_title(run, tensor);
+    host_chart.redraw();
+  }
+  run.zoom = tensor => { host_chart.scrollIntoView({block: 'center'}); zoom(tensor); search.value = name(tensor); };
+  host.addEventListener('keydown', event => { if (event.key === 'Escape') zoom(null); });
+  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, element('fieldset', {}, element('legend', {}, 'Show'), ...kinds), search, list, back),
+    host_chart, readout),
+    element('p', {}, (heat.tracked ? 'Accesses as page tracking saw them, in pages of ' + bytes(heat.page_bytes) + '.' : 'Pages were not tracked: operands count from end to end.') +
+      (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
+}, {});
+
+const heat_title = (run, tensor) => run.tensors[tensor].name + ', ' + run.tensors[tensor].role + ', ' + bytes(run.tensors[tensor].bytes);
+
+function heat_words(run, state, point) {
+  const layer = run.heat.columns[point.x], where = layer_name(run, layer) + (layer_phase(run, layer) ? ', ' + layer_phase(run, layer) : '');
+  const touched = fixed(point.z, 2) + (state.kind === 'both' ? ' accesses' : ' ' + state.kind) + ' a page';
+  if (state.tensor !== null) return heat_title(run, state.tensor) + ': from page ' + count(point.data.first[point.pointIndex[0]]) + ' in ' + where + ': ' + touched;
+  const [first, last, pages] = run.heat.rows[point.pointIndex[0]];
+  return run.tensors[first].name + (first === last ? '' : ' to ' + run.tensors[last].name) + ' (' + count(pages) + ' pages) in ' + where + ': ' + touched;
+}
+
+const visible = value => value > 0 ? value : null;  // nothing is drawn where nothing was touched
+
+function heat_of_tensor(run, state) {
+  const size = Math.max(1, Math.ceil(run.tensors[state.tensor].bytes / run.heat.page_bytes)), bins = Math.min(size, 400);
+  const column = new Map(run.heat.columns.map((layer, i) => [layer, i]));
+  const z = Array.from({length: bins}, () => new Array(run.heat.columns.length).fill(0));
+  const edge = i => Math.floor(size * i / bins);
+  for (const [tensor, layer, begin, end, reads, writes] of run.heat.ranges) {
+    if (tensor !== state.tensor) continue;
+    const times = state.kind === 'reads' ? reads : state.kind === 'writes' ? writes : reads + writes;
+    for (let i = Math.max(0, Math.floor(begin * bins / size) - 1); i < bins && edge(i) < end; ++i) {
+      const overlap = Math.min(end, edge(i + 1)) - Math.max(begin, edge(i));
+      if (overlap > 0) z[i][column.get(layer)] += times * overlap / (edge(i + 1) - edge(i));
+    }
+  }
+  return {z: z.map(row => row.map(visible)), first: Array.from({length: bins}, (_, i) => edge(i))};
+}
+
+function heat_figure(run, state) {
+  const heat = run.heat, zoomed = state.tensor !== null;
+  const drawn = zoomed ? heat_of_tensor(run, state) : {z: heat.reads.map((row, r) => row.map((reads, c) =>
+    visible(state.kind === 'reads' ? reads : state.kind === 'writes' ? heat.writes[r][c] : reads + heat.writes[r][c])))};
+  let at = 0;
+  const first = zoomed ? drawn.first : heat.rows.map(row => { const begin = at; at += row[2]; return begin; });
+  const pages = i => zoomed ? first[i] : first[i];
+  const every = Math.max(1, Math.ceil(heat.columns.length / 28)), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
+  const marks = [];
+  let begin = 0;
+  for (let i = 1; i <= heat.columns.length; ++i) {
+    if (i < heat.columns.length && layer_phase(run, heat.columns[i]) === layer_phase(run, heat.columns[begin])) continue;
+    marks.push([begin, i, layer_phase(run, heat.columns[begin])]);
+    begin = i;
+  }
+  const rows = drawn.z.length, ticks = Array.from({length: Math.min(rows, 8)}, (_, i) => Math.floor(i * rows / Math.min(rows, 8)));
+  const dark = root.dataset.theme === 'dark';
+  const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
+  return {traces: [{type: 'heatmap', z: drawn.z, first, colorscale: scale, zmin: 0, hoverinfo: 'none', hoverongaps: false, xgap: heat.columns.length < 200 ? 0.5 : 0,
+    colorbar: {title: {text: (state.kind === 'both' ? 'accesses' : state.kind) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
+  layout: {hovermode: 'closest', margin: {l: 70, r: 10, t: zoomed ? 40 : 24, b: 110}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
+    xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
+    yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end'}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(pages(i))), showgrid: false, zeroline: false},
+    shapes: marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}})),
+    annotations: marks.filter(mark => mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1, yanchor: 'bottom',
+      font: {size: 11, color: css('soft')}}))}};
+}
+
+section('layers', 'Layers', 'Layers', 'In the order in which they run. Bytes count once however often a layer touches them; a transfer belongs to the layer in which it ended.',
+  (host, run) => {
+  const rows = run.layers.map((l, i) => ({...l, order: i, label: l.layer < 0 ? '(ops without a layer)' : l.name}));
+  const box = table(rows, [
+    {key: 'order', label: '#', number: true, format: count}, {key: 'label', label: 'Layer', class: 'name', format: text}, {key: 'phase', label: 'Phase', format: text},
+    {key: 'ops', label: 'Ops', number: true, format: count}, {key: 'time_ns', label: 'Time', number: true, format: time, share: true, title: 'without its stalls'},
+    {key: 'read_bytes', label: 'Read', number: true, format: bytes, share: true}, {key: 'written_bytes', label: 'Written', number: true, format: bytes, share: true},
+    {key: 'moved_in_bytes', label: 'Moved in', number: true, format: bytes, share: true}, {key: 'moved_out_bytes', label: 'Moved out', number: true, format: bytes, share: true},
+    {key: 'stall_ns', label: 'Stall', number: true, format: time, share: true}, {key: 'faults', label: 'Faults', number: true, format: count}],
+    {label: 'Layers', noun: 'layers', sort: {key: 'order', down: false}, path: row => (run === data.run ? 'run' : 'other') + '.layers.' + row.order});
+  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, box.counter), box));
+}, {long: true, stacked: true});
+
+section('tensors', 'Tensors', 'Tensors',
+  'Hot: never idle long enough to go out and come back over the links. Cold: idle that long at least once a step. Short-lived: lives within one layer. A name shows its pages.',
+  (host, run) => {
+  const rows = run.tensors.map(t => ({...t, lifetime: t.persistent ? -1 : t.life ? t.life[0] : null, accesses: t.reads + t.writes,
+    where: t.first_layer === t.last_layer ? t.first_layer : t.first_layer + ' \u2192 ' + t.last_layer}));
+  const box = table(rows, [
+    {key: 'name', label: 'Tensor', class: 'name', cell: row => element('button', {type: 'button', class: 'in-cell', title: row.name + (row.shape.length ? ' [' + row.shape.join(', ') + ']' : '') + (row.site ? ', from ' + row.site : ''),
+      on: {click: () => run.zoom?.(row.tensor)}}, row.name)},
+    {key: 'role', label: 'Role', format: text}, {key: 'bytes', label: 'Bytes', number: true, format: bytes, share: true},
+    {key: 'lifetime', label: 'Lives', cell: row => row.persistent ? 'always' : row.life ? 'op ' + count(row.life[0]) + ' to ' + count(row.life[1] - 1) : '\u2013'},
+    {key: 'where', label: 'Layers', class: 'name', format: text}, {key: 'reads', label: 'Reads', number: true, format: count}, {key: 'writes', label: 'Writes', number: true, format: count},
+    {key: 'class', label: 'Class', cell: row => element('span', {class: 'tag ' + row.class}, row.class)}, {key: 'longest_gap_ns', label: 'Longest gap', number: true, format: time},
+    {key: 'tier', label: 'Home', format: text}, {key: 'fetches', label: 'In', number: true, format: count, title: 'moves into fast memory in the shown step'},
+    {key: 'evictions', label: 'Out', number: true, format: count, title: 'moves out of it'}],
+    {label: 'Tensors', noun: 'tensors', sort: {key: 'bytes', down: true}, path: row => (run === data.run ? 'run' : 'other') + '.tensors.' + row.tensor});
+  const filter = element('input', {type: 'search', class: 'tensor-filter', placeholder: 'filter by name, shape, site or layer  ( / )', 'aria-label': 'Filter tensors', on: {input: () => apply()}});
+  const pick = (label, key) => {
+    const values = [...new Set(rows.map(r => r[key]))].filter(v => v !== '').sort();
+    return element('select', {'aria-label': label, on: {change: () => apply()}, data: {key}}, element('option', {value: ''}, 'every ' + label), ...values.map(v => element('option', {value: v}, v)));
+  };
+  const picks = [pick('role', 'role'), pick('class', 'class'), pick('home', 'tier')];
+  for (const row of rows) row.words = [row.name, row.shape.join('x'), row.site, row.where].join(' ').toLowerCase();
+  function apply() {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    box.filter(row => words.every(word => row.words.includes(word)) && picks.every(p => p.value === '' || row[p.dataset.key] === p.value));
+  }
+  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, filter, ...picks, box.counter), box));
+}, {long: true, stacked: true});
+
+section('brief', 'Short-lived', 'What lives within one layer', 'Such tensors need a reserved place in fast memory and no plan: they are never moved.', (host, run) => {
+  const s = run.short_lived;
+  host.append(tiles(run, [
+    ['Short-lived tensors', 'short_lived.tensors', count, ['of ', figure(run, 'short_lived.all_tensors', count), ' (' + percent(s.all_tensors ? s.tensors / s.all_tensors : null) + ')']],
+    ['Their bytes', 'short_lived.bytes', bytes, ['of ', figure(run, 'short_lived.all_bytes', bytes), ' (' + percent(s.all_bytes ? s.bytes / s.all_bytes : null) + ')']],
+    ['Alive at once', 'short_lived.peak_bytes', bytes, 'the room to reserve'],
+    ['Scratch of one op', 'short_lived.scratch_peak_bytes', bytes, 'most of it; counted as no tensor']]));
+});
+
+section('sharing', 'Sharing', 'False sharing that co-allocation removed',
+  'A page or chunk is shared falsely when two tensors that live in it at the same time are not touched by the same layers: moving one drags the other. Before: the same tensors as an ordinary first-fit allocator lays them.',
+  (host, run) => {
+  if (!run.sharing.known) return host.append(element('p', {}, 'The recording does not say where its tensors lie.'));
+  const rows = [['Pages of ' + bytes(run.heat.page_bytes), 'pages'], ['Chunks, what moves as one', 'chunks']];
+  const cells = key => ['before', 'after'].flatMap(when => [figure(run, 'sharing.' + key + '_' + when + '.shared', count, 'td'), figure(run, 'sharing.' + key + '_' + when + '.dragged_bytes', bytes, 'td')]);
+  const body = rows.map(([label, key]) => element('tr', {}, element('td', {}, label), figure(run, 'sharing.' + key + '_after.used', count, 'td'), ...cells(key)));
+  for (const row of body) for (const cell of [...row.children].slice(1)) cell.className = 'number';
+  const head = ['', 'In use', 'Shared before', 'Dragged before', 'Shared now', 'Dragged now'];
+  host.append(element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head.map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .7rem'}, label)))),
+    element('tbody', {}, ...body))), element('p', {}, 'Dragged: summed over the layers of a step, living bytes in what a layer touches that it does not touch itself.')));
+});
+
+section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) => {
+  const r = run.reuse;
+  if (r.curve.length === 0) return host.append(element('p', {}, 'There is no profile to tell from.'));
+  host.append(element('p', {}, r.simulated ? 'From the simulator, with the run\u2019s own policy on its profile; the bound is proven: no plan is faster. The star is this run.'
+    : 'From reuse distances: what a least-recently-used cache would fetch. No simulator ran.'));
+  host.append(element('div', {class: 'card'}, chart('Step time against fast memory', 360, () => budget_figure(run))));
+  const rows = r.curve.map((p, i) => ({...p, order: i}));
+  const box = table(rows, [
+    {key: 'share', label: 'Of the peak', number: true, format: percent}, {key: 'fast_memory_bytes', label: 'Fast memory', number: true, format: bytes},
+    {key: 'step_ns', label: 'Step', number: true, format: time}, {key: 'stall_ns', label: 'Stall', number: true, format: time, share: true}, {key: 'bound_ns', label: 'Bound', number: true, format: time},
+    {key: 'bytes_in', label: 'In', number: true, format: bytes}, {key: 'bytes_out', label: 'Out', number: true, format: bytes},
+    {key: 'lru_in_bytes', label: 'LRU would fetch', number: true, format: bytes}, {key: 'note', label: '', format: value => value ?? ''}],
+    {label: 'Budgets', noun: 'budgets', path: row => (run === data.run ? 'run' : 'other') + '.reuse.curve.' + row.order});
+  host.append(element('div', {class: 'card'}, box));
+  host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses'), chart('Reuse distances', 260, () => reuse_figure(run))));
+}, {long: true});
+
+function budget_figure(run) {
+  const points = run.reuse.curve.filter(p => !missing(p.step_ns)), h = run.headline, x = points.map(p => mib(p.fast_memory_bytes));
+  const traces = [];
+  if (points.length > 0) {
+    traces.push({name: 'simulated step', x, y: points.map(p => ms(p.step_ns)), mode: 'lines+markers', line: {color: css('live'), width: 2.5}, marker: {size: 7}});
+    traces.push({name: 'of it, stalls', x, y: points.map(p => ms(p.stall_ns)), mode: 'lines+markers', line: {color: css('budget'), width: 2, dash: 'dot'}, marker: {symbol: 'x', size: 7}});
+    const bound = points.filter(p => !missing(p.bound_ns));
+    traces.push({name: 'bound', x: bound.map(p => mib(p.fast_memory_bytes)), y: bound.map(p => ms(p.bound_ns)), mode: 'lines', line: {color: css('soft'), width: 1.5, dash: 'dash'}});
+  }
+  const rest = run.reuse.curve.filter(p => !missing(p.transfer_ns));
+  traces.push({name: 'LRU\u2019s transfers', x: rest.map(p => mib(p.fast_memory_bytes)), y: rest.map(p => ms(p.transfer_ns)), mode: 'lines', line: {color: css('out'), width: 1.5, dash: 'dashdot'}});
+  if (h.median_step_ns > 0) traces.push({name: 'this run', x: [mib(h.budget_bytes)], y: [ms(h.median_step_ns)], mode: 'markers', marker: {symbol: 'star', size: 15, color: css('stall'), line: {color: css('ink'), width: 1}}});
+  for (const t of traces) { t.type = 'scatter'; t.hovertemplate = '%{y:.1f} ms'; }
+  return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, rangemode: 'tozero', hoverformat: '.1f'}, yaxis: {title: {text: 'ms a step'}, rangemode: 'tozero'}}};
+}
+
+function reuse_figure(run) {
+  const bins = run.reuse.histogram;
+  return {traces: [{type: 'bar', x: bins.map(b => '\u2265 ' + bytes(b.least_bytes)), y: bins.map(b => mib(b.bytes)), customdata: bins.map(b => b.accesses), marker: {color: css('live')},
+    hovertemplate: '%{y:.1f} MiB in %{customdata} accesses<extra></extra>'}], layout: {showlegend: false, xaxis: {tickangle: -40}, yaxis: {title: {text: 'MiB accessed again'}}}};
+}
+
+section('plan', 'Plan', 'The plan, and what happened', '', (host, run) => {
+  const p = run.plan;
+  if (!p.known) return host.append(element('p', {}, 'The shown step ran no plan, or the recording does not say where its units lie.'));
+  host.append(tiles(run, [
+    ['Fetches planned', 'plan.planned_fetches', count, ['and ', figure(run, 'plan.planned_evictions', count), ' evictions, chunk by chunk']],
+    ['In time', 'plan.in_time', count, 'there when wanted', 'good'], ['Late', 'plan.late', count, ['waits for operands: ', figure(run, 'plan.operand_wait_ns', time)], p.late > 0 ? 'bad' : 'good'],
+    ['Early', 'plan.early', count, ['unused for more than ', figure(run, 'plan.early_limit_ns', time)]], ['Not needed', 'plan.not_needed', count, 'the bytes had never left'],
+    ['Wasted', 'plan.wasted', count, 'left again before an op used them', p.wasted > 0 ? 'bad' : 'good'],
+    ['Missed', 'plan.missed', count, 'fetched, and nobody had planned it', p.missed > 0 ? 'bad' : 'good'],
+    ['Evictions for room', 'plan.unplanned_evictions', count, 'nobody had planned them']]));
+  const led = p.moves.filter(m => !missing(m.lead_ns)).map(m => ms(m.lead_ns));
+  if (led.length > 0) {
+    host.append(element('div', {class: 'card'}, element('h3', {}, 'How long before they were wanted fetched chunks arrived (left of 0: late)'), chart('Lead of planned fetches', 260, () => ({
+      traces: [{type: 'histogram', x: led, nbinsx: 80, marker: {color: css('live')}, hovertemplate: '%{y} chunks, %{x} ms<extra></extra>'}],
+      layout: {hovermode: 'closest', showlegend: false, xaxis: {title: {text: 'ms'}}, yaxis: {title: {text: 'chunks'}}, shapes: [{type: 'line', x0: 0, x1: 0, yref: 'paper', y0: 0, y1: 1, line: {color: css('budget'), width: 2, dash: 'dash'}}]}}))));
+  }
+  const rows = p.moves.map((m, i) => ({...m, order: i}));
+  const box = table(rows, [
+    {key: 'unit', label: 'Unit', class: 'name', format: text}, {key: 'fate', label: 'Fate', cell: row => element('span', {class: row.fate === 'late' ? 'bad' : ''}, row.fate)},
+    {key: 'lead_ns', label: 'Lead', number: true, format: time}, {key: 'issue', label: 'Issue op', number: true, format: count}, {key: 'due', label: 'Due op', number: true, format: count},
+    {key: 'bytes', label: 'Bytes', number: true, format: bytes}, {key: 'reason', label: 'Why', format: text}], {label: 'Planned fetches', noun: 'planned fetches, latest first'});
+  const reasons = p.reasons.length > 0 ? element('ul', {class: 'reasons'}, ...p.reasons.slice(0, 20).map(reason => element('li', {}, reason))) : null;
+  host.append(element('div', {class: 'card'}, reasons, element('div', {class: 'controls'}, box.counter), box));
+}, {long: true});
+
+section('around', 'Around it', 'Unmanaged memory, and what profiling cost', '', (host, run) => {
+  host.append(tiles(run, [
+    ['Process at most', 'overhead.process_bytes', bytes, 'resident, at a step\u2019s end'], ['Of it, unmanaged', 'overhead.unmanaged_bytes', bytes, 'outside of fast memory'],
+    ['Profiling step', 'overhead.profiling_step_ns', time, [figure(run, 'overhead.profiling_cost', ratio), ' a steady step']], ['Warm-up step', 'overhead.warm_up_step_ns', time, 'on demand, no plan yet'],
+    ['Events dropped', 'overhead.events_dropped', count, 'the recorder\u2019s ring was full', run.overhead.events_dropped > 0 ? 'bad' : 'good']]));
+  if (run.causes.length === 0) return;
+  const rows = run.causes.map((c, i) => ({...c, order: i}));
+  host.append(element('div', {class: 'card'}, element('h3', {}, 'Moves of all steps, by cause'), table(rows, [{key: 'verb', label: 'Move', format: text}, {key: 'cause', label: 'Cause', format: text},
+    {key: 'moves', label: 'Chunks', number: true, format: count, share: true}, {key: 'bytes', label: 'Bytes', number: true, format: bytes}],
+    {label: 'Moves by cause', path: row => (run === data.run ? 'run' : 'other') + '.causes.' + row.order})));
+});
+
+// --- two runs ------------------------------------------------------------------------------------------------------------
+
+function comparison() {
+  const list = [['Stays within the budget', 'fits', yes_no], ['Policy', 'policy', text], ['Budget', 'budget_bytes', bytes], ['Peak of live memory', 'peak_bytes', bytes], ['Step, median', 'median_step_ns', time],
+    ['Speed, of plain', 'speed_of_plain', ratio], ['Speed, of the bound', 'speed_of_bound', ratio], ['Stalls in a step', 'stall_ns', time], ['Moved in', 'bytes_in', bytes], ['Moved out', 'bytes_out', bytes], ['Faults', 'faults', count]];
+  const change = key => {
+    const [a, b] = runs.map(r => r.headline[key]);
+    return typeof a === 'number' && typeof b === 'number' && a > 0 ? (b / a >= 1 ? '+' : '\u2212') + fixed(Math.abs(b / a - 1) * 100, 1) + ' %' : '';
+  };
+  const rows = list.map(([label, key, format]) => element('tr', {}, element('td', {}, label), ...runs.map(r => { const cell = figure(r, 'headline.' + key, format, 'td'); cell.className = 'number'; return cell; }),
+    element('td', {class: 'number'}, change(key))));
+  const head = ['', 'This run', 'The other', 'The other, against this run'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .7rem'}, label));
+  return element('section', {id: 'two'}, element('h2', {}, 'Two runs'), element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)))),
+    layer_comparison());
+}
+
+function layer_comparison() {
+  const key = l => l.phase + ' ' + l.name, theirs = new Map(runs[1].layers.map(l => [key(l), l]));
+  const rows = runs[0].layers.map((l, i) => {
+    const o = theirs.get(key(l));
+    return {order: i, label: l.layer < 0 ? '(ops without a layer)' : l.name, phase: l.phase, time: l.time_ns, other_time: o?.time_ns, stall: l.stall_ns, other_stall: o?.stall_ns,
+      moved: l.moved_in_bytes + l.moved_out_bytes, other_moved: o ? o.moved_in_bytes + o.moved_out_bytes : null, change: o ? o.time_ns + o.stall_ns - l.time_ns - l.stall_ns : null};
+  });
+  const box = table(rows, [{key: 'order', label: '#', number: true, format: count}, {key: 'label', label: 'Layer', class: 'name', format: text}, {key: 'phase', label: 'Phase', format: text}, {key: 'time', label: 'Time', number: true, format: time},
+    {key: 'other_time', label: 'The other', number: true, format: time}, {key: 'stall', label: 'Stall', number: true, format: time}, {key: 'other_stall', label: 'The other', number: true, format: time},
+    {key: 'moved', label: 'Moved', number: true, format: bytes}, {key: 'other_moved', label: 'The other', number: true, format: bytes}, {key: 'change', label: 'Change', number: true, format: time}],
+    {label: 'Layers of both runs', noun: 'layers', sort: {key: 'order', down: false}});
+  return element('div', {class: 'card'}, element('h3', {}, 'Layers of both runs'), box);
+}
+
+// --- the page ------------------------------------------------------------------------------------------------------------
+
+function set_theme(theme) {
+  root.dataset.theme = theme;
+  const button = document.getElementById('theme');
+  button.setAttribute('aria-pressed', String(theme === 'dark'));
+  button.textContent = theme === 'dark' ? 'Light' : 'Dark';
+  for (const each of charts) if (each.drawn) each.draw(true);
+}
+const asked = /theme=(dark|light)/.exec(location.hash + location.search);
+set_theme(asked ? asked[1] : matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+
+function heading() {
+  const run = data.run;
+  const made = element('section', {id: 'top'}, element('h1', {}, verdict(run)),
+    element('p', {class: 'lead'}, (run.headline.program ? run.headline.program + ', ' : '') + 'policy ' + text(run.headline.policy) + '. ' +
+      'Figures are of step ' + text(run.shown_step) + ' where one is shown: the median of ' + count(run.headline.steady_steps) + ' that ran alike.'), element('div', {class: 'path'}, run.path));
+  for (const each of runs) if (each.remarks.length > 0) made.append(element('ul', {class: 'remarks'}, ...each.remarks.map(remark => element('li', {}, (each === data.other ? 'The other run: ' : '') + remark))));
+  return made;
+}
+
+const main = document.getElementById('main'), nav = document.getElementById('nav');
+main.replaceChildren(heading(), ...(runs.length > 1 ? [comparison()] : []));
+sections.forEach((each, number) => {
+  const body = element('div', {class: runs.length > 1 && !each.options.stacked ? 'pair' : ''});
+  const made = element('section', {id: each.id, class: each.options.long ? 'long' : '', 'aria-labelledby': each.id + '-title'}, element('h2', {id: each.id + '-title'}, each.title), each.say ? element('p', {}, each.say) : null, body);
+  main.append(made);
+  runs.forEach((run, at) => {
+    const host = element('div', {});
+    body.append(host);
+    if (runs.length > 1) host.append(element('h3', {class: 'path'}, (at === 0 ? 'This run: ' : 'The other: ') + run.path));
+    each.draw(host, run, at);
+  });
+  nav.append(element('a', {href: '#' + each.id, title: 'Key ' + (number + 1) % 10}, each.short));
+});
+main.append(element('footer', {}, 'What each figure means is told in docs/report.md. Everything in this page came with it; it loads nothing.'));
+document.title = (data.run.headline.program || 'vedette') + ' \u2013 vedette report';
+
+const spy = new IntersectionObserver(entries => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    for (const link of nav.children) link.hash === '#' + entry.target.id ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current');
+  }
+}, {rootMargin: '-20% 0px -70% 0px'});
+for (const each of sections) spy.observe(document.getElementById(each.id));
+
+document.getElementById('theme').addEventListener('click', () => set_theme(root.dataset.theme === 'dark' ? 'light' : 'dark'));
+document.getElementById('print').addEventListener('click', () => window.print());
+document.getElementById('help').addEventListener('click', () => document.getElementById('keys').showModal());
+window.addEventListener('beforeprint', () => charts.forEach(each => each.draw()));
+document.addEventListener('keydown', event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  if (event.key === 't') set_theme(root.dataset.theme === 'dark' ? 'light' : 'dark');
+  else if (event.key === '?') document.getElementById('keys').showModal();
+  else if (event.key === '/') { event.preventDefault(); document.querySelector('.tensor-filter')?.focus(); }
+  else if (/^[0-9]$/.test(event.key)) document.getElementById(sections[(Number(event.key) + 9) % 10]?.id)?.scrollIntoView();
+});
+requestAnimationFrame(() => setTimeout(() => { root.dataset.ready = String(Math.round(performance.now() - started)); }));
+})();

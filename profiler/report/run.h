@@ -1,0 +1,124 @@
+// What a report is made from: the facts of a recording, its profiles as traces, and one of its steps in full. A run of many steps is
+// summed up by SQLite; only the step that stands for the others is read event by event, so that memory does not grow with the run.
+//
+// The step that stands for the others: of the steps that ran a plan, the bucket that most of them repeated, the one of median time.
+// Without plans the median of all steps.
+//
+// Thread rule: one thread at a time.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "vedette/model.h"
+#include "vedette/observer.h"
+#include "vedette/result.h"
+
+namespace vedette::report {
+
+struct StepRow {
+  std::uint64_t step = 0;
+  Nanoseconds began, ended;
+  Counters counters;
+  std::string phase;                 // "warm-up", "profiling", "planned"; empty: not told
+  std::string bucket;                // empty: none was repeated
+  std::optional<Bytes> process;      // resident bytes of the whole process at its end
+  Nanoseconds time() const noexcept { return ended - began; }
+};
+
+struct OpRow {                       // an op that ran
+  std::uint32_t op = 0;
+  std::string name;
+  Nanoseconds began, ended;
+  Bytes live, resident;              // as it left them; both 0: not told
+};
+
+struct MoveRow {
+  std::string verb, cause;
+  std::uint64_t chunk = 0;
+  Bytes bytes;
+  Nanoseconds issued, started, ended;
+};
+
+struct StallRow {
+  std::uint32_t op = 0;
+  bool in_allocation = false;
+  Nanoseconds began, ended;
+};
+
+struct FaultRow {
+  std::uint32_t op = 0;
+  std::uint64_t chunk = 0, page = 0;
+  bool write = false;
+};
+
+struct Profile {
+  std::int64_t profile = 0;
+  std::uint64_t step = 0;
+  std::string bucket;
+  bool tracked = false;              // page accesses were seen; else operands count as touched from end to end
+  Trace trace;
+  std::vector<std::optional<std::uint64_t>> places;  // of its tensors under a plan, bytes from the arena's first; or empty
+};
+
+struct PlanUnit {
+  std::string name;
+  Bytes bytes;
+  std::optional<std::uint32_t> home; // a tier
+  std::optional<Span<std::uint64_t>> chunks;
+};
+
+struct PlannedMove {
+  std::string verb;
+  std::uint32_t issue = 0, due = 0;  // ops
+  std::uint32_t unit = 0;
+  std::optional<Span<Bytes>> part;
+  std::string reason;
+};
+
+struct PlanRow {
+  std::int64_t plan = 0;
+  std::uint64_t step = 0;            // at whose end it came into force
+  std::string bucket;
+  Bytes reserved;
+  std::vector<PlanUnit> units;
+  std::vector<PlannedMove> moves;
+  std::vector<std::string> reasons;  // of the policy's decisions
+};
+
+struct CauseTotal {                  // over all steps
+  std::string verb, cause;
+  std::uint64_t moves = 0;
+  Bytes bytes;
+};
+
+struct Run {
+  std::string path, program, policy;
+  Bytes budget, chunk;
+  Machine machine;
+  std::uint64_t dropped_events = 0;
+  bool ended = false;                // the recorder closed the file; else the run lives, or was killed
+  std::string imported;              // the format that it came from; empty: it was recorded
+  std::optional<Nanoseconds> plain_step;
+  std::vector<StepRow> steps;        // by number
+  std::vector<CauseTotal> causes;
+  std::vector<Profile> profiles;
+
+  std::optional<std::size_t> shown;  // position in `steps`
+  std::vector<std::size_t> steady;   // positions in `steps`: those that the shown one stands for
+  std::optional<std::size_t> profile;  // position in `profiles`: of the shown step's bucket
+  std::optional<PlanRow> plan;       // in force in the shown step
+  std::vector<OpRow> ops;            // of the shown step, in order, as are the rest
+  std::vector<MoveRow> moves, earlier_moves;  // the latter: of the step before
+  std::vector<StallRow> stalls;
+  std::vector<FaultRow> faults;
+
+  const Profile* shown_profile() const noexcept { return profile ? &profiles[*profile] : nullptr; }
+  const StepRow* shown_step() const noexcept { return shown ? &steps[*shown] : nullptr; }
+};
+
+// Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported (another schema).
+Result<Run> load_run(const std::string& path);
+
+}  // namespace vedette::report

@@ -1,0 +1,100 @@
+// vedette report RUN -o report.html, --text, --json: what a recorded run did, for people and for scripts.
+//
+// The figures are profiler/report's. Here they get a simulator: the run's own policy, replayed on its profile with other budgets.
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "cli/verbs.h"
+#include "profiler/report/report.h"
+#include "vedette/bound.h"
+#include "vedette/policy.h"
+#include "vedette/replay.h"
+
+namespace vedette::cli {
+
+namespace {
+
+struct ReportVerb {
+  std::string path, other, output;
+  bool text = false, json = false, no_simulation = false;
+  double plain_ms = 0, simulate_seconds = 20;
+};
+
+// Plans and replays until the time given is used up: planning a large step anew for each point can take long.
+report::Simulate simulator(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  return [until](const Trace& trace, const Machine& machine, std::string_view name) -> Result<report::Simulated> {
+    if (Clock::now() > until) return Error{Cause::unavailable, "not simulated: --simulate-seconds were over"};
+    auto policy = make_policy(name, 1);
+    if (policy == nullptr) return Error{Cause::unavailable, "no policy '" + std::string(name) + "' is known here"};
+    auto ran = replay(trace, machine, *policy);
+    if (!ran) return ran.error();
+    return report::Simulated{.step = ran->measured.time, .stall = ran->measured.stall, .bytes_in = ran->bytes_in, .bytes_out = ran->bytes_out};
+  };
+}
+
+report::Report analysed(const std::string& path, const ReportVerb& verb) {
+  const report::Run run = report::load_run(path).value();
+  report::ReportOptions options;
+  if (!verb.no_simulation) {
+    options.simulate = simulator(verb.simulate_seconds);
+    options.bound = lower_bound;
+  }
+  if (verb.plain_ms > 0) options.plain_step = Nanoseconds{static_cast<std::int64_t>(verb.plain_ms * 1e6)};
+  return report::analyse(run, options);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "wbe");
+  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = file != nullptr && std::fclose(file) == 0;
+  if (!written || !closed) throw Failure(Error{Cause::system, path + ": " + std::strerror(errno) + "; name another file with -o"});
+}
+
+void print_report(const ReportVerb& verb) {
+  const report::Report run = analysed(verb.path, verb);
+  std::unique_ptr<report::Report> other;
+  if (!verb.other.empty()) other = std::make_unique<report::Report>(analysed(verb.other, verb));
+  const std::string text = verb.json   ? format_json(run, other.get()) + "\n"
+                           : verb.text ? format_text(run, other.get())
+                                       : format_page(run, other.get());
+  if (verb.output.empty() || verb.output == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return;
+  }
+  write_file(verb.output, text);
+  if (verb.json || verb.text) return;
+  fmt::print("{}: {:.1f} MB, opens in a browser{}\n", verb.output, static_cast<double>(text.size()) / 1e6,
+             report::page_has_charts() ? "" : " (without charts: this vedette was built without Plotly)");
+}
+
+}  // namespace
+
+void add_report(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("report", "Shows what a recorded run did: a page, text or JSON");
+  auto options = std::make_shared<ReportVerb>();  // shared: the callback is copied into the App
+  verb->add_option("file", options->path, "a recording, for instance demo.vedette")->required();
+  verb->add_option("-o,--output", options->output, "the file to write; -: standard output");
+  verb->add_option("--compare", options->other, "another recording, shown beside the first");
+  auto* text = verb->add_flag("--text", options->text, "the headline and the tables, for a terminal");
+  verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
+  verb->add_option("--plain-ms", options->plain_ms, "what a step takes without vedette, in milliseconds, if the recording does not say");
+  verb->add_flag("--no-simulation", options->no_simulation, "other budgets' costs from reuse distances only");
+  verb->add_option("--simulate-seconds", options->simulate_seconds, "time to spend on other budgets, a recording")->capture_default_str();
+  verb->callback([options] {
+    if (!options->json && !options->text && options->output.empty()) options->output = "report.html";
+    print_report(*options);
+  });
+}
+
+}  // namespace vedette::cli
