@@ -121,6 +121,10 @@ std::optional<std::uint32_t> Engine::take_parked() {
     return frame;
   }
   if (idle_count_ == 0) return std::nullopt;
+  return take_idle();
+}
+
+std::uint32_t Engine::take_idle() {
   const std::uint32_t c = chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
   idle_remove(c);
   const std::uint32_t frame = chunks_[c].frame;
@@ -449,12 +453,18 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   evictions_.clear();
   kick();
   arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+  while (idle_count_ > 0) free_.push_back(take_idle());  // bytes of the dead need not be copied
   for (std::uint32_t f = 0; f < frame_count_; ++f) {
     std::optional<ChunkIndex> shown_at;
     if (frames_[f].owned) shown_at = ChunkIndex{frames_[f].chunk};
-    if (auto converted = memory_->convert({f}, shown_at, kind); !converted) return converted;
+    if (auto converted = memory_->convert({f}, shown_at, kind, shown_at.has_value()); !converted) return converted;
   }
   return {};
+}
+
+void Engine::expect_writes(std::byte* begin, std::size_t bytes, std::uint32_t c) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (chunks_[c].state == ChunkState::resident) memory_->expect_writes(begin, bytes);
 }
 
 // --- plans and figures -------------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ class Engine {
   // Every frame changes its kind, with no I/O in flight; who touches memory meanwhile waits. At most one frame more than the
   // budget. Error: frames changed so far stay so.
   Result<void> convert(FrameKind kind) noexcept;
+  void expect_writes(std::byte* begin, std::size_t bytes, std::uint32_t chunk) noexcept;  // as ChunkMemory's, of memory just born
   void set_watch(FrameWatch* watch) noexcept;  // borrowed; nullptr: nobody. Told of every chunk that is shown now, as if it came or left
 
   // --- what was measured ---------------------------------------------------------------------------------------------
@@ -165,6 +166,7 @@ class Engine {
   void tell_hold(std::uint32_t chunk);               // held, or no longer
   void back(std::uint32_t chunk);                    // gives an empty chunk a frame, which must be available
   std::optional<std::uint32_t> take_parked();        // a free frame, parked
+  std::uint32_t take_idle();                         // the frame of a dead chunk, parked; there must be one
   std::optional<std::uint32_t> victim() const;
   bool pinned(const Chunk& chunk) const noexcept;
   void pin(std::uint32_t chunk);

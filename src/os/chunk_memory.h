@@ -74,7 +74,11 @@ class ChunkMemory {
   // I/O has registered. Frames of both kinds may live side by side. About 0.3 ms for 2 MiB; calls for one frame at a time.
   // Error: the kernel lacks what trackable frames need (memories without userfaultfd: always; the mprotect tracker watches
   // any frame), or no memory is left; then nothing has changed. A converted chunk is to be armed anew.
-  virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) = 0;
+  // keep_bytes false: of a parked frame whose bytes nobody needs, which spares the copy.
+  virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) = 0;
+  // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a write, as of
+  // memory just allocated. The kernel then takes one fault for it instead of two. Elsewhere it does nothing.
+  virtual void expect_writes(std::byte* begin, std::size_t bytes) noexcept = 0;
 
   virtual bool registrable() const noexcept = 0;         // frames keep their pages pinned by I/O registration across moves
   virtual bool serves_system_calls() const noexcept = 0; // false: read(2) into an away chunk fails with EFAULT

@@ -41,7 +41,14 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   return std::unique_ptr<FileFrames>(new FileFrames(layout, userfaultfd, std::move(file), std::move(*alias)));
 }
 
-int FileFrames::allocate(FrameIndex frame) noexcept { return populate(parked(frame), layout_.chunk_bytes()); }
+// The kernel clears each page when it is touched first.
+int FileFrames::allocate(FrameIndex frame) noexcept {
+  const auto offset = static_cast<off_t>(layout_.offset(frame)), bytes = static_cast<off_t>(layout_.chunk_bytes());
+  while (::fallocate(file_.get(), 0, offset, bytes) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
 
 // A system call takes half the time of touching and copying (0.7 ms against 1.3 for 2 MiB): no page is cleared first, none mapped.
 int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
@@ -57,6 +64,16 @@ int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
     done += static_cast<std::size_t>(written);
   }
   return 0;
+}
+
+void FileFrames::read(FrameIndex frame, std::byte* bytes) const noexcept {
+  const auto offset = static_cast<off_t>(layout_.offset(frame));
+  for (std::size_t done = 0; done < layout_.chunk_bytes();) {
+    const ssize_t got = ::pread(file_.get(), bytes + done, layout_.chunk_bytes() - done, offset + static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) die("a frame of a memfd cannot be read (pread)");
+    done += static_cast<std::size_t>(got);
+  }
 }
 
 void FileFrames::release(FrameIndex frame) noexcept {

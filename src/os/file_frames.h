@@ -35,6 +35,7 @@ class FileFrames {
 
   int allocate(FrameIndex frame) noexcept;          // 0 or an errno; zeroed
   int allocate(FrameIndex frame, const std::byte* bytes) noexcept;  // 0 or an errno; a copy of a chunk's worth of bytes
+  void read(FrameIndex frame, std::byte* bytes) const noexcept;      // a chunk's worth
   void release(FrameIndex frame) noexcept;          // gives the memory back
   void show(FrameIndex frame, std::byte* chunk) noexcept;  // whatever was mapped at `chunk` is replaced
   void hide(std::byte* chunk) noexcept;

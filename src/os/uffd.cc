@@ -155,9 +155,15 @@ int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept 
 }
 
 int Userfaultfd::write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  return change_protection(begin, bytes, UFFDIO_WRITEPROTECT_MODE_WP);
+}
+
+int Userfaultfd::write_unprotect(std::byte* begin, std::size_t bytes) const noexcept { return change_protection(begin, bytes, 0); }
+
+int Userfaultfd::change_protection(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept {
   uffdio_writeprotect request{};
   request.range = {reinterpret_cast<std::uintptr_t>(begin), bytes};
-  request.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+  request.mode = mode;
   while (::ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
     if (errno != EAGAIN && errno != EINTR) return errno;  // EAGAIN: the address space is changing
   }

@@ -42,6 +42,7 @@ class Userfaultfd {
   int write_protect(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Wakes every thread that waits for a page of this range; they try again.
+  int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;
   void wake(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant either
@@ -52,6 +53,7 @@ class Userfaultfd {
  private:
   Userfaultfd(Fd fd, Fd end, Fd pagemap, bool serves_system_calls, std::uint64_t features) noexcept
       : fd_(std::move(fd)), end_(std::move(end)), pagemap_(std::move(pagemap)), serves_system_calls_(serves_system_calls), features_(features) {}
+  int change_protection(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   std::size_t moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept;
 

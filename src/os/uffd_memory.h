@@ -22,7 +22,8 @@ class UffdMemory : public ChunkMemory {
   void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
   void wake(ChunkIndex chunk) noexcept final;
   std::byte* parked(FrameIndex frame) const noexcept final;
-  Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) final;
+  Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) final;
+  void expect_writes(std::byte* begin, std::size_t bytes) noexcept final;
   bool serves_system_calls() const noexcept final { return userfaultfd_.serves_system_calls(); }
 
   // Frames are trackable from birth, instead of fast: allocates them. Once, before anything is shown.
@@ -54,8 +55,10 @@ class UffdMemory : public ChunkMemory {
  private:
   bool serve(const MissingPage& missing);
   Result<FileFrames*> files();
-  Result<void> make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at);
-  Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at);
+  Result<void> make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
+  Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
+
+  void give_fast_back(FrameIndex frame) noexcept;
 
   FaultSink on_fault_;
   Mapping parking_;

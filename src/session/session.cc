@@ -53,7 +53,7 @@ std::uint32_t SessionState::log_tensor(std::uint64_t offset, Live& live) {
     live.logged_in = step;
     live.index = static_cast<std::uint32_t>(log.tensors.size());
     log.tensors.push_back({.name = live.name, .bytes = live.bytes, .kind = live.kind, .offset = offset, .birth = 0, .death = ~0u,
-                           .birth_op = 0, .death_op = -1, .dies_at_seam = false, .small = live.small, .shape = live.shape,
+                           .birth_op = 0, .death_op = -1, .dies_at_seam = false, .in_parts = false, .small = live.small, .shape = live.shape,
                            .site = live.site});
   }
   return live.index;
@@ -167,6 +167,7 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
     if (pages != nullptr) pages->born(place->offset, bytes, index);
   }
   const std::uint64_t offset = place->offset;
+  const bool watched = pages != nullptr && in_step;
   lock.unlock();
   if (auto born = engine->birth(range); !born) {
     lock.lock();
@@ -176,7 +177,19 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
     give_back(offset, tensors.extract(offset).mapped());
     return born.error();
   }
+  if (watched) expect_writes(offset, bytes);
   return base() + offset;
+}
+
+// Memory that was just allocated is written before it is read. Only of its whole pages, which are nobody else's.
+void SessionState::expect_writes(std::uint64_t offset, std::uint64_t bytes) noexcept {
+  if (offset % page_size != 0) return;
+  const ChunkRange range = chunks_of(offset, bytes);
+  const std::uint64_t chunk = options.chunk.value, end = (offset + bytes + page_size - 1) / page_size * page_size;
+  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    const std::uint64_t from = std::max(offset, c * chunk), to = std::min(end, (c + std::uint64_t{1}) * chunk);
+    engine->expect_writes(base() + from, to - from, c);
+  }
 }
 
 void SessionState::release(std::byte* memory) noexcept {
@@ -295,8 +308,9 @@ void Session::mark_layer(std::string_view name, Phase phase) {
   if (state_->layer_stack.empty()) state_->set_layer(name, phase);  // a layer scope, which the user opened, wins
 }
 
-OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes) {
-  state_->begin_op(name, reads, writes);
+OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
+                    std::span<const Part> parts) {
+  state_->begin_op(name, reads, writes, parts);
   return OpScope(*this);
 }
 

@@ -64,6 +64,7 @@ struct Bucket {
   std::uint64_t last_run = 0;        // step
   std::vector<Nanoseconds> least_time;  // of each op, over the steps so far
   Trace program;
+  std::uint32_t unplanned = 0;       // chunks of fast memory left to what is touched in parts
   std::vector<std::uint32_t> program_logged;  // of each of its tensors: its number in `log`
 };
 
@@ -101,6 +102,7 @@ struct SessionState {
   std::vector<std::pair<std::optional<LayerIndex>, Phase>> layer_stack;
   std::map<std::pair<std::string, Phase>, LayerIndex> layer_index;
   std::vector<ChunkRange> operands;
+  std::set<std::uint32_t> touched_in_parts;            // chunks of tensors that no plan moves, in this step
   std::vector<Nanoseconds> op_stalls;
   Counters at_step_begin;
   Nanoseconds step_began;
@@ -119,6 +121,7 @@ struct SessionState {
   ChunkRange chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept;
   std::uint32_t log_tensor(std::uint64_t offset, Live& live);
   Result<std::byte*> allocate(const AllocateOptions& allocation);
+  void expect_writes(std::uint64_t offset, std::uint64_t bytes) noexcept;
   void release(std::byte* memory) noexcept;
   void end_if_empty() noexcept;                        // after its Session: frames, threads and slots are given back with the last tensor
   Result<void> reserve_slots(std::uint32_t end);
@@ -132,10 +135,11 @@ struct SessionState {
   // steps and ops (steps.cc)
   void begin_step();
   void end_step() noexcept;
-  void begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes);
+  void begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes, std::span<const Part> parts);
   void end_op() noexcept;
   void set_layer(std::string_view name, Phase phase);
   void add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash);
+  void add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash);
   void follow(std::uint64_t hash);                     // keeps, switches or leaves the bucket
   StepLog finished_log();
   void report_step_end();

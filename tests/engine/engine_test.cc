@@ -402,7 +402,7 @@ TEST(EngineDeathTest, EndsLoudlyWhenBytesCannotBeReadBack) {
     rig.evict({{0, 1}});
     rig.store().fail(Direction::read, 1000);
     rig.op({{0, 1}}, {});
-  }, "reading chunk 0 of the arena back from the slow tier: Input/output error");
+  }, "reading chunk 0 back from the slow tier: Input/output error");
 }
 
 TEST(EngineDeathTest, EndsLoudlyWhenAFaultFindsNoRoomBecauseWritesFail) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
@@ -238,6 +239,54 @@ TEST_P(ChunkMemoryTest, FramesChangeKindInPlaceAndExistOnce) {
     }
     for (std::uint32_t c = 0; c < 20; ++c) EXPECT_EQ(wrong_words(pager, c, 4), 0u) << "chunk " << c;
   }
+}
+
+TEST_P(ChunkMemoryTest, FramesWithoutBytesChangeKindAndAreWhole) {
+  MAKE_OR_SKIP(pager, 4, 4);
+  for (std::uint32_t c = 0; c < 4; ++c) fill(pager, c, 4);
+  const std::uint64_t before = proportional_kib();
+  for (std::uint32_t c = 0; c < 4; ++c) pager.evict(c);
+  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::fast}) {
+    for (std::uint32_t f = 0; f < 4; ++f) {
+      if (auto converted = pager.convert_empty({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
+    }
+    for (std::uint32_t c = 0; c < 4; ++c) fill(pager, c, 4);
+    for (std::uint32_t c = 0; c < 4; ++c) EXPECT_EQ(wrong_words(pager, c, 4), 0u) << "chunk " << c;
+    EXPECT_LE(proportional_kib(), before + 2 * pager.chunk_bytes() / 1024 + 512);
+    for (std::uint32_t c = 0; c < 4; ++c) pager.evict(c);
+  }
+}
+
+TEST_P(ChunkMemoryTest, PagesThatExpectWritesTakeOneFaultAndAreToldAsWritten) {
+  MAKE_OR_SKIP(pager, 4, 3);
+  auto tracker = open_zap_tracker();
+  if (!tracker) GTEST_SKIP() << tracker.error().message;
+  fill(pager, 1, 0);
+  if (auto converted = pager.convert(*pager.frame_of(1), FrameKind::trackable); !converted) {
+    GTEST_SKIP() << converted.error().message;
+  }
+  const AddressRange range{pager.chunk(1), pager.chunk_bytes()};
+  ASSERT_TRUE((*tracker)->arm({&range, 1}));
+  const auto faults_of_writing = [&] {
+    rusage before{}, after{};
+    ::getrusage(RUSAGE_THREAD, &before);
+    for (std::size_t page = 0; page < 8; ++page) volatile_write(pager.chunk(1) + page * 4096, 1);
+    ::getrusage(RUSAGE_THREAD, &after);
+    std::vector<TouchedRange> touched;
+    EXPECT_TRUE((*tracker)->collect({&range, 1}, touched));
+    EXPECT_EQ(touched.size(), 1u);
+    if (!touched.empty()) {
+      EXPECT_EQ(touched[0].pages, (AddressRange{pager.chunk(1), 8 * 4096}));
+      EXPECT_TRUE(touched[0].written);
+    }
+    return after.ru_minflt - before.ru_minflt;
+  };
+  const long unexpected = faults_of_writing();
+  pager.expect_writes(1, 8);
+  const long expected = faults_of_writing();
+  EXPECT_GE(expected, 8);
+  EXPECT_LT(expected, unexpected);
+  EXPECT_GE(faults_of_writing(), unexpected);  // armed again
 }
 
 TEST_P(ChunkMemoryTest, TrackableFramesShowTheirPagesToTheZapTracker) {

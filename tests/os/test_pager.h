@@ -65,13 +65,15 @@ class Pager {
   }
 
   // Changes the kind of one frame, wherever it is.
+  Result<void> convert_empty(FrameIndex frame, FrameKind kind) { return memory_->convert(frame, std::nullopt, kind, false); }
+  void expect_writes(std::uint32_t c, std::size_t pages) { memory_->expect_writes(chunk(c), pages * 4096); }
   Result<void> convert(FrameIndex frame, FrameKind kind) {
     const std::scoped_lock lock(mutex_);
     std::optional<ChunkIndex> at;
     for (std::uint32_t c = 0; c < chunks_; ++c) {
       if (frame_of_[c] == frame) at = ChunkIndex{c};
     }
-    return memory_->convert(frame, at, kind);
+    return memory_->convert(frame, at, kind, true);
   }
 
  private:
