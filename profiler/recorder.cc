@@ -14,7 +14,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "profiler/events.h"
+#include "profiler/live.h"
 #include "profiler/ring.h"
 #include "profiler/tables.h"
 
@@ -76,6 +76,8 @@ struct Recorder::State {
   Nanoseconds step_began;
   std::string step_phase;            // as told by step_ran()
   std::optional<std::uint64_t> step_bucket;
+
+  std::unique_ptr<LivePage> live;    // nullptr: nobody can look
 
   Ring<Event> of_engine;             // moved, stalled, faulted
   Ring<Event> of_program;            // ops and their names
@@ -141,6 +143,13 @@ void Recorder::State::write_until_stopped() noexcept {
 
 namespace {
 
+std::optional<std::uint64_t> resident_bytes_of_this_process() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0;
+  if (!(statm >> size >> resident)) return std::nullopt;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 // What a reader on another machine wants to know of this one.
 std::vector<std::pair<std::string, std::string>> facts_of_this_machine() {
   std::vector<std::pair<std::string, std::string>> facts;
@@ -165,37 +174,17 @@ std::vector<std::pair<std::string, std::string>> facts_of_this_machine() {
   return facts;
 }
 
-// Makes room for a new recording: removes an earlier one, refuses to remove anything else.
-Result<void> remove_recording(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {};
-  if (std::filesystem::file_size(path, ignored) > 0) {
-    auto database = Database::open(path, Database::Mode::read);
-    std::int64_t id = 0;
-    if (database) {
-      Statement ask(*database, "PRAGMA application_id");
-      ask.ask();
-      if (ask.row()) id = ask.integer(0);
-    }
-    if (id != recording_application_id) {
-      return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
-    }
-  }
-  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options) {
-  if (auto removed = remove_recording(options.path); !removed) return removed.error();
-  auto database = Database::open(options.path, Database::Mode::create);
+  auto database = create_recording(options.path);
   if (!database) return database.error();
   auto state = std::make_unique<State>(std::move(*database), options.ring_records);
   state->tables.meta("schema", std::to_string(recording_schema));
   state->tables.meta("program", options.program);
   for (const auto& [key, value] : facts_of_this_machine()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
+  if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);
   state->writer = std::thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
 }
@@ -231,6 +220,10 @@ std::optional<Error> Recorder::failure() const {
 }
 
 void Recorder::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
+  if (state_->live) {
+    state_->live->policy(policy);
+    state_->live->set(Live::budget_bytes, budget.value);
+  }
   state_->send([record = SessionRecord{machine, std::string(policy), budget, chunk}](Tables& tables) { tables.session(record); });
 }
 
@@ -240,9 +233,20 @@ void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
 }
 
 void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
-  const StepRecord record{.step = step, .phase = std::exchange(state_->step_phase, {}), .bucket = std::exchange(state_->step_bucket, {}),
+  if (state_->live) {
+    constexpr std::string_view phases[] = {"", "warm-up", "profiling", "planned"};
+    const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->step_phase));
+    state_->live->set(Live::step, step);
+    state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->step_began).value));
+    state_->live->set(Live::phase, phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
+    state_->live->set(Live::dropped_events, dropped());
+  }
+  StepRecord record{.step = step, .phase = std::exchange(state_->step_phase, {}), .bucket = std::exchange(state_->step_bucket, {}),
                           .began = state_->step_began, .ended = now, .counters = of_this_step, .dropped_events = dropped()};
-  state_->send([record](Tables& tables) { tables.step(record); });
+  state_->send([record](Tables& tables) mutable {
+    record.process_bytes = resident_bytes_of_this_process();  // here, on the writer's time: a moment later
+    tables.step(record);
+  });
 }
 
 void Recorder::profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
@@ -268,6 +272,9 @@ void Recorder::sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes liv
   if (running.step != step || running.op != op) return;
   running.resident = resident;
   running.live = live;
+  if (!state_->live) return;
+  state_->live->set(Live::resident_bytes, resident.value);
+  state_->live->set(Live::live_bytes, live.value);
 }
 
 void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) {
@@ -281,10 +288,27 @@ void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {
   if (running.step != step || running.op != op) running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
   running.ended = now;
   state_->push(state_->of_program, running);
+  if (state_->live) state_->live->add(Live::ops, 1);
 }
 
-void Recorder::moved(const MoveRecord& record) { state_->push(state_->of_engine, MoveEvent{state_->step.load(std::memory_order_relaxed), record}); }
-void Recorder::stalled(const StallRecord& record) { state_->push(state_->of_engine, record); }
-void Recorder::faulted(const FaultRecord& record) { state_->push(state_->of_engine, record); }
+void Recorder::moved(const MoveRecord& record) {
+  state_->push(state_->of_engine, MoveEvent{state_->step.load(std::memory_order_relaxed), record});
+  if (!state_->live) return;
+  constexpr Live of[] = {Live::bytes_in, Live::bytes_out, Live::bytes_dropped};
+  state_->live->add(of[static_cast<std::size_t>(record.verb)], record.bytes.value);
+  state_->live->add(Live::moves, 1);
+}
+
+void Recorder::stalled(const StallRecord& record) {
+  state_->push(state_->of_engine, record);
+  if (!state_->live) return;
+  state_->live->add(Live::stalls, 1);
+  state_->live->add(Live::stall_ns, static_cast<std::uint64_t>(std::max<std::int64_t>(0, (record.ended - record.began).value)));
+}
+
+void Recorder::faulted(const FaultRecord& record) {
+  state_->push(state_->of_engine, record);
+  if (state_->live) state_->live->add(Live::faults, 1);
+}
 
 }  // namespace vedette

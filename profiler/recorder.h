@@ -26,6 +26,7 @@ struct RecorderOptions {
   std::string path;                       // an earlier recording of this name is replaced, any other file is not
   std::size_t ring_records = 1 << 15;     // of each of two rings, 2 MiB each: a second at 30,000 records
   std::string program;                    // for `meta`: what ran, in the user's words
+  bool live = true;                       // show counters to `vedette top` (profiler/live.h)
 };
 
 class Recorder final : public Observer {

@@ -76,6 +76,31 @@ constexpr const char* operand_ranges =
     " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
     " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
 
+using TableTexts = std::map<std::string, std::string>;
+
+TableTexts tables_of(Database& database) {
+  TableTexts tables;
+  Statement ask(database, "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND rootpage > 0");
+  ask.ask();
+  while (ask.row()) tables[ask.text(0)] = ask.text(1);
+  return tables;
+}
+
+// A file that says it is a recording must have exactly a recording's tables; others beside them do no harm.
+std::optional<Error> unlike_the_schema(Database& database, const std::string& path) {
+  auto model = Database::open(":memory:", Database::Mode::create);
+  if (!model) return model.error();
+  model->run(recording_schema_sql());
+  const TableTexts expected = tables_of(*model), found = tables_of(database);
+  if (database.failure()) return database.failure();
+  for (const auto& [name, text] : expected) {
+    const auto table = found.find(name);
+    if (table == found.end()) return Error{Cause::malformed_input, path + " is damaged: it lacks the table " + name};
+    if (table->second != text) return Error{Cause::malformed_input, path + " is damaged: its table " + name + " is not that of schema " + std::to_string(recording_schema)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Recording> Recording::open(const std::string& path) {
@@ -88,8 +113,10 @@ Result<Recording> Recording::open(const std::string& path) {
   const std::int64_t schema = pragma(*database, "PRAGMA user_version");
   if (schema != recording_schema) {
     return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) + ", and this program reads schema " +
-                                         std::to_string(recording_schema) + "; use the vedette that wrote it"};
+                                         std::to_string(recording_schema) + "; use the vedette that wrote it" +
+                                         (schema < recording_schema ? ", or record anew" : ", or a newer one")};
   }
+  if (auto foreign = unlike_the_schema(*database, path)) return *std::move(foreign);
   return Recording(std::move(*database));
 }
 
@@ -121,7 +148,26 @@ Result<Headline> Recording::headline() {
   if (median.row()) h.median_step = {median.integer(0)};
   h.profiles = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM profiles"));
   h.plans = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM plans"));
+  h.moves = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM moves"));
+  h.op_times = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM op_times"));
+  h.started = meta(database_, "started");
+  h.cpu = meta(database_, "cpu");
+  h.kernel = meta(database_, "kernel");
+  h.imported = meta(database_, "imported");
+  h.complete = meta(database_, "complete") == "1";
+  read_more(h);
   return checked(database_, std::move(h));
+}
+
+void Recording::read_more(Headline& h) {
+  Statement phases(database_, "SELECT SUM(phase = 'warm-up'), SUM(phase = 'profiling'), SUM(phase = 'planned') FROM steps");
+  phases.ask();
+  if (phases.row()) h.warmup_steps = natural(phases, 0), h.profiling_steps = natural(phases, 1), h.planned_steps = natural(phases, 2);
+  while (phases.row()) {}
+  Statement tiers(database_, "SELECT name, capacity_bytes, addressable FROM tiers ORDER BY tier LIMIT 16");
+  for (tiers.ask(); tiers.row();) h.tiers.push_back({.name = tiers.text(0), .capacity = {natural(tiers, 1)}, .addressable = tiers.integer(2) != 0});
+  Statement reasons(database_, "SELECT text FROM plan_reasons WHERE plan = (SELECT MAX(plan) FROM plans) ORDER BY position LIMIT 20");
+  for (reasons.ask(); reasons.row();) h.reasons.push_back(reasons.text(0));
 }
 
 Result<std::vector<ProfileInfo>> Recording::profiles() {

@@ -23,6 +23,12 @@ struct Headline {
   Nanoseconds stall_time;            // of all steps
   Nanoseconds median_step;           // 0 without steps
   std::uint64_t profiles = 0, plans = 0;
+  std::uint64_t moves = 0, op_times = 0;
+  std::uint64_t warmup_steps = 0, profiling_steps = 0, planned_steps = 0;
+  std::string started, cpu, kernel, imported;  // imported: the format it came from; empty: recorded
+  bool complete = false;             // the recorder closed the file; else the run lives, or was killed
+  std::vector<Tier> tiers;
+  std::vector<std::string> reasons;  // of the last plan
 };
 
 // Pages [begin, end) of one tensor that were all touched by the same numbers of ticks of one layer.
@@ -54,7 +60,8 @@ struct ProfileInfo {
 
 class Recording {
  public:
-  // Errors: Cause::system (no such file), Cause::malformed_input (not a recording), Cause::unsupported (another schema).
+  // Errors: Cause::system (no such file), Cause::malformed_input (not a recording, or its tables are not those of its schema),
+  // Cause::unsupported (another schema).
   static Result<Recording> open(const std::string& path);
 
   Result<Headline> headline();
@@ -64,7 +71,10 @@ class Recording {
   // The layers that touched most pages first.
   Result<std::vector<LayerTouches>> layers_by_pages(const ProfileInfo& profile);
 
+  Database& database() noexcept { return database_; }  // for what is asked nowhere else
+
  private:
+  void read_more(Headline& headline);
   explicit Recording(Database database) : database_(std::move(database)) {}
   Database database_;
 };

@@ -22,6 +22,11 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
     return Error{Cause::system, path + ": " + (handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
   }
   sqlite3_busy_timeout(handle, 2000);
+  if (mode == Mode::read) {            // the file is somebody else's: its schema runs nothing, and its cells are checked
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_exec(handle, "PRAGMA cell_size_check=ON", nullptr, nullptr, nullptr);
+  }
   return database;
 }
 
@@ -69,6 +74,13 @@ std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(
 std::string Statement::text(int column) const {
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));
   return bytes == nullptr ? std::string() : std::string(bytes, static_cast<std::size_t>(sqlite3_column_bytes(handle_.get(), column)));
+}
+
+int Statement::columns() const { return sqlite3_column_count(handle_.get()); }
+
+std::string Statement::column_name(int column) const {
+  const char* const name = sqlite3_column_name(handle_.get(), column);
+  return name == nullptr ? std::string() : std::string(name);
 }
 
 bool Statement::is_null(int column) const { return sqlite3_column_type(handle_.get(), column) == SQLITE_NULL; }

@@ -54,6 +54,8 @@ class Statement {
   std::int64_t integer(int column) const;
   std::string text(int column) const;
   bool is_null(int column) const;
+  int columns() const;
+  std::string column_name(int column) const;
 
  private:
   struct Finalize { void operator()(sqlite3_stmt* handle) const noexcept; };

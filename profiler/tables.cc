@@ -1,6 +1,7 @@
 // The insertions. Enumerations are stored as their names: a recording is read with the sqlite3 shell as well.
 #include "profiler/tables.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "profiler/explain.h"
@@ -21,6 +22,35 @@ Database with_tables(Database database) {
 }
 
 }  // namespace
+
+namespace {
+
+// Makes room for a new recording: removes an earlier one, refuses to remove anything else.
+Result<void> remove_recording(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  if (std::filesystem::file_size(path, ignored) > 0) {
+    auto database = Database::open(path, Database::Mode::read);
+    std::int64_t id = 0;
+    if (database) {
+      Statement ask(*database, "PRAGMA application_id");
+      ask.ask();
+      if (ask.row()) id = ask.integer(0);
+    }
+    if (id != recording_application_id) {
+      return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
+    }
+  }
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
+  return {};
+}
+
+}  // namespace
+
+Result<Database> create_recording(const std::string& path) {
+  if (auto removed = remove_recording(path); !removed) return removed.error();
+  return Database::open(path, Database::Mode::create);
+}
 
 std::string_view name_of(TensorKind kind) noexcept {
   constexpr std::string_view names[] = {"weight", "gradient", "optimizer", "activation", "workspace", "input", "constant"};
@@ -50,7 +80,7 @@ Tables::Tables(Database database)
       move_(database_, "INSERT INTO moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       stall_(database_, "INSERT INTO stalls VALUES(?, ?, ?, ?, ?, ?)"),
       fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
-      step_(database_, "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
+      step_(database_, "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
 
 void Tables::close() { database_.run("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
@@ -89,7 +119,7 @@ std::optional<std::string> unless_empty(const std::string& text) {
 
 }  // namespace
 
-void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
+void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace, std::span<const std::uint64_t> samples) {
   const std::int64_t profile = ++profiles_;
   profile_of_[bucket] = profile;
   // A bucket is a hash of 64 bits, which SQLite's signed integers cannot show: text.
@@ -108,9 +138,12 @@ void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trac
     layer.run(profile, i, trace.layers[i].name, name_of(trace.layers[i].phase));
   }
   write_ops(profile, trace);
-  Statement access(database_, "INSERT INTO page_accesses VALUES(?, ?, ?, ?, ?, ?, ?, NULL)");
-  for (const PageAccess& a : trace.pages) {
-    access.run(profile, a.op.value, a.tensor.value, a.pages.begin, a.pages.end, a.read, a.written);
+  Statement access(database_, "INSERT INTO page_accesses VALUES(?, ?, ?, ?, ?, ?, ?, ?)");
+  for (std::size_t i = 0; i < trace.pages.size(); ++i) {
+    const PageAccess& a = trace.pages[i];
+    std::optional<std::uint64_t> seen;
+    if (i < samples.size()) seen = samples[i];
+    access.run(profile, a.op.value, a.tensor.value, a.pages.begin, a.pages.end, a.read, a.written, seen);
   }
 }
 
@@ -192,7 +225,8 @@ void Tables::step(const StepRecord& r) {
   std::optional<std::string> bucket;
   if (r.bucket) bucket = std::to_string(*r.bucket);
   step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped, c.stall_count, c.stall_ns, c.faults,
-            c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes, c.ops, r.dropped_events);
+            c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes, c.ops, r.dropped_events,
+            r.process_bytes);
 }
 
 void Tables::event(const Event& event) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@ struct StepRecord {
   Nanoseconds began, ended;
   Counters counters;
   std::uint64_t dropped_events = 0;  // since the run began
+  std::optional<std::uint64_t> process_bytes;  // resident, of the whole process
 };
 
 struct SessionRecord {
@@ -47,7 +49,8 @@ class Tables {
 
   void meta(std::string_view key, std::string_view value) { meta_.run(key, value); }
   void session(const SessionRecord& session);
-  void profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace);
+  // `samples`: of each of the trace's page accesses, how many samples saw it; empty where they were seen exactly.
+  void profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace, std::span<const std::uint64_t> samples = {});
   void places(std::uint64_t bucket, PlacesRecord record);  // of the bucket's last profile, and of its next plan
   void plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan);
   void step(const StepRecord& record);
@@ -72,6 +75,10 @@ class Tables {
   std::vector<Placed> unit_places_;  // of the plan that comes next
   Statement meta_, name_, op_time_, move_, stall_, fault_, step_;
 };
+
+// An empty database at `path`, for Tables. An earlier recording there is replaced. Errors: Cause::unsupported when `path` is a file that
+// is no recording; Cause::system.
+Result<Database> create_recording(const std::string& path);
 
 std::string_view name_of(TensorKind kind) noexcept;
 std::string_view name_of(Phase phase) noexcept;

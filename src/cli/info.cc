@@ -5,12 +5,15 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
 
 #include "cli/verbs.h"
 #include "profiler/recording.h"
+#include "profiler/schema.h"
 
 namespace vedette::cli {
 
@@ -31,15 +34,42 @@ std::string readable(Bytes bytes) {
 
 std::string milliseconds(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
 
+// What a recording says goes to a terminal: without the characters that would steer it.
+std::string shown(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
+void print_origin(const Headline& h, const std::string& path) {
+  std::error_code ignored;
+  std::uint64_t size = 0;
+  for (const char* const suffix : {"", "-wal"}) {
+    const auto part = std::filesystem::file_size(path + suffix, ignored);
+    if (!ignored) size += part;
+  }
+  fmt::print("recording      {}, schema {}{}\n", readable({size}), recording_schema,
+             h.complete ? "" : "; not closed: the run lives, or it was killed (all until its last flush is here)");
+  if (!h.imported.empty()) fmt::print("imported from  {}\n", shown(h.imported));
+  if (!h.started.empty()) fmt::print("started        {} on {}, {}\n", shown(h.started), shown(h.cpu), shown(h.kernel));
+}
+
 void print_headline(const Headline& h) {
-  fmt::print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : h.program, h.policy);
+  fmt::print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : shown(h.program), h.policy.empty() ? "-" : shown(h.policy));
+  for (std::size_t i = 0; i < h.tiers.size(); ++i) {
+    const bool endless = h.tiers[i].capacity.value >= std::uint64_t{1} << 59;
+    fmt::print("tier {}         {}, {}{}\n", i, shown(h.tiers[i].name), endless ? "no limit" : readable(h.tiers[i].capacity),
+               h.tiers[i].addressable ? "" : ", reached by copying");
+  }
   fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
-  fmt::print("steps          {}, median {}\n", h.steps, milliseconds(h.median_step));
+  fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.warmup_steps, h.profiling_steps, h.planned_steps,
+             milliseconds(h.median_step));
   fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
-  fmt::print("moved          {} in, {} out, {} dropped unwritten\n", readable(h.bytes_in), readable(h.bytes_out),
-             readable(h.bytes_dropped));
+  fmt::print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in), readable(h.bytes_out), readable(h.bytes_dropped),
+             h.moves);
   fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time), h.faults);
   fmt::print("profiles       {}\nplans          {}\n", h.profiles, h.plans);
+  for (const std::string& reason : h.reasons) fmt::print("               {}\n", shown(reason));
   if (h.dropped_events > 0) fmt::print("not recorded   {} events (the recorder's ring was full)\n", h.dropped_events);
 }
 
@@ -51,14 +81,16 @@ void print_profile(Recording& recording, const ProfileInfo& profile, std::size_t
   for (std::size_t i = 0; i < layers.size() && i < limit; ++i) {
     const LayerTouches& layer = layers[i];
     fmt::print("{:>10} {:>10} {:>10} {:>8}  {}\n", layer.pages, layer.written_pages, layer.touches, layer.hottest,
-               layer.phase.empty() ? "(ops without a layer)" : layer.name + ", " + layer.phase);
+               layer.phase.empty() ? "(ops without a layer)" : shown(layer.name) + ", " + shown(layer.phase));
   }
   if (layers.size() > limit) fmt::print("{:>10} more layers\n", layers.size() - limit);
 }
 
 void print_info(const InfoOptions& options) {
   Recording recording = Recording::open(options.path).value();
-  print_headline(recording.headline().value());
+  const Headline headline = recording.headline().value();
+  print_origin(headline, options.path);
+  print_headline(headline);
   for (const ProfileInfo& profile : recording.profiles().value()) print_profile(recording, profile, options.layers);
 }
 

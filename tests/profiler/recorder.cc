@@ -6,15 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 
 #include "profiler/recording.h"
+#include "profiler/told_run.h"
 
 namespace vedette {
 namespace {
@@ -22,86 +21,14 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-struct Folder {                      // of this program alone, gone with it
-  std::filesystem::path path =
-      std::filesystem::path(testing::TempDir()) / ("vedette_recorder_" + std::to_string(::getpid()));
-  Folder() { std::filesystem::create_directories(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
-
-std::string fresh_path(const std::string& name) {
-  static const Folder folder;
-  return folder.path / name;
-}
-
-Trace two_layers() {
-  return {.name = "toy",
-          .source = "test",
-          .device = "cpu",
-          .notes = {},
-          .tensors = {{.name = "weight", .bytes = 64_KiB, .kind = TensorKind::weight, .persistent = true},
-                      {.name = "hidden", .bytes = {10000}}},
-          .layers = {{.name = "linear"}, {.name = "linear", .phase = Phase::backward}},
-          .ops = {{.name = "mm", .layer = LayerIndex{0}, .time = {1000}, .workspace = {}, .reads = {{0}}, .writes = {{1}}, .frees = {}},
-                  {.name = "relu", .layer = LayerIndex{0}, .time = {500}, .workspace = {}, .reads = {{1}}, .writes = {{1}}, .frees = {}},
-                  {.name = "mm", .layer = LayerIndex{1}, .phase = Phase::backward, .time = {900}, .workspace = {64}, .reads = {{0}, {1}},
-                   .writes = {}, .frees = {{1}}}},
-          .pages = {{.op = {0}, .tensor = {0}, .pages = {0, 16}, .read = true},
-                    {.op = {0}, .tensor = {1}, .pages = {0, 2}, .read = true, .written = true},
-                    {.op = {1}, .tensor = {0}, .pages = {4, 8}, .read = true},
-                    {.op = {1}, .tensor = {1}, .pages = {1, 3}, .written = true},
-                    {.op = {2}, .tensor = {0}, .pages = {0, 1}, .read = true}}};
-}
-
-Machine dram_and_disk() {
-  return {.tiers = {{.name = "dram", .capacity = 1_MiB, .addressable = true}, {.name = "nvme", .capacity = 64_MiB}},
-          .links = {{.source = {0}, .target = {1}, .bytes_per_s = 1000000000, .latency = {80000}, .shared = 1}},
-          .fault_time = {74000}};
-}
-
-void tell_step(Observer& observer, std::uint64_t step, const Counters& counters) {
-  const auto at = [&](std::int64_t offset) { return Nanoseconds{static_cast<std::int64_t>(step) * 1000000 + offset}; };
-  observer.step_began(step, at(0));
-  observer.op_began(step, {0}, "mm", at(10));
-  observer.stalled({.step = step, .op = {0}, .began = at(11), .ended = at(15)});
-  observer.moved({.cause = MoveCause::urgent, .chunk = 3, .bytes = 64_KiB, .issued = at(1), .started = at(2), .ended = at(14)});
-  observer.op_ended(step, {0}, at(20));
-  observer.faulted({.step = step, .op = {1}, .chunk = 7, .page = 5, .write = true, .began = at(30), .ended = at(40)});
-  observer.step_ended(step, at(100), counters);
-}
-
-// A run of `steps` steps with one profile and one plan.
-void tell_run(Observer& observer, std::uint64_t steps) {
-  observer.opened(dram_and_disk(), "sentinel", 1_MiB, 64_KiB);
-  observer.profiled(0, 0xF000000000000001, two_layers());
-  const Plan plan{.home = {{1}, {0}},
-                  .moves = {{.issue = {2}, .due = {0}, .extent = {.tensor = {0}, .part = Span<Bytes>{{0}, 4_KiB}}, .source = {1},
-                             .target = {0}}},
-                  .in_place = {}, .recomputations = {}, .order = {}, .reserved = 4_KiB};
-  observer.planned(1, 0xF000000000000001, two_layers(), plan);
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    tell_step(observer, step, {.bytes_in = 100, .bytes_out = 50, .stall_count = 1, .stall_ns = 4, .faults = 1,
-                               .peak_bytes = 1000 + step, .resident_max_bytes = 900});
-  }
-}
-
-std::string record_run(const std::string& name, std::uint64_t steps) {
-  const std::string path = fresh_path(name);
-  auto recorder = Recorder::open({.path = path, .program = "a test"}).value();
-  tell_run(*recorder, steps);
-  recorder->flush();
-  EXPECT_FALSE(recorder->failure().has_value()) << recorder->failure()->message;
-  return path;
-}
+using told::dram_and_disk;
+using told::fresh_path;
+using told::record_run;
+using told::tell_run;
+using told::two_layers;
 
 std::string shell(const std::string& path, const std::string& sql) {
-  const std::string command = std::string(SQLITE3) + " '" + path + "' \"" + sql + "\" 2>&1";
-  std::string out;
-  std::array<char, 256> buffer{};
-  FILE* pipe = ::popen(command.c_str(), "r");
-  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) out += buffer.data();
-  ::pclose(pipe);
-  return out;
+  return told::run(std::string(SQLITE3) + " '" + path + "' \"" + sql + "\"").output;
 }
 
 std::int64_t ask(const std::string& path, const char* sql) {
@@ -118,10 +45,10 @@ TEST(Recorder, WritesARunThatTheReaderSumsUp) {
   EXPECT_EQ(h.policy, "sentinel");
   EXPECT_EQ(h.budget, 1_MiB);
   EXPECT_EQ(h.steps, 5u);
-  EXPECT_EQ(h.peak, Bytes{1004});
-  EXPECT_EQ(h.resident_max, Bytes{900});
-  EXPECT_EQ(h.bytes_in, Bytes{500});
-  EXPECT_EQ(h.bytes_out, Bytes{250});
+  EXPECT_EQ(h.peak, Bytes{75541});
+  EXPECT_EQ(h.resident_max, Bytes{131072});
+  EXPECT_EQ(h.bytes_in, Bytes{5 * 65536});
+  EXPECT_EQ(h.bytes_out, Bytes{5 * 65536});
   EXPECT_EQ(h.stall_count, 5u);
   EXPECT_EQ(h.stall_time, Nanoseconds{20});
   EXPECT_EQ(h.faults, 5u);
@@ -176,16 +103,33 @@ TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
   if (std::string(SQLITE3).ends_with("NOTFOUND")) GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("shell.vedette", 3);
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
-  EXPECT_EQ(shell(path, "PRAGMA user_version"), "1\n");
-  EXPECT_EQ(shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name)"), "mm|3|10\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM moves WHERE step = 1"), "1|fetch|urgent|3|65536|1000001|1000002|1000014\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM stalls WHERE step = 2"), "2|0|0|2000011|2000015\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM faults WHERE step = 0"), "0|1|7|5|1|30|40\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version"), "2\n");
+  EXPECT_EQ(shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"), "mm|6|10\nrelu|3|20\n");
+  EXPECT_EQ(shell(path, "SELECT op, resident_bytes, live_bytes FROM op_times WHERE step = 1"), "0|131072|75536\n1|131072|75536\n2|65536|65536\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM moves WHERE step = 2"),
+            "2|3|fetch|urgent|0|65536|2000001|2000002|2000014\n2|4|evict|planned|0|65536|2000071|2000072|2000080\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM stalls WHERE step = 2"), "2|2|0|0|2000011|2000015\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM faults WHERE step = 1"), "1|1|1|7|5|1|1000030|1000040\n");
   EXPECT_EQ(shell(path, "SELECT tier, name, capacity_bytes, addressable FROM tiers"), "0|dram|1048576|1\n1|nvme|67108864|0\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM links"), "0|1|1000000000|80000|1\n");
-  EXPECT_EQ(shell(path, "SELECT unit, name, home FROM plan_units"), "0|weight|1\n1|hidden|0\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM plan_moves"), "1|0|fetch|2|0|0|0|4096|1|0\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM links"), "0|1|1000000000|80000|1\n1|0|2000000000|80000|1\n");
+  EXPECT_EQ(shell(path, "SELECT tensor, shape, site_layer, site_op FROM tensors"), "0|128x128||\n1|2500|linear|mm\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM tensor_places"), "1|0|0|65536\n1|1|65536|75536\n");
+  EXPECT_EQ(shell(path, "SELECT unit, name, home, begin_byte, end_byte FROM plan_units"), "0|weight|1|0|65536\n1|hidden|0|65536|131072\n");
+  EXPECT_EQ(shell(path, "SELECT plan, position, verb, issue, due, unit, begin_byte, end_byte, source, target FROM plan_moves"),
+            "1|0|fetch|0|0|0|0|4096|1|0\n1|1|evict|2|0|0|||0|1\n");
+  EXPECT_EQ(shell(path, "SELECT text FROM plan_reasons"), "it does not fit\n");
   EXPECT_EQ(shell(path, "SELECT op, role, tensor FROM operands WHERE op = 2"), "2|free|1\n2|read|0\n2|read|1\n");
+  EXPECT_EQ(shell(path, "SELECT step, phase, bucket, process_bytes > 0 FROM steps WHERE step = 1"), "1|planned|17293822569102704641|1\n");
+  EXPECT_EQ(shell(path, "SELECT value FROM meta WHERE key = 'complete'"), "1\n");
+}
+
+TEST(Recorder, SaysWhatEachPlannedMoveRestsOn) {
+  if (std::string(SQLITE3).ends_with("NOTFOUND")) GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
+  const std::string path = record_run("basis.vedette", 1);
+  // weight is used by ops 0 and 2: between them op 1 (500 ns). The fetch is due before op 0, a step after op 2: nothing between. 4 KiB take
+  // 80 us and 2.048 us to come, 64 KiB 80 us and 65.536 us to leave.
+  EXPECT_EQ(shell(path, "SELECT last_use, next_use, gap_ns, transfer_ns, slack_ns FROM plan_moves"), "2|0|0|82048|0\n2|0|0|145536|0\n");
+  EXPECT_THAT(shell(path, "SELECT reason FROM plan_moves WHERE verb = 'evict'"), HasSubstr("(after op 2, until op 0)"));
 }
 
 TEST(Recorder, CountsWhatFoundTheRingFull) {
@@ -240,6 +184,15 @@ TEST(Recorder, LeavesAReadableFileWhenTheProgramIsKilled) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(Recording::open(path).value().headline().value().steps, 4u);
+  // Everything told before the flush, in every table, and nothing broken.
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM op_times"), 12);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM moves"), 8);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM stalls"), 4);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM faults"), 4);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM page_accesses"), 5);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM plan_moves"), 2);
+  EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM meta WHERE key = 'complete'"), 0);
+  EXPECT_EQ(ask(path, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"), 1);
 }
 
 TEST(Recorder, IsInTheFileSoonAfterAStepEndsWithoutBeingAsked) {

@@ -1,0 +1,61 @@
+// What other tools read of a recording: one entry per format. Each writes what its tool's documentation asks for; where a step is
+// told, it is the one that stands for the others (profiler/report/run.h).
+//
+// Thread rule: one thread at a time per recording.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/report/run.h"
+#include "profiler/sqlite.h"
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette {
+
+struct ExportOptions {
+  std::optional<Span<std::uint64_t>> steps;  // of perfetto; default: the step that stands for the others
+  Bytes object{std::uint64_t{2} << 20};      // of oracle-general: what a cache holds or lacks
+  std::string table;                         // of csv
+};
+
+struct ExportSource {
+  const report::Run& run;
+  Database& database;
+  const ExportOptions& options;
+};
+
+struct ExportFormat {
+  std::string_view name, summary;
+  // Errors: malformed_input where the recording lacks what the format tells (no profile, no moves).
+  Result<void> (*write)(const ExportSource& source, std::ostream& out);
+};
+
+std::span<const ExportFormat> export_formats() noexcept;
+const ExportFormat* export_format(std::string_view name) noexcept;  // nullptr: there is none
+
+// Opens the recording at `path` and writes it to `out`. Errors: as report::load_run, unsupported (no such format), system (out fails).
+Result<void> export_recording(const std::string& path, std::string_view format, const ExportOptions& options, std::ostream& out);
+
+// The tables that `csv` can write.
+std::span<const std::string_view> exported_tables() noexcept;
+
+// --- oracle-general's requests, and what a cache makes of them ---------------------------------------------------------------------
+// One object is `object` bytes of one tensor. A request is an object that an op touches, op by op, of each op the tensors by number, of
+// each tensor the objects by place, each once; pages count where they were tracked, whole operands where they were not.
+struct Requests {
+  std::vector<std::uint64_t> object;  // of each request
+  std::vector<std::uint32_t> op;      // of each request
+};
+Requests requests_of(const Trace& trace, Bytes object);
+
+// Misses of a cache of `capacity` objects that starts empty, fetches on demand and never bypasses. O(n log n).
+std::uint64_t lru_misses(std::span<const std::uint64_t> requests, std::size_t capacity);
+std::uint64_t belady_misses(std::span<const std::uint64_t> requests, std::size_t capacity);
+
+}  // namespace vedette

@@ -1,0 +1,203 @@
+// DAMON's records, as `damo record --output_type json` and `damo report raw --json` write them (damo, src/_damo_records.py).
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "profiler/imports.h"
+
+namespace vedette {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t page = 4096;
+constexpr std::size_t most_regions = 50'000'000;
+constexpr double largest = 9.0e18;
+
+struct Malformed {
+  std::string message;
+};
+
+// A number, or text like "4,096", "8K", "5 ms", "95%": in bytes, nanoseconds, or as it stands. nullopt: null.
+std::optional<double> quantity(const Json& value, const char* what) {
+  if (value.is_null()) return std::nullopt;
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) throw Malformed{std::string(what) + " is neither a number nor text"};
+  std::string digits, unit;
+  for (const char c : value.get_ref<const std::string&>()) {
+    if (c == ',' || c == ' ' || c == '_') continue;
+    const bool part_of_number = (c >= '0' && c <= '9') || c == '.' || (c == '-' && digits.empty());
+    (part_of_number && unit.empty() ? digits : unit) += c;
+  }
+  static const std::map<std::string, double, std::less<>> factors = {
+      {"", 1},          {"%", 1},       {"B", 1},           {"K", 1024},           {"KiB", 1024},  {"M", 1048576},   {"MiB", 1048576},
+      {"G", 1073741824}, {"GiB", 1073741824}, {"T", 1099511627776.0}, {"TiB", 1099511627776.0}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6},
+      {"s", 1e9},       {"m", 6e10},    {"h", 3.6e12}};
+  const auto factor = factors.find(unit);
+  double number = 0;
+  try {
+    std::size_t used = 0;
+    number = std::stod(digits, &used);
+    if (used != digits.size() || factor == factors.end()) throw std::invalid_argument(digits);
+  } catch (const std::exception&) {
+    throw Malformed{std::string(what) + " is '" + value.get<std::string>().substr(0, 40) + "', which is no number"};
+  }
+  return number * factor->second;
+}
+
+std::uint64_t natural(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw Malformed{std::string("lacks the key '") + key + "'"};
+  if (found->is_number_unsigned() && found->get<std::uint64_t>() <= static_cast<std::uint64_t>(largest)) return found->get<std::uint64_t>();
+  if (found->is_string()) {            // exactly, where a double would round: times since 1970, addresses
+    std::string digits = found->get<std::string>();
+    std::erase(digits, ',');
+    if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == digits.npos) return std::stoull(digits);
+    if (digits.size() == 19 && digits.find_first_not_of("0123456789") == digits.npos && digits < "9000000000000000000") return std::stoull(digits);
+  }
+  const std::optional<double> value = quantity(*found, key);
+  if (!value || !(*value >= 0 && *value <= largest)) throw Malformed{std::string(key) + " is out of range"};
+  return static_cast<std::uint64_t>(*value);
+}
+
+const Json& list(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end() || !found->is_array()) throw Malformed{std::string("lacks the list '") + key + "'"};
+  return *found;
+}
+
+struct Region {
+  std::uint64_t first_page = 0, end_page = 0;  // addresses, in pages
+  std::uint64_t samples = 0;
+};
+
+struct Shot {                            // a snapshot of one target
+  std::string target;
+  std::uint64_t began = 0, ended = 0;    // ns
+  std::vector<Region> regions;
+};
+
+// Accesses in samples; a share of the aggregation where only that is told, in percent.
+std::uint64_t samples_of(const Json& region) {
+  const auto found = region.find("nr_accesses");
+  if (found == region.end()) throw Malformed{"lacks the key 'nr_accesses'"};
+  std::optional<double> seen;
+  if (found->is_object()) {
+    if (found->contains("samples")) seen = quantity((*found)["samples"], "samples");
+    if (!seen && found->contains("percent")) seen = quantity((*found)["percent"], "percent");
+  } else {
+    seen = quantity(*found, "nr_accesses");
+  }
+  if (!seen || !(*seen >= 0)) return 0;
+  return static_cast<std::uint64_t>(std::ceil(std::min(*seen, 1e9)));
+}
+
+Shot read_shot(const Json& snapshot, const std::string& target, std::size_t& regions) {
+  Shot shot{.target = target, .began = natural(snapshot, "start_time"), .ended = natural(snapshot, "end_time"), .regions = {}};
+  if (shot.ended < shot.began) throw Malformed{"a snapshot ends before it begins"};
+  for (const Json& region : list(snapshot, "regions")) {
+    if (!region.is_object()) throw Malformed{"a region is not an object"};
+    const std::uint64_t start = natural(region, "start"), end = natural(region, "end");
+    if (end <= start) throw Malformed{"a region ends before it begins"};
+    if (++regions > most_regions) throw Malformed{"more than " + std::to_string(most_regions) + " regions"};
+    shot.regions.push_back({.first_page = start / page, .end_page = (end + page - 1) / page, .samples = samples_of(region)});
+  }
+  return shot;
+}
+
+std::vector<Shot> read_shots(const Json& records) {
+  std::vector<Shot> shots;
+  std::size_t regions = 0;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    const Json& record = records[r];
+    if (!record.is_object()) throw Malformed{"record " + std::to_string(r) + " is not an object"};
+    const auto id = record.find("target_id");
+    std::string target = "target " + std::to_string(r);
+    if (id != record.end() && id->is_number_integer()) target = "target " + std::to_string(id->get<std::int64_t>());
+    for (const Json& snapshot : list(record, "snapshots")) {
+      if (!snapshot.is_object()) throw Malformed{"a snapshot is not an object"};
+      shots.push_back(read_shot(snapshot, target, regions));
+    }
+  }
+  if (shots.empty()) throw Malformed{"there are no snapshots"};
+  std::stable_sort(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) { return std::tie(a.ended, a.target) < std::tie(b.ended, b.target); });
+  return shots;
+}
+
+struct Area {                            // pages next to each other that were watched at some time: a tensor
+  std::uint64_t first = 0, end = 0;
+  std::uint32_t tensor = 0;
+};
+using Areas = std::map<std::string, std::vector<Area>>;  // by target, ascending
+
+Areas areas_of(const std::vector<Shot>& shots, Trace& trace) {
+  std::map<std::string, std::vector<Area>> all;
+  for (const Shot& shot : shots)
+    for (const Region& r : shot.regions) all[shot.target].push_back({r.first_page, r.end_page, 0});
+  Areas joined;
+  for (auto& [target, areas] : all) {
+    std::sort(areas.begin(), areas.end(), [](const Area& a, const Area& b) { return a.first < b.first; });
+    std::vector<Area>& mine = joined[target];
+    for (const Area& a : areas) {
+      if (!mine.empty() && a.first <= mine.back().end) mine.back().end = std::max(mine.back().end, a.end);
+      else mine.push_back(a);
+    }
+    for (Area& a : mine) {
+      a.tensor = static_cast<std::uint32_t>(trace.tensors.size());
+      char name[64];
+      std::snprintf(name, sizeof name, "0x%llx-0x%llx", static_cast<unsigned long long>(a.first * page), static_cast<unsigned long long>(a.end * page));
+      trace.tensors.push_back({.name = target + " " + name, .bytes = {(a.end - a.first) * page}, .kind = TensorKind::constant, .persistent = true});
+    }
+  }
+  return joined;
+}
+
+Sampled sampled_from(const std::vector<Shot>& shots) {
+  Sampled result;
+  Trace& trace = result.trace;
+  trace = {.name = "DAMON record", .source = "damon", .device = "cpu", .notes = {"An op is a snapshot; reads and writes are not told apart."}};
+  const Areas areas = areas_of(shots, trace);
+  const std::uint64_t base = std::min_element(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) { return a.began < b.began; })->began;
+  for (std::uint32_t i = 0; i < shots.size(); ++i) {
+    const Shot& shot = shots[i];
+    Op op{.name = "snapshot " + std::to_string(i) + " of " + shot.target,
+          .layer = std::nullopt, .time = {static_cast<std::int64_t>(std::max<std::uint64_t>(1, shot.ended - shot.began))}};
+    std::set<TensorIndex> read;
+    std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>> touched;
+    for (const Region& r : shot.regions) {
+      if (r.samples == 0) continue;
+      const std::vector<Area>& mine = areas.at(shot.target);
+      const Area& area = *std::prev(std::upper_bound(mine.begin(), mine.end(), r.first_page, [](std::uint64_t p, const Area& a) { return p < a.first; }));
+      touched.emplace_back(area.tensor, r.first_page - area.first, r.end_page - area.first, r.samples);
+      read.insert({area.tensor});
+    }
+    std::sort(touched.begin(), touched.end());
+    for (const auto& [tensor, begin, end, samples] : touched) {
+      trace.pages.push_back({.op = {i}, .tensor = {tensor}, .pages = {begin, end}, .read = true});
+      result.samples.push_back(samples);
+    }
+    op.reads.assign(read.begin(), read.end());
+    trace.ops.push_back(std::move(op));
+    result.when.push_back({{static_cast<std::int64_t>(shot.began - base)}, {static_cast<std::int64_t>(shot.ended - base)}});
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<Sampled> parse_damon(std::string_view json) {
+  try {
+    const Json records = Json::parse(json);
+    if (!records.is_array()) throw Malformed{"is not a list of records"};
+    return sampled_from(read_shots(records));
+  } catch (const Malformed& malformed) {
+    return Error{Cause::malformed_input, "DAMON's records: " + malformed.message};
+  } catch (const Json::exception& broken) {
+    return Error{Cause::malformed_input, std::string("DAMON's records: ") + broken.what()};
+  }
+}
+
+}  // namespace vedette

@@ -1,0 +1,90 @@
+// From a trace to a recording: one profile, and one step in which the ops ran one after the other.
+#include <fstream>
+#include <iterator>
+
+#include "profiler/imports.h"
+#include "profiler/tables.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::uint64_t only_bucket = 1, only_step = 1;
+
+struct Imported {
+  Trace trace;
+  std::vector<Span<Nanoseconds>> when;
+  std::vector<std::uint64_t> samples;
+  std::string_view format;
+};
+
+Imported one_after_the_other(Trace trace) {
+  Imported imported{.trace = std::move(trace), .when = {}, .samples = {}, .format = "vedette-trace-1"};
+  Nanoseconds now;
+  for (const Op& op : imported.trace.ops) {
+    imported.when.push_back({now, now + op.time});
+    now += op.time;
+  }
+  return imported;
+}
+
+void write(Tables& tables, const Imported& imported) {
+  const Trace& trace = imported.trace;
+  tables.meta("schema", std::to_string(recording_schema));
+  tables.meta("program", trace.name);
+  tables.meta("imported", imported.format);
+  tables.meta("complete", "1");
+  tables.profile(only_step, only_bucket, trace, imported.samples);
+  StepRecord step{.step = only_step, .phase = "imported", .bucket = std::nullopt, .began = {}, .ended = {}, .counters = {}};
+  for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
+    const NameEvent name = NameEvent::of(i + 1, trace.ops[i].name);
+    tables.event(name);
+    tables.event(OpEvent{.step = only_step, .op = {i}, .name = i + 1, .began = imported.when[i].begin, .ended = imported.when[i].end});
+    step.ended = std::max(step.ended, imported.when[i].end);
+  }
+  step.counters.ops = trace.ops.size();
+  step.counters.peak_bytes = peak_bytes(trace).value;
+  tables.step(step);
+}
+
+Result<Imported> parse(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == text.npos) return Error{Cause::malformed_input, "it is empty"};
+  if (text[first] == '[') {
+    auto sampled = parse_damon(text);
+    if (!sampled) return sampled.error();
+    return Imported{std::move(sampled->trace), std::move(sampled->when), std::move(sampled->samples), "damon"};
+  }
+  if (text[first] != '{')
+    return Error{Cause::unsupported, "it is neither a vedette-trace-1 (a JSON object) nor DAMON's records in JSON (a list)"};
+  auto trace = parse_trace(text);
+  if (!trace) return trace.error();
+  return one_after_the_other(*std::move(trace));
+}
+
+}  // namespace
+
+Result<void> import_text(std::string_view text, const std::string& output) {
+  auto imported = parse(text);
+  if (!imported) return imported.error();
+  auto database = create_recording(output);
+  if (!database) return database.error();
+  Tables tables(std::move(*database));
+  tables.begin();
+  write(tables, *imported);
+  tables.commit();
+  tables.close();
+  if (const auto& failure = tables.database().failure()) return *failure;
+  return {};
+}
+
+Result<void> import_recording(const std::string& input, const std::string& output) {
+  std::ifstream file(input, std::ios::binary);
+  if (!file) return Error{Cause::system, input + ": cannot be read"};
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) return Error{Cause::system, input + ": cannot be read"};
+  auto imported = import_text(text, output);
+  if (!imported) return Error{imported.error().cause, input + ": " + imported.error().message};
+  return {};
+}
+
+}  // namespace vedette

@@ -1,0 +1,29 @@
+// vedette import FILE -o RUN: a recording of what others saw.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <string>
+
+#include "cli/verbs.h"
+#include "profiler/imports.h"
+
+namespace vedette::cli {
+
+namespace {
+
+struct Options {
+  std::string input, output;
+};
+
+}  // namespace
+
+void add_import(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("import", "Makes a recording of a trace (vedette-trace-1) or of DAMON's records (JSON of damo)");
+  auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
+  verb->add_option("file", options->input, "a trace, or what `damo report raw --json` printed")->required();
+  verb->add_option("-o,--output", options->output, "the recording to make")->required();
+  verb->callback([options] { import_recording(options->input, options->output).value(); });
+}
+
+}  // namespace vedette::cli

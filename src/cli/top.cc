@@ -1,0 +1,106 @@
+// vedette top: the counters of processes that train right now, from the page that each of them shows.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/verbs.h"
+#include "profiler/live.h"
+
+namespace vedette::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::vector<std::int64_t> pids;
+  double interval = 1;
+  std::uint64_t count = 0;               // 0: until interrupted
+  bool once = false;
+  std::string directory = live_directory;
+};
+
+struct Sample {
+  Clock::time_point when;
+  LiveReading reading;
+};
+
+double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// The second column is what came since the last look, a second.
+void print(const Sample& now, const Sample* before) {
+  constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned"};
+  const LiveReading& r = now.reading;
+  const double seconds = before == nullptr ? 0 : std::chrono::duration<double>(now.when - before->when).count();
+  const auto rate = [&](Live which) {
+    return seconds <= 0 || r[which] < before->reading[which] ? 0.0 : static_cast<double>(r[which] - before->reading[which]) / seconds;
+  };
+  const std::size_t phase = r[Live::phase] < std::size(phases) ? static_cast<std::size_t>(r[Live::phase]) : 0;
+  fmt::print("{} {}, policy {}, step {} ({}), last step {:.1f} ms\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy, r[Live::step], phases[phase],
+             static_cast<double>(r[Live::last_step_ns]) / 1e6);
+  fmt::print("  resident {:>10.1f} MiB of {:.1f}, alive {:.1f}\n", mib(r[Live::resident_bytes]), mib(r[Live::budget_bytes]), mib(r[Live::live_bytes]));
+  const auto row = [&](const char* name, double total, const char* unit, double per_second) {
+    fmt::print("  {:<8} {:>10.1f} {:<4} {:>10.1f} a second\n", name, total, unit, per_second);
+  };
+  row("in", mib(r[Live::bytes_in]), "MiB", rate(Live::bytes_in) / (1 << 20));
+  row("out", mib(r[Live::bytes_out]), "MiB", rate(Live::bytes_out) / (1 << 20));
+  row("stalled", static_cast<double>(r[Live::stall_ns]) / 1e6, "ms", rate(Live::stall_ns) / 1e6);
+  row("faults", static_cast<double>(r[Live::faults]), "", rate(Live::faults));
+  row("ops", static_cast<double>(r[Live::ops]), "", rate(Live::ops));
+  if (r[Live::dropped_events] > 0) fmt::print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
+}
+
+// False: nothing is left to look at.
+bool look(const Options& options, std::map<std::int64_t, Sample>& last) {
+  const std::vector<std::int64_t> pids = options.pids.empty() ? live_processes(options.directory) : options.pids;
+  std::map<std::int64_t, Sample> seen;
+  for (const std::int64_t pid : pids) {
+    auto reading = read_live(pid, options.directory);
+    if (!reading) {
+      if (last.contains(pid) || options.pids.empty()) continue;  // it has ended meanwhile
+      throw Failure(reading.error());
+    }
+    const Sample& now = seen[pid] = {Clock::now(), *std::move(reading)};
+    const auto before = last.find(pid);
+    print(now, before == last.end() ? nullptr : &before->second);
+  }
+  last = std::move(seen);
+  return !last.empty();
+}
+
+void run(const Options& options) {
+  std::map<std::int64_t, Sample> last;
+  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !options.once;
+  for (std::uint64_t shown = 0; options.count == 0 || shown < options.count; ++shown) {
+    if (shown > 0) std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
+    if (clears) fmt::print("\x1b[H\x1b[2J");
+    const bool any = look(options, last);
+    if (!any && shown == 0) throw Failure({Cause::unavailable, "no process shows counters here; programs that record do (train --record FILE)"});
+    std::fflush(stdout);
+    if (!any || options.once) return;
+  }
+}
+
+}  // namespace
+
+void add_top(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("top", "Shows the counters of programs that record right now");
+  auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
+  verb->add_option("pid", options->pids, "processes; all that show counters, if none is named");
+  verb->add_option("--interval", options->interval, "seconds between two looks")->capture_default_str()->check(CLI::Range(0.05, 3600.0));
+  verb->add_option("--count", options->count, "how many looks; 0: until interrupted")->capture_default_str();
+  verb->add_flag("--once", options->once, "one look");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace vedette::cli

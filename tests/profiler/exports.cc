@@ -1,0 +1,212 @@
+// Every export, read by the tool it is for, or by an independent reader of its format (readers.py), with figures known beforehand.
+#include "profiler/exports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "profiler/told_run.h"
+#include "support/generate_trace.h"
+
+namespace vedette {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string exported(const std::string& recording, const std::string& format, const ExportOptions& options = {}) {
+  const std::string path = told::fresh_path(std::filesystem::path(recording).filename().string() + "." + format);
+  std::ofstream file(path, std::ios::binary);
+  export_recording(recording, format, options, file).value();
+  return path;
+}
+
+// nullopt: skipped, the reason is in `why`.
+std::optional<json> read_with(const std::string& python, const std::string& arguments, std::string& why) {
+  const told::Ran ran = told::run(python + " '" READERS "' " + arguments);
+  if (ran.status == 77) {
+    why = ran.output;
+    return std::nullopt;
+  }
+  EXPECT_EQ(ran.status, 0) << ran.output;
+  const std::size_t last = ran.output.rfind("\n{");  // what a tool warns of comes first
+  return json::parse(ran.output.substr(last == std::string::npos ? 0 : last + 1), nullptr, false);
+}
+
+json read_with_python(const std::string& arguments) {
+  std::string why;
+  return read_with("python3", arguments, why).value_or(json());
+}
+
+TEST(Export, TellsTheProfileAsVedetteTrace1) {
+  const std::string path = exported(told::record_run("trace.vedette", 2), "trace");
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Trace expected = told::two_layers();
+  expected.pages.clear();
+  for (Tensor& t : expected.tensors) t.shape.clear(), t.site = {};
+  EXPECT_EQ(parse_trace(text).value(), expected);
+}
+
+TEST(Export, PerfettoGetsNestedSlicesFlowsAndCounters) {
+  const std::string recording = told::record_run("perfetto.vedette", 3);
+  const json one = read_with_python("perfetto '" + exported(recording, "perfetto", {.steps = Span<std::uint64_t>{2, 3}}) + "'");
+  ASSERT_TRUE(one.is_object());
+  // From the step's begin; nested by their times.
+  const json program = json::parse(R"j([[0,100,"user_annotation","ProfilerStep#2"],[10,45,"user_annotation","linear (forward)"],
+    [50,70,"user_annotation","linear (backward)"],[10,20,"cpu_op","mm"],[25,45,"cpu_op","relu"],[50,70,"cpu_op","mm"]])j");
+  EXPECT_EQ(one["slices"]["1"], program);
+  EXPECT_EQ(one["slices"]["2"], json::parse(R"j([[11,15,"user_annotation","waits for an operand"]])j"));
+  EXPECT_EQ(one["slices"]["100"], json::parse(R"j([[2,14,"gpu_memcpy","fetch (urgent)"]])j"));
+  EXPECT_EQ(one["slices"]["200"], json::parse(R"j([[72,80,"gpu_memcpy","evict (planned)"]])j"));
+  EXPECT_EQ(one["flows"], json::parse(R"j(["fwdbwd"])j"));
+  EXPECT_EQ(one["counters"], json::parse(R"j(["dram bytes","nvme bytes"])j"));
+  EXPECT_EQ(one["memory"], json::parse("[75536,65536]"));
+  EXPECT_EQ(one["counts"]["i"], 3);  // two changes of what lives, one fault
+  const json all = read_with_python("perfetto '" + exported(recording, "perfetto", {.steps = Span<std::uint64_t>{0, 100}}) + "'");
+  EXPECT_EQ(all["slices"]["1"].size(), 18u);
+}
+
+TEST(Export, TorchsMemoryViewerReadsTheSnapshot) {
+  const std::string module = MEMORY_VIZ;
+  if (module.empty()) GTEST_SKIP() << "torch/cuda/_memory_viz.py is missing (scripts/setup.sh installs libtorch into .venv)";
+  const json facts = read_with_python("memory-viz '" + exported(told::record_run("viz.vedette", 2), "memory-viz") + "' '" + module + "'");
+  ASSERT_TRUE(facts.is_object());
+  // The first step is shown. weight lives all the time and is evicted at its end; what was fetched at 14 was not away in the file's view.
+  EXPECT_EQ(facts["peak"], json::parse("[75536,65536]"));
+  EXPECT_EQ(facts["end"], json::parse("[0,65536]"));
+  EXPECT_EQ(facts["actions"][0], json::parse(R"j(["alloc weight","alloc hidden","free_requested hidden","free_completed hidden",
+                                                 "free_requested weight","free_completed weight"])j"));
+  EXPECT_EQ(facts["actions"][1], json::parse(R"j(["alloc weight"])j"));
+  EXPECT_EQ(facts["devices"], json::parse("[1]"));
+  EXPECT_EQ(facts["active"], json::parse("[65536]"));
+  EXPECT_EQ(facts["memory"], json::parse(R"j(["stream_0;active_allocated;layer:0:no layer;op:0:before the step;tensor:0:weight 65536"])j"));
+}
+
+TEST(Export, TheMemoryViewersDevicesAreTheTiers) {
+  const std::string module = MEMORY_VIZ;
+  if (module.empty()) GTEST_SKIP() << "torch/cuda/_memory_viz.py is missing (scripts/setup.sh installs libtorch into .venv)";
+  // The second of three equal steps is shown: weight was evicted at the end of the first.
+  const json facts = read_with_python("memory-viz '" + exported(told::record_run("tiers.vedette", 3), "memory-viz") + "' '" + module + "'");
+  EXPECT_EQ(facts["actions"][0], json::parse(R"j(["alloc hidden","alloc weight","free_requested hidden","free_completed hidden",
+                                                  "free_requested weight","free_completed weight"])j"));
+  EXPECT_EQ(facts["actions"][1], json::parse(R"j(["alloc weight","free_requested weight","free_completed weight","alloc weight"])j"));
+  EXPECT_EQ(facts["end"], json::parse("[0,65536]"));
+}
+
+TEST(Export, LibCacheSimMissesAsOftenAsWeCount) {
+  const std::string recording = told::record_run("oracle.vedette", 2);
+  const ExportOptions options{.object = 4_KiB};
+  // 16 + 2 pages, 4 + 2, 1.
+  const Requests requests = requests_of(told::two_layers(), options.object);
+  EXPECT_EQ(requests.object.size(), 25u);
+  const std::string path = exported(recording, "oracle-general", options);
+  EXPECT_EQ(std::filesystem::file_size(path), 25u * 24u);
+  std::string why;
+  const auto facts = read_with(PYTHON_OF_SETUP, "oracle-general '" + path + "' 1 2 5 17 19", why);
+  if (!facts) GTEST_SKIP() << why;
+  EXPECT_EQ((*facts)["requests"], 25);
+  EXPECT_EQ((*facts)["objects"], 19);
+  for (const std::size_t capacity : {1, 2, 5, 17, 19}) {
+    const json& theirs = (*facts)["misses"][std::to_string(capacity)];
+    EXPECT_EQ(theirs[0], lru_misses(requests.object, capacity)) << capacity;
+    EXPECT_EQ(theirs[1], belady_misses(requests.object, capacity)) << capacity;
+  }
+}
+
+TEST(Export, LibCacheSimAgreesOnAGeneratedStep) {
+  const Trace trace = testing::generate_trace(5, {.kind = testing::TraceShape::Kind::unet, .layers = 12});
+  const std::string recording = told::record_run("generated.vedette", 1, trace);
+  const ExportOptions options{.object = 64_KiB};
+  const Requests requests = requests_of(trace, options.object);
+  std::string why;
+  const auto facts = read_with(PYTHON_OF_SETUP, "oracle-general '" + exported(recording, "oracle-general", options) + "' 8 32 128", why);
+  if (!facts) GTEST_SKIP() << why;
+  for (const std::size_t capacity : {8, 32, 128}) {
+    const json& theirs = (*facts)["misses"][std::to_string(capacity)];
+    EXPECT_EQ(theirs[0], lru_misses(requests.object, capacity)) << capacity;
+    EXPECT_EQ(theirs[1], belady_misses(requests.object, capacity)) << capacity;
+  }
+}
+
+TEST(CacheCounts, AreTheTextbooksFigures) {
+  // Belady, Nelson, Shedler's example of FIFO's anomaly: 1 2 3 4 1 2 5 1 2 3 4 5 with three frames: MIN 7, LRU 10; with four: 6 and 8.
+  const std::vector<std::uint64_t> requests = {1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5};
+  EXPECT_EQ(lru_misses(requests, 3), 10u);
+  EXPECT_EQ(belady_misses(requests, 3), 7u);
+  EXPECT_EQ(lru_misses(requests, 4), 8u);
+  EXPECT_EQ(belady_misses(requests, 4), 6u);
+  EXPECT_EQ(lru_misses(requests, 0), 12u);
+  EXPECT_EQ(belady_misses(requests, 5), 5u);
+}
+
+TEST(Export, MinimallocGetsEveryLife) {
+  const json facts = read_with_python("minimalloc '" + exported(told::record_run("minimalloc.vedette", 1), "minimalloc") + "'");
+  EXPECT_EQ(facts["buffers"], json::parse(R"j([["t0",0,3,65536],["t1",0,3,10000],["w2",2,3,64]])j"));
+  EXPECT_EQ(facts["peak"], 75600);
+  const Trace trace = testing::generate_trace(9, {.layers = 9, .frees = true});
+  const json generated = read_with_python("minimalloc '" + exported(told::record_run("lives.vedette", 1, trace), "minimalloc") + "'");
+  EXPECT_EQ(generated["peak"], peak_bytes(trace).value);
+}
+
+TEST(Export, MqsimGetsTheMovesAsRequests) {
+  std::ostringstream out;
+  export_recording(told::record_run("mqsim.vedette", 2), "mqsim", {}, out).value();
+  EXPECT_EQ(out.str(), "0 0 0 128 1\n70 0 0 128 0\n1000000 0 0 128 1\n1000070 0 0 128 0\n");
+}
+
+TEST(Export, CsvKeepsEveryTableAndAnyText) {
+  Trace trace = told::two_layers();
+  trace.tensors[0].name = "a \"quoted\", name\nof two lines";
+  const std::string recording = told::record_run("csv.vedette", 1, trace);
+  const json facts = read_with_python("csv '" + exported(recording, "csv", {.table = "tensors"}) + "'");
+  EXPECT_EQ(facts["rows"][1][2], trace.tensors[0].name);
+  EXPECT_EQ(facts["rows"][0][6], "shape");
+  EXPECT_EQ(facts["rows"][1][6], "128x128");
+  for (const std::string_view table : exported_tables()) {
+    std::ostringstream out;
+    EXPECT_TRUE(export_recording(recording, "csv", {.table = std::string(table)}, out).ok()) << table;
+  }
+  std::ostringstream out;
+  EXPECT_THAT(export_recording(recording, "csv", {.table = "sqlite_master; DROP TABLE moves"}, out).error().message, HasSubstr("there is no table"));
+}
+
+TEST(Export, SaysWhatIsMissing) {
+  const std::string path = told::fresh_path("empty.vedette");
+  (void)Recorder::open({.path = path, .live = false}).value();
+  for (const ExportFormat& format : export_formats()) {
+    std::ostringstream out;
+    const auto result = export_recording(path, format.name, {.table = "moves"}, out);
+    EXPECT_EQ(result.ok(), format.name == "csv") << format.name;
+    if (!result.ok()) {
+      EXPECT_THAT(result.error().message, ::testing::StartsWith(path)) << format.name;
+    }
+  }
+  std::ostringstream out;
+  EXPECT_THAT(export_recording(path, "word", {}, out).error().message, HasSubstr("minimalloc"));
+}
+
+// Hostile strings come out as text, whatever the format.
+TEST(Export, KeepsHostileNamesInsideTheirFormat) {
+  Trace trace = told::two_layers();
+  trace.tensors[1].name = std::string("</script>\"\\ \x01 \xff;--\0x", 20);
+  trace.ops[0].name = "'); DROP TABLE moves; --\n";
+  trace.layers[0].name = "\xc3\x28 {\"a\":1}";
+  const std::string recording = told::record_run("hostile.vedette", 1, trace);
+  const json perfetto = read_with_python("perfetto '" + exported(recording, "perfetto") + "'");
+  EXPECT_TRUE(perfetto.is_object());
+  if (!std::string(MEMORY_VIZ).empty()) {
+    EXPECT_TRUE(read_with_python("memory-viz '" + exported(recording, "memory-viz") + "' '" MEMORY_VIZ "'").is_object());
+  }
+  std::ostringstream out;
+  EXPECT_TRUE(export_recording(recording, "trace", {}, out).ok());
+  EXPECT_TRUE(parse_trace(out.str()).ok());
+}
+
+}  // namespace
+}  // namespace vedette

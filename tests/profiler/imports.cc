@@ -1,0 +1,104 @@
+// What others saw, as a recording that is read like any other.
+#include "profiler/imports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "profiler/exports.h"
+#include "profiler/recording.h"
+#include "profiler/told_run.h"
+#include "support/traces.h"
+
+namespace vedette {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* two_snapshots = R"([{"kdamond_idx": 0, "context_idx": 0, "intervals": {"sample_us": "5ms", "aggr_us": "100ms"},
+  "scheme_idx": 0, "target_id": 7, "snapshots": [
+    {"start_time": "1690134099856513792", "end_time": "1690134099956513792", "total_bytes": "28K", "regions": [
+      {"start": "4,096", "end": "12,288", "nr_accesses": {"samples": 0, "percent": null}, "age": {"usec": null, "aggr_intervals": "5,913"}},
+      {"start": "12K", "end": "20K", "nr_accesses": {"samples": 19, "percent": "95%"}, "age": {"usec": "1s", "aggr_intervals": 10}},
+      {"start": 1048576, "end": 1052672, "nr_accesses": {"samples": null, "percent": "5%"}, "age": {"usec": 0, "aggr_intervals": 0}}]},
+    {"start_time": "1690134099956513792", "end_time": "1690134100056513792", "regions": [
+      {"start": 4096, "end": 20480, "nr_accesses": 3, "age": 0}]}]}])";
+
+TEST(ImportDamon, TurnsSnapshotsIntoOpsAndRegionsIntoPages) {
+  const Sampled sampled = parse_damon(two_snapshots).value();
+  const Trace& t = sampled.trace;
+  ASSERT_EQ(t.tensors.size(), 2u);
+  EXPECT_EQ(t.tensors[0].name, "target 7 0x1000-0x5000");
+  EXPECT_EQ(t.tensors[0].bytes, Bytes{16384});
+  EXPECT_EQ(t.tensors[1].bytes, Bytes{4096});
+  ASSERT_EQ(t.ops.size(), 2u);
+  EXPECT_EQ(t.ops[0].time, Nanoseconds{100000000});
+  using P = PageAccess;
+  EXPECT_THAT(t.pages, ElementsAre(P{.op = {0}, .tensor = {0}, .pages = {2, 4}, .read = true}, P{.op = {0}, .tensor = {1}, .pages = {0, 1}, .read = true},
+                                   P{.op = {1}, .tensor = {0}, .pages = {0, 4}, .read = true}));
+  EXPECT_THAT(sampled.samples, ElementsAre(19, 5, 3));
+  EXPECT_EQ(sampled.when[1], (Span<Nanoseconds>{{100000000}, {200000000}}));
+}
+
+TEST(ImportDamon, MakesARecordingThatReportsRead) {
+  const std::string path = told::fresh_path("damon.vedette");
+  import_text(two_snapshots, path).value();
+  auto recording = Recording::open(path).value();
+  const auto profiles = recording.profiles().value();
+  ASSERT_EQ(profiles.size(), 1u);
+  EXPECT_TRUE(profiles[0].tracked);
+  const auto frequencies = recording.page_frequencies(profiles[0]).value();
+  ASSERT_EQ(frequencies.size(), 3u);
+  EXPECT_EQ(frequencies[1].pages, (Span<std::uint64_t>{2, 4}));
+  EXPECT_EQ(frequencies[1].ticks, 2u);
+  Statement samples(recording.database(), "SELECT SUM(samples) FROM page_accesses");
+  samples.ask();
+  ASSERT_TRUE(samples.row());
+  EXPECT_EQ(samples.integer(0), 27);
+  std::ostringstream out;
+  EXPECT_TRUE(export_recording(path, "perfetto", {}, out).ok());
+  EXPECT_THAT(out.str(), HasSubstr("snapshot 1 of target 7"));
+}
+
+TEST(ImportTrace, ComesOutAsItWentIn) {
+  for (const auto& file : testing::toy_trace_files()) {
+    const std::string path = told::fresh_path("imported.vedette");
+    import_recording(file.string(), path).value();
+    std::ostringstream out;
+    export_recording(path, "trace", {}, out).value();
+    EXPECT_EQ(parse_trace(out.str()).value(), testing::load_trace(file)) << file;
+    const auto run = report::load_run(path);
+    ASSERT_TRUE(run.ok());
+    ASSERT_EQ(run->steps.size(), 1u);
+    EXPECT_EQ(run->steps[0].counters.peak_bytes, peak_bytes(testing::load_trace(file)).value);
+    EXPECT_TRUE(run->ended);
+  }
+}
+
+TEST(Import, SaysInASentenceWhatItCannotRead) {
+  const std::string path = told::fresh_path("refused.vedette");
+  const auto why = [&](const char* text) {
+    const auto result = import_text(text, path);
+    return result.ok() ? std::string("read") : result.error().message;
+  };
+  EXPECT_THAT(why(""), HasSubstr("empty"));
+  EXPECT_THAT(why("hello"), HasSubstr("neither"));
+  EXPECT_THAT(why("{\"format\":"), HasSubstr("trace:"));
+  EXPECT_THAT(why("{}"), HasSubstr("lacks the key 'format'"));
+  EXPECT_THAT(why("[]"), HasSubstr("no snapshots"));
+  EXPECT_THAT(why("[{}]"), HasSubstr("lacks the list 'snapshots'"));
+  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":2,"end_time":1,"regions":[]}]}])"), HasSubstr("ends before it begins"));
+  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":"4 apples","end":9,"nr_accesses":1}]}]}])"),
+              HasSubstr("'4 apples', which is no number"));
+  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":-1,"end":9,"nr_accesses":1}]}]}])"), HasSubstr("out of range"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const std::string thesis = told::fresh_path("thesis.txt");
+  std::ofstream(thesis) << "years of work";
+  EXPECT_THAT(import_text(two_snapshots, thesis).error().message, HasSubstr("is no recording"));
+}
+
+}  // namespace
+}  // namespace vedette

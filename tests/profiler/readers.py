@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Reads what `vedette export` wrote with the tools it is for, or by the rules of its format; prints facts as JSON.
+
+    readers.py memory-viz FILE MEMORY_VIZ_PY     torch/cuda/_memory_viz.py, loaded by itself
+    readers.py oracle-general FILE CAPACITY...   libCacheSim's package: LRU and Belady, by capacity in objects
+    readers.py perfetto FILE
+    readers.py minimalloc FILE
+    readers.py csv FILE
+
+Exits with 77 where a tool is missing, and says which.
+"""
+import csv
+import importlib.util
+import json
+import pickle
+import pickletools
+import sys
+
+# What the viewer's own unpickler knows (torch/utils/viz/MemoryViz.js).
+VIEWER_OPCODES = {"APPENDS", "BINGET", "BININT", "BININT1", "BININT2", "EMPTY_DICT", "EMPTY_LIST", "FRAME", "LONG1", "LONG_BINGET", "MARK",
+                  "MEMOIZE", "PROTO", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE2", "APPEND", "NEWFALSE", "BINPUT", "BINUNICODE",
+                  "EMPTY_TUPLE", "NEWTRUE", "NONE", "BINFLOAT", "LONG_BINPUT", "SETITEM", "TUPLE", "TUPLE1", "TUPLE3"}
+
+
+def missing(what):
+    print(what)
+    sys.exit(77)
+
+
+def read_memory_viz(path, module_path):
+    spec = importlib.util.spec_from_file_location("memory_viz", module_path)
+    viz = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(viz)
+    with open(path, "rb") as file:
+        data = file.read()
+    foreign = {op.name for op, _, _ in pickletools.genops(data)} - VIEWER_OPCODES
+    assert not foreign, foreign
+    snapshot = pickle.loads(data)
+    facts = {"segments": len(snapshot["segments"]), "devices": [s["device"] for s in snapshot["segments"]],
+             "active": [s["active_size"] for s in snapshot["segments"]], "traces": [len(t) for t in snapshot["device_traces"]]}
+    viz.segsum(snapshot)
+    viz.trace(snapshot)
+    page = viz.trace_plot(snapshot)
+    assert "MemoryViz" in page
+    facts["memory"] = viz.memory(snapshot, format_flamegraph=lambda lines: lines).splitlines()
+    facts["segments_lines"] = len(viz.segments(snapshot, format_flamegraph=lambda lines: lines).splitlines())
+    viz.compare(snapshot["segments"], snapshot["segments"], format_flamegraph=lambda lines: lines)
+    # By device: live bytes after each event, which never take back what was not given.
+    facts["peak"], facts["end"], facts["actions"] = [], [], []
+    for trace in snapshot["device_traces"]:
+        held, now, peak, last = {}, 0, 0, 0
+        for event in trace:
+            assert event["time_us"] >= last
+            last = event["time_us"]
+            if event["action"] == "alloc":
+                assert event["addr"] not in held
+                held[event["addr"]] = event["size"]
+                now += event["size"]
+            elif event["action"] == "free_completed":
+                assert held.pop(event["addr"]) == event["size"]
+                now -= event["size"]
+            peak = max(peak, now)
+        facts["peak"].append(peak)
+        facts["end"].append(now)
+        facts["actions"].append([e["action"] + " " + e["frames"][0]["name"] for e in trace])
+    facts["frames"] = snapshot["device_traces"][0][0]["frames"] if snapshot["device_traces"][0] else []
+    return facts
+
+
+def read_oracle_general(path, *capacities):
+    try:
+        import libcachesim as lcs
+    except ImportError as error:
+        missing(f"libcachesim (PyPI) is missing or incomplete: {error}")
+    import struct
+    with open(path, "rb") as file:
+        data = file.read()
+    rows = list(struct.iter_unpack("<IQIq", data))
+    sizes = {size for _, _, size, _ in rows}
+    assert len(sizes) <= 1, sizes
+    size = sizes.pop() if sizes else 1
+    for at, (_, obj, _, following) in enumerate(rows):  # by the format's own definition
+        later = next((i for i in range(at + 1, len(rows)) if rows[i][1] == obj), -1) if len(rows) < 5000 else following
+        assert following == later, (at, following, later)
+    misses = {}
+    for capacity in map(int, capacities):
+        misses[capacity] = []
+        for algorithm in (lcs.LRU, lcs.Belady):
+            reader = lcs.TraceReader(path, lcs.TraceType.ORACLE_GENERAL_TRACE)
+            cache = algorithm(cache_size=capacity * size)
+            missed = 0
+            for request in reader:
+                missed += not cache.get(request)
+            misses[capacity].append(missed)
+    return {"requests": len(rows), "objects": len({row[1] for row in rows}), "misses": misses}
+
+
+def read_perfetto(path):
+    with open(path, encoding="utf-8") as file:
+        trace = json.load(file)
+    assert trace["schemaVersion"] == 1 and trace["displayTimeUnit"] == "ms" and isinstance(trace["baseTimeNanoseconds"], int)
+    by_track, counts, flows = {}, {}, {}
+    for event in trace["traceEvents"]:
+        phase = event["ph"]
+        counts[phase] = counts.get(phase, 0) + 1
+        assert isinstance(event["name"], str) and isinstance(event["pid"], int) and isinstance(event["tid"], int) and event["ts"] >= 0, event
+        if phase == "X":
+            assert event["dur"] >= 0 and isinstance(event["args"], dict) and event["cat"]
+            # whole nanoseconds: floating point must not break what nests
+            begin = round(event["ts"] * 1000)
+            by_track.setdefault((event["pid"], event["tid"]), []).append((begin, begin + round(event["dur"] * 1000), event["cat"], event["name"]))
+        elif phase == "i":
+            assert event["s"] == "t"
+        elif phase == "C":
+            assert event["args"] and all(isinstance(v, (int, float)) for v in event["args"].values())
+        elif phase in "sf":
+            assert phase == "s" or event["bp"] == "e"
+            flows.setdefault(event["id"], []).append(event)
+        else:
+            assert phase == "M", event
+    for slices in by_track.values():
+        stack = []
+        for begin, end, *_ in sorted(slices, key=lambda s: (s[0], -s[1])):
+            while stack and stack[-1] <= begin:
+                stack.pop()
+            assert not stack or end <= stack[-1], "slices of one track overlap without nesting"
+            stack.append(end)
+    for pair in flows.values():
+        assert [e["ph"] for e in pair] == ["s", "f"] and pair[0]["ts"] <= pair[1]["ts"]
+    return {"counts": counts, "tracks": sorted(tid for _, tid in by_track),
+            "slices": {str(tid): [[b, e, c, n] for b, e, c, n in slices] for (_, tid), slices in by_track.items()},
+            "flows": sorted(pair[0]["cat"] for pair in flows.values()),
+            "counters": sorted({e["name"] for e in trace["traceEvents"] if e["ph"] == "C"}),
+            "memory": [e["args"]["Total Allocated"] for e in trace["traceEvents"] if e["name"] == "[memory]"]}
+
+
+def read_minimalloc(path):
+    """The buffers, and the largest sum of sizes that live at one time: what any allocator needs at least."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert not rows or list(rows[0]) == ["id", "lower", "upper", "size"]
+    buffers = [(row["id"], int(row["lower"]), int(row["upper"]), int(row["size"])) for row in rows]
+    assert len({b[0] for b in buffers}) == len(buffers)
+    assert all(lower < upper and size > 0 for _, lower, upper, size in buffers)
+    change = {}
+    for _, lower, upper, size in buffers:
+        change[lower] = change.get(lower, 0) + size
+        change[upper] = change.get(upper, 0) - size
+    now = peak = 0
+    for at in sorted(change):
+        now += change[at]
+        peak = max(peak, now)
+    return {"buffers": buffers, "peak": peak}
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert all(len(row) == len(rows[0]) for row in rows)
+    return {"rows": rows}
+
+
+def main():
+    readers = {"memory-viz": read_memory_viz, "oracle-general": read_oracle_general, "perfetto": read_perfetto,
+               "minimalloc": read_minimalloc, "csv": read_csv}
+    print(json.dumps(readers[sys.argv[1]](*sys.argv[2:])))
+
+
+if __name__ == "__main__":
+    main()
