@@ -19,6 +19,7 @@
 #include "policy/vedette_rehearse.h"
 #include "policy/vedette_split.h"
 #include "policy/vedette_sweep.h"
+#include "policy/vedette_wide.h"
 
 namespace vedette {
 namespace {
@@ -46,6 +47,23 @@ Setting setting_of(const Trace& trace, const Machine& machine) {
     setting.write_latency = out->latency;
     setting.shared = in->shared && in->shared == out->shared;
     if (machine.tiers[k].capacity.value >= all) break;
+  }
+  return setting;
+}
+
+// Where there are several, most of what leaves goes to the fastest of the slower tiers.
+Setting nearest_setting(const Machine& machine, Setting setting) {
+  for (std::uint32_t k = 1; k < machine.tiers.size(); ++k) {
+    const Link* in = machine.link({k}, {0});
+    const Link* out = machine.link({0}, {k});
+    if (in == nullptr || out == nullptr) continue;
+    setting.slow = {k};
+    setting.read_bytes_per_s = in->bytes_per_s;
+    setting.write_bytes_per_s = out->bytes_per_s;
+    setting.read_latency = in->latency;
+    setting.write_latency = out->latency;
+    setting.shared = in->shared && in->shared == out->shared;
+    break;
   }
   return setting;
 }
@@ -225,6 +243,14 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) +
                                         " bytes of fast memory at once, and there are " + std::to_string(setting.budget) +
                                         "; give it that many"};
+  }
+  if (machine.can_recompute || machine.tiers.size() > 2) {
+    auto wide = planning::plan_widely(trace, assumed, nearest_setting(assumed, setting));
+    if (!wide) return wide.error();
+    std::int64_t ideal = 0;
+    for (const Op& op : trace.ops) ideal += op.time.value;
+    trials_.push_back({.plan = std::move(wide->plan), .stall = wide->step.value - ideal - wide->remaking.value});
+    return trials_.back().plan;
   }
   const planning::Split parts = planning::split(trace, part_bytes(setting));
   const Uses uses_of_parts = planning::uses_of(parts.trace);

@@ -190,10 +190,11 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>&
   std::vector<Ordered> moves;
   for (const Gap& gap : gaps) {
     const TensorIndex t{gap.tensor};
+    const TierIndex slow = gap.tier == 0 ? setting.slow : TierIndex{gap.tier};
     const bool persistent = trace.tensors[gap.tensor].persistent;
     // At home in the slow tier: away, or on its way back, when op 0 begins.
     const bool back_at_0 = gap.next_use == ops && gap.fetch < ops;
-    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[t.value] = setting.slow;
+    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[t.value] = slow;
     if (persistent && !gap.returns) continue;
     const std::uint32_t gone = std::min(gap.gone, gap.fetch);
     moves.push_back({gone - gap.last_use,
@@ -201,14 +202,14 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>&
                       .due = {gone % ops},
                       .extent = {t, {}},
                       .source = {0},
-                      .target = setting.slow,
+                      .target = slow,
                       .verb = Verb::evict}});
     if (!gap.returns) continue;
     moves.push_back({gap.next_use - gap.fetch,
                      {.issue = {gap.fetch % ops},
                       .due = {gap.next_use % ops},
                       .extent = {t, {}},
-                      .source = setting.slow,
+                      .source = slow,
                       .target = {0},
                       .verb = Verb::fetch}});
   }

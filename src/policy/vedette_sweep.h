@@ -19,6 +19,7 @@ struct Gap {
   std::uint32_t next_use = 0;  // due
   bool returns = true;         // false: dies away, there is no fetch
   bool writes = true;          // false: the slow tier has the same bytes
+  std::uint32_t tier = 0;      // where it is meanwhile; 0: Setting::slow
   bool operator==(const Gap&) const = default;
 };
 
