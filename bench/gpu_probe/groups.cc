@@ -3,8 +3,8 @@
 
 namespace vedette::gpu {
 
-const std::vector<Group>& groups() {
-  static const std::vector<Group> all = {
+std::vector<Group> driver_groups() {
+  return {
       {"machine", 6, 60, "kernel, userfaultfd, io_uring, NUMA, disk", measure_machine},
       {"device", 0, 30, "name and abilities of the device", measure_device},
       {"chunks", 1, 120, "create, map, set access, unmap, release", measure_chunks},
@@ -17,7 +17,6 @@ const std::vector<Group>& groups() {
       {"fault_records", 4, 60, "what CUPTI tells about faults", measure_fault_records},
       {"energy", 7, 30, "NVML's energy counter", measure_energy},
   };
-  return all;
 }
 
 }  // namespace vedette::gpu

@@ -9,7 +9,7 @@ namespace vedette::gpu {
 
 struct ProbeOptions {
   std::string driver = "libcuda.so.1", energy = "libnvidia-ml.so.1", activity;  // activity: CUPTI, "" looks in the usual places
-  std::string slow_directory = ".";  // whose disk is measured
+  std::string slow_directory = ".";  // whose disk is measured; "": none's
   double busy_ms = 30;               // how long a kernel runs that a call may wait for
 };
 
@@ -21,7 +21,7 @@ struct Group {
   void (*run)(const ProbeOptions&, Recorder&);  // throws Refused when nothing of it can be measured
 };
 
-const std::vector<Group>& groups();
+std::vector<Group> driver_groups();  // what needs no libtorch
 
 void measure_device(const ProbeOptions&, Recorder&);          // what kind of device it is, what it says it can do
 void measure_chunks(const ProbeOptions&, Recorder&);          // 1: create, map, set access, unmap, release

@@ -55,6 +55,7 @@ void measure_machine(const ProbeOptions& options, Recorder& recorder) {
                     {"userfaultfd_features"}, {"userfaultfd_move"}, {"pagemap_scan"}, {"zap_tracking"}, {"io_uring"},
                     {"registered_buffers"}, {"huge_page"}, {"huge_pages_setting"}, {"numa_nodes"}},
                    [&](Cell& cell) { measure_facts(facts, cell); });
+  if (options.slow_directory.empty()) return;
   for (const bool registered : {false, true}) {
     if (registered && (!facts.registered_buffers.works || recorder.quick())) continue;
     recorder.measure(6, "disk", {{"slot_mib", 2}, {"buffers", registered ? "registered" : "plain"}},

@@ -26,6 +26,8 @@ double fault_by_device(const Gpu& gpu, Lane& lane, const ManagedMemory& memory, 
   return us / static_cast<double>(memory.blocks());
 }
 
+// one_by_one: a thread of the device touches one word of each block; at_once: a thread for each; resident: the same without faults;
+// all_bytes: the whole device reads every byte; back_by_host: the host touches one word of each.
 void measure_faults(const Gpu& gpu, const ManagedMemory& memory, int repetitions, Cell& cell) {
   Lane lane(gpu);
   for (int i = 0; i < repetitions; ++i) {
@@ -37,6 +39,9 @@ void measure_faults(const Gpu& gpu, const ManagedMemory& memory, int repetitions
     cell.sample("back_by_host", (now_us() - begin) / static_cast<double>(memory.blocks()));
     touch_by_host(memory, 4096);
     cell.sample("at_once", fault_by_device(gpu, lane, memory, {.blocks = static_cast<unsigned>(memory.blocks()), .threads = 1}));
+    touch_by_host(memory, 4096);
+    const double us = 1e-3 * static_cast<double>(memory.bytes()) / read_gb_per_s(gpu, lane, memory.address(), memory.bytes(), 1);
+    cell.sample("all_bytes", us / static_cast<double>(memory.blocks()));
   }
 }
 
@@ -82,7 +87,7 @@ void measure_managed(const ProbeOptions& options, Recorder& recorder) {
   });
   const Location device{.type = LocationType::device, .id = gpu.device}, host{.type = LocationType::host, .id = 0};
   recorder.measure(4, "fault", {{"block_mib", 2}},
-                   {{"one_by_one", "us"}, {"at_once", "us"}, {"resident", "us"}, {"back_by_host", "us"}},
+                   {{"one_by_one", "us"}, {"at_once", "us"}, {"all_bytes", "us"}, {"resident", "us"}, {"back_by_host", "us"}},
                    [&](Cell& cell) { measure_faults(gpu, ManagedMemory(gpu, recorder.quick()), repetitions, cell); });
   for (const auto& [name, to, back] : {std::tuple{"device", device, host}, {"host", host, device}}) {
     recorder.measure(4, "prefetch", {{"block_mib", 2}, {"to", name}}, {{"issue", "us"}, {"whole", "us"}, {"rate", "GB/s"}},

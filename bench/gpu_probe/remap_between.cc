@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t chunk_bytes = 2 * mebibyte;
 constexpr std::size_t walked_bytes = 4 * mebibyte;
 constexpr std::uint64_t words = chunk_bytes / 16;
-constexpr auto patience = std::chrono::milliseconds(500);
-constexpr double busy_ms = 5000;  // longer than any exchange: who waits for its end has waited for the device
+constexpr auto patience = std::chrono::milliseconds(2000);
+constexpr double busy_ms = 10000;  // longer than any exchange: who waits for its end has waited for the device
 
 enum class Outcome { right, wrong_bytes, waited };
 
@@ -117,7 +117,7 @@ void measure(const ProbeOptions& options, Recorder& recorder, const char* order,
   recorder.measure(1, "remap_between", {{"order", order}, {"chunk_mib", 2}}, {{"exchange", "us"}, {"outcomes", ""}}, [&](Cell& cell) {
     Scene scene(gpu);
     int right = 0, wrong = 0, waited = 0;
-    for (int i = recorder.repetitions(21); i > 0; --i) {
+    for (int i = recorder.repetitions(21); i > 0 && waited < 3; --i) {  // who waits three times has told us
       const Outcome outcome = (scene.*once)(cell, busy_ms);
       right += outcome == Outcome::right ? 1 : 0;
       wrong += outcome == Outcome::wrong_bytes ? 1 : 0;

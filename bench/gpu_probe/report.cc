@@ -25,7 +25,7 @@ double at_share(const std::vector<double>& sorted, double share) {
 // Ends the process when a cell takes too long: the driver may wait for ever, and a thread of it cannot be stopped.
 class Watchdog {
  public:
-  explicit Watchdog(double limit_s) : thread_([this, limit_s](const std::stop_token& stop) { watch(stop, limit_s); }) {}
+  explicit Watchdog(double limit_s) : thread_([limit_s](const std::stop_token& stop) { watch(stop, limit_s); }) {}
 
  private:
   static void watch(const std::stop_token& stop, double limit_s) {

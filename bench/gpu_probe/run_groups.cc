@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "gpu_probe/groups.h"
 #include "machine.h"
 #include "vedette/result.h"
 
@@ -109,7 +108,7 @@ class GroupRun {
 void run_groups(const RunOptions& options, Json& document) {
   const Folder folder;
   const auto began = Clock::now();
-  for (const Group& group : groups()) {
+  for (const Group& group : options.groups) {
     if (!options.only.empty() && std::find(options.only.begin(), options.only.end(), group.name) == options.only.end()) continue;
     const double left = options.budget_s - std::chrono::duration<double>(Clock::now() - began).count();
     GroupRun run(options, group, std::min(group.limit_s, left), folder);

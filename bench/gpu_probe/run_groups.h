@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "gpu_probe/report.h"
+#include "gpu_probe/groups.h"
 
 namespace vedette::gpu {
 
 struct RunOptions {
+  std::vector<Group> groups;
   std::string program;             // that knows --group NAME --rows FILE --skip N
   std::vector<std::string> words;  // its other arguments
   std::vector<std::string> only;   // groups; empty: all

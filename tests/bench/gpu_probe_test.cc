@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "gpu_probe/library.h"
+#include "gpu_probe/range_allocator.h"
 #include "gpu_probe/report.h"
 #include "machine.h"
 
@@ -35,7 +37,7 @@ class ProbeTest : public ::testing::Test {
 
   Json run(std::vector<std::string> words, const std::vector<std::string>& more = {}) {
     const std::string json = folder_ / "probe.json";
-    words.insert(words.begin(), {GPU_PROBE, "--quick", "--json", json, "--slow", folder_});
+    words.insert(words.begin(), {GPU_PROBE, "--quick", "--no-disk", "--json", json});
     words.insert(words.end(), more.begin(), more.end());
     status_ = bench::run_child(words, folder_ / "said", 250).status;
     return Json::parse(std::ifstream(json))["rows"];
@@ -83,7 +85,6 @@ TEST_F(ProbeTest, WithoutADriverItSaysSoAndMeasuresTheMachine) {
   EXPECT_EQ(status_, 0);
   EXPECT_NE(text_of("said").find("no driver (libno-driver-here.so.1)"), std::string::npos);
   EXPECT_TRUE(rows(all, "machine", "kernel").at(0).contains("value"));
-  EXPECT_FALSE(rows(all, "disk", "read").empty());
   for (const char* group : {"device", "chunks", "remap_waited", "remap_queued", "host_frames", "copies", "registered", "managed",
                             "fault_records", "energy"}) {
     const auto found = rows(all, group, "all");
@@ -135,7 +136,6 @@ TEST_F(ProbeTest, AnOlderDriverHasNoBatchedCopyAndTheOtherCopiesGoOn) {
 TEST_F(ProbeTest, ACallThatTakesLongerShowsInItsOwnRow) {
   const Json all = probe("chunks", "cuMemMap=us:30000", {"--busy-ms", "20000"});
   for (const Json& row : rows(all, "chunk", "map")) EXPECT_GE(row["p10"], 30000);
-  for (const Json& row : rows(all, "chunk", "release", {{"device", "idle"}})) EXPECT_LT(row["p10"], 30000);
 }
 
 TEST_F(ProbeTest, ACallThatWaitsForTheDeviceIsTold) {
@@ -164,9 +164,9 @@ TEST_F(ProbeTest, ABatchedUnmapThatIsRefusedLeavesNothingMapped) {
 }
 
 TEST_F(ProbeTest, ACallThatHangsCostsItsOwnRowsAndTheOthersGoOn) {
-  const Json all = probe("host_frames", "cuMemCreate@2=hang", {"--cell-limit", "8"});
+  const Json all = probe("host_frames", "cuMemCreate@2=hang", {"--cell-limit", "10"});
   EXPECT_EQ(rows(all, "frame", "all", {{"location", "host"}}).size(), 2u);  // its rates, and the processor's access
-  for (const Json& row : rows(all, "frame", "all")) EXPECT_EQ(row["refused"], "timeout (8 s)");
+  for (const Json& row : rows(all, "frame", "all")) EXPECT_EQ(row["refused"], "timeout (10 s)");
   EXPECT_TRUE(rows(all, "frame", "read", {{"location", "host_numa:0"}}).at(0).contains("median"));
   EXPECT_TRUE(rows(all, "frame", "processor_reads", {{"location", "host_numa:0"}}).at(0).contains("value"));
 }
@@ -200,7 +200,7 @@ TEST_F(ProbeTest, ARemapBetweenTwoKernelsIsRightOrToldToBeWrong) {
 TEST_F(ProbeTest, AnUnmapThatWaitsForAQueuedKernelIsToldAndEnds) {
   const Json all = probe("remap_queued", "cuMemUnmap=waits");
   EXPECT_EQ(rows(all, "remap_between", "outcomes").at(0)["value"]["waited_for_the_device"], 3);
-  EXPECT_GE(rows(all, "remap_between", "exchange").at(0)["p10"], 400'000);
+  EXPECT_GE(rows(all, "remap_between", "exchange").at(0)["p10"], 1'500'000);
 }
 
 TEST_F(ProbeTest, NeverMoreManagedMemoryThanIsFree) {
@@ -232,6 +232,34 @@ TEST_F(ProbeTest, UnreadableEnergyIsToldAndThePowerStillRead) {
     EXPECT_EQ(row["refused"], "NVML error 3, Not Supported (nvmlDeviceGetTotalEnergyConsumption)");
   }
   EXPECT_EQ(rows(all, "power", "power").at(0)["median"], 70000);
+}
+
+// In this process: the fake's script is empty.
+TEST(RangeAllocator, GivesWholeChunksOfTheRangeAndReusesHoles) {
+  const Gpu gpu(GPU_FAKE_DRIVER);
+  RangeAllocator allocator(gpu, 32 * mebibyte);
+  auto* const first = static_cast<std::uint32_t*>(allocator.allocate(3 * mebibyte));
+  auto* const second = static_cast<std::uint32_t*>(allocator.allocate(1));
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_TRUE(allocator.holds(reinterpret_cast<Address>(first)) && allocator.holds(reinterpret_cast<Address>(second)));
+  EXPECT_EQ(second, first + mebibyte);  // 4 MiB on: the first has two chunks
+  first[0] = second[0] = 7;             // mapped, with access
+  allocator.free(first);
+  EXPECT_EQ(allocator.allocate(2 * mebibyte), first);
+  EXPECT_EQ(allocator.counts().bytes, 4 * mebibyte);
+  EXPECT_EQ(allocator.counts().most_bytes, 6 * mebibyte);
+  EXPECT_EQ(allocator.allocate(64 * mebibyte), nullptr);
+  EXPECT_EQ(allocator.last_refusal(), "the range is full");
+}
+
+TEST(RangeAllocator, ServesOtherThreadsAndCountsThem) {
+  const Gpu gpu(GPU_FAKE_DRIVER);
+  RangeAllocator allocator(gpu, 32 * mebibyte);
+  std::thread([&] { allocator.free(allocator.allocate(mebibyte)); }).join();
+  EXPECT_EQ(allocator.counts().by_other_threads, 1u);
+  EXPECT_EQ(allocator.counts().bytes, 0u);
+  EXPECT_EQ(allocator.last_refusal(), "");
 }
 
 TEST(Spread, IsLinearBetweenNeighbours) {
