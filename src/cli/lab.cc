@@ -1,0 +1,219 @@
+// Reading what the laboratory works on, and one run of one policy.
+#include "cli/lab.h"
+
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/disk_speed.h"
+#include "os/probe.h"
+#include "tier/store.h"
+
+namespace vedette::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string read_file(const std::string& name) {
+  std::ifstream file(name, std::ios::binary);
+  if (!file) throw Failure({Cause::system, name + " cannot be opened; is the path right?"});
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Memory over the disk of a directory, as a session there would find them.
+Machine this_machine(const std::string& directory) {
+  const MachineFacts facts = probe_machine();
+  auto store = open_nvme_store({.directory = directory}).value();
+  const DiskSpeed speed = measure_disk(*store, false).value();
+  struct statvfs room {};
+  const bool known = ::statvfs(directory.c_str(), &room) == 0;
+  Machine machine;
+  machine.tiers = {{.name = "dram", .capacity = facts.memory, .addressable = true},
+                   {.name = "disk", .capacity = {known ? room.f_bavail * room.f_frsize : std::uint64_t{1} << 44}}};
+  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = speed.read_bytes_per_s, .latency = {100'000}, .shared = {}},
+                   {.source = {0}, .target = {1}, .bytes_per_s = speed.write_bytes_per_s, .latency = {100'000}, .shared = {}}};
+  machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
+  machine.granule = 2_MiB;
+  return machine;
+}
+
+const char* verb_name(Verb verb) { return verb == Verb::fetch ? "fetch" : verb == Verb::evict ? "evict" : "drop"; }
+
+Json move_json(const Move& move) {
+  Json row{{"verb", verb_name(move.verb)}, {"tensor", move.extent.tensor.value}, {"issue", move.issue.value}, {"due", move.due.value},
+           {"from", move.source.value}, {"to", move.target.value}};
+  if (move.extent.part) row["part"] = {move.extent.part->begin.value, move.extent.part->end.value};
+  return row;
+}
+
+Move move_of(const Json& row) {
+  const std::string verb = row.at("verb").get<std::string>();
+  Move move{.issue = {row.at("issue").get<std::uint32_t>()},
+            .due = {row.at("due").get<std::uint32_t>()},
+            .extent = {.tensor = {row.at("tensor").get<std::uint32_t>()}, .part = {}},
+            .source = {row.at("from").get<std::uint32_t>()},
+            .target = {row.at("to").get<std::uint32_t>()},
+            .verb = verb == "fetch" ? Verb::fetch : verb == "evict" ? Verb::evict : Verb::drop};
+  if (row.contains("part")) move.extent.part = Span<Bytes>{{row["part"].at(0).get<std::uint64_t>()}, {row["part"].at(1).get<std::uint64_t>()}};
+  return move;
+}
+
+// Times what prepare() takes, and is the policy otherwise.
+class Timed final : public Policy {
+ public:
+  explicit Timed(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
+  std::string_view name() const noexcept override { return policy_->name(); }
+  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
+    const auto began = std::chrono::steady_clock::now();
+    auto plan = policy_->prepare(trace, machine);
+    if (time_.value == 0) time_ = {std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began).count()};
+    return plan;
+  }
+  Reaction react(const Event& event, const View& view) override { return policy_->react(event, view); }
+  Nanoseconds time() const { return time_; }
+
+ private:
+  std::unique_ptr<Policy> policy_;
+  Nanoseconds time_;
+};
+
+}  // namespace
+
+Trace read_trace(const std::string& file) {
+  auto trace = parse_trace(read_file(file));
+  if (!trace) throw Failure({trace.error().cause, file + ": " + trace.error().message});
+  return *std::move(trace);
+}
+
+Machine read_machine(const std::string& what, const std::string& directory) {
+  for (const MachinePreset& preset : machine_presets()) {
+    if (preset.name == what) return preset.make();
+  }
+  if (what == "this-machine") return this_machine(directory);
+  auto machine = parse_machine(read_file(what));
+  if (!machine) throw Failure({machine.error().cause, what + ": " + machine.error().message});
+  return *std::move(machine);
+}
+
+Bytes read_size(const std::string& words, const Trace& trace) {
+  char* end = nullptr;
+  const double number = std::strtod(words.c_str(), &end);
+  std::string unit(end);
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::pair<const char*, double> units[] = {{"", 1}, {"b", 1}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0},
+                                                      {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
+  if (end != words.c_str() && std::isfinite(number) && number > 0) {
+    if (unit == "%") return {static_cast<std::uint64_t>(static_cast<double>(peak_bytes(trace).value) * number / 100)};
+    for (const auto& [name, factor] : units) {
+      if (unit == name && number * factor < 1e18) return {static_cast<std::uint64_t>(number * factor)};
+    }
+  }
+  throw Failure({Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
+}
+
+std::string readable(Bytes bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes.value);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
+}
+
+std::vector<std::string> split(const std::string& words, char at) {
+  std::vector<std::string> found;
+  std::istringstream stream(words);
+  for (std::string word; std::getline(stream, word, at);) {
+    if (!word.empty()) found.push_back(word);
+  }
+  return found;
+}
+
+std::vector<PolicyEntry> policies_named(const std::string& names) {
+  const auto all = policies();
+  if (names == "all") return {all.begin(), all.end()};
+  std::vector<PolicyEntry> found;
+  for (const std::string& name : split(names, ',')) {
+    const auto entry = std::find_if(all.begin(), all.end(), [&](const PolicyEntry& each) { return each.name == name; });
+    if (entry == all.end()) {
+      std::string known;
+      for (const PolicyEntry& each : all) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
+      throw Failure({Cause::malformed_input, "there is no policy '" + name + "'; there are " + known});
+    }
+    found.push_back(*entry);
+  }
+  return found;
+}
+
+double Row::percent_of_ideal() const {
+  if (!replayed || replayed->measured.time.value == 0) return 0;
+  return 100.0 * static_cast<double>(ideal.value) / static_cast<double>(replayed->measured.time.value);
+}
+
+Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed, const ReplayOptions& options) {
+  Row row{.trace = trace.name, .policy = std::string(entry.name), .fast = machine.tiers[0].capacity};
+  row.fraction = static_cast<double>(row.fast.value) / std::max(1.0, static_cast<double>(peak_bytes(trace).value));
+  for (const Op& op : trace.ops) row.ideal += op.time;
+  if (largest_op_bytes(trace) > row.fast) {
+    row.error = fmt::format("infeasible: the largest op needs {} bytes of fast memory at once", largest_op_bytes(trace).value);
+    return row;
+  }
+  Timed policy(entry.make(seed));
+  auto replayed = replay(trace, machine, policy, options);
+  row.plan_time = policy.time();
+  if (replayed) {
+    row.replayed = *std::move(replayed);
+  } else {
+    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", replayed.error().message);
+  }
+  return row;
+}
+
+std::string format_plan(const Plan& plan) {
+  std::string text = "{\"format\": \"vedette-plan-1\",\n\"home\": [";
+  for (std::size_t t = 0; t < plan.home.size(); ++t) text += fmt::format("{}{}", t == 0 ? "" : ",", plan.home[t].value);
+  text += "],\n\"moves\": [";
+  for (std::size_t m = 0; m < plan.moves.size(); ++m) text += fmt::format("{}{}", m == 0 ? "\n" : ",\n", move_json(plan.moves[m]).dump());
+  text += "],\n\"in_place\": [";
+  for (std::size_t i = 0; i < plan.in_place.size(); ++i) {
+    const InPlace& each = plan.in_place[i];
+    text += fmt::format("{}{{\"op\": {}, \"tensor\": {}, \"tier\": {}}}", i == 0 ? "\n" : ",\n", each.op.value, each.tensor.value, each.tier.value);
+  }
+  text += "],\n\"recomputations\": [";
+  for (std::size_t r = 0; r < plan.recomputations.size(); ++r) {
+    const Recomputation& each = plan.recomputations[r];
+    text += fmt::format("{}{{\"before\": {}, \"producer\": {}, \"tensor\": {}}}", r == 0 ? "\n" : ",\n", each.before.value, each.producer.value, each.tensor.value);
+  }
+  return text + "],\n\"reserved\": " + std::to_string(plan.reserved.value) + "}\n";
+}
+
+Plan read_plan(const std::string& file, const Trace& trace) {
+  try {
+    const Json json = Json::parse(read_file(file));
+    Plan plan;
+    if (json.at("format") != "vedette-plan-1") throw Failure({Cause::malformed_input, file + ": is not in the format vedette-plan-1"});
+    for (const Json& tier : json.at("home")) plan.home.push_back({tier.get<std::uint32_t>()});
+    for (const Json& row : json.at("moves")) plan.moves.push_back(move_of(row));
+    for (const Json& row : json.value("in_place", Json::array()))
+      plan.in_place.push_back({{row.at("op").get<std::uint32_t>()}, {row.at("tensor").get<std::uint32_t>()}, {row.at("tier").get<std::uint32_t>()}});
+    for (const Json& row : json.value("recomputations", Json::array()))
+      plan.recomputations.push_back({{row.at("before").get<std::uint32_t>()}, {row.at("producer").get<std::uint32_t>()}, {row.at("tensor").get<std::uint32_t>()}});
+    plan.reserved = {json.value("reserved", std::uint64_t{0})};
+    if (plan.home.size() != trace.tensors.size()) throw Failure({Cause::malformed_input, file + ": does not have one home for each tensor of the trace"});
+    return plan;
+  } catch (const nlohmann::json::exception& failure) {
+    throw Failure({Cause::malformed_input, file + ": " + failure.what()});
+  }
+}
+
+}  // namespace vedette::cli

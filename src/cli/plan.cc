@@ -1,0 +1,154 @@
+// The verbs that look at one plan: `vedette plan` makes and explains it, `vedette check` judges it, `vedette replay` runs it.
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "cli/explain.h"
+#include "cli/lab.h"
+#include "cli/verbs.h"
+#include "vedette/bound.h"
+#include "vedette/check.h"
+
+namespace vedette::cli {
+namespace {
+
+struct PlanOptions {
+  std::string trace, plan, fast, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, timeline;
+  std::uint64_t seed = 1;
+  std::uint32_t noise = 0, steps = 3;
+  bool list = false;
+};
+
+struct Subject {
+  Trace trace;
+  Machine machine;
+};
+
+Subject read_subject(const PlanOptions& options) {
+  Subject subject{read_trace(options.trace), read_machine(options.machine, options.directory)};
+  if (!options.fast.empty()) subject.machine.tiers[0].capacity = read_size(options.fast, subject.trace);
+  return subject;
+}
+
+Plan plan_of(const PlanOptions& options, const Subject& subject) {
+  if (!options.plan.empty()) return read_plan(options.plan, subject.trace);
+  return policies_named(options.policy).front().make(options.seed)->prepare(subject.trace, subject.machine).value();
+}
+
+void list_policies() {
+  for (const PolicyEntry& entry : policies()) {
+    fmt::print("{:<14} {}: {}{}\n", entry.name, entry.paper, entry.summary, entry.bound ? " (a bound, no system)" : "");
+    if (!entry.partial.empty()) fmt::print("{:<14} partial: a trace does not say {}\n", "", entry.partial);
+  }
+}
+
+void make_plan(const PlanOptions& options) {
+  if (options.list) return list_policies();
+  if (options.trace.empty()) throw Failure({Cause::malformed_input, "plan: name a trace, or --list"});
+  const Subject subject = read_subject(options);
+  const Plan plan = plan_of(options, subject);
+  if (!options.explain.empty()) {
+    for (const std::string& sentence : explain(subject.trace, subject.machine, plan, options.explain)) fmt::print("{}\n", sentence);
+    return;
+  }
+  if (!options.output.empty()) {
+    std::ofstream file(options.output);
+    file << format_plan(plan);
+    if (!file.flush()) throw Failure({Cause::system, options.output + " cannot be written"});
+  }
+  Bytes moved;
+  for (const Move& move : plan.moves) {
+    const Bytes size = move.extent.part ? move.extent.part->end - move.extent.part->begin : subject.trace.tensors[move.extent.tensor.value].bytes;
+    if (move.verb == Verb::fetch) moved += size;
+  }
+  fmt::print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy, subject.trace.name,
+             plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
+  for (const std::string& reason : plan.reasons) fmt::print("  {}\n", reason);
+}
+
+void judge(const PlanOptions& options) {
+  const Subject subject = read_subject(options);
+  const auto found = check(subject.trace, subject.machine, plan_of(options, subject));
+  if (found) throw Failure({Cause::infeasible, "the plan breaks a rule: " + found->message});
+  fmt::print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan, subject.trace.name);
+}
+
+void run(const PlanOptions& options) {
+  const Subject subject = read_subject(options);
+  const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
+  Replayed got;
+  if (options.plan.empty()) {
+    got = replay(subject.trace, subject.machine, *policies_named(options.policy).front().make(options.seed), how).value();
+  } else {
+    got = replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
+  }
+  const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
+  fmt::print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
+             100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+  fmt::print("no plan under  {:.3f} ms\n", ms(lower_bound(subject.trace, subject.machine)));
+  fmt::print("waiting        {:.3f} ms, recomputing {:.3f} ms\n", ms(got.measured.stall), ms(got.recompute));
+  fmt::print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out), readable(got.bytes_dropped));
+  fmt::print("fast memory    {} at most of {}\n", readable(got.peak), readable(subject.machine.tiers[0].capacity));
+  fmt::print("unplanned      {} moves, {} ops faulted, {} moves late\n", got.unplanned, got.faults, got.measured.late.size());
+  for (std::size_t l = 0; l < got.link_busy.size(); ++l) {
+    const Link& link = subject.machine.links[l];
+    fmt::print("link           {} to {}: busy {:.1f} %\n", subject.machine.tiers[link.source.value].name, subject.machine.tiers[link.target.value].name,
+               100.0 * static_cast<double>(got.link_busy[l].value) / static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+  }
+  if (options.timeline.empty()) return;
+  std::ofstream file(options.timeline);
+  file << timeline_svg(got, subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), subject.machine);
+  if (!file.flush()) throw Failure({Cause::system, options.timeline + " cannot be written"});
+}
+
+void add_common(CLI::App& verb, PlanOptions& options) {
+  verb.add_option("--fast", options.fast, "Size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
+  verb.add_option("--policy", options.policy, "Whose plan")->capture_default_str();
+  verb.add_option("--machine", options.machine, "A preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
+  verb.add_option("--slow", options.directory, "The directory whose disk is this-machine's slow tier")->capture_default_str();
+  verb.add_option("--seed", options.seed, "Of policies that search at random, and of the noise")->capture_default_str();
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto* verb = app.add_subcommand("plan", "Plans a step, says why a tensor moves when it does, lists the policies");
+  const auto options = std::make_shared<PlanOptions>();
+  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1");
+  add_common(*verb, *options);
+  verb->add_option("--explain", options->explain, "A tensor's name or number");
+  verb->add_option("-o,--output", options->output, "Write the plan (JSON)");
+  verb->add_flag("--list,--policies", options->list, "List the policies");
+  verb->callback([options] { make_plan(*options); });
+}
+
+void add_check(CLI::App& app) {
+  auto* verb = app.add_subcommand("check", "Judges a plan against every rule");
+  const auto options = std::make_shared<PlanOptions>();
+  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1")->required();
+  verb->add_option("plan", options->plan, "A file that `vedette plan -o` wrote (default: what --policy plans)");
+  add_common(*verb, *options);
+  verb->callback([options] { judge(*options); });
+}
+
+void add_replay(CLI::App& app) {
+  auto* verb = app.add_subcommand("replay", "Runs a plan, or a policy with its reactions, against the clock");
+  const auto options = std::make_shared<PlanOptions>();
+  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1")->required();
+  verb->add_option("plan", options->plan, "A file that `vedette plan -o` wrote (default: what --policy plans)");
+  add_common(*verb, *options);
+  verb->add_option("--noise", options->noise, "Every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
+  verb->add_option("--steps", options->steps, "The last of so many steps is measured")->capture_default_str()->check(CLI::Range(1, 100));
+  verb->add_option("--timeline", options->timeline, "Draw the last step into this file (SVG)")->expected(0, 1)->default_str("timeline.svg");
+  verb->callback([options, verb] {
+    if (verb->count("--timeline") > 0 && options->timeline.empty()) options->timeline = "timeline.svg";
+    run(*options);
+  });
+}
+
+}  // namespace vedette::cli
