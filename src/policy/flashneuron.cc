@@ -36,7 +36,7 @@ class FlashNeuron final : public Policy {
     if (auto error = refusal(name(), everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    return too_small(name(), everything, smallest(trace, machine, everything.peak()), "what it may not move does not fit");
+    return too_small(name(), everything, smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }), "what it may not move does not fit");
   }
 
  private:
@@ -48,16 +48,6 @@ class FlashNeuron final : public Policy {
     offload(ledger, first_backward_op(trace), ledger.capacity() - static_cast<std::int64_t>(beside.value));
     if (!ledger.settle([](const Gap& gap) { return gap.dead; })) return std::nullopt;
     return ledger.write();
-  }
-
-  // The smallest size for which there is a plan, to a thousandth, up to `works`.
-  Bytes smallest(const Trace& trace, Machine machine, Bytes works) const {
-    std::uint64_t low = machine.tiers[0].capacity.value, high = works.value;
-    while (high - low > high / 1024 + 1) {
-      machine.tiers[0].capacity = {low + (high - low) / 2};
-      (plan(trace, machine) ? high : low) = machine.tiers[0].capacity.value;
-    }
-    return {high};
   }
 
   // Weights, and the largest sum of one op's operands.

@@ -9,8 +9,8 @@
 //   time) that commitments fill: evictions from the period's start on, fetches backwards from its end. A period whose eviction would
 //   end after its fetch begins is left alone. Then fetches are made earlier, in order, while there is room under the line.
 // Changed: what the paper leaves to page faults and LRU (steps that its plan does not make fit) is evicted least recently used first and
-//   fetched by the op that needs it. Allocation ahead of births is not modelled. Bytes in fast memory are counted by op; the artifact's
-//   bucket of a move to the SSD also fills that of PCIe: here only where the links share a bus (Link::shared). An eviction and its fetch
+//   fetched by the op that needs it. Allocation ahead of births is not modelled. Bytes in fast memory are counted by op. A move to the SSD
+//   also fills the bucket of PCIe, as in the artifact, where the links share a bus (Link::shared). An eviction and its fetch
 //   are in their buckets where a period wraps, too; the artifact takes bandwidth for granted there. The artifact loosens the line by hand
 //   for two models; not here.
 // Not here: its unified page table, and what overlaps inside one op.
@@ -141,7 +141,7 @@ class Scheduler {
     const std::uint32_t cleared = out_[where].forward(size_of(gap), begin, gap.before), back = in_[where].backward(size_of(gap), begin, gap.before);
     if (back <= cleared + 1 || cleared + 1 - gap.after >= ledger_.ops()) return false;
     for (std::size_t k = 0; k < tiers_.size(); ++k) {
-      if (k != where && !shared(k, where)) continue;
+      if (k != where && !bus_of(k, where)) continue;
       out_[k].fill(size_of(gap), begin, gap.before);
       in_[k].fill(size_of(gap), back, gap.before);
     }
@@ -156,10 +156,11 @@ class Scheduler {
 
   bool host_has_room(std::uint32_t g) const { return ledger_.tier_for(g, ledger_.gaps()[g].after) == tiers_.front(); }
 
-  bool shared(std::size_t a, std::size_t b) const {
+  // Whether what link `b` carries also takes from link `a`: they share a bus, and `a` is as fast as it.
+  bool bus_of(std::size_t a, std::size_t b) const {
     const Link* one = ledger_.machine().link({0}, tiers_[a]);
     const Link* other = ledger_.machine().link({0}, tiers_[b]);
-    return one->shared && one->shared == other->shared;
+    return one->shared && one->shared == other->shared && one->bytes_per_s > other->bytes_per_s;
   }
 
   void fetch_eagerly() {

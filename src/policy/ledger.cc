@@ -74,7 +74,8 @@ void Ledger::occupy(Room& room, std::uint32_t begin, std::uint32_t end, std::int
 void Ledger::apply(std::uint32_t gap, const Absence& absence, std::int64_t sign) {
   const Gap& where = gaps_[gap];
   const std::uint32_t t = where.tensor;
-  if (absence.how != Return::fetched) return occupy(near_, absence.leave + 1, where.before, -sign * static_cast<std::int64_t>(size_[t]));
+  const std::uint32_t until = absence.how == Return::recomputed ? absence.back : where.before;
+  if (absence.how != Return::fetched) return occupy(near_, absence.leave + 1, until, -sign * static_cast<std::int64_t>(size_[t]));
   occupy(near_, absence.gone, absence.back, -sign * static_cast<std::int64_t>(size_[t]));
   occupy(far_[absence.tier.value - 1], absence.leave + 1, where.before, sign * static_cast<std::int64_t>(bytes(t).value));
 }
@@ -127,7 +128,7 @@ class Settler {
   bool settle() {
     for (std::uint32_t g = 0; g < ledger_.gaps().size(); ++g) {
       if (ledger_.absence(g)) {
-        watch(g, ledger_.absence(g)->leave + 1, ledger_.absence(g)->gone);
+        watch(g, ledger_.gaps()[g].after + 1, ledger_.absence(g)->gone);
         if (ledger_.absence(g)->how == Return::fetched) watch(g, ledger_.absence(g)->back, ledger_.gaps()[g].before);
       } else if (!may_ || may_(ledger_.gaps()[g])) {
         watch(g, ledger_.gaps()[g].after + 1, ledger_.gaps()[g].before);
@@ -155,7 +156,7 @@ class Settler {
     const std::int64_t before = static_cast<std::int64_t>(gap.before) - (gap.after > op ? n_ : 0), after = static_cast<std::int64_t>(gap.after) - (gap.after > op ? n_ : 0);
     const auto size = static_cast<std::int64_t>(ledger_.size(gap.tensor));
     if (const auto& absence = ledger_.absence(g)) {
-      const bool coming = in(op, absence->back, gap.before);
+      const bool coming = absence->how == Return::fetched && in(op, absence->back, gap.before);
       return coming ? Key{1, -before, -size} : Key{2, after, -size};
     }
     if (gap.dead) return {0, 0, -size};
@@ -182,9 +183,9 @@ class Settler {
     const Gap& gap = ledger_.gaps()[g];
     if (ledger_.absence(g)) {
       Absence changed = *ledger_.absence(g);
-      const std::uint32_t back_now = in_this_lap(op, changed.back, gap.before), gone_now = in_this_lap(op, changed.leave + 1, changed.gone);
+      const std::uint32_t back_now = changed.how == Return::fetched ? in_this_lap(op, changed.back, gap.before) : none, gone_now = in_this_lap(op, gap.after + 1, changed.gone);
       if (back_now != none) changed.back = back_now + 1;
-      if (back_now == none && gone_now != none) changed.gone = gone_now;
+      if (back_now == none && gone_now != none) changed.leave = std::min(changed.leave, gone_now - 1), changed.gone = gone_now;
       ledger_.leave(g, changed);
       if (back_now != none && op + 1 < n_ && changed.back < gap.before) opens_[op + 1].push_back(g);  // it may have to wait on
       return;
@@ -238,7 +239,7 @@ Plan Ledger::write() const {
     if (absence.how != Return::fetched) {
       plan.moves.push_back({.issue = op(absence.leave), .due = op(absence.gone), .extent = whole, .source = {0}, .target = last, .verb = Verb::drop});
       if (absence.how == Return::recomputed)
-        plan.recomputations.push_back({.before = op(gap.before), .producer = {absence.producer}, .tensor = {gap.tensor}});
+        plan.recomputations.push_back({.before = op(absence.back), .producer = {absence.producer}, .tensor = {gap.tensor}});
       continue;
     }
     plan.moves.push_back({.issue = op(absence.leave), .due = op(absence.gone), .extent = whole, .source = {0}, .target = absence.tier, .verb = Verb::evict});
@@ -294,12 +295,57 @@ void queue_evictions(Ledger& ledger) {
     Absence changed = *ledger.absence(g);
     std::int64_t& free_at = idle[changed.tier.value];
     free_at = std::max(free_at, clock.at(changed.leave + 1)) + move_time(ledger.machine(), {0}, changed.tier, ledger.bytes(ledger.gaps()[g].tensor));
-    changed.gone = std::clamp(clock.first_at_or_after(free_at), changed.leave + 1, std::min(changed.back, changed.leave + ledger.ops() - 1));
+    changed.gone = std::clamp(clock.first_at_or_after(free_at), changed.leave + 1, std::min(changed.back - 1, changed.leave + ledger.ops() - 1));
     ledger.leave(g, changed);
   }
 }
 
+std::int64_t predicted_time(const Ledger& ledger) {
+  struct Transfer {
+    std::uint32_t at, gap;
+    bool out;
+  };
+  std::vector<Transfer> moves;
+  for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
+    const auto& absence = ledger.absence(g);
+    if (!absence || absence->how != Return::fetched) continue;
+    moves.push_back({absence->leave + 1, g, true});
+    moves.push_back({absence->back, g, false});
+  }
+  const std::uint32_t n = ledger.ops();
+  std::vector<std::vector<Transfer>> of_op(n);
+  for (const Transfer& move : moves) of_op[move.at % n].push_back(move);
+  std::vector<std::int64_t> in(ledger.machine().tiers.size()), out(in), gone(ledger.gaps().size()), due(2 * n);
+  std::int64_t now = 0, began = 0;
+  for (std::uint32_t i = 0; i < 2 * n; ++i) {
+    if (i == n) began = now;
+    for (const Transfer& move : of_op[i % n]) {
+      const Absence& absence = *ledger.absence(move.gap);
+      const Gap& gap = ledger.gaps()[move.gap];
+      const TierIndex tier = absence.tier;
+      if (move.out) {
+        gone[move.gap] = out[tier.value] = std::max(out[tier.value], now) + move_time(ledger.machine(), {0}, tier, ledger.bytes(gap.tensor));
+        continue;
+      }
+      in[tier.value] = std::max({in[tier.value], now, gone[move.gap]}) + move_time(ledger.machine(), tier, {0}, ledger.bytes(gap.tensor));
+      const std::uint32_t when = i + (gap.before - absence.back);
+      if (when < 2 * n) due[when] = std::max(due[when], in[tier.value]);
+    }
+    now = std::max(now, due[i]) + ledger.trace().ops[i % n].time.value;
+  }
+  return now - began;
+}
+
 // ---- what cannot be ----
+
+Bytes smallest_size(Machine machine, Bytes most, const std::function<bool(const Machine&)>& works) {
+  std::uint64_t low = machine.tiers[0].capacity.value, high = most.value;
+  while (high > low && high - low > high / 1024 + 1) {
+    machine.tiers[0].capacity = {low + (high - low) / 2};
+    (works(machine) ? high : low) = machine.tiers[0].capacity.value;
+  }
+  return {high};
+}
 
 Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_t)>& kept) {
   std::vector<std::int64_t> change(ledger.ops() + 1);

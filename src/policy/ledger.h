@@ -6,7 +6,7 @@
 //     tensor   used    near   ..... evicted ... away ...... fetched ... used
 //
 // Ops are counted past the end of the step where a gap of a persistent tensor wraps: op n + i is op i of the next step. Fast memory is
-// free of the tensor during ops [gone, back). Pure. Every call O(log ops) unless it says otherwise.
+// free of the tensor during ops [gone, back); of a tensor that is dropped and made again before op `back`, as soon as `leave` has ended. Pure. Every call O(log ops) unless it says otherwise.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -31,7 +31,7 @@ struct Gap {
 enum class Return : std::uint8_t { fetched, recomputed, never };
 
 struct Absence {
-  std::uint32_t leave = 0, gone = 0, back = 0;  // after <= leave < gone <= back <= before
+  std::uint32_t leave = 0, gone = 0, back = 0;  // after <= leave < gone <= back <= before; recomputed: before op `back`
   TierIndex tier{1};                            // fetched: where it is meanwhile
   Return how = Return::fetched;
   std::uint32_t producer = 0;  // recomputed: the op that makes it again
@@ -62,6 +62,7 @@ class Ledger {
   // Spends the gap away; what it was before is undone first. The tier of `how == fetched` has to have been asked for.
   void leave(std::uint32_t gap, const Absence& absence);
   void stay(std::uint32_t gap);
+  void burden(std::uint32_t op, std::int64_t bytes) { near_.add(op, op + 1, bytes); }  // that the op needs beside its operands
   // The absence without any time of its own: out before the op after the last use, back when the next use waits for it.
   Absence shortest(std::uint32_t gap) const { return {.leave = gaps_[gap].after, .gone = gaps_[gap].after + 1, .back = gaps_[gap].before}; }
 
@@ -112,14 +113,20 @@ class Clock {
 // What moving so many bytes takes on the link, latency included; 0 where there is no link.
 std::int64_t move_time(const Machine& machine, TierIndex source, TierIndex target, Bytes bytes);
 
+// The step by the ledger's absences: ops take their times, each link works off its moves one after the other, an op waits for what is due.
+// How far one is from it with room and demand fetches, only a simulation tells. O((ops + gaps) log).
+std::int64_t predicted_time(const Ledger& ledger);
+
 // Evictions work off one queue a link, in order of `leave`: sets each `gone` to the op that begins when the last byte is out, at most
-// `back`. O(gaps log gaps).
+// the op before `back`. O(gaps log gaps).
 void queue_evictions(Ledger& ledger);
 
 // Why this trace cannot run on this machine at all, whatever the policy: no tier, an op larger than fast memory, nowhere to put the rest.
 std::optional<Error> refusal(std::string_view policy, const Ledger& ledger);
 // The largest sum of one op's operands, of what `kept` names and lives then, and of workspace: what a policy that never moves those needs.
 Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_t tensor)>& kept = {});
+// The smallest size, to a thousandth, for which `works` says so; `most` where none below it does.
+Bytes smallest_size(Machine machine, Bytes most, const std::function<bool(const Machine&)>& works);
 Error no_room(std::string_view policy, const Ledger& ledger);  // settle() found no slower tier with room
 Error too_small(std::string_view policy, const Ledger& ledger, Bytes least, std::string_view why);
 

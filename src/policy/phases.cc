@@ -36,4 +36,20 @@ std::vector<std::uint32_t> layer_numbers(const Trace& trace) {
   return number;
 }
 
+std::vector<bool> convolutions(const Trace& trace) {
+  std::vector<bool> found(trace.ops.size());
+  bool any = false;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::string& name = trace.ops[i].name;
+    found[i] = name.find("conv") != std::string::npos || name.find("Conv") != std::string::npos;
+    any = any || found[i];
+  }
+  if (any) return found;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::vector<TensorIndex>& reads = trace.ops[i].reads;
+    found[i] = std::any_of(reads.begin(), reads.end(), [&](TensorIndex t) { return trace.tensors[t.value].kind == TensorKind::weight; });
+  }
+  return found;
+}
+
 }  // namespace vedette::planning

@@ -17,4 +17,8 @@ std::vector<std::uint32_t> saved_gaps(const Ledger& ledger, std::uint32_t border
 // layer_of[i]: number of the run of consecutive ops of one layer and phase that op i belongs to, from 0.
 std::vector<std::uint32_t> layer_numbers(const Trace& trace);
 
+// Which ops are convolutions, by their names; where none is, those that read a weight. What vDNN and SuperNeurons treat as a layer worth
+// moving for.
+std::vector<bool> convolutions(const Trace& trace);
+
 }  // namespace vedette::planning

@@ -1,0 +1,248 @@
+// The integer program: binaries for "leaves beside op e" and "returns beside op f" of each gap, a time for each op that moves run beside.
+//
+//   minimise   sum of blocking moves + sum over ops of y_i
+//   y_i >= t_i,   y_i >= moves beside op i
+//   for each gap: sum of its outs = sum of its ins <= 1, and no return before it has left
+//   for each op over the limit: load_i - sum of what is away during i <= capacity, or all of them are away
+#include "policy/autotm.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#ifdef VEDETTE_HAVE_CBC
+#include <coin/Cbc_C_Interface.h>
+#endif
+
+namespace vedette::autotm {
+
+using namespace planning;
+
+namespace {
+
+std::int64_t move_time_of(const Ledger& ledger, const Candidate& candidate, bool out) {
+  const Bytes bytes = ledger.bytes(ledger.gaps()[candidate.gap].tensor);
+  return out ? move_time(ledger.machine(), {0}, candidate.tier, bytes) : move_time(ledger.machine(), candidate.tier, {0}, bytes);
+}
+
+// `count` of the positions, the nearest to the user first and then ever further apart: 0, 1, 2, 4, 8, ...
+std::vector<std::uint32_t> thinned(const std::vector<std::uint32_t>& all, std::size_t count) {
+  if (count == 0 || all.size() <= count) return all;
+  std::vector<std::uint32_t> kept;
+  for (std::size_t at = 0; at < all.size() && kept.size() + 1 < count; at = at == 0 ? 1 : at * 2) kept.push_back(all[at]);
+  if (kept.back() != all.back()) kept.push_back(all.back());
+  return kept;
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(const Ledger& ledger, std::size_t most, std::size_t positions) {
+  std::vector<std::pair<double, std::uint32_t>> order;
+  for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
+    const Gap& gap = ledger.gaps()[g];
+    if (gap.dead || ledger.most(gap.after + 1, gap.before) <= ledger.capacity() || !ledger.tier_for(g, gap.after)) continue;
+    double time = 0;
+    for (std::uint32_t i = gap.after + 1; i < gap.before; ++i) {
+      if (ledger.load(i) > ledger.capacity()) time += static_cast<double>(ledger.trace().ops[i % ledger.ops()].time.value + 1);
+    }
+    order.emplace_back(-time * static_cast<double>(ledger.size(gap.tensor)), g);
+  }
+  std::sort(order.begin(), order.end());
+  if (order.size() > most) order.resize(most);
+  std::vector<Candidate> found;
+  for (const auto& [value, g] : order) {
+    const Gap& gap = ledger.gaps()[g];
+    std::vector<std::uint32_t> out, in;
+    for (std::uint32_t e = gap.after; e <= gap.after + window && e + 2 <= gap.before; ++e) out.push_back(e);
+    for (std::uint32_t f = gap.before; f + window >= gap.before && f >= gap.after + 2; --f) in.push_back(f);
+    found.push_back({.gap = g, .tier = *ledger.tier_for(g, gap.after), .out = thinned(out, positions), .in = thinned(in, positions)});
+  }
+  return found;
+}
+
+Absence absence(const Ledger& ledger, const Candidate& candidate, const Chosen& chosen) {
+  const Gap& gap = ledger.gaps()[candidate.gap];
+  const std::uint32_t leave = chosen.out == gap.after ? gap.after : chosen.out - 1;
+  return {.leave = leave, .gone = chosen.out + 1, .back = chosen.in, .tier = candidate.tier};
+}
+
+double objective(const Ledger& ledger, const std::vector<Candidate>& candidates, const std::vector<Chosen>& chosen) {
+  std::vector<std::int64_t> beside(ledger.ops());
+  double blocking = 0;
+  for (const Chosen& each : chosen) {
+    const Candidate& candidate = candidates[each.candidate];
+    const Gap& gap = ledger.gaps()[candidate.gap];
+    const auto add = [&](std::uint32_t op, bool blocks, bool out) {
+      const std::int64_t time = move_time_of(ledger, candidate, out);
+      if (blocks) blocking += static_cast<double>(time);
+      else beside[op % ledger.ops()] += time;
+    };
+    add(each.out, each.out == gap.after, true);
+    add(each.in, each.in == gap.before, false);
+  }
+  double sum = blocking;
+  for (std::uint32_t i = 0; i < ledger.ops(); ++i) sum += static_cast<double>(std::max(ledger.trace().ops[i].time.value, beside[i]));
+  return sum;
+}
+
+#ifndef VEDETTE_HAVE_CBC
+
+bool solver_present() noexcept { return false; }
+std::optional<Solution> solve(const Ledger&, const std::vector<Candidate>&, int, double) { return std::nullopt; }
+
+#else
+
+namespace {
+
+// Columns: for each candidate its outs, then its ins; then one y for each op that moves may run beside.
+class Program {
+ public:
+  Program(const Ledger& ledger, const std::vector<Candidate>& candidates) : ledger_(ledger), candidates_(candidates) {
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+      const Gap& gap = ledger.gaps()[candidates[c].gap];
+      first_.push_back(static_cast<int>(cost_.size()));
+      for (const std::uint32_t e : candidates[c].out) add_move(c, e, e == gap.after, true);
+      for (const std::uint32_t f : candidates[c].in) add_move(c, f, f == gap.before, false);
+    }
+    binaries_ = static_cast<int>(cost_.size());
+    for (std::uint32_t i = 0; i < ledger.ops(); ++i) fixed_ += millis(ledger.trace().ops[i].time.value);
+    for (const auto& [op, moves] : beside_) add_op(op, moves);
+    for (std::size_t c = 0; c < candidates.size(); ++c) add_gap(c);
+    for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
+      if (ledger.load(i) > ledger.capacity()) add_limit(i);
+    }
+  }
+
+  std::optional<Solution> solve(int most_nodes, double gap) {
+    std::vector<int> starts = {0}, rows;
+    std::vector<double> values;
+    for (const auto& column : columns_) {
+      for (const auto& [row, value] : column) rows.push_back(row), values.push_back(value);
+      starts.push_back(static_cast<int>(rows.size()));
+    }
+    std::vector<double> low(cost_.size()), high(cost_.size(), 1.0);
+    for (std::size_t x = static_cast<std::size_t>(binaries_); x < high.size(); ++x) high[x] = 1e12;
+    Cbc_Model* model = Cbc_newModel();
+    Cbc_loadProblem(model, static_cast<int>(cost_.size()), static_cast<int>(row_low_.size()), starts.data(), rows.data(), values.data(), low.data(),
+                    high.data(), cost_.data(), row_low_.data(), row_high_.data());
+    for (int x = 0; x < binaries_; ++x) Cbc_setInteger(model, x);
+    Cbc_setParameter(model, "log", "0");
+    Cbc_setParameter(model, "threads", "0");
+    Cbc_setParameter(model, "maxNodes", std::to_string(most_nodes).c_str());
+    Cbc_setParameter(model, "ratioGap", std::to_string(gap).c_str());
+    Cbc_solve(model);
+    std::optional<Solution> found;
+    const double* solution = Cbc_numberSavedSolutions(model) > 0 || Cbc_isProvenOptimal(model) ? Cbc_getColSolution(model) : nullptr;
+    if (solution != nullptr && !Cbc_isProvenInfeasible(model)) {
+      found = read(solution);
+      found->proven = Cbc_isProvenOptimal(model) != 0;
+      found->bound = std::min((Cbc_getBestPossibleObjValue(model) + fixed_) * 1e6, found->time);
+    }
+    Cbc_deleteModel(model);
+    return found;
+  }
+
+ private:
+  static double millis(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }  // solvers like numbers near one
+  static double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
+
+  void add_move(std::size_t c, std::uint32_t op, bool blocks, bool out) {
+    const double time = millis(move_time_of(ledger_, candidates_[c], out));
+    if (!blocks) beside_[op % ledger_.ops()].emplace_back(static_cast<int>(cost_.size()), time);
+    cost_.push_back(blocks ? time : 0);
+    columns_.emplace_back();
+  }
+
+  int add_row(double low, double high) {
+    row_low_.push_back(low);
+    row_high_.push_back(high);
+    return static_cast<int>(row_low_.size()) - 1;
+  }
+
+  // y_i is what moves beside op i take beyond its time.
+  void add_op(std::uint32_t op, const std::vector<std::pair<int, double>>& moves) {
+    const int row = add_row(-1e12, millis(ledger_.trace().ops[op].time.value));
+    for (const auto& [column, time] : moves) columns_[static_cast<std::size_t>(column)].emplace_back(row, time);
+    columns_.push_back({{row, -1.0}});
+    cost_.push_back(1);
+  }
+
+  void add_gap(std::size_t c) {
+    const Candidate& candidate = candidates_[c];
+    const int balance = add_row(0, 0), once = add_row(-1e12, 1);
+    const auto outs = static_cast<int>(candidate.out.size()), ins = static_cast<int>(candidate.in.size());
+    for (int k = 0; k < outs; ++k) {
+      column(first_[c] + k).emplace_back(balance, 1.0);
+      column(first_[c] + k).emplace_back(once, 1.0);
+    }
+    for (int k = 0; k < ins; ++k) column(first_[c] + outs + k).emplace_back(balance, -1.0);
+    for (int k = 0; k < outs; ++k) {  // beside op e it leaves, so it can return beside e + 2 first
+      const std::uint32_t e = candidate.out[static_cast<std::size_t>(k)];
+      if (std::all_of(candidate.in.begin(), candidate.in.end(), [&](std::uint32_t f) { return f >= e + 2; })) continue;
+      const int row = add_row(-1e12, 1);
+      column(first_[c] + k).emplace_back(row, 1.0);
+      for (int l = 0; l < ins; ++l) {
+        if (candidate.in[static_cast<std::size_t>(l)] < e + 2) column(first_[c] + outs + l).emplace_back(row, 1.0);
+      }
+    }
+  }
+
+  void add_limit(std::uint32_t op) {
+    const int row = add_row(0, 1e12);
+    double most = 0;  // that these gaps can give
+    for (std::size_t c = 0; c < candidates_.size(); ++c) {
+      const Candidate& candidate = candidates_[c];
+      const Gap& gap = ledger_.gaps()[candidate.gap];
+      const std::uint32_t at = op > gap.after ? op : op + ledger_.ops();
+      if (at >= gap.before) continue;
+      const double size = megabytes(static_cast<std::int64_t>(ledger_.size(gap.tensor)));
+      most += size;
+      for (std::size_t k = 0; k < candidate.out.size(); ++k) {
+        if (candidate.out[k] < at) column(first_[c] + static_cast<int>(k)).emplace_back(row, size);
+      }
+      for (std::size_t k = 0; k < candidate.in.size(); ++k) {
+        if (candidate.in[k] <= at) column(first_[c] + static_cast<int>(candidate.out.size() + k)).emplace_back(row, -size);
+      }
+    }
+    row_low_[static_cast<std::size_t>(row)] = std::min(megabytes(ledger_.load(op) - ledger_.capacity()), most);
+  }
+
+  Solution read(const double* solution) const {
+    Solution found;
+    for (std::size_t c = 0; c < candidates_.size(); ++c) {
+      const Candidate& candidate = candidates_[c];
+      const double* x = solution + first_[c];
+      for (std::size_t k = 0; k < candidate.out.size(); ++k) {
+        if (x[k] < 0.5) continue;
+        for (std::size_t l = 0; l < candidate.in.size(); ++l) {
+          if (x[candidate.out.size() + l] > 0.5) found.chosen.push_back({.candidate = c, .out = candidate.out[k], .in = candidate.in[l]});
+        }
+      }
+    }
+    found.time = objective(ledger_, candidates_, found.chosen);
+    return found;
+  }
+
+  std::vector<std::pair<int, double>>& column(int index) { return columns_[static_cast<std::size_t>(index)]; }
+
+  const Ledger& ledger_;
+  const std::vector<Candidate>& candidates_;
+  std::vector<int> first_;  // [candidate]: its first column
+  int binaries_ = 0;
+  double fixed_ = 0;  // ms of ops
+  std::vector<double> cost_, row_low_, row_high_;
+  std::vector<std::vector<std::pair<int, double>>> columns_;  // (row, value)
+  std::map<std::uint32_t, std::vector<std::pair<int, double>>> beside_;
+};
+
+}  // namespace
+
+bool solver_present() noexcept { return true; }
+
+std::optional<Solution> solve(const Ledger& ledger, const std::vector<Candidate>& candidates, int most_nodes, double gap) {
+  return Program(ledger, candidates).solve(most_nodes, gap);
+}
+
+#endif
+
+}  // namespace vedette::autotm

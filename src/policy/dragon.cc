@@ -1,0 +1,54 @@
+// DRAGON: Markthub, Belviranli, Lee, Vetter, Matsuoka, "DRAGON: Breaking GPU Memory Capacity Limits with Direct NVM Access", SC'18. The text was
+// not at hand: rules are as recalled by those who read it.
+//
+// Kept: unified memory over a file on NVMe: what an op misses faults in from the furthest tier, evictions are written back lazily, the least
+//   recently used first, and a fault reads ahead in the file.
+// Changed: the file's order is that of the trace's tensors; reading ahead takes the one tensor behind the one that faulted, where it is
+//   not larger and there is room without evicting. The page cache in host memory is not modelled. A miss is fetched by the op that meets it.
+//
+// Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
+#include "policy/makers.h"
+#include "policy/residence.h"
+
+namespace vedette {
+namespace {
+
+using namespace planning;
+
+class FileBehind final : public OnlineRules {
+ public:
+  void begins(Residence&, std::uint32_t) override { missed_.clear(); }
+  void misses(Residence&, std::uint32_t, std::uint32_t tensor) override { missed_.push_back(tensor); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.last_use(tensor); }
+  void ready(Residence& residence, std::uint32_t) override {
+    for (const std::uint32_t t : missed_) {
+      const bool last = t + 1 >= residence.ledger().trace().tensors.size();
+      if (!last && residence.ledger().size(t + 1) <= residence.ledger().size(t)) residence.fetch(t + 1);
+    }
+  }
+
+ private:
+  std::vector<std::uint32_t> missed_;
+};
+
+class Dragon final : public Policy {
+ public:
+  std::string_view name() const noexcept override { return "dragon"; }
+
+  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
+    Ledger ledger(trace, machine);
+    if (auto error = refusal(name(), ledger)) return *error;
+    if (ledger.fits()) return ledger.write();
+    FileBehind rules;
+    if (!Residence(ledger, rules).play(4, Ledger::From::furthest) || !ledger.settle({}, false)) return no_room(name(), ledger);
+    Plan plan = ledger.write();
+    plan.fallback = Fallback::least_recent;
+    return plan;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_dragon(std::uint64_t) { return std::make_unique<Dragon>(); }
+
+}  // namespace vedette

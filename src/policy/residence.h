@@ -1,0 +1,85 @@
+// What an online policy does, played op by op on the ledger: tensors are near or away, ops fetch what they miss, and somebody has to leave
+// when room is short. Several steps are played, so that what a policy learns and what is resident at the step's seam settle; the last
+// decision about each gap becomes an absence. No clock: a move that is begun at an op takes its room from that op on. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "policy/ledger.h"
+
+namespace vedette::planning {
+
+class Residence;
+
+// The rules of one policy. `now` counts ops through all steps; now % ops is the op. Calls come in the order of their declaration.
+class OnlineRules {
+ public:
+  virtual ~OnlineRules() = default;
+  // Before the op's operands are fetched; may call Residence::leave.
+  virtual void begins(Residence&, std::uint32_t /*now*/) {}
+  // The op misses the tensor; a page fault where the program announces nothing.
+  virtual void misses(Residence&, std::uint32_t /*now*/, std::uint32_t /*tensor*/) {}
+  // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates.
+  virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor) = 0;
+  // The op's operands are near; may call Residence::fetch and Residence::leave.
+  virtual void ready(Residence&, std::uint32_t /*now*/) {}
+  // The op has ended; may call Residence::leave.
+  virtual void ended(Residence&, std::uint32_t /*now*/) {}
+};
+
+class Residence {
+ public:
+  Residence(Ledger& ledger, OnlineRules& rules);
+
+  // Plays so many steps, and writes what was decided about each gap into the ledger. False: some op does not fit.
+  bool play(std::uint32_t steps, Ledger::From from = Ledger::From::nearest);
+  std::uint64_t misses() const { return misses_; }  // operands that were away when their op came
+
+  const Ledger& ledger() const { return ledger_; }
+  std::uint32_t now() const { return now_; }
+  bool alive(std::uint32_t tensor) const { return state_[tensor].alive; }
+  bool near(std::uint32_t tensor) const { return state_[tensor].near; }
+  bool busy(std::uint32_t tensor) const { return state_[tensor].busy; }        // operand of the op that runs
+  bool expected(std::uint32_t tensor) const { return state_[tensor].ahead; }   // fetched ahead and not used since
+  std::uint32_t last_use(std::uint32_t tensor) const { return state_[tensor].used; }  // counted through all steps
+  std::uint32_t arrived(std::uint32_t tensor) const { return state_[tensor].came; }   // when it was born or last fetched
+  std::uint32_t next_use(std::uint32_t tensor) const;                          // after now; the largest number: none
+  std::int64_t room() const { return ledger_.capacity() - used_; }
+  const std::vector<std::uint32_t>& nearby() const { return nearby_; }         // tensors in fast memory, in no order
+
+  // Fetches ahead of use, from the op at hand on. False, and nothing done, where it is near or dead, or there is no room beside `spare`.
+  bool fetch(std::uint32_t tensor, std::int64_t spare = 0);
+  // Evicts after the op at hand (in `ended`), or so that it is gone before it. What is dead or busy stays.
+  void leave(std::uint32_t tensor);
+  // Makes room for so many bytes by the rules' worth, below `limit`. False where candidates run out.
+  bool make_room(std::int64_t bytes, double limit);
+
+ private:
+  struct State {
+    bool alive = false, near = false, busy = false, ahead = false;
+    std::uint32_t used = 0, came = 0;
+    std::uint32_t left = 0, back = 0;  // away: since which op it is on its way out; ahead: since which op on its way in
+  };
+
+  bool finished(std::uint32_t tensor) const;  // nobody uses it again: it leaves first, for nothing
+  bool run(std::uint32_t op);
+  bool bring(std::uint32_t tensor);
+  void use(std::uint32_t tensor, std::uint32_t op);
+  void appear(std::uint32_t tensor);
+  void vanish(std::uint32_t tensor);
+  void record(std::uint32_t tensor, std::uint32_t op);
+
+  Ledger& ledger_;
+  OnlineRules& rules_;
+  std::uint32_t now_ = 0;  // from `ops` on: the step before the first one is when persistent tensors were used last
+  bool after_op_ = false;
+  std::uint64_t misses_ = 0;
+  std::int64_t used_ = 0;
+  std::vector<State> state_;
+  std::vector<std::uint32_t> nearby_, place_;  // place_[t]: where t stands in nearby_
+  std::vector<std::vector<std::uint32_t>> gap_before_;  // [tensor][use]: the gap that ends with it, or none
+  std::vector<std::optional<Absence>> decided_;         // of each gap
+};
+
+}  // namespace vedette::planning

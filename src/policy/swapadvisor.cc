@@ -1,0 +1,234 @@
+// SwapAdvisor: Huang, Jin, Li, "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit via Smart Swapping", ASPLOS'20. The text was not at
+// hand: rules and constants are as recalled by those who read it.
+//
+// Kept: memory is carved into pools of size classes; what is searched is the map from tensors to classes and the number of slots of each.
+//   The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use is furthest leaves (Belady over the
+//   known order); it is sent out when its last use before that ends, and comes back as early as a slot is free; two passes and more make
+//   the step's end meet its begin. A genetic search with a simulated step time as fitness: tournament selection, crossover gene by gene,
+//   mutation whose rate grows while nothing improves.
+// Changed: the order of ops stays, since a trace has no graph to reorder. Slots are a budget of bytes a class: a plan has no addresses, so
+//   rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a class than its slots, it takes it. The
+//   limit is on work (op visits in simulation), not on minutes: a policy sees no clock. Plan::reasons says where the search stopped.
+//
+// Cost of prepare: at most `most_visits` op visits, or one individual where that is more.
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "policy/makers.h"
+#include "policy/residence.h"
+
+namespace vedette {
+namespace {
+
+using namespace planning;
+
+constexpr std::size_t population = 12, most_generations = 40, tournament = 3;
+constexpr std::uint64_t most_visits = 400'000;  // of an op by an individual; a second or two
+
+struct Individual {
+  std::vector<std::uint8_t> borders;  // [size group]: 1 where a new class begins
+  std::vector<std::uint8_t> shares;   // [size group]: weight of its class in dividing memory, from 1
+  std::int64_t time = 0;              // fitness: of a step
+};
+
+class Pools final : public OnlineRules {
+ public:
+  Pools(const Ledger& ledger, const std::vector<std::uint32_t>& group, const Individual& individual) : of_(ledger.trace().tensors.size()) {
+    std::vector<std::uint32_t> class_of(individual.borders.size());
+    for (std::size_t s = 1; s < class_of.size(); ++s) class_of[s] = class_of[s - 1] + individual.borders[s];
+    std::vector<double> weight(class_of.empty() ? 1 : class_of.back() + 1U);
+    for (std::uint32_t t = 0; t < of_.size(); ++t) {
+      of_[t] = class_of[group[t]];
+      weight[of_[t]] += static_cast<double>(ledger.size(t)) * individual.shares[group[t]];
+    }
+    double sum = 0;
+    for (const double each : weight) sum += each;
+    for (const double each : weight) budget_.push_back(static_cast<std::int64_t>(static_cast<double>(ledger.capacity()) * each / std::max(sum, 1.0)));
+  }
+
+  void begins(Residence& residence, std::uint32_t now) override {
+    const Ledger& ledger = residence.ledger();
+    std::vector<std::int64_t> held(budget_);
+    for (std::int64_t& each : held) each = 0;
+    for (const std::uint32_t t : residence.nearby()) held[of_[t]] += static_cast<std::int64_t>(ledger.size(t));
+    for (const std::uint32_t t : ledger.uses().operands[now % ledger.ops()]) {
+      if (!residence.near(t)) held[of_[t]] += static_cast<std::int64_t>(ledger.size(t));
+    }
+    for (std::uint32_t c = 0; c < held.size(); ++c) {
+      if (held[c] <= budget_[c]) continue;
+      std::vector<std::pair<std::uint32_t, std::uint32_t>> idle;  // (next use, tensor)
+      for (const std::uint32_t t : residence.nearby()) {
+        if (of_[t] == c && !residence.busy(t)) idle.emplace_back(residence.next_use(t), t);
+      }
+      std::sort(idle.rbegin(), idle.rend());
+      for (const auto& [next, t] : idle) {
+        if (held[c] <= budget_[c]) break;
+        held[c] -= static_cast<std::int64_t>(ledger.size(t));
+        residence.leave(t);
+      }
+    }
+  }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return -static_cast<double>(residence.next_use(tensor)); }
+
+  void ready(Residence& residence, std::uint32_t now) override {
+    const Ledger& ledger = residence.ledger();
+    for (std::uint32_t i = now + 1; i < now + ledger.ops() && i <= now + ahead; ++i) {
+      std::int64_t births = static_cast<std::int64_t>(ledger.trace().ops[i % ledger.ops()].workspace.value);
+      for (const std::uint32_t t : ledger.uses().operands[i % ledger.ops()]) {
+        if (!residence.alive(t)) births += static_cast<std::int64_t>(ledger.size(t));
+        if (residence.alive(t) && !residence.near(t) && !residence.fetch(t, births)) return;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t ahead = 32;
+  std::vector<std::uint32_t> of_;  // [tensor]: its class
+  std::vector<std::int64_t> budget_;
+};
+
+class Search {
+ public:
+  Search(const Trace& trace, const Machine& machine, std::uint64_t seed) : trace_(trace), machine_(machine), random_(seed) {
+    const Ledger ledger(trace, machine);
+    std::set<std::uint32_t> sizes;
+    const auto octave = [&](std::uint32_t t) { return static_cast<std::uint32_t>(std::log2(static_cast<double>(ledger.size(t)) + 1)); };
+    for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) sizes.insert(octave(t));
+    for (std::uint32_t t = 0; t < trace.tensors.size(); ++t)
+      group_.push_back(static_cast<std::uint32_t>(std::distance(sizes.begin(), sizes.find(octave(t)))));
+    groups_ = sizes.size();
+  }
+
+  std::optional<Plan> run() {
+    std::vector<Individual> all;
+    Individual one{.borders = std::vector<std::uint8_t>(groups_, 0), .shares = std::vector<std::uint8_t>(groups_, 1)};
+    const std::int64_t first = one.time = evaluate(one);
+    all.push_back(one);
+    while (all.size() < population && visits_ < most_visits) {
+      Individual made = one;
+      mutate(made, 0.5);
+      made.time = evaluate(made);
+      all.push_back(made);
+    }
+    std::size_t generation = 0, idle = 0;
+    while (generation < most_generations && visits_ < most_visits && groups_ > 1) {
+      const std::int64_t before = best(all).time;
+      breed(all, std::min(0.1 * static_cast<double>(1 + idle), 0.5));
+      idle = best(all).time < before ? 0 : idle + 1;
+      ++generation;
+    }
+    std::optional<Plan> plan = derive(best(all), nullptr);
+    if (plan) {
+      plan->reasons = {"genetic search: " + std::to_string(generation) + " of " + std::to_string(most_generations) + " generations of " +
+                       std::to_string(all.size()) + ", " + (visits_ < most_visits ? "all that it may" : "stopped by its limit on work") +
+                       "; the best step is " + std::to_string(best(all).time / 1000) + " us where one pool gives " +
+                       std::to_string(first / 1000) + " us; how far that is from the optimum is not known"};
+    }
+    return plan;
+  }
+
+ private:
+  static const Individual& best(const std::vector<Individual>& all) {
+    return *std::min_element(all.begin(), all.end(), [](const Individual& a, const Individual& b) { return a.time < b.time; });
+  }
+
+  void breed(std::vector<Individual>& all, double rate) {
+    std::vector<Individual> next = {best(all)};
+    while (next.size() < all.size() && visits_ < most_visits) {
+      const Individual &mother = pick(all), &father = pick(all);
+      Individual child = mother;
+      for (std::size_t s = 0; s < groups_; ++s) {
+        if (below(2) == 0) child.borders[s] = father.borders[s];
+        if (below(2) == 0) child.shares[s] = father.shares[s];
+      }
+      mutate(child, rate);
+      child.time = evaluate(child);
+      next.push_back(std::move(child));
+    }
+    all = std::move(next);
+  }
+
+  const Individual& pick(const std::vector<Individual>& all) {
+    const Individual* found = &all[below(all.size())];
+    for (std::size_t i = 1; i < tournament; ++i) {
+      const Individual& other = all[below(all.size())];
+      if (other.time < found->time) found = &other;
+    }
+    return *found;
+  }
+
+  void mutate(Individual& one, double rate) {
+    for (std::size_t s = 0; s < groups_; ++s) {
+      if (chance(rate) && s > 0) one.borders[s] ^= 1;
+      if (chance(rate)) one.shares[s] = static_cast<std::uint8_t>(1 + below(8));
+    }
+  }
+
+  std::int64_t evaluate(const Individual& one) {
+    std::int64_t time = INT64_MAX;
+    derive(one, &time);
+    return time;
+  }
+
+  // The plan of the pools, and what its step would take. nullopt: it does not fit.
+  std::optional<Plan> derive(const Individual& one, std::int64_t* time) {
+    Ledger ledger(trace_, machine_);
+    Pools pools(ledger, group_, one);
+    constexpr std::uint32_t passes = 3;
+    visits_ += passes * ledger.ops();
+    if (!Residence(ledger, pools).play(passes)) return std::nullopt;
+    for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
+      if (!ledger.absence(g)) continue;
+      Absence away = *ledger.absence(g);
+      away.leave = ledger.gaps()[g].after;
+      away.gone = away.leave + 1;
+      if (ledger.tier_for(g, away.leave) == away.tier) ledger.leave(g, away);
+    }
+    queue_evictions(ledger);
+    if (!ledger.settle()) return std::nullopt;
+    if (time != nullptr) *time = predicted_time(ledger);
+    return ledger.write();
+  }
+
+  std::uint64_t draw() {  // SplitMix64
+    random_ += 0x9e3779b97f4a7c15U;
+    std::uint64_t z = random_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31);
+  }
+  std::size_t below(std::size_t end) { return static_cast<std::size_t>(draw() % end); }
+  bool chance(double rate) { return static_cast<double>(draw() >> 11) * 0x1p-53 < rate; }
+
+  const Trace& trace_;
+  const Machine& machine_;
+  std::uint64_t random_, visits_ = 0;
+  std::vector<std::uint32_t> group_;  // [tensor]: its size, by powers of two, counted from the smallest there is
+  std::size_t groups_ = 0;
+};
+
+class SwapAdvisor final : public Policy {
+ public:
+  explicit SwapAdvisor(std::uint64_t seed) : seed_(seed) {}
+  std::string_view name() const noexcept override { return "swapadvisor"; }
+
+  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
+    const Ledger ledger(trace, machine);
+    if (auto error = refusal(name(), ledger)) return *error;
+    if (ledger.fits()) return ledger.write();
+    std::optional<Plan> found = Search(trace, machine, seed_).run();
+    if (!found) return no_room(name(), ledger);
+    return *std::move(found);
+  }
+
+ private:
+  std::uint64_t seed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_swapadvisor(std::uint64_t seed) { return std::make_unique<SwapAdvisor>(seed); }
+
+}  // namespace vedette
