@@ -80,7 +80,7 @@ struct Loop {                        // what plain and guarded runs share
 };
 
 std::unique_ptr<Model> made(const RunOptions& options) {
-  auto model = make_model(options.model, {.batch = options.batch, .small = options.small, .seed = options.seed});
+  auto model = make_model(options.model, {.batch = options.batch, .small = options.small, .seed = options.seed, .script = options.script});
   if (!model) throw std::runtime_error("no model is called '" + options.model + "'");
   return model;
 }
@@ -128,7 +128,7 @@ RunResult run_guarded(const RunOptions& options) {
     result.mechanism = guard.session().mechanism();
     const auto model = made(options);  // under the guard, as a model larger than memory must be
     guard.watch(model->module());
-    guard.watch(model->optimizer());
+    for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
     Counters seen = guard.counters();
     Loop{options, result}(
         [&](std::int64_t i) {

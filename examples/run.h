@@ -11,6 +11,7 @@ namespace vedette::examples {
 
 struct RunOptions {
   std::string model = "resnet18";
+  std::string script;                // the model "script": path of its TorchScript file
   bool guarded = true;
   bool small = false;
   std::int64_t steps = 20, batch = 0;

@@ -2,6 +2,7 @@
 //
 //   train --model resnet18 --fast-memory 25% --slow nvme:/tmp           inside a quarter of what the plain run needs
 //   train --model gpt --compare --fast-memory 500MiB --json table.json   next to a plain run
+//   train --script FILE.pt --compare                                    a model that Python exported
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -73,6 +74,7 @@ RunResult run_in_child(const RunOptions& options) {
   std::vector<std::string> words = {"train", "--model", options.model, "--steps", std::to_string(options.steps), "--batch",
                                     std::to_string(options.batch), "--seed", std::to_string(options.seed), "--threads",
                                     std::to_string(options.threads), "--result", path};
+  if (!options.script.empty()) words.insert(words.end(), {"--script", options.script});
   if (options.small) words.push_back("--small");
   if (!options.guarded) words.push_back("--plain");
   if (options.guarded) {
@@ -199,9 +201,11 @@ int train(int count, char** words) {
   Arguments arguments;
   RunOptions& options = arguments.run;
   std::string chunk = "2MiB", result_path, models_help = "the model:";
-  for (const ModelEntry& entry : models()) models_help += fmt::format("\n  {:10} {}", entry.name, entry.summary);
+  for (const ModelEntry& entry : models()) models_help += fmt::format("\n  {:11} {}", entry.name, entry.summary);
   CLI::App app("Trains a model, plain or inside a memory budget, or both to compare them.");
   app.add_option("--model", options.model, models_help)->capture_default_str();
+  app.add_option("--script", options.script, "train this TorchScript file: a classifier of images [n, 3, 32, 32]")
+      ->check(CLI::ExistingFile);
   app.add_option("--fast-memory", arguments.fast_memory, "the budget: bytes (500MiB), or a share of the plain run's peak")
       ->capture_default_str();
   app.add_option("--policy", options.policy, "what decides which bytes move when")->capture_default_str();
@@ -223,6 +227,7 @@ int train(int count, char** words) {
   app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
   CLI11_PARSE(app, count, words);
   options.chunk = parse_bytes(chunk);
+  if (!options.script.empty()) options.model = "script";
   const auto known = [&](const ModelEntry& entry) { return entry.name == options.model; };
   if (std::none_of(models().begin(), models().end(), known)) {
     throw std::runtime_error("no model is called '" + options.model + "'; --help lists them");

@@ -8,7 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace at {
 class Tensor;
@@ -26,18 +28,20 @@ struct ModelOptions {
   std::int64_t batch = 0;            // samples; 0: the model's own
   bool small = false;                // a few megabytes, on data made up from the seed: for tests
   std::uint64_t seed = 1;            // of the parameters and of what is random in training
+  std::string script;                // path of a TorchScript file; for the model "script" alone
 };
 
 class Model {
  public:
   virtual ~Model() = default;
   virtual torch::nn::Module& module() = 0;
-  virtual torch::optim::Optimizer& optimizer() = 0;
+  virtual torch::optim::Optimizer& optimizer() = 0;                // the first, where there are several
+  virtual std::vector<torch::optim::Optimizer*> optimizers();
   virtual std::int64_t batch() const = 0;                          // samples a step, unless said otherwise
   virtual at::Tensor loss(std::int64_t step, std::int64_t batch) = 0;  // the forward pass
 
   // One training step on `batch` samples (0: batch()). Returns the loss.
-  float train_step(std::int64_t step, std::int64_t batch = 0);
+  virtual float train_step(std::int64_t step, std::int64_t batch = 0);
   float evaluate(std::int64_t step);                               // the loss alone: no gradients, no dropout
 };
 
@@ -54,5 +58,11 @@ std::unique_ptr<Model> make_resnet18(const ModelOptions&);
 std::unique_ptr<Model> make_lstm(const ModelOptions&);
 std::unique_ptr<Model> make_gpt(const ModelOptions&);              // 64 million parameters
 std::unique_ptr<Model> make_gpt_small(const ModelOptions&);        // 0.8 million parameters
+std::unique_ptr<Model> make_mobilenetv2(const ModelOptions&);
+std::unique_ptr<Model> make_vgg16(const ModelOptions&);
+std::unique_ptr<Model> make_dcgan(const ModelOptions&);            // two optimizers
+std::unique_ptr<Model> make_bert(const ModelOptions&);             // lengths that change
+std::unique_ptr<Model> make_recommender(const ModelOptions&);      // a table of 1 GiB, few rows of which are hot
+std::unique_ptr<Model> make_script(const ModelOptions&);           // somebody else's, from ModelOptions::script
 
 }  // namespace vedette::examples

@@ -86,6 +86,13 @@ struct AllocateOptions {
   bool persistent = false;           // expected to outlive the step: weights and optimizer state
 };
 
+// Bytes [first, first + bytes) of one allocation, of which an op touches little: rows of a table, for instance.
+struct Part {
+  const void* first = nullptr;
+  Bytes bytes;
+  bool written = false;
+};
+
 enum class ProfileTicks : std::uint8_t {
   operands,                          // no page tracking: what ops announce is what they touch
   layers,                            // pages touched, per layer: a tick is a run of ops of one layer, told at the last of them
@@ -132,7 +139,10 @@ class Session {
   // they are only when an op begins.
   void mark_layer(std::string_view name, Phase phase);
   // `reads` and `writes` are addresses inside allocations of this session; others are ignored.
-  OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes);
+  // An allocation that the op touches only in `parts` is in neither list. Parts may be others at every step: they are resident when op()
+  // returns, as operands are, but no plan moves such an allocation; what was touched longest ago leaves first.
+  OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
+             std::span<const Part> parts = {});
   ResidentScope resident(const void* memory);        // the whole allocation that holds this address
 
   Counters counters() const noexcept;

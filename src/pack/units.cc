@@ -85,7 +85,7 @@ std::map<std::uint32_t, std::vector<std::uint32_t>> tensors_by_chunk(const StepL
   std::map<std::uint32_t, std::vector<std::uint32_t>> by_chunk;
   for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {
     const LoggedTensor& t = log.tensors[i];
-    if (t.bytes.value == 0 || t.small) continue;
+    if (t.bytes.value == 0 || t.small || t.in_parts) continue;
     for (std::uint64_t c = t.offset / chunk; c * chunk < t.offset + t.bytes.value; ++c)
       by_chunk[static_cast<std::uint32_t>(c)].push_back(i);
   }

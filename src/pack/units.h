@@ -22,6 +22,7 @@ struct LoggedTensor {
   std::uint32_t birth_op = 0;        // the op in which, or before which, it was born
   std::int64_t death_op = -1;        // the op after which it is dead; -1: it died before the first op
   bool dies_at_seam = false;         // born in this step, dies before the first op of the next one
+  bool in_parts = false;             // some op touches rows of it, others at every step: in no unit
   bool small = false;                // of the slab, on pages of its own for this step only: in no unit
   std::vector<std::int64_t> shape;   // as Tensor's, as is the site
   Site site;

@@ -16,6 +16,7 @@ void SessionState::learn(StepLog finished) {
   fresh->units = form_units(fresh->log, options.chunk, false);
   fresh->least_time.resize(fresh->log.ops.size());
   for (std::size_t i = 0; i < fresh->log.ops.size(); ++i) fresh->least_time[i] = fresh->log.ops[i].time;
+  fresh->unplanned = static_cast<std::uint32_t>(touched_in_parts.size());
   fresh->policy = make_policy(options.policy, options.seed);
   fresh->ops.resize(fresh->log.ops.size());
   std::uint64_t prefix = 0;
@@ -85,7 +86,8 @@ void SessionState::lay_out(Bucket& fresh) {
 void SessionState::make_plan(Bucket& fresh) {
   fresh.plan = {};
   if (fresh.policy != nullptr) {
-    machine.tiers[0].capacity = {std::uint64_t{frames - engine->held_chunks()} * options.chunk.value};
+    const std::uint32_t free = frames - engine->held_chunks();
+    machine.tiers[0].capacity = {std::uint64_t{free - std::min(fresh.unplanned, free / 2)} * options.chunk.value};
     auto plan = fresh.policy->prepare(fresh.units.trace, machine);
     if (plan) {
       fresh.plan = *std::move(plan);

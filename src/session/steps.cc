@@ -33,6 +33,7 @@ void SessionState::begin_step() {
   log.ops.clear();
   log_hashes.clear();
   op_stalls.clear();
+  touched_in_parts.clear();
   events = 0;
   allocations.clear();
   running_hash = 0;
@@ -60,6 +61,28 @@ void SessionState::add_operands(std::span<const void* const> addresses, std::vec
   }
 }
 
+// Which parts they are changes from step to step, so only whose they are tells one step from another.
+void SessionState::add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash) {
+  std::uint64_t before = ~std::uint64_t{0};
+  for (const Part& part : parts) {
+    if (owner_of(part.first) != this) continue;
+    const auto found = holding(part.first);
+    if (found == tensors.end()) continue;
+    auto& [offset, live] = *found;
+    const auto begin = static_cast<std::uint64_t>(static_cast<const std::byte*>(part.first) - base());
+    const ChunkRange range = chunks_of(begin, std::min(part.bytes.value, offset + live.bytes.value - begin));
+    operands.push_back(range);
+    if (before != offset) hash = mix(hash, ~live.bytes.value);
+    before = offset;
+    if (!in_step) continue;
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) touched_in_parts.insert(c);
+    const std::uint32_t index = log_tensor(offset, live);
+    log.tensors[index].in_parts = true;
+    if (op.reads.empty() || op.reads.back() != index) op.reads.push_back(index);
+    if (part.written && (op.writes.empty() || op.writes.back() != index)) op.writes.push_back(index);
+  }
+}
+
 void SessionState::follow(std::uint64_t hash) {
   const std::size_t i = log.ops.size() - 1;
   running_hash = mix(running_hash, hash);
@@ -73,7 +96,8 @@ void SessionState::follow(std::uint64_t hash) {
   if (bucket != before) engine->forget_plan();
 }
 
-void SessionState::begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes) {
+void SessionState::begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
+                            std::span<const Part> parts) {
   if (op_depth++ > 0) return;        // an op inside an op is part of it
   std::unique_lock lock(mutex);
   operands.clear();
@@ -84,6 +108,7 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
   add_operands(reads, op.reads, hash);
   hash = mix(hash, reads.size());
   add_operands(writes, op.writes, hash);
+  add_parts(parts, op, hash);
   if (in_step) {
     op.name.assign(name);
     op.layer = layer;

@@ -1,6 +1,8 @@
-// Training inside a budget gives the bits that training without a guard gives: four models, four budgets, two slow tiers.
+// Training inside a budget gives the bits that training without a guard gives: nine models, and three that Python exports, at
+// several budgets, on two slow tiers.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include <ATen/Parallel.h>
@@ -15,6 +17,7 @@ constexpr std::int64_t steps = 12;
 struct Case {
   const char *model, *slow;
   bool born_under_the_guard;         // else adopted
+  std::vector<std::uint64_t> percents = {50, 25};  // budgets, of the plain run's peak
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " on " << c.slow; }
 
@@ -27,24 +30,26 @@ Outcome train_guarded(const Case& c, std::uint64_t budget, const std::string& sl
   Guard guard{{.fast_memory = Bytes{budget}, .slow = slow, .chunk = small_chunk}};
   if (c.born_under_the_guard) model = small(c.model);
   guard.watch(model->module());
-  guard.watch(model->optimizer());
+  for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
   train(*model, 0, steps, outcome, &guard);
   keep_tensors(*model, outcome);
   counters = guard.counters();
   return outcome;
 }
 
-TEST_P(EqualBits, AtEveryBudget) {
-  const Case& c = GetParam();
+std::string slow_tier(const Case& c) {
+  if (std::string(c.slow) != "nvme") return c.slow;
+  const std::string folder = testing::TempDir() + "vedette_equal_bits_" + std::filesystem::path(c.model).stem().string();
+  std::filesystem::create_directories(folder);
+  return "nvme:" + folder;
+}
+
+void expect_equal_bits(const Case& c) {
   at::set_num_threads(2);
-  std::string slow = c.slow;
-  if (slow == "nvme") {
-    slow = "nvme:" + testing::TempDir() + "vedette_equal_bits_" + c.model;
-    std::filesystem::create_directories(slow.substr(5));
-  }
+  const std::string slow = slow_tier(c);
   const Plain plain = train_plain(c.model, steps);
   ASSERT_FALSE(plain.outcome.tensors.empty());
-  for (const std::uint64_t percent : {100u, 50u, 25u, 20u}) {
+  for (const std::uint64_t percent : c.percents) {
     SCOPED_TRACE(std::to_string(percent) + " % of " + std::to_string(plain.peak_bytes) + " bytes");
     Counters counters;
     const Outcome guarded = train_guarded(c, plain.peak_bytes * percent / 100, slow, counters);
@@ -63,12 +68,36 @@ TEST_P(EqualBits, AtEveryBudget) {
   }
 }
 
+TEST_P(EqualBits, AtEveryBudget) { expect_equal_bits(GetParam()); }
+
+const std::vector<std::uint64_t> all = {100, 50, 25, 20};
 INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
-                         testing::Values(Case{"mlp", "host", false}, Case{"resnet18", "host", false},
-                                         Case{"lstm", "host", true}, Case{"gpt", "host", true}, Case{"mlp", "nvme", true},
-                                         Case{"resnet18", "nvme", true}, Case{"lstm", "nvme", false},
-                                         Case{"gpt", "nvme", false}),
+                         testing::Values(Case{"mlp", "host", false, all}, Case{"resnet18", "host", false, all},
+                                         Case{"lstm", "host", true, all}, Case{"gpt", "host", true, all},
+                                         Case{"mlp", "nvme", true, all}, Case{"resnet18", "nvme", true, all},
+                                         Case{"lstm", "nvme", false, all}, Case{"gpt", "nvme", false, all},
+                                         Case{"mobilenetv2", "nvme", true}, Case{"vgg16", "nvme", false},
+                                         Case{"dcgan", "nvme", true}, Case{"bert", "nvme", true},
+                                         Case{"recommender", "nvme", true}, Case{"recommender", "host", false}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
+
+// torchvision's, as TorchScript. They are exported once a build folder.
+class EqualBitsOfExports : public testing::TestWithParam<const char*> {};
+
+TEST_P(EqualBitsOfExports, AtEveryBudget) {
+  const std::string model = GetParam();
+  const std::string file = std::string(VEDETTE_EXPORTS) + "/" + model + ".pt";
+  std::filesystem::create_directories(VEDETTE_EXPORTS);
+  const std::string python = std::string(VEDETTE_SOURCE) + "/.venv/bin/python";
+  if (!std::filesystem::exists(python)) GTEST_SKIP() << "no " << python << ": scripts/setup.sh makes it";
+  const std::string command = "'" + python + "' '" + VEDETTE_SOURCE + "/scripts/export_torchscript.py' " + model + " '" + file + "'";
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  expect_equal_bits({file.c_str(), "host", true, {50, 30}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Torchvision, EqualBitsOfExports,
+                         testing::Values("mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5"),
+                         [](const auto& the) { return std::string(the.param); });
 
 }  // namespace
 }  // namespace vedette::test

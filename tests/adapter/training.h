@@ -14,6 +14,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include "counting_allocator.h"
 #include "models/model.h"
@@ -53,6 +54,9 @@ inline void each_state(torch::optim::Optimizer& optimizer,
         each(name + ".exp_avg_sq", adamw->exp_avg_sq());
       } else if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropParamState*>(state)) {
         each(name + ".square_avg", rmsprop->square_avg());
+        if (rmsprop->momentum_buffer().defined()) each(name + ".momentum_buffer", rmsprop->momentum_buffer());
+      } else if (auto* sgd = dynamic_cast<torch::optim::SGDParamState*>(state)) {
+        if (sgd->momentum_buffer().defined()) each(name + ".momentum_buffer", sgd->momentum_buffer());
       } else {
         throw std::logic_error("an optimizer whose state nobody compares");
       }
@@ -63,12 +67,17 @@ inline void each_state(torch::optim::Optimizer& optimizer,
 inline void keep_tensors(examples::Model& model, Outcome& outcome) {
   for (const auto& item : model.module().named_parameters()) outcome.tensors[item.key()] = bytes_of(item.value());
   for (const auto& item : model.module().named_buffers()) outcome.tensors[item.key()] = bytes_of(item.value());
-  each_state(model.optimizer(),
-             [&](const std::string& name, const at::Tensor& tensor) { outcome.tensors[name] = bytes_of(tensor); });
+  int number = 0;
+  for (torch::optim::Optimizer* const optimizer : model.optimizers()) {
+    const std::string prefix = number++ == 0 ? "" : "optimizer" + std::to_string(number) + ".";
+    each_state(*optimizer, [&](const std::string& name, const at::Tensor& tensor) { outcome.tensors[prefix + name] = bytes_of(tensor); });
+  }
 }
 
+// "FILE.pt": the TorchScript model in that file.
 inline std::unique_ptr<examples::Model> small(std::string_view name) {
-  return examples::make_model(name, {.small = true, .seed = 7});
+  if (name.ends_with(".pt")) return examples::make_model("script", {.small = true, .seed = 7, .script = std::string(name)});
+  return examples::make_model(name, {.small = true, .seed = 7, .script = {}});
 }
 
 inline void train(examples::Model& model, std::int64_t first, std::int64_t last, Outcome& outcome, Guard* guard = nullptr) {

@@ -103,7 +103,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
                                  .seed = options.seed})
                       .value();
   state.watched.emplace(*state.session, state.layers, state.say);
-  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers});
+  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, options.chunk});
   adapter::install_allocator();
   adapter::listen_to_operators(true);
   adapter::announce_this_thread(*state.announcer);

@@ -60,11 +60,35 @@ bool changes_statistics(std::string_view operator_name, std::string_view argumen
          argument.starts_with("running_");
 }
 
+std::optional<Operator::Rows> looks_up_rows(std::string_view name) {
+  using Rows = Operator::Rows;
+  struct Known {
+    std::string_view name;
+    Rows rows;
+  };
+  static constexpr std::array known = {
+      Known{"aten::embedding", {.table = 0, .numbers = 1}},
+      Known{"aten::embedding_renorm_", {.table = 0, .numbers = 1}},
+      Known{"aten::_embedding_bag", {.table = 0, .numbers = 1}},
+      Known{"aten::_embedding_bag_forward_only", {.table = 0, .numbers = 1}},
+      Known{"aten::index", {.table = 0, .numbers = 1}},
+      Known{"aten::index_put_", {.table = 0, .numbers = 1}},
+      Known{"aten::_index_put_impl_", {.table = 0, .numbers = 1}},
+      Known{"aten::index_select", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
+      Known{"aten::index_add_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
+      Known{"aten::add_", {.table = 0, .numbers = 1, .is_sparse = true}},
+      Known{"aten::sparse_mask", {.table = 0, .numbers = 1, .is_sparse = true}},
+  };
+  const auto found = std::find_if(known.begin(), known.end(), [&](const Known& one) { return one.name == name; });
+  return found == known.end() ? std::nullopt : std::optional(found->rows);
+}
+
 Operator describe(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::string_view name = schema.name();
   Operator result;
   result.transparent = changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
+  result.rows = looks_up_rows(name);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
     if (writes(argument.alias_info()))

@@ -5,6 +5,7 @@
 // training thread.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -19,8 +20,16 @@ struct Operator {
     write = 2,
     overwrite = 4,                   // written, and read only where the tensor is a part of its storage
   };
+  // Looks up rows: argument `table` is touched in the rows (of its first dimension) that argument `numbers` lists: an index tensor, a
+  // list that begins with one, or, if it `is_sparse`, a sparse tensor. `dimension`: the argument that must be 0 for that.
+  struct Rows {
+    std::uint8_t table = 0, numbers = 0;
+    bool is_sparse = false;
+    std::optional<std::uint8_t> dimension = {};
+  };
   bool transparent = false;          // not an op: look at what it calls
-  std::vector<std::uint8_t> uses;    // of argument i; arguments beyond the list are read
+  std::vector<std::uint8_t> uses = {};  // of argument i; arguments beyond the list are read
+  std::optional<Rows> rows = {};
 };
 
 class OperatorTable {

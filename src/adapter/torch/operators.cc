@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -14,6 +15,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/rows.h"
 
 namespace vedette::adapter {
 namespace {
@@ -25,6 +27,7 @@ Announcer* announcer = nullptr;
 
 struct Operands {                    // addresses of storages
   c10::SmallVector<const void*, 16> reads, writes;
+  std::vector<Part> parts;
   std::optional<LayerIndex> parameter;
 };
 
@@ -36,6 +39,11 @@ bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& s
 
 void add(const c10::TensorImpl* tensor, std::uint8_t use, const Watched& watched, Operands& operands) {
   if (tensor == nullptr || tensor == c10::UndefinedTensorImpl::singleton()) return;
+  if (tensor->is_cpu() && tensor->layout() == c10::kSparse) {
+    const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor);
+    add(sparse->indices().unsafeGetTensorImpl(), use, watched, operands);
+    return add(sparse->values().unsafeGetTensorImpl(), use, watched, operands);
+  }
   if (!tensor->is_cpu() || tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
   const c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
   const void* const memory = storage->data_ptr().get();
@@ -74,8 +82,8 @@ void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
 struct OpContext final : at::ObserverContext {
   OpContext(Announcer& a, const char* name, const Operands& operands)
       : owner(a),
-        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
-                           {operands.writes.data(), operands.writes.size()})) {
+        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()}, {operands.writes.data(), operands.writes.size()},
+                           operands.parts)) {
     owner.in_op = true;
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     makes_state = owner.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
@@ -96,12 +104,25 @@ struct NodeContext final : at::ObserverContext {  // one autograd node of a back
   LayerTracker& layers;
 };
 
+// The argument of which the op touches some rows only, which are now in `operands`; -1: there is none.
+int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner, Operands& operands) {
+  if (!op.rows || op.rows->numbers >= inputs.size()) return -1;
+  if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0)) return -1;
+  const std::uint8_t table = op.rows->table;
+  const bool written = table < op.uses.size() && (op.uses[table] & (Operator::write | Operator::overwrite)) != 0;
+  if (!add_rows(inputs[table], inputs[op.rows->numbers], op.rows->is_sparse, written, owner.chunk, operands.parts)) return -1;
+  operands.parameter = owner.watched.layer_of(inputs[table].toTensor().storage().unsafeGetStorageImpl());
+  return table;
+}
+
 std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::RecordFunction& function) {
   const Operator& op = owner.table.of(function);
   if (op.transparent) return nullptr;
   Operands operands;
   const auto inputs = function.inputs();
+  const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (static_cast<int>(i) == in_parts) continue;
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
     if (use != Operator::nothing) add(inputs[i], use, owner.watched, operands);
   }

@@ -17,6 +17,7 @@ struct Announcer {                   // what the callback works on; one per guar
   const Watched& watched;
   LayerTracker& layers;
   OperatorTable table = {};
+  Bytes chunk = {};                  // what moves as one
   bool in_op = false;
   bool in_step = false;              // between steps operands are announced, layers are not
 };

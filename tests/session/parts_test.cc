@@ -1,0 +1,107 @@
+// A table of which an op touches a few parts, others at every step: the parts move, the table does not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "session/loop.h"
+
+namespace vedette {
+namespace {
+
+using testing::Block;
+using testing::open_session;
+
+constexpr std::size_t row_words = 32;            // 256 bytes
+constexpr std::size_t rows = 32'768;             // 8 MiB
+constexpr std::size_t looked_up = 24;
+
+// What a step looks up: mostly the first rows, sometimes any.
+std::vector<std::size_t> draw(std::mt19937_64& random) {
+  std::vector<std::size_t> drawn;
+  for (std::size_t i = 0; i < looked_up; ++i) drawn.push_back(random() % (i % 12 == 0 ? rows : rows / 100));
+  return drawn;
+}
+
+// Adds up words of rows and changes them, in steps; the table is born and filled before.
+std::uint64_t train(Session& session, Block& table, Block& weights, int first, int last) {
+  std::mt19937_64 random(static_cast<std::uint64_t>(first));
+  std::uint64_t sum = 0;
+  for (int s = first; s < last; ++s) {
+    const auto step = session.step();
+    const auto drawn = draw(random);
+    std::vector<Part> parts;
+    for (const std::size_t row : drawn) parts.push_back({.first = &table[row * row_words], .bytes = {row_words * 8}, .written = false});
+    {
+      const auto op = session.op("look up", {}, {}, parts);
+      for (const std::size_t row : drawn) sum += table[row * row_words + static_cast<std::size_t>(s) % row_words];
+    }
+    const void* const dense[] = {weights.address()};
+    {
+      const auto op = session.op("dense", dense, dense);
+      for (std::size_t i = 0; i < weights.count(); ++i) weights[i] += sum;
+    }
+    for (Part& part : parts) part.written = true;
+    const auto op = session.op("update", dense, {}, parts);
+    for (const std::size_t row : drawn) table[row * row_words] += weights[row % weights.count()];
+  }
+  return sum;
+}
+
+struct Ended {
+  std::uint64_t sum = 0, table = 0;
+  Counters counters, late;           // of the whole run, and of its second half
+  std::vector<std::string> messages;
+};
+
+Ended run(Bytes budget, const std::string& policy) {
+  Ended ended;
+  const auto session = open_session(budget, "host", policy, 64_KiB, nullptr, &ended.messages);
+  Block table(*session, rows * row_words * 8, true), weights(*session, 400'000, true);
+  table.fill(1);
+  weights.fill(2);
+  ended.sum = train(*session, table, weights, 0, 20);
+  const Counters half = session->counters();
+  ended.sum += train(*session, table, weights, 20, 40);
+  ended.counters = session->counters();
+  ended.late.bytes_in = ended.counters.bytes_in - half.bytes_in;
+  ended.late.bytes_out = ended.counters.bytes_out - half.bytes_out;
+  ended.late.faults = ended.counters.faults - half.faults;
+  ended.table = table.sum();
+  return ended;
+}
+
+class Parts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Parts, MoveAndTheTableStays) {
+  const Ended plenty = run(64_MiB, GetParam()), tight = run(3_MiB, GetParam());
+  EXPECT_EQ(tight.sum, plenty.sum);
+  EXPECT_EQ(tight.table, plenty.table);
+  EXPECT_THAT(tight.messages, ::testing::IsEmpty());
+  EXPECT_LE(tight.counters.resident_max_bytes, 3 << 20);
+  EXPECT_GT(tight.late.bytes_in, 0u);
+  EXPECT_LT(tight.late.bytes_in / 20, 512u << 10);  // a step touches two cold rows: 128 KiB of a table of 8 MiB
+  EXPECT_LT(tight.late.bytes_out / 20, 512u << 10);
+  EXPECT_EQ(tight.late.faults, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, Parts, ::testing::Values("on-demand", "vedette", "sentinel"), [](const auto& the) {
+  std::string name = the.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(Session, TakesPartsOfForeignAndSmallMemory) {
+  const auto session = open_session(1_MiB, "host", "on-demand");
+  Block small(*session, 64);
+  std::uint64_t own = 0;
+  const Part parts[] = {{.first = &own, .bytes = {8}, .written = true}, {.first = small.address(), .bytes = {64}, .written = true},
+                        {.first = nullptr, .bytes = {8}, .written = false}};
+  const auto step = session->step();
+  const auto op = session->op("anything", {}, {}, parts);
+  small[0] = own = 1;
+}
+
+}  // namespace
+}  // namespace vedette
