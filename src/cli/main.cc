@@ -12,8 +12,12 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "vedette " VEDETTE_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
+  vedette::cli::add_check(app);
+  vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);
   vedette::cli::add_info(app);
+  vedette::cli::add_plan(app);
+  vedette::cli::add_replay(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
