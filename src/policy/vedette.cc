@@ -148,7 +148,7 @@ class Search {
   const Machine& machine_;
   const Setting& setting_;
   static constexpr std::int64_t link_time_percent =
-      3;  // what a busy link costs the program; the prototype's engine took 1.5 % of the CPU
+      25;  // of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top of the computation (docs/measurements.md)
   static constexpr std::int64_t most_lead = 8;      // of a step: real times deviate less, and looking further back takes long
   static constexpr std::size_t most_work = 80'000;  // tries times ops: 40 tries for 2,000 ops, some 0.1 s
   std::size_t tries_ = 0;
