@@ -26,6 +26,9 @@ Remaker::Remaker(const Trace& trace, const Machine& machine) : trace_(trace), ma
   std::vector<std::uint32_t> full(trace.ops.size() + 1);  // ops before this one that do not fit
   for (std::size_t op = 0; op < trace.ops.size(); ++op)
     full[op + 1] = full[op] + (occupied[op] > static_cast<std::int64_t>(machine.tiers[0].capacity.value) ? 1 : 0);
+  std::vector<std::int64_t> starts(trace.ops.size() + 1);
+  for (std::size_t op = 0; op < trace.ops.size(); ++op) starts[op + 1] = starts[op] + trace.ops[op].time.value;
+  const std::int64_t segment_ns = starts.back() / static_cast<std::int64_t>(RemakeRule::segments) + 1;
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
     const std::vector<Use>& all = uses_.tensors[t].uses;
     if (trace.tensors[t].persistent) continue;
@@ -35,7 +38,7 @@ Remaker::Remaker(const Trace& trace, const Machine& machine) : trace_(trace), ma
       const auto& reads = trace.ops[next].reads;
       if (!std::binary_search(reads.begin(), reads.end(), TensorIndex{t})) continue;
       const double ns = cost(t, next, 0);
-      if (ns >= 0) gaps_.push_back({.tensor = t, .last = last, .next = next, .cost = ns});
+      if (ns >= 0) gaps_.push_back({.tensor = t, .last = last, .next = next, .cost = ns, .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
     }
   }
 }
@@ -81,7 +84,7 @@ class RemakeWalk {
     drop_after_.resize(r_.trace_.ops.size());
     for (const Remaker::Gap& gap : r_.gaps_) {
       const double bytes = static_cast<double>(r_.trace_.tensors[gap.tensor].bytes.value);
-      if (gap.cost <= rule_.ns_per_byte * bytes && !kept_.contains({gap.tensor, gap.last})) drop_after_[gap.last].push_back(gap.tensor);
+      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && !kept_.contains({gap.tensor, gap.last})) drop_after_[gap.last].push_back(gap.tensor);
     }
     made_.trace = {};
     for (std::uint32_t t = 0; t < r_.trace_.tensors.size(); ++t) life_[t] = begin_life(t);
@@ -209,7 +212,7 @@ Remade Remaker::remake(const RemakeRule& rule) const {
   std::set<std::pair<std::uint32_t, std::uint32_t>> kept;
   for (int walks = 1;; ++walks) {
     RemakeRule now = rule;
-    if (walks == most_walks) now.ns_per_byte = -1;  // never settles: nothing is made again
+    if (walks == most_walks) now.ns_per_byte.fill(-1);  // never settles: nothing is made again
     RemakeWalk walk(*this, now, kept);
     Remade made = walk.walk();
     if (walk.excess().empty() || walks == most_walks) return made;

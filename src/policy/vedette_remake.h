@@ -2,6 +2,7 @@
 // one; to the rest of the planner that is another trace, in which the tensor dies and another one of its size is born, by an op that
 // takes longer and reads more. Pure.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -11,8 +12,10 @@
 namespace vedette::planning {
 
 struct RemakeRule {                  // which gaps between uses are bridged by making the tensor again
-  double ns_per_byte = 0;            // at most this much of its producers' time for a byte; 0: none
+  static constexpr std::size_t segments = 8;  // of the step's time, in which the price may differ: links are busy in some only
+  std::array<double, segments> ns_per_byte{}; // at most this much of its producers' time for a byte; below 0: none
   std::uint32_t depth = 8;           // producers whose operands were thrown away in turn, at most so many after each other
+  bool operator==(const RemakeRule&) const = default;
 };
 
 struct Remade {
@@ -33,6 +36,7 @@ class Remaker {
   struct Gap {
     std::uint32_t tensor = 0, last = 0, next = 0;  // used by op `last`, then by `next`
     double cost = 0;                 // ns of producers
+    std::size_t segment = 0;         // of the step, in which its last use lies
   };
   friend class RemakeWalk;
 

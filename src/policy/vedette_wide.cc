@@ -61,7 +61,7 @@ class WideSearch {
 
 const Variant& WideSearch::variant(const RemakeRule& rule) {
   for (const Variant& each : variants_) {
-    if (each.rule.ns_per_byte == rule.ns_per_byte && each.rule.depth == rule.depth) return each;
+    if (each.rule == rule) return each;
   }
   Variant made{.rule = rule, .remade = remaker_.remake(rule), .parts = {}, .uses = {}, .step = {}};
   const std::uint64_t part = rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
@@ -70,6 +70,12 @@ const Variant& WideSearch::variant(const RemakeRule& rule) {
   made.step = sim::flatten(made.parts.trace);
   variants_.push_back(std::move(made));
   return variants_.back();
+}
+
+RemakeRule uniform(double ns_per_byte, std::uint32_t depth) {
+  RemakeRule rule{.depth = depth};
+  rule.ns_per_byte.fill(ns_per_byte);
+  return rule;
 }
 
 void WideSearch::consider(const RemakeRule& rule, const Knobs& knobs) {
@@ -91,7 +97,7 @@ void WideSearch::consider(const RemakeRule& rule, const Knobs& knobs) {
   found_ = true;
   cost_ = cost;
   rule_ = rule;
-  best_ = {.plan = joined_back(v, plan), .step = replayed->measured.time, .remaking = {}, .knobs = knobs, .ns_per_byte = rule.ns_per_byte};
+  best_ = {.plan = joined_back(v, plan), .step = replayed->measured.time, .remaking = {}, .knobs = knobs};
   for (const Recomputation& each : v.remade.recomputations) best_.remaking += trace_.ops[each.producer.value].time;
 }
 
@@ -108,19 +114,25 @@ void WideSearch::search_prices() {
   const double round_trip = (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
                             (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
   const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1}, near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
-  consider({.ns_per_byte = -1}, far);
-  consider({.ns_per_byte = -1}, near);
+  consider(uniform(-1, 0), far);
+  consider(uniform(-1, 0), near);
   if (!machine_.can_recompute) return;
   for (const double share : {0.03, 0.1, 0.3, 0.6, 1.0, 2.0}) {
     for (const std::uint32_t depth : {16U, 3U}) {
-      consider({.ns_per_byte = round_trip * share, .depth = depth}, far);
-      consider({.ns_per_byte = round_trip * share, .depth = depth}, near);
+      consider(uniform(round_trip * share, depth), far);
+      consider(uniform(round_trip * share, depth), near);
     }
   }
-  const RemakeRule best = rule_;
-  if (best.ns_per_byte <= 0) return;
-  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider({.ns_per_byte = best.ns_per_byte * factor, .depth = best.depth}, best_.knobs);
-  for (const std::uint32_t depth : {1U, 8U, 64U}) consider({.ns_per_byte = rule_.ns_per_byte, .depth = depth}, best_.knobs);
+  if (rule_.ns_per_byte[0] <= 0) return;
+  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(rule_.ns_per_byte[0] * factor, rule_.depth), best_.knobs);
+  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(rule_.ns_per_byte[0], depth), best_.knobs);
+  for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
+    for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
+      RemakeRule rule = rule_;
+      rule.ns_per_byte[segment] *= factor;
+      consider(rule, best_.knobs);
+    }
+  }
 }
 
 void WideSearch::search_knobs() {
@@ -155,7 +167,7 @@ Plan WideSearch::joined_back(const Variant& variant, const Plan& plan) const {
 }
 
 Result<Wide> WideSearch::run() {
-  variants_.reserve(64);
+  variants_.reserve(128);
   search_prices();
   search_knobs();
   if (!found_) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting_.budget) + " bytes of fast memory"};

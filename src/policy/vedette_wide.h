@@ -11,7 +11,6 @@ struct Wide {
   Plan plan;
   Nanoseconds step, remaking;  // rehearsed: of the whole step, and of it running producers again
   Knobs knobs;
-  double ns_per_byte = 0;      // the price of making again that won
 };
 
 // `setting` names the slower tier that holds most of what leaves. Errors: infeasible where no try passes.

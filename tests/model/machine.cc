@@ -1,0 +1,45 @@
+// Machines as text.
+#include "vedette/machine.h"
+
+#include <gtest/gtest.h>
+
+namespace vedette {
+namespace {
+
+TEST(Machines, PresetsSurviveTheirText) {
+  for (const MachinePreset& preset : machine_presets()) {
+    const Machine machine = preset.make();
+    EXPECT_EQ(parse_machine(format_machine(machine, preset.name)).value(), machine) << preset.name;
+    EXPECT_FALSE(preset.source.empty());
+  }
+}
+
+TEST(Machines, TheA100IsAsPublished) {
+  const Machine machine = machine_presets()[0].make();
+  EXPECT_EQ(machine.tiers[0].capacity, 40_GiB);
+  EXPECT_EQ(machine.tiers[1].capacity, 128_GiB);
+  EXPECT_EQ(machine.link({1}, {0})->bytes_per_s, 15'754'000'000U);
+  EXPECT_EQ(machine.link({0}, {2})->bytes_per_s, 3'200'000'000U);
+  EXPECT_EQ(machine.fault_time, Nanoseconds{45'000});
+}
+
+TEST(Machines, SayWhatIsWrongInOneSentence) {
+  const struct { const char* json; const char* says; } cases[] = {
+      {"{", "not JSON"},
+      {R"({"format": "vedette-machine-2", "tiers": [], "links": []})", "not in the format"},
+      {R"({"format": "vedette-machine-1", "tiers": [], "links": []})", "no tiers"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": -1}], "links": []})", "bytes is not an integer"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}, {"name": "a", "bytes": 1}], "links": []})", "another tier"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [{"from": "a", "to": "b"}]})", "is no tier"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "granule_bytes": 0})", "granule_bytes"},
+  };
+  for (const auto& each : cases) {
+    const auto machine = parse_machine(each.json);
+    ASSERT_FALSE(machine.ok()) << each.json;
+    EXPECT_EQ(machine.error().cause, Cause::malformed_input);
+    EXPECT_NE(machine.error().message.find(each.says), std::string::npos) << machine.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace vedette

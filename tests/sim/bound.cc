@@ -1,0 +1,65 @@
+// The lower bound: exact where it can be worked out by hand, and never above what any plan reaches.
+#include "vedette/bound.h"
+
+#include <gtest/gtest.h>
+
+#include "support/generate_trace.h"
+#include "support/traces.h"
+#include "vedette/policy.h"
+#include "vedette/replay.h"
+
+namespace vedette {
+namespace {
+
+Machine two(std::uint64_t fast, bool recompute = false) {
+  Machine machine = testing::two_tiers({fast}, {1});  // 1 GB/s each way: a byte in a nanosecond
+  machine.can_recompute = recompute;
+  return machine;
+}
+Op op(std::int64_t time, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
+  Op made;
+  made.name = "op";
+  made.time = {time};
+  made.reads = std::move(reads);
+  made.writes = std::move(writes);
+  return made;
+}
+
+TEST(Bound, IsTheOpsTimeWhereEverythingFits) {
+  const Trace trace{.tensors = {{.name = "w", .bytes = {100}, .persistent = true}}, .ops = {op(50, {{0}})}};
+  EXPECT_EQ(lower_bound(trace, two(100)), Nanoseconds{50});
+}
+
+TEST(Bound, CountsWhatMustCrossTheLink) {
+  // 200 bytes are read each step and 100 fit: at least 100 cross, in a step of 20 ns.
+  const Trace trace{.tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
+                    .ops = {op(10, {{0}}), op(10, {{1}})}};
+  EXPECT_GE(lower_bound(trace, two(100)), Nanoseconds{100});
+  EXPECT_LE(lower_bound(trace, two(100)), Nanoseconds{220});
+}
+
+TEST(Bound, AllowsMakingAgainWhatIsCheaperThanMoving) {
+  const Trace trace{.tensors = {{.name = "a", .bytes = {1000}}, {.name = "b", .bytes = {1000}}}, .ops = {op(10, {}, {{0}}), op(10, {}, {{1}}), op(10, {{1}}), op(10, {{0}})}};
+  EXPECT_GT(lower_bound(trace, two(1000)), Nanoseconds{500});
+  EXPECT_LE(lower_bound(trace, two(1000, true)), Nanoseconds{50});
+}
+
+TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
+    const std::uint64_t least = testing::smallest_fast_tier(trace, {4096}).value, most = testing::ample_fast_tier(trace, {4096}).value;
+    for (const bool recompute : {false, true}) {
+      Machine machine = testing::two_tiers({least + (most - least) / 4});
+      machine.can_recompute = recompute;
+      const Nanoseconds bound = lower_bound(trace, machine);
+      for (const char* name : {"vedette", "sentinel", "on-demand"}) {
+        const auto got = replay(trace, machine, *make_policy(name, 1));
+        if (!got.ok()) continue;
+        EXPECT_GE(got->measured.time, bound) << name << " beats the bound on generate_trace(seed " << seed << ")";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vedette
