@@ -72,7 +72,7 @@ function chart(label, height, build, after) {
       margin: {l: 60, r: 16, t: 28, b: 44}, hovermode: 'x unified', legend: {orientation: 'h', y: 1.02, yanchor: 'bottom', x: 0, font: {size: 11.5}},
       hoverlabel: {bgcolor: css('card'), bordercolor: css('line'), font: {color: css('ink')}}, bargap: 0.15, height, ...layout};
     for (const key of ['xaxis', 'yaxis', 'yaxis2', 'xaxis2']) if (whole[key]) whole[key] = {...axis, ...whole[key]};
-    Plotly.react(host, traces, whole, {displaylogo: false, responsive: true, modeBarButtonsToRemove: ['select2d', 'lasso2d', 'autoScale2d']});
+    Plotly.react(host, traces, whole, {displayModeBar: false, responsive: true});
     if (after) after(host);
   }};
   charts.push(made);
@@ -196,9 +196,9 @@ function steps_chart(run) {
     const x = run.steps.map(s => s.step);
     const other_phase = run.steps.map(s => s.phase === 'planned' || s.phase === '' ? '' : '/');
     return {traces: [
-      {type: 'bar', name: 'running', x, y: run.steps.map(s => ms(s.time_ns - s.stall_ns)), marker: {color: css('live'), pattern: {shape: other_phase, fgcolor: css('card'), size: 6}},
+      {type: 'bar', name: 'running', x, y: run.steps.map(s => ms(s.time_ns - s.stall_ns)), marker: {color: css('live'), pattern: {shape: other_phase, fillmode: 'overlay', fgcolor: css('card'), size: 6}},
         customdata: run.steps.map(s => escaped(s.phase)), hovertemplate: '%{y:.1f} ms %{customdata}'},
-      {type: 'bar', name: 'stalled', x, y: run.steps.map(s => ms(s.stall_ns)), marker: {color: css('budget'), pattern: {shape: 'x', fgcolor: css('card'), size: 5}}, hovertemplate: '%{y:.1f} ms'}],
+      {type: 'bar', name: 'stalled', x, y: run.steps.map(s => ms(s.stall_ns)), marker: {color: css('budget'), pattern: {shape: 'x', fillmode: 'overlay', fgcolor: css('card'), size: 5}}, hovertemplate: '%{y:.1f} ms'}],
     layout: {barmode: 'stack', xaxis: {title: {text: 'step (hatched: warm-up and profiling)'}, tickformat: 'd'}, yaxis: {title: {text: 'ms'}, rangemode: 'tozero'}}};
   });
 }
@@ -220,7 +220,7 @@ function memory_figure(run) {
     {name: 'live', x, y: m.samples.map(s => mib(s[1])), line: {color: css('live'), width: 2, shape: 'hv'}},
     {name: 'budget', x: [0, end], y: [mib(run.headline.budget_bytes), mib(run.headline.budget_bytes)], line: {color: css('budget'), width: 2, dash: 'dash'}, hoverinfo: 'skip'},
     {type: 'bar', name: 'moved in', x: middle, width, y: m.moved.map(r => mib(r[2])), marker: {color: css('in')}, yaxis: 'y2'},
-    {type: 'bar', name: 'moved out', x: middle, width, y: m.moved.map(r => -mib(r[3])), marker: {color: css('out'), pattern: {shape: '/', fgcolor: css('card'), size: 4}}, yaxis: 'y2'}];
+    {type: 'bar', name: 'moved out', x: middle, width, y: m.moved.map(r => -mib(r[3])), marker: {color: css('out'), pattern: {shape: '/', fillmode: 'overlay', fgcolor: css('card'), size: 4}}, yaxis: 'y2'}];
   for (const t of traces) if (!t.type) { t.type = 'scatter'; t.mode = 'lines'; }
   for (const t of traces) if (!t.hoverinfo) t.hovertemplate = '%{y:.1f} MiB';
   const wide = end / 14;
@@ -240,7 +240,7 @@ section('pages', 'Pages', 'Which layer touches which pages',
   const state = {kind: 'both', tensor: null};
   const readout = element('p', {class: 'readout', 'aria-live': 'polite'});
   const name = t => run.tensors[t]?.name ?? String(t);
-  const host_chart = chart('Accesses of pages by layer', 560, () => heat_figure(run, state), div => {
+  const host_chart = chart('Accesses of pages by layer', 640, () => heat_figure(run, state), div => {
     div.removeAllListeners?.('plotly_hover');
     div.removeAllListeners?.('plotly_click');
     div.on('plotly_hover', event => { readout.textContent = heat_words(run, state, event.points[0]); });
@@ -309,7 +309,6 @@ function heat_figure(run, state) {
     visible(state.kind === 'reads' ? reads : state.kind === 'writes' ? heat.writes[r][c] : reads + heat.writes[r][c])))};
   let at = 0;
   const first = zoomed ? drawn.first : heat.rows.map(row => { const begin = at; at += row[2]; return begin; });
-  const pages = i => zoomed ? first[i] : first[i];
   const every = Math.max(1, Math.ceil(heat.columns.length / 28)), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
   const marks = [];
   let begin = 0;
@@ -325,7 +324,7 @@ function heat_figure(run, state) {
     colorbar: {title: {text: (state.kind === 'both' ? 'accesses' : state.kind) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
   layout: {hovermode: 'closest', margin: {l: 70, r: 10, t: zoomed ? 40 : 24, b: 110}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
     xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
-    yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end'}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(pages(i))), showgrid: false, zeroline: false},
+    yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end'}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
     shapes: marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}})),
     annotations: marks.filter(mark => mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1, yanchor: 'bottom',
       font: {size: 11, color: css('soft')}}))}};

@@ -41,11 +41,10 @@ using Pair = std::pair<std::string, std::string>;  // of the run, of the other
 
 struct Lines {
   std::string text;
-  bool two = false;
 
   void title(std::string_view words) { text += fmt::format("\n{}\n{}\n", words, std::string(words.size(), '-')); }
   void figure(std::string_view label, const Pair& values) {
-    if (two) text += fmt::format("{:<26}{:>22}  {:>22}\n", label, values.first, values.second);
+    if (!values.second.empty()) text += fmt::format("{:<26}{:>22}  {:>22}\n", label, values.first, values.second);
     else text += fmt::format("{:<26}{}\n", label, values.first);
   }
 };
@@ -149,11 +148,11 @@ void overhead(Lines& out, const Report& r) {
 }  // namespace
 
 std::string format_text(const Report& report, const Report* other) {
-  Lines out{.text = {}, .two = other != nullptr};
+  Lines out;
   headline(out, report, other);
   for (const Report* r : {&report, other}) {
     if (r == nullptr) continue;
-    if (other != nullptr) out.text += std::string(r == other ? "\n== the other: " : "\n== this run: ") + printable(r->path, 200) + "\n";
+    if (other != nullptr) out.text += std::string(r == &report ? "\n== this run: " : "\n== the other: ") + printable(r->path, 200) + "\n";
     for (const std::string& remark : r->remarks) out.text += "\nNote: " + remark + "\n";
     layers(out, *r);
     tensors(out, *r);

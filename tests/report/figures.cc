@@ -1,0 +1,278 @@
+// The figures of a report on a run whose every figure is known.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "profiler/report/report.h"
+#include "report/hand_made.h"
+
+namespace vedette::report {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Report hand_made(ReportOptions options = {}) {
+  const by_hand::Folder folder;
+  return analyse(load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value(), options);
+}
+
+TEST(ReportHeadline, SaysWhetherItFitsAndHowFastItIs) {
+  const Headline h = hand_made({.simulate = {}, .bound = {}, .plain_step = Nanoseconds{55000}}).headline;
+  EXPECT_EQ(h.program, "a program");
+  EXPECT_EQ(h.policy, "vedette");
+  EXPECT_TRUE(h.fits);
+  EXPECT_EQ(h.budget, Bytes{24576});
+  EXPECT_EQ(h.peak, Bytes{28672});
+  EXPECT_EQ(h.resident_max, Bytes{24576});
+  EXPECT_NEAR(h.budget_share, 24576.0 / 28672, 1e-9);
+  EXPECT_EQ(h.steps, 5u);
+  EXPECT_EQ(h.steady_steps, 3u);
+  EXPECT_EQ(h.median_step, Nanoseconds{110000});
+  EXPECT_EQ(h.speed_of_plain, 0.5);
+  EXPECT_EQ(h.compute, Nanoseconds{4000});
+  EXPECT_EQ(h.bound, Nanoseconds{4000});
+  EXPECT_EQ(h.stall, Nanoseconds{15000});
+  EXPECT_NEAR(h.stall_share, 15.0 / 110, 1e-9);
+  EXPECT_EQ(h.bytes_in, Bytes{24576});
+  EXPECT_EQ(h.faults, 1u);
+}
+
+TEST(ReportHeadline, ShowsTheStepOfMedianTimeAmongThoseThatRanThePlan) {
+  const Report r = hand_made();
+  EXPECT_EQ(r.shown_step, 5u);
+  EXPECT_EQ(r.steps.size(), 5u);
+  EXPECT_TRUE(r.remarks.empty()) << r.remarks.front();
+}
+
+TEST(ReportMemory, FollowsLiveAndResidentBytesAndPhases) {
+  const Memory m = hand_made().memory;
+  EXPECT_EQ(m.live_source, "measured");
+  ASSERT_EQ(m.samples.size(), 4u);
+  EXPECT_EQ(m.samples[1].time, Nanoseconds{20000});
+  EXPECT_EQ(m.samples[1].live, Bytes{28672});
+  EXPECT_EQ(m.samples[1].resident, Bytes{16384});
+  ASSERT_EQ(m.phases.size(), 2u);
+  EXPECT_EQ(m.phases[0].phase, "forward");
+  EXPECT_EQ(m.phases[0].time.end, Nanoseconds{40000});
+  EXPECT_EQ(m.phases[1].time.end, Nanoseconds{90000});
+  Bytes in, out;
+  for (const MoveRate& rate : m.moved) in += rate.in, out += rate.out;
+  EXPECT_EQ(in, Bytes{24576});
+  EXPECT_EQ(out, Bytes{24576});
+}
+
+TEST(ReportHeat, CountsReadsAndWritesOfEachPageByLayer) {
+  const Heat heat = hand_made().heat;
+  EXPECT_TRUE(heat.tracked);
+  using R = HeatRange;
+  EXPECT_THAT(heat.ranges, ElementsAre(R{.layer = 0, .tensor = 0, .pages = {0, 4}, .reads = 1, .writes = 0},
+                                       R{.layer = 1, .tensor = 0, .pages = {0, 4}, .reads = 1, .writes = 1},
+                                       R{.layer = 0, .tensor = 1, .pages = {0, 1}, .reads = 1, .writes = 1},
+                                       R{.layer = 0, .tensor = 1, .pages = {1, 2}, .reads = 0, .writes = 2},
+                                       R{.layer = 1, .tensor = 1, .pages = {0, 2}, .reads = 1, .writes = 0},
+                                       R{.layer = 0, .tensor = 2, .pages = {0, 1}, .reads = 1, .writes = 1}));
+}
+
+TEST(ReportHeat, ItsOverviewHasTensorsInTheOrderOfTheirFirstTouchAndLosesNoAccess) {
+  const Heat heat = hand_made().heat;
+  EXPECT_THAT(heat.order, ElementsAre(0u, 1u, 2u));
+  EXPECT_THAT(heat.columns, ElementsAre(0, 1));
+  ASSERT_EQ(heat.rows.size(), 7u) << "one for each page where there are few";
+  EXPECT_EQ(heat.rows[4].first_tensor, 1u);
+  EXPECT_THAT(heat.reads[4], ElementsAre(1.0f, 1.0f));
+  EXPECT_THAT(heat.writes[5], ElementsAre(2.0f, 0.0f));
+  const Heat coarse = hand_made({.simulate = {}, .bound = {}, .plain_step = {}, .heat_rows = 3}).heat;
+  double touches = 0;
+  for (std::size_t r = 0; r < coarse.rows.size(); ++r)
+    for (std::size_t c = 0; c < 2; ++c) touches += static_cast<double>(coarse.rows[r].pages) * static_cast<double>(coarse.reads[r][c] + coarse.writes[r][c]);
+  EXPECT_NEAR(touches, 4 + 8 + 2 + 2 + 2 + 2, 1e-4);
+}
+
+TEST(ReportLayers, AddUpBytesTimesMovesStallsAndFaults) {
+  const auto layers = hand_made().layers;
+  ASSERT_EQ(layers.size(), 2u);
+  const LayerRow &forward = layers[0], &backward = layers[1];
+  EXPECT_EQ(forward.name, "linear");
+  EXPECT_EQ(forward.phase, "forward");
+  EXPECT_EQ(forward.ops, 3u);
+  EXPECT_EQ(forward.time, Nanoseconds{40000});
+  EXPECT_EQ(forward.read, Bytes{24576});
+  EXPECT_EQ(forward.written, Bytes{12288});
+  EXPECT_EQ(forward.moved_in, Bytes{0});
+  EXPECT_EQ(forward.moved_out, Bytes{16384});
+  EXPECT_EQ(backward.time, Nanoseconds{35000});
+  EXPECT_EQ(backward.read, Bytes{24576});
+  EXPECT_EQ(backward.written, Bytes{16384});
+  EXPECT_EQ(backward.moved_in, Bytes{24576});
+  EXPECT_EQ(backward.moved_out, Bytes{8192});
+  EXPECT_EQ(backward.stall, Nanoseconds{15000});
+  EXPECT_EQ(backward.faults, 1u);
+}
+
+TEST(ReportTensors, TellLifetimesAccessesClassesTiersAndMoves) {
+  const auto tensors = hand_made().tensors;
+  ASSERT_EQ(tensors.size(), 3u);
+  EXPECT_EQ(tensors[0].role, "weight");
+  EXPECT_THAT(tensors[0].shape, ElementsAre(64, 64));
+  EXPECT_EQ(tensors[0].reads, 2u);
+  EXPECT_EQ(tensors[0].writes, 1u);
+  EXPECT_EQ(tensors[0].longest_gap, Nanoseconds{1000});
+  EXPECT_EQ(tensors[0].warmth, Warmth::cold) << "out and back take 528 ns";
+  EXPECT_EQ(tensors[0].tier, "nvme");
+  EXPECT_EQ(tensors[0].fetches, 2u);
+  EXPECT_EQ(tensors[0].evictions, 2u);
+  EXPECT_EQ(tensors[1].warmth, Warmth::hot);
+  EXPECT_EQ(tensors[1].site, "linear, mm");
+  EXPECT_EQ(tensors[1].tier, "dram");
+  EXPECT_EQ(tensors[1].life->end, 4u);
+  EXPECT_EQ(tensors[2].warmth, Warmth::short_lived);
+  EXPECT_EQ(tensors[2].life->begin, 1u);
+  EXPECT_EQ(tensors[2].life->end, 3u);
+  EXPECT_EQ(tensors[2].fetches, 0u) << "what moved in its chunk moved after its death";
+}
+
+TEST(ReportShortLived, CountsWhatLivesWithinOneLayer) {
+  const ShortLived s = hand_made().short_lived;
+  EXPECT_EQ(s.tensors, 1u);
+  EXPECT_EQ(s.all_tensors, 3u);
+  EXPECT_EQ(s.bytes, Bytes{4096});
+  EXPECT_EQ(s.all_bytes, Bytes{28672});
+  EXPECT_EQ(s.peak, Bytes{4096});
+  EXPECT_EQ(s.scratch_peak, Bytes{512});
+}
+
+TEST(ReportSharing, FindsNoneWhereEachTensorHasItsOwnChunk) {
+  const Sharing s = hand_made().sharing;
+  EXPECT_TRUE(s.known);
+  EXPECT_EQ(s.pages_after.used, 7u);
+  EXPECT_EQ(s.chunks_after.used, 4u);
+  EXPECT_EQ(s.chunks_after.shared, 0u);
+}
+
+// Two small tensors of different layers: an ordinary allocator lays them side by side.
+TEST(ReportSharing, MeasuresWhatAnOrdinaryAllocatorWouldHaveMixed) {
+  report::Run run{.chunk = {8192}};
+  Profile& p = run.profiles.emplace_back();
+  run.profile = 0;
+  p.trace.layers = {{.name = "a"}, {.name = "b"}};
+  p.trace.tensors = {{.name = "x", .bytes = {1024}, .persistent = true}, {.name = "y", .bytes = {2048}, .persistent = true}};
+  p.trace.ops = {{.name = "f", .layer = LayerIndex{0}, .reads = {{0}}}, {.name = "g", .layer = LayerIndex{1}, .reads = {{1}}}};
+  p.places = {0, 8192};
+  const Sharing s = sharing_of(run);
+  EXPECT_EQ(s.pages_before.used, 1u);
+  EXPECT_EQ(s.pages_before.shared, 1u);
+  EXPECT_EQ(s.pages_before.dragged, Bytes{3072}) << "2048 of y with layer a, 1024 of x with layer b";
+  EXPECT_EQ(s.pages_after.used, 2u);
+  EXPECT_EQ(s.pages_after.shared, 0u);
+  EXPECT_EQ(s.chunks_after.dragged, Bytes{0});
+  p.trace.ops[0].reads = {{0}, {1}};
+  p.trace.ops[1].reads = {{0}, {1}};
+  EXPECT_EQ(sharing_of(run).pages_before.shared, 0u) << "tensors of one habit may share";
+}
+
+TEST(ReportReuse, MeasuresTheBytesBetweenTwoAccesses) {
+  const Reuse reuse = hand_made().reuse;
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> bins;
+  for (const ReuseBin& b : reuse.histogram)
+    if (b.accesses > 0) bins[b.least.value] = {b.accesses, b.bytes.value};
+  EXPECT_EQ(bins, (decltype(bins){{0, {2, 24576}}, {4096, {1, 8192}}, {8192, {2, 20480}}, {16384, {1, 8192}}}));
+  EXPECT_FALSE(reuse.simulated);
+  ASSERT_FALSE(reuse.curve.empty());
+  EXPECT_EQ(reuse.curve.back().lru_in, Bytes{0}) << "with the whole peak nothing is fetched";
+  const auto quarter_less = std::find_if(reuse.curve.begin(), reuse.curve.end(), [](const CurvePoint& p) { return p.share == 0.75; });
+  ASSERT_NE(quarter_less, reuse.curve.end());
+  EXPECT_EQ(quarter_less->lru_in, Bytes{24576});
+}
+
+TEST(ReportReuse, AsksTheSimulatorForEachBudgetAndKeepsItsReasonWhereItHasNone) {
+  const Simulate simulate = [](const Trace&, const Machine& machine, std::string_view policy) -> Result<Simulated> {
+    EXPECT_EQ(policy, "vedette");
+    if (machine.tiers[0].capacity < Bytes{20000}) return Error{Cause::infeasible, "too little"};
+    return Simulated{.step = {7000}, .stall = {3000}, .bytes_in = {1}, .bytes_out = {2}};
+  };
+  const Reuse reuse = hand_made({.simulate = simulate, .bound = {}, .plain_step = {}}).reuse;
+  EXPECT_TRUE(reuse.simulated);
+  EXPECT_EQ(reuse.curve.back().step, Nanoseconds{7000});
+  EXPECT_EQ(reuse.curve.front().step, std::nullopt);
+  EXPECT_EQ(reuse.curve.front().note, "too little");
+}
+
+TEST(ReportPlan, TellsWhatCameInTimeLateNeedlesslyOrUnplanned) {
+  const PlanFigures p = hand_made().plan;
+  ASSERT_TRUE(p.known);
+  EXPECT_EQ(p.planned_fetches, 3u);
+  EXPECT_EQ(p.planned_evictions, 2u);
+  EXPECT_EQ(p.in_time, 1u);
+  EXPECT_EQ(p.late, 1u);
+  EXPECT_EQ(p.early, 0u);
+  EXPECT_EQ(p.not_needed, 1u);
+  EXPECT_EQ(p.wasted, 1u);
+  EXPECT_EQ(p.missed, 1u);
+  EXPECT_EQ(p.unplanned_evictions, 1u);
+  EXPECT_EQ(p.late_wait, Nanoseconds{15000});
+  EXPECT_EQ(p.moves.front().fate, "late");
+  EXPECT_EQ(p.moves.front().lead, Nanoseconds{-15000});
+  EXPECT_THAT(p.reasons, ElementsAre("the weight is not read between the first op and the last"));
+}
+
+TEST(ReportOverhead, ComparesTheProfilingStepAndSumsWhatIsNotManaged) {
+  const Overhead o = hand_made().overhead;
+  EXPECT_EQ(o.profiling_step, Nanoseconds{220000});
+  EXPECT_EQ(o.warm_up_step, Nanoseconds{150000});
+  EXPECT_EQ(o.profiling_cost, 2.0);
+  ASSERT_TRUE(o.process.has_value());
+  EXPECT_EQ(o.unmanaged->value, o.process->value - 24576);
+  EXPECT_EQ(o.events_dropped, 0u);
+}
+
+TEST(ReportText, HasTheSameFigures) {
+  const std::string text = format_text(hand_made(), nullptr);
+  for (const char* part : {"stays within the budget   yes", "24.0 KiB (86 %)", "28.0 KiB", "0.1 ms of 3", "3: 1 in time, 1 late, 0 early, 1 not needed",
+                           "1 of 3, 4.0 KiB of 28.0 KiB", "short-lived", "linear"})
+    EXPECT_THAT(text, HasSubstr(part));
+}
+
+TEST(ReportText, PutsTwoRunsSideBySide) {
+  const Report run = hand_made();
+  const std::string text = format_text(run, &run);
+  EXPECT_THAT(text, HasSubstr("this run               the other"));
+  EXPECT_THAT(text, HasSubstr("step, median                         0.1 ms of 3             0.1 ms of 3"));
+}
+
+void list_keys(const nlohmann::json& value, const std::string& path, std::set<std::string>& keys) {
+  if (value.is_array() && !value.empty()) return list_keys(value.front(), path + "[]", keys);
+  if (!value.is_object()) return;
+  for (const auto& [key, inner] : value.items()) {
+    keys.insert(path + "." + key);
+    list_keys(inner, path + "." + key, keys);
+  }
+}
+
+TEST(ReportJson, HasTheFiguresUnderTheKeysThatAreDocumented) {
+  const auto json = nlohmann::json::parse(format_json(hand_made(), nullptr));
+  EXPECT_EQ(json["format"], "vedette-report-1");
+  EXPECT_EQ(json["run"]["headline"]["median_step_ns"], 110000);
+  EXPECT_EQ(json["run"]["headline"]["speed_of_plain"], nullptr);
+  EXPECT_EQ(json["run"]["layers"][1]["moved_in_bytes"], 24576);
+  EXPECT_EQ(json["run"]["tensors"][2]["class"], "short-lived");
+  EXPECT_EQ(json["run"]["plan"]["late"], 1);
+  EXPECT_FALSE(json.contains("other"));
+  std::set<std::string> keys;
+  list_keys(json["run"], "", keys);
+  std::ifstream file(VEDETTE_SOURCE_DIR "/docs/report.md");
+  const std::string manual{std::istreambuf_iterator<char>(file), {}};
+  for (const std::string& key : keys) {
+    const std::string name = key.substr(key.rfind('.') + 1);
+    EXPECT_THAT(manual, HasSubstr("`" + name + "`")) << key << " is not in docs/report.md";
+  }
+}
+
+}  // namespace
+}  // namespace vedette::report

@@ -1,0 +1,180 @@
+// The page as a browser shows it: headless Chromium opens it from disk, says nothing on its console, and shows the figures of --json.
+// Screenshots at two widths in both themes stay in the folder VEDETTE_SCREENSHOTS.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "profiler/report/report.h"
+#include "report/hand_made.h"
+
+namespace vedette::report {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Answer {
+  std::string text;
+  int status = -1;
+};
+
+Answer run(const std::string& command) {
+  Answer answer;
+  std::FILE* const pipe = ::popen(command.c_str(), "re");
+  if (pipe == nullptr) return answer;
+  std::array<char, 1 << 16> buffer;
+  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.text.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return answer;
+}
+
+class Page : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string_view(CHROMIUM).empty()) GTEST_SKIP() << "no Chromium was found when this was configured: scripts/setup.sh installs Debian's chromium";
+  }
+
+  // What Chromium prints: the document after its scripts ran, or nothing with a screenshot. Its console goes to `console_`.
+  std::string open(const std::string& page, const std::string& options, const std::string& hash = "") {
+    const std::string log = folder_.file("console");
+    const Answer answer = run("timeout 240 '" CHROMIUM "' --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run"
+                              " --host-resolver-rules='MAP * ~NOTFOUND' --user-data-dir='" + folder_.file("browser") + "' --virtual-time-budget=20000"
+                              " --enable-logging=stderr --v=0 " + options + " 'file://" + page + hash + "' 2>'" + log + "'");
+    std::ifstream file(log);
+    console_.clear();
+    for (std::string line; std::getline(file, line);)
+      if (line.find("CONSOLE") != std::string::npos) console_ += line + "\n";
+    EXPECT_EQ(answer.status, 0) << "Chromium did not end";
+    return answer.text;
+  }
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_.file(name), std::ios::binary) << text;
+    return folder_.file(name);
+  }
+  Report hand_made(const by_hand::Names& names = {}) {
+    return analyse(load_run(by_hand::record_by_hand(folder_.file("run.vedette"), names)).value(), {});
+  }
+  by_hand::Folder folder_;
+  std::string console_;
+};
+
+// The number that the page says stands at `path`, against the JSON.
+void expect_equal(const nlohmann::json& json, const std::string& path, const std::string& shown) {
+  nlohmann::json::json_pointer pointer("/" + std::regex_replace(path, std::regex("\\."), "/"));
+  ASSERT_TRUE(json.contains(pointer)) << path;
+  const auto& value = json.at(pointer);
+  if (value.is_null()) EXPECT_EQ(shown, "") << path;
+  else if (value.is_boolean()) EXPECT_EQ(shown, value.get<bool>() ? "true" : "false") << path;
+  else if (value.is_string()) EXPECT_EQ(shown, value.get<std::string>()) << path;
+  else EXPECT_DOUBLE_EQ(std::stod(shown), value.get<double>()) << path;
+}
+
+std::size_t compare_figures(const std::string& document, const nlohmann::json& json) {
+  static const std::regex figure("data-figure=\"([^\"]+)\" data-value=\"([^\"]*)\"");
+  std::size_t found = 0;
+  for (auto at = std::sregex_iterator(document.begin(), document.end(), figure); at != std::sregex_iterator(); ++at) {
+    const std::string path = (*at)[1];
+    // What a table makes of several keys has none of its own.
+    if (std::regex_search(path, std::regex("\\.(label|order|lifetime|where)$"))) continue;
+    expect_equal(json, path, (*at)[2]);
+    ++found;
+  }
+  return found;
+}
+
+TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
+  const Report report = hand_made();
+  const std::string document = open(write("report.html", format_page(report, nullptr)), "--dump-dom");
+  EXPECT_EQ(console_, "");
+  EXPECT_THAT(document, HasSubstr("data-ready="));
+  EXPECT_GT(compare_figures(document, nlohmann::json::parse(format_json(report, nullptr))), 80u);
+  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB"}) EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
+  EXPECT_EQ(document.find("js-plotly-plot") != std::string::npos, page_has_charts());
+}
+
+TEST_F(Page, PutsTwoRunsSideBySide) {
+  const Report report = hand_made();
+  const std::string document = open(write("two.html", format_page(report, &report)), "--dump-dom");
+  EXPECT_EQ(console_, "");
+  EXPECT_THAT(document, HasSubstr("data-figure=\"other.headline.median_step_ns\""));
+  compare_figures(document, nlohmann::json::parse(format_json(report, &report)));
+}
+
+TEST_F(Page, RunsNothingThatANameSays) {
+  const Report report = hand_made({.program = "</script><script>console.error('ran')</script>", .weight = "<img src=x onerror=\"console.error('ran')\">",
+                                   .hidden = "<a href=\"javascript:console.error('ran')\">x</a>", .brief = "<!--<script>", .layer = "<svg onload=console.error('ran')>",
+                                   .op = "\xff'\"", .unit = "<b onmouseover=console.error('ran')>"});
+  const std::string document = open(write("hostile.html", format_page(report, &report)), "--dump-dom");
+  EXPECT_EQ(console_, "");
+  EXPECT_THAT(document, HasSubstr("data-ready=")) << "the page's own script has run";
+  const std::string shown = document.substr(document.find("<main"), document.find("</main>") - document.find("<main"));
+  for (const char* part : {"<img", "<svg onload", "href=\"javascript:", "<b onmouse"}) EXPECT_EQ(shown.find(part), std::string::npos) << part;
+}
+
+Report of_many_tensors(std::size_t count) {
+  Run run{.program = "many tensors", .policy = "vedette", .budget = {1 << 30}, .chunk = {1 << 21}, .ended = true};
+  Profile& p = run.profiles.emplace_back();
+  run.profile = 0;
+  for (std::uint32_t l = 0; l < 100; ++l) p.trace.layers.push_back({.name = "layer." + std::to_string(l)});
+  for (std::uint32_t t = 0; t < count; ++t) {
+    p.trace.tensors.push_back({.name = "tensor." + std::to_string(t), .bytes = {4096 + (t * 7919u) % 1000000}, .kind = static_cast<TensorKind>(t % 7), .persistent = t % 3 == 0});
+    p.trace.ops.push_back({.name = "op", .layer = LayerIndex{t * 100 / static_cast<std::uint32_t>(count)}, .time = {10000}, .workspace = {}, .reads = {}, .writes = {{t}}});
+  }
+  return analyse(run, {});
+}
+
+TEST_F(Page, ShowsTenThousandTensorsAFewRowsAtATime) {
+  const std::string document = open(write("many.html", format_page(of_many_tensors(10000), nullptr)), "--dump-dom --window-size=1280,1200");
+  EXPECT_EQ(console_, "");
+  std::smatch ready;
+  ASSERT_TRUE(std::regex_search(document, ready, std::regex("data-ready=\"([0-9]+)\"")));
+  RecordProperty("milliseconds_until_ready", ready[1].str());
+  std::cout << "ready after " << ready[1] << " ms\n";
+  std::size_t rows = 0;
+  for (std::size_t at = document.find("aria-rowindex"); at != std::string::npos; at = document.find("aria-rowindex", at + 1)) ++rows;
+  EXPECT_LT(rows, 300u) << "a table holds what is in view";
+  EXPECT_THAT(document, HasSubstr("10,000 tensors"));
+}
+
+TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
+  fs::create_directories(VEDETTE_SCREENSHOTS);
+  const std::string page = write("report.html", format_page(hand_made(), nullptr));
+  for (const char* theme : {"light", "dark"}) {
+    for (const char* width : {"1280", "480"}) {
+      const std::string picture = std::string(VEDETTE_SCREENSHOTS) + "/report-" + width + "-" + theme + ".png";
+      fs::remove(picture);
+      open(page, "--screenshot='" + picture + "' --window-size=" + width + ",7000", std::string("#theme=") + theme);
+      EXPECT_EQ(console_, "");
+      ASSERT_TRUE(fs::exists(picture));
+      EXPECT_GT(fs::file_size(picture), 50'000u) << "more than an empty page";
+    }
+  }
+}
+
+TEST_F(Page, IsWhatTheCommandWrites) {
+  const std::string recording = by_hand::record_by_hand(folder_.file("run.vedette")), page = folder_.file("page.html");
+  const Answer made = run(VEDETTE_CLI " report '" + recording + "' -o '" + page + "' 2>&1");
+  EXPECT_EQ(made.status, 0) << made.text;
+  const Answer json = run(VEDETTE_CLI " report '" + recording + "' --json");
+  ASSERT_EQ(json.status, 0);
+  const auto figures = nlohmann::json::parse(json.text);
+  EXPECT_TRUE(figures["run"]["reuse"]["simulated"]) << "the command line brings a simulator";
+  EXPECT_GT(compare_figures(open(page, "--dump-dom"), figures), 80u);
+  EXPECT_EQ(console_, "");
+  EXPECT_THAT(run(VEDETTE_CLI " report '" + recording + "' --text --compare '" + recording + "'").text, HasSubstr("the other"));
+  const Answer refused = run(VEDETTE_CLI " report /nowhere --text 2>&1");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.text, HasSubstr("no such file"));
+}
+
+}  // namespace
+}  // namespace vedette::report
