@@ -64,6 +64,11 @@ TEST(Sentinel, PutsOpsInPlaceOnlyWhereTheSlowTierIsAddressable) {
   EXPECT_TRUE(make_policy("sentinel", 1)->prepare(trace, machine).value().in_place.empty());
 }
 
+bool does_the_same(Plan a, Plan b) {  // for whatever reasons
+  a.reasons = b.reasons = {};
+  return a == b;
+}
+
 TEST(Sentinel, TriesOneCandidateAStepAndKeepsTheFastest) {
   const Trace trace = deep();
   const Machine machine = testing::two_tiers(part_of_peak(trace, 0.5));
@@ -77,7 +82,7 @@ TEST(Sentinel, TriesOneCandidateAStepAndKeepsTheFastest) {
     EXPECT_EQ(check(trace, machine, tried.back()), std::nullopt);
   }
   ASSERT_GE(tried.size(), 4u);
-  EXPECT_EQ(policy->prepare(trace, machine).value(), tried[2]);
+  EXPECT_TRUE(does_the_same(policy->prepare(trace, machine).value(), tried[2]));
   EXPECT_FALSE(end_step(*policy, trace, machine, 1));
 }
 
@@ -110,7 +115,7 @@ TEST(Sentinel, TriesToLeaveLateTensorsInPlaceAndKeepsTheFaster) {
     ASSERT_TRUE(leaving);
     EXPECT_EQ(check(trace, machine, plan), std::nullopt);
     EXPECT_EQ(end_step(*policy, trace, machine, leaving_helps ? 5 : 15), !leaving_helps);
-    EXPECT_EQ(policy->prepare(trace, machine).value(), leaving_helps ? plan : waiting);
+    EXPECT_TRUE(does_the_same(policy->prepare(trace, machine).value(), leaving_helps ? plan : waiting));
   }
 }
 
