@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);
   vedette::cli::add_info(app);
+  vedette::cli::add_pack(app);
   vedette::cli::add_plan(app);
   vedette::cli::add_replay(app);
   try {

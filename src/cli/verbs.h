@@ -14,6 +14,7 @@ void add_check(CLI::App& app);       // whether a plan keeps every rule
 void add_compare(CLI::App& app);     // every policy on the same steps
 void add_doctor(CLI::App& app);      // what this machine can do
 void add_info(CLI::App& app);        // what a recording holds
+void add_pack(CLI::App& app);        // offsets for lifetimes
 void add_plan(CLI::App& app);        // what a policy plans, and why
 void add_replay(CLI::App& app);      // what a plan costs, by arithmetic
 

@@ -31,6 +31,7 @@ void AddressTree::gather(Sections piece) {
 std::uint64_t AddressTree::first_fit(std::span<const Sections> life, const Shape& shape) {
   cursors_.clear();
   for (const Sections& piece : life) gather(piece);
+  steps_ += 2 * cursors_.size() + 8;
   std::uint64_t at = 0;
   for (bool moved = true; moved;) {
     moved = false;
@@ -43,6 +44,7 @@ std::uint64_t AddressTree::first_fit(std::span<const Sections> life, const Shape
           moved = true;
         }
         ++cursor.next;
+        ++steps_;
       }
       if (cursor.next == cursor.end) {
         cursor = cursors_.back();

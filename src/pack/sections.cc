@@ -7,6 +7,8 @@
 namespace vedette::pack {
 namespace {
 
+std::uint64_t rounded(const Buffer& buffer) { return (buffer.bytes.value + buffer.alignment - 1) / buffer.alignment * buffer.alignment; }
+
 struct Piece {                       // a stretch of a buffer's life in which it is there
   std::uint32_t buffer;
   Span<Time> when;
@@ -76,7 +78,7 @@ std::vector<std::uint64_t> loads(const Problem& problem, const Timeline& timelin
   std::vector<std::uint64_t> load(timeline.count + 1, 0);  // differences first; wrapping is fine
   for (std::uint32_t b = 0; b < problem.buffers.size(); ++b) {
     const Buffer& buffer = problem.buffers[b];
-    const std::uint64_t bytes = (buffer.bytes.value + buffer.alignment - 1) / buffer.alignment * buffer.alignment;
+    const std::uint64_t bytes = rounded(buffer);
     for (const Sections& piece : timeline.of(b)) load[piece.begin] += bytes, load[piece.end] -= bytes;
   }
   for (std::uint32_t s = 0; s < timeline.count; ++s) load[s + 1] += load[s];
@@ -84,15 +86,26 @@ std::vector<std::uint64_t> loads(const Problem& problem, const Timeline& timelin
   return load;
 }
 
-Bytes most_live(const Problem& problem) {
+namespace {
+
+template <class BytesOf>
+Bytes most_of(const Problem& problem, const BytesOf& bytes_of) {
   const std::vector<Piece> pieces = pieces_of(problem);
   std::uint64_t live = 0, most = 0;
   for (const Keyed& event : events_of(pieces)) {
-    const std::uint64_t bytes = problem.buffers[pieces[event.value / 2].buffer].bytes.value;
+    const std::uint64_t bytes = bytes_of(problem.buffers[pieces[event.value / 2].buffer]);
     live = (event.value & 1) != 0 ? live + bytes : live - bytes;
     most = std::max(most, live);
   }
   return {most};
 }
+
+}  // namespace
+
+Bytes most_live(const Problem& problem) {
+  return most_of(problem, [](const Buffer& buffer) { return buffer.bytes.value; });
+}
+
+Bytes most_live_rounded(const Problem& problem) { return most_of(problem, rounded); }
 
 }  // namespace vedette::pack

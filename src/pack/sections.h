@@ -33,5 +33,7 @@ std::vector<std::uint64_t> loads(const Problem&, const Timeline&);
 
 // The largest sum of bytes that live at once, as they are: no plan is below it.
 Bytes most_live(const Problem&);
+// The same with every buffer rounded up to its alignment.
+Bytes most_live_rounded(const Problem&);
 
 }  // namespace vedette::pack
