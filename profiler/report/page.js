@@ -22,7 +22,7 @@ const bytes = value => {
 };
 const time = value => missing(value) ? '\u2013' : fixed(value / 1e6, 1) + ' ms';
 const count = value => missing(value) ? '\u2013' : fixed(value, 0);
-const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + ' %';
+const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + '\u00a0%';
 const ratio = value => missing(value) ? '\u2013' : fixed(value, 3) + ' \u00d7';
 const text = value => missing(value) || value === '' ? '\u2013' : String(value);
 const yes_no = value => value ? 'yes' : 'no';
@@ -171,7 +171,7 @@ function verdict(run) {
   const h = run.headline;
   if (!h.budget_bytes || !h.peak_bytes) return 'A recording of ' + count(h.steps) + ' steps';
   const fit = h.fits ? 'It fits' : 'It does not fit';
-  const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + ' %)';
+  const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + '\u00a0%)';
   const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + ' \u00d7 the speed of plain training'
     : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + ' \u00d7 the speed that no plan can exceed' : '';
   return fit + ': ' + where + speed + '.';
@@ -184,7 +184,7 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
     ['Budget', 'headline.budget_bytes', bytes, [figure(run, 'headline.budget_share', percent), ' of the peak']],
     ['Peak of live memory', 'headline.peak_bytes', bytes, 'what plain training would need'],
     ['Step, median', 'headline.median_step_ns', time, [figure(run, 'headline.steady_steps', count), ' steady of ', figure(run, 'headline.steps', count), ' steps']],
-    ['Speed, of plain', 'headline.speed_of_plain', ratio, ['a plain step takes ', figure(run, 'headline.plain_step_ns', time)]],
+    ['Speed, of plain', 'headline.speed_of_plain', ratio, missing(h.plain_step_ns) ? 'not known: tell it with --plain-ms' : ['a plain step takes ', figure(run, 'headline.plain_step_ns', time)]],
     ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['no step is faster than ', figure(run, 'headline.bound_ns', time)]],
     ['Stalls in a step', 'headline.stall_ns', time, [figure(run, 'headline.stall_share', percent), ' of its time']],
     ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
