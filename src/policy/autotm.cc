@@ -6,7 +6,7 @@
 //   step; what is in fast memory during an op, with its workspace, stays within the limit.
 // Changed: a gap between two users is away once at most and pays both moves; the code pays a write once a tensor. Weights take part across
 //   the step's seam, so the code's "in DRAM for ever" is a gap that is not taken. A program of thousands of gaps is more than a free solver
-//   proves: at most 64 gaps take part, those of most bytes x time over the limit first, in six rounds, each with five places for either move
+//   proves: at most 32 gaps take part, those of most bytes x time over the limit first, in eight rounds, each with four places for either move
 //   where there are more than 12; the rest leaves on demand. Branch and bound stops within 0.5 % or after a number of nodes, because a policy sees no
 //   clock; Plan::reasons says how far from proven it stopped. The defragmentation loop is the allocator's affair.
 // Partial: times of each op for each placement of its operands, and of each algorithm: a trace has one time an op.
@@ -45,8 +45,8 @@ class AutoTm final : public Policy {
   }
 
  private:
-  static constexpr std::size_t most_rounds = 6, most_gaps = 64, few_gaps = 12, few_places = 5;
-  static constexpr int most_nodes = 50;
+  static constexpr std::size_t most_rounds = 8, most_gaps = 32, few_gaps = 12, few_places = 4;
+  static constexpr int most_nodes = 20;
   static constexpr double good_enough = 0.005;  // a share of the step
 
   // One program on the gaps that are not away yet. The limit is asked for as far as those gaps can keep it. False: no help.

@@ -9,14 +9,12 @@
 // Changed: blocks of 2 MiB move as their tensor does, so a table holds tensors. A launch is named by its operands and workspace, since names
 //   prove nothing. Four steps are played to fill the tables (the paper's fill while training); the plan is what the fifth would issue. A
 //   miss is fetched by the op that meets it.
-// "deepum+" is what G10's artifact compares with: at op i all tensors of op i + 8 are fetched, the least recently used leave, sparing those
-//   of the next 8 ops. It knows the order instead of learning it.
+// What G10's artifact compares with under this name (it knows the next eight ops instead of learning them) is in unified_memory.cc.
 //
 // Cost of prepare: O(steps * (ops * degree * blocks of a launch + evictions * resident tensors)).
 #include <algorithm>
 #include <array>
 #include <map>
-#include <unordered_map>
 
 #include "policy/makers.h"
 #include "policy/residence.h"
@@ -138,60 +136,25 @@ class DeepUm final : public OnlineRules {
   std::vector<std::uint32_t> predicted_, predicted_at_;  // in order of use; [tensor]: the op for which it was predicted last
 };
 
-// G10's stand-in.
-class NextOps final : public OnlineRules {
- public:
-  explicit NextOps(const Ledger& ledger) : needed_until_(ledger.trace().tensors.size()) {}
-
-  void begins(Residence& residence, std::uint32_t now) override {
-    const Ledger& ledger = residence.ledger();
-    for (std::uint32_t ahead = 0; ahead <= degree; ++ahead) {
-      for (const std::uint32_t t : ledger.uses().operands[(now + ahead) % ledger.ops()]) needed_until_[t] = std::max(needed_until_[t], now + ahead);
-    }
-  }
-  double worth(const Residence& residence, std::uint32_t now, std::uint32_t tensor) override {
-    return residence.last_use(tensor) + (needed_until_[tensor] >= now ? spared : 0);
-  }
-  void ready(Residence& residence, std::uint32_t now) override {
-    const Ledger& ledger = residence.ledger();
-    for (std::uint32_t ahead = 1; ahead <= degree; ++ahead) {  // what found no room before is tried again
-      for (const std::uint32_t t : ledger.uses().operands[(now + ahead) % ledger.ops()]) {
-        if (!residence.alive(t) || residence.near(t)) continue;
-        if (!residence.make_room(static_cast<std::int64_t>(ledger.size(t)), spared) || !residence.fetch(t)) return;
-      }
-    }
-  }
-
- private:
-  static constexpr std::uint32_t degree = 8;
-  std::vector<std::uint32_t> needed_until_;
-};
-
-template <class Rules>
 class Learning final : public Policy {
  public:
-  explicit Learning(std::string_view name) : name_(name) {}
-  std::string_view name() const noexcept override { return name_; }
+  std::string_view name() const noexcept override { return "deepum"; }
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
     if (auto error = refusal(name(), ledger)) return *error;
     if (ledger.fits()) return ledger.write();
-    Rules rules(ledger);
+    DeepUm rules(ledger);
     Residence residence(ledger, rules);
     if (!residence.play(5) || !ledger.settle({}, false)) return no_room(name(), ledger);
     Plan plan = ledger.write();
     plan.fallback = Fallback::least_recent;
     return plan;
   }
-
- private:
-  std::string_view name_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_deepum(std::uint64_t) { return std::make_unique<Learning<DeepUm>>("deepum"); }
-std::unique_ptr<Policy> make_deepum_of_g10(std::uint64_t) { return std::make_unique<Learning<NextOps>>("deepum+"); }
+std::unique_ptr<Policy> make_deepum(std::uint64_t) { return std::make_unique<Learning>(); }
 
 }  // namespace vedette

@@ -185,7 +185,7 @@ class Settler {
       Absence changed = *ledger_.absence(g);
       const std::uint32_t back_now = changed.how == Return::fetched ? in_this_lap(op, changed.back, gap.before) : none, gone_now = in_this_lap(op, gap.after + 1, changed.gone);
       if (back_now != none) changed.back = back_now + 1;
-      if (back_now == none && gone_now != none) changed.leave = std::min(changed.leave, gone_now - 1), changed.gone = gone_now;
+      if (back_now == none && gone_now != none && !hurry(g, changed, gone_now)) return;
       ledger_.leave(g, changed);
       if (back_now != none && op + 1 < n_ && changed.back < gap.before) opens_[op + 1].push_back(g);  // it may have to wait on
       return;
@@ -200,6 +200,20 @@ class Settler {
       return;  // no slower tier has room for it
     }
     ledger_.leave(g, made);
+  }
+
+  // Out before op `gone`. An earlier eviction occupies the slower tier for longer, so it may have to be another one. False: none has room.
+  bool hurry(std::uint32_t g, Absence& changed, std::uint32_t gone) {
+    changed.gone = gone;
+    if (gone > changed.leave) return true;
+    changed.leave = gone - 1;
+    if (changed.how != Return::fetched) return true;
+    const Absence before = *ledger_.absence(g);
+    ledger_.stay(g);
+    const auto tier = ledger_.tier_for(g, changed.leave);
+    if (tier) changed.tier = *tier;
+    if (!tier) ledger_.leave(g, before);
+    return tier.has_value();
   }
 
   // `op` as counted by the absence, if [begin, end) holds it.

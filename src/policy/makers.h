@@ -12,7 +12,6 @@ std::unique_ptr<Policy> make_flashneuron(std::uint64_t seed);  // flashneuron.cc
 std::unique_ptr<Policy> make_flashneuron_of_g10(std::uint64_t seed);  // flashneuron.cc
 std::unique_ptr<Policy> make_g10(std::uint64_t seed);  // g10.cc
 std::unique_ptr<Policy> make_deepum(std::uint64_t seed);  // deepum.cc
-std::unique_ptr<Policy> make_deepum_of_g10(std::uint64_t seed);  // deepum.cc
 std::unique_ptr<Policy> make_vdnn_all(std::uint64_t seed);  // vdnn.cc
 std::unique_ptr<Policy> make_vdnn_conv(std::uint64_t seed);  // vdnn.cc
 std::unique_ptr<Policy> make_vdnn_dyn(std::uint64_t seed);  // vdnn.cc
@@ -34,5 +33,7 @@ std::unique_ptr<Policy> make_dtr(std::uint64_t seed);  // dtr.cc
 std::unique_ptr<Policy> make_autotm(std::uint64_t seed);  // autotm.cc
 std::unique_ptr<Policy> make_sentinel(std::uint64_t seed);   // sentinel.cc
 std::unique_ptr<Policy> make_vedette(std::uint64_t seed);    // vedette.cc
+std::unique_ptr<Policy> make_unified_memory(std::uint64_t seed);  // unified_memory.cc
+std::unique_ptr<Policy> make_unified_memory_ahead(std::uint64_t seed);
 
 }  // namespace vedette

@@ -10,6 +10,8 @@ namespace {
 constexpr std::array table{
     PolicyEntry{"on-demand", "no paper: least recently used", "fetches when an op waits, evicts what was used longest ago",
                 make_on_demand},
+    PolicyEntry{"unified-memory", "CUDA unified memory as in G10, MICRO'23", "faults block by block, least recently used; the dead are kept and written out",
+                make_unified_memory},
     PolicyEntry{"flashneuron", "FlashNeuron, FAST'21", "activations to the furthest tier, from the first on, until the rest fits",
                 make_flashneuron, "which tensors compress (CSR, FP16)"},
     PolicyEntry{"flashneuron+", "FlashNeuron as in G10's artifact", "the same activations, each fetched by the op that needs it",
@@ -18,7 +20,7 @@ constexpr std::array table{
     PolicyEntry{"deepum", "DeepUM, ASPLOS'23", "learns which blocks fault after which, fetches along the chain 32 launches ahead",
                 make_deepum},
     PolicyEntry{"deepum+", "DeepUM as in G10's artifact", "fetches what the op 8 ahead needs, evicts the least recently used",
-                make_deepum_of_g10},
+                make_unified_memory_ahead},
     PolicyEntry{"vdnn-all", "vDNN, MICRO'16", "offloads every layer's input after forward, fetches a layer ahead in backward",
                 make_vdnn_all, "the choice of cuDNN algorithms"},
     PolicyEntry{"vdnn-conv", "vDNN, MICRO'16", "offloads the inputs of convolutions only",
