@@ -11,7 +11,11 @@
 namespace vedette::exports {
 namespace {
 
-constexpr int process = 1, program_track = 1, wait_track = 2, first_fetch_track = 100, first_evict_track = 200;
+constexpr int process = 1, program_track = 1, wait_track = 2;
+
+// As many of each as it takes: even and odd numbers, so that they never meet.
+constexpr int fetch_track(std::size_t lane) { return 100 + 2 * static_cast<int>(lane); }
+constexpr int evict_track(std::size_t lane) { return 101 + 2 * static_cast<int>(lane); }
 
 class Events {
  public:
@@ -42,9 +46,9 @@ class Events {
     row("\"ph\":\"s\"" + id + place(from) + ",\"ts\":" + at(leaves));
     row("\"ph\":\"f\",\"bp\":\"e\"" + id + place(to) + ",\"ts\":" + at(arrives));
   }
-  void track_name(int track, std::string_view name) {
+  void track_name(int track, std::string_view name, int order) {
     row("\"ph\":\"M\",\"name\":\"thread_name\"" + place(track) + ",\"ts\":0,\"args\":{\"name\":" + json_string(name) + "}");
-    row("\"ph\":\"M\",\"name\":\"thread_sort_index\"" + place(track) + ",\"ts\":0,\"args\":{\"sort_index\":" + std::to_string(track) + "}");
+    row("\"ph\":\"M\",\"name\":\"thread_sort_index\"" + place(track) + ",\"ts\":0,\"args\":{\"sort_index\":" + std::to_string(order) + "}");
   }
   void process_name(std::string_view name) {
     row("\"ph\":\"M\",\"name\":\"process_name\"" + place(0) + ",\"ts\":0,\"args\":{\"name\":" + json_string(name) + "}");
@@ -172,7 +176,7 @@ class Teller {
       while (lane < lanes.size() && lanes[lane] > started) ++lane;
       if (lane == lanes.size()) lanes.push_back(ended);
       lanes[lane] = ended;
-      const int track = (fetch ? first_fetch_track : first_evict_track) + static_cast<int>(lane);
+      const int track = fetch ? fetch_track(lane) : evict_track(lane);
       events_.slice("gpu_memcpy", ask.text(0) + " (" + ask.text(1) + ")", track, started, ended,
                     "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)));
       const auto issuer = std::upper_bound(ops.begin(), ops.end(), issued, [](std::int64_t when, const Ran& op) { return when < op.began; });
@@ -221,12 +225,12 @@ Result<void> to_perfetto(const ExportSource& source, std::ostream& out) {
   if (first.row() && !first.is_null(0)) base = std::min(base, first.integer(0));
   events.base(base);
   events.process_name("vedette: " + (source.run.program.empty() ? source.run.path : source.run.program));
-  events.track_name(program_track, "program");
-  events.track_name(wait_track, "waiting");
+  events.track_name(program_track, "program", 0);
+  events.track_name(wait_track, "waiting", 1);
   Teller teller(source, events);
   for (const report::StepRow* const step : steps) teller.step(*step);
-  for (std::size_t i = 0; i < teller.fetch_tracks(); ++i) events.track_name(first_fetch_track + static_cast<int>(i), "fetches");
-  for (std::size_t i = 0; i < teller.evict_tracks(); ++i) events.track_name(first_evict_track + static_cast<int>(i), "evicts");
+  for (std::size_t i = 0; i < teller.fetch_tracks(); ++i) events.track_name(fetch_track(i), "fetches", 2);
+  for (std::size_t i = 0; i < teller.evict_tracks(); ++i) events.track_name(evict_track(i), "evicts", 3);
   out << "\n]}\n";
   return {};
 }

@@ -16,6 +16,7 @@ using Json = nlohmann::json;
 constexpr std::uint64_t page = 4096;
 constexpr std::size_t most_regions = 50'000'000;
 constexpr double largest = 9.0e18;
+constexpr std::uint64_t most_pages = std::uint64_t{1} << 50;  // 4 EiB
 
 struct Malformed {
   std::string message;
@@ -138,6 +139,7 @@ Areas areas_of(const std::vector<Shot>& shots, Trace& trace) {
   for (const Shot& shot : shots)
     for (const Region& r : shot.regions) all[shot.target].push_back({r.first_page, r.end_page, 0});
   Areas joined;
+  std::uint64_t pages = 0;
   for (auto& [target, areas] : all) {
     std::sort(areas.begin(), areas.end(), [](const Area& a, const Area& b) { return a.first < b.first; });
     std::vector<Area>& mine = joined[target];
@@ -146,6 +148,8 @@ Areas areas_of(const std::vector<Shot>& shots, Trace& trace) {
       else mine.push_back(a);
     }
     for (Area& a : mine) {
+      pages += a.end - a.first;
+      if (pages > most_pages) throw Malformed{"regions of more than " + std::to_string(most_pages) + " pages"};
       a.tensor = static_cast<std::uint32_t>(trace.tensors.size());
       char name[64];
       std::snprintf(name, sizeof name, "0x%llx-0x%llx", static_cast<unsigned long long>(a.first * page), static_cast<unsigned long long>(a.end * page));

@@ -1,5 +1,6 @@
-// The readers of recordings. An input is a list of damages to a sound recording: bytes of the file that change ('b', four bytes of
-// position, one of value), or values of its tables that are replaced ('v', one byte each for table, column, row, kind and value).
+// The readers of recordings. An input is a list of damages to a sound recording, six bytes each: a byte of the file changes (an even
+// byte, 'b'; four bytes of position; the value), or values of its tables are replaced (an odd byte, 'w'; one byte each for table, column,
+// row, kind and value).
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -53,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<const std::uint8_t*> replaced;
   for (std::size_t at = 0; at + 6 <= size && replaced.size() < 4; at += 6) {
     const std::uint8_t* const damage = data + at + 1;
-    if (data[at] % 2 == 'v' % 2) {
+    if (data[at] % 2 != 0) {
       replaced.push_back(damage);
       continue;
     }

@@ -63,7 +63,7 @@ TEST(Export, PerfettoGetsNestedSlicesFlowsAndCounters) {
   EXPECT_EQ(one["slices"]["1"], program);
   EXPECT_EQ(one["slices"]["2"], json::parse(R"j([[11,15,"user_annotation","waits for an operand"]])j"));
   EXPECT_EQ(one["slices"]["100"], json::parse(R"j([[2,14,"gpu_memcpy","fetch (urgent)"]])j"));
-  EXPECT_EQ(one["slices"]["200"], json::parse(R"j([[72,80,"gpu_memcpy","evict (planned)"]])j"));
+  EXPECT_EQ(one["slices"]["101"], json::parse(R"j([[72,80,"gpu_memcpy","evict (planned)"]])j"));
   EXPECT_EQ(one["flows"], json::parse(R"j(["fwdbwd"])j"));
   EXPECT_EQ(one["counters"], json::parse(R"j(["dram bytes","nvme bytes"])j"));
   EXPECT_EQ(one["memory"], json::parse("[75536,65536]"));
