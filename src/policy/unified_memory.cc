@@ -7,7 +7,8 @@
 // transfer. Changed: blocks of 8 MiB instead of the driver's 2 MiB, 4 KiB in the artifact: LRU takes them in the same order.
 // DeepUM+ (`deepUM` there): Jung, Kim, Lee, ASPLOS'23, with an oracle in place of its tables. Kept: when op i begins, what op i + 8 uses
 // is fetched, and room is made ahead by the least recently used outside of ops i to i + 7; dead blocks are known and leave without a
-// transfer, but only in their turn. Changed: births take their room when their op begins, not 8 ops ahead.
+// transfer, but only in their turn. Changed: room is made 8 ops ahead for births too, but taken
+// when their op begins; workspaces are no tensors here, so dead ones do not lie about.
 // Cost: O(blocks log blocks) an op that lacks room.
 #include <algorithm>
 #include <set>
@@ -42,8 +43,7 @@ class UnifiedMemory final : public Policy {
     Reaction reaction;
     std::set<TensorIndex> born;  // by the ops until then: their room was made before, and is not this fetch's
     for (std::uint32_t i = 0; i <= ahead_; ++i) born.insert(operands_[(event.op.value + i) % count].begin(), operands_[(event.op.value + i) % count].end());
-    std::uint64_t lacking = 0;  // the artifact's workspaces are tensors like others, each with its own room
-    for (std::uint32_t i = 0; i <= ahead_; ++i) lacking += view.trace.ops[(event.op.value + i) % count].workspace.value;
+    std::uint64_t lacking = 0;
     for (const Portion& part : view.parts) {
       const std::uint64_t bytes = part.bytes.end.value - part.bytes.begin.value;
       if (part.state == Portion::State::absent && born.contains(part.tensor)) lacking += bytes;
