@@ -37,17 +37,17 @@ void train_one_step(Session& session, const Memory& weight, const Memory& ballas
     auto layer = session.layer("encoder", Phase::forward);
     auto op = session.op("embed", std::array<const void*, 1>{weight.data}, {});
     activation = make(session, "activation", 24, false);
-    for (const std::size_t p : {2, 3, 4, 17}) sum += weight.page_at(p);
+    for (const std::size_t p : {2u, 3u, 4u, 17u}) sum += weight.page_at(p);
     for (std::size_t p = 0; p < 24; p += 2) activation.page_at(p) = sum + p;
   }
   {
     auto layer = session.layer("decoder", Phase::forward);
     {
       auto op = session.op("attend", std::array<const void*, 1>{activation.data}, {});
-      for (const std::size_t p : {4, 6, 8}) sum += activation.page_at(p);
+      for (const std::size_t p : {4u, 6u, 8u}) sum += activation.page_at(p);
     }
     auto op = session.op("attend again", std::array<const void*, 1>{activation.data}, {});
-    for (const std::size_t p : {6, 8, 10}) sum += activation.page_at(p);
+    for (const std::size_t p : {6u, 8u, 10u}) sum += activation.page_at(p);
   }
   {
     auto layer = session.layer("ballast", Phase::forward);  // with little room it takes the others' place
@@ -57,7 +57,7 @@ void train_one_step(Session& session, const Memory& weight, const Memory& ballas
   {
     auto layer = session.layer("encoder", Phase::backward);
     auto op = session.op("update", {}, std::array<const void*, 1>{weight.data});
-    for (const std::size_t p : {0, 1, 31}) weight.page_at(p) = sum;
+    for (const std::size_t p : {0u, 1u, 31u}) weight.page_at(p) = sum;
   }
   Session::release(reinterpret_cast<std::byte*>(activation.data));
 }
@@ -67,12 +67,12 @@ using Seen = std::map<std::tuple<std::string, std::string, std::string, std::uin
 // By (layer, phase, tensor, page): reads and writes.
 Seen known() {
   Seen seen;
-  for (const std::uint64_t p : {2, 3, 4, 17}) seen[{"encoder", "forward", "weight", p}] = {1, 0};
+  for (const std::uint64_t p : {2u, 3u, 4u, 17u}) seen[{"encoder", "forward", "weight", p}] = {1, 0};
   for (std::uint64_t p = 0; p < 24; p += 2) seen[{"encoder", "forward", "activation", p}] = {0, 1};
-  for (const std::uint64_t p : {4, 10}) seen[{"decoder", "forward", "activation", p}] = {1, 0};
-  for (const std::uint64_t p : {6, 8}) seen[{"decoder", "forward", "activation", p}] = {2, 0};
+  for (const std::uint64_t p : {4u, 10u}) seen[{"decoder", "forward", "activation", p}] = {1, 0};
+  for (const std::uint64_t p : {6u, 8u}) seen[{"decoder", "forward", "activation", p}] = {2, 0};
   for (std::uint64_t p = 0; p < 128; p += 16) seen[{"ballast", "forward", "ballast", p}] = {1, 0};
-  for (const std::uint64_t p : {0, 1, 31}) seen[{"encoder", "backward", "weight", p}] = {0, 1};
+  for (const std::uint64_t p : {0u, 1u, 31u}) seen[{"encoder", "backward", "weight", p}] = {0, 1};
   return seen;
 }
 
