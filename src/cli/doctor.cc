@@ -162,7 +162,8 @@ Line userfaultfd_line(const MachineFacts& facts) {
           .finding = facts.userfaultfd_refusal,
           .unlocks =
               "chunks that move in 11 us (UFFDIO_MOVE), system calls into memory that is away, profiling for 1 to 3 us a "
-              "page instead of 5 to 10 (WP_ASYNC)",
+              "page instead of 5 to 10 (WP_ASYNC); and threads that block SIGSEGV: without userfaultfd the kernel kills them when "
+              "they touch memory that is away",
           .remedy = "in a container: --device /dev/userfaultfd, or a seccomp profile that allows userfaultfd"};
 }
 

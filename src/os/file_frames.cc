@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -29,6 +30,7 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   }
   Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
   if (!file) return system_error("memfd_create", errno, "raise ulimit -n");
+  ::fchmod(file.get(), S_IRUSR | S_IWUSR);  // memfds are born with every right for everybody
   if (::ftruncate(file.get(), static_cast<off_t>(layout.frame_bytes())) != 0) {
     return system_error("ftruncate of a memfd", errno, "raise the file size limit (ulimit -f)");
   }

@@ -11,6 +11,9 @@
 // two mprotect calls lands last, the page is less open than its state says, and faults once more. The handler takes no lock and
 // allocates nothing.
 //
+// With guards (open_guard_tracker) an untouched page is closed by an entry of the page table instead: arming and a first write split no
+// mapping, only pages that are read and not written do. Shared memory only: a guard takes the bytes of private memory away.
+//
 // Every opened run that lies alone splits its mapping in three, and a process may have only vm.max_map_count of them
 // (ENOMEM after 32,743 alternate pages). The tracker counts its splits and, as they near the limit, opens and reports
 // larger runs: 64 KiB, 2 MiB, at last 1 GiB. mechanism() says so from then on.
@@ -24,22 +27,29 @@
 #include <optional>
 #include <string>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/fd.h"
 #include "base/mapping.h"
 #include "os/address_ranges.h"
+#include "os/page_states.h"
 #include "os/signals.h"
 
 namespace vedette {
 namespace {
 
-using State = std::uint8_t;
+using State = PageStates::State;
 constexpr State known = 1, armed = 2, read_seen = 4, written = 8;
 
-constexpr unsigned page_bits = 12, block_bits = 30, address_bits = 47;  // user addresses of x86-64
-constexpr std::size_t pages_per_block = std::size_t{1} << (block_bits - page_bits);
-constexpr std::size_t block_count = std::size_t{1} << (address_bits - block_bits);
+constexpr unsigned page_bits = PageStates::page_bits;
+
+// How untouched pages are closed. Guards are entries of the page table, not protections: they split no mapping.
+enum class Closing : std::uint8_t { protection, guards };
+constexpr int madvise_guard_install = 102, madvise_guard_remove = 103;  // Linux 6.13, for files and shared memory 6.15
 
 // How far the splits have used up the limit, and the run that is opened from there on.
+constexpr std::string_view guard_words = "guard pages + SIGSEGV; mprotect for pages that are only read";
+
 struct Width {
   unsigned eighths;
   unsigned page_shift;
@@ -52,95 +62,57 @@ constexpr std::array<Width, 4> widths = {{
     {7, 18, "mprotect + SIGSEGV, single pages, then runs of 1 GiB (too many mappings: raise vm.max_map_count)"},
 }};
 
-int protection(State state) noexcept {
-  if ((state & armed) == 0 || (state & written) != 0) return PROT_READ | PROT_WRITE;
-  return (state & read_seen) != 0 ? PROT_READ : PROT_NONE;
-}
+bool touched_in(State state) noexcept { return (state & (read_seen | written)) != 0; }
 
 class MprotectTracker final : public PageTracker {
  public:
-  MprotectTracker(Mapping table, std::int64_t split_limit) : table_(std::move(table)), split_limit_(split_limit) {}
+  MprotectTracker(PageStates states, std::int64_t split_limit, Closing closing)
+      : states_(std::move(states)), split_limit_(split_limit), closing_(closing) {}
   ~MprotectTracker() override;
 
   Result<void> arm(std::span<const AddressRange> ranges) override;
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
   bool sees_system_calls() const noexcept override { return false; }
-  std::string_view mechanism() const noexcept override { return widths[widest_.load(std::memory_order_relaxed)].mechanism; }
+  std::string_view mechanism() const noexcept override {
+    const std::string_view words = widths[widest_.load(std::memory_order_relaxed)].mechanism;
+    return closing_ == Closing::guards ? guard_words : words;
+  }
 
   SegvAnswer faulted(std::byte* at, bool write) noexcept;
   Result<void> claim_faults();
 
  private:
-  std::atomic_ref<State*> block(std::uintptr_t page) const noexcept {
-    return std::atomic_ref<State*>(reinterpret_cast<State**>(table_.data())[page >> (block_bits - page_bits)]);
+  State load(std::uintptr_t page) const noexcept { return states_.load(page); }
+  int protection(State state) const noexcept {
+    if ((state & armed) == 0 || (state & written) != 0) return PROT_READ | PROT_WRITE;
+    if ((state & read_seen) != 0) return PROT_READ;
+    return closing_ == Closing::guards ? PROT_READ | PROT_WRITE : PROT_NONE;
   }
-  // nullptr: no page of this gigabyte was ever armed. acquire pairs with the release in make_blocks().
-  State* find(std::uintptr_t page) const noexcept {
-    if (page >> (address_bits - page_bits) != 0) return nullptr;
-    State* const states = block(page).load(std::memory_order_acquire);
-    return states == nullptr ? nullptr : states + page % pages_per_block;
-  }
-  State load(std::uintptr_t page) const noexcept {
-    State* const state = find(page);
-    return state == nullptr ? State{0} : std::atomic_ref(*state).load(std::memory_order_relaxed);
-  }
-  State exchange(std::uintptr_t page, State next) noexcept {
-    return std::atomic_ref(*find(page)).exchange(next, std::memory_order_relaxed);
-  }
-
-  Result<void> make_blocks(const AddressRange& range);
   Result<void> protect(const AddressRange& range, int wanted);
+  Result<void> close(const AddressRange& range);
+  Result<void> unclose(const AddressRange& range);
   Result<void> change(const AddressRange& range, State next);
   std::int64_t boundaries(Span<std::uintptr_t> pages) const noexcept;
   std::size_t width() const noexcept;
   Span<std::uintptr_t> run_around(std::uintptr_t page, unsigned page_shift) const noexcept;
   bool open(Span<std::uintptr_t> run, bool write) noexcept;
 
-  Mapping table_;  // block_count pointers to blocks of pages_per_block states
-  std::vector<Mapping> blocks_;
+  PageStates states_;
   std::vector<AddressRange> joined_;
   std::int64_t split_limit_;
+  Closing closing_;
   std::atomic<std::int64_t> splits_{0};  // places inside tracked memory where the protection changes
   std::atomic<std::size_t> widest_{0};   // into widths
   std::optional<SegvClaim> claim_;
 };
 
-Span<std::uintptr_t> pages_of(const AddressRange& range) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
-  return {begin >> page_bits, (begin + range.bytes) >> page_bits};
-}
-
-std::byte* address_of(std::uintptr_t page) { return reinterpret_cast<std::byte*>(page << page_bits); }
+Span<std::uintptr_t> pages_of(const AddressRange& range) { return PageStates::pages_of(range); }
+std::byte* address_of(std::uintptr_t page) { return PageStates::address_of(page); }
 
 MprotectTracker::~MprotectTracker() {
-  for (const Mapping& block : blocks_) {
-    auto* const states = reinterpret_cast<State*>(block.data() + page_size);
-    std::uintptr_t base = 0;
-    std::memcpy(&base, block.data(), sizeof base);
-    for (std::size_t i = 0; i < pages_per_block; ++i) {
-      if ((states[i] & armed) == 0) continue;
-      std::size_t end = i;
-      while (end < pages_per_block && (states[end] & armed) != 0) ++end;
-      ::mprotect(address_of(base + i), (end - i) * page_size, PROT_READ | PROT_WRITE);
-      i = end;
-    }
-  }
+  states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(unclose(run)); });
   claim_.reset();
-}
-
-// A block is one page that holds the number of its first page, then its states.
-Result<void> MprotectTracker::make_blocks(const AddressRange& range) {
-  const auto pages = pages_of(range);
-  for (std::uintptr_t base = pages.begin - pages.begin % pages_per_block; base < pages.end; base += pages_per_block) {
-    if (block(base).load(std::memory_order_relaxed) != nullptr) continue;
-    auto mapping = Mapping::reserve({page_size + pages_per_block}, {page_size});
-    if (!mapping) return mapping.error();
-    std::memcpy(mapping->data(), &base, sizeof base);
-    block(base).store(reinterpret_cast<State*>(mapping->data() + page_size), std::memory_order_release);
-    blocks_.push_back(std::move(mapping).value());
-  }
-  return {};
 }
 
 // Where the protection changes between neighbours, from the page before `pages` to the page after.
@@ -164,17 +136,36 @@ Result<void> MprotectTracker::protect(const AddressRange& range, int wanted) {
                .errno_value = error};
 }
 
+Result<void> MprotectTracker::close(const AddressRange& range) {
+  if (closing_ == Closing::protection) return protect(range, PROT_NONE);
+  // The guards first: what was open for reading only must not be writable unseen.
+  int result = 0;
+  do {
+    result = ::madvise(range.begin, range.bytes, madvise_guard_install);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) {
+    return Error{.cause = Cause::system, .message = std::string("guard pages in tracked memory: ") + std::strerror(errno), .errno_value = errno};
+  }
+  return protect(range, PROT_READ | PROT_WRITE);
+}
+
+Result<void> MprotectTracker::unclose(const AddressRange& range) {
+  if (auto opened = protect(range, PROT_READ | PROT_WRITE); !opened || closing_ == Closing::protection) return opened;
+  if (::madvise(range.begin, range.bytes, madvise_guard_remove) == 0) return {};
+  return Error{.cause = Cause::system, .message = std::string("guard pages in tracked memory: ") + std::strerror(errno), .errno_value = errno};
+}
+
 // Closing sets the states first, so that a fault that comes in between is told at the next collect; opening sets them last, so
 // that one that comes in between still finds its page tracked.
 Result<void> MprotectTracker::change(const AddressRange& range, State next) {
-  if (auto made = make_blocks(range); !made) return made;
+  if (auto named = states_.name(range); !named) return named;
   const auto pages = pages_of(range);
   const std::int64_t before = boundaries(pages);
   const auto set_states = [&] {
-    for (std::uintptr_t page = pages.begin; page < pages.end; ++page) exchange(page, next);
+    for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, next);
   };
   if ((next & armed) != 0) set_states();
-  if (auto changed = protect(range, protection(next)); !changed) return changed;
+  if (auto changed = (next & armed) != 0 ? close(range) : unclose(range); !changed) return changed;
   if ((next & armed) == 0) set_states();
   splits_.fetch_add(boundaries(pages) - before, std::memory_order_relaxed);
   return {};
@@ -201,9 +192,9 @@ Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std:
       VEDETTE_ASSERT((state & armed) != 0);
       boundaries_before += protection(state) != left ? 1 : 0;
       left = protection(state);
-      if (left == PROT_NONE) continue;
+      if (!touched_in(state)) continue;
       // The state goes first, the protection follows: a fault in between is told at the next collect.
-      state = exchange(page, known | armed);
+      state = states_.exchange(page, known | armed);
       append_touched(
           touched, first,
           {.pages = {address_of(page), page_size}, .read = (state & read_seen) != 0, .written = (state & written) != 0});
@@ -212,8 +203,7 @@ Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std:
     // One call closes everything between the first and the last touched page: those in between are closed already or close now.
     if (closing.begin == pages.end) continue;
     boundaries_before += protection(load(pages.end)) != left ? 1 : 0;
-    const AddressRange close{address_of(closing.begin), (closing.end - closing.begin) * page_size};
-    if (auto closed = protect(close, PROT_NONE); !closed) return closed;
+    if (auto closed = close({address_of(closing.begin), (closing.end - closing.begin) * page_size}); !closed) return closed;
     splits_.fetch_add(boundaries({pages.begin, pages.begin}) + boundaries({pages.end, pages.end}) - boundaries_before,
                       std::memory_order_relaxed);
   }
@@ -249,13 +239,18 @@ bool MprotectTracker::open(Span<std::uintptr_t> run, bool write) noexcept {
   State all = 0;
   for (std::uintptr_t page = run.begin; page < run.end; ++page) {
     const State seen = write ? written : read_seen;
-    all |= static_cast<State>(std::atomic_ref(*find(page)).fetch_or(seen, std::memory_order_relaxed) | seen);
+    all |= static_cast<State>(states_.add(page, seen) | seen);
   }
   // A single page that another thread has just written stays writable. In a longer run written pages may close for writing and
   // fault once more, which costs time and no truth.
   const bool writable = write || (run.end - run.begin == 1 && (all & written) != 0);
   const int wanted = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  if (::mprotect(address_of(run.begin), (run.end - run.begin) * page_size, wanted) != 0) return false;
+  const std::size_t bytes = (run.end - run.begin) * page_size;
+  // A guarded page that is written needs no protection changed, unless it was read before. The guard goes last, so that nobody writes
+  // unseen what is opened for reading.
+  const bool plain = closing_ == Closing::guards && writable && run.end - run.begin == 1 && (all & read_seen) == 0;
+  if (!plain && ::mprotect(address_of(run.begin), bytes, wanted) != 0) return false;
+  if (closing_ == Closing::guards && ::madvise(address_of(run.begin), bytes, madvise_guard_remove) != 0) return false;
   splits_.fetch_add(boundaries(run) - before, std::memory_order_relaxed);
   return true;
 }
@@ -274,7 +269,7 @@ SegvAnswer MprotectTracker::faulted(std::byte* at, bool write) noexcept {
 // One claim over all addresses, because the states tell in two loads which pages are ours.
 Result<void> MprotectTracker::claim_faults() {
   auto claim = SegvClaim::make(
-      SegvOrder::tracker, reinterpret_cast<std::byte*>(page_size), (std::size_t{1} << address_bits) - page_size,
+      SegvOrder::tracker, reinterpret_cast<std::byte*>(page_size), (std::size_t{1} << PageStates::address_bits) - page_size,
       [](void* self, std::byte* at, bool write) noexcept { return static_cast<MprotectTracker*>(self)->faulted(at, write); },
       this);
   if (!claim) return claim.error();
@@ -292,15 +287,44 @@ std::int64_t default_split_limit() {
   return std::max(limit - 16384, limit / 2);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit) {
-  auto table = Mapping::reserve({block_count * sizeof(State*)}, {page_size});
-  if (!table) return table.error();
-  auto tracker = std::make_unique<MprotectTracker>(std::move(table).value(),
-                                                   split_limit > 0 ? std::int64_t{split_limit} : default_split_limit());
+Result<std::unique_ptr<PageTracker>> open_tracker(std::uint32_t split_limit, Closing closing) {
+  auto states = PageStates::create();
+  if (!states) return states.error();
+  auto tracker = std::make_unique<MprotectTracker>(std::move(states).value(),
+                                                   split_limit > 0 ? std::int64_t{split_limit} : default_split_limit(), closing);
   if (auto claimed = tracker->claim_faults(); !claimed) return claimed.error();
   return std::unique_ptr<PageTracker>(std::move(tracker));
+}
+
+// A guarded page must refuse a system call and give its bytes back when the guard goes.
+Result<void> guards_behave() {
+  const auto missing = [](const char* what) {
+    return Error{.cause = Cause::unavailable, .message = std::string("guard pages in shared memory: ") + what + "; Linux 6.15 or later is needed",
+                 .errno_value = 0};
+  };
+  const Fd file{::memfd_create("vedette-probe", MFD_CLOEXEC)};
+  if (!file || ::ftruncate(file.get(), page_size) != 0) return missing("no shared memory to try them");
+  auto memory = Mapping::reserve({page_size}, {page_size});
+  if (!memory) return memory.error();
+  std::byte* const page = memory->data();
+  if (::mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) return missing("no memory");
+  page[0] = std::byte{42};
+  if (::madvise(page, page_size, madvise_guard_install) != 0) return missing("the kernel has none");
+  std::byte byte{};
+  if (::pwrite(file.get(), page, 1, 0) >= 0) return missing("a system call passes them");
+  if (::madvise(page, page_size, madvise_guard_remove) != 0) return missing("they cannot be taken away");
+  byte = *static_cast<volatile std::byte*>(page);
+  if (byte != std::byte{42}) return missing("they lose bytes");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit) { return open_tracker(split_limit, Closing::protection); }
+
+Result<std::unique_ptr<PageTracker>> open_guard_tracker() {
+  if (auto behave = guards_behave(); !behave) return behave.error();
+  return open_tracker(0, Closing::guards);
 }
 
 }  // namespace vedette

@@ -92,9 +92,11 @@ std::thread start_quiet_thread(std::function<void()> body) {
   ::sigfillset(&blocked);
   for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) ::sigdelset(&blocked, fault);
   ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
-  std::thread thread(std::move(body));
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const struct Restore {               // also where no thread can be started
+    const sigset_t& mask;
+    ~Restore() { ::pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+  } restore{before};
+  return std::thread(std::move(body));
 }
 
 Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t wanted) {
@@ -102,7 +104,8 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t want
   Opened probe = open_any();
   if (!probe.fd) {
     Error error = system_error("userfaultfd", probe.errno_value,
-                               "set vm.unprivileged_userfaultfd=1, allow /dev/userfaultfd, or run as root");
+                               probe.errno_value == EMFILE ? "raise the limit of open files (ulimit -n)"
+                                                           : "set vm.unprivileged_userfaultfd=1, allow /dev/userfaultfd, or run as root");
     error.cause = Cause::unavailable;
     return error;
   }
@@ -120,7 +123,8 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t want
   if ((features & uapi::feature_move) != 0) {
     pagemap = Fd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
     if (!pagemap) {
-      Error error = system_error("/proc/self/pagemap, which UFFDIO_MOVE needs beside it", errno, "mount /proc");
+      Error error = system_error("/proc/self/pagemap, which UFFDIO_MOVE needs beside it", errno,
+                                 errno == EACCES ? "a process that has changed its user must be dumpable (PR_SET_DUMPABLE)" : "mount /proc");
       error.cause = Cause::unavailable;
       return error;
     }
@@ -147,6 +151,26 @@ int Userfaultfd::register_write_protect(std::byte* begin, std::size_t bytes) con
 
 int Userfaultfd::register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
   return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
+}
+
+int Userfaultfd::register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
+}
+
+int Userfaultfd::map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept {
+  uapi::ContinueArguments request{reinterpret_cast<std::uintptr_t>(begin), bytes, protect ? uapi::continue_mode_wp : 0, 0};
+  while (::ioctl(fd_.get(), uapi::uffdio_continue, &request) != 0) {
+    if (errno != EAGAIN && errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+int Userfaultfd::write_unprotect(std::byte* begin, std::size_t bytes) const noexcept {
+  uapi::WriteProtectArguments request{reinterpret_cast<std::uintptr_t>(begin), bytes, 0};
+  while (::ioctl(fd_.get(), uapi::uffdio_writeprotect, &request) != 0) {
+    if (errno != EAGAIN && errno != EINTR) return errno;
+  }
+  return 0;
 }
 
 int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept {

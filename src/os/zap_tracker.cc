@@ -168,7 +168,8 @@ Result<std::unique_ptr<PageTracker>> open_zap_tracker() {
   Fd pagemap{::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)};
   if (!pagemap) {
     return Error{.cause = Cause::unavailable,
-                 .message = std::string("/proc/self/pagemap: ") + std::strerror(errno) + "; mount /proc",
+                 .message = std::string("/proc/self/pagemap: ") + std::strerror(errno) +
+                            (errno == EACCES ? "; a process that has changed its user must be dumpable (PR_SET_DUMPABLE)" : "; mount /proc"),
                  .errno_value = errno};
   }
   auto tracker = std::make_unique<ZapTracker>(std::move(pagemap));

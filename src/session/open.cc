@@ -1,5 +1,6 @@
 // Opening a session: arena, frames, slow tier, and what the machine can do, measured.
 #include <algorithm>
+#include <system_error>
 #include <unistd.h>
 
 #include "session/registry.h"
@@ -66,7 +67,7 @@ Machine describe(const detail::SessionState& state, const Engine::LinkSpeed& spe
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
+Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (detail::session_is_open())
     return unsupported("a second session while one lives: end the first one (leave its guard's scope) before opening another");
   if (auto valid = validate(options); !valid) return valid.error();
@@ -97,6 +98,10 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
   if (opened->options.observer != nullptr)
     opened->options.observer->opened(opened->machine, opened->options.policy, opened->options.fast_memory, opened->options.chunk);
   return std::unique_ptr<Session>(new Session(opened));
+} catch (const std::system_error& error) {
+  return Error{.cause = Cause::unavailable,
+               .message = std::string("starting the threads of a session: ") + error.code().message() + "; raise the limit of processes (ulimit -u)",
+               .errno_value = error.code().value()};
 }
 
 }  // namespace vedette

@@ -29,13 +29,16 @@ namespace {
 struct Source {
   const char* name;
   std::function<Result<std::unique_ptr<PageTracker>>()> open;
-  bool shared;  // needs the memfd pages of TrackedMemory; else private anonymous memory
+  enum class Kind { tracked, anonymous, shared } kind;  // memfd pages of TrackedMemory, private memory, memfd pages of nobody's userfaultfd
 };
 
 const Source sources[] = {
-    {"zap", [] { return open_zap_tracker(); }, true},
-    {"mprotect", [] { return open_mprotect_tracker(); }, false},
-    {"mprotect_on_shared_memory", [] { return open_mprotect_tracker(); }, true},
+    {"zap", [] { return open_zap_tracker(); }, Source::Kind::tracked},
+    {"mprotect", [] { return open_mprotect_tracker(); }, Source::Kind::anonymous},
+    {"mprotect_on_shared_memory", [] { return open_mprotect_tracker(); }, Source::Kind::tracked},
+    {"guards", [] { return open_guard_tracker(); }, Source::Kind::shared},
+    {"minor_faults_by_messages", [] { return open_minor_tracker(false); }, Source::Kind::shared},
+    {"minor_faults_by_signals", [] { return open_minor_tracker(true); }, Source::Kind::shared},
 };
 
 std::ostream& operator<<(std::ostream& out, const Source& source) { return out << source.name; }
@@ -57,7 +60,7 @@ class Tracker : public testing::TestWithParam<Source> {
     auto tracker = GetParam().open();
     if (!tracker) GTEST_SKIP() << tracker.error().message;
     tracker_ = std::move(tracker).value();
-    if (GetParam().shared) {
+    if (GetParam().kind == Source::Kind::tracked) {
       auto memory = TrackedMemory::create({pages * page_size});
       if (!memory) GTEST_SKIP() << memory.error().message;
       memory_.emplace(std::move(memory).value());
@@ -67,6 +70,10 @@ class Tracker : public testing::TestWithParam<Source> {
       ASSERT_TRUE(memory.ok()) << memory.error().message;
       private_memory_ = std::move(memory).value();
       base_ = private_memory_.data();
+      if (GetParam().kind == Source::Kind::anonymous) return;
+      const Fd file{::memfd_create("shared", MFD_CLOEXEC)};
+      ASSERT_EQ(::ftruncate(file.get(), pages * page_size), 0);
+      ASSERT_NE(::mmap(base_, pages * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0), MAP_FAILED);
     }
   }
   void TearDown() override { tracker_.reset(); }  // before the memory goes
