@@ -15,10 +15,14 @@ int main(int argc, char** argv) {
   vedette::cli::add_check(app);
   vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);
+  vedette::cli::add_export(app);
+  vedette::cli::add_import(app);
   vedette::cli::add_info(app);
   vedette::cli::add_pack(app);
   vedette::cli::add_plan(app);
   vedette::cli::add_replay(app);
+  vedette::cli::add_report(app);
+  vedette::cli::add_top(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
