@@ -52,7 +52,7 @@ class Recommender final : public Model {
     if (options.batch > 0) shape_.batch = options.batch;
     torch::manual_seed(options.seed);
     net_ = Clicks(shape_);
-    sgd_ = std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(0.1));
+    sgd_ = std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(0.01));
   }
 
   nn::Module& module() override { return *net_; }

@@ -1,0 +1,527 @@
+// Programs that do what people do with libtorch, each run twice: as it is, and inside a small budget. Both must give the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/_lazy_clone.h>
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/data.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/serialize.h>
+#include <torch/utils.h>
+
+#include "adapter/training.h"
+
+namespace vedette::test {
+namespace {
+
+namespace nn = torch::nn;
+using Adam = torch::optim::Adam;
+
+constexpr Bytes chunk = {std::uint64_t{32} << 10};
+
+// A program under test. Without a guard, `within` runs what it is given; with one, as a step of the guard.
+struct Trial {
+  Guard* guard = nullptr;
+  Outcome outcome = {};
+
+  void within(const auto& body) {
+    if (guard == nullptr) return body();
+    const auto step = guard->step();
+    body();
+  }
+  void watch(nn::Module& module, std::string_view name = "") {
+    if (guard != nullptr) guard->watch(module, name);
+  }
+  void watch(torch::optim::Optimizer& optimizer) {
+    if (guard != nullptr) guard->watch(optimizer);
+  }
+  void keep(const at::Tensor& loss) { outcome.losses.push_back(std::bit_cast<std::uint32_t>(loss.item<float>())); }
+  void keep(const std::string& name, const at::Tensor& tensor) { outcome.tensors[name] = bytes_of(tensor.contiguous()); }
+  void keep(const nn::Module& module, const std::string& prefix = "") {
+    for (const auto& item : module.named_parameters()) keep(prefix + item.key(), item.value());
+    for (const auto& item : module.named_buffers()) keep(prefix + item.key(), item.value());
+  }
+  void keep(torch::optim::Optimizer& optimizer, const std::string& prefix = "") {
+    each_state(optimizer, [&](const std::string& name, const at::Tensor& state) { keep(prefix + name, state); });
+  }
+};
+
+GuardOptions tight(std::uint64_t budget) {
+  constexpr std::uint64_t fewest_chunks = 12;
+  return {.fast_memory = Bytes{std::max(budget, fewest_chunks * chunk.value)}, .slow = "host", .chunk = chunk, .on_message = [](auto) {}};
+}
+
+void expect_same(const Outcome& guarded, const Outcome& plain) {
+  EXPECT_EQ(guarded.losses, plain.losses);
+  ASSERT_EQ(guarded.tensors.size(), plain.tensors.size());
+  for (const auto& [name, bytes] : plain.tensors) EXPECT_TRUE(guarded.tensors.at(name) == bytes) << name;
+  EXPECT_FALSE(plain.losses.empty() && plain.tensors.empty()) << "nothing was compared";
+}
+
+// At `percent` of what the program needs without a guard.
+template <class Program>
+void expect_same_bits(const Program& program, std::uint64_t percent = 40) {
+  at::set_num_threads(2);
+  Trial plain;
+  examples::forget_peak();
+  torch::manual_seed(3);
+  program(plain);
+  const std::uint64_t budget = examples::counted_peak_bytes() * percent / 100;
+  Guard guard(tight(budget));
+  Trial guarded{.guard = &guard};
+  torch::manual_seed(3);
+  program(guarded);
+  expect_same(guarded.outcome, plain.outcome);
+  EXPECT_GT(guard.counters().bytes_in, 0u) << "a budget this small must have moved something";
+  EXPECT_FALSE(guard.session().take_error());
+}
+
+constexpr std::int64_t width = 192, samples = 48;
+
+nn::Sequential network() {
+  return nn::Sequential(nn::Linear(width, width), nn::BatchNorm1d(width), nn::ReLU(), nn::Dropout(0.2), nn::Linear(width, width),
+                        nn::GELU(), nn::Linear(width, 10));
+}
+
+struct Trainee {                     // a network that is watched, and its optimizer
+  explicit Trainee(Trial& run, std::string_view name = "") : net(network()), adam(net->parameters(), torch::optim::AdamOptions(1e-3)) {
+    run.watch(*net, name);
+    run.watch(adam);
+  }
+  at::Tensor loss(const at::Tensor& images, const at::Tensor& labels) {
+    return nn::functional::cross_entropy(net->forward(images), labels);
+  }
+  at::Tensor loss() { return loss(torch::randn({samples, width}), torch::randint(10, {samples}, torch::kLong)); }
+  void train_once(Trial& run) {
+    run.within([&] {
+      adam.zero_grad();
+      const at::Tensor value = loss();
+      value.backward();
+      adam.step();
+      run.keep(value);
+    });
+  }
+  void keep(Trial& run, const std::string& prefix = "") {
+    run.keep(*net, prefix);
+    run.keep(adam, prefix);
+  }
+  nn::Sequential net;
+  Adam adam;
+};
+
+TEST(Programs, AccumulateGradientsAndClipThem) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    for (int i = 0; i < 16; ++i) {
+      run.within([&] {
+        const at::Tensor loss = it.loss() / 4;
+        loss.backward();
+        run.keep(loss);
+        if (i % 4 != 3) return;
+        nn::utils::clip_grad_norm_(it.net->parameters(), 1.0);
+        it.adam.step();
+        it.adam.zero_grad();
+      });
+    }
+    it.keep(run);
+  });
+}
+
+TEST(Programs, RunAGraphTwice) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    for (int i = 0; i < 8; ++i) {
+      run.within([&] {
+        it.adam.zero_grad();
+        const at::Tensor loss = it.loss();
+        loss.backward({}, /*retain_graph=*/true);
+        loss.backward();
+        it.adam.step();
+        run.keep(loss);
+      });
+    }
+    it.keep(run);
+  });
+}
+
+TEST(Programs, DifferentiateGradients) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    for (int i = 0; i < 8; ++i) {
+      run.within([&] {
+        it.adam.zero_grad();
+        const at::Tensor images = torch::randn({samples, width}).requires_grad_();
+        const at::Tensor loss = it.loss(images, torch::randint(10, {samples}, torch::kLong));
+        const auto slope = torch::autograd::grad({loss}, {images}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+        const at::Tensor penalised = loss + slope[0].square().sum();
+        penalised.backward();
+        it.adam.step();
+        run.keep(penalised);
+      });
+    }
+    it.keep(run);
+  });
+}
+
+// Gradient checkpointing as one writes it by hand: the forward pass keeps the input, the backward pass computes again, with a backward
+// pass inside the backward pass.
+struct Checkpointed : torch::autograd::Function<Checkpointed> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, nn::SequentialImpl* segment) {
+    context->save_for_backward({input});
+    context->saved_data["segment"] = reinterpret_cast<std::int64_t>(segment);
+    const torch::NoGradGuard no_gradients;
+    return segment->forward(input);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    auto* const segment = reinterpret_cast<nn::SequentialImpl*>(context->saved_data["segment"].toInt());
+    const at::Tensor input = context->get_saved_variables()[0].detach().requires_grad_();
+    const torch::AutoGradMode gradients_on(true);
+    torch::autograd::backward({segment->forward(input)}, {gradients[0]});
+    return {input.grad(), at::Tensor()};
+  }
+};
+
+TEST(Programs, ComputeActivationsAgain) {
+  expect_same_bits([](Trial& run) {
+    std::vector<nn::Sequential> segments;
+    nn::ModuleList all;
+    for (int i = 0; i < 4; ++i) {
+      segments.emplace_back(nn::Linear(width, width), nn::GELU(), nn::Linear(width, width), nn::Tanh());
+      all->push_back(segments.back());
+    }
+    Adam adam(all->parameters(), torch::optim::AdamOptions(1e-3));
+    run.watch(*all);
+    run.watch(adam);
+    for (int i = 0; i < 8; ++i) {
+      run.within([&] {
+        adam.zero_grad();
+        at::Tensor x = torch::randn({samples, width}).requires_grad_();
+        for (auto& segment : segments) x = Checkpointed::apply(x, segment.get());
+        const at::Tensor loss = x.square().mean();
+        loss.backward();
+        adam.step();
+        run.keep(loss);
+      });
+    }
+    run.keep(*all);
+    run.keep(adam);
+  });
+}
+
+TEST(Programs, EvaluateBetweenAndInsideSteps) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    const auto evaluate = [&] {
+      const torch::NoGradGuard no_gradients;
+      it.net->eval();
+      run.keep(it.loss());
+      it.net->train();
+    };
+    for (int i = 0; i < 12; ++i) {
+      it.train_once(run);
+      if (i % 3 == 1) evaluate();
+      if (i % 3 == 2) run.within(evaluate);
+      if (i % 4 == 3) {
+        const c10::InferenceMode inference;
+        it.net->eval();
+        run.keep(it.net->forward(torch::ones({4, width})).sum());
+        it.net->train();
+      }
+    }
+    it.keep(run);
+  });
+}
+
+TEST(Programs, FreezeAndAddLayersBetweenSteps) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    for (int i = 0; i < 4; ++i) it.train_once(run);
+    for (auto& parameter : it.net->ptr(0)->parameters()) parameter.set_requires_grad(false);
+    for (int i = 0; i < 4; ++i) it.train_once(run);
+    nn::Linear added(10, 10);
+    it.net->push_back(added);
+    it.adam.add_param_group(torch::optim::OptimizerParamGroup(added->parameters()));
+    run.watch(*it.net);
+    for (int i = 0; i < 4; ++i) it.train_once(run);
+    for (auto& parameter : it.net->ptr(0)->parameters()) parameter.set_requires_grad(true);
+    for (int i = 0; i < 4; ++i) it.train_once(run);
+    it.keep(run);
+  });
+}
+
+// More lengths than there are plans kept: old ones go and come again.
+TEST(Programs, ReadSequencesOfManyLengths) {
+  expect_same_bits([](Trial& run) {
+    nn::Embedding token(64, 64);
+    nn::GRU gru(nn::GRUOptions(64, 96).batch_first(true));
+    nn::Linear head(96, 10);
+    nn::Sequential all(token, head);
+    auto parameters = all->parameters();
+    for (const auto& parameter : gru->parameters()) parameters.push_back(parameter);
+    Adam adam(parameters, torch::optim::AdamOptions(1e-3));
+    run.watch(*all);
+    run.watch(*gru, "gru");
+    run.watch(adam);
+    for (int i = 0; i < 45; ++i) {
+      const std::int64_t length = i < 39 ? 3 + i % 13 : 9;
+      run.within([&] {
+        adam.zero_grad();
+        const auto [output, state] = gru->forward(token(torch::randint(64, {16, length}, torch::kLong)));
+        const at::Tensor loss = nn::functional::cross_entropy(head(output.select(1, -1)), torch::randint(10, {16}, torch::kLong));
+        loss.backward();
+        adam.step();
+        run.keep(loss);
+      });
+    }
+    run.keep(*all);
+    run.keep(*gru, "gru.");
+    run.keep(adam);
+  });
+}
+
+TEST(Programs, TrainTwoModelsInOneGuard) {
+  expect_same_bits([](Trial& run) {
+    Trainee teacher(run, "teacher"), student(run, "student");
+    for (int i = 0; i < 10; ++i) {
+      run.within([&] {
+        const at::Tensor images = torch::randn({samples, width});
+        teacher.adam.zero_grad();
+        const at::Tensor taught = teacher.loss(images, torch::randint(10, {samples}, torch::kLong));
+        taught.backward();
+        teacher.adam.step();
+        student.adam.zero_grad();
+        const at::Tensor wanted = teacher.net->forward(images).detach();
+        const at::Tensor distance = (student.net->forward(images) - wanted).square().mean();
+        distance.backward();
+        student.adam.step();
+        run.keep(taught + distance);
+      });
+    }
+    teacher.keep(run, "teacher.");
+    student.keep(run, "student.");
+  });
+}
+
+TEST(Programs, SaveLoadAndTrainOn) {
+  expect_same_bits([](Trial& run) {
+    const std::string path = testing::TempDir() + "vedette_programs_test.pt";
+    std::optional<Trainee> first(std::in_place, run);
+    for (int i = 0; i < 5; ++i) first->train_once(run);
+    std::stringstream optimizer;
+    torch::save(first->net, path);
+    torch::save(first->adam, optimizer);
+    first.reset();
+    Trainee second(run);
+    torch::load(second.net, path);
+    torch::load(second.adam, optimizer);
+    std::filesystem::remove(path);
+    run.watch(*second.net);
+    run.watch(second.adam);
+    for (int i = 0; i < 5; ++i) second.train_once(run);
+    second.keep(run);
+  });
+}
+
+TEST(Programs, ResizeShareAndViewTensors) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    at::Tensor grows = torch::arange(1000, torch::kFloat);
+    at::Tensor shared = torch::empty({0});
+    for (int i = 0; i < 10; ++i) {
+      it.train_once(run);
+      run.within([&] {
+        grows.resize_({1000 + 5000 * (i + 1)}).slice(0, 1000 + 5000 * i).fill_(i);
+        shared.set_(grows.storage(), 100, {50, 20}, {20, 1});
+        shared.t().select(0, 3).add_(1);
+        const at::Tensor lazy = at::_lazy_clone(grows);
+        lazy.mul_(2);                  // gets bytes of its own only now
+        run.keep(grows.sum() + lazy.sum() + shared.as_strided({10}, {7}, 40).sum());
+        it.net->ptr(0)->named_parameters()["weight"].mutable_grad().resize_({width * width}).resize_({width, width});
+      });
+      if (i == 5) grows = grows.clone().view({-1, 2}).flatten();
+    }
+    it.keep(run);
+    run.keep("grows", grows);
+  });
+}
+
+TEST(Programs, FreeTensorsOnOtherThreadsAndAfterTheGuard) {
+  at::set_num_threads(2);
+  const auto program = [](Trial& run, std::vector<at::Tensor>& kept) {
+    Trainee it(run);
+    for (int i = 0; i < 8; ++i) {
+      it.train_once(run);
+      auto sums = std::async(std::launch::async, [doomed = torch::randn({40'000})]() mutable {
+        const float sum = doomed.sum().item<float>();
+        doomed.reset();
+        return std::pair(sum, torch::full({30'000}, sum));  // born there, dies here
+      });
+      const auto [sum, born_there] = sums.get();
+      run.keep(born_there.mean() + sum);
+      kept.push_back(born_there.slice(0, 10));
+    }
+    it.keep(run);
+  };
+  Trial plain, guarded;
+  std::vector<at::Tensor> kept_plain, kept;
+  examples::forget_peak();
+  torch::manual_seed(3);
+  program(plain, kept_plain);
+  {
+    Guard guard(tight(examples::counted_peak_bytes() * 2 / 5));
+    guarded.guard = &guard;
+    torch::manual_seed(3);
+    program(guarded, kept);
+  }
+  expect_same(guarded.outcome, plain.outcome);
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(kept[i].equal(kept_plain[i])) << i;
+  std::thread([last = std::move(kept)]() mutable { last.clear(); }).join();
+}
+
+TEST(Programs, BorrowMemoryOfTheirOwn) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    std::vector<float> input(samples * width), output(samples * 10);
+    for (int i = 0; i < 8; ++i) {
+      for (std::size_t k = 0; k < input.size(); ++k) input[k] = static_cast<float>((k * 7 + static_cast<std::size_t>(i)) % 11) / 11;
+      const at::Tensor images = torch::from_blob(input.data(), {samples, width});
+      const at::Tensor scores = torch::from_blob(output.data(), {samples, 10});
+      run.within([&] {
+        it.adam.zero_grad();
+        const at::Tensor loss = it.loss(images, torch::randint(10, {samples}, torch::kLong));
+        loss.backward();
+        it.adam.step();
+        const torch::NoGradGuard no_gradients;
+        scores.copy_(it.net->forward(images));
+        run.keep(loss + scores.sum());
+      });
+    }
+    it.keep(run);
+  });
+}
+
+struct Numbers : torch::data::datasets::Dataset<Numbers> {
+  torch::data::Example<> get(std::size_t index) override {
+    const auto number = static_cast<std::int64_t>(index);
+    return {torch::full({width}, static_cast<float>(number % 17) / 17) + torch::arange(width) / width, torch::tensor(number % 10)};
+  }
+  std::optional<std::size_t> size() const override { return samples * 6; }
+};
+
+TEST(Programs, LoadDataWithWorkerThreads) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+        Numbers().map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions(samples).workers(2).enforce_ordering(true));
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (const auto& batch : *loader) {
+        run.within([&] {
+          it.adam.zero_grad();
+          const at::Tensor loss = it.loss(batch.data, batch.target);
+          loss.backward();
+          it.adam.step();
+          run.keep(loss);
+        });
+      }
+    }
+    it.keep(run);
+  });
+}
+
+TEST(Programs, UseThreadsOfLibtorch) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    for (int i = 0; i < 8; ++i) {
+      it.train_once(run);
+      run.within([&] {
+        const at::Tensor table = torch::randn({64, 4096});
+        const at::Tensor sums = torch::zeros({64});
+        at::parallel_for(0, 64, 4, [&](std::int64_t begin, std::int64_t end) {
+          const torch::NoGradGuard no_gradients;
+          for (std::int64_t row = begin; row < end; ++row) sums[row].copy_(table[row].clone().mul_(2).sum());
+        });
+        std::promise<at::Tensor> product;
+        at::launch([&] {
+          const torch::NoGradGuard no_gradients;
+          product.set_value(torch::mm(table, table.t()));
+        });
+        run.keep(sums.sum() + product.get_future().get().sum());
+      });
+    }
+    it.keep(run);
+  });
+}
+
+TEST(Programs, AreGuardedInPartAndTwice) {
+  at::set_num_threads(2);
+  const auto some = [](Trial& run, Trainee& it, int steps) {
+    run.watch(*it.net);
+    run.watch(it.adam);
+    for (int i = 0; i < steps; ++i) it.train_once(run);
+  };
+  Trial plain, guarded;
+  examples::forget_peak();
+  torch::manual_seed(3);
+  Trainee expected(plain);
+  some(plain, expected, 20);
+  const std::uint64_t peak = examples::counted_peak_bytes();
+  torch::manual_seed(3);
+  Trainee it(guarded);
+  some(guarded, it, 3);
+  for (const std::uint64_t percent : {40, 60}) {
+    {
+      Guard guard(tight(peak * percent / 100));
+      guarded.guard = &guard;
+      some(guarded, it, 6);
+      if (percent == 60) guard.bring_home();
+    }
+    guarded.guard = nullptr;
+    for (int i = 0; i < (percent == 40 ? 2 : 3); ++i) it.train_once(guarded);
+  }
+  expected.keep(plain);
+  it.keep(guarded);
+  expect_same(guarded.outcome, plain.outcome);
+}
+
+// The table of the recommender is larger than the budget, and stays away but for the rows that are looked up.
+TEST(Programs, LookUpFewRowsOfALargeTable) {
+  at::set_num_threads(2);
+  const auto model = small("recommender");
+  const std::uint64_t table = model->module().named_parameters()["table.weight"].nbytes();
+  std::vector<std::string> said;
+  Guard guard({.fast_memory = Bytes{table / 2}, .slow = "host", .chunk = chunk,
+               .on_message = [&](std::string_view sentence) { said.emplace_back(sentence); }});
+  guard.watch(model->module());
+  Outcome outcome;
+  train(*model, 0, 6, outcome, &guard);
+  const Counters before = guard.counters();
+  train(*model, 6, 16, outcome, &guard);
+  const Counters after = guard.counters();
+  EXPECT_LT((after.bytes_in - before.bytes_in) / 10, table / 8);
+  EXPECT_LT((after.bytes_out - before.bytes_out) / 10, table / 8);
+  EXPECT_EQ(after.faults, before.faults);  // who looks up says what
+  EXPECT_THAT(said, testing::Not(testing::Contains(testing::HasSubstr("runs paged"))));
+  std::printf("a step moves %lu KiB in and %lu KiB out; the table has %lu KiB\n", (after.bytes_in - before.bytes_in) / 10240,
+              (after.bytes_out - before.bytes_out) / 10240, table / 1024);
+}
+
+}  // namespace
+}  // namespace vedette::test
