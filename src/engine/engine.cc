@@ -412,7 +412,8 @@ void Engine::fault(const Fault& fault) noexcept {
     if (observer_ != nullptr)
       observer_->faulted({.step = step_, .op = op_, .chunk = c, .page = fault.page, .write = fault.write, .began = now, .ended = now});
   }
-  chunk.last_use = tick_;            // or it would be the next to leave, before who waits for it has run
+  chunk.last_use = tick_;
+  chunk.fault = ++faults_;           // or it would be the next to leave, before who waits for it has run
   request(c);
   kick();
 }

@@ -136,6 +136,7 @@ class Engine {
     Ticks last_use = 0, next_use = never;
     std::uint64_t arrival = 0;       // order of becoming resident
     std::uint8_t failed_reads = 0;   // in a row
+    std::uint64_t fault = 0;         // the number of its last fault; 0: none yet
     std::uint32_t strays = 0;        // faults told since nothing lives here
   };
   struct Frame {
@@ -208,7 +209,7 @@ class Engine {
   std::uint32_t in_flight_ = 0, writes_in_flight_ = 0, evicting_ = 0;
   std::uint32_t waiting_frames_ = 0;                 // births blocked for want of a frame
   std::uint32_t held_ = 0, high_ = 0;                // high_: one past the highest chunk ever used
-  std::uint64_t arrivals_ = 0;
+  std::uint64_t arrivals_ = 0, faults_ = 0;
   std::uint64_t op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;
   std::span<const std::uint32_t> op_needs_;          // of the bucket, which outlives the op

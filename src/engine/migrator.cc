@@ -201,11 +201,16 @@ bool Engine::try_writes_again() {
 
 std::optional<std::uint32_t> Engine::victim() const {
   std::optional<std::uint32_t> best;
+  const std::uint64_t recent = std::max(frame_count_ / 4, 4u);
+  const auto cycles = [&](const Chunk& c) {
+    return (op_paged_ && c.op_serial == op_serial_) || (c.fault > 0 && c.fault + recent > faults_);
+  };
   const auto before = [&](const Chunk& a, const Chunk& b) {
-    // An op that runs paged cycles through its own chunks: first in, first out, or the one just fetched would leave again.
-    const bool a_in_op = op_paged_ && a.op_serial == op_serial_, b_in_op = op_paged_ && b.op_serial == op_serial_;
-    if (a_in_op != b_in_op) return b_in_op;
-    if (a_in_op) return a.arrival < b.arrival;
+    // Who runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again. One instruction may need
+    // two of them at once, and its own plan may say that nobody needs them for long.
+    const bool a_cycles = cycles(a), b_cycles = cycles(b);
+    if (a_cycles != b_cycles) return b_cycles;
+    if (a_cycles) return a.arrival < b.arrival;
     if (a.next_use != b.next_use) return a.next_use > b.next_use;
     if (a.last_use != b.last_use) return a.last_use < b.last_use;
     return a.arrival < b.arrival;

@@ -523,5 +523,16 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
   EXPECT_LE(rig.engine().counters().resident_max_bytes, 6 * chunk_bytes.value);
 }
 
+TEST(Engine, ServesAnInstructionThatNeedsTwoChunksThatNobodyNeedsForLong) {
+  Rig rig(6);
+  for (std::uint32_t c = 0; c < 10; ++c) rig.born(c, c + 1);
+  rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{{0, 2}, 1000}, {{2, 8}, 50}}});
+  for (std::uint32_t c = 2; c < 10; ++c) EXPECT_TRUE(rig.holds(c, c + 1)) << c;
+  const std::uint64_t last = 1 * 1'000'003 + words_per_chunk - 1, first = 2 * 1'000'003;
+  std::uint64_t both = 0;            // half of it on each side of the edge
+  std::memcpy(&both, reinterpret_cast<const std::byte*>(rig.words(1)) - 4, sizeof both);
+  EXPECT_EQ(both, last >> 32 | first << 32);
+}
+
 }  // namespace
 }  // namespace vedette
