@@ -165,14 +165,6 @@ int Userfaultfd::map_present(std::byte* begin, std::size_t bytes, bool protect) 
   return 0;
 }
 
-int Userfaultfd::write_unprotect(std::byte* begin, std::size_t bytes) const noexcept {
-  uapi::WriteProtectArguments request{reinterpret_cast<std::uintptr_t>(begin), bytes, 0};
-  while (::ioctl(fd_.get(), uapi::uffdio_writeprotect, &request) != 0) {
-    if (errno != EAGAIN && errno != EINTR) return errno;
-  }
-  return 0;
-}
-
 int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept {
   uffdio_range range{reinterpret_cast<std::uintptr_t>(begin), bytes};
   return ::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;

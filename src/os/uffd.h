@@ -47,7 +47,6 @@ class Userfaultfd {
   int write_protect(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Wakes every thread that waits for a page of this range; they try again.
-  int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;
   void wake(std::byte* begin, std::size_t bytes) const noexcept;
 
   // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant either
