@@ -75,7 +75,7 @@ class HandlerThread final : public PageTracker {
     request.range = {reinterpret_cast<std::uintptr_t>(range.begin), range.bytes};
     request.mode = UFFDIO_REGISTER_MODE_MINOR;
     registered_ = ::ioctl(userfaultfd_.fd(), UFFDIO_REGISTER, &request) == 0;
-    reader_ = std::make_unique<FaultReader>(userfaultfd_.fd(), [this](const MissingPage& fault) { return answer(fault); });
+    reader_ = std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& fault) { return answer(fault); });
   }
   bool registered() const { return registered_; }
 

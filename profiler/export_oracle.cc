@@ -59,12 +59,12 @@ Requests requests_of(const Trace& trace, Bytes object) {
   std::vector<Touch> touches = touches_of(trace);
   std::sort(touches.begin(), touches.end());
   Requests requests;
-  std::set<std::uint64_t> of_this_op;
+  std::uint64_t told = 0;              // objects of this op and tensor below it were requested
   for (std::size_t i = 0; i < touches.size(); ++i) {
     const Touch& t = touches[i];
-    if (i > 0 && touches[i - 1].op != t.op) of_this_op.clear();
-    for (std::uint64_t k = t.begin / size; k * size < t.end; ++k) {
-      if (!of_this_op.insert(first[t.tensor] + k).second) continue;
+    if (i > 0 && (touches[i - 1].op != t.op || touches[i - 1].tensor != t.tensor)) told = 0;
+    for (std::uint64_t k = std::max(told, t.begin / size); k * size < t.end; ++k) {
+      told = k + 1;
       requests.object.push_back(first[t.tensor] + k);
       requests.op.push_back(t.op);
     }
@@ -129,7 +129,7 @@ void little_endian(Integer value, std::ostream& out) {
 }  // namespace
 
 Result<void> to_oracle_general(const ExportSource& source, std::ostream& out) {
-  constexpr std::uint64_t largest = ~std::uint32_t{0}, most = std::uint64_t{1} << 28;  // what 32 bits say; 6.4 GB of requests
+  constexpr std::uint64_t largest = ~std::uint32_t{0}, most = std::uint64_t{1} << 24;  // what 32 bits say; 400 MB of requests
   const std::uint64_t size = source.options.object.value;
   if (size == 0 || size > largest)
     return Error{Cause::unsupported, "objects of " + std::to_string(size) + " bytes: the format has 32 bits for their size, and 0 is none"};

@@ -122,9 +122,12 @@ void add_pack(CLI::App& app) {
   verb->add_option("file", options->file, "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), or a trace")->required();
   verb->add_option("--capacity", options->capacity, "bytes that are enough; without it, the peak is made as low as can be");
   verb->add_option("-o,--out", options->out, "write the lifetimes with their offsets to this CSV");
-  verb->add_option("--alignment", options->alignment, "every offset is a multiple of this")->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  verb->add_option("--chunk", options->chunk, "nobody touches more chunks of so many bytes than needed")->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
-  verb->add_option("--effort", options->effort, "millions of steps to search, about a millisecond each (0: as fits)")->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000}));
+  verb->add_option("--alignment", options->alignment, "every offset is a multiple of this")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+  verb->add_option("--chunk", options->chunk, "nobody touches more chunks of so many bytes than needed")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  verb->add_option("--effort", options->effort, "millions of steps to search, about a millisecond each (0: as fits)")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000}));
   verb->add_flag("--json", options->json, "print one JSON object");
   verb->callback([options] { print_pack(*options); });
 }

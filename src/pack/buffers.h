@@ -28,7 +28,7 @@ struct Away {
 struct Problem {
   std::vector<Buffer> buffers;
   std::vector<Away> away;            // sorted by buffer, then by when; those of one buffer are disjoint
-  // When not 0: a buffer touches as few chunks as it can, so one that fits into a chunk lies in a single one, and a larger one begins one.
+  // When not 0: a buffer touches as few chunks as one of its size can, so one that fits into a chunk lies in a single one.
   std::uint64_t chunk = 0;
 };
 

@@ -79,6 +79,7 @@ AddressTree::Range* AddressTree::open_up(Set& set, std::uint32_t position, std::
 }
 
 bool AddressTree::add(Set& set, Range range) {
+  steps_ += 4 + set.count / 16;
   const Range* const begin = pool_.data() + set.at;
   const Range* const end = begin + set.count;
   const Range* const first = std::lower_bound(begin, end, range.begin, [](const Range& r, std::uint64_t at) { return r.end < at; });

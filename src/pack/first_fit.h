@@ -23,7 +23,7 @@ struct Shape {
     const auto up = [](std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; };
     if (alignment > 1) at = up(at, alignment);
     // Beginning a chunk is a multiple of the alignment only where the chunk is; else the search goes on until both hold.
-    while (chunk != 0 && at % chunk != 0 && at % chunk + bytes > chunk) {
+    while (chunk != 0 && at % chunk + bytes > up(bytes, chunk)) {
       at = up(at, chunk);
       if (alignment > 1) at = up(at, alignment);
     }

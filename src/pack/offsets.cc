@@ -1,18 +1,23 @@
 #include "pack/offsets.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
+#include <tuple>
 
 #include "pack/exact.h"
 #include "pack/first_fit.h"
+#include "pack/online_pool.h"
 #include "pack/orders.h"
+#include "pack/radix.h"
 
 namespace vedette::pack {
 namespace {
 
 constexpr std::size_t most_for_search = 2500;      // buffers of one part: a search keeps all pairs that meet
+constexpr std::size_t many = 50'000;                // buffers of one part: first fit in the order of birth is not the cheapest any more
 constexpr std::size_t most_for_permutations = 7;
-const std::vector<Order> every_order{Order::size, Order::length, Order::balanced, Order::birth, Order::pressure, Order::area};
+constexpr std::size_t most_visits = 8;             // of every buffer, while time is taken apart
+constexpr std::uint64_t unknown = ~std::uint64_t{0};
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -24,213 +29,251 @@ class Planner {
 
  private:
   struct Part {                      // buffers whose offsets are to be found above `base`, in a time that no other of them crosses
-    std::vector<std::uint32_t> buffers;
+    std::vector<std::uint32_t> buffers;  // by birth
     std::uint64_t base = 0;
   };
 
-  bool done() const { return best_.peak.value <= goal_; }
-  bool searchable() const;
-  void first_fits();
-  void first_fit(Order order, std::uint64_t steps);
-  void permutations();
-  void search();
-  std::vector<Part> parts_of(Part whole, std::vector<std::uint64_t>& offset) const;
-  std::uint64_t search(const Part& part, std::uint64_t enough, std::vector<std::uint64_t>& offset);
-  void stack(const Part& part, std::vector<std::uint64_t>& offset) const;
-  std::uint64_t top_of(const Part& part, const std::vector<std::uint64_t>& offset) const;
+  bool uniform() const;
+  std::vector<Part> parts_of(Part whole);
+  std::uint64_t solve(const Part& part, std::uint64_t enough);
+  bool solved_before(const Part& part);
+  void first_fits(const Part& part, std::uint64_t enough);
+  bool first_fit(const Part& part, Order order, std::uint64_t steps);
+  void best_fit(const Part& part);
+  void search(const Part& part, std::uint64_t enough);
+  void permutations(const Part& part);
+  std::uint64_t top_of(const Part& part) const;
   std::uint64_t bytes(std::uint32_t b) const { return round_up(problem_.buffers[b].bytes.value, problem_.buffers[b].alignment); }
   Sections span_of(std::uint32_t b) const { return {timeline_.of(b).front().begin, timeline_.of(b).back().end}; }
-  std::uint64_t peak_of(const std::vector<std::uint64_t>& offset) const;
+  Sections span_of(const Part& part) const;
 
   const Problem& problem_;
   const std::optional<Bytes> capacity_;
   Effort effort_;
+  bool uniform_ = false;             // one alignment, no chunks, nobody is ever away: time can be taken apart, and searched
   Timeline timeline_;
   std::vector<std::uint64_t> load_;
-  std::uint64_t goal_ = 0;           // a peak that needs no more effort
-  Layout best_;
+  std::multimap<std::uint64_t, Part> solved_;  // by a hash of their shape: a program that repeats itself is planned once
+  std::vector<std::uint64_t> offset_;
+  std::uint64_t bound_ = 0, peak_ = 0;
+  std::uint64_t highest_ = 0;        // top of the highest part so far, which how_ is about
+  std::string how_, found_by_;
 };
 
-std::uint64_t Planner::peak_of(const std::vector<std::uint64_t>& offset) const {
-  std::uint64_t peak = 0;
-  for (std::uint32_t b = 0; b < offset.size(); ++b)
-    if (!timeline_.of(b).empty()) peak = std::max(peak, offset[b] + problem_.buffers[b].bytes.value);
-  return peak;
-}
-
-bool Planner::searchable() const {
+bool Planner::uniform() const {
   if (!problem_.away.empty() || problem_.chunk != 0) return false;
   return std::all_of(problem_.buffers.begin(), problem_.buffers.end(), [&](const Buffer& b) { return b.alignment == problem_.buffers.front().alignment; });
 }
 
+Sections Planner::span_of(const Part& part) const {
+  Sections all = span_of(part.buffers.front());
+  for (const std::uint32_t b : part.buffers) all = {std::min(all.begin, span_of(b).begin), std::max(all.end, span_of(b).end)};
+  return all;
+}
+
 Layout Planner::plan() {
-  const std::size_t count = problem_.buffers.size();
   timeline_ = cut_time(problem_);
   load_ = loads(problem_, timeline_);
-  best_.bound = most_live(problem_);
-  goal_ = capacity_ ? std::max(capacity_->value, best_.bound.value) : best_.bound.value;
-  best_.offset.assign(count, 0);
-  best_.peak = {~std::uint64_t{0}};
-  if (effort_.greedy == 0) effort_.greedy = std::max<std::uint64_t>(20'000'000, 250 * count);
+  offset_.assign(problem_.buffers.size(), 0);
+  uniform_ = uniform();
+  bound_ = most_live(problem_).value;
+  Part whole{.buffers = by_birth(problem_), .base = 0};
+  const std::size_t count = whole.buffers.size();
+  if (count == 0) return {.offset = std::move(offset_), .peak = {}, .bound = {}, .how = "nothing lives"};
+  if (effort_.greedy == 0) effort_.greedy = count > many ? std::min<std::uint64_t>(60 * count, 20'000'000) : 12'000'000;
   if (effort_.exact == 0) effort_.exact = capacity_ ? 4'000'000'000 : 250'000'000;
-  first_fits();
-  if (!done() && searchable()) search();
-  if (!done() && best_.peak > best_.bound && count <= most_for_permutations) permutations();
-  return std::move(best_);
-}
-
-void Planner::first_fits() {
-  // The order of birth is the cheapest, and so comes first where there are many buffers; else what is most often best.
-  const bool many = problem_.buffers.size() > 50'000;
-  const std::vector<Order> orders = many ? std::vector{Order::birth, Order::length, Order::pressure, Order::size} : every_order;
-  for (const Order order : orders) {
-    if (done() || effort_.greedy == 0) return;
-    first_fit(order, effort_.greedy);
+  // Where nobody meets more than this, no effort is needed. In rounded bytes, a plan may end in its last buffer's padding.
+  std::uint64_t enough = std::max(capacity_ ? capacity_->value : 0, uniform_ ? *std::max_element(load_.begin(), load_.end()) : bound_);
+  if (uniform_) {
+    const std::vector<Part> parts = parts_of(whole);
+    // Whoever ends highest decides how much of an effort the others deserve; the largest part is the likeliest.
+    for (const Part& part : parts) enough = std::max(enough, solve(part, enough));
+  } else {
+    enough = std::max(enough, solve(whole, enough));
   }
-}
-
-void Planner::first_fit(Order order, std::uint64_t steps) {
-  AddressTree tree(timeline_.count);
-  std::vector<std::uint64_t> offset(problem_.buffers.size(), 0);
-  std::uint64_t peak = 0;
-  const bool first = best_.how.empty();
-  for (const std::uint32_t b : sorted(problem_, timeline_, load_, order)) {
-    const Buffer& buffer = problem_.buffers[b];
-    const Shape shape{.bytes = buffer.bytes.value, .alignment = buffer.alignment, .chunk = problem_.chunk};
-    offset[b] = tree.first_fit(timeline_.of(b), shape);
-    const std::uint64_t end = offset[b] + buffer.bytes.value;
-    tree.insert(timeline_.of(b), offset[b], end);
-    peak = std::max(peak, end);
-    if (!first && (peak >= best_.peak.value || tree.steps() > steps)) break;
-  }
-  effort_.greedy -= std::min(effort_.greedy, tree.steps());
-  if (peak >= best_.peak.value || (!first && tree.steps() > steps)) return;
-  best_.offset = std::move(offset);
-  best_.peak = {peak};
-  best_.how = name(order);
-}
-
-// In the order of the offsets of a best plan, first fit puts nobody higher than that plan does: some permutation is best.
-void Planner::permutations() {
-  std::vector<std::uint32_t> order(problem_.buffers.size());
-  std::iota(order.begin(), order.end(), 0u);
-  do {
-    AddressTree tree(timeline_.count);
-    std::vector<std::uint64_t> offset(order.size(), 0);
-    for (const std::uint32_t b : order) {
-      const Buffer& buffer = problem_.buffers[b];
-      if (timeline_.of(b).empty() || buffer.bytes.value == 0) continue;
-      offset[b] = tree.first_fit(timeline_.of(b), {.bytes = buffer.bytes.value, .alignment = buffer.alignment, .chunk = problem_.chunk});
-      tree.insert(timeline_.of(b), offset[b], offset[b] + buffer.bytes.value);
-    }
-    const std::uint64_t peak = peak_of(offset);
-    if (peak < best_.peak.value) best_.offset = offset, best_.peak = {peak}, best_.how = "permutations";
-  } while (!done() && std::next_permutation(order.begin(), order.end()));
-  if (!capacity_) best_.bound = best_.peak;  // all were tried
+  for (const std::uint32_t b : whole.buffers) peak_ = std::max(peak_, offset_[b] + problem_.buffers[b].bytes.value);
+  if (peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count <= most_for_permutations) permutations(whole);
+  return {.offset = std::move(offset_), .peak = {peak_}, .bound = {std::min(bound_, peak_)}, .how = how_.empty() ? "bottom" : how_};
 }
 
 // Buffers that live through all of the part's time lie at its bottom: in any plan they can be moved there without raising the peak.
-// Without them, time may fall apart. Returns the parts that do not come apart any more.
-std::vector<Planner::Part> Planner::parts_of(Part whole, std::vector<std::uint64_t>& offset) const {
+// Without them, time may fall apart. Returns the parts that do not come apart any more, the largest first.
+std::vector<Planner::Part> Planner::parts_of(Part whole) {
   std::vector<Part> open, closed;
+  std::size_t visits = whole.buffers.size() * most_visits;
   open.push_back(std::move(whole));
   while (!open.empty()) {
     Part part = std::move(open.back());
     open.pop_back();
-    std::sort(part.buffers.begin(), part.buffers.end(), [&](auto a, auto b) { return span_of(a) != span_of(b) ? span_of(a) < span_of(b) : a < b; });
-    Sections all = span_of(part.buffers.front());
-    for (const std::uint32_t b : part.buffers) all.end = std::max(all.end, span_of(b).end);
+    if (visits < part.buffers.size()) {
+      closed.push_back(std::move(part));
+      continue;
+    }
+    visits -= part.buffers.size();
+    const Sections all = span_of(part);
+    std::uint64_t base = part.base;
+    for (const std::uint32_t b : part.buffers)
+      if (span_of(b) == all) offset_[b] = base, base += bytes(b);
     std::vector<Part> pieces;
     std::uint32_t end = 0;
-    std::uint64_t base = part.base;
-    bool changed = false;
     for (const std::uint32_t b : part.buffers) {
-      if (span_of(b) == all) offset[b] = base, base += bytes(b), changed = true;
-    }
-    for (const std::uint32_t b : part.buffers) {
-      const Sections span = span_of(b);
-      if (span == all) continue;
-      if (pieces.empty() || span.begin >= end) pieces.push_back({{}, base});
+      if (span_of(b) == all) continue;
+      if (pieces.empty() || span_of(b).begin >= end) pieces.push_back({{}, base});
       pieces.back().buffers.push_back(b);
-      end = std::max(end, span.end);
+      end = std::max(end, span_of(b).end);
     }
-    changed = changed || pieces.size() > 1;
+    const bool changed = base != part.base || pieces.size() > 1;
     for (Part& piece : pieces) (changed ? open : closed).push_back(std::move(piece));
   }
+  std::stable_sort(closed.begin(), closed.end(), [](const Part& a, const Part& b) { return a.buffers.size() > b.buffers.size(); });
   return closed;
 }
 
-std::uint64_t Planner::top_of(const Part& part, const std::vector<std::uint64_t>& offset) const {
+std::uint64_t Planner::top_of(const Part& part) const {
   std::uint64_t top = 0;
-  for (const std::uint32_t b : part.buffers) top = std::max(top, offset[b] + bytes(b));
+  for (const std::uint32_t b : part.buffers) top = std::max(top, offset_[b] + (uniform_ ? bytes(b) : problem_.buffers[b].bytes.value));
   return top;
 }
 
-void Planner::search() {
-  Part whole;
-  for (std::uint32_t b = 0; b < problem_.buffers.size(); ++b)
-    if (!timeline_.of(b).empty() && problem_.buffers[b].bytes.value > 0) whole.buffers.push_back(b);
-  std::vector<std::uint64_t> offset(problem_.buffers.size(), 0);
-  const std::vector<Part> parts = parts_of(std::move(whole), offset);
-  for (const Part& part : parts)
-    if (part.buffers.size() > most_for_search) return;
-  // The goal in rounded bytes: a plan's last byte may be the padding of its last buffer.
-  std::uint64_t low = std::max(goal_, *std::max_element(load_.begin(), load_.end()));
-  for (const Part& part : parts) low = std::max(low, search(part, low, offset));
-  const std::uint64_t peak = peak_of(offset);
-  if (peak < best_.peak.value) best_.offset = std::move(offset), best_.peak = {peak}, best_.how = "search";
+// Offsets for one part, not higher than `enough` if that can be found. Returns their top.
+std::uint64_t Planner::solve(const Part& part, std::uint64_t enough) {
+  if (uniform_ && solved_before(part)) return top_of(part);
+  first_fits(part, enough);
+  if (uniform_ && part.buffers.size() <= most_for_search && top_of(part) > enough) search(part, enough);
+  const std::uint64_t top = top_of(part);
+  if (top > highest_) highest_ = top, how_ = found_by_;
+  return top;
 }
 
-// First fit above the part's base, in the order that ends lowest.
-void Planner::stack(const Part& part, std::vector<std::uint64_t>& offset) const {
-  std::vector<bool> mine(problem_.buffers.size(), false);
-  for (const std::uint32_t b : part.buffers) mine[b] = true;
-  std::uint64_t least = ~std::uint64_t{0};
-  for (const Order order : every_order) {
-    AddressTree tree(timeline_.count);
-    const std::vector<Sections> all{{0, timeline_.count}};
-    tree.insert(all, 0, part.base);
-    std::vector<std::uint64_t> tried(offset);
-    for (const std::uint32_t b : sorted(problem_, timeline_, load_, order)) {
-      if (!mine[b]) continue;
-      tried[b] = tree.first_fit(timeline_.of(b), {.bytes = bytes(b)});
-      tree.insert(timeline_.of(b), tried[b], tried[b] + bytes(b));
-    }
-    const std::uint64_t top = top_of(part, tried);
-    if (top < least) least = top, offset.swap(tried);
+// Takes over the offsets of a part of the same shape, and otherwise remembers this one.
+bool Planner::solved_before(const Part& part) {
+  const std::uint32_t from = span_of(part).begin;
+  const auto shape = [&](const Part& of, std::size_t i, std::uint32_t start) {
+    const Sections span = span_of(of.buffers[i]);
+    return std::tuple{span.begin - start, span.end - start, bytes(of.buffers[i])};
+  };
+  std::uint64_t hash = part.buffers.size();
+  for (std::size_t i = 0; i < part.buffers.size(); ++i) {
+    const auto [begin, end, size] = shape(part, i, from);
+    hash = (hash ^ begin) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ hash >> 29 ^ end) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ hash >> 32 ^ size) * 0x94d049bb133111ebu;
+  }
+  const auto [first, last] = solved_.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    const Part& other = it->second;
+    const std::uint32_t start = span_of(other).begin;
+    bool same = other.buffers.size() == part.buffers.size();
+    for (std::size_t i = 0; same && i < part.buffers.size(); ++i) same = shape(part, i, from) == shape(other, i, start);
+    if (!same) continue;
+    for (std::size_t i = 0; i < part.buffers.size(); ++i) offset_[part.buffers[i]] = offset_[other.buffers[i]] - other.base + part.base;
+    return true;
+  }
+  solved_.emplace(hash, part);
+  return false;
+}
+
+void Planner::first_fits(const Part& part, std::uint64_t enough) {
+  static constexpr Order few[] = {Order::size, Order::length, Order::balanced, Order::birth, Order::pressure, Order::area};
+  static constexpr Order cheap_first[] = {Order::size, Order::length, Order::birth, Order::pressure, Order::balanced, Order::area};
+  for (const std::uint32_t b : part.buffers) offset_[b] = unknown / 2;
+  if (uniform_ && part.buffers.size() > many) best_fit(part);
+  for (const Order order : part.buffers.size() > many ? cheap_first : few) {
+    if (top_of(part) <= enough) return;
+    // No order may use up what is left for the others.
+    if (first_fit(part, order, effort_.greedy / 2)) found_by_ = name(order);
   }
 }
 
-// Offsets for one part, not higher than `enough` if that can be found. Returns their top.
-std::uint64_t Planner::search(const Part& part, std::uint64_t enough, std::vector<std::uint64_t>& offset) {
-  stack(part, offset);
-  std::uint64_t low = enough, high = top_of(part, offset);
-  if (high <= low) return high;
-  Sections all = span_of(part.buffers.front());
-  for (const std::uint32_t b : part.buffers) all = {std::min(all.begin, span_of(b).begin), std::max(all.end, span_of(b).end)};
+// As an allocator would that does not know the future: in O(log n) a buffer, whatever their lives look like.
+void Planner::best_fit(const Part& part) {
+  std::vector<Keyed> deaths;
+  deaths.reserve(part.buffers.size());
+  for (const std::uint32_t b : part.buffers) deaths.push_back({span_of(b).end, b});
+  radix_sort(deaths);
+  BestFitPool pool;
+  auto dead = deaths.begin();
+  for (const std::uint32_t b : part.buffers) {
+    for (; dead->key <= span_of(b).begin; ++dead) pool.give(offset_[dead->value] - part.base, bytes(dead->value));
+    offset_[b] = part.base + pool.take(bytes(b));
+  }
+  found_by_ = "best fit";
+}
+
+// Whether it got lower than it was. An order that becomes as high as the best one, or uses up the steps, is given up.
+bool Planner::first_fit(const Part& part, Order order, std::uint64_t steps) {
+  const Sections all = span_of(part);
+  AddressTree tree(all.end - all.begin);
+  const std::uint64_t best = top_of(part);
+  const bool first = best >= unknown / 2;
+  if (!first && steps == 0) return false;
+  std::vector<std::uint64_t> offset(part.buffers.size());
+  std::vector<std::uint32_t> order_of = sorted(problem_, timeline_, load_, part.buffers, order);
+  std::vector<Sections> life;
+  std::uint64_t peak = part.base;
+  for (std::size_t i = 0; i < order_of.size(); ++i) {
+    const std::uint32_t b = order_of[i];
+    life.assign(timeline_.of(b).begin(), timeline_.of(b).end());
+    for (Sections& piece : life) piece = {piece.begin - all.begin, piece.end - all.begin};
+    const Buffer& buffer = problem_.buffers[b];
+    const std::uint64_t size = uniform_ ? bytes(b) : buffer.bytes.value;  // rounded, every offset is aligned by itself
+    const Shape shape{.bytes = size, .alignment = uniform_ ? 1 : buffer.alignment, .chunk = problem_.chunk};
+    offset[i] = part.base + tree.first_fit(life, shape);
+    tree.insert(life, offset[i] - part.base, offset[i] - part.base + size);
+    peak = std::max(peak, offset[i] + size);
+    if (!first && (peak >= best || tree.steps() > steps)) break;
+  }
+  effort_.greedy -= std::min(effort_.greedy, tree.steps());
+  if (!first && (peak >= best || tree.steps() > steps)) return false;
+  for (std::size_t i = 0; i < order_of.size(); ++i) offset_[order_of[i]] = offset[i];
+  return true;
+}
+
+void Planner::search(const Part& part, std::uint64_t enough) {
+  const Sections all = span_of(part);
   std::vector<Sections> life;
   std::vector<std::uint64_t> sizes;
   for (const std::uint32_t b : part.buffers) {
     life.push_back({span_of(b).begin - all.begin, span_of(b).end - all.begin});
     sizes.push_back(bytes(b));
   }
-  ExactSearch search(all.end - all.begin, std::move(life), std::move(sizes));
+  ExactSearch exact(all.end - all.begin, std::move(life), std::move(sizes));
   const std::uint64_t padding = problem_.buffers.front().alignment - 1;
+  std::uint64_t low = enough, high = top_of(part);
   // The lowest capacity comes first and gets most of the effort: the tighter it is, the better the search prunes.
-  for (std::uint64_t capacity = low; low < high && search.steps() < effort_.exact; capacity = low + (high - low) / 2) {
-    const std::uint64_t left = effort_.exact - search.steps();
-    const Found found = search.run(capacity - part.base, capacity_ ? left : std::max<std::uint64_t>(left / 2, 100'000));
+  for (std::uint64_t capacity = low; low < high && exact.steps() < effort_.exact; capacity = low + (high - low) / 2) {
+    const std::uint64_t left = effort_.exact - exact.steps();
+    const Found found = exact.run(capacity - part.base, capacity_ ? left : std::max<std::uint64_t>(left / 2, 100'000));
     if (found == Found::offsets) {
-      for (std::size_t i = 0; i < part.buffers.size(); ++i) offset[part.buffers[i]] = part.base + search.offsets()[i];
-      high = top_of(part, offset);
+      for (std::size_t i = 0; i < part.buffers.size(); ++i) offset_[part.buffers[i]] = part.base + exact.offsets()[i];
+      high = top_of(part);
+      found_by_ = "search";
     } else {
       low = capacity + 1;
-      if (found == Found::proof_of_none && low > padding) best_.bound = std::max(best_.bound, Bytes{low - padding});
+      if (found == Found::proof_of_none && low > padding) bound_ = std::max(bound_, low - padding);
       if (capacity_) break;          // it was asked for this one
     }
   }
-  effort_.exact -= std::min(effort_.exact, search.steps());
-  return high;
+  effort_.exact -= std::min(effort_.exact, exact.steps());
+}
+
+// In the order of the offsets of a best plan, first fit puts nobody higher than that plan does: some permutation is best.
+void Planner::permutations(const Part& part) {
+  std::vector<std::uint32_t> order = part.buffers;
+  std::sort(order.begin(), order.end());
+  do {
+    AddressTree tree(timeline_.count);
+    std::vector<std::uint64_t> offset(offset_.size(), 0);
+    std::uint64_t peak = 0;
+    for (const std::uint32_t b : order) {
+      const Buffer& buffer = problem_.buffers[b];
+      offset[b] = tree.first_fit(timeline_.of(b), {.bytes = buffer.bytes.value, .alignment = buffer.alignment, .chunk = problem_.chunk});
+      tree.insert(timeline_.of(b), offset[b], offset[b] + buffer.bytes.value);
+      peak = std::max(peak, offset[b] + buffer.bytes.value);
+    }
+    if (peak < peak_) offset_ = offset, peak_ = peak, how_ = "permutations";
+  } while (peak_ > bound_ && std::next_permutation(order.begin(), order.end()));
+  bound_ = peak_;                    // all were tried, or none is lower
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include "pack/online_pool.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <tuple>
 #include <vector>
 
@@ -11,59 +9,53 @@ namespace {
 
 constexpr std::uint64_t granule = 512;
 
-class Pool {
- public:
-  std::uint64_t take(std::uint64_t bytes) {
-    const auto hole = by_size_.lower_bound({bytes, 0});
-    if (hole == by_size_.end()) return grow(bytes);
-    const auto [size, at] = *hole;
-    forget(at);
-    if (size > bytes) remember(at + bytes, size - bytes);
-    return at;
-  }
-
-  void give(std::uint64_t at, std::uint64_t bytes) {
-    const auto after = holes_.find(at + bytes);
-    if (after != holes_.end()) {
-      bytes += after->second;
-      forget(after->first);
-    }
-    auto before = holes_.lower_bound(at);
-    if (before != holes_.begin() && std::prev(before)->first + std::prev(before)->second == at) {
-      --before;
-      at = before->first;
-      bytes += before->second;
-      forget(at);
-    }
-    remember(at, bytes);
-  }
-
-  std::uint64_t end() const { return end_; }
-
- private:
-  std::uint64_t grow(std::uint64_t bytes) {
-    // A hole at the end of the pool is extended.
-    std::uint64_t at = end_;
-    if (!holes_.empty() && std::prev(holes_.end())->first + std::prev(holes_.end())->second == end_) {
-      at = std::prev(holes_.end())->first;
-      forget(at);
-    }
-    end_ = at + bytes;
-    return at;
-  }
-  void remember(std::uint64_t at, std::uint64_t bytes) { holes_[at] = bytes, by_size_.insert({bytes, at}); }
-  void forget(std::uint64_t at) {
-    const auto hole = holes_.find(at);
-    by_size_.erase({hole->second, at});
-    holes_.erase(hole);
-  }
-
-  std::map<std::uint64_t, std::uint64_t> holes_;  // bytes by offset
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;
-  std::uint64_t end_ = 0;
-};
-
 }  // namespace
+
+std::uint64_t BestFitPool::take(std::uint64_t bytes) {
+  const auto hole = by_size_.lower_bound({bytes, 0});
+  if (hole == by_size_.end()) return grow(bytes);
+  const auto [size, at] = *hole;
+  forget(at);
+  if (size > bytes) remember(at + bytes, size - bytes);
+  return at;
+}
+
+void BestFitPool::give(std::uint64_t at, std::uint64_t bytes) {
+  const auto after = holes_.find(at + bytes);
+  if (after != holes_.end()) {
+    bytes += after->second;
+    forget(after->first);
+  }
+  const auto before = holes_.lower_bound(at);
+  if (before != holes_.begin() && std::prev(before)->first + std::prev(before)->second == at) {
+    const std::uint64_t below = std::prev(before)->first;
+    forget(below);
+    bytes += at - below;
+    at = below;
+  }
+  remember(at, bytes);
+}
+
+std::uint64_t BestFitPool::grow(std::uint64_t bytes) {
+  std::uint64_t at = end_;           // or where a hole at the end of the pool begins
+  if (!holes_.empty() && std::prev(holes_.end())->first + std::prev(holes_.end())->second == end_) {
+    at = std::prev(holes_.end())->first;
+    forget(at);
+  }
+  end_ = at + bytes;
+  return at;
+}
+
+void BestFitPool::remember(std::uint64_t at, std::uint64_t bytes) {
+  holes_[at] = bytes;
+  by_size_.insert({bytes, at});
+}
+
+void BestFitPool::forget(std::uint64_t at) {
+  const auto hole = holes_.find(at);
+  by_size_.erase({hole->second, at});
+  holes_.erase(hole);
+}
 
 Bytes online_pool_peak(const Problem& problem) {
   std::vector<std::tuple<Time, bool, std::uint32_t>> events;  // deaths (false) first
@@ -76,7 +68,7 @@ Bytes online_pool_peak(const Problem& problem) {
       if (lives) events.emplace_back(problem.away[away].when.begin, false, b), events.emplace_back(problem.away[away].when.end, true, b);
   }
   std::sort(events.begin(), events.end());
-  Pool pool;
+  BestFitPool pool;
   std::vector<std::uint64_t> at(problem.buffers.size());
   for (const auto& [when, arrives, b] : events) {
     const std::uint64_t bytes = (problem.buffers[b].bytes.value + granule - 1) / granule * granule;

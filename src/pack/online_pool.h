@@ -4,9 +4,30 @@
 //
 // Pure, deterministic; any thread. O(n log n).
 #pragma once
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
 #include "pack/buffers.h"
 
 namespace vedette::pack {
+
+class BestFitPool {
+ public:
+  std::uint64_t take(std::uint64_t bytes);  // bytes > 0; returns the offset
+  void give(std::uint64_t at, std::uint64_t bytes);
+  std::uint64_t end() const { return end_; }  // the most bytes that it ever had
+
+ private:
+  std::uint64_t grow(std::uint64_t bytes);
+  void remember(std::uint64_t at, std::uint64_t bytes);
+  void forget(std::uint64_t at);
+
+  std::map<std::uint64_t, std::uint64_t> holes_;  // bytes by offset
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;
+  std::uint64_t end_ = 0;
+};
 
 Bytes online_pool_peak(const Problem& problem);
 

@@ -36,26 +36,36 @@ std::uint64_t product(std::uint64_t a, std::uint64_t b) {  // as exact as a key 
 
 std::uint64_t length(const Buffer& buffer) { return static_cast<std::uint64_t>(std::max<Time>(buffer.life.end - buffer.life.begin, 0)); }
 
-// Larger keys come first. What is sorted by keys[0] first is sorted by keys[1] where that is equal.
-std::vector<std::uint64_t> key(const Problem& problem, Order order) {
-  std::vector<std::uint64_t> keys(problem.buffers.size());
-  for (std::size_t b = 0; b < keys.size(); ++b) {
-    const Buffer& buffer = problem.buffers[b];
-    const std::uint64_t bytes = buffer.bytes.value;
-    switch (order) {
-      case Order::birth: keys[b] = 0; break;
-      case Order::size: keys[b] = bytes; break;
-      case Order::length: keys[b] = length(buffer); break;
-      case Order::area: keys[b] = product(bytes, length(buffer)); break;
-      case Order::balanced: keys[b] = product(bytes, static_cast<std::uint64_t>(std::sqrt(static_cast<double>(length(buffer))) * 16)); break;
-      case Order::pressure: keys[b] = length(buffer); break;
-    }
+// Larger keys come first.
+std::uint64_t key(const Buffer& buffer, Order order) {
+  const std::uint64_t bytes = buffer.bytes.value;
+  switch (order) {
+    case Order::birth: return 0;
+    case Order::size: return bytes;
+    case Order::length: return length(buffer);
+    case Order::area: return product(bytes, length(buffer));
+    case Order::balanced: return product(bytes, static_cast<std::uint64_t>(std::sqrt(static_cast<double>(length(buffer))) * 16));
+    case Order::pressure: return length(buffer);
   }
-  return keys;
+  return 0;
 }
 
-void sort_by(std::vector<Keyed>& items, const std::vector<std::uint64_t>& keys) {
-  for (Keyed& item : items) item.key = ~keys[item.value];
+void sort_by(std::vector<Keyed>& items, const Problem& problem, Order order) {
+  for (Keyed& item : items) item.key = ~key(problem.buffers[item.value], order);
+  radix_sort(items);
+}
+
+// Sections [from, to) of the load are those that the items cover.
+void sort_by_load(std::vector<Keyed>& items, const Timeline& timeline, const std::vector<std::uint64_t>& load) {
+  Sections all{~std::uint32_t{0}, 0};
+  for (const Keyed& item : items)
+    for (const Sections& piece : timeline.of(item.value)) all = {std::min(all.begin, piece.begin), std::max(all.end, piece.end)};
+  const LargestLoad largest({load.begin() + all.begin, load.begin() + all.end});
+  for (Keyed& item : items) {
+    std::uint64_t most = 0;
+    for (const Sections& piece : timeline.of(item.value)) most = std::max(most, largest.over({piece.begin - all.begin, piece.end - all.begin}));
+    item.key = ~most;
+  }
   radix_sort(items);
 }
 
@@ -66,27 +76,32 @@ std::string_view name(Order order) {
   return names[static_cast<std::size_t>(order)];
 }
 
-std::vector<std::uint32_t> sorted(const Problem& problem, const Timeline& timeline, const std::vector<std::uint64_t>& load, Order order) {
-  std::vector<Keyed> items;
-  items.reserve(problem.buffers.size());
+std::vector<std::uint32_t> by_birth(const Problem& problem) {
   Time low = 0;
   for (const Buffer& buffer : problem.buffers) low = std::min(low, buffer.life.begin);
-  for (std::uint32_t b = 0; b < problem.buffers.size(); ++b)
-    if (!timeline.of(b).empty() && problem.buffers[b].bytes.value > 0) items.push_back({static_cast<std::uint64_t>(problem.buffers[b].life.begin - low), b});
-  radix_sort(items);
-  if (order == Order::length) sort_by(items, key(problem, Order::size));
-  if (order != Order::birth) sort_by(items, key(problem, order));
-  if (order == Order::pressure) {
-    const LargestLoad largest(load);
-    std::vector<std::uint64_t> keys(problem.buffers.size());
-    for (const Keyed& item : items)
-      for (const Sections& piece : timeline.of(item.value)) keys[item.value] = std::max(keys[item.value], largest.over(piece));
-    sort_by(items, keys);
+  std::vector<Keyed> items;
+  items.reserve(problem.buffers.size());
+  for (std::uint32_t b = 0; b < problem.buffers.size(); ++b) {
+    const Buffer& buffer = problem.buffers[b];
+    if (buffer.life.begin < buffer.life.end && buffer.bytes.value > 0) items.push_back({static_cast<std::uint64_t>(buffer.life.begin - low), b});
   }
-  std::vector<std::uint32_t> order_of;
-  order_of.reserve(items.size());
-  for (const Keyed& item : items) order_of.push_back(item.value);
-  return order_of;
+  radix_sort(items);
+  std::vector<std::uint32_t> born(items.size());
+  std::transform(items.begin(), items.end(), born.begin(), [](const Keyed& item) { return item.value; });
+  return born;
+}
+
+std::vector<std::uint32_t> sorted(const Problem& problem, const Timeline& timeline, const std::vector<std::uint64_t>& load,
+                                  const std::vector<std::uint32_t>& born, Order order) {
+  if (order == Order::birth || born.empty()) return born;
+  std::vector<Keyed> items(born.size());
+  std::transform(born.begin(), born.end(), items.begin(), [](std::uint32_t b) { return Keyed{0, b}; });
+  if (order == Order::length) sort_by(items, problem, Order::size);
+  sort_by(items, problem, order);
+  if (order == Order::pressure) sort_by_load(items, timeline, load);
+  std::vector<std::uint32_t> result(items.size());
+  std::transform(items.begin(), items.end(), result.begin(), [](const Keyed& item) { return item.value; });
+  return result;
 }
 
 }  // namespace vedette::pack

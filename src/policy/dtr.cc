@@ -40,7 +40,9 @@ class Player {
       open_.insert(open_.end(), opens_[i].begin(), opens_[i].end());
       std::erase_if(open_, [&](std::uint32_t g) { return !covers(g, i); });
       while (ledger_.load(i) > ledger_.capacity()) {
-        if (!drop_one(i)) return false;
+        if (drop_one(i)) continue;
+        if (again_.possible()) return false;
+        break;  // a move that was played late in the gap can still be made earlier, which is settled in the end
       }
     }
     return true;

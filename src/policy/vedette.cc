@@ -20,6 +20,7 @@
 #include "policy/vedette_split.h"
 #include "policy/vedette_sweep.h"
 #include "policy/vedette_wide.h"
+#include "vedette/check.h"
 
 namespace vedette {
 namespace {
@@ -247,10 +248,13 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (machine.can_recompute || machine.tiers.size() > 2) {
     auto wide = planning::plan_widely(trace, assumed, nearest_setting(assumed, setting));
     if (!wide) return wide.error();
-    std::int64_t ideal = 0;
-    for (const Op& op : trace.ops) ideal += op.time.value;
-    trials_.push_back({.plan = std::move(wide->plan), .stall = wide->step.value - ideal - wide->remaking.value});
-    return trials_.back().plan;
+    // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it all.
+    if (!check(trace, machine, wide->plan)) {
+      std::int64_t ideal = 0;
+      for (const Op& op : trace.ops) ideal += op.time.value;
+      trials_.push_back({.plan = std::move(wide->plan), .stall = wide->step.value - ideal - wide->remaking.value});
+      return trials_.back().plan;
+    }
   }
   const planning::Split parts = planning::split(trace, part_bytes(setting));
   const Uses uses_of_parts = planning::uses_of(parts.trace);

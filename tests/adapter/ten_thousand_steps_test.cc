@@ -40,7 +40,7 @@ TEST(TenThousandSteps, GrowNothing) {
   const auto plain = small("mlp");
   for (std::int64_t i = 0; i < 3; ++i) plain->train_step(i, 2);
   const std::uint64_t peak = examples::counted_peak_bytes();
-  Guard guard{{.fast_memory = Bytes{peak / 3}, .slow = "nvme:" + folder, .chunk = small_chunk}};
+  Guard guard{{.fast_memory = Bytes{peak / 2}, .slow = "nvme:" + folder, .chunk = small_chunk}};
   const auto model = small("mlp");
   guard.watch(model->module());
   guard.watch(model->optimizer());

@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       replaced.push_back(damage);
       continue;
     }
-    const std::uint32_t position = damage[0] | damage[1] << 8 | damage[2] << 16;
+    const auto position = static_cast<std::size_t>(damage[0] | damage[1] << 8 | damage[2] << 16);
     bytes[position % bytes.size()] = static_cast<char>(damage[4]);
   }
   for (const char* const suffix : {"-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix);
@@ -70,6 +70,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   Nowhere nowhere;
   std::ostream out(&nowhere);
-  for (const ExportFormat& format : export_formats()) (void)export_recording(path, format.name, {.object = {4096}, .table = "moves"}, out);
+  for (const ExportFormat& format : export_formats()) (void)export_recording(path, format.name, {.table = "moves"}, out);
   return 0;
 }

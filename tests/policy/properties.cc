@@ -7,6 +7,7 @@
 #include <cctype>
 #include <regex>
 
+#include "policy/autotm.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
 #include "vedette/check.h"
@@ -194,7 +195,8 @@ std::vector<std::string> planners() {
   std::vector<std::string> names;
   for (const PolicyEntry& entry : policies()) {
     const bool only_reacts = entry.name == "on-demand" || entry.name == "unified-memory" || entry.name == "deepum+";
-    if (!only_reacts) names.emplace_back(entry.name);
+    const bool unsolvable = entry.name == "autotm" && !autotm::solver_present();  // this build has no COIN-OR Cbc
+    if (!only_reacts && !unsolvable) names.emplace_back(entry.name);
   }
   return names;
 }

@@ -112,7 +112,7 @@ TEST(Export, LibCacheSimMissesAsOftenAsWeCount) {
   if (!facts) GTEST_SKIP() << why;
   EXPECT_EQ((*facts)["requests"], 25);
   EXPECT_EQ((*facts)["objects"], 19);
-  for (const std::size_t capacity : {1, 2, 5, 17, 19}) {
+  for (const std::size_t capacity : {1u, 2u, 5u, 17u, 19u}) {
     const json& theirs = (*facts)["misses"][std::to_string(capacity)];
     EXPECT_EQ(theirs[0], lru_misses(requests.object, capacity)) << capacity;
     EXPECT_EQ(theirs[1], belady_misses(requests.object, capacity)) << capacity;
@@ -127,7 +127,7 @@ TEST(Export, LibCacheSimAgreesOnAGeneratedStep) {
   std::string why;
   const auto facts = read_with(PYTHON_OF_SETUP, "oracle-general '" + exported(recording, "oracle-general", options) + "' 8 32 128", why);
   if (!facts) GTEST_SKIP() << why;
-  for (const std::size_t capacity : {8, 32, 128}) {
+  for (const std::size_t capacity : {8u, 32u, 128u}) {
     const json& theirs = (*facts)["misses"][std::to_string(capacity)];
     EXPECT_EQ(theirs[0], lru_misses(requests.object, capacity)) << capacity;
     EXPECT_EQ(theirs[1], belady_misses(requests.object, capacity)) << capacity;

@@ -69,7 +69,7 @@ class Page : public testing::Test {
 
 // The number that the page says stands at `path`, against the JSON.
 void expect_equal(const nlohmann::json& json, const std::string& path, const std::string& shown) {
-  nlohmann::json::json_pointer pointer("/" + std::regex_replace(path, std::regex("\\."), "/"));
+  nlohmann::json::json_pointer pointer(std::string("/").append(std::regex_replace(path, std::regex("\\."), "/")));
   ASSERT_TRUE(json.contains(pointer)) << path;
   const auto& value = json.at(pointer);
   if (value.is_null()) EXPECT_EQ(shown, "") << path;
@@ -124,9 +124,9 @@ Report of_many_tensors(std::size_t count) {
   Run run{.program = "many tensors", .policy = "vedette", .budget = {1 << 30}, .chunk = {1 << 21}, .ended = true};
   Profile& p = run.profiles.emplace_back();
   run.profile = 0;
-  for (std::uint32_t l = 0; l < 100; ++l) p.trace.layers.push_back({.name = "layer." + std::to_string(l)});
+  for (std::uint32_t l = 0; l < 100; ++l) p.trace.layers.push_back({.name = std::string("layer.").append(std::to_string(l))});
   for (std::uint32_t t = 0; t < count; ++t) {
-    p.trace.tensors.push_back({.name = "tensor." + std::to_string(t), .bytes = {4096 + (t * 7919u) % 1000000}, .kind = static_cast<TensorKind>(t % 7), .persistent = t % 3 == 0});
+    p.trace.tensors.push_back({.name = std::string("tensor.").append(std::to_string(t)), .bytes = {4096 + (t * 7919u) % 1000000}, .kind = static_cast<TensorKind>(t % 7), .persistent = t % 3 == 0});
     p.trace.ops.push_back({.name = "op", .layer = LayerIndex{t * 100 / static_cast<std::uint32_t>(count)}, .time = {10000}, .workspace = {}, .reads = {}, .writes = {{t}}});
   }
   return analyse(run, {});
