@@ -8,7 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.11.0
 # What libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
-python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25 nvidia-cuda-crt==13.5.37
+python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
+  # More of CUDA's headers, which a test holds against what bench/gpu_probe declares itself.
+  nvidia-cuda-crt==13.5.37 nvidia-nvml-dev==13.5.37
   # The bundle of Plotly that vedette report embeds (of the package only its plotly.min.js is read).
   plotly==7.1.0
   # What Python needs to export torchvision's models as TorchScript (scripts/export_torchscript.py).

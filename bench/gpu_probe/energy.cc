@@ -2,34 +2,14 @@
 //
 // The counter (millijoules since the driver was loaded) is read again and again beside a kernel that computes: a step is a change
 // between two reads, an interval the time between two changes.
-//
-// Source: nvml.h of CUDA 12.2 and 13.0: nvmlDeviceGetTotalEnergyConsumption(device, unsigned long long* mJ), Volta and later;
-// nvmlDeviceGetPowerUsage(device, unsigned* mW); every function answers 0 or the number of an error.
 #include <optional>
 
 #include "gpu_probe/device.h"
 #include "gpu_probe/groups.h"
+#include "gpu_probe/nvml.h"
 
 namespace vedette::gpu {
 namespace {
-
-std::string error_name(const Library& library, int error) {
-  using ErrorString = const char* (*)(int);
-  const auto get = reinterpret_cast<ErrorString>(library.exported("nvmlErrorString"));
-  return "NVML error " + std::to_string(error) + (get != nullptr ? std::string(", ") + get(error) : std::string());
-}
-
-struct Nvml {
-  explicit Nvml(const std::string& file) : library({.what = "NVML", .names = {file}, .name_of_error = error_name}) { init(); }
-
-  using DeviceHandle = struct NvmlDeviceTag*;
-  Library library;
-  Call<> init{library, "nvmlInit_v2"};
-  Call<char*, unsigned> driver_version{library, "nvmlSystemGetDriverVersion"};
-  Call<const char*, DeviceHandle*> device{library, "nvmlDeviceGetHandleByPciBusId_v2"};
-  Call<DeviceHandle, unsigned long long*> energy_mj{library, "nvmlDeviceGetTotalEnergyConsumption"};
-  Call<DeviceHandle, unsigned*> power_mw{library, "nvmlDeviceGetPowerUsage"};
-};
 
 void poll_energy(const Nvml& nvml, Nvml::DeviceHandle device, double poll_us, Cell& cell) {
   unsigned long long before = 0, now = 0;

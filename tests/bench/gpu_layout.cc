@@ -1,17 +1,19 @@
 // Are the probe's own declarations of CUDA's interfaces those of the real headers? Compared where headers are installed (they come with
-// the wheels nvidia-cuda-runtime and nvidia-cuda-cupti, beside libtorch): sizes, offsets, numbers and the types of functions, at
-// compile time. NVML's header is in neither wheel.
+// the wheels nvidia-cuda-runtime, -cupti, -crt and nvidia-nvml-dev, beside libtorch): sizes, offsets, numbers and the types of
+// functions, at compile time.
 #include <gtest/gtest.h>
 
 #ifdef GPU_PROBE_CUDA_HEADERS
 #include <cuda.h>
 #include <cupti.h>
+#include <nvml.h>
 
 #include <cstddef>
 #include <type_traits>
 
 #include "gpu_probe/activity.h"
 #include "gpu_probe/driver.h"
+#include "gpu_probe/nvml.h"
 
 namespace vedette::gpu {
 namespace {
@@ -134,8 +136,17 @@ constexpr bool same_signature(const Call<Mine...>*, Result (*)(Theirs...)) {
   }
 }
 
-#define SAME_CALL(member, theirs) \
-  static_assert(same_signature(static_cast<const decltype(Driver::member)*>(nullptr), static_cast<decltype(&theirs)>(nullptr)))
+#define SAME_CALL_OF(Mine, member, theirs) \
+  static_assert(same_signature(static_cast<const decltype(Mine::member)*>(nullptr), static_cast<decltype(&theirs)>(nullptr)))
+SAME_CALL_OF(Nvml, init, nvmlInit);
+SAME_CALL_OF(Nvml, driver_version, nvmlSystemGetDriverVersion);
+SAME_CALL_OF(Nvml, device, nvmlDeviceGetHandleByPciBusId);
+SAME_CALL_OF(Nvml, energy_mj, nvmlDeviceGetTotalEnergyConsumption);
+SAME_CALL_OF(Nvml, power_mw, nvmlDeviceGetPowerUsage);
+static_assert(std::is_same_v<decltype(&nvmlErrorString), const char* (*)(nvmlReturn_t)> && sizeof(nvmlReturn_t) == sizeof(int));
+static_assert(same(success, NVML_SUCCESS));
+
+#define SAME_CALL(member, theirs) SAME_CALL_OF(Driver, member, theirs)
 SAME_CALL(init, cuInit);
 SAME_CALL(driver_version, cuDriverGetVersion);
 SAME_CALL(device_count, cuDeviceGetCount);
@@ -213,6 +224,9 @@ TEST(GpuLayout, FunctionsAreAskedForByTheNamesThatTheHeaderMapsThemTo) {
   EXPECT_NAME(stream_wait_value, cuStreamWaitValue32);
   EXPECT_NAME(event_destroy, cuEventDestroy);
   EXPECT_NAME(launch, cuLaunchKernel);
+  const Nvml nvml(GPU_FAKE_DRIVER);
+  EXPECT_STREQ(nvml.init.name(), EXPANDED(nvmlInit));
+  EXPECT_STREQ(nvml.device.name(), EXPANDED(nvmlDeviceGetHandleByPciBusId));
 }
 
 }  // namespace
