@@ -25,7 +25,7 @@
 namespace vedette {
 namespace {
 
-using planning::Gap;
+using planning::Stay;
 using planning::Knobs;
 using planning::Setting;
 using planning::Uses;

@@ -38,9 +38,9 @@ bool covers(std::uint32_t begin, std::uint32_t end, std::uint32_t op, std::uint3
 
 class Repair {
  public:
-  Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Gap>& gaps)
+  Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
       : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ring_(trace, uses, setting.granule), ops_(ring_.ops()) {
-    for (const Gap& gap : gaps_) ring_.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
+    for (const Stay& gap : gaps_) ring_.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
   }
 
   bool run() {
@@ -56,7 +56,7 @@ class Repair {
   std::uint32_t unrolled(std::uint32_t begin, std::uint32_t op) const { return op < begin ? op + ops_ : op; }
 
   bool leave_sooner(std::uint32_t op) {
-    for (Gap& gap : gaps_) {
+    for (Stay& gap : gaps_) {
       if (gap.gone <= gap.last_use + 1 || !covers(gap.last_use + 1, gap.gone, op, ops_)) continue;
       const std::uint32_t gone = unrolled(gap.last_use + 1, op);
       ring_.add(gone, gap.gone, -room_of(trace_, setting_, gap.tensor));
@@ -67,9 +67,9 @@ class Repair {
   }
 
   bool come_later(std::uint32_t op) {
-    Gap* latest = nullptr;
+    Stay* latest = nullptr;
     std::uint32_t best = 0;
-    for (Gap& gap : gaps_) {
+    for (Stay& gap : gaps_) {
       if (!gap.returns || !covers(gap.fetch, gap.next_use, op, ops_)) continue;
       const std::uint32_t distance = gap.next_use - unrolled(gap.fetch, op);
       if (latest == nullptr || distance > best) latest = &gap, best = distance;
@@ -82,10 +82,10 @@ class Repair {
   }
 
   // The gap of the tensor that has op inside and away from its ends; last_use == none where there is none.
-  Gap gap_around(std::uint32_t t, std::uint32_t op) const {
+  Stay gap_around(std::uint32_t t, std::uint32_t op) const {
     const TensorUses& tensor = uses_.tensors[t];
     const std::vector<Use>& all = tensor.uses;
-    Gap gap{.tensor = t, .last_use = none};
+    Stay gap{.tensor = t, .last_use = none};
     if (all.empty() || (!tensor.persistent && (op <= all.front().op || op > tensor.death))) return gap;
     const auto next =
         std::lower_bound(all.begin(), all.end(), op, [](const Use& use, std::uint32_t at) { return use.op < at; });
@@ -98,13 +98,13 @@ class Repair {
   }
 
   bool send_another(std::uint32_t op) {
-    Gap best{.last_use = none};
+    Stay best{.last_use = none};
     std::uint32_t furthest = 0;
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) {
-      Gap gap = gap_around(t, op);
+      Stay gap = gap_around(t, op);
       if (gap.last_use == none) continue;
       const bool already = std::any_of(gaps_.begin(), gaps_.end(),
-                                       [&](const Gap& each) { return each.tensor == t && each.last_use == gap.last_use; });
+                                       [&](const Stay& each) { return each.tensor == t && each.last_use == gap.last_use; });
       const std::uint32_t distance = gap.next_use - unrolled(gap.last_use, op);
       if (already || distance <= furthest) continue;
       gap.gone = unrolled(gap.last_use, op);
@@ -121,16 +121,16 @@ class Repair {
   const Trace& trace_;
   const Uses& uses_;
   const Setting& setting_;
-  std::vector<Gap>& gaps_;
+  std::vector<Stay>& gaps_;
   Ring ring_;
   std::uint32_t ops_;
 };
 
 }  // namespace
 
-std::optional<std::vector<Gap>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Gap> gaps) {
+std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay> gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
-  for (Gap& gap : gaps) {
+  for (Stay& gap : gaps) {
     const std::uint32_t base = gap.last_use / ops * ops;
     gap.last_use -= base;
     gap.gone -= base;
@@ -143,15 +143,15 @@ std::optional<std::vector<Gap>> lay_out(const Trace& trace, const Uses& uses, co
     gaps.push_back({.tensor = t, .last_use = 0, .gone = 0, .fetch = ops, .next_use = ops, .returns = false});
   }
   if (!Repair(trace, uses, setting, gaps).run()) return std::nullopt;
-  std::erase_if(gaps, [](const Gap& gap) { return gap.fetch <= gap.gone; });
+  std::erase_if(gaps, [](const Stay& gap) { return gap.fetch <= gap.gone; });
   return gaps;
 }
 
 void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, std::int64_t lead_ns, std::int64_t spare,
-                 std::vector<Gap>& gaps) {
+                 std::vector<Stay>& gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   Ring ring(trace, uses, setting.granule);
-  for (const Gap& gap : gaps) ring.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
+  for (const Stay& gap : gaps) ring.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
   std::vector<std::uint32_t> order;
   for (std::uint32_t g = 0; g < gaps.size(); ++g) {
     if (gaps[g].returns) order.push_back(g);
@@ -163,7 +163,7 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   // before those that are due earlier.
   std::int64_t floor = -static_cast<std::int64_t>(ops);
   for (std::uint32_t g : order) {
-    Gap& gap = gaps[g];
+    Stay& gap = gaps[g];
     const std::int64_t shift = gap.next_use / ops * ops;
     const std::int64_t bytes = room_of(trace, setting, gap.tensor);
     std::int64_t lead = 0;
@@ -179,7 +179,7 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   }
 }
 
-Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>& gaps) {
+Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Stay>& gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   Plan plan;
   plan.home.assign(trace.tensors.size(), {0});
@@ -188,7 +188,7 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Gap>&
     Move move;
   };
   std::vector<Ordered> moves;
-  for (const Gap& gap : gaps) {
+  for (const Stay& gap : gaps) {
     const TensorIndex t{gap.tensor};
     const TierIndex slow = gap.tier == 0 ? setting.slow : TierIndex{gap.tier};
     const bool persistent = trace.tensors[gap.tensor].persistent;

@@ -43,11 +43,11 @@ class Sweep {
     budget_ = setting.budget - knobs.staging;
   }
 
-  std::vector<Gap> run() {
+  std::vector<Stay> run() {
     start_away();
     for (std::uint32_t at = 0; at < ops_ * steps; ++at) visit(at);
-    std::vector<Gap> middle;
-    for (const Gap& gap : gaps_) {
+    std::vector<Stay> middle;
+    for (const Stay& gap : gaps_) {
       if (gap.last_use < ops_ || gap.last_use >= 2 * ops_ || gap.fetch < gap.gone) continue;
       middle.push_back(gap);
     }
@@ -90,7 +90,7 @@ class Sweep {
   Room room_;
   std::int64_t budget_ = 0, stalled_ = 0;
   std::vector<State> state_;
-  std::vector<Gap> gaps_;
+  std::vector<Stay> gaps_;
   std::vector<std::int64_t> starts_;                        // ideal start of each slot
   std::vector<std::int64_t> idle_;                          // of each slot, what the link out has left
   std::vector<std::uint32_t> skip_;                         // union-find: next slot with idle time
@@ -160,14 +160,14 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
   near_.erase({state.next, t});
   const std::uint32_t until = state.next == forever ? forever : state.next;
   if (state.gap != forever && gaps_[state.gap].next_use == state.next && gaps_[state.gap].returns) {
-    Gap& open = gaps_[state.gap];  // it was fetched and not used since: the fetch is put off
+    Stay& open = gaps_[state.gap];  // it was fetched and not used since: the fetch is put off
     room_.add(at, until, -size(t));
     open.fetch = open.next_use;
     state.near = false;
     away_.insert({state.next, t});
     return time_of(at);
   }
-  Gap gap{.tensor = t,
+  Stay gap{.tensor = t,
           .last_use = state.last,
           .gone = state.last + 1,
           .fetch = until,
@@ -343,7 +343,7 @@ std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses&
   return occupied;
 }
 
-std::vector<Gap> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs) {
+std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs) {
   if (trace.ops.empty()) return {};
   return Sweep(trace, uses, setting, knobs).run();
 }

@@ -11,7 +11,7 @@
 namespace vedette::planning {
 
 // One stay in the slow tier. Ops count on from step to step: op 3 of the step after a step of 10 ops is 13.
-struct Gap {
+struct Stay {
   std::uint32_t tensor = 0;
   std::uint32_t last_use = 0;  // the evict is issued when this op has ended
   std::uint32_t gone = 0;      // first op at which its room is free
@@ -20,7 +20,7 @@ struct Gap {
   bool returns = true;         // false: dies away, there is no fetch
   bool writes = true;          // false: the slow tier has the same bytes
   std::uint32_t tier = 0;      // where it is meanwhile; 0: Setting::slow
-  bool operator==(const Gap&) const = default;
+  bool operator==(const Stay&) const = default;
 };
 
 // What planner and sweep agree on about the machine.
@@ -45,7 +45,7 @@ struct Knobs {
 };
 
 // The gaps whose last use lies in the middle one of three steps. Empty optional: some op does not fit.
-std::vector<Gap> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs);
+std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs);
 
 // occupied[op]: bytes of the fastest tier in use during the op with all of them near, in whole granules, workspace included.
 std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses& uses, std::uint64_t granule);
