@@ -16,11 +16,15 @@ python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-
   # What Python needs to export torchvision's models as TorchScript (scripts/export_torchscript.py).
   torchvision==0.26.0 numpy==2.3.5 pillow==12.0.0 sympy==1.14.0 mpmath==1.3.0 typing_extensions==4.15.0
   # libCacheSim's own replay, which a test holds against vedette's cache counts; it wants numpy.
-  libcachesim==0.3.5)
+  libcachesim==0.3.5
+  # What torch.testing's operator samples import (tests/adapter/op_bits.py).
+  expecttest==0.3.0)
 debian_packages=(
   chromium fonts-dejavu-core build-essential cmake ninja-build ccache clang pkg-config git ca-certificates python3 python3-venv
   liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev nlohmann-json3-dev libfmt-dev
-  coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist)
+  coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist
+  # Other people's handlers of SIGSEGV, and stressors, that tests/neighbours runs beside ours.
+  libgoogle-glog-dev libgc-dev libsigsegv-dev stress-ng)
 packages_gib=3     # the Debian packages, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made
 build_gib=2        # build/ and ccache's folder

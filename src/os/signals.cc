@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <mutex>
 #include <pthread.h>
 #include <sched.h>
@@ -40,9 +41,19 @@ constexpr std::size_t most_previous = 16;
 std::array<struct sigaction, most_previous> previous;
 std::atomic<std::size_t> previous_count{0};
 
-// How many of them are running on this thread, one having called the next: such a one may chain back to us.
-// initial-exec, because the first touch of other thread-local memory may allocate.
-__attribute__((tls_model("initial-exec"))) thread_local std::size_t chained = 0;
+// How many of them a fault has been through already, one having called the next: such a one may chain back to us with the siginfo it got,
+// so that is where the number travels, in the last words, which the kernel clears (copy_siginfo_to_user) and nobody reads. A counter of
+// the thread would stay up when a handler leaves by a jump.
+struct Journey {
+  std::uint32_t mark = 0;            // journey_mark where the number is ours
+  std::uint32_t handlers = 0;
+};
+constexpr std::uint32_t journey_mark = 0x7ede77e1;
+
+std::byte* last_words(siginfo_t* info) noexcept {
+  static_assert(sizeof(siginfo_t) == 128);
+  return reinterpret_cast<std::byte*>(info) + sizeof(siginfo_t) - sizeof(Journey);
+}
 
 bool is_write([[maybe_unused]] const void* context) noexcept {
 #if defined(__x86_64__)
@@ -94,18 +105,21 @@ void die_of(int signal, const siginfo_t* info) noexcept {
 
 void call_previous(int signal, siginfo_t* info, void* context) noexcept {
   const std::size_t count = previous_count.load(std::memory_order_acquire);
-  if (chained >= count) return die_of(signal, info);
-  const struct sigaction& action = previous[count - 1 - chained];
+  Journey so_far;
+  std::memcpy(&so_far, last_words(info), sizeof so_far);
+  const std::size_t called = so_far.mark == journey_mark ? so_far.handlers : 0;
+  if (called >= count) return die_of(signal, info);
+  const struct sigaction& action = previous[count - 1 - called];
   const bool has_info = (action.sa_flags & SA_SIGINFO) != 0;
   if (!has_info && action.sa_handler == SIG_IGN && info->si_code <= 0) return;  // sent by somebody, ignored
   if (!has_info && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) return die_of(signal, info);
-  ++chained;
+  so_far = {.mark = journey_mark, .handlers = static_cast<std::uint32_t>(called + 1)};
+  std::memcpy(last_words(info), &so_far, sizeof so_far);
   if (has_info) {
     action.sa_sigaction(signal, info, context);
   } else {
     action.sa_handler(signal);
   }
-  --chained;
 }
 
 void on_segv(int signal, siginfo_t* info, void* context) {
@@ -126,12 +140,21 @@ void forget_memories_in_child() noexcept {
   }
 }
 
-// Ours comes first again at every claim, if the program has put another in front meanwhile.
-Result<void> install() {
+bool is_ours(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_segv;
+}
+
+bool same_handler(const struct sigaction& a, const struct sigaction& b) noexcept {
+  const bool infos = (a.sa_flags & SA_SIGINFO) != 0;
+  if (infos != ((b.sa_flags & SA_SIGINFO) != 0)) return false;
+  return infos ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
+}
+
+// Remembers whom ours is put in front of; one who comes again is known.
+Result<void> remember(const struct sigaction& current) {
   const std::size_t count = previous_count.load(std::memory_order_relaxed);
-  struct sigaction current {};
-  if (::sigaction(SIGSEGV, nullptr, &current) != 0) return system_error("asking for the SIGSEGV handler", errno, "");
-  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_segv) return {};
+  for (std::size_t i = 0; i < count; ++i)
+    if (same_handler(previous[i], current)) return {};
   if (count == most_previous) {
     return Error{.cause = Cause::unsupported,
                  .message = "SIGSEGV handlers were installed over ours too often; install yours once, before the session",
@@ -144,12 +167,28 @@ Result<void> install() {
   }
   previous[count] = current;
   previous_count.store(count + 1, std::memory_order_release);
+  return {};
+}
+
+// Ours comes first again at every claim, if the program has put another in front meanwhile.
+Result<void> install() {
+  struct sigaction current {};
+  if (::sigaction(SIGSEGV, nullptr, &current) != 0) return system_error("asking for the SIGSEGV handler", errno, "");
+  if (is_ours(current)) return {};
+  if (auto remembered = remember(current); !remembered) return remembered;
   struct sigaction action {};
   action.sa_sigaction = on_segv;
   // NODEFER: a handler of the program that we chain to may touch the arena itself.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
   ::sigemptyset(&action.sa_mask);
   if (::sigaction(SIGSEGV, &action, nullptr) != 0) return system_error("installing a SIGSEGV handler", errno, "");
+  // A sanitizer may take the call, say yes and do nothing.
+  if (::sigaction(SIGSEGV, nullptr, &current) != 0 || !is_ours(current)) {
+    return Error{.cause = Cause::unavailable,
+                 .message = "SIGSEGV has a handler that lets no other be installed; with AddressSanitizer set ASAN_OPTIONS=handle_segv=1, or "
+                            "allow userfaultfd",
+                 .errno_value = 0};
+  }
   return {};
 }
 
@@ -182,7 +221,21 @@ void give_back_slot(std::size_t index) noexcept {
   slot.taken = false;
 }
 
+bool claimed() noexcept {
+  for (const Slot& slot : table)
+    if (slot.begin.load(std::memory_order_relaxed) != 0) return true;
+  return false;
+}
+
 }  // namespace
+
+void come_first_for_segv() noexcept {
+  if (!claimed()) return;
+  struct sigaction current {};
+  if (::sigaction(SIGSEGV, nullptr, &current) != 0 || is_ours(current)) return;
+  const std::lock_guard lock(table_mutex);
+  static_cast<void>(install());      // refused: the program's handler stays in front, and may call ours
+}
 
 Result<SegvClaim> SegvClaim::make(SegvOrder order, std::byte* begin, std::size_t bytes, Serve serve, void* context) {
   VEDETTE_ASSERT(begin != nullptr && bytes > 0 && serve != nullptr);

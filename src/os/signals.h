@@ -44,6 +44,10 @@ class [[nodiscard("the claim ends with this object")]] SegvClaim {
   std::size_t slot_;
 };
 
+// A handler that the program installed over ours meanwhile is put behind ours again, if anything is claimed; one that calls ours for what
+// it does not know would do no harm where it is, another one would take our faults for errors. From any thread; one system call.
+void come_first_for_segv() noexcept;
+
 // The short form for trackers: asked about every address, after all memories; true means that the access can be repeated.
 using FaultHandler = bool (*)(void* self, std::byte* address, bool write) noexcept;
 struct FaultHandlerId {

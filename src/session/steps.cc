@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "base/assert.h"
+#include "os/signals.h"
 #include "session/registry.h"
 #include "session/state.h"
 
@@ -23,6 +24,7 @@ void SessionState::set_layer(std::string_view name, Phase phase) {
 }
 
 void SessionState::begin_step() {
+  come_first_for_segv();
   const std::lock_guard lock(mutex);
   VEDETTE_ASSERT(!in_step);
   ++step;

@@ -1,12 +1,14 @@
 // What a program meets that crashes, forks or is stopped while its memory moves: nothing is left behind, nothing hangs, a foreign fault stays
 // the fault it was, with its own address, whether faults are served by userfaultfd or by SIGSEGV. Each case in processes of its own.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
+#include <elf.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csetjmp>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -16,12 +18,16 @@
 
 #include "session/loop.h"
 #include "support/broken_calls.h"
+#include "support/child.h"
 
 namespace vedette {
 namespace {
 
 using testing::Block;
+using testing::died_of;
+using testing::exited_well;
 using testing::Forbidden;
+using testing::in_child;
 using testing::Loop;
 using testing::open_session;
 
@@ -54,27 +60,6 @@ std::uint64_t right_result(std::uint64_t steps) {
   const auto session = open_session(64_MiB, "host", "on-demand");
   return run_loop(*session, steps);
 }
-
-// Runs `body` in a child; what waitpid says, or nullopt when it had to be killed after a minute.
-std::optional<int> in_child(const std::function<void()>& body, const std::function<void(pid_t)>& meanwhile = {}) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    body();
-    ::_exit(0);
-  }
-  if (meanwhile) meanwhile(child);
-  int status = 0;
-  for (int tenths = 0; tenths < 600; ++tenths) {
-    if (::waitpid(child, &status, WNOHANG) == child) return status;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  ::kill(child, SIGKILL);
-  ::waitpid(child, &status, 0);
-  return std::nullopt;
-}
-
-bool exited_well(const std::optional<int>& status) { return status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0; }
-bool died_of(const std::optional<int>& status, int signal) { return status && WIFSIGNALED(*status) && WTERMSIG(*status) == signal; }
 
 class Crashes : public ::testing::TestWithParam<Forbidden> {
  protected:
@@ -234,23 +219,130 @@ TEST_P(Crashes, StoppedAndContinuedItGoesOn) {
   EXPECT_TRUE(exited_well(status));
 }
 
-TEST_P(Crashes, ACoreDumpWithMemoryAwayEnds) {
+// As the JVM, Julia and test programs do: a handler that never returns.
+sigjmp_buf way_out;
+void jump_out(int, siginfo_t*, void*) { ::siglongjmp(way_out, 1); }
+
+TEST_P(Crashes, AHandlerThatLeavesByAJumpIsCalledAgainAndAgain) {
+  const auto status = in_child([] {
+    struct sigaction action {};
+    action.sa_sigaction = jump_out;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGSEGV, &action, nullptr);
+    const auto session = open_session(tight, "host", "on-demand");
+    static int left = 0;             // static: a jump leaves it as it is
+    while (left < 40) {
+      if (::sigsetjmp(way_out, 1) == 0) testing::fault_at(0x38);
+      ++left;
+    }
+    Block away(*session, 500'000), more(*session, 900'000);
+    away.fill(1);
+    more.fill(2);
+    ::_exit(away.holds(1) && more.holds(2) ? 0 : 1);
+  });
+  EXPECT_TRUE(exited_well(status));
+}
+
+struct Shared {                      // between a child and its judge
+  std::atomic<std::uintptr_t> address{0};
+  std::uint64_t word = 0;            // what is there
+};
+
+class SharedPage {
+ public:
+  SharedPage() : at_(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  ~SharedPage() { ::munmap(at_, 4096); }
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+  bool is_there() const { return at_ != MAP_FAILED; }
+  Shared& operator*() const { return *static_cast<Shared*>(at_); }
+  Shared* operator->() const { return static_cast<Shared*>(at_); }
+
+ private:
+  void* at_;
+};
+
+// The word at `address` in a core file; nullopt: the file does not hold it.
+std::optional<std::uint64_t> word_in_core(const std::filesystem::path& path, std::uintptr_t address) {
+  std::ifstream core(path, std::ios::binary);
+  Elf64_Ehdr header{};
+  core.read(reinterpret_cast<char*>(&header), sizeof header);
+  for (std::uint64_t i = 0; i < header.e_phnum && core; ++i) {
+    Elf64_Phdr part{};
+    core.seekg(static_cast<std::streamoff>(header.e_phoff + i * sizeof part));
+    core.read(reinterpret_cast<char*>(&part), sizeof part);
+    if (!core || part.p_type != PT_LOAD || address < part.p_vaddr || address + 8 > part.p_vaddr + part.p_filesz) continue;
+    std::uint64_t word = 0;
+    core.seekg(static_cast<std::streamoff>(part.p_offset + (address - part.p_vaddr)));
+    if (core.read(reinterpret_cast<char*>(&word), sizeof word)) return word;
+  }
+  return std::nullopt;
+}
+
+TEST_P(Crashes, ACoreDumpEndsAndHoldsNothingWrongWhereMemoryIsAway) {
   std::ifstream pattern("/proc/sys/kernel/core_pattern");
   std::string where;
   std::getline(pattern, where);
   if (where.empty() || where.starts_with("|") || where.starts_with("/")) GTEST_SKIP() << "core dumps go elsewhere here: " << where;
   const Folder folder;
+  const SharedPage shared;
+  ASSERT_TRUE(shared.is_there());
   const auto status = in_child([&] {
     const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
     if (::setrlimit(RLIMIT_CORE, &unlimited) != 0 || ::chdir(folder.path().c_str()) != 0) ::_exit(1);
     const auto session = open_session(tight, "host", "on-demand");
     Block first(*session, 500'000), second(*session, 900'000);
     first.fill(1);
-    second.fill(2);
+    shared->word = first[100];
+    shared->address = reinterpret_cast<std::uintptr_t>(&first[100]);
+    second.fill(2);                  // the first is away now
     std::abort();
   });
+  if (status && WIFEXITED(*status)) GTEST_SKIP() << "core dumps are not allowed here (ulimit -c)";
   EXPECT_TRUE(died_of(status, SIGABRT));
-  for (const auto& file : std::filesystem::directory_iterator(folder.path())) EXPECT_GT(std::filesystem::file_size(file), 0u);
+  std::size_t cores = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    ++cores;
+    EXPECT_GT(std::filesystem::file_size(file), 0u);
+    const auto word = word_in_core(file.path(), shared->address);
+    EXPECT_TRUE(!word || *word == 0 || *word == shared->word) << "at memory that is away: " << *word;
+  }
+  std::printf("%zu core files\n", cores);
+}
+
+// As gdb, gcore and strace do.
+TEST_P(Crashes, AnotherProcessReadsMemoryThatIsAwayOrIsToldItCannot) {
+  const SharedPage shared;
+  ASSERT_TRUE(shared.is_there());
+  std::uint64_t word = 0;
+  ssize_t got = 0;
+  int why = 0;
+  const auto status = in_child(
+      [&] {
+        const auto session = open_session(tight, "host", "on-demand");
+        Block first(*session, 500'000), second(*session, 900'000);
+        first.fill(1);
+        shared->word = first[100];
+        second.fill(2);              // the first is away now
+        shared->address = reinterpret_cast<std::uintptr_t>(&first[100]);
+        for (;;) ::pause();
+      },
+      [&](pid_t child) {
+        for (int tenths = 0; tenths < 600 && shared->address == 0; ++tenths) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        const iovec here{&word, sizeof word}, there{reinterpret_cast<void*>(shared->address.load()), sizeof word};
+        got = ::process_vm_readv(child, &here, 1, &there, 1, 0);
+        why = errno;
+        ::kill(child, SIGKILL);
+      });
+  EXPECT_TRUE(died_of(status, SIGKILL));
+  if (got < 0 && (why == EPERM || why == ENOSYS)) GTEST_SKIP() << "process_vm_readv is forbidden here";
+  if (by_signals()) {
+    EXPECT_EQ(got, -1);
+    EXPECT_EQ(why, EFAULT);
+  } else {
+    EXPECT_EQ(got, ssize_t{sizeof word});
+    EXPECT_EQ(word, shared->word);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, Crashes, ::testing::Values(Forbidden::nothing, Forbidden::userfaultfd), [](const auto& forbidden) {

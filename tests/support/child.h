@@ -1,0 +1,90 @@
+// Processes of their own for tests of what ends a process: a body in a forked child under a watchdog, what it says to standard error, and
+// how it ended.
+#pragma once
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace vedette::testing {
+
+inline bool exited_well(const std::optional<int>& status) { return status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0; }
+inline bool exited_with(const std::optional<int>& status, int code) { return status && WIFEXITED(*status) && WEXITSTATUS(*status) == code; }
+inline bool died_of(const std::optional<int>& status, int signal) {
+  return status && WIFSIGNALED(*status) && WTERMSIG(*status) == signal;
+}
+
+// Runs `body` in a child; what waitpid says, or nullopt when it had to be killed after a minute, counted in tenths so that a machine that
+// stops everybody for a while stops the watch as well.
+inline std::optional<int> in_child(const std::function<void()>& body, const std::function<void(pid_t)>& meanwhile = {}) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(0);
+  }
+  if (meanwhile) meanwhile(child);
+  int status = 0;
+  for (int tenths = 0; tenths < 600; ++tenths) {
+    if (::waitpid(child, &status, WNOHANG) == child) return status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  return std::nullopt;
+}
+
+struct LastWords {
+  std::optional<int> status;         // as in_child
+  std::string said;                  // to standard error
+};
+
+// As in_child, and listens.
+inline LastWords listen_to_child(const std::function<void()>& body) {
+  LastWords heard;
+  int ends[2];
+  if (::pipe(ends) != 0) return heard;
+  heard.status = in_child(
+      [&] {
+        ::dup2(ends[1], 2);
+        ::close(ends[0]);
+        ::close(ends[1]);
+        body();
+      },
+      [&](pid_t child) {
+        ::close(ends[1]);
+        char buffer[4096];
+        for (int tenths = 0; tenths < 600;) {
+          pollfd ready{ends[0], POLLIN, 0};
+          if (::poll(&ready, 1, 100) <= 0) {
+            ++tenths;
+            continue;
+          }
+          const ssize_t bytes = ::read(ends[0], buffer, sizeof buffer);
+          if (bytes <= 0) return;
+          heard.said.append(buffer, static_cast<std::size_t>(bytes));
+        }
+        ::kill(child, SIGKILL);
+      });
+  ::close(ends[0]);
+  return heard;
+}
+
+inline void leave_no_core() {
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+}
+
+// A foreign fault at an address that a test can recognise.
+inline void fault_at(std::uintptr_t where) {
+  volatile std::uintptr_t nowhere = where;
+  *reinterpret_cast<volatile int*>(nowhere) = 1;
+}
+
+}  // namespace vedette::testing
