@@ -1,9 +1,15 @@
 // The insertions. Enumerations are stored as their names: a recording is read with the sqlite3 shell as well.
 #include "profiler/tables.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "base/fd.h"
 #include "profiler/explain.h"
 
 namespace vedette {
@@ -45,10 +51,20 @@ Result<void> remove_recording(const std::string& path) {
   return {};
 }
 
+// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; what SQLite puts beside a
+// file has the mode of that file.
+Result<void> make_private_file(const std::string& path) {
+  const Fd made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (made.get() >= 0) return {};
+  const int error = errno;
+  return Error{Cause::system, path + ": unable to open database file (" + std::strerror(error) + ")", error};
+}
+
 }  // namespace
 
 Result<Database> create_recording(const std::string& path) {
   if (auto removed = remove_recording(path); !removed) return removed.error();
+  if (auto made = make_private_file(path); !made) return made.error();
   return Database::open(path, Database::Mode::create);
 }
 

@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "profiler/live.h"
+#include "profiler/recorder.h"
 #include "session/loop.h"
 
 namespace vedette {
@@ -121,6 +125,92 @@ TEST(Security, WhatOneSessionWroteTheNextDoesNotRead) {
   for (Block& block : blocks)
     for (std::size_t i = 0; i < block.count(); ++i) leaked += block[i] == secret ? 1 : 0;
   EXPECT_EQ(leaked, 0u);
+}
+
+constexpr std::string_view marker = "SECRETOF";  // fills every tensor
+
+std::uint64_t marker_word() {
+  std::uint64_t word = 0;
+  std::memcpy(&word, marker.data(), sizeof word);
+  return word;
+}
+
+// Everything there is of it, the write-ahead log and the live page included.
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) found.push_back(entry.path());
+  return found;
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Trains with tensors of one pattern only, so that no combination of them makes another.
+void run_with_markers(Session& session, const std::function<void()>& in_step) {
+  std::vector<Block> weights;
+  for (int w = 0; w < 6; ++w) weights.emplace_back(session, 200'000, true), std::fill_n(&weights.back()[0], weights.back().count(), marker_word());
+  for (int s = 0; s < 4; ++s) {
+    auto step = session.step();
+    for (Block& weight : weights) {
+      const void* reads[] = {weight.address()};
+      auto op = session.op("read", reads, reads);
+      Block out(session, 150'000);
+      for (std::size_t i = 0; i < out.count(); ++i) out[i] = weight[i];
+    }
+    in_step();
+  }
+}
+
+TEST(Security, ARecordingHoldsNoByteOfAnyTensorAndIsTheOwnersOnly) {
+  std::string folder = (std::filesystem::current_path() / "vedette-recorded-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const mode_t mask = ::umask(0);    // the worst that a program can have set
+  {
+    const auto recorder = Recorder::open({.path = folder + "/run.vedette", .program = "security_test"}).value();
+    const auto session = open_session(1_MiB, "nvme:" + folder, "vedette", 64_KiB, recorder.get());
+    run_with_markers(*session, [&] {
+      recorder->flush();
+      for (const auto& path : files_in(folder)) {
+        struct stat facts {};
+        ASSERT_EQ(::lstat(path.c_str(), &facts), 0);
+        EXPECT_EQ(facts.st_mode & 0777, 0600u) << path;
+        EXPECT_EQ(bytes_of(path).find(marker), std::string::npos) << path;
+      }
+    });
+    EXPECT_GT(session->counters().bytes_out, 0u);
+  }
+  ::umask(mask);
+  const auto left = files_in(folder);
+  ASSERT_EQ(left.size(), 1u);        // the recording
+  const std::string recording = bytes_of(left[0]);
+  EXPECT_GT(recording.size(), 1000u);
+  EXPECT_EQ(recording.find(marker), std::string::npos);
+  EXPECT_NE(recording.find("security_test"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Security, ARecordingFollowsNoLinkAndReplacesNoFileOfAnotherKind) {
+  std::string folder = (std::filesystem::current_path() / "vedette-links-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string link = folder + "/run.vedette", target = folder + "/target";
+  std::filesystem::create_symlink(target, link);
+  EXPECT_FALSE(Recorder::open({.path = link}).ok());    // a link to nothing yet
+  EXPECT_FALSE(std::filesystem::exists(target));
+  std::ofstream(target) << "years of work";
+  EXPECT_FALSE(Recorder::open({.path = link}).ok());
+  EXPECT_EQ(bytes_of(target), "years of work");
+  for (const std::string& name : std::vector<std::string>{"", folder, folder + "/none/run.vedette", std::string(5000, 'x'), "/proc/self/run"}) {
+    const auto recorder = Recorder::open({.path = name});
+    ASSERT_FALSE(recorder.ok()) << name;
+    EXPECT_FALSE(recorder.error().message.empty());
+  }
+  for (const std::string name : {"%s%n", "new\nline", "a b;rm -rf .", "\xff\xfe", "file:x?mode=memory"}) {
+    EXPECT_TRUE(Recorder::open({.path = folder + "/" + name}).ok()) << name;
+    EXPECT_TRUE(std::filesystem::exists(folder + "/" + name)) << name;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
