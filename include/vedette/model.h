@@ -162,7 +162,9 @@ struct Plan {                        // for a step that repeats; what is residen
   // What holds for systems that know less than a planner; the judge ignores it.
   Fallback fallback = Fallback::furthest;
   AfterLife after_life = AfterLife::freed;
+  bool one_copy = false;             // a fetch takes the bytes along: slower tiers keep no copy, so leaving again costs a transfer
   Bytes block;                       // unplanned moves take tensors in blocks of this size (unified memory: 2 MiB); 0: whole
+  std::vector<OpIndex> barriers;     // ops that begin when every eviction issued so far has ended, whether they need its room or not
   std::vector<std::string> reasons;  // why the policy decided so, a sentence each: for recordings, nothing depends on it
   bool operator==(const Plan&) const = default;
 };
@@ -176,6 +178,10 @@ Bytes peak_bytes(const Trace&);
 
 // Largest sum of operands and workspace of one op: no budget below it can run the step unpaged.
 Bytes largest_op_bytes(const Trace&);
+
+// The same step with each op's workspace as a tensor of its own, which the op writes and which dies with it: what a driver sees that
+// knows of no workspaces (CUDA's unified memory). Tensors keep their numbers, the new ones follow in order of their ops.
+Trace workspaces_as_tensors(Trace);
 
 // First and last op that access the tensor, nullopt if none does.
 std::vector<std::optional<Span<OpIndex>>> lifetimes(const Trace&);  // [first, last + 1)

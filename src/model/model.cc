@@ -2,6 +2,7 @@
 #include "vedette/model.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/assert.h"
 #include "model/liveness.h"
@@ -40,6 +41,17 @@ Bytes peak_bytes(const Trace& trace) {
     peak = std::max(peak, live + trace.ops[i].workspace);
   }
   return peak;
+}
+
+Trace workspaces_as_tensors(Trace trace) {
+  for (std::size_t i = 0; i < trace.ops.size(); ++i) {
+    Op& op = trace.ops[i];
+    if (op.workspace.value == 0) continue;
+    op.writes.push_back({static_cast<std::uint32_t>(trace.tensors.size())});  // the largest number so far: still sorted
+    trace.tensors.push_back({.name = "workspace" + std::to_string(i), .bytes = op.workspace, .kind = TensorKind::workspace, .persistent = false, .shape = {}, .site = {}});
+    op.workspace = {};
+  }
+  return trace;
 }
 
 Bytes largest_op_bytes(const Trace& trace) {

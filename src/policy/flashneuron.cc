@@ -11,8 +11,7 @@
 // Partial: compression. The paper un-selects what cannot be compressed (CSR for ReLU outputs, FP16) when offloading takes longer than
 //   forward; a trace does not say what can be compressed.
 //
-// "flashneuron+" is what G10's artifact simulates under that name: the same selection, but nothing is fetched ahead in backward; each op
-//   fetches what it needs. Backward waits there until all offloads have ended; here an op waits only for room.
+// What G10's artifact simulates under this name is in flashneuron_of_g10.cc.
 //
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>
@@ -28,8 +27,7 @@ using namespace planning;
 
 class FlashNeuron final : public Policy {
  public:
-  explicit FlashNeuron(bool fetches_ahead) : fetches_ahead_(fetches_ahead) {}
-  std::string_view name() const noexcept override { return fetches_ahead_ ? "flashneuron" : "flashneuron+"; }
+  std::string_view name() const noexcept override { return "flashneuron"; }
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     const Ledger everything(trace, machine);
@@ -82,7 +80,7 @@ class FlashNeuron final : public Policy {
       out.gone = std::min(out.gone, std::max(border, out.leave + 1));  // backward waits for all offloads
       ledger.leave(g, out);
     }
-    if (fetches_ahead_) fetch_in_order(ledger, chosen, border);
+    fetch_in_order(ledger, chosen, border);
   }
 
   // One queue: a fetch is issued when those before it are and when there is room for it until it is used.
@@ -101,13 +99,10 @@ class FlashNeuron final : public Policy {
       ledger.leave(g, out);
     }
   }
-
-  bool fetches_ahead_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_flashneuron(std::uint64_t) { return std::make_unique<FlashNeuron>(true); }
-std::unique_ptr<Policy> make_flashneuron_of_g10(std::uint64_t) { return std::make_unique<FlashNeuron>(false); }
+std::unique_ptr<Policy> make_flashneuron(std::uint64_t) { return std::make_unique<FlashNeuron>(); }
 
 }  // namespace vedette

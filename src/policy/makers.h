@@ -9,7 +9,8 @@ namespace vedette {
 
 std::unique_ptr<Policy> make_on_demand(std::uint64_t seed);  // lru.cc
 std::unique_ptr<Policy> make_flashneuron(std::uint64_t seed);  // flashneuron.cc
-std::unique_ptr<Policy> make_flashneuron_of_g10(std::uint64_t seed);  // flashneuron.cc
+std::unique_ptr<Policy> make_flashneuron_of_g10(std::uint64_t seed);  // flashneuron_of_g10.cc
+std::unique_ptr<Policy> make_g10_of_artifact(std::uint64_t seed);  // g10.cc
 std::unique_ptr<Policy> make_g10(std::uint64_t seed);  // g10.cc
 std::unique_ptr<Policy> make_deepum(std::uint64_t seed);  // deepum.cc
 std::unique_ptr<Policy> make_vdnn_all(std::uint64_t seed);  // vdnn.cc

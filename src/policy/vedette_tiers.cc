@@ -102,6 +102,9 @@ class Spread {
 
 void spread_over_tiers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, std::vector<Stay>& gaps) {
   if (trace.ops.empty() || machine.tiers.size() < 3) return;
+  std::uint64_t all = 0;  // where even all of them at once fit into the first slow tier, it never overflows
+  for (const Stay& gap : gaps) all += trace.tensors[gap.tensor].bytes.value;
+  if (all <= machine.tiers[setting.slow.value].capacity.value / 100 * 98) return;
   Spread(trace, uses, machine, setting, gaps).run();
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t link_time_percent = 1;     // of two equal plans the one that moves less
 constexpr std::size_t most_work = 160'000;        // tries times ops
+constexpr std::size_t many_ops = 4'000;           // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::uint64_t parts_of_budget = 48;     // as for two tiers
 constexpr std::int64_t most_lead = 8;             // fetches are issued at most so much of a step early
 
@@ -45,7 +46,7 @@ class WideSearch {
   void search_prices();
   void search_knobs();
   Plan joined_back(const Variant& variant, const Plan& plan) const;
-  bool spent() const { return found_ && tries_ * trace_.ops.size() > most_work; }
+  bool spent() const { return found_ && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 2 : most_work); }
 
   const Trace& trace_;
   const Machine& machine_;

@@ -54,6 +54,7 @@ class Simulation {
   Policy* policy_;
   Traffic traffic_;
   std::vector<std::vector<std::uint32_t>> issued_, due_, in_place_, recomputed_;  // of each op: moves, moves, tensors, recomputations
+  std::vector<char> barrier_;                      // [op]: it waits for all evictions; empty: none does
   std::vector<std::uint32_t> first_access_;        // of each op, into Trace::pages; empty where no pages are known
   std::vector<std::uint32_t> born_;                // pieces that wait for room
   std::uint64_t wanted_ = 0;                       // room that the waiting op's births and workspace lack
@@ -103,6 +104,10 @@ std::optional<Error> Simulation::prepare() {
     if (each.op.value < ops) in_place_[each.op.value].push_back(each.tensor.value);
   }
   for (std::uint32_t r = 0; r < plan_.recomputations.size(); ++r) recomputed_[plan_.recomputations[r].before.value].push_back(r);
+  if (!plan_.barriers.empty()) barrier_.resize(ops);
+  for (OpIndex each : plan_.barriers) {
+    if (each.value < ops) barrier_[each.value] = 1;
+  }
   index_pages();
   if (auto error = traffic_.prepare()) return error;
   if (policy_ != nullptr) {
@@ -291,7 +296,9 @@ std::optional<Error> Simulation::wait_until_ready(std::uint32_t op) {
     traffic_.keep_clear(wanted_);
     traffic_.start_jobs();
     claim_births();
-    if (wanted_ == 0 && traffic_.awaited() == 0) break;
+    const bool ready = wanted_ == 0 && traffic_.awaited() == 0;
+    const bool held = !barrier_.empty() && barrier_[op] != 0 && traffic_.leaving() > 0;
+    if (ready && (!held || traffic_.next_end() == never)) break;
     const std::uint64_t lacking = wanted_ + traffic_.awaited_room();
     bool more = false;
     if (traffic_.free_room(0) + traffic_.leaving() < lacking) {

@@ -17,7 +17,7 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) { return granu
 }  // namespace
 
 Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan)
-    : trace_(trace), machine_(machine), plan_(plan), used_(machine.tiers.size()), kept_(machine.tiers.size()), pins_(trace.tensors.size()) {}
+    : trace_(trace), machine_(machine), plan_(plan), used_(machine.tiers.size()), leaves_to_near_(machine.tiers.size()), kept_(machine.tiers.size()), pins_(trace.tensors.size()) {}
 
 std::optional<Error> Traffic::prepare() {
   const std::size_t tiers = machine_.tiers.size();
@@ -116,7 +116,14 @@ bool Traffic::make_room_in(std::uint32_t tier, std::uint64_t bytes) {
     kept.pop_front();
     if (piece.place != Piece::Place::nowhere && piece.tier != tier) vacate(piece, tier);
   }
-  return used_[tier] + bytes <= capacity;
+  // Where a fetch takes the bytes along, what comes and what goes change places.
+  return used_[tier] + bytes <= capacity + (one_copy() ? leaves_to_near_[tier] : 0);
+}
+
+void Traffic::expect(const Piece& piece, bool comes) {
+  if (piece.tier == 0 || piece.target != 0) return;
+  leaves_to_near_[piece.tier] += comes ? size_in(piece, piece.tier) : 0;
+  leaves_to_near_[piece.tier] -= comes ? 0 : size_in(piece, piece.tier);
 }
 
 // ---- links ----
@@ -252,11 +259,12 @@ void Traffic::finish(Line& line) {
                                    .time = {{std::max<std::int64_t>(0, line.began - measured_from_)}, {now_ - measured_from_}}});
   }
   const std::uint32_t source = piece.tier, target = piece.target;
+  expect(piece, false);
   piece.copies |= std::uint64_t{1} << target;
   piece.place = Piece::Place::lies;
   piece.tier = static_cast<std::uint8_t>(target);
   if (source == 0) leaving_ -= piece.room;
-  if (target != 0 || plan_.after_life == AfterLife::kept) vacate(piece, source);
+  if (target != 0 || one_copy()) vacate(piece, source);
   if (target == 0 && (piece.copies >> source & 1) != 0) kept_[source].push_back(index);
   if (piece.doomed) {
     piece.doomed = false;
@@ -285,6 +293,7 @@ void Traffic::cancel(std::uint32_t index) {
   Piece& piece = pieces_[index];
   if (piece.place != Piece::Place::queued) return;
   if (piece.tier == 0) leaving_ -= piece.room;
+  expect(piece, false);
   piece.place = Piece::Place::lies;
   piece.urgent = false;
   ++piece.ticket;
@@ -294,6 +303,7 @@ void Traffic::enqueue(std::uint32_t index, std::uint32_t line, bool urgent) {
   Piece& piece = pieces_[index];
   piece.place = Piece::Place::queued;
   piece.urgent = urgent;
+  expect(piece, true);
   const Job job{.piece = index, .ticket = ++piece.ticket, .urgent = urgent};
   std::deque<Job>& queue = lines_[line].queue;
   if (!urgent) {

@@ -103,6 +103,8 @@ class Traffic {
   void occupy(const Piece& piece, std::uint32_t tier);
   void vacate(Piece& piece, std::uint32_t tier);
   bool make_room_in(std::uint32_t tier, std::uint64_t bytes);
+  bool one_copy() const { return plan_.one_copy || plan_.after_life == AfterLife::kept; }
+  void expect(const Piece& piece, bool comes);  // it leaves the slower tier that it lies in, or does so no more
   void cancel(std::uint32_t piece);
   void enqueue(std::uint32_t piece, std::uint32_t line, bool urgent);
   bool start(Line& line);
@@ -118,7 +120,7 @@ class Traffic {
   std::int64_t now_ = 0;
   std::vector<Piece> pieces_;
   std::vector<Span<std::uint32_t>> of_tensor_, of_move_;
-  std::vector<std::uint64_t> used_;
+  std::vector<std::uint64_t> used_, leaves_to_near_;  // [tier]: bytes there, and of them those that are queued or moving to the fastest
   std::vector<Line> lines_;
   std::vector<std::uint32_t> line_at_;
   std::vector<std::deque<std::uint32_t>> kept_;  // by tier: pieces whose copies it keeps, oldest first; some are void

@@ -28,6 +28,15 @@ TEST(PeakBytes, KeepsAFreedTensorAliveUntilTheOpThatFreesIt) {
 
 TEST(PeakBytes, OfNothingIsNothing) { EXPECT_EQ(peak_bytes({}), Bytes{0}); }
 
+TEST(WorkspacesAsTensors, LiveDuringTheirOpsAlone) {
+  const Trace before = small(), after = workspaces_as_tensors(before);
+  EXPECT_EQ(peak_bytes(after), peak_bytes(before));
+  EXPECT_EQ(largest_op_bytes(after), largest_op_bytes(before));
+  const auto found = lifetimes(after);
+  for (std::uint32_t t = 3; t < after.tensors.size(); ++t) EXPECT_EQ(found[t]->end.value, found[t]->begin.value + 1);
+  for (const Op& op : after.ops) EXPECT_EQ(op.workspace, Bytes{0});
+}
+
 TEST(LargestOpBytes, CountsAnOperandOnceAndWorkspace) { EXPECT_EQ(largest_op_bytes(small()), Bytes{10 + 1000 + 5000}); }
 
 TEST(Lifetimes, SpanFirstToLastAccess) {

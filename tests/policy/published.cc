@@ -64,8 +64,11 @@ TEST(FlashNeuron, RefusesWhereWeightsDoNotFit) {
   EXPECT_EQ(found.error().cause, Cause::infeasible);
 }
 
-TEST(FlashNeuronOfG10, FetchesNothingAhead) {
-  for (const Move& move : of_verb(plan("flashneuron+", chain(8), testing::two_tiers({6 * kilo})), Verb::fetch)) EXPECT_EQ(move.issue, move.due);
+TEST(FlashNeuronOfG10, HoldsBackwardUntilAllOffloadsHaveEnded) {
+  const Plan found = plan("flashneuron+", chain(8), testing::two_tiers({7 * kilo}));
+  ASSERT_EQ(found.barriers.size(), 1U);
+  for (const Move& move : of_verb(found, Verb::evict)) EXPECT_LE(move.due, found.barriers[0]);
+  for (const Move& move : of_verb(found, Verb::fetch)) EXPECT_GE(move.issue, found.barriers[0]);
 }
 
 TEST(G10, MovesThePeriodOfMostBytesAndTimeFirst) {

@@ -171,6 +171,26 @@ TEST(ReplayUnifiedMemory, MovesBlocksNotTensors) {
   EXPECT_EQ(replay(one, three_tiers(200), plan, {.steps = 1}).value().bytes_out, Bytes{150});
 }
 
+TEST(ReplayUnifiedMemory, PaysForLeavingAgainWhereBytesAreInOnePlaceOnly) {
+  // Two tensors of 100 bytes that are only read take turns in 100 bytes of room.
+  const Trace one = trace({tensor(100), tensor(100)}, {op(10, {{0}}), op(10, {{1}})});
+  Plan plan{.home = {fast, host}};
+  EXPECT_EQ(replay(one, three_tiers(100), plan).value().bytes_out, Bytes{0});
+  plan.one_copy = true;
+  EXPECT_EQ(replay(one, three_tiers(100), plan).value().bytes_out, Bytes{200});
+}
+
+TEST(ReplayBarriers, MakeAnOpWaitForEveryEvictionThatItDoesNotNeed) {
+  const Trace one = trace({tensor(100), tensor(10)}, {op(10, {{0}}), op(10, {{1}}), op(10, {{1}}), op(500, {{1}})});
+  Plan plan{.home = {fast, fast}, .moves = {evict(0, 3, 0, host), fetch(3, 0, 0, host)}};
+  plan.one_copy = true;
+  EXPECT_EQ(replay(one, three_tiers(200), plan).value().measured.stall, Nanoseconds{0});
+  plan.barriers = {{2}};
+  const Replayed held = replay(one, three_tiers(200), plan).value();
+  EXPECT_EQ(held.measured.op_stall[1], Nanoseconds{0});
+  EXPECT_EQ(held.measured.op_stall[2], Nanoseconds{90});
+}
+
 TEST(ReplayNoise, DrawsOtherTimesForOtherSeedsAndTheSameForOne) {
   const Trace one = trace({tensor(1)}, {op(1'000'000, {{0}}), op(1'000'000, {{0}}), op(1'000'000, {{0}})});
   const Plan plan{.home = {fast}};
