@@ -76,6 +76,8 @@ constexpr const char* operand_ranges =
     " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
     " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
 
+constexpr std::uint64_t most_ranges = 5'000'000;  // of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
+
 using TableTexts = std::map<std::string, std::string>;
 
 TableTexts tables_of(Database& database) {
@@ -194,7 +196,9 @@ Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo
     sweep(current.first, {static_cast<std::uint32_t>(current.second)}, boundaries, found);
     boundaries.clear();
   };
-  while (ask.row()) {
+  std::uint64_t ranges = 0;
+  while (ranges <= most_ranges && ask.row()) {
+    ++ranges;
     const std::pair key{ask.integer(0), ask.integer(1)};
     if (key != current) finish();
     current = key;
@@ -205,6 +209,10 @@ Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo
     end = {end.ticks - 1, end.reads - read, end.writes - written};
   }
   finish();
+  if (ranges > most_ranges) {
+    return Error{Cause::unsupported, "profile " + std::to_string(profile.profile) + " has more than " + std::to_string(most_ranges) +
+                                         " ranges of pages: too many to sum up in memory"};
+  }
   return checked(database_, std::move(found));
 }
 

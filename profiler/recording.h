@@ -66,7 +66,7 @@ class Recording {
 
   Result<Headline> headline();
   Result<std::vector<ProfileInfo>> profiles();
-  // Sorted by (layer, tensor, pages); neighbouring ranges differ.
+  // Sorted by (layer, tensor, pages); neighbouring ranges differ. Errors: Cause::unsupported where there are more than 5,000,000 ranges.
   Result<std::vector<PageFrequency>> page_frequencies(const ProfileInfo& profile);
   // The layers that touched most pages first.
   Result<std::vector<LayerTouches>> layers_by_pages(const ProfileInfo& profile);

@@ -5,6 +5,10 @@
 
 namespace vedette {
 
+namespace {
+constexpr int longest_text = 16 << 20;  // bytes of one value of somebody else's file: names and reasons are sentences
+}
+
 void Database::Close::operator()(sqlite3* handle) const noexcept { sqlite3_close_v2(handle); }
 void Statement::Finalize::operator()(sqlite3_stmt* handle) const noexcept { sqlite3_finalize(handle); }
 
@@ -26,6 +30,7 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_exec(handle, "PRAGMA cell_size_check=ON", nullptr, nullptr, nullptr);
+    sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, longest_text);
   }
   return database;
 }

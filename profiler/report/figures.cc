@@ -10,6 +10,7 @@ namespace vedette::report {
 namespace {
 
 constexpr std::size_t rate_slices = 160;  // as many bars as a picture of a step shows well
+constexpr std::size_t most_samples = 20000;  // of memory over a step: ten for each pixel of a wide screen
 
 template <class T>
 T median(std::vector<T> values) {
@@ -93,6 +94,22 @@ std::vector<PhaseSpan> phases(const Run& run) {
   return spans;
 }
 
+// Of each run of samples where there are too many, those of most live and of most resident bytes.
+void thin(std::vector<MemorySample>& samples) {
+  if (samples.size() <= most_samples) return;
+  const std::size_t each = (2 * samples.size() + most_samples - 1) / most_samples;
+  std::vector<MemorySample> kept;
+  for (std::size_t begin = 0; begin < samples.size(); begin += each) {
+    const auto first = samples.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = samples.begin() + static_cast<std::ptrdiff_t>(std::min(begin + each, samples.size()));
+    const auto live = std::max_element(first, last, [](const auto& a, const auto& b) { return a.live < b.live; });
+    const auto resident = std::max_element(first, last, [](const auto& a, const auto& b) { return a.resident < b.resident; });
+    kept.push_back(*std::min(live, resident));
+    if (live != resident) kept.push_back(*std::max(live, resident));
+  }
+  samples = std::move(kept);
+}
+
 }  // namespace
 
 Headline headline_of(const Run& run, const ReportOptions& options) {
@@ -137,6 +154,7 @@ Memory memory_of(const Run& run) {
       memory.samples.push_back({.time = op.ended - origin, .live = measured ? op.live : traced[i], .resident = op.resident});
     }
   }
+  thin(memory.samples);
   memory.moved = rates(run);
   if (follows_profile(run)) memory.phases = phases(run);
   return memory;

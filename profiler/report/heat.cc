@@ -3,6 +3,7 @@
 // A sweep over the boundaries of the recorded ranges, so that the cost grows with ranges, not with pages.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -97,18 +98,21 @@ void order_tensors(Heat& heat, const Trace& trace) {
 }
 
 void order_layers(Heat& heat, const Trace& trace) {
+  std::set<std::int64_t> seen;
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     const std::int64_t layer = layer_of(trace, {i});
-    if (std::find(heat.columns.begin(), heat.columns.end(), layer) == heat.columns.end()) heat.columns.push_back(layer);
+    if (seen.insert(layer).second) heat.columns.push_back(layer);
   }
 }
+
+constexpr std::size_t most_cells = 2'000'000;  // of the overview: 8,000 layers by 250 rows; a browser draws no more
 
 // Rows of equal numbers of pages over all tensors laid end to end; what a row averages over.
 void fill_overview(Heat& heat, const Trace& trace, std::size_t most_rows) {
   std::vector<std::uint64_t> base(trace.tensors.size());
   std::uint64_t total = 0;
   for (const std::uint32_t t : heat.order) base[t] = std::exchange(total, total + pages_of(trace, t));
-  const std::uint64_t rows = std::min<std::uint64_t>(total, most_rows);
+  const std::uint64_t rows = std::min({total, std::uint64_t{most_rows}, std::max<std::uint64_t>(1, most_cells / heat.columns.size())});
   const auto edge = [&](std::uint64_t row) { return total * row / rows; };
   std::size_t at = 0;
   for (std::uint64_t r = 0; r < rows; ++r) {

@@ -36,7 +36,7 @@ struct Headline {
   std::uint64_t dropped_events = 0;
 };
 
-struct MemorySample {                // after an op of the shown step
+struct MemorySample {                // after an op of the shown step; of very many ops the highest of each few
   Nanoseconds time;
   Bytes live, resident;
 };

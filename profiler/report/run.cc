@@ -19,12 +19,24 @@ constexpr std::uint64_t most_chunks = 100'000'000;       // that all tensors tog
 
 class Reader {
  public:
-  Reader(Database& database, std::string path) : database_(database), path_(std::move(path)) {}
+  Reader(Database& database, std::string path, Bytes room) : database_(database), path_(std::move(path)), room_(room) {}
 
   Database& database() noexcept { return database_; }
   const std::optional<Error>& bad() const noexcept { return bad_; }
   void refuse(const std::string& what) {
     if (!bad_) bad_ = Error{Cause::malformed_input, path_ + " is damaged: " + what};
+  }
+
+  // The next row of an answer; none once something was refused.
+  bool row(Statement& s) { return !bad_ && s.row(); }
+  // Counts a row that stays in memory, with its texts: a file of any size takes no more of it than its reader was given.
+  template <class Row>
+  void keep(const Row&, std::initializer_list<std::string_view> texts = {}) {
+    kept_ += sizeof(Row);
+    for (const std::string_view text : texts) kept_ += text.size();
+    if (kept_ <= room_.value || bad_) return;
+    bad_ = Error{Cause::unsupported, path_ + " is too large: what a report needs of it takes more than " + std::to_string(room_.value >> 20) +
+                                         " MiB of memory; SQLite's own shell reads such a file (profiler/FORMAT.md)"};
   }
 
   // Columns of the row that `s` is at.
@@ -56,6 +68,8 @@ class Reader {
  private:
   Database& database_;
   std::string path_;
+  Bytes room_;
+  std::uint64_t kept_ = 0;
   std::optional<Error> bad_;
 };
 
@@ -77,7 +91,10 @@ std::optional<TensorKind> kind_named(std::string_view name) {
 void read_meta(Reader& reader, Run& run) {
   std::map<std::string, std::string> meta;
   Statement ask(reader.database(), "SELECT key, value FROM meta");
-  for (ask.ask(); ask.row();) meta[ask.text(0)] = ask.text(1);
+  for (ask.ask(); reader.row(ask);) {
+    const auto [fact, fresh] = meta.insert_or_assign(ask.text(0), ask.text(1));
+    reader.keep(*fact, {fact->first, fact->second});
+  }
   const auto number = [&](const char* key) {
     const std::string& text = meta[key];
     const long long value = text.empty() || text.size() > 18 ? 0 : std::strtoll(text.c_str(), nullptr, 10);
@@ -99,16 +116,19 @@ void read_meta(Reader& reader, Run& run) {
 
 void read_machine(Reader& reader, Run& run) {
   Statement tier(reader.database(), "SELECT name, capacity_bytes, addressable FROM tiers ORDER BY tier");
-  for (tier.ask(); tier.row();)
+  for (tier.ask(); reader.row(tier);) {
     run.machine.tiers.push_back({.name = tier.text(0), .capacity = {reader.capacity(tier, 1)}, .addressable = tier.integer(2) != 0});
+    reader.keep(run.machine.tiers.back(), {run.machine.tiers.back().name});
+  }
   Statement link(reader.database(), "SELECT source, target, bytes_per_s, latency_ns, shared FROM links");
-  for (link.ask(); link.row();) {
+  for (link.ask(); reader.row(link);) {
     Link& l = run.machine.links.emplace_back();
     l.source = {reader.below(link, 0, run.machine.tiers.size(), "a link's tier")};
     l.target = {reader.below(link, 1, run.machine.tiers.size(), "a link's tier")};
     l.bytes_per_s = reader.natural(link, 2, "a link's bandwidth");
     l.latency = {static_cast<std::int64_t>(reader.natural(link, 3, "a link's latency"))};
     if (!link.is_null(4)) l.shared = reader.number(link, 4, "a link's bus");
+    reader.keep(l);
   }
 }
 
@@ -116,7 +136,7 @@ void read_steps(Reader& reader, Run& run) {
   Statement ask(reader.database(), "SELECT step, began_ns, ended_ns, bytes_in, bytes_out, bytes_dropped, stall_count, stall_ns, faults, live_bytes,"
                                    " peak_bytes, resident_bytes, resident_max_bytes, ops, dropped_events, phase, bucket, process_bytes"
                                    " FROM steps ORDER BY step");
-  for (ask.ask(); ask.row();) {
+  for (ask.ask(); reader.row(ask);) {
     StepRow& s = run.steps.emplace_back();
     s.step = reader.natural(ask, 0, "a step's number");
     s.began = reader.time(ask, 1);
@@ -129,14 +149,23 @@ void read_steps(Reader& reader, Run& run) {
     s.phase = ask.text(15);
     s.bucket = ask.text(16);
     if (!ask.is_null(17)) s.process = Bytes{reader.natural(ask, 17, "a step's process bytes")};
+    reader.keep(s, {s.phase, s.bucket});
   }
 }
 
+// One pass and no order: SQLite would sort the moves of the whole run, on disk, to group them.
 void read_causes(Reader& reader, Run& run) {
-  Statement ask(reader.database(), "SELECT verb, cause, COUNT(*), IFNULL(SUM(bytes), 0) FROM moves GROUP BY verb, cause ORDER BY verb, cause");
-  for (ask.ask(); ask.row();) {
-    run.causes.push_back({.verb = ask.text(0), .cause = ask.text(1), .moves = reader.natural(ask, 2, "a number of moves"),
-                          .bytes = {reader.capacity(ask, 3)}});
+  std::map<std::pair<std::string, std::string>, CauseTotal> totals;
+  Statement ask(reader.database(), "SELECT verb, cause, bytes FROM moves");
+  for (ask.ask(); reader.row(ask);) {
+    const auto [total, fresh] = totals.try_emplace({ask.text(0), ask.text(1)});
+    if (fresh) reader.keep(*total, {total->first.first, total->first.second});
+    ++total->second.moves;
+    total->second.bytes = {std::min(total->second.bytes.value + reader.capacity(ask, 2), static_cast<std::uint64_t>(largest))};
+  }
+  for (auto& [of, total] : totals) {
+    total.verb = of.first, total.cause = of.second;
+    run.causes.push_back(std::move(total));
   }
 }
 
@@ -156,7 +185,7 @@ void read_tensors(Reader& reader, Run& run, Profile& profile) {
   Statement ask(reader.database(), "SELECT tensor, name, bytes, kind, persistent, shape, site_layer, site_op FROM tensors WHERE profile = ?"
                                    " ORDER BY tensor");
   std::uint64_t total = 0;
-  for (ask.ask(profile.profile); ask.row();) {
+  for (ask.ask(profile.profile); reader.row(ask);) {
     if (reader.natural(ask, 0, "a tensor's number") != profile.trace.tensors.size()) return reader.refuse("tensors are missing");
     Tensor& t = profile.trace.tensors.emplace_back();
     t.name = ask.text(1);
@@ -170,18 +199,20 @@ void read_tensors(Reader& reader, Run& run, Profile& profile) {
     t.persistent = ask.integer(4) != 0;
     t.shape = shape_of(ask.text(5));
     t.site = {.layer = ask.text(6), .op = ask.text(7)};
+    reader.keep(t, {t.name, t.site.layer, t.site.op});
   }
 }
 
 void read_ops(Reader& reader, Profile& profile) {
   Statement layers(reader.database(), "SELECT layer, name, phase FROM layers WHERE profile = ? ORDER BY layer");
-  for (layers.ask(profile.profile); layers.row();) {
+  for (layers.ask(profile.profile); reader.row(layers);) {
     const auto phase = phase_named(layers.text(2));
     if (!phase || reader.natural(layers, 0, "a layer's number") != profile.trace.layers.size()) return reader.refuse("its layers cannot be");
     profile.trace.layers.push_back({.name = layers.text(1), .phase = *phase});
+    reader.keep(profile.trace.layers.back(), {profile.trace.layers.back().name});
   }
   Statement ops(reader.database(), "SELECT op, name, layer, phase, time_ns, workspace_bytes FROM ops WHERE profile = ? ORDER BY op");
-  for (ops.ask(profile.profile); ops.row();) {
+  for (ops.ask(profile.profile); reader.row(ops);) {
     const auto phase = phase_named(ops.text(3));
     if (!phase || reader.natural(ops, 0, "an op's number") != profile.trace.ops.size()) return reader.refuse("its ops cannot be");
     Op& op = profile.trace.ops.emplace_back();
@@ -190,17 +221,19 @@ void read_ops(Reader& reader, Profile& profile) {
     op.time = {static_cast<std::int64_t>(reader.natural(ops, 4, "an op's time"))};
     op.workspace = {reader.natural(ops, 5, "an op's workspace")};
     if (!ops.is_null(2)) op.layer = LayerIndex{reader.below(ops, 2, profile.trace.layers.size(), "layer")};
+    reader.keep(op, {op.name});
   }
 }
 
 void read_operands(Reader& reader, Profile& profile) {
   Trace& trace = profile.trace;
   Statement ask(reader.database(), "SELECT op, role, tensor FROM operands WHERE profile = ? ORDER BY op, role, tensor");
-  for (ask.ask(profile.profile); ask.row();) {
+  for (ask.ask(profile.profile); reader.row(ask);) {
     const std::uint32_t op = reader.below(ask, 0, trace.ops.size(), "op");
     const TensorIndex tensor{reader.below(ask, 2, trace.tensors.size(), "tensor")};
     if (reader.bad()) return;
     const std::string role = ask.text(1);
+    reader.keep(tensor);
     (role == "read" ? trace.ops[op].reads : role == "write" ? trace.ops[op].writes : trace.ops[op].frees).push_back(tensor);
   }
 }
@@ -210,8 +243,9 @@ void read_pages(Reader& reader, Profile& profile) {
   Statement ask(reader.database(), "SELECT op, tensor, first_page, end_page, read, written FROM page_accesses WHERE profile = ?"
                                    " ORDER BY op, tensor, first_page");
   const std::uint64_t page = trace.page_bytes.value;
-  for (ask.ask(profile.profile); ask.row();) {
+  for (ask.ask(profile.profile); reader.row(ask);) {
     PageAccess& a = trace.pages.emplace_back();
+    reader.keep(a);
     a.op = {reader.below(ask, 0, trace.ops.size(), "op")};
     a.tensor = {reader.below(ask, 1, trace.tensors.size(), "tensor")};
     a.pages = {reader.natural(ask, 2, "a page"), reader.natural(ask, 3, "a page")};
@@ -225,7 +259,7 @@ void read_pages(Reader& reader, Profile& profile) {
 
 void read_places(Reader& reader, Run& run, Profile& profile) {
   Statement ask(reader.database(), "SELECT tensor, begin_byte FROM tensor_places WHERE profile = ?");
-  for (ask.ask(profile.profile); ask.row();) {
+  for (ask.ask(profile.profile); reader.row(ask);) {
     const std::uint32_t t = reader.below(ask, 0, profile.trace.tensors.size(), "tensor");
     const std::uint64_t at = reader.natural(ask, 1, "a tensor's place");
     if (reader.bad() || run.chunk.value == 0) return;
@@ -236,7 +270,7 @@ void read_places(Reader& reader, Run& run, Profile& profile) {
 
 void read_profiles(Reader& reader, Run& run) {
   Statement ask(reader.database(), "SELECT profile, step, bucket, name, source, device, page_bytes, tracked FROM profiles ORDER BY profile");
-  for (ask.ask(); ask.row() && !reader.bad();) {
+  for (ask.ask(); reader.row(ask);) {
     Profile& p = run.profiles.emplace_back();
     p.profile = ask.integer(0);
     p.step = reader.natural(ask, 1, "a profile's step");
@@ -246,6 +280,7 @@ void read_profiles(Reader& reader, Run& run) {
     p.trace.device = ask.text(5);
     p.trace.page_bytes = {reader.natural(ask, 6, "the size of a page")};
     p.tracked = ask.integer(7) != 0;
+    reader.keep(p, {p.bucket, p.trace.name, p.trace.source, p.trace.device});
     if (p.trace.page_bytes.value == 0) return reader.refuse("its pages have no size");
     read_tensors(reader, run, p);
     if (!reader.bad()) read_ops(reader, p);
@@ -273,7 +308,7 @@ void choose_step(Run& run) {
 void read_op_times(Reader& reader, Run& run) {
   Statement ask(reader.database(), "SELECT op, IFNULL(text, ''), began_ns, ended_ns, live_bytes, resident_bytes"
                                    " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
-  for (ask.ask(run.shown_step()->step); ask.row();) {
+  for (ask.ask(run.shown_step()->step); reader.row(ask);) {
     OpRow& op = run.ops.emplace_back();
     op.op = reader.number(ask, 0, "op");
     op.name = ask.text(1);
@@ -281,29 +316,33 @@ void read_op_times(Reader& reader, Run& run) {
     op.ended = reader.time(ask, 3);
     op.live = {reader.capacity(ask, 4)};
     op.resident = {reader.capacity(ask, 5)};
+    reader.keep(op, {op.name});
   }
 }
 
 std::vector<MoveRow> moves_of(Reader& reader, std::uint64_t step) {
   std::vector<MoveRow> moves;
   Statement ask(reader.database(), "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ?");
-  for (ask.ask(step); ask.row();) {
+  for (ask.ask(step); reader.row(ask);) {
     moves.push_back({.verb = ask.text(0), .cause = ask.text(1), .chunk = reader.natural(ask, 2, "a chunk"), .bytes = {reader.natural(ask, 3, "a move's size")},
                      .issued = reader.time(ask, 4), .started = reader.time(ask, 5), .ended = reader.time(ask, 6)});
+    reader.keep(moves.back());
   }
   return moves;
 }
 
 void read_waits(Reader& reader, Run& run) {
   Statement stalls(reader.database(), "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ?");
-  for (stalls.ask(run.shown_step()->step); stalls.row();) {
+  for (stalls.ask(run.shown_step()->step); reader.row(stalls);) {
     run.stalls.push_back({.op = reader.number(stalls, 0, "op"), .in_allocation = stalls.integer(1) != 0, .began = reader.time(stalls, 2),
                           .ended = reader.time(stalls, 3)});
+    reader.keep(run.stalls.back());
   }
   Statement faults(reader.database(), "SELECT op, chunk, page, write FROM faults WHERE step = ?");
-  for (faults.ask(run.shown_step()->step); faults.row();) {
+  for (faults.ask(run.shown_step()->step); reader.row(faults);) {
     run.faults.push_back({.op = reader.number(faults, 0, "op"), .chunk = reader.natural(faults, 1, "a chunk"),
                           .page = reader.natural(faults, 2, "a page"), .write = faults.integer(3) != 0});
+    reader.keep(run.faults.back());
   }
 }
 
@@ -321,11 +360,12 @@ void read_plan_units(Reader& reader, Run& run, PlanRow& plan) {
   if (run.chunk.value == 0) return reader.refuse("it has a plan and no size of chunks");
   Statement ask(reader.database(), "SELECT unit, name, bytes, home, begin_byte, end_byte FROM plan_units WHERE plan = ? ORDER BY unit");
   std::uint64_t total = 0;
-  for (ask.ask(plan.plan); ask.row();) {
+  for (ask.ask(plan.plan); reader.row(ask);) {
     if (reader.natural(ask, 0, "a unit's number") != plan.units.size()) return reader.refuse("units of a plan are missing");
     PlanUnit& unit = plan.units.emplace_back();
     unit.name = ask.text(1);
     unit.bytes = {reader.natural(ask, 2, "a unit's size")};
+    reader.keep(unit, {unit.name});
     if (!ask.is_null(3)) unit.home = reader.number(ask, 3, "a unit's home");
     if (ask.is_null(4) || ask.is_null(5)) continue;
     const std::uint64_t begin = reader.natural(ask, 4, "a unit's place"), end = reader.natural(ask, 5, "a unit's place");
@@ -334,7 +374,7 @@ void read_plan_units(Reader& reader, Run& run, PlanRow& plan) {
     if (begin > end || total > most_chunks) return reader.refuse("a unit lies where none can");
   }
   Statement reasons(reader.database(), "SELECT text FROM plan_reasons WHERE plan = ? ORDER BY position");
-  for (reasons.ask(plan.plan); reasons.row();) plan.reasons.push_back(reasons.text(0));
+  for (reasons.ask(plan.plan); reader.row(reasons);) reader.keep(plan.reasons, {plan.reasons.emplace_back(reasons.text(0))});
 }
 
 void read_plan(Reader& reader, Run& run) {
@@ -348,13 +388,14 @@ void read_plan(Reader& reader, Run& run) {
   while (ask.row()) {}
   read_plan_units(reader, run, plan);
   Statement moves(reader.database(), "SELECT verb, issue, due, unit, begin_byte, end_byte, reason FROM plan_moves WHERE plan = ? ORDER BY position");
-  for (moves.ask(plan.plan); moves.row() && !reader.bad();) {
+  for (moves.ask(plan.plan); reader.row(moves);) {
     PlannedMove& move = plan.moves.emplace_back();
     move.verb = moves.text(0);
     move.issue = reader.number(moves, 1, "op");
     move.due = reader.number(moves, 2, "op");
     move.unit = reader.below(moves, 3, plan.units.size(), "unit");
     move.reason = moves.text(6);
+    reader.keep(move, {move.verb, move.reason});
     if (!moves.is_null(4) && !moves.is_null(5)) move.part = Span<Bytes>{{reader.natural(moves, 4, "a byte")}, {reader.natural(moves, 5, "a byte")}};
   }
   run.plan = std::move(plan);
@@ -382,10 +423,10 @@ Result<Database> open_recording(const std::string& path) {
 
 }  // namespace
 
-Result<Run> load_run(const std::string& path) {
+Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   auto database = open_recording(path);
   if (!database) return database.error();
-  Reader reader(*database, path);
+  Reader reader(*database, path, options.most_memory);
   Run run{.path = path};
   database->run("BEGIN");            // one state of a file that may still be written
   read_meta(reader, run);

@@ -118,7 +118,12 @@ struct Run {
   const StepRow* shown_step() const noexcept { return shown ? &steps[*shown] : nullptr; }
 };
 
-// Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported (another schema).
-Result<Run> load_run(const std::string& path);
+struct LoadOptions {
+  Bytes most_memory{std::uint64_t{256} << 20};  // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more
+};
+
+// Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported (another schema, or more
+// than options.most_memory is needed).
+Result<Run> load_run(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace vedette::report

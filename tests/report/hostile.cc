@@ -60,6 +60,23 @@ TEST_F(ReportOf, ClaimsThatCannotBeAreRefused) {
     EXPECT_THAT(error_after(sql), HasSubstr("damaged")) << sql;
 }
 
+TEST_F(ReportOf, WhatTakesMoreMemoryThanGivenIsRefused) {
+  const std::string path = by_hand::record_by_hand(folder_.file("large"));
+  EXPECT_TRUE(load_run(path, {.most_memory = {1 << 20}}).ok());
+  const auto refused = load_run(path, {.most_memory = {2000}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().cause, Cause::unsupported);
+  EXPECT_THAT(refused.error().message, HasSubstr("is too large"));
+}
+
+TEST_F(ReportOf, ATextOfManyMegabytesIsRefused) {
+  const std::string path = by_hand::record_by_hand(folder_.file("long"));
+  change(path, "UPDATE names SET text = printf('%.*c', 30000000, 'x')");
+  const auto refused = load_run(path);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("too big"));
+}
+
 TEST_F(ReportOf, OddTimesGiveAReport) {
   for (const char* sql : {"UPDATE steps SET ended_ns = 9223372036854775807", "UPDATE op_times SET began_ns = -9223372036854775807", "DELETE FROM op_times", "DELETE FROM steps",
                           "DELETE FROM plans", "DELETE FROM tiers; DELETE FROM links", "UPDATE plan_moves SET due = 4000000000, issue = 3999999999", "DELETE FROM profiles",
