@@ -99,6 +99,9 @@ enum class ProfileTicks : std::uint8_t {
   ops,                               // pages touched, per op, what the program does before it included
 };
 
+// What a session needs beside fast_memory at most, in whatever size: books, rings, stacks, the pages of its tables. Held by tests.
+constexpr Bytes session_overhead = 64_MiB;
+
 struct SessionOptions {
   Bytes fast_memory;                 // the budget: resident bytes, in-flight buffers included, never exceed it
   std::string slow = "nvme:.";       // "nvme:DIRECTORY", or "host" (plain memory, for tests)

@@ -25,6 +25,7 @@
 #include "os/probe.h"
 #include "os/uapi.h"
 #include "tier/store.h"
+#include "vedette/session.h"
 
 namespace vedette::cli {
 namespace {
@@ -137,11 +138,24 @@ Line kernel_line(const MachineFacts& facts) {
                                  facts.processors, facts.processors == 1 ? "" : "s", facts.kernel)};
 }
 
+// What the frames of a session may take: the machine's memory or the memory cgroup's, less what a session needs beside them.
+Bytes largest_budget(const MachineFacts& facts) {
+  const Bytes all = std::min(facts.memory, facts.memory_limit.value_or(facts.memory));
+  return all - std::min(all, session_overhead);
+}
+
 Line memory_line(const MachineFacts& facts) {
-  return {.subject = "memory",
-          .finding = fmt::format(
-              "{}, {} available, {}", readable(facts.memory), readable(facts.available_memory),
-              facts.memory_limit ? "memory cgroup allows " + readable(*facts.memory_limit) : "no memory cgroup limit")};
+  Line line{.subject = "memory",
+            .finding = fmt::format("{}, {} available, ", readable(facts.memory), readable(facts.available_memory))};
+  if (facts.memory_limit && *facts.memory_limit < facts.memory) {
+    line.finding += fmt::format(
+        "memory cgroup allows {}: who exceeds it is killed, so fast_memory, {} of a session's own and what the program itself "
+        "allocates must fit (fast_memory of at most {}, less the program's own)",
+        readable(*facts.memory_limit), readable(session_overhead), readable(largest_budget(facts)));
+  } else {
+    line.finding += "no memory cgroup limit";
+  }
+  return line;
 }
 
 Line userfaultfd_line(const MachineFacts& facts) {
@@ -190,6 +204,30 @@ void add_userfaultfd(const MachineFacts& facts, std::vector<Line>& lines) {
                                  "profiling for 1 to 3 us a page that is touched, system calls included; SIGSEGV costs 5 to 10 "
                                  "and system calls into tracked memory fail",
                                  "Linux 6.7 or later, /proc mounted"));
+}
+
+// Every page tracker, tried; a session takes zap, and mprotect where zap is missing. The others watch shared memory only, which frames are
+// not that mremap moves and I/O has registered.
+void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
+  struct Known {
+    const char* subject;
+    const Tried& tried;
+    const char* what;
+  };
+  const Known all[] = {
+      {"  zap", facts.zap, "1 to 3 us a touched page, system calls seen; what a session takes"},
+      {"  minor faults", facts.minor_messages, "told to a thread in their order, system calls too; shared memory only, no session takes it"},
+      {"  minor SIGBUS", facts.minor_signals, "half the time of a message; shared memory only, no session takes it"},
+      {"  guard pages", facts.guard_pages, "splits no mapping; shared memory only, no session takes it"},
+      {"  mprotect", facts.mprotect, "5 to 10 us a touched page, system calls into watched memory fail; what a session takes where zap is missing"},
+  };
+  lines.push_back({.subject = "page trackers", .finding = "each opened, and tried with pages of its own where the kernel may lack it"});
+  for (const Known& known : all) {
+    Line line{.subject = known.subject, .finding = known.what};
+    if (known.tried.works) line.mark = Mark::fine;
+    else line.finding = std::string("not here: ").append(known.tried.why_not);
+    lines.push_back(std::move(line));
+  }
 }
 
 std::string lock_limit(const MachineFacts& facts) {
@@ -311,6 +349,7 @@ std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& direct
   const MachineFacts& facts = diagnosis.facts;
   std::vector<Line> lines{kernel_line(facts), memory_line(facts)};
   add_userfaultfd(facts, lines);
+  add_trackers(facts, lines);
   add_scan_and_io(facts, lines);
   add_memory_settings(facts, lines);
   lines.push_back(disk_line(diagnosis, directory));
@@ -389,13 +428,19 @@ Json json_of_facts(const MachineFacts& facts) {
   json["memory"] = {{"bytes", facts.memory.value},
                     {"available_bytes", facts.available_memory.value},
                     {"swap_bytes", facts.swap.value},
-                    {"cgroup_limit_bytes", facts.memory_limit ? Json(facts.memory_limit->value) : Json(nullptr)}};
+                    {"cgroup_limit_bytes", facts.memory_limit ? Json(facts.memory_limit->value) : Json(nullptr)},
+                    {"largest_budget_bytes", largest_budget(facts).value}};
   json["userfaultfd"] = {{"access", accesses[static_cast<std::size_t>(facts.userfaultfd)]},
                          {"features", userfaultfd_feature_names(facts.userfaultfd_features)},
                          {"move", json_of(facts.move)}};
   if (!facts.userfaultfd_refusal.empty()) json["userfaultfd"]["why_not_full"] = facts.userfaultfd_refusal;
   json["pagemap_scan"] = json_of(facts.pagemap_scan);
   json["zap_tracking"] = json_of(facts.zap);
+  json["trackers"] = {{"zap", json_of(facts.zap)},
+                      {"minor_messages", json_of(facts.minor_messages)},
+                      {"minor_signals", json_of(facts.minor_signals)},
+                      {"guard_pages", json_of(facts.guard_pages)},
+                      {"mprotect", json_of(facts.mprotect)}};
   json["io_uring"] = json_of(facts.uring);
   json["registered_buffers"] = json_of(facts.registered_buffers);
   const bool unlimited = facts.locked_memory_limit == unlimited_bytes;

@@ -82,7 +82,7 @@ void probe_memory(MachineFacts& facts) {
   facts.memory = kilobytes("MemTotal");
   facts.available_memory = kilobytes("MemAvailable");
   facts.swap = kilobytes("SwapTotal");
-  facts.memory_limit = memory_cgroup_limit(read_text("/proc/self/cgroup"), "/sys/fs/cgroup");
+  facts.memory_limit = memory_cgroup_limit();
   facts.max_map_count = read_number("/proc/sys/vm/max_map_count", 65530);
   facts.overcommit = static_cast<int>(read_number("/proc/sys/vm/overcommit_memory", 0));
   rlimit limit{};
@@ -213,6 +213,16 @@ std::optional<Bytes> limit_in(const std::string& path) {
   return Bytes{bytes};
 }
 
+Tried opened(const Result<std::unique_ptr<PageTracker>>& tracker) { return tracker ? works() : fails(tracker.error().message); }
+
+void probe_trackers(MachineFacts& facts) {
+  facts.zap = opened(open_zap_tracker());
+  facts.minor_messages = opened(open_minor_tracker(false));
+  facts.minor_signals = opened(open_minor_tracker(true));
+  facts.guard_pages = opened(open_guard_tracker());
+  facts.mprotect = opened(open_mprotect_tracker());
+}
+
 }  // namespace
 
 std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount) {
@@ -240,6 +250,8 @@ std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std:
   return smallest;
 }
 
+std::optional<Bytes> memory_cgroup_limit() { return memory_cgroup_limit(read_text("/proc/self/cgroup"), "/sys/fs/cgroup"); }
+
 std::string chosen_setting(std::string_view text) {
   const std::size_t open = text.find('['), close = text.find(']');
   if (open == text.npos || close == text.npos || close < open) return {};
@@ -266,8 +278,7 @@ MachineFacts probe_machine() {
   probe_huge_pages(facts);
   probe_userfaultfd(facts);
   facts.pagemap_scan = try_pagemap_scan();
-  const auto zap = open_zap_tracker();
-  facts.zap = zap ? works() : fails(zap.error().message);
+  probe_trackers(facts);
   probe_uring(facts);
   facts.numa_nodes = find_numa_nodes();
   facts.gpus = find_gpus(facts.gpu_refusal);

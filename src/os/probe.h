@@ -45,7 +45,9 @@ struct MachineFacts {
   std::uint64_t userfaultfd_features = 0;  // bits of uapi.h
   Tried move;                        // UFFDIO_MOVE took a page elsewhere with its bytes
   Tried pagemap_scan;                // told a touched page from an untouched one
-  Tried zap;                         // WP_ASYNC and PAGEMAP_SCAN together tell reads from writes
+  // Each page tracker, by opening it: all told a page read from one written.
+  Tried zap;                         // WP_ASYNC and PAGEMAP_SCAN
+  Tried minor_messages, minor_signals, guard_pages, mprotect;
 
   Tried uring;                       // a ring ran a request
   Tried registered_buffers;          // registered more than the usual memory lock limit
@@ -72,6 +74,7 @@ MachineFacts probe_machine();
 // The smallest limit on the way from the cgroup that `membership` (the text of /proc/self/cgroup) names to the root, for both
 // versions of the hierarchy under `mount` (/sys/fs/cgroup). nullopt: no limit, or none that can be seen.
 std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount);
+std::optional<Bytes> memory_cgroup_limit();  // of this process, as it is now
 
 // The word in brackets of a sysfs setting: "always [madvise] never" is madvise. Empty if there is none.
 std::string chosen_setting(std::string_view text);

@@ -3,6 +3,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "os/probe.h"
 #include "session/registry.h"
 #include "session/state.h"
 
@@ -28,6 +29,24 @@ Result<void> validate(const SessionOptions& options) {
     std::string known;
     for (const PolicyEntry& entry : policies()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
     return unsupported("no policy '" + options.policy + "'; there are: " + known);
+  }
+  return {};
+}
+
+std::string mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
+
+// Frames are filled when the session opens, and the kernel kills who exceeds the limit of its memory cgroup: better refused, or said.
+Result<void> fits_memory_cgroup(const SessionOptions& options) {
+  const auto limit = memory_cgroup_limit();
+  if (!limit || options.fast_memory + session_overhead <= *limit) return {};
+  const std::string both = std::string("fast_memory of ").append(mib(options.fast_memory)).append(" in a memory cgroup of ").append(mib(*limit));
+  const Bytes most = *limit - std::min(*limit, session_overhead);
+  if (options.fast_memory >= *limit) {
+    return unsupported(std::string(both).append(" would be killed; at most ").append(mib(most)).append(", less what the program itself needs, or raise the limit"));
+  }
+  if (options.on_message) {
+    options.on_message(std::string(both).append(" leaves less than the ").append(mib(session_overhead))
+                           .append(" that a session may need beside it: the kernel may kill the program"));
   }
   return {};
 }
@@ -71,6 +90,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (detail::session_is_open())
     return unsupported("a second session while one lives: end the first one (leave its guard's scope) before opening another");
   if (auto valid = validate(options); !valid) return valid.error();
+  if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
   auto store = open_store(options);
   if (!store) return store.error();
   if (options.checksums) store = checked(std::move(*store));

@@ -37,7 +37,8 @@ TEST(Probe, NamesThisKernelAndItsMemory) {
 TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
   const MachineFacts facts = probe_machine();
   for (const Tried* tried :
-       {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
+       {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.minor_messages, &facts.minor_signals, &facts.guard_pages, &facts.mprotect,
+        &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
     EXPECT_EQ(tried->works, tried->why_not.empty()) << tried->why_not;
   }
   EXPECT_EQ(facts.userfaultfd == UserfaultfdAccess::full, facts.userfaultfd_refusal.empty());
@@ -47,6 +48,10 @@ TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
 TEST(Probe, AgreesWithWhoUsesTheFeatures) {
   const MachineFacts facts = probe_machine();
   EXPECT_EQ(facts.zap.works, open_zap_tracker().ok());
+  EXPECT_EQ(facts.minor_messages.works, open_minor_tracker(false).ok());
+  EXPECT_EQ(facts.minor_signals.works, open_minor_tracker(true).ok());
+  EXPECT_EQ(facts.guard_pages.works, open_guard_tracker().ok());
+  EXPECT_EQ(facts.mprotect.works, open_mprotect_tracker().ok());
   const auto userfaultfd = Userfaultfd::open(0);
   EXPECT_EQ(facts.userfaultfd != UserfaultfdAccess::none, userfaultfd.ok());
   if (userfaultfd) {
