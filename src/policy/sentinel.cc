@@ -17,12 +17,14 @@
 //   search; an interval that needs no move is taken at once. A slow tier that is not addressable admits no case 2 and waits in
 //   case 3 (the paper's GPU variant). Where not even one layer fits, layers are cut into groups of ops, and at last each op
 //   waits for its operands: the paper would use slow memory in place there.
+//   Where a trace says which pages were touched, runs of pages are planned like tensors (by_pages.h); no trial leaves them in place.
 // Not here: co-allocation (the arena's packing), profiling (the session).
 //
 // Cost of prepare: O(candidate cuts * (accesses + moves * ops of an interval)); of react: O(moves).
 #include <algorithm>
 #include <string>
 
+#include "policy/by_pages.h"
 #include "policy/makers.h"
 #include "policy/sentinel_plan.h"
 
@@ -213,6 +215,6 @@ class Sentinel final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_sentinel(std::uint64_t) { return std::make_unique<Sentinel>(); }
+std::unique_ptr<Policy> make_sentinel(std::uint64_t) { return by_pages(std::make_unique<Sentinel>()); }
 
 }  // namespace vedette
