@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/lab.h"
 #include "cli/verbs.h"
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 struct CompareOptions {
   std::vector<std::string> traces, fast;
-  std::string policies = "all", machine = "a100-g10", directory = ".", page;
+  std::string policies = "all", machine = "a100-g10", directory = ".", page, timeline;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0;
   bool json = false;
@@ -75,41 +76,99 @@ void print_row(const Row& row, const PolicyEntry& entry) {
              ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in), readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
 
-void compare(const CompareOptions& options) {
-  const Machine machine = read_machine(options.machine, options.directory);
-  const std::vector<PolicyEntry> entries = policies_named(options.policies);
-  std::vector<Row> rows;
-  std::vector<std::string> sizes;
-  for (const std::string& each : options.fast) {
-    for (const std::string& size : split(each, ',')) sizes.push_back(size);
-  }
-  if (sizes.empty()) sizes.emplace_back();
-  for (const std::string& file : options.traces) {
-    const Trace trace = read_trace(file);
-    for (const std::string& size : sizes) {
-      Machine sized = machine;
-      if (!size.empty()) sized.tiers[0].capacity = read_size(size, trace);
-      const Nanoseconds bound = lower_bound(trace, sized);
-      for (const PolicyEntry& entry : entries) {
-        rows.push_back(run_policy(trace, sized, entry, options.seed, {.noise_percent = options.noise, .seed = options.seed}));
-        rows.back().lower_bound = bound;
-        if (options.json) continue;
-        if (entry.name == entries.front().name) print_heading(rows.back());
-        print_row(rows.back(), entry);
-        std::fflush(stdout);
-      }
+struct Cell {  // a size of one trace, its rows in the order of the policies
+  Trace trace;
+  Machine machine;
+  std::size_t first_row = 0;
+};
+
+// The smallest size at which two policies run, and the two: those named, or ours (else the best) and the best of the other systems.
+std::optional<Timeline> timeline_of(const std::vector<Cell>& cells, const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries, const CompareOptions& options) {
+  const auto wanted = split(options.timeline, ',');
+  for (const Cell& cell : cells) {
+    std::vector<const PolicyEntry*> ran;
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      const bool counts = wanted.empty() ? !entries[e].bound : std::count(wanted.begin(), wanted.end(), entries[e].name) > 0;
+      if (counts && rows[cell.first_row + e].replayed) ran.push_back(&entries[e]);
     }
+    const auto row_of = [&](const PolicyEntry* entry) -> const Row& { return rows[cell.first_row + static_cast<std::size_t>(entry - entries.data())]; };
+    std::stable_sort(ran.begin(), ran.end(), [&](const PolicyEntry* a, const PolicyEntry* b) {
+      const bool ours = a->name == "vedette", theirs = b->name == "vedette";
+      return ours != theirs ? ours : row_of(a).percent_of_ideal() > row_of(b).percent_of_ideal();
+    });
+    if (ran.size() < 2) continue;
+    std::vector<Row> drawn;
+    for (std::size_t k = 0; k < 2; ++k)
+      drawn.push_back(run_policy(cell.trace, cell.machine, *ran[k], options.seed, {.noise_percent = options.noise, .seed = options.seed, .timeline = true}));
+    if (!drawn[0].replayed || !drawn[1].replayed) continue;
+    return Timeline{.trace = cell.trace.name,
+                    .svg = timeline_svg({{drawn[0].policy, &*drawn[0].replayed}, {drawn[1].policy, &*drawn[1].replayed}}, cell.machine),
+                    .caption = fmt::format("One step under {} and {}, with {} of fast memory ({:.0f} % of the peak).", drawn[0].policy, drawn[1].policy,
+                                           readable(drawn[0].fast), 100 * drawn[0].fraction)};
+  }
+  return std::nullopt;
+}
+
+// All sizes of one trace, smallest first. Prints rows as they come, unless JSON is wanted.
+std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, const std::vector<Bytes>& sizes, const std::vector<PolicyEntry>& entries,
+                                const CompareOptions& options, std::vector<Row>& rows) {
+  std::vector<Cell> cells;
+  for (const Bytes size : sizes) {
+    Machine sized = machine;
+    sized.tiers[0].capacity = size;
+    const Nanoseconds bound = lower_bound(trace, sized);
+    cells.push_back({.trace = trace, .machine = sized, .first_row = rows.size()});
+    for (const PolicyEntry& entry : entries) {
+      rows.push_back(run_policy(trace, sized, entry, options.seed, {.noise_percent = options.noise, .seed = options.seed}));
+      rows.back().lower_bound = bound;
+      if (options.json) continue;
+      if (entry.name == entries.front().name) print_heading(rows.back());
+      print_row(rows.back(), entry);
+      std::fflush(stdout);
+    }
+  }
+  std::stable_sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) { return a.machine.tiers[0].capacity < b.machine.tiers[0].capacity; });
+  return cells;
+}
+
+std::vector<Bytes> sizes_of(const CompareOptions& options, const Trace& trace, const Machine& machine) {
+  std::vector<Bytes> sizes;
+  for (const std::string& each : options.fast) {
+    for (const std::string& size : split(each, ',')) sizes.push_back(read_size(size, trace));
+  }
+  if (sizes.empty()) sizes.push_back(machine.tiers[0].capacity);
+  return sizes;
+}
+
+void compare(const CompareOptions& options) {
+  const std::vector<PolicyEntry> entries = policies_named(options.policies);
+  if (const auto two = split(options.timeline, ','); !two.empty()) {
+    const auto runs = [&](const std::string& name) { return std::any_of(entries.begin(), entries.end(), [&](const PolicyEntry& each) { return each.name == name; }); };
+    if (two.size() != 2 || two[0] == two[1] || !runs(two[0]) || !runs(two[1]))
+      throw Failure({Cause::malformed_input, "--timeline draws two of the policies that are compared; name them as in vedette,sentinel"});
+  }
+  const Machine machine = read_machine(options.machine, options.directory);
+  std::vector<Trace> traces;
+  for (const std::string& file : options.traces) traces.push_back(read_trace(file));
+  for (const Trace& trace : traces) sizes_of(options, trace, machine);  // what is wrong is said before hours of work, not after
+  std::ofstream page(options.page.empty() ? "/dev/null" : options.page);
+  if (!page) throw Failure({Cause::system, options.page + " cannot be written"});
+  std::vector<Row> rows;
+  std::vector<Timeline> timelines;
+  for (const Trace& trace : traces) {
+    const std::vector<Cell> cells = compare_trace(trace, machine, sizes_of(options, trace, machine), entries, options, rows);
+    if (options.page.empty()) continue;
+    if (auto drawn = timeline_of(cells, rows, entries, options)) timelines.push_back(*std::move(drawn));
   }
   if (options.json) {
     Json all = Json::array();
     for (const Row& row : rows) all.push_back(json_of(row));
-    fmt::print("{}\n", all.dump(1));
+    fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
   } else if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); })) {
     fmt::print("\n* partial: the paper uses what a trace cannot express (vedette plan --policies says what)\n");
   }
   if (options.page.empty()) return;
-  std::ofstream page(options.page);
-  page << compare_page(rows);
+  page << compare_page(rows, timelines);
   if (!page.flush()) throw Failure({Cause::system, options.page + " cannot be written"});
 }
 
@@ -127,6 +186,7 @@ void add_compare(CLI::App& app) {
   verb->add_option("--noise", options->noise, "Every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
   verb->add_flag("--json", options->json, "Print an array with an object a row");
   verb->add_option("-o,--output", options->page, "Write a page with the table and charts (HTML)");
+  verb->add_option("--timeline", options->timeline, "The two policies whose step the page draws (default: vedette and the best of the others)");
   verb->callback([options] { compare(*options); });
 }
 

@@ -1,7 +1,10 @@
-// The table of `vedette compare` as one page: rows, and for each trace the percent of ideal against fast memory. No script, no link.
+// The table of `vedette compare` as one page: for each trace the step time against fast memory, a line a policy, and one step under two
+// policies; then all rows. No script, no link: a line shows its name and comes forward under the pointer.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 
 #include "cli/lab.h"
@@ -9,7 +12,9 @@
 namespace vedette::cli {
 namespace {
 
-constexpr const char* colours[] = {"#4c78a8", "#f58518", "#54a24b", "#b279a2", "#9d755d", "#72b7b2", "#eeca3b", "#ff9da6", "#79706e", "#bab0ac"};
+constexpr std::array colours = {"#4c78a8", "#f58518", "#54a24b", "#b279a2", "#9d755d", "#439894", "#c9a227", "#d67195", "#79706e", "#2f6b2f"};
+constexpr std::array dashes = {"", "6 3", "2 2"};  // a colour comes again with another of these
+constexpr const char* bound_name = "lower bound";
 
 std::string escaped(const std::string& words) {
   std::string safe;
@@ -23,70 +28,145 @@ std::string escaped(const std::string& words) {
   return safe;
 }
 
-std::string colour_of(const std::string& policy, const std::vector<std::string>& policies) {
-  if (policy == "vedette") return "#e45756";
-  const auto at = std::find(policies.begin(), policies.end(), policy) - policies.begin();
-  return colours[static_cast<std::size_t>(at) % std::size(colours)];
+double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
+
+struct Point {
+  double fraction = 0, ms = 0;
+};
+struct Line {
+  std::string policy, colour, dash;
+  double width = 1.5;
+  std::vector<Point> points;         // by fraction
+};
+
+// One line a policy in the order of the rows, then the bound; ours is red and wide.
+std::vector<Line> lines_of(const std::vector<const Row*>& rows) {
+  std::vector<Line> lines;
+  Line bound{.policy = bound_name, .colour = "#000", .dash = "4 3", .width = 1.5, .points = {}};
+  std::size_t others = 0;
+  for (const Row* row : rows) {
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& each) { return each.policy == row->policy; });
+    if (line == lines.end()) {
+      const bool ours = row->policy == "vedette";
+      lines.push_back({.policy = row->policy,
+                       .colour = ours ? "#e45756" : colours[others % colours.size()],
+                       .dash = ours ? "" : dashes[others / colours.size() % dashes.size()],
+                       .width = ours ? 3.0 : 1.5,
+                       .points = {}});
+      others += ours ? 0 : 1;
+      line = lines.end() - 1;
+    }
+    if (row->replayed) line->points.push_back({row->fraction, ms(row->replayed->measured.time)});
+    if (row->lower_bound.value > 0 && row->policy == rows.front()->policy) bound.points.push_back({row->fraction, ms(row->lower_bound)});
+  }
+  lines.push_back(std::move(bound));
+  for (Line& line : lines) std::sort(line.points.begin(), line.points.end(), [](const Point& a, const Point& b) { return a.fraction < b.fraction; });
+  std::erase_if(lines, [](const Line& line) { return line.points.empty(); });
+  return lines;
 }
 
-// Percent of ideal over fast memory, a line a policy, the bound dashed.
-std::string chart(const std::vector<const Row*>& rows) {
-  constexpr double left = 50, top = 16, wide = 560, high = 260;
-  std::vector<std::string> policies;
-  std::map<std::string, std::vector<std::pair<double, double>>> lines;
-  double most = 0.01;
-  for (const Row* row : rows) most = std::max(most, row->fraction);
-  const auto x = [&](double fraction) { return left + wide * fraction / most; };
-  const auto y = [&](double percent) { return top + high * (1 - std::clamp(percent, 0.0, 100.0) / 100); };
-  for (const Row* row : rows) {
-    if (std::find(policies.begin(), policies.end(), row->policy) == policies.end()) policies.push_back(row->policy);
-    if (row->replayed) lines[row->policy].emplace_back(row->fraction, row->percent_of_ideal());
-    if (row->lower_bound.value > 0)
-      lines["(bound)"].emplace_back(row->fraction, 100.0 * static_cast<double>(row->ideal.value) / static_cast<double>(row->lower_bound.value));
+// Where things lie: fast memory to the right, the step's time upwards in logarithms from a little below the ideal.
+class Chart {
+ public:
+  Chart(const std::vector<const Row*>& rows, std::vector<Line> lines) : rows_(rows), lines_(std::move(lines)), ideal_(std::max(1e-6, ms(rows.front()->ideal))) {
+    least_ = rows.front()->fraction;
+    for (const Row* row : rows) least_ = std::min(least_, row->fraction), most_ = std::max(most_, row->fraction);
+    for (const Line& line : lines_) {
+      for (const Point& point : line.points) slowest_ = std::max(slowest_, point.ms / ideal_);
+    }
+    slowest_ = std::clamp(slowest_, 1.2, 100.0);
   }
-  std::string svg = fmt::format("<svg viewBox=\"0 0 800 {}\" width=\"800\" role=\"img\">", top + high + 40);
-  for (int percent = 0; percent <= 100; percent += 20) {
-    svg += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"#ddd\"/><text x=\"{3}\" y=\"{4}\" text-anchor=\"end\">{5} %</text>", left,
-                       left + wide, y(percent), left - 6, y(percent) + 4, percent);
+
+  std::string draw() {
+    const double bottom = std::max(top + high + 48, top + 14.0 * static_cast<double>(lines_.size()) + 8);
+    svg_ = fmt::format("<svg viewBox=\"0 0 900 {0}\" width=\"900\" height=\"{0}\" role=\"img\" aria-label=\"step time by fast memory and policy\">", bottom);
+    grid();
+    for (const Line& line : lines_) curve(line);
+    legend();
+    return svg_ + "</svg>";
   }
-  double label = top + 10;
-  for (auto& [policy, points] : lines) {
-    std::sort(points.begin(), points.end());
-    const std::string colour = policy == "(bound)" ? "#000" : colour_of(policy, policies);
+
+ private:
+  static constexpr double left = 96, top = 14, wide = 600, high = 330;
+
+  double x(double fraction) const { return most_ > least_ ? left + 14 + (wide - 28) * (fraction - least_) / (most_ - least_) : left + wide / 2; }
+  double y(double time) const { return top + high * (1 - std::log(std::clamp(time / ideal_, 1.0, slowest_)) / std::log(slowest_)); }
+
+  void grid() {
+    double last = 1e9;
+    for (const double times : {1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0}) {
+      if (times > slowest_ || last - y(times * ideal_) < 15) continue;
+      last = y(times * ideal_);
+      svg_ += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/><text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.4g} ms</text>"
+                          "<text x=\"4\" y=\"{4:.1f}\" fill=\"#777\">{6:g} x</text>",
+                          left, left + wide, last, left - 6, last + 4, times * ideal_, times);
+    }
+    std::vector<double> fractions;
+    for (const Row* row : rows_) fractions.push_back(row->fraction);
+    std::sort(fractions.begin(), fractions.end());
+    double from = -1e9;
+    for (const double fraction : fractions) {
+      if (x(fraction) - from < 34) continue;
+      from = x(fraction);
+      svg_ += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#eee\"/><text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4:.0f} %</text>",
+                          from, top, top + high, top + high + 16, 100 * fraction);
+    }
+    svg_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">fast memory, of the step's peak</text>", left + wide / 2, top + high + 36);
+  }
+
+  void curve(const Line& line) {
+    svg_ += fmt::format("<g class=\"line\" stroke=\"{0}\" fill=\"{0}\"><title>{1}</title>", line.colour, escaped(line.policy));
     std::string path;
-    for (const auto& [fraction, percent] : points) path += fmt::format("{:.1f},{:.1f} ", x(fraction), y(percent));
-    svg += fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{} points=\"{}\"/>", colour, policy == "vedette" ? 3 : 1.5,
-                       policy == "(bound)" ? " stroke-dasharray=\"4 3\"" : "", path);
-    for (const auto& [fraction, percent] : points)
-      svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"><title>{}: {:.1f} % of ideal at {:.0f} % of peak</title></circle>", x(fraction),
-                         y(percent), colour, escaped(policy), percent, 100 * fraction);
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"{}\">{}</text>", left + wide + 12, label, colour, escaped(policy));
-    label += 13;
+    for (const Point& point : line.points) path += fmt::format("{:.1f},{:.1f} ", x(point.fraction), y(point.ms));
+    svg_ += fmt::format("<polyline fill=\"none\" stroke-width=\"{}\" stroke-dasharray=\"{}\" points=\"{}\"/>", line.width, line.dash, path);
+    for (const Point& point : line.points)
+      svg_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" stroke=\"none\"><title>{}: {:.3f} ms, {:.1f} % of ideal, at {:.0f} % of the peak</title></circle>",
+                          x(point.fraction), y(point.ms), escaped(line.policy), point.ms, 100 * ideal_ / point.ms, 100 * point.fraction);
+    svg_ += "</g>";
   }
-  for (const auto& row : rows)
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.0f} %</text>", x(row->fraction), top + high + 16, 100 * row->fraction);
-  return svg + fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">fast memory, of the step's peak</text></svg>", left + wide / 2, top + high + 34);
-}
+
+  // Slowest first, as the lines lie at the left edge.
+  void legend() {
+    std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) {
+      return a.points.front().fraction != b.points.front().fraction ? a.points.front().fraction > b.points.front().fraction : a.points.front().ms > b.points.front().ms;
+    });
+    double at = top + 8;
+    for (const Line& line : lines_) {
+      svg_ += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"{4}\" stroke-dasharray=\"{5}\"/><text x=\"{6}\" y=\"{7}\">{8}</text>",
+                          left + wide + 16, left + wide + 44, at, line.colour, line.width, line.dash, left + wide + 50, at + 4, escaped(line.policy));
+      at += 14;
+    }
+  }
+
+  const std::vector<const Row*>& rows_;
+  std::vector<Line> lines_;
+  double ideal_, least_ = 0, most_ = 0, slowest_ = 1;
+  std::string svg_;
+};
 
 std::string table_row(const Row& row) {
   std::string cells = fmt::format("<td>{}</td><td>{}</td><td>{:.1f} %</td><td>{}</td>", escaped(row.trace), readable(row.fast), 100 * row.fraction, escaped(row.policy));
-  if (!row.replayed) return "<tr>" + cells + fmt::format("<td colspan=\"8\">{}</td></tr>\n", escaped(row.error));
+  if (!row.replayed) return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", escaped(row.error));
   const Replayed& got = *row.replayed;
-  const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
   const double bound = row.lower_bound.value == 0 ? 100 : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value);
-  return "<tr>" + cells + fmt::format("<td>{:.2f}</td><td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td></tr>\n",
-                                      row.percent_of_ideal(), bound, ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in), readable(got.bytes_out),
-                                      readable(got.peak), ms(row.plan_time));
+  return "<tr>" + cells + fmt::format("<td>{:.1f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td></tr>\n",
+                                      ms(got.measured.time), row.percent_of_ideal(), bound, ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
+                                      readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
+
+constexpr const char* head =
+    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>vedette compare</title>\n"
+    "<style>body{font:14px sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{position:sticky;top:0;background:#fff}"
+    "td:first-child,th:first-child,td:nth-child(4),th:nth-child(4),td.why{text-align:left}td.why{color:#777;white-space:normal}"
+    "figure{margin:1em 0;overflow-x:auto}figcaption{color:#555;max-width:60em}svg text{font:11px sans-serif}"
+    "g.line:hover polyline{stroke-width:5}</style>\n"
+    "<h1>Policies compared</h1>\n";
 
 }  // namespace
 
-std::string compare_page(const std::vector<Row>& rows) {
-  std::string page =
-      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>vedette compare</title>\n"
-      "<style>body{font:14px sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid "
-      "#ddd}td:first-child,td:nth-child(4){text-align:left}svg text{font:11px sans-serif}</style>\n<h1>Policies compared</h1>\n"
-      "<p>Percent of the step's time with all its memory fast. The dashed line is proven: no plan can be above it.</p>\n";
+std::string compare_page(const std::vector<Row>& rows, const std::vector<Timeline>& timelines) {
+  std::string page = head;
   std::vector<std::string> traces;
   for (const Row& row : rows) {
     if (std::find(traces.begin(), traces.end(), row.trace) == traces.end()) traces.push_back(row.trace);
@@ -96,34 +176,16 @@ std::string compare_page(const std::vector<Row>& rows) {
     for (const Row& row : rows) {
       if (row.trace == trace) of_trace.push_back(&row);
     }
-    page += "<h2>" + escaped(trace) + "</h2>\n" + chart(of_trace) + "\n";
+    page += "<h2>" + escaped(trace) + "</h2>\n<figure>" + Chart(of_trace, lines_of(of_trace)).draw() +
+            "<figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. Nobody can be below the dashed black line: that is proven. "
+            "Sizes at which a policy cannot run have no point.</figcaption></figure>\n";
+    for (const Timeline& timeline : timelines) {
+      if (timeline.trace == trace) page += "<figure>" + timeline.svg + "<figcaption>" + escaped(timeline.caption) + "</figcaption></figure>\n";
+    }
   }
-  page += "<h2>All rows</h2><table><tr><th>trace<th>fast memory<th>of peak<th>policy<th>% of ideal<th>bound<th>stall ms<th>made again ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
+  page += "<h2>All rows</h2><table><tr><th>trace<th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>made again ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
   for (const Row& row : rows) page += table_row(row);
   return page + "</table></html>\n";
-}
-
-std::string timeline_svg(const Replayed& replayed, const std::string& title, const Machine& machine) {
-  constexpr double left = 110, wide = 1080, high = 18;
-  const double total = std::max(1.0, static_cast<double>(replayed.measured.time.value));
-  const auto lanes = machine.links.size() + 1;
-  std::string svg = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1200 {0}\" width=\"1200\"><style>text{{font:11px sans-serif}}</style>"
-                                "<text x=\"4\" y=\"14\">{1}: {2:.2f} ms, waits red, made again orange</text><text x=\"4\" y=\"39\">ops</text>",
-                                40 + 24 * lanes, escaped(title), total / 1e6);
-  for (std::size_t l = 0; l < machine.links.size(); ++l)
-    svg += fmt::format("<text x=\"4\" y=\"{}\">{} &#8594; {}</text>", 63 + 24 * l, escaped(machine.tiers[machine.links[l].source.value].name),
-                       escaped(machine.tiers[machine.links[l].target.value].name));
-  for (const Bar& bar : replayed.timeline) {
-    const double begin = static_cast<double>(bar.time.begin.value), end = static_cast<double>(bar.time.end.value);
-    const double x = left + wide * begin / total, width = std::max(0.15, wide * (end - begin) / total);
-    std::size_t lane = 0;
-    const char* colour = bar.kind == Bar::Kind::op ? "#4c78a8" : bar.kind == Bar::Kind::wait ? "#e45756" : bar.kind == Bar::Kind::recompute ? "#f58518" : "#72b7b2";
-    for (std::size_t l = 0; bar.kind == Bar::Kind::move && l < machine.links.size(); ++l) {
-      if (machine.links[l].source == bar.source && machine.links[l].target == bar.target) lane = l + 1;
-    }
-    svg += fmt::format("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\"/>", x, 26 + 24 * lane, width, high, colour);
-  }
-  return svg + "</svg>\n";
 }
 
 }  // namespace vedette::cli

@@ -46,7 +46,7 @@ class Story {
     for (const Recomputation& each : plan_.recomputations) {
       if (each.tensor == t_)
         say(fmt::format("Before {} it is made again by {}, which takes {:.3f} ms; bringing it would keep the link busy for {:.3f} ms.", op(each.before),
-                        op(each.producer), ms(trace_.ops[each.producer.value].time), ms(trip(machine_.link({1}, {0})))));
+                        op(each.producer), ms(trace_.ops[each.producer.value].time), ms(trip(home_link()))));
     }
     if (told == 0) stay();
     return std::move(said_);
@@ -57,10 +57,14 @@ class Story {
 
   void say(std::string sentence) { said_.push_back(std::move(sentence)); }
   static double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
+  // "op 3 'mm'", and in which step where that is not the one of `now`: what comes at or before it comes in the next.
+  std::string op(OpIndex i, OpIndex now) const { return op(i) + (i <= now ? " of the next step" : ""); }
   std::string op(OpIndex i) const { return fmt::format("op {} '{}'", i.value, trace_.ops[i.value].name); }
   const std::string& tier(TierIndex k) const { return machine_.tiers[k.value].name; }
   Bytes size_of(const Extent& extent) const { return extent.part ? extent.part->end - extent.part->begin : trace_.tensors[t_.value].bytes; }
   Nanoseconds trip(const Link* link) const { return link == nullptr ? Nanoseconds{} : transfer_time(trace_.tensors[t_.value].bytes, link->bytes_per_s) + link->latency; }
+
+  const Link* home_link() const { return machine_.tiers.size() < 2 ? nullptr : machine_.link({1}, {0}); }
 
   void find_load() {
     const std::vector<Span<OpIndex>> living = lives(trace_);
@@ -76,7 +80,8 @@ class Story {
     std::string where = tensor.persistent ? fmt::format("is persistent and lies in {} when a step begins", tier(plan_.home[t_.value]))
                         : uses_.empty()   ? std::string("is never used")
                                           : fmt::format("is born at {} and last used at {}", op(uses_.front()), op(uses_.back()));
-    say(fmt::format("Tensor {} '{}' has {} and {}; {} ops use it.", t_.value, tensor.name, readable(tensor.bytes), where, uses_.size()));
+    say(fmt::format("Tensor {} '{}' has {} and {}; {}.", t_.value, tensor.name, readable(tensor.bytes), where,
+                    uses_.size() == 1 ? "one op uses it" : fmt::format("{} ops use it", uses_.size())));
   }
 
   // The fullest op from a on until before b, around the step.
@@ -108,18 +113,20 @@ class Story {
     const Nanoseconds takes = link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
     say(fmt::format("After {} {} of it leaves {} for {}, because {}, and in between the step needs up to {} ({}) of the {} there are.", op(move.issue),
                     readable(size_of(move.extent)), tier(move.source), tier(move.target),
-                    next ? fmt::format("nobody uses it before {}, {:.1f} ms later", op(*next), ms(between(move.issue.value + 1, next->value)))
+                    next ? fmt::format("nobody uses it before {}, {:.1f} ms later", op(*next, move.issue), ms(between(move.issue.value + 1, next->value)))
                          : std::string("nobody uses it again in this step"),
                     readable(load_[full.value]), op(full), readable(machine_.tiers[0].capacity)));
     say(fmt::format("  Writing takes {:.3f} ms at the most (nothing where {} still has the same bytes); its room is wanted when {} begins.", ms(takes),
-                    tier(move.target), op(move.due)));
+                    tier(move.target), op(move.due, move.issue)));
   }
   void come(const Move& move) {
     const Link* link = machine_.link(move.source, move.target);
     const Nanoseconds takes = link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
     const Nanoseconds lead = move.issue == move.due ? Nanoseconds{} : between(move.issue.value, move.due.value);
-    say(fmt::format("When {} begins {} of it is fetched from {}, because {} needs it {:.3f} ms later; the transfer takes {:.3f} ms{}.", op(move.issue),
-                    readable(size_of(move.extent)), tier(move.source), op(move.due), ms(lead), ms(takes),
+    const std::string why = move.issue == move.due ? std::string("that op needs it at once")
+                                                   : fmt::format("{} needs it {:.3f} ms later", move.due < move.issue ? op(move.due, move.issue) : op(move.due), ms(lead));
+    say(fmt::format("When {} begins {} of it is fetched from {}, because {}; the transfer takes {:.3f} ms{}.", op(move.issue),
+                    readable(size_of(move.extent)), tier(move.source), why, ms(takes),
                     lead >= takes ? " and is hidden unless others are ahead of it" : ", so the op waits for the rest"));
   }
   void drop(const Move& move) { say(fmt::format("After {} its bytes are thrown away.", op(move.issue))); }

@@ -9,9 +9,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/disk_speed.h"
@@ -20,16 +20,6 @@
 
 namespace vedette::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::string read_file(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  if (!file) throw Failure({Cause::system, name + " cannot be opened; is the path right?"});
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // Memory over the disk of a directory, as a session there would find them.
 Machine this_machine(const std::string& directory) {
@@ -46,27 +36,6 @@ Machine this_machine(const std::string& directory) {
   machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
   machine.granule = 2_MiB;
   return machine;
-}
-
-const char* verb_name(Verb verb) { return verb == Verb::fetch ? "fetch" : verb == Verb::evict ? "evict" : "drop"; }
-
-Json move_json(const Move& move) {
-  Json row{{"verb", verb_name(move.verb)}, {"tensor", move.extent.tensor.value}, {"issue", move.issue.value}, {"due", move.due.value},
-           {"from", move.source.value}, {"to", move.target.value}};
-  if (move.extent.part) row["part"] = {move.extent.part->begin.value, move.extent.part->end.value};
-  return row;
-}
-
-Move move_of(const Json& row) {
-  const std::string verb = row.at("verb").get<std::string>();
-  Move move{.issue = {row.at("issue").get<std::uint32_t>()},
-            .due = {row.at("due").get<std::uint32_t>()},
-            .extent = {.tensor = {row.at("tensor").get<std::uint32_t>()}, .part = {}},
-            .source = {row.at("from").get<std::uint32_t>()},
-            .target = {row.at("to").get<std::uint32_t>()},
-            .verb = verb == "fetch" ? Verb::fetch : verb == "evict" ? Verb::evict : Verb::drop};
-  if (row.contains("part")) move.extent.part = Span<Bytes>{{row["part"].at(0).get<std::uint64_t>()}, {row["part"].at(1).get<std::uint64_t>()}};
-  return move;
 }
 
 // Times what prepare() takes, and is the policy otherwise.
@@ -90,6 +59,15 @@ class Timed final : public Policy {
 
 }  // namespace
 
+std::string read_file(const std::string& name) {
+  std::ifstream file(name, std::ios::binary);
+  if (!file) throw Failure({Cause::system, name + " cannot be opened; is the path right?"});
+  if (std::error_code unknown; std::filesystem::is_directory(name, unknown)) throw Failure({Cause::system, name + " cannot be read; it is a directory"});
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (text.empty()) throw Failure({Cause::malformed_input, name + " is empty"});
+  return text;
+}
+
 Trace read_trace(const std::string& file) {
   auto trace = parse_trace(read_file(file));
   if (!trace) throw Failure({trace.error().cause, file + ": " + trace.error().message});
@@ -101,6 +79,11 @@ Machine read_machine(const std::string& what, const std::string& directory) {
     if (preset.name == what) return preset.make();
   }
   if (what == "this-machine") return this_machine(directory);
+  if (std::error_code unknown; !std::filesystem::exists(what, unknown)) {
+    std::string known;
+    for (const MachinePreset& preset : machine_presets()) known += std::string(preset.name) + ", ";
+    throw Failure({Cause::malformed_input, "there is no machine '" + what + "', neither a preset (" + known + "this-machine) nor a file"});
+  }
   auto machine = parse_machine(read_file(what));
   if (!machine) throw Failure({machine.error().cause, what + ": " + machine.error().message});
   return *std::move(machine);
@@ -114,9 +97,10 @@ Bytes read_size(const std::string& words, const Trace& trace) {
   constexpr std::pair<const char*, double> units[] = {{"", 1}, {"b", 1}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0},
                                                       {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
   if (end != words.c_str() && std::isfinite(number) && number > 0) {
-    if (unit == "%") return {static_cast<std::uint64_t>(static_cast<double>(peak_bytes(trace).value) * number / 100)};
+    const double part = static_cast<double>(peak_bytes(trace).value) * number / 100;
+    if (unit == "%" && part >= 1 && part < 1e18) return {static_cast<std::uint64_t>(part)};
     for (const auto& [name, factor] : units) {
-      if (unit == name && number * factor < 1e18) return {static_cast<std::uint64_t>(number * factor)};
+      if (unit == name && number * factor >= 1 && number * factor < 1e18) return {static_cast<std::uint64_t>(number * factor)};
     }
   }
   throw Failure({Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
@@ -152,7 +136,15 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
     }
     found.push_back(*entry);
   }
+  if (found.empty()) throw Failure({Cause::malformed_input, "no policy is named; write all, or names with commas"});
   return found;
+}
+
+void require_room(const Trace& trace, const Machine& machine) {
+  const Bytes need = largest_op_bytes(trace), room = machine.tiers[0].capacity;
+  if (need <= room) return;
+  throw Failure({Cause::infeasible, fmt::format("the largest op of {} needs {} bytes of fast memory at once, and there are {}; give it that many",
+                                                trace.name, need.value, room.value)});
 }
 
 double Row::percent_of_ideal() const {
@@ -177,43 +169,6 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
     row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", replayed.error().message);
   }
   return row;
-}
-
-std::string format_plan(const Plan& plan) {
-  std::string text = "{\"format\": \"vedette-plan-1\",\n\"home\": [";
-  for (std::size_t t = 0; t < plan.home.size(); ++t) text += fmt::format("{}{}", t == 0 ? "" : ",", plan.home[t].value);
-  text += "],\n\"moves\": [";
-  for (std::size_t m = 0; m < plan.moves.size(); ++m) text += fmt::format("{}{}", m == 0 ? "\n" : ",\n", move_json(plan.moves[m]).dump());
-  text += "],\n\"in_place\": [";
-  for (std::size_t i = 0; i < plan.in_place.size(); ++i) {
-    const InPlace& each = plan.in_place[i];
-    text += fmt::format("{}{{\"op\": {}, \"tensor\": {}, \"tier\": {}}}", i == 0 ? "\n" : ",\n", each.op.value, each.tensor.value, each.tier.value);
-  }
-  text += "],\n\"recomputations\": [";
-  for (std::size_t r = 0; r < plan.recomputations.size(); ++r) {
-    const Recomputation& each = plan.recomputations[r];
-    text += fmt::format("{}{{\"before\": {}, \"producer\": {}, \"tensor\": {}}}", r == 0 ? "\n" : ",\n", each.before.value, each.producer.value, each.tensor.value);
-  }
-  return text + "],\n\"reserved\": " + std::to_string(plan.reserved.value) + "}\n";
-}
-
-Plan read_plan(const std::string& file, const Trace& trace) {
-  try {
-    const Json json = Json::parse(read_file(file));
-    Plan plan;
-    if (json.at("format") != "vedette-plan-1") throw Failure({Cause::malformed_input, file + ": is not in the format vedette-plan-1"});
-    for (const Json& tier : json.at("home")) plan.home.push_back({tier.get<std::uint32_t>()});
-    for (const Json& row : json.at("moves")) plan.moves.push_back(move_of(row));
-    for (const Json& row : json.value("in_place", Json::array()))
-      plan.in_place.push_back({{row.at("op").get<std::uint32_t>()}, {row.at("tensor").get<std::uint32_t>()}, {row.at("tier").get<std::uint32_t>()}});
-    for (const Json& row : json.value("recomputations", Json::array()))
-      plan.recomputations.push_back({{row.at("before").get<std::uint32_t>()}, {row.at("producer").get<std::uint32_t>()}, {row.at("tensor").get<std::uint32_t>()}});
-    plan.reserved = {json.value("reserved", std::uint64_t{0})};
-    if (plan.home.size() != trace.tensors.size()) throw Failure({Cause::malformed_input, file + ": does not have one home for each tensor of the trace"});
-    return plan;
-  } catch (const nlohmann::json::exception& failure) {
-    throw Failure({Cause::malformed_input, file + ": " + failure.what()});
-  }
 }
 
 }  // namespace vedette::cli

@@ -12,15 +12,19 @@
 
 namespace vedette::cli {
 
+std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
 Trace read_trace(const std::string& file);       // throws Failure, naming the file
-Plan read_plan(const std::string& file, const Trace& trace);  // throws Failure
-std::string format_plan(const Plan& plan);       // JSON, one move a line
+Plan read_plan(const std::string& file, const Trace& trace);  // throws Failure; whether the plan is sound is the judge's to say
+std::string format_plan(const Plan& plan);       // JSON, one move a line: read_plan() gives the same plan back, but for its reasons
 
 // A preset's name, "this-machine" (measured, about three seconds; `directory` is its slow tier), or a file. Throws Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
 
 // "20%" of the trace's peak, "512MiB", "40GB", bytes. Throws Failure.
 Bytes read_size(const std::string& words, const Trace& trace);
+
+// Throws Failure (infeasible) where an op's operands and workspace exceed the fastest tier: no plan helps.
+void require_room(const Trace& trace, const Machine& machine);
 
 std::string readable(Bytes bytes);
 std::vector<std::string> split(const std::string& words, char at);
@@ -42,8 +46,17 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
 // All, or those named, separated by commas. Throws Failure at a name that nobody has.
 std::vector<PolicyEntry> policies_named(const std::string& names);
 
+struct Timeline {  // one step under some policies, drawn
+  std::string trace, svg, caption;
+};
 // The table and its charts as one page without scripts or links: `rows` by trace, size and policy.
-std::string compare_page(const std::vector<Row>& rows);
-std::string timeline_svg(const Replayed& replayed, const std::string& title, const Machine& machine);
+std::string compare_page(const std::vector<Row>& rows, const std::vector<Timeline>& timelines);
+
+struct TimelineOf {
+  std::string title;
+  const Replayed* replayed = nullptr;  // with its timeline; borrowed for the call
+};
+// The steps below each other, on one clock (SVG).
+std::string timeline_svg(const std::vector<TimelineOf>& steps, const Machine& machine);
 
 }  // namespace vedette::cli

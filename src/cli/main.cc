@@ -1,17 +1,38 @@
-// The command `vedette`: reads the command line, runs one verb, turns failures into a sentence and a status.
+// The command `vedette`: reads the command line, runs one verb, turns failures into a sentence and a status: 0 done, 1 what was asked for
+// failed, 2 the command line cannot be understood.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "cli/verbs.h"
+
+namespace {
+
+int misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  std::string sentence = error.what();
+  bool known = argc < 2 || argv[1][0] == '-';
+  std::string verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    known = known || verb->get_name() == argv[1];
+    verbs += " " + verb->get_name();
+  }
+  if (!known) sentence = "there is no verb '" + std::string(argv[1]) + "'; there are" + verbs;
+  const auto chosen = app.get_subcommands();
+  const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
+  std::fprintf(stderr, "vedette%s: %s (vedette%s --help says more)\n", verb.c_str(), sentence.c_str(), verb.c_str());
+  return 2;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Trains models that are larger than fast memory: looks at machines and recordings.", "vedette");
   app.set_version_flag("--version", "vedette " VEDETTE_VERSION);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
   vedette::cli::add_check(app);
   vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);
@@ -26,7 +47,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return misunderstood(app, error, argc, argv);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "vedette: %s\n", failure.what());
     return 1;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -36,6 +37,7 @@ struct PackOptions {
 
 std::string read_all(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) throw Failure({Cause::unavailable, path + ": is a directory; give a CSV of lifetimes or a trace."});
   std::string text(std::istreambuf_iterator<char>(file), {});
   if (!file) throw Failure({Cause::unavailable, path + ": cannot be read; give a CSV of lifetimes or a trace."});
   return text;

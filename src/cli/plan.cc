@@ -32,12 +32,19 @@ struct Subject {
 Subject read_subject(const PlanOptions& options) {
   Subject subject{read_trace(options.trace), read_machine(options.machine, options.directory)};
   if (!options.fast.empty()) subject.machine.tiers[0].capacity = read_size(options.fast, subject.trace);
+  require_room(subject.trace, subject.machine);
   return subject;
+}
+
+std::unique_ptr<Policy> policy_of(const PlanOptions& options) {
+  const auto named = policies_named(options.policy);
+  if (named.size() != 1) throw Failure({Cause::malformed_input, "one policy makes one plan; `vedette compare` runs several"});
+  return named.front().make(options.seed);
 }
 
 Plan plan_of(const PlanOptions& options, const Subject& subject) {
   if (!options.plan.empty()) return read_plan(options.plan, subject.trace);
-  return policies_named(options.policy).front().make(options.seed)->prepare(subject.trace, subject.machine).value();
+  return policy_of(options)->prepare(subject.trace, subject.machine).value();
 }
 
 void list_policies() {
@@ -83,7 +90,7 @@ void run(const PlanOptions& options) {
   const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
   Replayed got;
   if (options.plan.empty()) {
-    got = replay(subject.trace, subject.machine, *policies_named(options.policy).front().make(options.seed), how).value();
+    got = replay(subject.trace, subject.machine, *policy_of(options), how).value();
   } else {
     got = replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
   }
@@ -102,7 +109,7 @@ void run(const PlanOptions& options) {
   }
   if (options.timeline.empty()) return;
   std::ofstream file(options.timeline);
-  file << timeline_svg(got, subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), subject.machine);
+  file << timeline_svg({{.title = subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), .replayed = &got}}, subject.machine);
   if (!file.flush()) throw Failure({Cause::system, options.timeline + " cannot be written"});
 }
 

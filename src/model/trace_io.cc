@@ -5,7 +5,6 @@
 // A layer in the file is a string beside a phase; here each distinct pair becomes one Layer, numbered in order of first use.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -22,6 +21,8 @@ using Json = nlohmann::json;
 constexpr std::string_view format_name = "vedette-trace-1";
 // Sums of sizes and of times stay far from overflow: a trace may hold 4 EiB and last 146 years.
 constexpr std::uint64_t largest_sum = std::uint64_t{1} << 62;
+// A step of a million ops is a file that repeats itself, or a bug of whoever wrote it. Tensors outnumber ops in training.
+constexpr std::size_t most_ops = 1'000'000, most_tensors = 10'000'000;
 
 constexpr std::array<std::pair<std::string_view, TensorKind>, 7> kinds{{{"weight", TensorKind::weight},
                                                                         {"gradient", TensorKind::gradient},
@@ -104,10 +105,10 @@ std::vector<TensorIndex> tensor_list(const Json& object, const char* key, std::s
   return found;
 }
 
-const Json& rows(const Json& top, const char* key) {
+const Json& rows(const Json& top, const char* key, std::size_t most) {
   const Json& list = member(top, key, {});
   if (!list.is_array() || list.empty()) Place{key}.fail("is not a non-empty list");
-  if (list.size() > std::numeric_limits<std::uint32_t>::max() / 2) Place{key}.fail("has too many entries");
+  if (list.size() > most) Place{key}.fail("has " + std::to_string(list.size()) + " entries, more than the " + std::to_string(most) + " that a step may have");
   return list;
 }
 
@@ -223,6 +224,13 @@ Json read_json(std::string_view json) {
   return top;
 }
 
+// Without the parser's own number for it: "[json.exception.parse_error.101] parse error at line 3, ...".
+std::string in_words(const Json::exception& broken) {
+  const std::string_view what = broken.what();
+  const std::size_t end = what.find("] ");
+  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
+}
+
 Trace read_trace(const Json& top) {
   constexpr std::array<std::string_view, 7> keys{"format", "name", "source", "device", "notes", "tensors", "ops"};
   require_keys(top, keys, {"top level"});
@@ -234,9 +242,9 @@ Trace read_trace(const Json& top) {
     if (!note.is_string()) Place{"notes"}.fail("is not a list of strings");
     trace.notes.push_back(note.get<std::string>());
   }
-  trace.tensors = read_tensors(rows(top, "tensors"));
+  trace.tensors = read_tensors(rows(top, "tensors", most_tensors));
   OpReader reader(trace);
-  for (const Json& row : rows(top, "ops")) reader.read(row);
+  for (const Json& row : rows(top, "ops", most_ops)) reader.read(row);
   require_sound_lives(trace);
   return trace;
 }
@@ -274,7 +282,7 @@ Result<Trace> parse_trace(std::string_view json) {
   } catch (const Malformed& malformed) {
     return Error{.cause = Cause::malformed_input, .message = "trace: " + malformed.message};
   } catch (const Json::exception& broken) {
-    return Error{.cause = Cause::malformed_input, .message = std::string("trace: ") + broken.what()};
+    return Error{.cause = Cause::malformed_input, .message = "trace: is not JSON: " + in_words(broken)};
   }
 }
 
