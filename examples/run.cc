@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <memory>
@@ -62,6 +63,7 @@ struct Loop {                        // what plain and guarded runs share
   // `after` is called after each step, outside of its time.
   void operator()(const auto& step, const auto& phase, const auto& after) {
     for (std::int64_t i = 0; i < options.steps; ++i) {
+      if (options.paced && std::getchar() == EOF) throw std::runtime_error("nobody gives this run its turns");
       const std::string_view name = phase();
       const std::uint64_t cpu_began = cpu_ns();
       const auto began = Clock::now();
@@ -75,6 +77,7 @@ struct Loop {                        // what plain and guarded runs share
       result.step_phase.emplace_back(phase());
       after();
       progress.step(i, loss, took, phase());
+      if (options.paced) fmt::print("stepped\n"), std::fflush(stdout);
     }
   }
 };
@@ -111,11 +114,16 @@ void write_trace(const Trace* trace, const std::string& path) {
   if (!file) throw std::runtime_error("writing " + path + " failed");
 }
 
+std::optional<Nanoseconds> plain_step(const RunOptions& options) {
+  if (options.plain_step_ns == 0) return std::nullopt;
+  return Nanoseconds{static_cast<std::int64_t>(options.plain_step_ns)};
+}
+
 RunResult run_guarded(const RunOptions& options) {
   RunResult result;
   std::unique_ptr<Recorder> recorder;
   if (!options.record.empty())
-    recorder = Recorder::open({.path = options.record, .program = "examples/train " + options.model}).value();
+    recorder = Recorder::open({.path = options.record, .program = "examples/train " + options.model, .plain_step = plain_step(options)}).value();
   const ResidentSampler resident;
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},

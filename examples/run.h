@@ -21,6 +21,8 @@ struct RunOptions {
   std::string policy = "vedette", slow = "nvme:.", profile = "layers";
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;                // path of the recording, empty: none
+  std::uint64_t plain_step_ns = 0;   // what a step of the plain run took, for the recording; 0: not known
+  bool paced = false;                // each step waits for a byte on standard input, so that two runs take turns (bench/recording.py)
   std::string trace;                 // where the profiled step goes as vedette-trace-1, empty: nowhere
 };
 

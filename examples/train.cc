@@ -83,7 +83,7 @@ RunResult run_in_child(const RunOptions& options) {
                                     std::to_string(options.chunk), std::string("--profile"), options.profile}) {
       words.push_back(word);
     }
-    if (!options.record.empty()) words.insert(words.end(), {"--record", options.record});
+    if (!options.record.empty()) words.insert(words.end(), {"--record", options.record, "--plain-step-ns", std::to_string(options.plain_step_ns)});
     if (!options.trace.empty()) words.insert(words.end(), {"--trace", options.trace});
   }
   std::vector<char*> arguments;
@@ -115,9 +115,11 @@ std::uint64_t median_ns(std::vector<std::uint64_t> steps, std::int64_t first) {
   return *middle;
 }
 
+// A plain run needs no plan, but its first steps are not like the others either: the optimizer has no state yet.
+constexpr std::int64_t first_usual_step = 3;
+
 nlohmann::ordered_json table(const std::string& model, const RunResult& plain, const RunResult& guarded) {
-  // Both medians are over the same steps. A plain run needs no plan, but its first steps are not like the others either.
-  const std::int64_t first = std::max<std::int64_t>(guarded.planned_from, 3);
+  const std::int64_t first = std::max(guarded.planned_from, first_usual_step);  // both medians are over the same steps
   const std::uint64_t plain_ns = median_ns(plain.step_ns, first), guarded_ns = median_ns(guarded.step_ns, first);
   return {{"model", model},
           {"peak_bytes", plain.peak_bytes},
@@ -166,6 +168,7 @@ int compare(const Arguments& arguments, const FastMemory& memory) {
   const RunResult plain = run_in_child(plain_options);
   guarded_options.fast_memory =
       memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes)) : memory.bytes;
+  guarded_options.plain_step_ns = median_ns(plain.step_ns, first_usual_step);
   const RunResult guarded = run_in_child(guarded_options);
   const auto result = table(arguments.run.model, plain, guarded);
   print(result, plain, guarded);
@@ -221,6 +224,8 @@ int train(int count, char** words) {
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--json", arguments.json, "write the table to this file");
+  app.add_flag("--paced", options.paced, "for bench/recording.py: each step waits for a byte on standard input")->group("");
+  app.add_option("--plain-step-ns", options.plain_step_ns, "for the driver itself")->group("");
   app.add_option("--result", result_path, "for the driver itself")->group("");
   app.add_flag("--small", options.small, "shapes and data for tests");
   app.add_flag("--plain", arguments.plain, "train without a guard");

@@ -182,6 +182,7 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   auto state = std::make_unique<State>(std::move(*database), options.ring_records);
   state->tables.meta("schema", std::to_string(recording_schema));
   state->tables.meta("program", options.program);
+  if (options.plain_step) state->tables.meta("plain_step_ns", std::to_string(options.plain_step->value));
   for (const auto& [key, value] : facts_of_this_machine()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);

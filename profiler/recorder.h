@@ -19,6 +19,7 @@
 
 #include "vedette/observer.h"
 #include "vedette/result.h"
+#include "vedette/units.h"
 
 namespace vedette {
 
@@ -27,6 +28,7 @@ struct RecorderOptions {
   std::size_t ring_records = 1 << 15;     // of each of two rings, 2 MiB each: a second at 30,000 records
   std::string program;                    // for `meta`: what ran, in the user's words
   bool live = true;                       // show counters to `vedette top` (profiler/live.h)
+  std::optional<Nanoseconds> plain_step;  // what a step takes without vedette, where somebody has measured it: reports compare with it
 };
 
 class Recorder final : public Observer {

@@ -44,6 +44,12 @@ TEST(ReportHeadline, SaysWhetherItFitsAndHowFastItIs) {
   EXPECT_EQ(h.faults, 1u);
 }
 
+TEST(ReportHeadline, ComparesWithThePlainStepThatTheRecordingKnows) {
+  const Headline h = hand_made().headline;
+  EXPECT_EQ(h.plain_step, Nanoseconds{99000});
+  EXPECT_EQ(h.speed_of_plain, 0.9);
+}
+
 TEST(ReportHeadline, ShowsTheStepOfMedianTimeAmongThoseThatRanThePlan) {
   const Report r = hand_made();
   EXPECT_EQ(r.shown_step, 5u);
@@ -259,7 +265,7 @@ TEST(ReportJson, HasTheFiguresUnderTheKeysThatAreDocumented) {
   const auto json = nlohmann::json::parse(format_json(hand_made(), nullptr));
   EXPECT_EQ(json["format"], "vedette-report-1");
   EXPECT_EQ(json["run"]["headline"]["median_step_ns"], 110000);
-  EXPECT_EQ(json["run"]["headline"]["speed_of_plain"], nullptr);
+  EXPECT_EQ(json["run"]["headline"]["speed_of_plain"], 0.9);
   EXPECT_EQ(json["run"]["layers"][1]["moved_in_bytes"], 24576);
   EXPECT_EQ(json["run"]["tensors"][2]["class"], "short-lived");
   EXPECT_EQ(json["run"]["plan"]["late"], 1);

@@ -138,7 +138,7 @@ inline void tell_run(Observer& observer, const Names& names = {}) {
 }
 
 inline std::string record_by_hand(const std::string& path, const Names& names = {}) {
-  auto recorder = Recorder::open({.path = path, .program = names.program}).value();
+  auto recorder = Recorder::open({.path = path, .program = names.program, .plain_step = Nanoseconds{99000}}).value();
   tell_run(*recorder, names);
   recorder->flush();
   return path;
