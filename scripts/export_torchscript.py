@@ -80,4 +80,5 @@ def main():
     export(sys.argv[1], sys.argv[2])
 
 
-main()
+if __name__ == "__main__":
+    main()
