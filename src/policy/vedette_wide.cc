@@ -46,7 +46,7 @@ class WideSearch {
   void search_prices();
   void search_knobs();
   Plan joined_back(const Variant& variant, const Plan& plan) const;
-  bool spent() const { return found_ && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 2 : most_work); }
+  bool spent() const { return found_ && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 3 : most_work); }
 
   const Trace& trace_;
   const Machine& machine_;
