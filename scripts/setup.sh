@@ -2,6 +2,8 @@
 # Installs what building vedette needs and is missing: Debian packages, and libtorch in the virtual environment .venv.
 # demo.sh and test.sh call it first. Where nothing is missing it takes a fraction of a second and needs no network.
 #
+# With --full also what only the slow tests of test.sh --full need: an emulator, and another kernel for its guest.
+#
 # Each way it can fail ends in one sentence that says what to do: not Debian 12, not x86-64, no root, no network, no room.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,6 +27,8 @@ debian_packages=(
   coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist
   # Other people's handlers of SIGSEGV, and stressors, that tests/neighbours runs beside ours.
   libgoogle-glog-dev libgc-dev libsigsegv-dev stress-ng)
+if [ "${1:-}" = --full ]; then debian_packages+=(qemu-system-x86 busybox-static cpio); fi
+guest_kernel=build/guest/vmlinuz  # of Debian's linux-image-amd64, which is unpacked there, not installed
 packages_gib=3     # the Debian packages, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made
 build_gib=2        # build/ and ccache's folder
@@ -116,8 +120,28 @@ install_python_packages() {
   rm -rf "$temporary"
 }
 
+fetch_guest_kernel() {
+  local package folder wanted=('./boot/vmlinuz-*' '*/fs/*.ko' '*/virtio/*.ko' '*/virtio_blk.ko' '*/crc16.ko' '*/crc32c_generic.ko')
+  package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9].*\)/\1/p' | head -n 1)
+  [ -n "$package" ] || fail "apt-cache knows no linux-image-amd64: run apt-get update as root, then this again."
+  say "fetching $package for the guest of the slow tests"
+  mkdir -p "${guest_kernel%/*}"
+  folder=$(mktemp -d "${guest_kernel%/*}/fetch.XXXXXX")
+  chmod 755 "$folder"
+  if ! (cd "$folder" && apt-get download -q "$package" >/dev/null) ||
+    ! dpkg-deb --fsys-tarfile "$folder"/*.deb | tar -x -C "$folder" --wildcards "${wanted[@]}"; then
+    rm -rf "$folder"
+    fail "apt-get could not download $package (its reason is above): most often there is no network."
+  fi
+  mkdir -p "${guest_kernel%/*}/modules"
+  find "$folder/lib" -name '*.ko' -exec mv -t "${guest_kernel%/*}/modules" {} +
+  mv "$folder"/boot/vmlinuz-* "$guest_kernel"
+  rm -rf "$folder"
+}
+
 check_machine
 mapfile -t missing < <(missing_debian_packages)
 if [ ${#missing[@]} -gt 0 ]; then install_debian_packages "${missing[@]}"; fi
 if ! python_packages_present; then install_python_packages; fi
 if [ ! -d build/release ]; then check_room $build_gib . "building"; fi
+if [ "${1:-}" = --full ] && [ ! -s "$guest_kernel" ]; then fetch_guest_kernel; fi

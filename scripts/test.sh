@@ -18,7 +18,7 @@ case "${1:-}" in
   *) echo "test: unknown argument $1; there is only --full" >&2; exit 2 ;;
 esac
 
-scripts/setup.sh
+scripts/setup.sh ${full:+--full}
 if [ -z "${VEDETTE_DATA:-}" ] && [ -d ../shared/data ]; then VEDETTE_DATA=$(realpath ../shared/data); fi
 export VEDETTE_DATA=${VEDETTE_DATA:-}
 if [ -n "$full" ]; then export VEDETTE_STRESS_SECONDS=${VEDETTE_STRESS_SECONDS:-180}; fi
