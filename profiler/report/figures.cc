@@ -29,11 +29,16 @@ auto median_of_steady(const Run& run, Of of) {
 
 double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
 
+// Ops of the shown step, if they are the profile's.
+bool follows_profile(const Run& run) {
+  return run.shown_profile() != nullptr && run.ops.size() == run.shown_profile()->trace.ops.size();
+}
+
 // At the fullest op what exceeds the budget is away, and has to come back before its next use: the link's time for it is a bound.
 void add_bounds(Headline& h, const Run& run, const Bound& bound) {
   const Profile* profile = run.shown_profile();
   if (profile == nullptr) return;
-  const Trace& trace = profile->trace;
+  const Trace trace = steady_trace(run);
   Nanoseconds compute;
   for (const Op& op : trace.ops) compute += op.time;
   h.compute = h.bound = compute;
@@ -42,11 +47,6 @@ void add_bounds(Headline& h, const Run& run, const Bound& bound) {
   if (bound && !run.machine.tiers.empty()) h.bound = bound(trace, run.machine);
   else if (link != nullptr && peak > run.budget.value) h.bound = std::max(compute, transfer_time({peak - run.budget.value}, link->bytes_per_s));
   if (h.median_step.value > 0) h.speed_of_bound = ratio(*h.bound, h.median_step);
-}
-
-// Ops of the shown step, if they are the profile's.
-bool follows_profile(const Run& run) {
-  return run.shown_profile() != nullptr && run.ops.size() == run.shown_profile()->trace.ops.size();
 }
 
 // Live bytes after each op, as the profile's lifetimes say.
@@ -111,6 +111,21 @@ void thin(std::vector<MemorySample>& samples) {
 }
 
 }  // namespace
+
+Trace steady_trace(const Run& run) {
+  Trace trace = run.shown_profile()->trace;
+  if (!follows_profile(run)) return trace;
+  std::vector<Nanoseconds> stalled(run.ops.size());
+  for (const StallRow& stall : run.stalls)
+    if (stall.op < stalled.size()) stalled[stall.op] += stall.ended - stall.began;
+  Nanoseconds last = run.shown_step()->began;
+  for (std::size_t i = 0; i < run.ops.size(); ++i) {  // what the program does between two ops counts as the second's, as in a profile
+    const Nanoseconds took = run.ops[i].ended - last - stalled[i];
+    trace.ops[i].time = std::min(trace.ops[i].time, std::max(Nanoseconds{1}, took));
+    last = std::max(last, run.ops[i].ended);
+  }
+  return trace;
+}
 
 Headline headline_of(const Run& run, const ReportOptions& options) {
   Headline h{.program = run.program, .policy = run.policy, .budget = run.budget};

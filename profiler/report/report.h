@@ -223,6 +223,9 @@ struct ReportOptions {
 Report analyse(const Run& run, const ReportOptions& options);
 
 // Its parts, each of one file.
+// The shown profile. An op's time is the smaller of what it took while profiled, when it may have been slow, and in the shown step, so that
+// what is simulated and what bounds a step speak of steps like it. Needs a shown profile.
+Trace steady_trace(const Run&);
 Headline headline_of(const Run&, const ReportOptions&);
 Memory memory_of(const Run&);
 Heat heat_of(const Run&, const ReportOptions&);

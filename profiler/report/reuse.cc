@@ -88,11 +88,11 @@ Bytes lru_fetches(const std::vector<Again>& all, Bytes capacity) {
   return fetched;
 }
 
-void simulate(CurvePoint& point, const Run& run, const ReportOptions& options) {
+void simulate(CurvePoint& point, const Trace& step, const Run& run, const ReportOptions& options) {
   Machine machine = run.machine;
   machine.tiers[0].capacity = point.fast_memory;
-  if (options.bound) point.bound = options.bound(run.shown_profile()->trace, machine);
-  auto ran = options.simulate(run.shown_profile()->trace, machine, run.policy);
+  if (options.bound) point.bound = options.bound(step, machine);
+  auto ran = options.simulate(step, machine, run.policy);
   if (!ran) {
     point.note = ran.error().message;
     return;
@@ -118,11 +118,12 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
   if (own > 0 && own < 1 && std::none_of(shares.begin(), shares.end(), [&](double s) { return std::abs(s - own) < 0.005; })) shares.push_back(own);
   std::sort(shares.begin(), shares.end());
   const Link* link = run.machine.link({1}, {0});
+  const Trace step = steady_trace(run);
   for (const double share : shares) {
     CurvePoint point{.share = share, .fast_memory = {static_cast<std::uint64_t>(std::ceil(static_cast<double>(peak) * share))}};
     point.lru_in = lru_fetches(all, point.fast_memory);
     if (link != nullptr) point.transfer = transfer_time(point.lru_in, link->bytes_per_s);
-    if (options.simulate && run.machine.tiers.size() > 1) simulate(point, run, options);
+    if (options.simulate && run.machine.tiers.size() > 1) simulate(point, step, run, options);
     reuse.simulated = reuse.simulated || point.step.has_value();
     reuse.curve.push_back(std::move(point));
   }

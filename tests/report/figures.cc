@@ -50,6 +50,14 @@ TEST(ReportHeadline, ComparesWithThePlainStepThatTheRecordingKnows) {
   EXPECT_EQ(h.speed_of_plain, 0.9);
 }
 
+TEST(ReportHeadline, BoundsAStepByOpsThatWereSlowOnlyWhileProfiled) {
+  const by_hand::Folder folder;
+  auto run = load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value();
+  for (Op& op : run.profiles[0].trace.ops) op.time = {1'000'000};
+  // As in the shown step: to the ends of the ops at 10, 20, 40 and 90 us, less the stall of 15 us in the last.
+  EXPECT_EQ(headline_of(run, {}).compute, Nanoseconds{75000});
+}
+
 TEST(ReportHeadline, ShowsTheStepOfMedianTimeAmongThoseThatRanThePlan) {
   const Report r = hand_made();
   EXPECT_EQ(r.shown_step, 5u);
