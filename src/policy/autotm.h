@@ -10,7 +10,7 @@
 
 namespace vedette::autotm {
 
-// Where a gap's moves may be. Ops count as in planning::Gap.
+// Where a gap's moves may be. Ops count as in planning::Stay.
 struct Candidate {
   std::uint32_t gap = 0;
   TierIndex tier{1};

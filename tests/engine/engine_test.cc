@@ -216,7 +216,7 @@ TEST(Engine, LetsADeathMakeTheRoomThatABirthWaitsFor) {
   rig.store().close_gate(Direction::write);
   auto birth = std::async(std::launch::async, [&] { return rig.engine().birth({8, 1}).ok(); });
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
-  for (std::uint32_t c = 0; c < 4; ++c) rig.engine().death({c, 1});
+  rig.engine().death({0, 4});        // at once: after the victim's death alone the next victim's write would begin, and wait as well
   EXPECT_TRUE(birth.get());          // with the write still waiting
   rig.store().open_gate(Direction::write);
 }
