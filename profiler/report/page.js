@@ -7,6 +7,7 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const runs = data.other ? [data.run, data.other] : [data.run];
 const root = document.documentElement;
 const print_rows = 300;              // of a long table, on paper
+const paper_width = 660;             // of a chart: a sheet of A4 without its margins and the card's
 const row_height = 30;               // as in the style
 
 // --- words and numbers ---------------------------------------------------------------------------------------------------
@@ -53,6 +54,7 @@ function figure(run, path, format, tag = 'span') {
 
 const css = name => getComputedStyle(root).getPropertyValue('--' + name).trim();
 const charts = [];
+let on_paper = false;
 const has_plotly = typeof Plotly !== 'undefined';
 const watcher = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting) charts.find(c => c.host === entry.target)?.draw();
@@ -72,6 +74,7 @@ function chart(label, height, build, after) {
       margin: {l: 60, r: 16, t: 28, b: 44}, hovermode: 'x unified', legend: {orientation: 'h', y: 1.02, yanchor: 'bottom', x: 0, font: {size: 11.5}},
       hoverlabel: {bgcolor: css('card'), bordercolor: css('line'), font: {color: css('ink')}}, bargap: 0.15, height, ...layout};
     for (const key of ['xaxis', 'yaxis', 'yaxis2', 'xaxis2']) if (whole[key]) whole[key] = {...axis, ...whole[key]};
+    if (on_paper) whole.width = paper_width;
     Plotly.react(host, traces, whole, {displayModeBar: false, responsive: true});
     if (after) after(host);
   }};
@@ -318,13 +321,13 @@ function heat_figure(run, state) {
     begin = i;
   }
   const rows = drawn.z.length, ticks = Array.from({length: Math.min(rows, 8)}, (_, i) => Math.floor(i * rows / Math.min(rows, 8)));
-  const dark = root.dataset.theme === 'dark';
+  const dark = root.dataset.theme === 'dark', most = drawn.z.reduce((so_far, row) => row.reduce((a, b) => Math.max(a, b ?? 0), so_far), 1);
   const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
-  return {traces: [{type: 'heatmap', z: drawn.z, first, colorscale: scale, zmin: 0, hoverinfo: 'none', hoverongaps: false, xgap: heat.columns.length < 200 ? 0.5 : 0,
+  return {traces: [{type: 'heatmap', z: drawn.z, first, colorscale: scale, zmin: 0, zmax: most, hoverinfo: 'none', hoverongaps: false, xgap: heat.columns.length < 200 ? 0.5 : 0,
     colorbar: {title: {text: (state.kind === 'both' ? 'accesses' : state.kind) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
-  layout: {hovermode: 'closest', margin: {l: 70, r: 10, t: zoomed ? 40 : 24, b: 110}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
+  layout: {hovermode: 'closest', margin: {l: 90, r: 10, t: zoomed ? 40 : 24, b: 110}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
     xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
-    yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end'}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
+    yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end', standoff: 14}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
     shapes: marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}})),
     annotations: marks.filter(mark => mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1, yanchor: 'bottom',
       font: {size: 11, color: css('soft')}}))}};
@@ -352,11 +355,11 @@ section('tensors', 'Tensors', 'Tensors',
     {key: 'name', label: 'Tensor', class: 'name', cell: row => element('button', {type: 'button', class: 'in-cell', title: row.name + (row.shape.length ? ' [' + row.shape.join(', ') + ']' : '') + (row.site ? ', from ' + row.site : ''),
       on: {click: () => run.zoom?.(row.tensor)}}, row.name)},
     {key: 'role', label: 'Role', format: text}, {key: 'bytes', label: 'Bytes', number: true, format: bytes, share: true},
+    {key: 'class', label: 'Class', cell: row => element('span', {class: 'tag ' + row.class}, row.class)}, {key: 'tier', label: 'Home', format: text},
+    {key: 'fetches', label: 'In', number: true, format: count, title: 'moves into fast memory in the shown step'}, {key: 'evictions', label: 'Out', number: true, format: count, title: 'moves out of it'},
+    {key: 'reads', label: 'Reads', number: true, format: count}, {key: 'writes', label: 'Writes', number: true, format: count}, {key: 'longest_gap_ns', label: 'Longest gap', number: true, format: time},
     {key: 'lifetime', label: 'Lives', cell: row => row.persistent ? 'always' : row.life ? 'op ' + count(row.life[0]) + ' to ' + count(row.life[1] - 1) : '\u2013'},
-    {key: 'where', label: 'Layers', class: 'name', format: text}, {key: 'reads', label: 'Reads', number: true, format: count}, {key: 'writes', label: 'Writes', number: true, format: count},
-    {key: 'class', label: 'Class', cell: row => element('span', {class: 'tag ' + row.class}, row.class)}, {key: 'longest_gap_ns', label: 'Longest gap', number: true, format: time},
-    {key: 'tier', label: 'Home', format: text}, {key: 'fetches', label: 'In', number: true, format: count, title: 'moves into fast memory in the shown step'},
-    {key: 'evictions', label: 'Out', number: true, format: count, title: 'moves out of it'}],
+    {key: 'where', label: 'Layers', class: 'name', format: text}],
     {label: 'Tensors', noun: 'tensors', sort: {key: 'bytes', down: true}, path: row => (run === data.run ? 'run' : 'other') + '.tensors.' + row.tensor});
   const filter = element('input', {type: 'search', class: 'tensor-filter', placeholder: 'filter by name, shape, site or layer  ( / )', 'aria-label': 'Filter tensors', on: {input: () => apply()}});
   const pick = (label, key) => {
@@ -549,7 +552,14 @@ for (const each of sections) spy.observe(document.getElementById(each.id));
 document.getElementById('theme').addEventListener('click', () => set_theme(root.dataset.theme === 'dark' ? 'light' : 'dark'));
 document.getElementById('print').addEventListener('click', () => window.print());
 document.getElementById('help').addEventListener('click', () => document.getElementById('keys').showModal());
-window.addEventListener('beforeprint', () => charts.forEach(each => each.draw()));
+let theme_before = null;             // paper is white
+window.addEventListener('beforeprint', () => {
+  theme_before = root.dataset.theme;
+  on_paper = true;
+  for (const each of charts) each.drawn = true;
+  set_theme('light');
+});
+window.addEventListener('afterprint', () => { on_paper = false; set_theme(theme_before); });
 document.addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   if (event.key === 't') set_theme(root.dataset.theme === 'dark' ? 'light' : 'dark');

@@ -160,6 +160,25 @@ TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
   }
 }
 
+TEST_F(Page, ObeysItsKeysAndPrints) {
+  if (std::string_view(PYTHON3).empty()) GTEST_SKIP() << "no python3 was found when this was configured";
+  const std::string page = write("used.html", format_page(hand_made(), nullptr));
+  const Answer used = run("timeout 400 " PYTHON3 " '" BROWSER "' use '" CHROMIUM "' '" + page + "' '" + folder_.file(".") + "' 2>&1");
+  ASSERT_EQ(used.status, 0) << used.text;
+  const auto told = nlohmann::json::parse(used.text);
+  for (const char* done : {"theme_changes", "keys_shown", "keys_hidden", "section_reached"}) EXPECT_EQ(told[done], true) << done;
+  EXPECT_EQ(told["section_named"], "#layers");
+  EXPECT_EQ(told["filter_focused"], "tensor-filter");
+  EXPECT_EQ(told["filter_text"], "weight t");
+  EXPECT_EQ(told["filtered"], "1 of 3 tensors");
+  EXPECT_EQ(told["zoomed"], "weight");
+  EXPECT_EQ(told["zoomed_out"], "");
+  EXPECT_EQ(told["sorted"], "ascending");
+  EXPECT_EQ(told["console"], nlohmann::json::array());
+  std::ifstream printed(folder_.file("report.pdf"), std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(printed), {}).substr(0, 5), "%PDF-");
+}
+
 TEST_F(Page, IsWhatTheCommandWrites) {
   const std::string recording = by_hand::record_by_hand(folder_.file("run.vedette")), page = folder_.file("page.html");
   const Answer made = run(VEDETTE_CLI " report '" + recording + "' -o '" + page + "' 2>&1");

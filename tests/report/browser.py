@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Uses a report as a person does: presses keys, zooms, filters, prints. Tells as JSON what came of it; whoever runs this judges.
+
+    browser.py use CHROMIUM PAGE FOLDER         the keys one after the other; the printed page goes to FOLDER/report.pdf
+    browser.py open CHROMIUM PAGE [TIMES]       how long until the page is ready, in milliseconds: by the page's own clock, by ours
+
+Chromium is driven over its debugging pipe (the DevTools protocol, messages ended by a zero byte), with nothing but Python's library.
+"""
+import base64
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+
+class Browser:
+    def __init__(self, chromium, width=1280, height=1000):
+        to_browser, self.write_to = os.pipe()
+        self.read_from, from_browser = os.pipe()
+        self.folder = tempfile.TemporaryDirectory()
+
+        def wire():                   # the browser reads from 3 and writes to 4
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
+
+        self.process = subprocess.Popen(
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe",
+             "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={self.folder.name}", f"--window-size={width},{height}", "about:blank"],
+            preexec_fn=wire, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_browser)
+        os.close(from_browser)
+        self.number, self.buffer, self.session, self.console = 0, b"", None, []
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.ask(domain + ".enable")
+
+    def receive(self):
+        while b"\0" not in self.buffer:
+            more = os.read(self.read_from, 1 << 20)
+            if not more:
+                sys.exit("the browser has gone")
+            self.buffer += more
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        message = json.loads(message)
+        if message.get("method") in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+            self.console.append(json.dumps(message["params"])[:500])
+        return message
+
+    def ask(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.write_to, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.receive()
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def value(self, expression):
+        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def open(self, path):
+        """Milliseconds, by the wall, until the page says that it is ready."""
+        began = time.monotonic()
+        self.ask("Page.navigate", url="file://" + os.path.abspath(path))
+        while not self.ready():
+            time.sleep(0.002)
+        return (time.monotonic() - began) * 1000
+
+    def ready(self):
+        try:
+            return self.value("document.documentElement?.dataset.ready")
+        except RuntimeError:         # between two documents there is none to ask
+            return None
+
+    def key(self, key, code=None):
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, text=text if kind == "keyDown" else "",
+                     windowsVirtualKeyCode={"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "PageDown": 34}.get(key, ord(key[0].upper())))
+
+    def picture(self, path, whole=False):
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
+
+    def pdf(self, path):
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(self.ask("Page.printToPDF")["data"]))
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        try:
+            self.folder.cleanup()
+        except OSError:              # its other processes may still be leaving
+            pass
+
+
+def settled(browser, expression, wanted):
+    """Waits until `expression` is `wanted`, a minute at most, and gives what it is then."""
+    for _ in range(600):
+        value = browser.value(expression)
+        if value == wanted:
+            break
+        time.sleep(0.1)
+    return value
+
+
+def use(browser, page, folder):
+    told = {}
+    browser.open(page)
+    theme = browser.value("document.documentElement.dataset.theme")
+    browser.key("t")
+    told["theme_changes"] = browser.value("document.documentElement.dataset.theme") != theme
+    browser.key("?")
+    told["keys_shown"] = browser.value("document.getElementById('keys').open")
+    browser.key("Escape")
+    told["keys_hidden"] = settled(browser, "!document.getElementById('keys').open", True)
+    browser.key("4")                 # the fourth section comes to the top, under the bar
+    told["section_reached"] = settled(browser, "Math.abs(document.getElementById('layers').getBoundingClientRect().top) < 120", True)
+    told["section_named"] = settled(browser, "document.querySelector('nav [aria-current]')?.hash", "#layers")
+    browser.key("/")
+    told["filter_focused"] = browser.value("document.activeElement.className")
+    for letter in "weight t":        # letters that are keys elsewhere are text here
+        browser.key(letter)
+    told["filter_text"] = browser.value("document.activeElement.value")
+    browser.value("(filter => { filter.value = 'weight'; filter.dispatchEvent(new Event('input')); })(document.activeElement)")
+    told["filtered"] = settled(browser, "document.querySelector('#tensors .count').textContent", "1 of 3 tensors")
+    browser.value("document.querySelector('#tensors .in-cell').focus()")
+    browser.key("Enter")
+    told["zoomed"] = settled(browser, "document.querySelector('#pages input[type=search]').value", "weight")
+    told["zoom_title"] = settled(browser, "document.querySelector('#pages .readout').textContent", "weight, weight, 16.0 KiB")
+    browser.value("document.querySelector('#pages input[type=search]').focus()")
+    browser.key("Escape")
+    told["zoomed_out"] = settled(browser, "document.querySelector('#pages .readout').textContent", "")
+    browser.value("document.querySelector('#tensors thead th:nth-child(3) button').focus()")
+    browser.key("Enter")             # bytes, largest first, the other way round
+    told["sorted"] = browser.value("document.querySelector('#tensors thead th:nth-child(3)').getAttribute('aria-sort')")
+    browser.pdf(os.path.join(folder, "report.pdf"))
+    told["console"] = browser.console
+    return told
+
+
+def main():
+    what, chromium, page = sys.argv[1:4]
+    for turn in range(int(sys.argv[4]) if what == "open" and len(sys.argv) > 4 else 1):
+        browser = Browser(chromium)
+        try:
+            if what == "use":
+                print(json.dumps(use(browser, page, sys.argv[4])))
+            else:
+                wall = browser.open(page)
+                print(f"{turn}: page {browser.value('document.documentElement.dataset.ready')} ms, wall {wall:.0f} ms, "
+                      f"parsed {browser.value('Math.round(performance.timing.domInteractive - performance.timing.navigationStart)')} ms")
+        finally:
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()
