@@ -86,7 +86,7 @@ def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "release")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="mlp,resnet18,lstm,gpt")
-    parser.add_argument("--small", default="gpt", help="of these, the shapes for tests")
+    parser.add_argument("--small", default="", help="of these, the shapes for tests (of which half may be fewer than the eight chunks that a session takes)")
     parser.add_argument("--share", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=16)

@@ -87,6 +87,8 @@ void judge(const PlanOptions& options) {
 
 void run(const PlanOptions& options) {
   const Subject subject = read_subject(options);
+  std::ofstream drawing(options.timeline.empty() ? "/dev/null" : options.timeline);
+  if (!drawing) throw Failure({Cause::system, options.timeline + " cannot be written"});
   const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
   Replayed got;
   if (options.plan.empty()) {
@@ -108,9 +110,8 @@ void run(const PlanOptions& options) {
                100.0 * static_cast<double>(got.link_busy[l].value) / static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   }
   if (options.timeline.empty()) return;
-  std::ofstream file(options.timeline);
-  file << timeline_svg({{.title = subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), .replayed = &got}}, subject.machine);
-  if (!file.flush()) throw Failure({Cause::system, options.timeline + " cannot be written"});
+  drawing << timeline_svg({{.title = subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), .replayed = &got}}, subject.machine);
+  if (!drawing.flush()) throw Failure({Cause::system, options.timeline + " cannot be written"});
 }
 
 void add_common(CLI::App& verb, PlanOptions& options) {

@@ -1,0 +1,250 @@
+// vedette check, replay, compare and plan, as commands: what they print, what they refuse, in one sentence, with which status.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "profiler/told_run.h"
+#include "support/traces.h"
+#include "vedette/policy.h"
+
+namespace vedette {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+told::Ran vedette(const std::string& arguments) { return told::run(std::string(VEDETTE_CLI) + " " + arguments); }
+
+std::string toy(const std::string& name) {
+  for (const auto& file : testing::toy_trace_files()) {
+    if (file.stem() == name) return file.string();
+  }
+  return name;
+}
+
+std::string written(const std::string& name, const std::string& text) {
+  const std::string path = told::fresh_path(name);
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+std::string text_of(const std::string& path) { return testing::read_text(path); }
+
+// Two ops, one activation; `from` becomes `to`.
+std::string trace_with(const std::string& from, const std::string& to) {
+  std::string text = R"({"format":"vedette-trace-1","name":"two","source":"test","device":"none","notes":[],
+"tensors":[{"id":0,"name":"w","bytes":64,"kind":"weight","persistent":true},{"id":1,"name":"x","bytes":16,"kind":"activation","persistent":false}],
+"ops":[{"id":0,"name":"make","layer":null,"phase":"forward","ns":5,"reads":[0],"writes":[1],"workspace_bytes":0},
+{"id":1,"name":"use","layer":null,"phase":"forward","ns":6,"reads":[0,1],"writes":[],"workspace_bytes":0}]})";
+  const std::size_t at = text.find(from);
+  if (at == std::string::npos) throw std::logic_error(from);
+  return text.replace(at, from.size(), to);
+}
+
+// One line, beginning with who speaks.
+void expect_one_sentence(const told::Ran& ran, int status, const std::string& says) {
+  EXPECT_EQ(ran.status, status) << ran.output;
+  EXPECT_THAT(ran.output, AllOf(StartsWith("vedette"), HasSubstr(says)));
+  EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
+}
+
+struct BadTrace {
+  const char *from, *to, *says;
+};
+class ABadTrace : public ::testing::TestWithParam<BadTrace> {};
+
+TEST_P(ABadTrace, GetsOneSentenceFromEveryVerb) {
+  const std::string path = written("bad.json", trace_with(GetParam().from, GetParam().to));
+  for (const char* verb : {"check", "replay", "compare", "plan", "pack"}) {
+    SCOPED_TRACE(verb);
+    const told::Ran ran = vedette(std::string(verb) + " '" + path + "'");
+    expect_one_sentence(ran, 1, GetParam().says);
+    EXPECT_THAT(ran.output, HasSubstr(path));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, ABadTrace,
+                         ::testing::Values(BadTrace{"\"writes\":[1]", "\"writes\":[]", "op 1: reads tensor 1 before any write"},
+                                           BadTrace{"\"reads\":[0,1]", "\"reads\":[0,2]", "op 1: reads has an id out of range"},
+                                           BadTrace{"\"ns\":6", "\"ns\":-6", "op 1: ns is not an integer between 1 and"},
+                                           BadTrace{"\"ns\":6", "\"ns\":NaN", "is not JSON: parse error at line 4"},
+                                           BadTrace{"\"bytes\":16", "\"bytes\":1e400", "is not JSON"},
+                                           BadTrace{"]}", "]", "is not JSON"},
+                                           BadTrace{"vedette-trace-1", "vedette-trace-9", "format: is not vedette-trace-1"}));
+
+TEST(ABadTrace, OfMoreThanAMillionOpsGetsOneSentence) {
+  std::string ops = "\"ops\":[1";
+  for (int i = 0; i < 1'000'000; ++i) ops += ",1";
+  const std::string path = written("many.json", trace_with("\"ops\":[", ops + ","));
+  expect_one_sentence(vedette("replay '" + path + "'"), 1, "ops: has 1000003 entries, more than the 1000000 that a step may have");
+}
+
+TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
+  const std::string trace = toy("chain4"), empty = written("empty.json", "");
+  for (const char* verb : {"check", "replay", "compare", "plan"}) {
+    SCOPED_TRACE(verb);
+    const std::string on = std::string(verb) + " ";
+    expect_one_sentence(vedette(on + "/nowhere.json"), 1, "/nowhere.json cannot be opened; is the path right?");
+    expect_one_sentence(vedette(on + "/"), 1, "/ cannot be read; it is a directory");
+    expect_one_sentence(vedette(on + "'" + empty + "'"), 1, "is empty");
+    expect_one_sentence(vedette(on + trace + " --machine a100"), 1, "there is no machine 'a100', neither a preset (a100-g10, this-machine) nor a file");
+    expect_one_sentence(vedette(on + trace + " --machine " + trace), 1, "machine has the unknown key");
+    for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
+      expect_one_sentence(vedette(on + trace + " '--fast=" + size + "'"), 1, std::string("'") + size + "' is no size");
+  }
+}
+
+TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
+  expect_one_sentence(vedette(""), 2, "A subcommand is required");
+  expect_one_sentence(vedette("compute x"), 2, "there is no verb 'compute'; there are check compare");
+  expect_one_sentence(vedette("check"), 2, "trace is required");
+  expect_one_sentence(vedette("replay x --steps 0"), 2, "--steps");
+  expect_one_sentence(vedette("compare x --noise many"), 2, "--noise");
+  expect_one_sentence(vedette("plan x --explian y"), 2, "--explian");
+  EXPECT_EQ(vedette("--help").status, 0);
+  EXPECT_EQ(vedette("compare --help").status, 0);
+}
+
+TEST(TheLaboratory, KnowsItsPolicies) {
+  const std::string trace = toy("chain4");
+  for (const char* verb : {"check", "replay", "plan"}) {
+    expect_one_sentence(vedette(std::string(verb) + " " + trace + " --policy nobody"), 1, "there is no policy 'nobody'; there are on-demand");
+    expect_one_sentence(vedette(std::string(verb) + " " + trace + " --policy belady,vedette"), 1, "one policy makes one plan");
+  }
+  expect_one_sentence(vedette("compare " + trace + " --policies vedette,nobody"), 1, "there is no policy 'nobody'");
+  expect_one_sentence(vedette("compare " + trace + " --policies ,"), 1, "no policy is named");
+  const told::Ran list = vedette("plan --policies");
+  EXPECT_EQ(list.status, 0);
+  for (const PolicyEntry& entry : policies()) EXPECT_THAT(list.output, HasSubstr(std::string(entry.name) + " "));
+}
+
+TEST(TheLaboratory, SaysHowMuchTheLargestOpNeeds) {
+  for (const char* verb : {"check", "replay", "plan"})
+    expect_one_sentence(vedette(std::string(verb) + " " + toy("chain4") + " --fast 1000"), 1, "needs 589824 bytes of fast memory at once, and there are 1000; give it that many");
+  const told::Ran compared = vedette("compare " + toy("chain4") + " --fast 1000 --policies vedette");
+  EXPECT_EQ(compared.status, 0);
+  EXPECT_THAT(compared.output, HasSubstr("infeasible: the largest op needs 589824 bytes"));
+}
+
+TEST(CheckCommand, AcceptsWhatPoliciesPlanAndNamesTheRuleThatAPlanBreaks) {
+  const std::string trace = toy("chain4"), plan = told::fresh_path("plan.json");
+  EXPECT_EQ(vedette("check " + trace + " --fast 60%").output, "vedette: the plan keeps every rule on chain4\n");
+  ASSERT_EQ(vedette("plan " + trace + " --fast 60% -o '" + plan + "'").status, 0);
+  EXPECT_EQ(vedette("check " + trace + " '" + plan + "' --fast 60%").status, 0);
+  expect_one_sentence(vedette("check " + trace + " '" + plan + "' --fast 45%"), 1, "the plan breaks a rule: ");
+  expect_one_sentence(vedette("check " + toy("unet") + " '" + plan + "'"), 1, "it was made for another trace");
+}
+
+TEST(ReplayCommand, RunsAPlanFromAFileAsThePolicyThatMadeIt) {
+  const std::string trace = toy("mlp_adam"), plan = told::fresh_path("plan.json");
+  for (const char* policy : {"sentinel", "unified-memory", "belady"}) {  // the second: what a plan says beside its moves counts, too
+    ASSERT_EQ(vedette("plan " + trace + " --fast 60% --policy " + policy + " -o '" + plan + "'").status, 0);
+    const told::Ran own = vedette("replay " + trace + " --fast 60% --policy " + policy);
+    EXPECT_THAT(own.output, AllOf(HasSubstr("of ideal"), HasSubstr("no plan under"), HasSubstr("fast memory"), HasSubstr("link           host to gpu: busy")));
+    if (policy != std::string("unified-memory")) continue;
+    EXPECT_THAT(text_of(plan), AllOf(HasSubstr("\"after_life\": \"kept\""), HasSubstr("\"fallback\": \"least_recent\""), Not(HasSubstr("\"block\": 0"))));
+  }
+  const told::Ran own = vedette("replay " + trace + " --fast 60% --policy belady");
+  EXPECT_EQ(vedette("replay " + trace + " '" + plan + "' --fast 60%").output, own.output);
+}
+
+TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
+  const std::string trace = toy("chain4"), plan = told::fresh_path("plan.json");
+  ASSERT_EQ(vedette("plan " + trace + " --fast 60% -o '" + plan + "'").status, 0);
+  const std::string good = text_of(plan);
+  int made = 0;
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return written(std::string("broken").append(std::to_string(made++)), text.replace(at, from.size(), to));
+  };
+  const std::pair<std::string, std::string> broken[] = {{with("vedette-plan-1", "vedette-plan-7"), "is not in the format vedette-plan-1"},
+                                                        {with("\"verb\":\"fetch\"", "\"verb\":\"carry\""), "verb is \"carry\", which is none of the known words"},
+                                                        {with("\"issue\":", "\"issue\":-"), "which is no whole number in its range"},
+                                                        {with("\"issue\":", "\"issue\":0.5e"), "issue is"},
+                                                        {with("\"tensor\":", "\"tensro\":"), "lacks the key 'tensor'"},
+                                                        {with("\"moves\": [", "\"moves\": [7,"), "has something else where an object should be"},
+                                                        {with("\"home\": [", "\"home\": [0,"), "it was made for another trace"},
+                                                        {with("{", ""), "is not JSON"},
+                                                        {trace, "is not in the format vedette-plan-1"}};
+  for (const auto& [file, says] : broken) expect_one_sentence(vedette("replay " + trace + " '" + file + "' --fast 60%"), 1, says);
+  expect_one_sentence(vedette("replay " + trace + " '" + with("\"tensor\":", "\"tensor\":99") + "' --fast 60%"), 1, "");
+}
+
+TEST(ReplayCommand, DrawsTheStep) {
+  const std::string drawing = told::fresh_path("step.svg");
+  ASSERT_EQ(vedette("replay " + toy("chain4") + " --fast 60% --policy on-demand --timeline '" + drawing + "'").status, 0);
+  EXPECT_THAT(text_of(drawing), AllOf(StartsWith("<svg xmlns"), HasSubstr("chain4, on-demand"), HasSubstr("host to gpu"), HasSubstr("#e45756")));
+  expect_one_sentence(vedette("replay " + toy("chain4") + " --timeline /nowhere/step.svg"), 1, "/nowhere/step.svg cannot be written");
+}
+
+TEST(PlanCommand, SaysInSentencesWhyATensorMoves) {
+  const told::Ran story = vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain x1");
+  EXPECT_EQ(story.status, 0);
+  EXPECT_THAT(story.output, AllOf(StartsWith("Tensor 5 'x1' has 256.0 KiB and is born at op 0 'matmul' and last used at op "), HasSubstr("leaves gpu for host, because nobody uses it before op"),
+                                  HasSubstr("is fetched from host, because")));
+  EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain 5").output, story.output);
+  EXPECT_THAT(vedette("plan " + toy("chain4") + " --explain x1").output, HasSubstr("It never moves: all that lives at once"));
+  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain x99"), 1, "the trace has no tensor 'x99', by name or number");
+  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain 18"), 1, "the trace has no tensor '18', by name or number");
+}
+
+TEST(PlanCommand, TellsTheNextStepFromThisOne) {
+  const told::Ran story = vedette("plan " + toy("mlp_adam") + " --fast 60% --policy belady --explain x0");
+  EXPECT_EQ(story.status, 0);
+  EXPECT_THAT(story.output, HasSubstr(" of the next step"));
+}
+
+TEST(CompareCommand, PrintsTheRowsThatTheIssueAsksFor) {
+  const told::Ran ran = vedette("compare " + toy("chain4") + " --fast 60%,200% --policies vedette,belady --json");
+  ASSERT_EQ(ran.status, 0) << ran.output;
+  const auto rows = nlohmann::ordered_json::parse(ran.output);
+  ASSERT_EQ(rows.size(), 4u);
+  std::vector<std::string> keys;
+  for (const auto& item : rows[0].items()) keys.push_back(item.key());
+  EXPECT_THAT(keys, ElementsAre("trace", "fast_bytes", "fast_fraction", "policy", "step_ns", "ideal_ns", "percent_of_ideal", "lower_bound_ns", "stall_ns", "bytes_in",
+                                "bytes_out", "recompute_ns", "peak_bytes", "plan_ns", "error"));
+  EXPECT_EQ(rows[3]["policy"], "belady");
+  EXPECT_EQ(rows[3]["percent_of_ideal"], 100.0);
+  EXPECT_EQ(rows[3]["bytes_in"], 0);
+  EXPECT_LE(rows[0]["peak_bytes"], rows[0]["fast_bytes"]);
+  EXPECT_GE(rows[0]["step_ns"], rows[0]["lower_bound_ns"]);
+  EXPECT_TRUE(rows[0]["error"].is_null());
+}
+
+TEST(CompareCommand, SaysInJsonWhatDidNotRun) {
+  const told::Ran ran = vedette("compare " + toy("chain4") + " --fast 1000 --policies vedette --json");
+  ASSERT_EQ(ran.status, 0) << ran.output;
+  const auto row = nlohmann::json::parse(ran.output).at(0);
+  EXPECT_THAT(row["error"].get<std::string>(), StartsWith("infeasible: "));
+  EXPECT_TRUE(row["step_ns"].is_null());
+}
+
+TEST(CompareCommand, WritesAPageWithCharts) {
+  const std::string page = told::fresh_path("table.html");
+  ASSERT_EQ(vedette("compare " + toy("chain4") + " " + toy("unet") + " --fast 60%,80% --policies on-demand,vedette,belady -o '" + page + "'").status, 0);
+  const std::string html = text_of(page);
+  EXPECT_THAT(html, AllOf(StartsWith("<!doctype html>"), HasSubstr("<h2>chain4</h2>"), HasSubstr("<h2>unet</h2>"), HasSubstr("One step under vedette and on-demand"),
+                          HasSubstr("lower bound"), Not(HasSubstr("<script")), Not(HasSubstr("http://localhost"))));
+  ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 60% --policies on-demand,vedette,belady --timeline belady,on-demand -o '" + page + "'").status, 0);
+  EXPECT_THAT(text_of(page), HasSubstr("One step under belady and on-demand"));
+  expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette --timeline vedette,lms"), 1, "--timeline draws two of the policies that are compared");
+  expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette -o /nowhere/table.html"), 1, "/nowhere/table.html cannot be written");
+}
+
+TEST(WriteAPolicy, TheExampleRunsBesideTheOthers) {
+  const told::Ran ran = told::run(std::string(WRITE_A_POLICY) + " " + toy("unet"));
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_THAT(ran.output, AllOf(StartsWith("anybody "), HasSubstr("\non-demand "), HasSubstr("\nvedette ")));
+  EXPECT_EQ(told::run(std::string(WRITE_A_POLICY) + " /nowhere").status, 1);
+}
+
+}  // namespace
+}  // namespace vedette
