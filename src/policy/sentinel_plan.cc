@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/assert.h"
@@ -61,7 +62,7 @@ class Planner {
     cut_step();
     measure();
     find_runs();
-    for (const Run& run : runs_) occupy(run.first, run.for_ever ? run.first + n_ - 1 : run.last, size(run.tensor));
+    occupy_all();
     time_evictions();
     if (!shrink_evictions() || !place_fetches()) return std::nullopt;
     return write();
@@ -187,7 +188,17 @@ class Planner {
     return begin >= n_ ? begin - n_ : 0;
   }
 
-  // 4. The ledger.
+  // 4. The ledger. At first all runs at once: op by op for each would cost runs times ops, and weights live through the whole step.
+  void occupy_all() {
+    std::vector<std::int64_t> change(2 * n_ + 1);
+    for (const Run& run : runs_) {
+      const auto bytes = static_cast<std::int64_t>(size(run.tensor));
+      change[run.first] += bytes;
+      change[run.for_ever ? run.first + n_ : run.last + 1] -= bytes;
+    }
+    std::int64_t now = 0;
+    for (std::size_t i = 0; i < 2 * n_; ++i) load_[i % n_] += now += change[i];
+  }
   void occupy(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) {
     for (std::uint64_t i = first; i <= last; ++i) load_[i % n_] += static_cast<std::int64_t>(bytes);
   }
@@ -220,10 +231,17 @@ class Planner {
 
   // Where evictions at their leisure leave no room for what is needed, they are awaited. False: even then it does not fit.
   bool shrink_evictions() {
+    std::vector<std::vector<std::size_t>> begins(n_);  // [op]: runs whose eviction may be under way from there on
+    std::set<std::size_t> leaving;     // those of them that may be under way now, in order: all runs for each op would be too many
+    for (std::size_t r = 0; r < runs_.size(); ++r) {
+      if (!runs_[r].leaves) continue;
+      begins[(runs_[r].last + 1) % n_].push_back(r);
+      if (runs_[r].due > n_) leaving.insert(r);
+    }
     for (std::uint64_t i = 0; i < n_; ++i) {
-      for (Run& run : runs_) {
-        if (load_[i] <= limit_[i]) break;
-        if (!run.leaves) continue;
+      leaving.insert(begins[i].begin(), begins[i].end());
+      for (auto each = leaving.begin(); each != leaving.end() && load_[i] > limit_[i]; each = leaving.erase(each)) {
+        Run& run = runs_[*each];
         const std::uint64_t at = run.last < i ? i : i + n_;
         if (at <= run.last || at >= run.due) continue;
         leave(at, run.due - 1, size(run.tensor));
