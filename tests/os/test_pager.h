@@ -65,7 +65,10 @@ class Pager {
   }
 
   // Changes the kind of one frame, wherever it is.
-  Result<void> convert_empty(FrameIndex frame, FrameKind kind) { return memory_->convert(frame, std::nullopt, kind, false); }
+  Result<void> convert_empty(FrameIndex frame, FrameKind kind) {
+    const std::scoped_lock lock(mutex_);
+    return memory_->convert(frame, std::nullopt, kind, false);
+  }
   void expect_writes(std::uint32_t c, std::size_t pages) { memory_->expect_writes(chunk(c), pages * 4096); }
   Result<void> convert(FrameIndex frame, FrameKind kind) {
     const std::scoped_lock lock(mutex_);
