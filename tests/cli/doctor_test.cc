@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -102,6 +103,24 @@ TEST_F(Doctor, WorksWithoutPrivilegesAndWithLittleLockedMemory) {
   const auto json = nlohmann::json::parse(answer.text);
   EXPECT_EQ(json.at("locked_memory").at("limit_bytes"), 65536);
   EXPECT_FALSE(json.at("registered_buffers").at("works").get<bool>());
+}
+
+// What doctor measures of the disk is what plans are made for and replayed on: memory over this directory's disk.
+TEST_F(Doctor, GivesTheLaboratoryThisMachine) {
+  std::ofstream(directory_ / "step.json") << R"({"format":"vedette-trace-1","name":"two","source":"test","device":"none","notes":[],
+"tensors":[{"id":0,"name":"w","bytes":4000000,"kind":"weight","persistent":true},{"id":1,"name":"x","bytes":4000000,"kind":"weight","persistent":true}],
+"ops":[{"id":0,"name":"first","layer":null,"phase":"forward","ns":5,"reads":[0],"writes":[0],"workspace_bytes":0},
+{"id":1,"name":"second","layer":null,"phase":"forward","ns":6,"reads":[1],"writes":[1],"workspace_bytes":0}]})";
+  const std::string replay = (directory_ / "vedette").string() + " replay " + (directory_ / "step.json").string() + " --machine this-machine --fast 5000000 --slow ";
+  const Answer answer = run(replay + directory_.string() + " 2>&1");
+  if (answer.status != 0 && answer.text.find("No space left") != std::string::npos) GTEST_SKIP() << "256 MiB in " << fs::temp_directory_path() << " are missing";
+  ASSERT_EQ(answer.status, 0) << answer.text;
+  EXPECT_THAT(answer.text, testing::AllOf(HasSubstr("link           disk to dram: busy"), HasSubstr("link           dram to disk: busy"), HasSubstr(" MiB in, "),
+                                          testing::Not(HasSubstr("disk to dram: busy 0.0 %"))));
+  const Answer nowhere = run(replay + "/nowhere/at/all 2>&1");
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_THAT(nowhere.text, testing::AllOf(testing::StartsWith("vedette: "), HasSubstr("/nowhere/at/all")));
+  EXPECT_EQ(std::count(nowhere.text.begin(), nowhere.text.end(), '\n'), 1) << nowhere.text;
 }
 
 }  // namespace
