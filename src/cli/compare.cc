@@ -177,7 +177,7 @@ void compare(const CompareOptions& options) {
 void add_compare(CLI::App& app) {
   auto* verb = app.add_subcommand("compare", "Replays steps under every policy: percent of ideal, stalls, bytes, beside a proven bound");
   const auto options = std::make_shared<CompareOptions>();
-  verb->add_option("trace", options->traces, "Files in the format vedette-trace-1")->required();
+  verb->add_option("trace", options->traces, "Files in the format vedette-trace-1, or recordings")->required();
   verb->add_option("--fast", options->fast, "Sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
   verb->add_option("--policies", options->policies, "all, or names with commas")->capture_default_str();
   verb->add_option("--machine", options->machine, "A preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();

@@ -16,6 +16,7 @@
 
 #include "cli/disk_speed.h"
 #include "os/probe.h"
+#include "profiler/exports.h"
 #include "tier/store.h"
 
 namespace vedette::cli {
@@ -69,7 +70,13 @@ std::string read_file(const std::string& name) {
 }
 
 Trace read_trace(const std::string& file) {
-  auto trace = parse_trace(read_file(file));
+  std::string text = read_file(file);
+  if (text.starts_with("SQLite format 3")) {
+    std::ostringstream out;
+    export_recording(file, "trace", {}, out).value();
+    text = std::move(out).str();
+  }
+  auto trace = parse_trace(text);
   if (!trace) throw Failure({trace.error().cause, file + ": " + trace.error().message});
   return *std::move(trace);
 }

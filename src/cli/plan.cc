@@ -127,7 +127,7 @@ void add_common(CLI::App& verb, PlanOptions& options) {
 void add_plan(CLI::App& app) {
   auto* verb = app.add_subcommand("plan", "Plans a step, says why a tensor moves when it does, lists the policies");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1");
+  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1, or a recording");
   add_common(*verb, *options);
   verb->add_option("--explain", options->explain, "A tensor's name or number");
   verb->add_option("-o,--output", options->output, "Write the plan (JSON)");
@@ -138,7 +138,7 @@ void add_plan(CLI::App& app) {
 void add_check(CLI::App& app) {
   auto* verb = app.add_subcommand("check", "Judges a plan against every rule");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1")->required();
+  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1, or a recording")->required();
   verb->add_option("plan", options->plan, "A file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options);
   verb->callback([options] { judge(*options); });
@@ -147,7 +147,7 @@ void add_check(CLI::App& app) {
 void add_replay(CLI::App& app) {
   auto* verb = app.add_subcommand("replay", "Runs a plan, or a policy with its reactions, against the clock");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1")->required();
+  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1, or a recording")->required();
   verb->add_option("plan", options->plan, "A file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options);
   verb->add_option("--noise", options->noise, "Every op takes up to this many percent more or less")->check(CLI::Range(0, 90));

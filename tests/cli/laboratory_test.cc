@@ -54,6 +54,20 @@ void expect_one_sentence(const told::Ran& ran, int status, const std::string& sa
   EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
 }
 
+TEST(Laboratory, ARecordingIsATraceToo) {
+  const std::string recording = told::fresh_path("recorded.vedette");
+  ASSERT_EQ(vedette("import " + toy("chain4") + " -o " + recording).status, 0);
+  const std::string arguments = " --fast 60% --policies on-demand,vedette --json";
+  const auto of_trace = nlohmann::json::parse(vedette("compare " + toy("chain4") + arguments).output);
+  const auto of_recording = nlohmann::json::parse(vedette("compare " + recording + arguments).output);
+  ASSERT_EQ(of_trace.size(), 2u);
+  ASSERT_EQ(of_recording.size(), 2u);
+  for (const std::size_t row : {0u, 1u}) {
+    for (const char* key : {"policy", "fast_bytes", "step_ns", "ideal_ns", "bytes_in", "bytes_out", "error"})
+      EXPECT_EQ(of_recording[row][key], of_trace[row][key]) << key;
+  }
+}
+
 struct BadTrace {
   const char *from, *to, *says;
 };
