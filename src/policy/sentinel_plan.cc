@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "base/assert.h"
 #include "model/liveness.h"
+#include "policy/vedette_room.h"
 
 namespace vedette::sentinel {
 namespace {
@@ -30,6 +32,7 @@ struct Run {
   std::uint64_t most_ahead = std::numeric_limits<std::uint64_t>::max();  // of `issue`: before that it is used in place
   std::uint64_t due = 0;                                                 // leaves: the op before which it is gone
   std::uint64_t latest_due = 0;                                          // leaves: when the next fetch of the tensor may begin
+  bool left = false;                                                     // in place: no run any more
   std::size_t uses = 0;                                                  // in the run: the hotter is fetched first
 };
 
@@ -115,7 +118,6 @@ class Planner {
       const std::uint64_t kept = exact ? brief[i] : reserved_;
       limit_[i] = kept <= capacity ? static_cast<std::int64_t>(capacity - kept) : -1;
     }
-    load_.assign(n_, 0);
     began_.assign(n_ + 1, 0);
     for (std::size_t i = 0; i < n_; ++i) began_[i + 1] = began_[i] + trace_.ops[i].time.value;
   }
@@ -196,14 +198,32 @@ class Planner {
       change[run.first] += bytes;
       change[run.for_ever ? run.first + n_ : run.last + 1] -= bytes;
     }
+    std::vector<std::int64_t> excess(n_);
+    for (std::size_t i = 0; i < n_; ++i) excess[i] = -limit_[i];
     std::int64_t now = 0;
-    for (std::size_t i = 0; i < 2 * n_; ++i) load_[i % n_] += now += change[i];
+    for (std::size_t i = 0; i < 2 * n_; ++i) excess[i % n_] += now += change[i];
+    excess_.emplace(excess);
   }
-  void occupy(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) {
-    for (std::uint64_t i = first; i <= last; ++i) load_[i % n_] += static_cast<std::int64_t>(bytes);
+  // Bytes of long-lived tensors during ops first to last, which may lie past the step's end.
+  void add(std::uint64_t first, std::uint64_t last, std::int64_t bytes) {
+    for (std::uint64_t begin = first; begin <= last;) {
+      const std::uint64_t end = std::min(last + 1, (begin / n_ + 1) * n_);
+      excess_->add(begin % n_, begin % n_ + (end - begin), bytes);
+      begin = end;
+    }
   }
-  void leave(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) {
-    for (std::uint64_t i = first; i <= last; ++i) load_[i % n_] -= static_cast<std::int64_t>(bytes);
+  void occupy(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) { add(first, last, static_cast<std::int64_t>(bytes)); }
+  void leave(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) { add(first, last, -static_cast<std::int64_t>(bytes)); }
+  bool over(std::uint64_t op) const { return excess_->most(op, op + 1) > 0; }
+  // The first op from which on, until before `first`, there is room for so many bytes more; not before `earliest`.
+  std::uint64_t room_from(std::uint64_t earliest, std::uint64_t first, std::uint64_t bytes) const {
+    for (std::uint64_t end = first; end > earliest;) {
+      const std::uint64_t begin = std::max(earliest, (end - 1) / n_ * n_);
+      const auto full = excess_->last_above(begin % n_, begin % n_ + (end - begin), -static_cast<std::int64_t>(bytes));
+      if (full) return begin - begin % n_ + *full + 1;
+      end = begin;
+    }
+    return std::min(earliest, first);
   }
 
   std::int64_t time_at(std::uint64_t op) const { return static_cast<std::int64_t>(op / n_) * began_[n_] + began_[op % n_]; }
@@ -240,14 +260,14 @@ class Planner {
     }
     for (std::uint64_t i = 0; i < n_; ++i) {
       leaving.insert(begins[i].begin(), begins[i].end());
-      for (auto each = leaving.begin(); each != leaving.end() && load_[i] > limit_[i]; each = leaving.erase(each)) {
+      for (auto each = leaving.begin(); each != leaving.end() && over(i); each = leaving.erase(each)) {
         Run& run = runs_[*each];
         const std::uint64_t at = run.last < i ? i : i + n_;
         if (at <= run.last || at >= run.due) continue;
         leave(at, run.due - 1, size(run.tensor));
         run.due = at;
       }
-      if (load_[i] > limit_[i]) return false;
+      if (over(i)) return false;
     }
     return true;
   }
@@ -261,9 +281,7 @@ class Planner {
       Run& run = runs_[r];
       const std::uint64_t bytes = size(run.tensor), first = run.first + n_;
       const std::uint64_t earliest = std::max(window(first), first - std::min(first, run.most_ahead));
-      std::uint64_t issue = first;
-      while (issue > earliest && load_[(issue - 1) % n_] + static_cast<std::int64_t>(bytes) <= limit_[(issue - 1) % n_])
-        --issue;
+      const std::uint64_t issue = room_from(earliest, first, bytes);
       if (issue == first && !cut_.on_demand) {
         if (!leave_in_place(r)) return false;
         continue;
@@ -312,7 +330,8 @@ class Planner {
 
   // 6. The plan.
   Plan write() {
-    for (auto r = gone_.rbegin(); r != gone_.rend(); ++r) runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(*r));
+    for (const std::size_t r : gone_) runs_[r].left = true;
+    std::erase_if(runs_, [](const Run& run) { return run.left; });
     Plan plan{.home = std::vector<TierIndex>(trace_.tensors.size()), .reserved = {reserved_}};
     for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
       if (trace_.tensors[t].persistent) plan.home[t] = slow_;
@@ -367,8 +386,9 @@ class Planner {
   std::vector<std::vector<OpIndex>> uses_;
   std::vector<bool> short_;
   std::vector<Run> runs_;
-  std::vector<std::size_t> gone_;                   // runs that were left in place, ascending
-  std::vector<std::int64_t> load_, limit_, began_;  // per op: bytes of long-lived tensors; the most of them; nanoseconds
+  std::vector<std::size_t> gone_;             // runs that were left in place
+  std::vector<std::int64_t> limit_, began_;   // per op: the most bytes of long-lived tensors; nanoseconds
+  std::optional<planning::Room> excess_;      // per op: bytes of long-lived tensors beyond the limit
   std::vector<InPlace> in_place_;
 };
 

@@ -1,8 +1,9 @@
-// Bytes over ops: add to a range, ask for the largest of a range. A segment tree with lazy sums; every call O(log ops).
+// Bytes over ops: add to a range, ask for the largest of a range, find the last that is too large. A segment tree with lazy sums; every call O(log ops).
 #pragma once
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace vedette::planning {
@@ -25,6 +26,11 @@ class Room {
     end = std::min(end, count_);
     return begin < end ? most(1, 0, size_, begin, end) : 0;
   }
+  // The last of [begin, end) that is larger than `limit`.
+  std::optional<std::size_t> last_above(std::size_t begin, std::size_t end, std::int64_t limit) const {
+    end = std::min(end, count_);
+    return begin < end ? last_above(1, 0, size_, begin, end, limit) : std::nullopt;
+  }
 
  private:
   void add(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end, std::int64_t bytes) {
@@ -45,6 +51,16 @@ class Room {
     if (begin <= low && high <= end) return most_[node];
     const std::size_t middle = (low + high) / 2;
     return std::max(most(2 * node, low, middle, begin, end), most(2 * node + 1, middle, high, begin, end)) + added_[node];
+  }
+
+  std::optional<std::size_t> last_above(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end,
+                                        std::int64_t limit) const {
+    if (begin >= high || end <= low || most_[node] <= limit) return std::nullopt;
+    if (high - low == 1) return low;
+    const std::size_t middle = (low + high) / 2;
+    limit -= added_[node];
+    const auto right = last_above(2 * node + 1, middle, high, begin, end, limit);
+    return right ? right : last_above(2 * node, low, middle, begin, end, limit);
   }
 
   std::size_t size_ = 1, count_ = 0;
