@@ -13,26 +13,15 @@
 #include <sstream>
 #include <string>
 
+#include "support/command.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-struct Answer {
-  std::string text;
-  int status = -1;
-};
-
-Answer run(const std::string& command) {
-  Answer answer;
-  std::FILE* const pipe = ::popen(command.c_str(), "re");
-  if (pipe == nullptr) return answer;
-  std::array<char, 4096> buffer;
-  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return answer;
-}
+using vedette::testing::Answer;
+using vedette::testing::run;
 
 class Doctor : public testing::Test {
  protected:

@@ -11,15 +11,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/command.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-struct Answer {
-  std::string text;
-  int status = -1;
-};
+using vedette::testing::Answer;
 
 class PackCommand : public testing::Test {
  protected:
@@ -32,14 +31,7 @@ class PackCommand : public testing::Test {
   void TearDown() override { fs::remove_all(directory_); }
 
   Answer pack(const std::string& options) const {
-    Answer answer;
-    std::FILE* const pipe = ::popen((std::string(VEDETTE_CLI) + " pack " + directory_.string() + "/" + options + " 2>&1").c_str(), "re");
-    if (pipe == nullptr) return answer;
-    std::array<char, 4096> buffer;
-    for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.text.append(buffer.data(), n);
-    const int status = ::pclose(pipe);
-    answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return answer;
+    return vedette::testing::run(std::string(VEDETTE_CLI) + " pack " + directory_.string() + "/" + options + " 2>&1");
   }
 
   fs::path directory_;

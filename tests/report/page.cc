@@ -14,30 +14,18 @@
 
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
+#include "support/command.h"
 
 namespace vedette::report {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-struct Answer {
-  std::string text;
-  int status = -1;
-};
+using vedette::testing::Answer;
+using vedette::testing::run;
 
-Answer run(const std::string& command) {
-  Answer answer;
-  std::FILE* const pipe = ::popen(command.c_str(), "re");
-  if (pipe == nullptr) return answer;
-  std::array<char, 1 << 16> buffer;
-  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return answer;
-}
-
-class Page : public testing::Test {
+class Page : public ::testing::Test {
  protected:
   void SetUp() override {
     if (std::string_view(CHROMIUM).empty()) GTEST_SKIP() << "no Chromium was found when this was configured: scripts/setup.sh installs Debian's chromium";

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/made.h"
+
 namespace vedette {
 namespace {
 
@@ -18,25 +20,9 @@ Machine machine(std::uint64_t capacity, std::optional<std::uint32_t> shared = st
   return made;
 }
 
-Tensor tensor(std::uint64_t bytes, bool persistent = true) {
-  return {.name = "t", .bytes = {bytes}, .kind = TensorKind::weight, .persistent = persistent};
-}
-
-Op op(std::int64_t time, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
-  Op made;
-  made.name = "op";
-  made.time = {time};
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
-
-Trace trace(std::vector<Tensor> tensors, std::vector<Op> ops) {
-  Trace made;
-  made.tensors = std::move(tensors);
-  made.ops = std::move(ops);
-  return made;
-}
+using testing::op;
+using testing::tensor;
+using testing::trace;
 
 Move fetch(std::uint32_t issue, std::uint32_t due, std::uint32_t t) {
   return {.issue = {issue}, .due = {due}, .extent = {{t}, {}}, .source = slow, .target = fast, .verb = Verb::fetch};

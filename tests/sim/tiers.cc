@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "sim/made.h"
 #include "vedette/replay.h"
 
 namespace vedette {
@@ -25,23 +26,10 @@ Machine three_tiers(std::uint64_t fast_bytes, std::uint64_t host_bytes = 1 << 20
   return machine;
 }
 
-Tensor tensor(std::uint64_t bytes, bool persistent = true) {
-  return {.name = "t", .bytes = {bytes}, .kind = TensorKind::weight, .persistent = persistent};
-}
-Op op(std::int64_t time, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
-  Op made;
-  made.name = "op";
-  made.time = {time};
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
-Trace trace(std::vector<Tensor> tensors, std::vector<Op> ops) {
-  Trace made;
-  made.tensors = std::move(tensors);
-  made.ops = std::move(ops);
-  return made;
-}
+using testing::op;
+using testing::tensor;
+using testing::trace;
+
 Move fetch(std::uint32_t issue, std::uint32_t due, std::uint32_t t, TierIndex from) {
   return {.issue = {issue}, .due = {due}, .extent = {{t}, {}}, .source = from, .target = fast, .verb = Verb::fetch};
 }
