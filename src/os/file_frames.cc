@@ -1,6 +1,7 @@
 #include "os/file_frames.h"
 
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,7 +14,7 @@ namespace vedette {
 
 namespace {
 
-// Small pages also where the system makes large ones of shared memory, else one access would seem to touch all of them.
+// An entry a page, also where the frame is one huge page, else one access would seem to touch all of them.
 bool advise_shared(std::byte* begin, std::size_t bytes) noexcept {
   if (::madvise(begin, bytes, MADV_NOHUGEPAGE) != 0 && errno != EINVAL) return false;
   return ::madvise(begin, bytes, MADV_DONTFORK) == 0;
@@ -39,12 +40,25 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   if (::mmap(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) {
     return system_error("mapping a memfd", errno, "");
   }
-  if (!advise_shared(alias->data(), layout.frame_bytes())) return system_error("madvise of a memfd", errno, "");
+  if (::madvise(alias->data(), layout.frame_bytes(), MADV_DONTFORK) != 0) return system_error("madvise of a memfd", errno, "");
   return std::unique_ptr<FileFrames>(new FileFrames(layout, userfaultfd, std::move(file), std::move(*alias)));
 }
 
-// The kernel clears each page when it is touched first.
+// Makes huge pages of a frame that has no memory yet: zeroed, mapped at the alias. Of a hole the kernel makes none, so a byte of each is written.
+// False where it cannot (Linux < 6.1, no huge page free, huge pages of shared memory denied): the frame then has a small page here and there.
+bool FileFrames::make_huge(FrameIndex frame) noexcept {
+  constexpr int madvise_collapse = 25;  // Linux 6.1
+  if (layout_.chunk_bytes() % huge_page_bytes != 0) return false;
+  for (std::size_t i = 0; i < layout_.chunk_bytes(); i += huge_page_bytes) {
+    if (::pwrite(file_.get(), "", 1, static_cast<off_t>(layout_.offset(frame) + i)) != 1) return false;
+  }
+  return ::madvise(parked(frame), layout_.chunk_bytes(), madvise_collapse) == 0;
+}
+
+// Huge pages where the kernel makes them: five times faster to fill and to give back than small ones, and one given back becomes the huge
+// page of a fast frame at once. Small ones it must join first, and often prefers not to.
 int FileFrames::allocate(FrameIndex frame) noexcept {
+  if (make_huge(frame)) return 0;
   const auto offset = static_cast<off_t>(layout_.offset(frame)), bytes = static_cast<off_t>(layout_.chunk_bytes());
   while (::fallocate(file_.get(), 0, offset, bytes) != 0) {
     if (errno != EINTR) return errno;
@@ -52,8 +66,12 @@ int FileFrames::allocate(FrameIndex frame) noexcept {
   return 0;
 }
 
-// A system call takes half the time of touching and copying (0.7 ms against 1.3 for 2 MiB): no page is cleared first, none mapped.
+// Of small pages a system call takes half the time of touching and copying (0.7 ms against 1.3 for 2 MiB): none is cleared first, none mapped.
 int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
+  if (make_huge(frame)) {
+    std::memcpy(parked(frame), bytes, layout_.chunk_bytes());
+    return 0;
+  }
   const auto offset = static_cast<off_t>(layout_.offset(frame));
   for (std::size_t done = 0; done < layout_.chunk_bytes();) {
     const ssize_t written = ::pwrite(file_.get(), bytes + done, layout_.chunk_bytes() - done, offset + static_cast<off_t>(done));

@@ -1,5 +1,6 @@
-// Frames that the zap tracker can watch: chunk-sized pieces of one memfd, 4 KiB pages. The whole file is mapped once more at
-// an alias, so a frame can be reached by I/O wherever it is shown, and no access through the alias is ever tracked.
+// Frames that the zap tracker can watch: chunk-sized pieces of one memfd, huge pages where the kernel makes them, but shown with an entry for
+// each 4 KiB. The whole file is mapped once more at an alias, so a frame can be reached by I/O wherever it is shown, and no access through
+// the alias is ever tracked.
 //
 //   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, protect it, wake who
 //          waits: so it is shown as PageTracker::arm() leaves it (zap), and may be collected without
@@ -44,6 +45,8 @@ class FileFrames {
  private:
   FileFrames(const Layout& layout, const Userfaultfd& userfaultfd, Fd file, Mapping alias) noexcept
       : layout_(layout), userfaultfd_(userfaultfd), file_(std::move(file)), alias_(std::move(alias)) {}
+
+  bool make_huge(FrameIndex frame) noexcept;
 
   Layout layout_;
   const Userfaultfd& userfaultfd_;
