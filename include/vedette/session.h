@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "vedette/model.h"
 #include "vedette/observer.h"
@@ -109,6 +110,8 @@ struct SessionOptions {
   Bytes chunk = {std::uint64_t{2} << 20};  // what moves; tests of small models use 64_KiB
   std::uint32_t warmup_steps = 1;    // run on demand before the profiling epoch; optimizers have their state afterwards
   ProfileTicks profile = ProfileTicks::layers;
+  // What sees pages in the profiling step: one of tracker_names(). One that this machine or its memory does not allow is refused at open().
+  std::string tracker = "best";
   Observer* observer = nullptr;      // borrowed; outlives the session
   std::function<void(std::string_view)> on_message;  // diagnostics, one sentence each
   std::uint64_t seed = 1;
@@ -116,6 +119,11 @@ struct SessionOptions {
   // of becoming numbers. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
   bool checksums = false;
 };
+
+// "best", and every page tracker by name: zap, missing, missing-sigbus, minor, minor-sigbus, guards, mprotect. Some fail system calls into
+// memory that is being profiled and that nobody holds (EFAULT): missing-sigbus, minor-sigbus, guards and mprotect always, missing and minor
+// where userfaultfd is for user mode only.
+std::vector<std::string_view> tracker_names();
 
 class Session {
  public:
@@ -153,6 +161,7 @@ class Session {
   Bytes smallest_budget() const noexcept;            // the largest in-op working set seen, plus the slab
   std::string_view phase() const noexcept;           // "warm-up", "profiling", "planned"
   std::string mechanism() const;                     // what moves memory here, in words
+  std::string_view tracker() const noexcept;         // what sees pages when a step is profiled, by name; empty: nothing does
 
   // The trace of the last profiled step, in the program's tensors; nullptr until one was profiled.
   const Trace* trace() const noexcept;

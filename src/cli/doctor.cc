@@ -21,7 +21,7 @@
 #include "cli/disk_speed.h"
 #include "cli/verbs.h"
 #include "os/chunk_memory.h"
-#include "os/page_tracker.h"
+#include "os/tracker_kinds.h"
 #include "os/probe.h"
 #include "os/uapi.h"
 #include "tier/store.h"
@@ -65,29 +65,29 @@ std::string readable(Bytes bytes) {
   return fmt::format("{:.{}f} {}", value, value < 10 && unit > 0 ? 1 : 0, units[unit]);
 }
 
-// A memory of two frames under four chunks: small, and the mechanism is the one that large ones get.
+// A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. What sees pages depends on it.
 void find_memory(Uses& uses) {
   constexpr Bytes chunk = 2_MiB;
   auto arena = Mapping::reserve({4 * chunk.value}, chunk);
   if (!arena) {
-    uses.memory = arena.error();
+    uses.memory = uses.tracking = arena.error();
     return;
   }
   auto memory = open_best_memory(
       {.arena = arena->data(), .chunks = 4, .frames = 2, .chunk_bytes = chunk, .on_fault = [](const Fault&) {}});
   if (!memory) {
-    uses.memory = memory.error();
+    uses.memory = uses.tracking = memory.error();
     return;
   }
   uses.memory = std::string((*memory)->mechanism());
-  uses.registers_buffers = (*memory)->registrable();
-}
-
-Result<std::string> find_tracking() {
-  auto tracker = open_zap_tracker();
-  if (!tracker) tracker = open_mprotect_tracker();
-  if (!tracker) return tracker.error();
-  return std::string((*tracker)->mechanism());
+  const auto chosen = choose_tracker("best", **memory);
+  uses.registers_buffers = (*memory)->registrable() && !(chosen && chosen->kind->frames != FrameKind::fast);
+  if (!chosen) {
+    uses.tracking = chosen.error();
+    return;
+  }
+  const auto tracker = chosen->kind->open();
+  uses.tracking = tracker ? Result<std::string>(std::string((*tracker)->mechanism())) : tracker.error();
 }
 
 std::string file_system_of(const std::string& directory) {
@@ -117,7 +117,7 @@ std::string file_system_of(const std::string& directory) {
 
 Diagnosis examine(const DoctorOptions& options) {
   Diagnosis diagnosis{.facts = probe_machine(),
-                      .uses = {.memory = std::string(), .tracking = find_tracking(), .io = std::string()},
+                      .uses = {.memory = std::string(), .tracking = std::string(), .io = std::string()},
                       .file_system = file_system_of(options.slow)};
   find_memory(diagnosis.uses);
   struct statvfs room {};
@@ -206,8 +206,7 @@ void add_userfaultfd(const MachineFacts& facts, std::vector<Line>& lines) {
                                  "Linux 6.7 or later, /proc mounted"));
 }
 
-// Every page tracker, tried; a session takes zap, and mprotect where zap is missing. The others watch shared memory only, which frames are
-// not that mremap moves and I/O has registered.
+// Every page tracker, tried; a session takes zap, else missing pages where they see system calls, else mprotect, or what it is told to take.
 void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
   struct Known {
     const char* subject;
@@ -216,10 +215,12 @@ void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
   };
   const Known all[] = {
       {"  zap", facts.zap, "1 to 3 us a touched page, system calls seen; what a session takes"},
-      {"  minor faults", facts.minor_messages, "told to a thread in their order, system calls too; shared memory only, no session takes it"},
-      {"  minor SIGBUS", facts.minor_signals, "half the time of a message; shared memory only, no session takes it"},
-      {"  guard pages", facts.guard_pages, "splits no mapping; shared memory only, no session takes it"},
-      {"  mprotect", facts.mprotect, "5 to 10 us a touched page, system calls into watched memory fail; what a session takes where zap is missing"},
+      {"  missing", facts.missing_messages, "told to a thread in their order, system calls too where userfaultfd is full; what a session takes then without zap"},
+      {"  missing-sigbus", facts.missing_signals, "told to the thread that touches; system calls into watched memory fail"},
+      {"  minor", facts.minor_messages, "told to a thread in their order, system calls too where userfaultfd is full; frames become shared memory meanwhile"},
+      {"  minor-sigbus", facts.minor_signals, "half the time of a message; system calls into watched memory fail"},
+      {"  guards", facts.guard_pages, "splits no mapping; system calls into watched memory fail"},
+      {"  mprotect", facts.mprotect, "5 to 10 us a touched page, system calls into watched memory fail; what a session takes where nothing better works"},
   };
   lines.push_back({.subject = "page trackers", .finding = "each opened, and tried with pages of its own where the kernel may lack it"});
   for (const Known& known : all) {
@@ -437,6 +438,8 @@ Json json_of_facts(const MachineFacts& facts) {
   json["pagemap_scan"] = json_of(facts.pagemap_scan);
   json["zap_tracking"] = json_of(facts.zap);
   json["trackers"] = {{"zap", json_of(facts.zap)},
+                      {"missing_messages", json_of(facts.missing_messages)},
+                      {"missing_signals", json_of(facts.missing_signals)},
                       {"minor_messages", json_of(facts.minor_messages)},
                       {"minor_signals", json_of(facts.minor_signals)},
                       {"guard_pages", json_of(facts.guard_pages)},

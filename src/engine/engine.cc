@@ -31,9 +31,10 @@ Engine::Engine(EngineOptions options)
   counters_.resident_max_bytes = 0;
 }
 
-Engine::LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory) {
+Engine::LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(memory_ == nullptr);
+  register_frames_ = register_frames;
   memory_ = std::move(memory);
   migrator_ = std::thread([this]() noexcept { run(); });
   arrived_.wait(lock, [&] { return speed_.has_value(); });
@@ -447,7 +448,7 @@ void Engine::set_watch(FrameWatch* watch) noexcept {
 Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(watch_ == nullptr);
-  if (kind == FrameKind::trackable && memory_->registrable()) {
+  if (kind != FrameKind::fast && registered_) {
     return Error{.cause = Cause::unavailable, .message = "frames that are registered for I/O cannot change their memory", .errno_value = 0};
   }
   fetches_.clear();

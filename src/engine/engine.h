@@ -72,8 +72,9 @@ class Engine {
 
   explicit Engine(EngineOptions options);
   ~Engine();                         // stops the migrator; frames and addresses stay as they are
-  // Once; the memory's fault sink is fault(). Returns how fast the slow tier is, measured with frames nobody uses yet.
-  LinkSpeed start(std::unique_ptr<ChunkMemory> memory);
+  // Once; the memory's fault sink is fault(). Returns how fast the slow tier is, measured with frames nobody uses yet. `register_frames`: for
+  // I/O, where the memory allows it; frames that are registered cannot be converted.
+  LinkSpeed start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
   void fault(const Fault& fault) noexcept;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
@@ -194,6 +195,7 @@ class Engine {
   std::unique_ptr<Store> store_;
   std::unique_ptr<ChunkMemory> memory_;
   Observer* observer_;
+  bool register_frames_ = true, registered_ = false;
   FrameWatch* watch_ = nullptr;
   std::function<void(std::string_view)> on_message_;
   std::function<std::string(std::uint32_t)> describe_;

@@ -44,11 +44,12 @@ void Engine::run() noexcept {
 
 // Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer.
 void Engine::register_frames() {
-  if (!memory_->registrable() || frame_count_ == 0) return;
+  if (!register_frames_ || !memory_->registrable() || frame_count_ == 0) return;
   std::byte* const first = memory_->parked({0});
   for (std::uint32_t f = 1; f < frame_count_; ++f)
     if (memory_->parked({f}) != first + f * chunk_bytes_.value) return;  // not one range: transfers go on unregistered
   store_->register_memory(first, {frame_count_ * chunk_bytes_.value});
+  registered_ = true;
 }
 
 // Writes, reads and alternates both over slots nobody uses yet: what a plan may count on. Some 0.2 s on a disk of 3 GB/s.

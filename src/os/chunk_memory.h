@@ -55,6 +55,8 @@ enum class FrameKind : std::uint8_t {
   fast,                              // private anonymous memory, huge pages where the chunk size allows
   trackable,                         // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
                                      // slower to move
+  shared,                            // pages of a memfd, 4 KiB each, registered with no userfaultfd while shown: for trackers that bring their own
+  alone,                             // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
 };
 
 class ChunkMemory {
@@ -68,12 +70,13 @@ class ChunkMemory {
   // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
   virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
 
-  // Copies the frame into memory of the other kind, in place: same index, same bytes, same chunk if it is shown at one. Threads
+  // Whether frames may become of this kind here; the sentence names what is missing.
+  virtual Result<void> allows(FrameKind kind) const = 0;
+  // Copies the frame into memory of another kind, in place: same index, same bytes, same chunk if it is shown at one. Threads
   // that touch the chunk meanwhile wait; they may be told as faults, to be answered by wake() or not at all. The old memory is
   // given back before the call returns, so the budget is exceeded by one frame at a time. parked(frame) changes, and with it what
-  // I/O has registered. Frames of both kinds may live side by side. About 0.3 ms for 2 MiB; calls for one frame at a time.
-  // Error: the kernel lacks what trackable frames need (memories without userfaultfd: always; the mprotect tracker watches
-  // any frame), or no memory is left; then nothing has changed. A converted chunk is to be armed anew.
+  // I/O has registered. Frames of several kinds may live side by side. About 0.3 ms for 2 MiB (`alone`: nothing is copied); calls for one
+  // frame at a time. Error: as allows(), or no memory is left; then nothing has changed. A converted chunk is to be armed anew.
   // keep_bytes false: of a parked frame whose bytes nobody needs, which spares the copy.
   virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) = 0;
   // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a write, as of

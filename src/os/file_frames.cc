@@ -25,8 +25,7 @@ bool advise_shared(std::byte* begin, std::size_t bytes) noexcept {
 Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const Userfaultfd& userfaultfd) {
   if (!userfaultfd.has(features)) {
     return Error{.cause = Cause::unavailable,
-                 .message = "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; Linux 6.7 or "
-                            "later is needed",
+                 .message = "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
                  .errno_value = 0};
   }
   Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
@@ -103,28 +102,29 @@ void FileFrames::release(FrameIndex frame) noexcept {
   }
 }
 
-void FileFrames::show(FrameIndex frame, std::byte* chunk) noexcept {
+void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   const auto offset = static_cast<off_t>(layout_.offset(frame));
   if (::mmap(chunk, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.get(), offset) == MAP_FAILED) {
     die("mmap of a frame over its chunk failed; too many mappings (vm.max_map_count)");
   }
   if (!advise_shared(chunk, bytes)) die("madvise of a chunk failed; too many mappings (vm.max_map_count)");
-  if (userfaultfd_.register_write_protect(chunk, bytes) != 0) {
+  if (for_zap && userfaultfd_.register_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
   // Armed before anybody is woken: what a thread touches that has waited for the chunk is seen, too.
-  if (userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
+  if (for_zap && userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
   userfaultfd_.wake(chunk, bytes);
   // Nobody uses the alias of a frame that is shown; without its entries the kernel counts the pages once (RssShmem). I/O brings
   // them back when it reaches the frame there.
   ::madvise(parked(frame), bytes, MADV_DONTNEED);
 }
 
-void FileFrames::hide(std::byte* chunk) noexcept {
+void FileFrames::hide(std::byte* chunk, bool for_zap) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   // Faults that are under way finish before the registration returns; later ones wait. Then the entries go.
-  if (userfaultfd_.register_away_and_write_protect(chunk, bytes) != 0) {
+  const int error = for_zap ? userfaultfd_.register_away_and_write_protect(chunk, bytes) : userfaultfd_.register_away(chunk, bytes);
+  if (error != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
   constexpr int madvise_dontneed_locked = 24;  // Linux 5.18, where the program has locked its memory

@@ -9,22 +9,20 @@
 // tracker's, whose place this is on kernels from 6.4 to 6.6.
 //
 // What always holds: the state of a page changes before its entry, so a fault that meets another on the same page finds the page served or
-// serves it again; both do no harm. arm, collect and disarm are called from one thread at a time.
-#include <atomic>
+// serves it again; both do no harm. Nothing is served while arm, collect or disarm changes entries (turnstile.h): the answer to an old fault
+// would map a page where there may be another frame's by now. arm, collect and disarm are called from one thread at a time.
 #include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/fd.h"
+#include "os/bus_faults.h"
 #include "os/page_states.h"
 #include "os/parking.h"
+#include "os/turnstile.h"
 #include "os/uapi.h"
 #include "os/uffd.h"
 
@@ -35,90 +33,58 @@ using State = PageStates::State;
 constexpr State armed = 1, read_seen = 2, written = 4, named = 8;
 constexpr std::size_t zap_gap_pages = 96;  // untouched pages between touched ones that one call clears as well: cheaper than two calls
 
-class MinorTracker final : public PageTracker {
+class MinorTracker final : public PageTracker, private BusServer {
  public:
-  MinorTracker(Userfaultfd userfaultfd, PageStates states, bool signals)
-      : userfaultfd_(std::move(userfaultfd)), states_(std::move(states)), signals_(signals) {}
+  MinorTracker(Userfaultfd userfaultfd, PageStates states) : userfaultfd_(std::move(userfaultfd)), states_(std::move(states)) {}
   ~MinorTracker() override;
 
-  Result<void> start();
+  Result<void> start(bool signals);
   Result<void> arm(std::span<const AddressRange> ranges) override;
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
-  bool sees_system_calls() const noexcept override { return !signals_ && userfaultfd_.serves_system_calls(); }
+  bool sees_system_calls() const noexcept override { return !claim_ && userfaultfd_.serves_system_calls(); }
   std::string_view mechanism() const noexcept override {
-    return signals_ ? "userfaultfd minor faults, SIGBUS" : "userfaultfd minor faults, messages to a thread";
+    return claim_ ? "userfaultfd minor faults, SIGBUS" : "userfaultfd minor faults, messages to a thread";
   }
-  bool serve(std::byte* at, bool write) noexcept;
 
  private:
+  bool serve(std::byte* at, bool write) noexcept;
+  bool serve_bus(std::byte* at, bool write) noexcept override { return serve(at, write); }
   static void zap(const AddressRange& range);
 
   Userfaultfd userfaultfd_;
   PageStates states_;
-  bool signals_;
+  Turnstile turnstile_;
   std::vector<AddressRange> joined_;
+  std::optional<BusClaim> claim_;
   std::unique_ptr<FaultReader> reader_;
 };
 
-// --- SIGBUS ------------------------------------------------------------------------------------------------------------
-
-std::atomic<MinorTracker*> of_signals{nullptr};
-std::atomic<std::uint32_t> inside{0};
-struct sigaction before {};
-
-void on_bus(int signal, siginfo_t* info, void* context) {
-  const int saved_errno = errno;
-  bool write = true;
-#if defined(__x86_64__)
-  write = (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-#endif
-  inside.fetch_add(1);
-  MinorTracker* const tracker = of_signals.load();
-  const bool served = tracker != nullptr && info->si_code > 0 && tracker->serve(static_cast<std::byte*>(info->si_addr), write);
-  inside.fetch_sub(1);
-  errno = saved_errno;
-  if (served) return;
-  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, context);
-  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(signal);
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  ::sigaction(signal, &standard, nullptr);  // it dies of the repetition, with its own address
-  if (info->si_code <= 0) ::raise(signal);
-}
-
-// Once in a process: a handler that was chained to cannot be taken away again.
-void install_once() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    struct sigaction ours {};
-    ours.sa_sigaction = on_bus;
-    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    ::sigaction(SIGBUS, &ours, &before);
-  });
-}
-
 // --- faults ------------------------------------------------------------------------------------------------------------
 
-Result<void> MinorTracker::start() {
-  if (!signals_) {
-    reader_ = std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); });
+Result<void> MinorTracker::start(bool signals) {
+  if (!signals) {
+    reader_ = std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); }, true);
     return {};
   }
-  MinorTracker* nobody = nullptr;
-  if (!of_signals.compare_exchange_strong(nobody, this))
-    return Error{.cause = Cause::unsupported, .message = "a second tracker by SIGBUS in one process", .errno_value = 0};
-  install_once();
+  auto claim = BusClaim::make(*this);
+  if (!claim) return claim.error();
+  claim_.emplace(std::move(*claim));
   return {};
 }
 
 bool MinorTracker::serve(std::byte* at, bool write) noexcept {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_size;
-  const State state = states_.load(page);
-  if ((state & named) == 0) return false;
-  if ((state & armed) != 0) states_.add(page, write ? written : read_seen);
+  if ((states_.load(page) & named) == 0) return false;
   std::byte* const begin = PageStates::address_of(page);
-  const bool protect = !write && (state & armed) != 0 && (states_.load(page) & written) == 0;
+  const Serving serving(turnstile_);
+  const State state = states_.load(page);
+  if ((state & armed) == 0) {        // let go of meanwhile: whatever is there now answers
+    userfaultfd_.wake(begin, page_size);
+    return true;
+  }
+  states_.add(page, write ? written : read_seen);
+  const bool protect = !write && (states_.load(page) & written) == 0;
   const int error = userfaultfd_.map_present(begin, page_size, protect);
   if (error == EEXIST && write) return userfaultfd_.write_unprotect(begin, page_size) == 0;
   if (error == EEXIST) userfaultfd_.wake(begin, page_size);
@@ -126,12 +92,9 @@ bool MinorTracker::serve(std::byte* at, bool write) noexcept {
 }
 
 MinorTracker::~MinorTracker() {
-  states_.for_runs(named, [this](const AddressRange& run) { userfaultfd_.unregister(run.begin, run.bytes); });
+  states_.for_runs(armed, [this](const AddressRange& run) { userfaultfd_.unregister(run.begin, run.bytes); });
   reader_.reset();
-  if (!signals_) return;
-  MinorTracker* self = this;
-  of_signals.compare_exchange_strong(self, nullptr);
-  while (inside.load() != 0) ::usleep(100);
+  claim_.reset();
 }
 
 // --- ranges ------------------------------------------------------------------------------------------------------------
@@ -145,10 +108,12 @@ Result<void> MinorTracker::arm(std::span<const AddressRange> ranges) {
   for (const AddressRange& range : joined_) {
     if (auto known = states_.name(range); !known) return known;
     const auto pages = PageStates::pages_of(range);
+    for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.add(page, named);
     // A page without memory in the file would be a missing fault, which nobody is told.
-    if ((states_.load(pages.begin) & named) == 0) {
+    if ((states_.load(pages.begin) & armed) == 0) {
       if (const int error = populate(range.begin, range.bytes); error != 0) return system_error("filling tracked memory", error, "");
     }
+    const Closed closed(turnstile_);
     if (const int error = userfaultfd_.register_minor_and_write_protect(range.begin, range.bytes); error != 0) {
       return system_error("registering tracked memory for minor faults", error, "it must be shared memory of nobody else's userfaultfd");
     }
@@ -161,6 +126,7 @@ Result<void> MinorTracker::arm(std::span<const AddressRange> ranges) {
 Result<void> MinorTracker::collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) {
   join_ranges(ranges, joined_);
   const std::size_t first = touched.size();
+  const Closed closed(turnstile_);
   for (const AddressRange& range : joined_) {
     const auto pages = PageStates::pages_of(range);
     Span<std::uintptr_t> clearing{0, 0};
@@ -184,11 +150,11 @@ Result<void> MinorTracker::collect(std::span<const AddressRange> ranges, std::ve
 
 Result<void> MinorTracker::disarm(std::span<const AddressRange> ranges) {
   join_ranges(ranges, joined_);
+  const Closed closed(turnstile_);
   for (const AddressRange& range : joined_) {
     const auto pages = PageStates::pages_of(range);
     for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, named);
     if (const int error = userfaultfd_.unregister(range.begin, range.bytes); error != 0) return system_error("unregistering tracked memory", error, "");
-    for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, 0);
   }
   return {};
 }
@@ -228,8 +194,8 @@ Result<std::unique_ptr<PageTracker>> open_minor_tracker(bool signals) {
   if (!userfaultfd) return userfaultfd.error();
   auto states = PageStates::create();
   if (!states) return states.error();
-  auto tracker = std::make_unique<MinorTracker>(std::move(*userfaultfd), std::move(*states), signals);
-  if (auto started = tracker->start(); !started) return started.error();
+  auto tracker = std::make_unique<MinorTracker>(std::move(*userfaultfd), std::move(*states));
+  if (auto started = tracker->start(signals); !started) return started.error();
   if (auto right = behaves(*tracker); !right) return right.error();
   return std::unique_ptr<PageTracker>(std::move(tracker));
 }

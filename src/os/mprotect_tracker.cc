@@ -8,8 +8,8 @@
 //
 // What always holds: the state of a page is one byte, changed by fetch_or in the handler and by exchange in collect; the
 // protection follows the state, so two threads that fault on one page at once open it twice and lose nothing. If the older of
-// two mprotect calls lands last, the page is less open than its state says, and faults once more. The handler takes no lock and
-// allocates nothing.
+// two mprotect calls lands last, the page is less open than its state says, and faults once more. The handler allocates nothing, and does not
+// run while arm, collect or disarm changes protections (turnstile.h): it would open a page that is armed again, or away.
 //
 // With guards (open_guard_tracker) an untouched page is closed by an entry of the page table instead: arming and a first write split no
 // mapping, only pages that are read and not written do. Shared memory only: a guard takes the bytes of private memory away.
@@ -34,6 +34,7 @@
 #include "os/address_ranges.h"
 #include "os/page_states.h"
 #include "os/signals.h"
+#include "os/turnstile.h"
 
 namespace vedette {
 namespace {
@@ -99,6 +100,7 @@ class MprotectTracker final : public PageTracker {
   bool open(Span<std::uintptr_t> run, bool write) noexcept;
 
   PageStates states_;
+  Turnstile turnstile_;
   std::vector<AddressRange> joined_;
   std::int64_t split_limit_;
   Closing closing_;
@@ -164,6 +166,7 @@ Result<void> MprotectTracker::change(const AddressRange& range, State next) {
   const auto set_states = [&] {
     for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, next);
   };
+  const Closed nobody_serves(turnstile_);
   if ((next & armed) != 0) set_states();
   if (auto changed = (next & armed) != 0 ? close(range) : unclose(range); !changed) return changed;
   if ((next & armed) == 0) set_states();
@@ -182,6 +185,7 @@ Result<void> MprotectTracker::arm(std::span<const AddressRange> ranges) {
 Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) {
   join_ranges(ranges, joined_);
   const std::size_t first = touched.size();
+  const Closed nobody_serves(turnstile_);
   for (const AddressRange& range : joined_) {
     const auto pages = pages_of(range);
     Span<std::uintptr_t> closing{pages.end, pages.end};
@@ -257,6 +261,8 @@ bool MprotectTracker::open(Span<std::uintptr_t> run, bool write) noexcept {
 
 SegvAnswer MprotectTracker::faulted(std::byte* at, bool write) noexcept {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) >> page_bits;
+  if ((load(page) & known) == 0) return SegvAnswer::pass;
+  const Serving serving(turnstile_);
   const State state = load(page);
   if ((state & armed) == 0) return (state & known) != 0 ? SegvAnswer::stale : SegvAnswer::pass;
   for (std::size_t wide = width(); wide < widths.size(); ++wide) {

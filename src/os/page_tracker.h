@@ -44,6 +44,9 @@ class PageTracker {
   virtual Result<void> disarm(std::span<const AddressRange> ranges) = 0;
 
   virtual bool sees_system_calls() const noexcept = 0;
+  // False: a page that was armed may come back as another piece of physical memory with the same bytes, so nothing may have it registered
+  // or be in the middle of a transfer into it.
+  virtual bool keeps_frames() const noexcept { return true; }
   virtual std::string_view mechanism() const noexcept = 0;
 };
 
@@ -60,5 +63,8 @@ Result<std::unique_ptr<PageTracker>> open_guard_tracker();
 // Minor faults of userfaultfd, told to a thread (`signals` false; system calls are seen where userfaultfd is privileged) or as SIGBUS to
 // the thread that faults (true; one such tracker at a time). Shared memory that no other userfaultfd has registered. Linux >= 6.4.
 Result<std::unique_ptr<PageTracker>> open_minor_tracker(bool signals);
+// Missing pages of userfaultfd, told likewise: private anonymous memory that no other userfaultfd has registered, whose bytes wait at other
+// addresses until they are touched. Linux >= 5.7.
+Result<std::unique_ptr<PageTracker>> open_missing_tracker(bool signals);
 
 }  // namespace vedette

@@ -47,7 +47,7 @@ struct MachineFacts {
   Tried pagemap_scan;                // told a touched page from an untouched one
   // Each page tracker, by opening it: all told a page read from one written.
   Tried zap;                         // WP_ASYNC and PAGEMAP_SCAN
-  Tried minor_messages, minor_signals, guard_pages, mprotect;
+  Tried missing_messages, missing_signals, minor_messages, minor_signals, guard_pages, mprotect;
 
   Tried uring;                       // a ring ran a request
   Tried registered_buffers;          // registered more than the usual memory lock limit

@@ -46,12 +46,13 @@ class SignalMemory final : public ChunkMemory {
   void wake(ChunkIndex chunk) noexcept override { gate_->ask_again(chunk); }
 
   std::byte* parked(FrameIndex frame) const noexcept override { return parking_.data() + layout_.offset(frame); }
-  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override {
-    if (kind == FrameKind::fast) return {};
+  Result<void> allows(FrameKind kind) const override {
+    if (kind == FrameKind::fast || kind == FrameKind::alone) return {};
     return Error{.cause = Cause::unavailable,
-                 .message = "memory that the zap tracker can watch needs userfaultfd; allow it, or track with mprotect",
+                 .message = "shared memory as fast memory, which this tracker watches, needs userfaultfd; allow it, or track with mprotect",
                  .errno_value = 0};
   }
+  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override { return allows(kind); }  // no frame is registered
   void expect_writes(std::byte*, std::size_t) noexcept override {}
   bool registrable() const noexcept override { return true; }
   bool serves_system_calls() const noexcept override { return false; }

@@ -114,7 +114,7 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t want
     return system_error("userfaultfd, UFFDIO_API", errno, "a kernel with userfaultfd is needed");
   }
   if ((features & ~api.features) != 0) return missing_features(features & ~api.features);
-  if ((wanted & ~api.features) == 0) features |= wanted;
+  features |= wanted & api.features;
   Opened kept = open_any();
   if (!kept.fd) return system_error("userfaultfd", kept.errno_value, "raise the limit of open files (ulimit -n)");
   api = {.api = UFFD_API, .features = features, .ioctls = 0};
@@ -153,8 +153,31 @@ int Userfaultfd::register_away_and_write_protect(std::byte* begin, std::size_t b
   return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
 }
 
+int Userfaultfd::register_away(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR);
+}
+
 int Userfaultfd::register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
   return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
+}
+
+int Userfaultfd::register_missing_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
+  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
+}
+
+int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t bytes, bool protect) const noexcept {
+  std::size_t done = 0;
+  while (done < bytes) {
+    uffdio_copy request{};
+    request.dst = reinterpret_cast<std::uintptr_t>(begin) + done;
+    request.src = reinterpret_cast<std::uintptr_t>(source) + done;
+    request.len = bytes - done;
+    request.mode = protect ? UFFDIO_COPY_MODE_WP : 0;
+    const int error = ::ioctl(fd_.get(), UFFDIO_COPY, &request) == 0 ? 0 : errno;
+    if (request.copy > 0) done += static_cast<std::size_t>(request.copy);
+    if (error != 0 && error != EAGAIN && error != EINTR) return error;  // EAGAIN: partly done, or the address space is changing
+  }
+  return 0;
 }
 
 int Userfaultfd::map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept {
@@ -253,8 +276,8 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
   VEDETTE_ASSERT(done == bytes);
 }
 
-FaultReader::FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink)
-    : userfaultfd_(userfaultfd.fd()), end_(userfaultfd.end_fd()), sink_(std::move(sink)) {
+FaultReader::FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink, bool serves_at_once)
+    : userfaultfd_(userfaultfd.fd()), end_(userfaultfd.end_fd()), serves_at_once_(serves_at_once), sink_(std::move(sink)) {
   thread_ = start_quiet_thread([this] { run(); });
 }
 
@@ -290,9 +313,16 @@ void FaultReader::drain() noexcept {
   }
   if (bytes == 0 || static_cast<std::size_t>(bytes) % sizeof(uffd_msg) != 0) die("userfaultfd: a message was cut off");
   const std::size_t count = static_cast<std::size_t>(bytes) / sizeof(uffd_msg);
+  std::array<std::uintptr_t, faults_per_read> served;
+  std::size_t pages_served = 0;
   for (const uffd_msg& message : std::span(messages).first(count)) {
     if (message.event != UFFD_EVENT_PAGEFAULT) die("userfaultfd: an event that nobody asked for");
     const auto address = static_cast<std::uintptr_t>(message.arg.pagefault.address) & ~std::uintptr_t{4095};
+    if (serves_at_once_) {
+      const auto end = served.begin() + static_cast<std::ptrdiff_t>(pages_served);
+      if (std::find(served.begin(), end, address) != end) continue;
+      served[pages_served++] = address;
+    }
     const bool write = (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0;
     if (!sink_({.page = reinterpret_cast<std::byte*>(address), .write = write})) {
       die("a page fault outside the arena: somebody touched the parking address of a frame that is shown");

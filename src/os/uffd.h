@@ -21,7 +21,7 @@ class Userfaultfd {
  public:
   // Tries userfaultfd(2), then /dev/userfaultfd, then the user-mode-only kind that needs no privilege. `features` are bits of
   // uapi.h that must all be there, else Cause::unavailable names the first kernel that has them; those of `wanted` are
-  // switched on where the kernel has all of them.
+  // switched on where the kernel has them: has() tells.
   static Result<Userfaultfd> open(std::uint64_t features, std::uint64_t wanted = 0);
 
   bool has(std::uint64_t features) const noexcept { return (features & ~features_) == 0; }
@@ -37,7 +37,12 @@ class Userfaultfd {
   // For shared memory: write protection as above, and whoever touches a page without an entry in the page table waits, whether
   // the file has a page there or a hole.
   int register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
+  int register_away(std::byte* begin, std::size_t bytes) const noexcept;  // without the protection
   int register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
+  int register_missing_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
+  // Fills registered pages that are missing with copies, perhaps write-protected; who waits goes on. 0 or an errno, EEXIST where there is
+  // a page already (those before it are filled).
+  int copy_in(std::byte* begin, const std::byte* source, std::size_t bytes, bool protect) const noexcept;
   // A page of shared memory that the file has, and no entry for: mapped as it is, perhaps write-protected; who waits goes on. 0 or an errno,
   // EEXIST where there is an entry already.
   int map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept;
@@ -74,9 +79,12 @@ struct MissingPage {
 
 // Reads the faults of one userfaultfd until it is destroyed. `sink` runs on this thread and must not touch registered memory
 // that is missing. It returns false for an address that it does not know, which stops the program.
+//
+// `serves_at_once`: when the sink returns, everybody who waited for the page has been woken. Then faults of the same page that were read with
+// the first one are over, and are not told: served late, they would make the page seem touched once more.
 class [[nodiscard]] FaultReader {
  public:
-  FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink);  // borrowed, outlives it
+  FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink, bool serves_at_once = false);  // borrowed, outlives it
   ~FaultReader();
   FaultReader(const FaultReader&) = delete;
   FaultReader& operator=(const FaultReader&) = delete;
@@ -86,6 +94,7 @@ class [[nodiscard]] FaultReader {
   void drain() noexcept;
 
   int userfaultfd_, end_;
+  bool serves_at_once_;
   std::function<bool(const MissingPage&)> sink_;
   std::thread thread_;
 };

@@ -18,35 +18,42 @@ Error no_memory_for_a_copy(int error) {
 
 UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
     : layout_(options), userfaultfd_(std::move(userfaultfd)), on_fault_(std::move(options.on_fault)),
-      parking_(std::move(parking)), kinds_(options.frames, FrameKind::fast), file_mapped_(options.chunks, 0),
+      parking_(std::move(parking)), kinds_(options.frames, FrameKind::fast), mapped_(options.chunks, Mapped::anonymous),
       reader_(std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing); })) {}
 
 void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
-  std::uint8_t& file_mapped = file_mapped_[chunk.value];
-  if (kinds_[frame.value] == FrameKind::trackable) {
-    files_->show(frame, layout_.chunk(chunk));
-    file_mapped = 1;
-  } else if (file_mapped != 0) {
-    show_over_file(frame, chunk);
-    file_mapped = 0;
-  } else {
-    show_fast(frame, chunk);
+  Mapped& mapped = mapped_[chunk.value];
+  const FrameKind kind = kinds_[frame.value];
+  if (of_file(kind)) {
+    files_->show(frame, layout_.chunk(chunk), kind == FrameKind::trackable);
+    mapped = kind == FrameKind::trackable ? Mapped::file_for_zap : Mapped::file;
+    return;
   }
+  mapped == Mapped::anonymous ? show_fast(frame, chunk) : show_over_file(frame, chunk);
+  mapped = Mapped::anonymous;
+  if (kind == FrameKind::alone) let_go(chunk);
 }
 
 void UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
-  if (kinds_[frame.value] == FrameKind::trackable) {
-    files_->hide(layout_.chunk(chunk));
-  } else {
-    hide_fast(chunk, frame);
-  }
+  const FrameKind kind = kinds_[frame.value];
+  if (of_file(kind)) return files_->hide(layout_.chunk(chunk), kind == FrameKind::trackable);
+  if (kind == FrameKind::alone) take_hold(chunk);
+  hide_fast(chunk, frame);
+}
+
+// Every page is there: while nobody has registered the chunk, nothing can be missing.
+void UffdMemory::let_go(ChunkIndex chunk) noexcept {
+  if (userfaultfd_.unregister(layout_.chunk(chunk), layout_.chunk_bytes()) == 0) return;
+  die("userfaultfd: the registration of a chunk cannot end; too many mappings (vm.max_map_count)");
+}
+
+void UffdMemory::take_hold(ChunkIndex chunk) noexcept {
+  if (userfaultfd_.register_missing(layout_.chunk(chunk), layout_.chunk_bytes()) == 0) return;
+  die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
 }
 
 void UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept {
-  if (kinds_[frame.value] == FrameKind::trackable) {
-    hide(from, frame);
-    show(frame, to);
-  } else if (file_mapped_[to.value] != 0) {
+  if (kinds_[frame.value] != FrameKind::fast || mapped_[to.value] != Mapped::anonymous) {
     hide(from, frame);
     show(frame, to);
   } else {
@@ -57,7 +64,7 @@ void UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcep
 void UffdMemory::wake(ChunkIndex chunk) noexcept { userfaultfd_.wake(layout_.chunk(chunk), layout_.chunk_bytes()); }
 
 std::byte* UffdMemory::parked(FrameIndex frame) const noexcept {
-  return kinds_[frame.value] == FrameKind::trackable ? files_->parked(frame) : parked_fast(frame);
+  return of_file(kinds_[frame.value]) ? files_->parked(frame) : parked_fast(frame);
 }
 
 void UffdMemory::replace(std::byte* source, ChunkIndex chunk) noexcept {
@@ -88,6 +95,7 @@ Result<FileFrames*> UffdMemory::files() {
 }
 
 Result<void> UffdMemory::start_trackable() {
+  if (auto allowed = allows(FrameKind::trackable); !allowed) return allowed;
   auto ready = files();
   if (!ready) return ready.error();
   for (std::uint32_t i = 0; i < layout_.frames(); ++i) {
@@ -101,19 +109,48 @@ Result<void> UffdMemory::start_trackable() {
 
 Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) {
   VEDETTE_ASSERT(frame.value < layout_.frames() && (keep_bytes || !shown_at));
-  if (kinds_[frame.value] == kind) return {};
-  return kind == FrameKind::trackable ? make_trackable(frame, shown_at, keep_bytes) : make_fast(frame, shown_at, keep_bytes);
+  const FrameKind now = kinds_[frame.value];
+  if (now == kind) return {};
+  if (auto allowed = allows(kind); !allowed) return allowed;
+  if (now != FrameKind::fast && kind != FrameKind::fast) {
+    if (auto between = convert(frame, shown_at, FrameKind::fast, keep_bytes); !between) return between;
+  }
+  if (of_file(kind)) return make_of_file(frame, shown_at, kind, keep_bytes);
+  if (of_file(kinds_[frame.value])) return make_fast(frame, shown_at, keep_bytes);
+  make_alone_or_fast(frame, shown_at, kind);
+  return {};
+}
+
+Result<void> UffdMemory::allows(FrameKind kind) const {
+  if (!of_file(kind)) return {};
+  const bool zap = kind == FrameKind::trackable;
+  if (userfaultfd_.has(zap ? FileFrames::zap_features : FileFrames::features)) return {};
+  return Error{.cause = Cause::unavailable,
+               .message = zap ? "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; Linux 6.7 or later is needed"
+                              : "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
+               .errno_value = 0};
+}
+
+// The bytes stay where they are. Pages that a tracker has replaced are small: where the kernel can, they become a huge one again.
+void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) noexcept {
+  constexpr int madvise_collapse = 25;  // Linux 6.1
+  kinds_[frame.value] = kind;
+  if (shown_at) kind == FrameKind::alone ? let_go(*shown_at) : take_hold(*shown_at);
+  if (kind == FrameKind::fast && layout_.chunk_bytes() % huge_page_bytes == 0) {
+    std::byte* const pages = shown_at ? layout_.chunk(*shown_at) : parked_fast(frame);
+    ::madvise(pages, layout_.chunk_bytes(), madvise_collapse);  // a refusal costs time in later moves
+  }
 }
 
 void UffdMemory::expect_writes(std::byte* begin, std::size_t bytes) noexcept {
   const auto at = layout_.fault(begin, true);
-  if (at && file_mapped_[at->chunk.value] != 0) userfaultfd_.write_unprotect(begin, bytes);  // a refusal costs a fault a page
+  if (at && mapped_[at->chunk.value] == Mapped::file_for_zap) userfaultfd_.write_unprotect(begin, bytes);  // a refusal costs a fault a page
 }
 
 // 1. away   2. copy   3. give the old memory back   4. show again
 // Without bytes to keep the old memory goes first, so that the new is made of it: memory that lies free for seconds a hypervisor
 // may take back, and then filling 2 MiB takes 4 ms instead of 0.2 (measured, free page reporting).
-Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes) {
+Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) {
   auto ready = files();
   if (!ready) return ready.error();
   if (shown_at) hide(*shown_at, frame);
@@ -124,7 +161,7 @@ Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkInd
     return no_memory_for_a_copy(error);
   }
   if (keep_bytes) give_fast_back(frame);
-  kinds_[frame.value] = FrameKind::trackable;
+  kinds_[frame.value] = kind;
   if (shown_at) show(frame, *shown_at);
   return {};
 }

@@ -1,7 +1,7 @@
-// What the memories with userfaultfd share: the arena's registration, the thread that reads faults, and two kinds of frames, fast ones
-// (private anonymous memory with huge pages; how they move is the derived class) and trackable ones (file_frames.h).
+// What the memories with userfaultfd share: the arena's registration, the thread that reads faults, and the kinds of frames: fast ones
+// (private anonymous memory with huge pages; how they move is the derived class), the same alone, and two kinds of a file (file_frames.h).
 //
-// A chunk's mapping follows the frame shown there last: anonymous after a fast frame, the file's after a trackable one. Away,
+// A chunk's mapping follows the frame shown there last: anonymous after a fast frame or one alone, the file's after the others. Away,
 // both make who touches them wait.
 #pragma once
 #include <memory>
@@ -21,6 +21,7 @@ class UffdMemory : public ChunkMemory {
   void hide(ChunkIndex chunk, FrameIndex frame) noexcept final;
   void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
   void wake(ChunkIndex chunk) noexcept final;
+  Result<void> allows(FrameKind kind) const final;
   std::byte* parked(FrameIndex frame) const noexcept final;
   Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) final;
   void expect_writes(std::byte* begin, std::size_t bytes) noexcept final;
@@ -55,16 +56,22 @@ class UffdMemory : public ChunkMemory {
  private:
   bool serve(const MissingPage& missing);
   Result<FileFrames*> files();
-  Result<void> make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
+  Result<void> make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes);
+  void make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) noexcept;
   Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
 
   void give_fast_back(FrameIndex frame) noexcept;
+  void let_go(ChunkIndex chunk) noexcept;    // of its registration, while a frame is shown there
+  void take_hold(ChunkIndex chunk) noexcept;
+
+  enum class Mapped : std::uint8_t { anonymous, file, file_for_zap };
+  static bool of_file(FrameKind kind) noexcept { return kind == FrameKind::trackable || kind == FrameKind::shared; }
 
   FaultSink on_fault_;
   Mapping parking_;
   std::unique_ptr<FileFrames> files_;
   std::vector<FrameKind> kinds_;           // of each frame
-  std::vector<std::uint8_t> file_mapped_;  // of each chunk: 1 while its mapping names the memfd
+  std::vector<Mapped> mapped_;             // of each chunk
   std::unique_ptr<FaultReader> reader_;
 };
 

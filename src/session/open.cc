@@ -30,6 +30,12 @@ Result<void> validate(const SessionOptions& options) {
     for (const PolicyEntry& entry : policies()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
     return unsupported("no policy '" + options.policy + "'; there are: " + known);
   }
+  const auto trackers = tracker_names();
+  if (std::find(trackers.begin(), trackers.end(), options.tracker) == trackers.end()) {
+    std::string known;
+    for (const std::string_view name : trackers) known.append(known.empty() ? "" : ", ").append(name);
+    return unsupported(std::string("no page tracker '").append(options.tracker).append("'; there are: ").append(known));
+  }
   return {};
 }
 
@@ -86,6 +92,12 @@ Machine describe(const detail::SessionState& state, const Engine::LinkSpeed& spe
 
 }  // namespace
 
+std::vector<std::string_view> tracker_names() {
+  std::vector<std::string_view> names{"best"};
+  for (const TrackerKind& kind : tracker_kinds()) names.push_back(kind.name);
+  return names;
+}
+
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (detail::session_is_open())
     return unsupported("a second session while one lives: end the first one (leave its guard's scope) before opening another");
@@ -110,7 +122,14 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   auto memory = open_best_memory({.arena = state->arena.data(), .chunks = state->chunks, .frames = state->frames, .chunk_bytes = o.chunk,
                                   .on_fault = [engine](const Fault& fault) { engine->fault(fault); }});
   if (!memory) return memory.error();
-  const Engine::LinkSpeed speed = engine->start(std::move(*memory));
+  if (o.profile != ProfileTicks::operands) {
+    auto chosen = choose_tracker(o.tracker, **memory);
+    if (!chosen && o.tracker != "best") return chosen.error();
+    state->tracker = chosen ? chosen->kind : nullptr;
+    state->passed_over = chosen ? chosen->passed_over : chosen.error().message;
+  }
+  const bool frames_change = state->tracker != nullptr && state->tracker->frames != FrameKind::fast;
+  const Engine::LinkSpeed speed = engine->start(std::move(*memory), !frames_change);
   state->machine = describe(*state, speed);
   auto registered = detail::register_session(std::move(state));
   if (!registered) return registered.error();

@@ -55,10 +55,10 @@ std::vector<LoggedPages> merged(const std::vector<LoggedPages>& noted, std::uint
   return result;
 }
 
-Result<std::unique_ptr<PageTracker>> make_trackable(Engine& engine) {
-  auto tracker = open_zap_tracker();
-  if (!tracker) return tracker;
-  const auto converted = engine.convert(FrameKind::trackable);
+Result<std::unique_ptr<PageTracker>> open_for(const TrackerKind& kind, Engine& engine) {
+  auto tracker = kind.open();
+  if (!tracker || kind.frames == FrameKind::fast) return tracker;
+  const auto converted = engine.convert(kind.frames);
   if (converted) return tracker;
   if (auto back = engine.convert(FrameKind::fast); !back) return back.error();
   return converted.error();
@@ -68,17 +68,16 @@ Result<std::unique_ptr<PageTracker>> make_trackable(Engine& engine) {
 
 std::unique_ptr<PageProfile> PageProfile::start(Options options) {
   const auto message = [&](const std::string& sentence) { if (options.on_message) options.on_message(sentence); };
-  std::string refused;
-  if (options.source == PageSource::best || options.source == PageSource::zap) {
-    auto tracker = make_trackable(*options.engine);
-    if (tracker) return std::make_unique<PageProfile>(std::move(options), std::move(*tracker), true);
-    refused = tracker.error().message;
-  }
-  if (options.source == PageSource::best || options.source == PageSource::mprotect) {
-    auto tracker = open_mprotect_tracker();
+  std::string refused = options.passed_over;
+  std::vector<const TrackerKind*> candidates;
+  if (options.tracker != nullptr) candidates.push_back(options.tracker);
+  for (const TrackerKind& kind : tracker_kinds())
+    if (options.or_mprotect && kind.name == "mprotect" && options.tracker != nullptr && options.tracker != &kind) candidates.push_back(&kind);
+  for (const TrackerKind* const kind : candidates) {
+    auto tracker = open_for(*kind, *options.engine);
     if (tracker) {
-      if (!refused.empty()) message("profiling sees pages by mprotect, slowly, because of " + refused);
-      return std::make_unique<PageProfile>(std::move(options), std::move(*tracker), false);
+      if (!refused.empty()) message(std::string("profiling sees pages by ").append(kind->name).append(", slowly, because of ").append(refused));
+      return std::make_unique<PageProfile>(std::move(options), std::move(*tracker), kind->frames);
     }
     refused += (refused.empty() ? "" : "; ") + tracker.error().message;
   }
@@ -86,8 +85,8 @@ std::unique_ptr<PageProfile> PageProfile::start(Options options) {
   return nullptr;
 }
 
-PageProfile::PageProfile(Options options, std::unique_ptr<PageTracker> tracker, bool converted)
-    : options_(std::move(options)), tracker_(std::move(tracker)), converted_(converted), tracked_(options_.chunks) {}
+PageProfile::PageProfile(Options options, std::unique_ptr<PageTracker> tracker, FrameKind frames)
+    : options_(std::move(options)), tracker_(std::move(tracker)), frames_(frames), tracked_(options_.chunks) {}
 
 PageProfile::~PageProfile() { VEDETTE_ASSERT(tracked_pages_ == 0); }
 
@@ -98,10 +97,10 @@ void PageProfile::watch() { options_.engine->set_watch(this); }
 void PageProfile::shown(std::uint32_t chunk, bool held) noexcept {
   const std::lock_guard lock(mutex_);
   VEDETTE_ASSERT(tracked_[chunk] == 0);
-  if (held && !tracker_->sees_system_calls()) return;  // held for system calls, which would fail there
-  // A trackable frame is armed when it is shown, before anybody can touch it.
+  // Held for system calls, which would fail there, or for transfers, which would miss it.
+  if (held && !(tracker_->sees_system_calls() && tracker_->keeps_frames())) return;
   const AddressRange range[] = {chunk_range(chunk)};
-  if (auto armed = converted_ ? Result<void>() : tracker_->arm(range); !armed) return failed(armed.error());
+  if (auto armed = frames_ == FrameKind::trackable ? Result<void>() : tracker_->arm(range); !armed) return failed(armed.error());
   tracked_[chunk] = 1;
   tracked_pages_ += chunk_pages();
 }
@@ -120,12 +119,12 @@ void PageProfile::hiding(std::uint32_t chunk) noexcept {
   collect();
   tracked_[chunk] = 0;
   tracked_pages_ -= chunk_pages();
-  if (converted_) return;            // zap: what is cleared when the frame leaves is the mapping itself
+  if (frames_ == FrameKind::trackable) return;  // what is cleared when the frame leaves is the mapping itself
   const AddressRange range[] = {chunk_range(chunk)};
   if (auto open = tracker_->disarm(range); !open) failed(open.error());
 }
 
-// Who waits for a chunk touches this page first, perhaps (mprotect) before the chunk is armed.
+// Who waits for a chunk touches this page first, perhaps (not with zap) before the chunk is armed.
 void PageProfile::faulted(std::uint32_t chunk, std::uint64_t page, bool write) noexcept {
   const std::lock_guard lock(mutex_);
   note({.pages = {chunk_range(chunk).begin + page * page_size, page_size}, .read = !write, .written = write});
@@ -259,7 +258,7 @@ void PageProfile::finish(StepLog& log) {
     if (!log.ops.empty()) log.pages = pages_;
     announce(log);
   }
-  if (!converted_) return;
+  if (frames_ == FrameKind::fast) return;
   if (auto fast = options_.engine->convert(FrameKind::fast); !fast) failed(fast.error());
 }
 

@@ -18,17 +18,16 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
-#include "os/page_tracker.h"
+#include "os/tracker_kinds.h"
 #include "pack/units.h"
 #include "vedette/session.h"
 
 namespace vedette::detail {
-
-enum class PageSource : std::uint8_t { best, zap, mprotect, none };  // best: zap, else mprotect, else none
 
 class PageProfile final : public FrameWatch {
  public:
@@ -38,14 +37,16 @@ class PageProfile final : public FrameWatch {
     Bytes chunk;
     std::uint32_t chunks = 0;
     ProfileTicks ticks = ProfileTicks::layers;
-    PageSource source = PageSource::best;
+    const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
+    std::string passed_over;         // why not a better one
+    bool or_mprotect = false;        // where the frames cannot become what the tracker needs, after all
     std::function<void(std::string_view)> on_message;
   };
   // Between steps. Frames become trackable where the source needs it, and everything resident is watched from here on. nullptr: no
   // page can be seen here; a message has said why.
   static std::unique_ptr<PageProfile> start(Options options);
 
-  PageProfile(Options options, std::unique_ptr<PageTracker> tracker, bool converted);
+  PageProfile(Options options, std::unique_ptr<PageTracker> tracker, FrameKind frames);
   ~PageProfile() override;           // after finish()
 
   void lives(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor);  // from before the step; all of them, then watch()
@@ -86,7 +87,7 @@ class PageProfile final : public FrameWatch {
 
   const Options options_;
   const std::unique_ptr<PageTracker> tracker_;
-  const bool converted_;             // frames are trackable ones, by zap; else mprotect watches any
+  const FrameKind frames_;           // trackable ones are armed when they are shown, before anybody can touch them
 
   std::mutex mutex_;
   std::map<std::uint64_t, Place> places_;  // living tensors, by offset

@@ -349,6 +349,7 @@ std::string_view Session::phase() const noexcept {
 }
 
 std::string Session::mechanism() const { return state_->engine->mechanism(); }
+std::string_view Session::tracker() const noexcept { return state_->tracker == nullptr ? std::string_view() : state_->tracker->name; }
 
 const Trace* Session::trace() const noexcept {
   const std::lock_guard lock(state_->mutex);

@@ -113,7 +113,8 @@ struct SessionState {
   std::uint64_t next_bucket = 1;
   bool profiled_once = false;
   std::unique_ptr<PageProfile> pages;                  // while a step is profiled
-  PageSource page_source = PageSource::best;           // tests choose
+  const TrackerKind* tracker = nullptr;                // nullptr: no page can be seen
+  std::string passed_over;                             // why not a better one
   std::unordered_map<std::uint64_t, std::vector<Nanoseconds>> usual_times;  // of warm-up's last ops, by hash, in order
 
   // addresses and tensors (session.cc)

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <barrier>
 #include <cerrno>
 #include <csignal>
@@ -39,6 +41,8 @@ const Source sources[] = {
     {"guards", [] { return open_guard_tracker(); }, Source::Kind::shared},
     {"minor_faults_by_messages", [] { return open_minor_tracker(false); }, Source::Kind::shared},
     {"minor_faults_by_signals", [] { return open_minor_tracker(true); }, Source::Kind::shared},
+    {"missing_pages_by_messages", [] { return open_missing_tracker(false); }, Source::Kind::anonymous},
+    {"missing_pages_by_signals", [] { return open_missing_tracker(true); }, Source::Kind::anonymous},
 };
 
 std::ostream& operator<<(std::ostream& out, const Source& source) { return out << source.name; }
@@ -380,6 +384,66 @@ TEST(ZapTracker, WatchesTheChunksOfAFileMemoryOverItsMoves) {
     (*memory)->hide({where}, frame);
     EXPECT_EQ((*memory)->parked(frame)[3 * page_size], std::byte{5});
   }
+}
+
+TEST(MissingTracker, SaysWhenMemoryIsSharedAndLeavesItsBytes) {
+  auto tracker = open_missing_tracker(false);
+  if (!tracker) GTEST_SKIP() << tracker.error().message;
+  auto memory = Mapping::reserve({4 * page_size}, {page_size});
+  ASSERT_TRUE(memory.ok());
+  const Fd file{::memfd_create("shared", MFD_CLOEXEC)};
+  ASSERT_EQ(::ftruncate(file.get(), 4 * page_size), 0);
+  ASSERT_NE(::mmap(memory->data(), 4 * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0), MAP_FAILED);
+  memory->data()[page_size] = std::byte{42};
+  const auto armed = (*tracker)->arm(std::vector<AddressRange>{{memory->data(), 4 * page_size}});
+  ASSERT_FALSE(armed.ok());
+  EXPECT_THAT(armed.error().message, testing::HasSubstr("private anonymous memory of nobody else's userfaultfd"));
+  EXPECT_EQ(memory->data()[page_size], std::byte{42});
+}
+
+TEST(MissingTracker, GivesEveryPageBackWhenItGoes) {
+  auto memory = Mapping::reserve({600 * page_size}, {page_size});
+  ASSERT_TRUE(memory.ok());
+  for (std::size_t page = 0; page < 600; ++page) memory->data()[page * page_size] = static_cast<std::byte>(page % 251 + 1);
+  {
+    auto tracker = open_missing_tracker(false);
+    if (!tracker) GTEST_SKIP() << tracker.error().message;
+    ASSERT_TRUE((*tracker)->arm(std::vector<AddressRange>{{memory->data(), 600 * page_size}}).ok());
+    memory->data()[7 * page_size] = std::byte{255};
+  }
+  for (std::size_t page = 0; page < 600; ++page)
+    ASSERT_EQ(memory->data()[page * page_size], page == 7 ? std::byte{255} : static_cast<std::byte>(page % 251 + 1)) << page;
+}
+
+// Nobody is quiet here: what is told may come a tick late, but no write is lost, and no fault goes unserved.
+TEST_P(Tracker, LosesNoWriteOfThreadsThatDoNotWaitForTicks) {
+  constexpr std::size_t writers = 3, busy_pages = 24;
+  std::atomic<bool> ended{false};
+  std::array<std::array<std::uint32_t, busy_pages>, writers> written{};
+  arm();
+  std::vector<std::thread> threads;
+  for (std::size_t self = 0; self < writers; ++self) {
+    threads.emplace_back([&, self] {
+      auto* const words = reinterpret_cast<std::uint32_t*>(base_);
+      for (std::size_t i = 0; !ended.load(); ++i) {
+        const std::size_t page = (i * 7 + self) % busy_pages;
+        std::atomic_ref word(words[page * page_size / 4 + self]);
+        word.store(word.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        ++written[self][page];
+      }
+    });
+  }
+  for (int tick = 0; tick < 300; ++tick) {
+    collect({range(0, busy_pages)});
+    if (tick % 50 != 49) continue;
+    ASSERT_TRUE(tracker_->disarm(std::vector{range(0, pages)}).ok());
+    arm();
+  }
+  ended = true;
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t self = 0; self < writers; ++self)
+    for (std::size_t page = 0; page < busy_pages; ++page)
+      ASSERT_EQ(std::atomic_ref(reinterpret_cast<std::uint32_t*>(base_)[page * page_size / 4 + self]).load(), written[self][page]) << self << ", " << page;
 }
 
 TEST(MprotectTracker, TellsThatAReadCameBeforeTheFirstWrite) {

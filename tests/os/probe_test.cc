@@ -37,7 +37,7 @@ TEST(Probe, NamesThisKernelAndItsMemory) {
 TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
   const MachineFacts facts = probe_machine();
   for (const Tried* tried :
-       {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.minor_messages, &facts.minor_signals, &facts.guard_pages, &facts.mprotect,
+       {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.missing_messages, &facts.missing_signals, &facts.minor_messages, &facts.minor_signals, &facts.guard_pages, &facts.mprotect,
         &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
     EXPECT_EQ(tried->works, tried->why_not.empty()) << tried->why_not;
   }
@@ -48,6 +48,8 @@ TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
 TEST(Probe, AgreesWithWhoUsesTheFeatures) {
   const MachineFacts facts = probe_machine();
   EXPECT_EQ(facts.zap.works, open_zap_tracker().ok());
+  EXPECT_EQ(facts.missing_messages.works, open_missing_tracker(false).ok());
+  EXPECT_EQ(facts.missing_signals.works, open_missing_tracker(true).ok());
   EXPECT_EQ(facts.minor_messages.works, open_minor_tracker(false).ok());
   EXPECT_EQ(facts.minor_signals.works, open_minor_tracker(true).ok());
   EXPECT_EQ(facts.guard_pages.works, open_guard_tracker().ok());

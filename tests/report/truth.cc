@@ -2,20 +2,17 @@
 // the session, the recorder and the report.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <tuple>
 
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
-#include "session/registry.h"
-#include "session/state.h"
 #include "vedette/session.h"
 
 namespace vedette::report {
 namespace {
-
-using detail::PageSource;
 
 constexpr Bytes chunk = 64_KiB;
 constexpr std::size_t page = 4096, words = page / 8;
@@ -86,19 +83,20 @@ Seen shown(const Report& report) {
   return seen;
 }
 
-class GroundTruth : public testing::TestWithParam<std::tuple<PageSource, std::uint32_t>> {};
+class GroundTruth : public testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {};
 
 TEST_P(GroundTruth, IsTheHeatMapOfTheReport) {
-  const auto [source, frames] = GetParam();
+  const auto [tracker, frames] = GetParam();
   const by_hand::Folder folder;
   const std::string path = folder.file("truth.vedette");
   std::string messages;
   {
     auto recorder = Recorder::open({.path = path, .program = "a known pattern"}).value();
-    auto session = Session::open({.fast_memory = {frames * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk, .profile = ProfileTicks::ops,
-                                  .observer = recorder.get(), .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }}).value();
+    auto opened = Session::open({.fast_memory = {frames * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk, .profile = ProfileTicks::ops,
+                                 .tracker = tracker, .observer = recorder.get(), .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
+    if (!opened) GTEST_SKIP() << opened.error().message;
+    const auto session = std::move(*opened);
     const Memory weight = make(*session, "weight", 32, true), ballast = make(*session, "ballast", 128, true);
-    detail::owner_of(weight.data)->page_source = source;
     std::uint64_t sum = 0;
     for (int step = 0; step < 4; ++step) train_one_step(*session, weight, ballast, sum);
     for (const Memory& memory : {weight, ballast}) Session::release(reinterpret_cast<std::byte*>(memory.data));
@@ -109,10 +107,11 @@ TEST_P(GroundTruth, IsTheHeatMapOfTheReport) {
   EXPECT_EQ(shown(report), known());
 }
 
-INSTANTIATE_TEST_SUITE_P(Trackers, GroundTruth, testing::Combine(testing::Values(PageSource::zap, PageSource::mprotect), testing::Values(16u, 10u)),
+INSTANTIATE_TEST_SUITE_P(Trackers, GroundTruth, testing::Combine(testing::Values("zap", "missing", "missing-sigbus", "minor", "minor-sigbus", "guards", "mprotect"), testing::Values(16u, 10u)),
                          [](const auto& each) {
-                           return std::string(std::get<0>(each.param) == PageSource::zap ? "Zap" : "Mprotect") +
-                                  (std::get<1>(each.param) == 16 ? "WithRoom" : "WithLittleRoom");
+                           std::string name = std::get<0>(each.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + (std::get<1>(each.param) == 16 ? "_with_room" : "_with_little_room");
                          });
 
 }  // namespace

@@ -4,20 +4,25 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fcntl.h>
 #include <map>
+#include <memory>
 #include <string>
+#include <sys/mman.h>
 #include <tuple>
+#include <unistd.h>
 #include <vector>
 
+#include "base/fd.h"
+#include "os/tracker_kinds.h"
 #include "session/registry.h"
 #include "session/state.h"
 #include "vedette/session.h"
 
 namespace vedette {
 namespace {
-
-using detail::PageSource;
 
 constexpr Bytes chunk = 64_KiB;
 constexpr std::size_t page = 4096, words = page / 8;
@@ -131,14 +136,16 @@ std::uint64_t result_of_nobody_watching(int steps) {
 }
 
 struct Case {
-  PageSource source;
+  const char* tracker;
   ProfileTicks ticks;
   std::uint32_t frames;              // 28 hold everything, 10 are 40 %, with 8 the last op runs paged
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.source == PageSource::zap ? "Zap" : "Mprotect") + (info.param.ticks == ProfileTicks::ops ? "Ops" : "Layers") +
-         (info.param.frames == 28 ? "WithRoom" : info.param.frames == 10 ? "WithLittleRoom" : "Paged");
+  std::string name = info.param.tracker;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + (info.param.ticks == ProfileTicks::ops ? "_ops" : "_layers") +
+         (info.param.frames == 28 ? "_with_room" : info.param.frames == 10 ? "_with_little_room" : "_paged");
 }
 
 class PageProfile : public testing::TestWithParam<Case> {
@@ -146,10 +153,12 @@ class PageProfile : public testing::TestWithParam<Case> {
   // Trains four steps, the second of which is profiled. False: this machine lacks the source.
   bool train(std::uint64_t* result = nullptr) {
     auto session = Session::open({.fast_memory = {GetParam().frames * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk,
-                                  .profile = GetParam().ticks, .on_message = [&](std::string_view m) { messages_.append(m).append("\n"); }});
-    EXPECT_TRUE(session.ok());
+                                  .profile = GetParam().ticks, .tracker = GetParam().tracker, .on_message = [&](std::string_view m) { messages_.append(m).append("\n"); }});
+    if (!session) {
+      messages_ = session.error().message;
+      return false;
+    }
     Loop loop(**session);
-    loop.state().page_source = GetParam().source;
     for (int s = 0; s < 4; ++s) loop.step(static_cast<std::uint64_t>(s) * 7 + 1);
     if (result != nullptr) *result = loop.result();
     phase_ = (*session)->phase();
@@ -176,7 +185,7 @@ TEST_P(PageProfile, TellsWhichPagesWereReadAndWhichWritten) {
       {"filler filler", std::vector<std::string>(8, "w 0-32")},
       {"back activation", {"r 0-8"}}, {"back filler", {"r 9-17"}}, {"back weight", {"rw 10-12"}}, {"back less", {"rw 0-1"}}, {"back statistic", {"r 9-10"}}};
   Seen all = seen(trace_), expected = GetParam().ticks == ProfileTicks::ops ? ops : layers;
-  if (GetParam().source == PageSource::mprotect) {  // sees only reads that come before the write
+  if (GetParam().tracker != std::string_view("zap")) {  // they see only reads that come before the write
     expected["back less"] = {"w 0-1"};
     if (all["secret statistic"] == std::vector<std::string>{"w 5-6"}) expected["secret statistic"] = {"w 5-6"};
   }
@@ -209,13 +218,77 @@ TEST_P(PageProfile, LosesNoByteAndIsFollowedByThePlan) {
   EXPECT_EQ(messages_.find("misses"), std::string::npos) << messages_;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sources, PageProfile,
-                         testing::Values(Case{PageSource::zap, ProfileTicks::ops, 28}, Case{PageSource::zap, ProfileTicks::layers, 28},
-                                         Case{PageSource::zap, ProfileTicks::ops, 10}, Case{PageSource::zap, ProfileTicks::layers, 10},
-                                         Case{PageSource::zap, ProfileTicks::ops, 8}, Case{PageSource::zap, ProfileTicks::layers, 8},
-                                         Case{PageSource::mprotect, ProfileTicks::ops, 28}, Case{PageSource::mprotect, ProfileTicks::layers, 28},
-                                         Case{PageSource::mprotect, ProfileTicks::ops, 10}, Case{PageSource::mprotect, ProfileTicks::layers, 10}),
-                         name_of);
+// zap, which sessions take, in every form; the others at both ticks, with room and with little.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* const tracker : {"zap", "missing", "missing-sigbus", "minor", "minor-sigbus", "guards", "mprotect"})
+    for (const ProfileTicks ticks : {ProfileTicks::ops, ProfileTicks::layers})
+      for (const std::uint32_t frames : {28u, 10u, 8u})
+        if (frames != 8 || tracker == std::string_view("zap")) all.push_back({tracker, ticks, frames});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Trackers, PageProfile, testing::ValuesIn(cases()), name_of);
+
+// Three steps, the second of which is profiled; in each the kernel writes three pages of one tensor and reads two of another.
+class SystemCalls : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    for (const TrackerKind& kind : tracker_kinds()) {
+      if (kind.name != std::string_view(GetParam())) continue;
+      auto tracker = kind.open();
+      if (!tracker) GTEST_SKIP() << tracker.error().message;
+      sees_ = (*tracker)->sees_system_calls();
+    }
+    auto session = Session::open({.fast_memory = {28 * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk, .profile = ProfileTicks::ops,
+                                  .tracker = GetParam(), .on_message = [](std::string_view) {}});
+    if (!session) GTEST_SKIP() << session.error().message;
+    session_ = std::move(*session);
+  }
+  void train(bool resident) {
+    const Fd file{::memfd_create("file", MFD_CLOEXEC)};
+    const std::vector<char> content(4 * page, 'x');
+    ASSERT_EQ(::pwrite(file.get(), content.data(), content.size(), 0), static_cast<ssize_t>(content.size()));
+    const Block from = make(*session_, "from", 32 * page, true), to = make(*session_, "to", 32 * page, true);
+    for (int s = 0; s < 3; ++s) {
+      const auto step = session_->step();
+      const auto layer = session_->layer("only", Phase::forward);
+      const auto op = session_->op("calls", Operands{from.data}, Operands{to.data});
+      std::unique_ptr<ResidentScope> kept[2];
+      if (resident) {
+        kept[0].reset(new ResidentScope(session_->resident(from.data)));
+        kept[1].reset(new ResidentScope(session_->resident(to.data)));
+      }
+      ASSERT_EQ(::pread(file.get(), &to.at(4), 3 * page, 0), static_cast<ssize_t>(3 * page)) << "step " << s << ", errno " << errno;
+      ASSERT_EQ(::pwrite(file.get(), &from.at(9), 2 * page, 0), static_cast<ssize_t>(2 * page)) << "step " << s << ", errno " << errno;
+    }
+    drop(from), drop(to);
+  }
+  std::unique_ptr<Session> session_;
+  bool sees_ = false;
+};
+
+TEST_P(SystemCalls, IntoProfiledTensorsAreServedAndSeen) {
+  if (!sees_) GTEST_SKIP() << GetParam() << " lets them fail with EFAULT here, which tracker_names() says";
+  train(false);
+  const Seen all = seen(*session_->trace());
+  EXPECT_EQ(all, (Seen{{"calls from", {"r 9-11"}}, {"calls to", {"w 4-7"}}}));
+}
+
+TEST_P(SystemCalls, IntoResidentTensorsAreServedByEveryTracker) { train(true); }
+
+INSTANTIATE_TEST_SUITE_P(Trackers, SystemCalls, testing::Values("zap", "missing", "missing-sigbus", "minor", "minor-sigbus", "guards", "mprotect"),
+                         [](const auto& each) {
+                           std::string name = each.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(PageProfileTrackers, ThatNobodyKnowsAreRefusedWithTheNamesOfThoseThereAre) {
+  const auto session = Session::open({.fast_memory = 2_MiB, .slow = "host", .chunk = chunk, .tracker = "seeing-stones"});
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.error().message, "no page tracker 'seeing-stones'; there are: best, zap, missing, missing-sigbus, minor, minor-sigbus, guards, mprotect");
+}
 
 TEST(PageProfileWithoutSource, FallsBackToOperandsAndSaysSoOnce) {
   const std::uint64_t right = result_of_nobody_watching(4);
@@ -224,7 +297,7 @@ TEST(PageProfileWithoutSource, FallsBackToOperandsAndSaysSoOnce) {
                                 .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
   ASSERT_TRUE(session.ok());
   Loop loop(**session);
-  loop.state().page_source = PageSource::none;
+  loop.state().tracker = nullptr;
   for (int s = 0; s < 4; ++s) loop.step(static_cast<std::uint64_t>(s) * 7 + 1);
   EXPECT_EQ(loop.result(), right);
   EXPECT_TRUE((*session)->trace()->pages.empty());

@@ -122,7 +122,8 @@ void move_chunks(Pager& pager, std::uint64_t seed, const std::atomic<bool>& stop
     if (what == 0) {
       pager.excursion(c);
     } else if (what == 1 && can_convert) {
-      const FrameKind kind = random() % 2 == 0 ? FrameKind::fast : FrameKind::trackable;
+      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::shared, FrameKind::alone};
+      const FrameKind kind = kinds[random() % 4];
       ASSERT_TRUE(pager.convert({static_cast<std::uint32_t>(random() % frames)}, kind));
     } else if (what < 11) {
       pager.evict(c);
