@@ -73,7 +73,7 @@ if [ -n "$full" ]; then
   say "clang: $closing" | sed 's/ tests passed/ passed/'
   check release
 else
-  check clang -L fuzz
+  check clang -L fuzz -j "$(nproc)"
   check release -LE slow
 fi
 /usr/bin/python3 scripts/skipped_tests.py build/release-tests.xml

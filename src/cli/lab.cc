@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "cli/disk_speed.h"
+#include "cli/plan_file.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
 #include "tier/store.h"
@@ -79,6 +80,12 @@ Trace read_trace(const std::string& file) {
   auto trace = parse_trace(text);
   if (!trace) throw Failure({trace.error().cause, file + ": " + trace.error().message});
   return *std::move(trace);
+}
+
+Plan read_plan(const std::string& file, const Trace& trace) {
+  auto plan = parse_plan(read_file(file), trace);
+  if (!plan) throw Failure({plan.error().cause, file + ": " + plan.error().message});
+  return *std::move(plan);
 }
 
 Machine read_machine(const std::string& what, const std::string& directory) {

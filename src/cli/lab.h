@@ -15,8 +15,7 @@ namespace vedette::cli {
 std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
 // vedette-trace-1, or a recording: its step that stands for the others. Throws Failure, naming the file.
 Trace read_trace(const std::string& file);
-Plan read_plan(const std::string& file, const Trace& trace);  // throws Failure; whether the plan is sound is the judge's to say
-std::string format_plan(const Plan& plan);       // JSON, one move a line: read_plan() gives the same plan back, but for its reasons
+Plan read_plan(const std::string& file, const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
 
 // A preset's name, "this-machine" (measured, about three seconds; `directory` is its slow tier), or a file. Throws Failure.
 Machine read_machine(const std::string& what, const std::string& directory);

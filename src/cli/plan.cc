@@ -10,6 +10,7 @@
 
 #include "cli/explain.h"
 #include "cli/lab.h"
+#include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
 #include "vedette/check.h"

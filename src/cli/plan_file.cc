@@ -1,12 +1,11 @@
-// vedette-plan-1, the JSON that `vedette plan -o` writes and `vedette check` and `vedette replay` read. Nothing in such a file is
-// trusted: numbers, words and lengths are checked here, the rest by the judge.
+#include "cli/plan_file.h"
+
 #include <fmt/core.h>
 
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "cli/lab.h"
 
 namespace vedette::cli {
 namespace {
@@ -92,6 +91,8 @@ Plan plan_of(const Json& top) {
     plan.one_copy = top["one_copy"].get<bool>();
   }
   if (top.contains("block")) plan.block = {number<std::uint64_t>(top["block"], "block")};
+  constexpr std::uint64_t least_block = 4096;  // of smaller ones a tensor has so many that a replay would not end
+  if (plan.block.value > 0 && plan.block.value < least_block) throw Malformed{fmt::format("has blocks of {} bytes; they are of {} at least, or 0 for none", plan.block.value, least_block)};
   return plan;
 }
 
@@ -120,16 +121,16 @@ std::string format_plan(const Plan& plan) {
                             fallbacks[static_cast<std::size_t>(plan.fallback)], after_lives[static_cast<std::size_t>(plan.after_life)], plan.one_copy, plan.block.value);
 }
 
-Plan read_plan(const std::string& file, const Trace& trace) {
+Result<Plan> parse_plan(std::string_view json, const Trace& trace) {
   try {
-    Plan plan = plan_of(Json::parse(read_file(file)));
+    Plan plan = plan_of(Json::parse(json));
     if (plan.home.size() != trace.tensors.size())
       throw Malformed{fmt::format("has {} homes for the {} tensors of {}; it was made for another trace", plan.home.size(), trace.tensors.size(), trace.name)};
     return plan;
   } catch (const Malformed& malformed) {
-    throw Failure({Cause::malformed_input, file + ": the plan " + malformed.message});
+    return Error{Cause::malformed_input, "the plan " + malformed.message};
   } catch (const nlohmann::json::exception&) {
-    throw Failure({Cause::malformed_input, file + ": the plan is not JSON"});
+    return Error{Cause::malformed_input, "the plan is not JSON"};
   }
 }
 

@@ -186,6 +186,7 @@ TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
                                                         {with("\"tensor\":", "\"tensro\":"), "lacks the key 'tensor'"},
                                                         {with("\"moves\": [", "\"moves\": [7,"), "has something else where an object should be"},
                                                         {with("\"home\": [", "\"home\": [0,"), "it was made for another trace"},
+                                                        {with("\"block\": 0", "\"block\": 5"), "has blocks of 5 bytes; they are of 4096 at least"},
                                                         {with("{", ""), "is not JSON"},
                                                         {trace, "is not in the format vedette-plan-1"}};
   for (const auto& [file, says] : broken) expect_one_sentence(vedette("replay " + trace + " '" + file + "' --fast 60%"), 1, says);
