@@ -20,10 +20,12 @@
 //   Where a trace says which pages were touched, runs of pages are planned like tensors (by_pages.h); no trial leaves them in place.
 // Not here: co-allocation (the arena's packing), profiling (the session).
 //
-// Cost of prepare: O(candidate cuts * (accesses + moves * ops of an interval)); of react: O(moves).
+// Cost of prepare: O(cuts * accesses + planned cuts * (accesses + moves) log); of react: O(moves).
 #include <algorithm>
+#include <limits>
 #include <string>
 
+#include "base/readable.h"
 #include "policy/by_pages.h"
 #include "policy/makers.h"
 #include "policy/sentinel_plan.h"
@@ -35,6 +37,7 @@ using sentinel::Cut;
 using sentinel::Problem;
 using sentinel::Site;
 
+constexpr Nanoseconds longest{std::numeric_limits<std::int64_t>::max() / 4};
 constexpr std::size_t most_candidates = 5;  // one step each: the search ends while training has hardly begun
 
 class Sentinel final : public Policy {
@@ -46,7 +49,9 @@ class Sentinel final : public Policy {
     if (trace.ops.empty()) return Plan{.home = std::vector<TierIndex>(trace.tensors.size())};
     const auto [smallest, op] = sentinel::smallest_fast_tier(trace, machine.granule);
     if (smallest > machine.tiers[0].capacity) return too_small(trace, machine, smallest, op);
-    const Problem problem{trace, machine, slow_tier(trace, machine)};
+    const TierIndex slow = slow_tier(trace, machine);
+    sentinel::Facts facts(trace, machine, slow);
+    const Problem problem{trace, machine, slow, facts};
     if (!same_program(trace, machine)) search(problem);
     if (candidates_.empty()) return no_slow_tier(trace, machine);
     std::optional<Plan> plan = sentinel::plan(problem, candidates_[current_].cut, left_);
@@ -105,16 +110,13 @@ class Sentinel final : public Policy {
   static Error too_small(const Trace& trace, const Machine& machine, Bytes smallest, OpIndex op) {
     return {.cause = Cause::infeasible,
             .message = "sentinel: op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " +
-                       std::to_string(smallest.value) + " bytes at once and fast memory has " +
-                       std::to_string(machine.tiers[0].capacity.value) + "; the smallest workable size is " +
-                       std::to_string(smallest.value) + " bytes"};
+                       readable_exactly(smallest) + " at once and fast memory has " + readable_exactly(machine.tiers[0].capacity) +
+                       "; the smallest workable size is " + readable_exactly(smallest)};
   }
   static Error no_slow_tier(const Trace& trace, const Machine& machine) {
     return {.cause = Cause::infeasible,
-            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " +
-                       std::to_string(machine.tiers[0].capacity.value) +
-                       " bytes do not hold a step; the smallest workable size without one is about " +
-                       std::to_string(peak_bytes(trace).value) + " bytes"};
+            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " + readable(machine.tiers[0].capacity) +
+                       " do not hold a step; the smallest workable size without one is about " + readable_exactly(peak_bytes(trace))};
   }
 
   // Times may be refined between two calls, and the search goes on; another sequence or machine starts it anew.
@@ -134,39 +136,67 @@ class Sentinel final : public Policy {
     return false;
   }
 
-  // All cuts worth a thought, the best predicted first.
+  // All cuts worth a thought, the best predicted first. Most are never planned: those that cannot take less than the worst of the best few,
+  // whatever room there is, would be cut off below.
   void search(const Problem& problem) {
     candidates_.clear();
     left_.clear();
     current_ = 0;
     stage_ = Stage::settled;
     const std::uint32_t layers = sentinel::layer_count(problem.trace);
-    if (consider(problem, {.layers_per_interval = layers}, true) || problem.slow.value == 0) return;
-    for (std::uint32_t mil = 1; mil < layers; mil = next_length(mil)) consider(problem, {.layers_per_interval = mil}, false);
-    if (candidates_.empty()) consider_groups(problem);
-    std::stable_sort(candidates_.begin(), candidates_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.predicted < b.predicted; });
-    if (candidates_.size() > most_candidates) candidates_.resize(most_candidates);
-    stage_ = Stage::trying;
+    const Cut whole{.layers_per_interval = layers};
+    if (!sentinel::least_time(problem, whole) || !rests(problem, whole)) {
+      if (problem.slow.value == 0) return;
+      std::vector<Cut> cuts;
+      for (std::uint32_t mil = 1; mil < layers; mil = next_length(mil)) cuts.push_back({.layers_per_interval = mil});
+      choose(problem, cuts);
+      if (candidates_.empty()) choose(problem, groups(problem));
+      stage_ = Stage::trying;
+    }
   }
 
   // Each of the first sixteen, then in steps of an eighth: longer intervals differ less and less.
   static std::uint32_t next_length(std::uint32_t length) { return length < 16 ? length + 1 : length + length / 8; }
 
-  bool consider(const Problem& problem, const Cut& cut, bool only_at_rest) {
-    const std::optional<Plan> plan = sentinel::plan(problem, cut, {});
-    if (!plan || (only_at_rest && !plan->moves.empty())) return false;
-    candidates_.push_back({.cut = cut, .predicted = sentinel::predicted_time(problem, *plan)});
+  // With one interval for all, everything may stay where it is; then that is taken at once.
+  bool rests(const Problem& problem, const Cut& whole) {
+    const std::optional<Plan> plan = sentinel::plan(problem, whole, {});
+    if (!plan || !plan->moves.empty()) return false;
+    candidates_.push_back({.cut = whole, .predicted = sentinel::predicted_time(problem, *plan, longest)});
     return true;
   }
 
-  void consider_groups(const Problem& problem) {
-    std::uint32_t longest = sentinel::longest_layer(problem.trace);
-    consider(problem, {.on_demand = true}, false);
-    for (std::uint32_t ops = longest; ops > 0; ops /= 2) {
-      consider(problem, {.ops_per_group = ops}, false);
-      consider(problem, {.ops_per_group = ops, .on_demand = true}, false);
+  // The few that are predicted best, of equals those named first: as if all were planned and sorted.
+  void choose(const Problem& problem, const std::vector<Cut>& cuts) {
+    struct Ranked {
+      Nanoseconds time;
+      std::size_t cut;
+      auto operator<=>(const Ranked&) const = default;
+    };
+    std::vector<Ranked> hopes, best;  // by what they take at least; by what they take
+    for (std::size_t c = 0; c < cuts.size(); ++c) {
+      if (const auto least = sentinel::least_time(problem, cuts[c])) hopes.push_back({*least, c});
     }
+    std::sort(hopes.begin(), hopes.end());
+    for (const Ranked& hope : hopes) {
+      const bool full = best.size() == most_candidates;
+      if (full && hope > best.back()) break;
+      const std::optional<Plan> plan = sentinel::plan(problem, cuts[hope.cut], {});
+      if (!plan) continue;
+      const Ranked ranked{sentinel::predicted_time(problem, *plan, full ? best.back().time : longest), hope.cut};
+      best.insert(std::upper_bound(best.begin(), best.end(), ranked), ranked);
+      if (best.size() > most_candidates) best.pop_back();
+    }
+    for (const Ranked& each : best) candidates_.push_back({.cut = cuts[each.cut], .predicted = each.time});
+  }
+
+  static std::vector<Cut> groups(const Problem& problem) {
+    std::vector<Cut> cuts = {{.on_demand = true}};
+    for (std::uint32_t ops = sentinel::longest_layer(problem.trace); ops > 0; ops /= 2) {
+      cuts.push_back({.ops_per_group = ops});
+      cuts.push_back({.ops_per_group = ops, .on_demand = true});
+    }
+    return cuts;
   }
 
   Reaction tried(const StepMeasured& measured, const View& view) {
@@ -196,8 +226,10 @@ class Sentinel final : public Policy {
   // What the late fetches were for; empty where the slow tier cannot be used in place, and waiting is all there is.
   std::set<Site> late_sites(const StepMeasured& measured, const View& view) const {
     std::set<Site> sites;
-    const Problem problem{view.trace, view.machine, slow_tier(view.trace, view.machine)};
-    if (!view.machine.tiers[problem.slow.value].addressable || problem.slow.value == 0) return sites;
+    const TierIndex slow = slow_tier(view.trace, view.machine);
+    if (!view.machine.tiers[slow.value].addressable || slow.value == 0) return sites;
+    sentinel::Facts facts(view.trace, view.machine, slow);
+    const Problem problem{view.trace, view.machine, slow, facts};
     const std::optional<Plan> plan = sentinel::plan(problem, candidates_[current_].cut, left_);
     for (std::uint32_t m : measured.late) {
       if (!plan || m >= plan->moves.size() || plan->moves[m].verb != Verb::fetch) continue;

@@ -10,13 +10,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "base/assert.h"
-#include "model/liveness.h"
+#include "policy/sentinel_facts.h"
 #include "policy/vedette_room.h"
 
 namespace vedette::sentinel {
@@ -36,54 +36,41 @@ struct Run {
   std::size_t uses = 0;                                                  // in the run: the hotter is fetched first
 };
 
-std::uint64_t rounded(Bytes bytes, Bytes granule) { return (bytes.value + granule.value - 1) / granule.value * granule.value; }
-
-bool same_layer(const Op& a, const Op& b) { return a.layer == b.layer && a.phase == b.phase; }
-
-// begins[k]: the first op of the k-th piece; one more entry at the end.
-std::vector<std::uint64_t> cut_layers(const Trace& trace, std::uint32_t ops_per_group) {
-  std::vector<std::uint64_t> begins;
-  for (std::uint64_t i = 0; i < trace.ops.size(); ++i) {
-    const bool fresh = i == 0 || !same_layer(trace.ops[i - 1], trace.ops[i]);
-    if (fresh || (ops_per_group > 0 && i - begins.back() >= ops_per_group)) begins.push_back(i);
-  }
-  begins.push_back(trace.ops.size());
-  return begins;
-}
-
 class Planner {
  public:
   Planner(const Problem& problem, const Cut& cut, const std::set<Site>& left)
       : trace_(problem.trace),
         machine_(problem.machine),
         slow_(problem.slow),
+        facts_(problem.facts),
+        layered_(problem.facts.layered(cut.ops_per_group)),
         cut_(cut),
         left_(left),
-        n_(problem.trace.ops.size()) {}
-
-  std::optional<Plan> make() {
+        n_(problem.trace.ops.size()) {
     cut_step();
     measure();
-    find_runs();
-    occupy_all();
+  }
+
+  std::optional<Plan> make() {
+    for_each_run([&](const Run& run) { runs_.push_back(run); });
+    const auto order = [](const Run& a, const Run& b) { return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor); };
+    std::sort(runs_.begin(), runs_.end(), order);
+    if (!occupy_all()) return std::nullopt;
     time_evictions();
     if (!shrink_evictions() || !place_fetches()) return std::nullopt;
     return write();
   }
 
+  std::optional<Nanoseconds> least_time();
+
  private:
-  std::uint64_t size(TensorIndex t) const { return rounded(trace_.tensors[t.value].bytes, machine_.granule); }
+  std::uint64_t size(TensorIndex t) const { return facts_.sizes[t.value]; }
   std::uint64_t begin_of(std::uint64_t interval) const { return begins_[interval % intervals_] + interval / intervals_ * n_; }
 
-  // 1. Intervals, and who lives inside one layer.
+  // 1. Intervals.
   void cut_step() {
-    const std::vector<std::uint64_t> layers = cut_layers(trace_, cut_.ops_per_group);
-    std::vector<std::uint64_t> layer_of(n_);
-    for (std::size_t k = 0; k + 1 < layers.size(); ++k) {
-      if (k % cut_.layers_per_interval == 0) begins_.push_back(layers[k]);
-      std::fill(layer_of.begin() + static_cast<std::ptrdiff_t>(layers[k]),
-                layer_of.begin() + static_cast<std::ptrdiff_t>(layers[k + 1]), k);
-    }
+    const std::vector<std::uint64_t>& layers = layered_.begins;
+    for (std::size_t k = 0; k + 1 < layers.size(); k += cut_.layers_per_interval) begins_.push_back(layers[k]);
     intervals_ = begins_.size();
     begins_.push_back(n_);
     interval_of_.resize(n_);
@@ -91,67 +78,49 @@ class Planner {
       std::fill(interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k]),
                 interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k + 1]), k);
     }
-    lives_ = lives(trace_);
-    uses_ = uses(trace_);
-    short_.resize(trace_.tensors.size());
-    for (std::size_t t = 0; t < short_.size(); ++t) {
-      const Span<OpIndex> life = lives_[t];
-      short_[t] =
-          !trace_.tensors[t].persistent && life.begin < life.end && layer_of[life.begin.value] == layer_of[life.end.value - 1];
-    }
   }
 
   // 2. RS, the peak of the short-lived and of workspace; and what is left to the others at each op.
   void measure() {
-    std::vector<std::uint64_t> brief(n_);
-    for (std::size_t i = 0; i < n_; ++i) brief[i] = trace_.ops[i].workspace.value;
-    for (std::uint32_t t = 0; t < short_.size(); ++t) {
-      if (!short_[t]) continue;
-      for (std::uint32_t i = lives_[t].begin.value; i < lives_[t].end.value; ++i) brief[i] += size({t});
-    }
     const std::uint64_t capacity = machine_.tiers[0].capacity.value;
-    reserved_ = *std::max_element(brief.begin(), brief.end());
     const bool exact = cut_.on_demand || intervals_ == 1;  // nothing is prefetched into what the short-lived leave free
-    if (exact) reserved_ = 0;
+    reserved_ = exact ? 0 : *std::max_element(layered_.brief.begin(), layered_.brief.end());
     limit_.resize(n_);
     for (std::size_t i = 0; i < n_; ++i) {
-      const std::uint64_t kept = exact ? brief[i] : reserved_;
+      const std::uint64_t kept = exact ? layered_.brief[i] : reserved_;
       limit_[i] = kept <= capacity ? static_cast<std::int64_t>(capacity - kept) : -1;
     }
-    began_.assign(n_ + 1, 0);
-    for (std::size_t i = 0; i < n_; ++i) began_[i + 1] = began_[i] + trace_.ops[i].time.value;
   }
 
-  // 3. Need(k) for every interval, as runs.
-  void find_runs() {
+  // 3. Need(k) for every interval, as runs: of each tensor in turn.
+  template <class Visit>
+  void for_each_run(Visit&& visit) {
+    std::vector<Run> found;
     for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
-      if (short_[t] || uses_[t].empty()) continue;
+      if (layered_.brief_lived[t] || facts_.uses_of(t).empty()) continue;
+      linear_runs({t}, found);
       if (trace_.tensors[t].persistent) {
-        persistent_runs({t});
+        wrap_runs(found);
       } else {
-        passing_runs({t});
+        end_runs({t}, found);
       }
+      for (const Run& run : found) visit(run);
     }
-    const auto order = [](const Run& a, const Run& b) {
-      return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor);
-    };
-    std::sort(runs_.begin(), runs_.end(), order);
   }
 
   // Consecutive uses belong to one run while no interval between them does without the tensor.
-  std::vector<Run> linear_runs(TensorIndex t) const {
-    std::vector<Run> found;
-    for (OpIndex use : uses_[t.value]) {
-      const bool joined = !found.empty() && interval_of_[use.value] <= interval_of_[found.back().last] + 1;
-      if (!joined) found.push_back({.tensor = t, .first = use.value, .fetched = true, .leaves = true});
-      found.back().last = use.value;
+  void linear_runs(TensorIndex t, std::vector<Run>& found) const {
+    found.clear();
+    for (const std::uint32_t use : facts_.uses_of(t.value)) {
+      const bool joined = !found.empty() && interval_of_[use] <= interval_of_[found.back().last] + 1;
+      if (!joined) found.push_back({.tensor = t, .first = use, .fetched = true, .leaves = true});
+      found.back().last = use;
       ++found.back().uses;
     }
-    return found;
   }
 
-  void persistent_runs(TensorIndex t) {
-    std::vector<Run> found = linear_runs(t);
+  // Of a persistent tensor: the last run may go on as the first one of the next step.
+  void wrap_runs(std::vector<Run>& found) const {
     const bool wraps = interval_of_[found.front().first] == 0 && interval_of_[found.back().last] + 1 == intervals_;
     if (wraps && found.size() == 1) {
       found[0].for_ever = true;
@@ -163,24 +132,19 @@ class Planner {
     }
     for (std::size_t r = 0; r < found.size(); ++r) {
       const Run& next = found[(r + 1) % found.size()];
-      const std::uint64_t next_first = next.first + (r + 1 == found.size() ? n_ : 0);
-      found[r].latest_due = window(next_first);
-      runs_.push_back(found[r]);
+      found[r].latest_due = window(next.first + (r + 1 == found.size() ? n_ : 0));
     }
   }
 
-  void passing_runs(TensorIndex t) {
-    std::vector<Run> found = linear_runs(t);
-    const std::uint64_t death = lives_[t.value].end.value - 1;
+  // Of the others: the first run begins with the birth, the last may end with the death.
+  void end_runs(TensorIndex t, std::vector<Run>& found) const {
+    const std::uint64_t death = facts_.lives[t.value].end.value - 1;
     found.front().fetched = false;
     if (interval_of_[death] == interval_of_[found.back().last]) {
       found.back().last = death;
       found.back().leaves = false;
     }
-    for (std::size_t r = 0; r < found.size(); ++r) {
-      found[r].latest_due = r + 1 < found.size() ? window(found[r + 1].first) : n_;
-      runs_.push_back(found[r]);
-    }
+    for (std::size_t r = 0; r < found.size(); ++r) found[r].latest_due = r + 1 < found.size() ? window(found[r + 1].first) : n_;
   }
 
   // The op at which the interval before that of `op` begins: from there on it may be fetched.
@@ -191,18 +155,27 @@ class Planner {
   }
 
   // 4. The ledger. At first all runs at once: op by op for each would cost runs times ops, and weights live through the whole step.
-  void occupy_all() {
+  // False: even they alone do not fit.
+  bool occupy_all() {
     std::vector<std::int64_t> change(2 * n_ + 1);
-    for (const Run& run : runs_) {
-      const auto bytes = static_cast<std::int64_t>(size(run.tensor));
-      change[run.first] += bytes;
-      change[run.for_ever ? run.first + n_ : run.last + 1] -= bytes;
-    }
+    for (const Run& run : runs_) note(run, change);
+    const std::vector<std::int64_t> excess = excess_of(change);
+    if (*std::max_element(excess.begin(), excess.end()) > 0) return false;
+    excess_.emplace(excess);
+    return true;
+  }
+  void note(const Run& run, std::vector<std::int64_t>& change) const {
+    const auto bytes = static_cast<std::int64_t>(size(run.tensor));
+    change[run.first] += bytes;
+    change[run.for_ever ? run.first + n_ : run.last + 1] -= bytes;
+  }
+  std::vector<std::int64_t> excess_of(const std::vector<std::int64_t>& change) const {
     std::vector<std::int64_t> excess(n_);
     for (std::size_t i = 0; i < n_; ++i) excess[i] = -limit_[i];
     std::int64_t now = 0;
-    for (std::size_t i = 0; i < 2 * n_; ++i) excess[i % n_] += now += change[i];
-    excess_.emplace(excess);
+    for (std::size_t i = 0; i < n_; ++i) excess[i] += now += change[i];
+    for (std::size_t i = 0; i < n_; ++i) excess[i] += now += change[i + n_];
+    return excess;
   }
   // Bytes of long-lived tensors during ops first to last, which may lie past the step's end.
   void add(std::uint64_t first, std::uint64_t last, std::int64_t bytes) {
@@ -214,7 +187,7 @@ class Planner {
   }
   void occupy(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) { add(first, last, static_cast<std::int64_t>(bytes)); }
   void leave(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) { add(first, last, -static_cast<std::int64_t>(bytes)); }
-  bool over(std::uint64_t op) const { return excess_->most(op, op + 1) > 0; }
+  bool over(std::uint64_t op) const { return excess_->at(op) > 0; }
   // The first op from which on, until before `first`, there is room for so many bytes more; not before `earliest`.
   std::uint64_t room_from(std::uint64_t earliest, std::uint64_t first, std::uint64_t bytes) const {
     for (std::uint64_t end = first; end > earliest;) {
@@ -226,7 +199,21 @@ class Planner {
     return std::min(earliest, first);
   }
 
-  std::int64_t time_at(std::uint64_t op) const { return static_cast<std::int64_t>(op / n_) * began_[n_] + began_[op % n_]; }
+  std::int64_t time_at(std::uint64_t op) const { return static_cast<std::int64_t>(op / n_) * facts_.began[n_] + facts_.began[op % n_]; }
+  // The first op of [begin, end) that begins at the time or later, `end` where none does; ops may lie past the step's end.
+  std::uint64_t first_at(std::uint64_t begin, std::uint64_t end, std::int64_t time) const {
+    while (begin < end) {
+      const std::uint64_t middle = begin + (end - begin) / 2;
+      if (time_at(middle) < time) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin;
+  }
+
+  std::uint64_t latest_due(const Run& run) const { return std::min(run.latest_due, run.last + std::max<std::uint64_t>(n_ - 1, 1)); }
 
   // Evictions are given the time that their link needs, one after the other, as far as the next fetch allows.
   void time_evictions() {
@@ -236,15 +223,11 @@ class Planner {
     }
     std::sort(leaving.begin(), leaving.end(),
               [](const Run* a, const Run* b) { return std::tuple(a->last, a->tensor) < std::tuple(b->last, b->tensor); });
-    const Link* link = machine_.link({0}, slow_);
-    VEDETTE_ASSERT(leaving.empty() || link);
+    VEDETTE_ASSERT(leaving.empty() || machine_.link({0}, slow_));
     std::int64_t idle = 0;
     for (Run* run : leaving) {
-      const Nanoseconds takes = link->latency + transfer_time(trace_.tensors[run->tensor.value].bytes, link->bytes_per_s);
-      idle = std::max(idle, time_at(run->last + 1)) + takes.value;
-      run->due = run->last + 1;
-      const std::uint64_t latest = std::min(run->latest_due, run->last + std::max<std::uint64_t>(n_ - 1, 1));
-      while (run->due < latest && time_at(run->due) < idle) ++run->due;
+      idle = std::max(idle, time_at(run->last + 1)) + facts_.out_ns[run->tensor.value];
+      run->due = std::max(run->last + 1, first_at(run->last + 1, latest_due(*run), idle));
       occupy(run->last + 1, run->due - 1, size(run->tensor));
     }
   }
@@ -276,7 +259,7 @@ class Planner {
   bool place_fetches() {
     for (std::size_t r = 0; r < runs_.size(); ++r) {  // leave_in_place() appends
       if (!runs_[r].fetched) continue;
-      const bool left = left_.contains({runs_[r].tensor, {static_cast<std::uint32_t>(runs_[r].first % n_)}});
+      const bool left = !left_.empty() && left_.contains({runs_[r].tensor, {static_cast<std::uint32_t>(runs_[r].first % n_)}});
       if (left && leave_in_place(r)) continue;
       Run& run = runs_[r];
       const std::uint64_t bytes = size(run.tensor), first = run.first + n_;
@@ -298,12 +281,11 @@ class Planner {
     if (!machine_.tiers[slow_.value].addressable || runs_[r].for_ever) return false;
     Run& run = runs_[r];
     const std::uint64_t interval_end = begin_of(interval_of_[run.first % n_] + run.first / n_ * intervals_ + 1);
+    const std::span<const std::uint32_t> uses = facts_.uses_of(run.tensor.value);
     std::uint64_t last_in_place = run.first;
     std::optional<std::uint64_t> rest;
     for (std::uint64_t op = run.first; op <= run.last; ++op) {
-      if (!std::binary_search(uses_[run.tensor.value].begin(), uses_[run.tensor.value].end(),
-                              OpIndex{static_cast<std::uint32_t>(op % n_)}))
-        continue;
+      if (!std::binary_search(uses.begin(), uses.end(), static_cast<std::uint32_t>(op % n_))) continue;
       if (op >= interval_end) {
         rest = op;
         break;
@@ -378,117 +360,66 @@ class Planner {
   const Trace& trace_;
   const Machine& machine_;
   TierIndex slow_;
+  const Facts& facts_;
+  const Layered& layered_;
   Cut cut_;
   const std::set<Site>& left_;
   std::uint64_t n_, intervals_ = 0, reserved_ = 0;
   std::vector<std::uint64_t> begins_, interval_of_;
-  std::vector<Span<OpIndex>> lives_;
-  std::vector<std::vector<OpIndex>> uses_;
-  std::vector<bool> short_;
   std::vector<Run> runs_;
   std::vector<std::size_t> gone_;             // runs that were left in place
-  std::vector<std::int64_t> limit_, began_;   // per op: the most bytes of long-lived tensors; nanoseconds
+  std::vector<std::int64_t> limit_;           // per op: the most bytes of long-lived tensors
   std::optional<planning::Room> excess_;      // per op: bytes of long-lived tensors beyond the limit
   std::vector<InPlace> in_place_;
 };
 
+// One step from idle links. A fetch begins when the interval before its own does, at the earliest, and is waited for by its first use;
+// those that would have to begin in the step before are left out. An eviction begins after its last use; of all that began before an op,
+// no more bytes are still on their way in that op than the limit leaves beside the runs. That a link serves who is needed first is the best
+// that it can do, so what room, order and the step before add only takes longer.
+std::optional<Nanoseconds> Planner::least_time() {
+  std::vector<std::int64_t> change(2 * n_ + 1), in(n_), out(n_), leaving(n_);  // [op]: ns of fetches for it, of evictions after it, their bytes
+  for_each_run([&](const Run& run) {
+    note(run, change);
+    if (run.fetched && interval_of_[run.first] > 0) in[run.first] += facts_.in_ns[run.tensor.value];
+    if (!run.leaves) return;
+    out[run.last % n_] += facts_.out_ns[run.tensor.value];
+    leaving[run.last % n_] += static_cast<std::int64_t>(size(run.tensor));
+  });
+  const std::vector<std::int64_t> excess = excess_of(change);
+  if (*std::max_element(excess.begin(), excess.end()) > 0) return std::nullopt;
+  if (machine_.tiers[slow_.value].addressable) return Nanoseconds{facts_.began[n_]};  // what comes too late may be left where it is
+  struct Leaving {
+    std::int64_t bytes, began;  // of those before it, too; when the link begins with it
+  };
+  std::vector<Leaving> sent;
+  std::int64_t now = 0, in_ends = 0, out_ends = 0, sent_bytes = 0;
+  for (std::size_t i = 0, interval = 0; i < n_; ++i) {
+    if (i == begins_[interval]) {
+      in_ends = std::max(in_ends, now);
+      ++interval;
+      for (std::size_t op = begins_[interval]; interval < intervals_ && op < begins_[interval + 1]; ++op) in[op] = in[op] == 0 ? 0 : in_ends += in[op];
+    }
+    now = std::max(now, in[i]);
+    const std::int64_t gone = sent_bytes + excess[i];  // bytes that have left, at least
+    if (gone > 0) {
+      const auto last = std::lower_bound(sent.begin(), sent.end(), gone, [](const Leaving& each, std::int64_t bytes) { return each.bytes < bytes; });
+      now = std::max(now, last->began);
+    }
+    now += facts_.began[i + 1] - facts_.began[i];
+    if (leaving[i] == 0) continue;
+    sent.push_back({sent_bytes += leaving[i], std::max(out_ends, now)});
+    out_ends = sent.back().began + out[i];
+  }
+  return Nanoseconds{now};
+}
+
 }  // namespace
 
-std::uint32_t layer_count(const Trace& trace) { return static_cast<std::uint32_t>(cut_layers(trace, 0).size() - 1); }
-
-std::uint32_t longest_layer(const Trace& trace) {
-  const std::vector<std::uint64_t> begins = cut_layers(trace, 0);
-  std::uint64_t longest = 1;
-  for (std::size_t k = 0; k + 1 < begins.size(); ++k) longest = std::max(longest, begins[k + 1] - begins[k]);
-  return static_cast<std::uint32_t>(longest);
-}
-
-std::pair<Bytes, OpIndex> smallest_fast_tier(const Trace& trace, Bytes granule) {
-  std::pair<Bytes, OpIndex> largest;
-  for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
-    Bytes sum = trace.ops[i].workspace;
-    for (TensorIndex t : operands(trace.ops[i])) sum += Bytes{rounded(trace.tensors[t.value].bytes, granule)};
-    if (sum > largest.first) largest = {sum, {i}};
-  }
-  return largest;
-}
+std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut) { return Planner(problem, cut, {}).least_time(); }
 
 std::optional<Plan> plan(const Problem& problem, const Cut& cut, const std::set<Site>& left_in_place) {
   return Planner(problem, cut, left_in_place).make();
 }
-
-namespace {
-
-// Two links, each working off its moves in order; one where they share a bus.
-class Rehearsal {
- public:
-  Rehearsal(const Problem& problem, const Plan& plan)
-      : problem_(problem),
-        plan_(plan),
-        done_(plan.moves.size()),
-        issued_(problem.trace.ops.size()),
-        due_(problem.trace.ops.size()) {
-    for (std::size_t m = 0; m < plan.moves.size(); ++m) {
-      issued_[plan.moves[m].issue.value].push_back(m);
-      due_[plan.moves[m].due.value].push_back(m);
-    }
-  }
-
-  Nanoseconds time() {
-    std::int64_t first_end = 0;
-    for (int step = 0; step < 2; ++step) {
-      first_end = now_;
-      for (std::uint32_t i = 0; i < problem_.trace.ops.size(); ++i) play({i});
-    }
-    return {now_ - first_end};
-  }
-
- private:
-  void play(OpIndex op) {
-    for (std::size_t m : due_[op.value]) {
-      if (plan_.moves[m].due != plan_.moves[m].issue || plan_.moves[m].verb != Verb::fetch) now_ = std::max(now_, done_[m]);
-    }
-    for (std::size_t m : issued_[op.value]) {
-      if (plan_.moves[m].verb != Verb::fetch) continue;
-      start(m);
-      if (plan_.moves[m].due == op) now_ = std::max(now_, done_[m]);
-    }
-    now_ += problem_.trace.ops[op.value].time.value + in_place(op);
-    for (std::size_t m : issued_[op.value]) {
-      if (plan_.moves[m].verb == Verb::evict) start(m);
-    }
-  }
-
-  void start(std::size_t m) {
-    const Move& move = plan_.moves[m];
-    const Link* link = problem_.machine.link(move.source, move.target);
-    if (!link) return;
-    std::int64_t& idle = idle_[link->shared ? TierIndex{0} : move.source];
-    const Nanoseconds takes =
-        link->latency + transfer_time(problem_.trace.tensors[move.extent.tensor.value].bytes, link->bytes_per_s);
-    idle = std::max(idle, now_) + takes.value;
-    done_[m] = idle;
-  }
-
-  std::int64_t in_place(OpIndex op) const {
-    std::int64_t takes = 0;
-    for (const InPlace& each : plan_.in_place) {
-      const Link* link = each.op == op ? problem_.machine.link(each.tier, {0}) : nullptr;
-      if (link) takes += transfer_time(problem_.trace.tensors[each.tensor.value].bytes, link->bytes_per_s).value;
-    }
-    return takes;
-  }
-
-  const Problem& problem_;
-  const Plan& plan_;
-  std::vector<std::int64_t> done_;
-  std::vector<std::vector<std::size_t>> issued_, due_;  // [op]: moves
-  std::map<TierIndex, std::int64_t> idle_;
-  std::int64_t now_ = 0;
-};
-
-}  // namespace
-
-Nanoseconds predicted_time(const Problem& problem, const Plan& plan) { return Rehearsal(problem, plan).time(); }
 
 }  // namespace vedette::sentinel

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/sentinel_facts.h"
 #include "vedette/model.h"
 
 namespace vedette::sentinel {
@@ -27,19 +28,18 @@ struct Problem {
   const Trace& trace;
   const Machine& machine;
   TierIndex slow;  // where evicted tensors go
+  Facts& facts;    // of the three
 };
-
-std::uint32_t layer_count(const Trace& trace);
-std::uint32_t longest_layer(const Trace& trace);
-
-// Largest sum over ops of operands, each rounded up to the granule, and workspace; and the op that needs it.
-std::pair<Bytes, OpIndex> smallest_fast_tier(const Trace& trace, Bytes granule);
 
 // nullopt: with these intervals the long-lived tensors do not fit beside the reserved space (Eq. 1).
 std::optional<Plan> plan(const Problem& problem, const Cut& cut, const std::set<Site>& left_in_place);
 
+// No plan with these intervals takes less, by predicted_time(); nullopt: they do not fit. Far cheaper than a plan. O(accesses).
+std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut);
+
 // The step's time by this plan, when ops take their traced times, each link moves one tensor after the other in plan order, and
-// an op waits for what is due. In-place operands cost their transfer. Measured over the second of two steps.
-Nanoseconds predicted_time(const Problem& problem, const Plan& plan);
+// an op waits for what is due. In-place operands cost their transfer. Measured over the second of two steps; left, with a time
+// beyond it, when that takes longer than `limit`.
+Nanoseconds predicted_time(const Problem& problem, const Plan& plan, Nanoseconds limit);
 
 }  // namespace vedette::sentinel

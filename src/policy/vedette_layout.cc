@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "base/assert.h"
+#include "policy/vedette_marks.h"
+#include "policy/vedette_room.h"
 
 namespace vedette::planning {
 namespace {
@@ -35,10 +39,7 @@ class Ring {
   }
 
   std::uint32_t ops() const { return static_cast<std::uint32_t>(bytes_.size()); }
-  std::int64_t at(std::uint32_t op) const { return bytes_[op % ops()]; }
-  void add(std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
-    for (std::uint32_t op = begin; op < end; ++op) bytes_[op % ops()] += bytes;
-  }
+  const std::vector<std::int64_t>& bytes() const { return bytes_; }
 
  private:
   std::vector<std::int64_t> bytes_;
@@ -53,30 +54,113 @@ bool covers(std::uint32_t begin, std::uint32_t end, std::uint32_t op, std::uint3
   return (begin <= op && op < end) || (begin <= op + ops && op + ops < end);
 }
 
+// Ops of [begin, end), counted on past the step's end, as at most two runs of a step's ops.
+template <class Visit>
+void around(std::uint32_t ops, std::uint32_t begin, std::uint32_t end, Visit&& visit) {
+  while (begin < end) {
+    const std::uint32_t until = std::min(end, (begin / ops + 1) * ops);
+    visit(begin, until);
+    begin = until;
+  }
+}
+
+void add_around(Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
+  around(ops, begin, end, [&](std::uint32_t from, std::uint32_t to) { room.add(from % ops, from % ops + (to - from), bytes); });
+}
+
+// The first op of [begin, end] from which on none before `end` is larger than the limit.
+std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end, std::int64_t limit) {
+  std::uint32_t first = begin;
+  around(ops, begin, end, [&](std::uint32_t from, std::uint32_t to) {
+    const auto full = room.last_above(from % ops, from % ops + (to - from), limit);
+    if (full) first = from - from % ops + static_cast<std::uint32_t>(*full) + 1;
+  });
+  return first;
+}
+
+// Makes what is left of a ring that holds too much fit, op by op. Who could give room at the op at hand is kept as the walk goes on: looking
+// for it among all gaps would make a step of n ops cost n x n.
 class Repair {
  public:
   Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
-      : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ring_(trace, uses, setting.granule), ops_(ring_.ops()) {
-    ring_.leave_out(trace, setting.granule, gaps_);
-  }
+      : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ops_(static_cast<std::uint32_t>(trace.ops.size())), operands_(static_cast<std::uint32_t>(uses.op_of.size())),
+        leaves_at_(ops_), comes_at_(ops_), away_after_(operands_), near_(std::size_t{operands_} * 2) {}
 
   bool run() {
+    Ring ring(trace_, uses_, setting_.granule);
+    ring.leave_out(trace_, setting_.granule, gaps_);
+    if (ops_ == 0 || *std::max_element(ring.bytes().begin(), ring.bytes().end()) <= setting_.budget) return true;
+    room_.emplace(ring.bytes());
+    for (std::uint32_t g = 0; g < gaps_.size(); ++g) watch(g);
+    for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) start(t);
     for (std::uint32_t op = 0; op < ops_; ++op) {
-      while (ring_.at(op) > setting_.budget) {
+      begin(op);
+      while (room_->at(op) > setting_.budget) {
         if (!leave_sooner(op) && !come_later(op) && !send_another(op)) return false;
       }
+      end(op);
     }
     return true;
   }
 
  private:
   std::uint32_t unrolled(std::uint32_t begin, std::uint32_t op) const { return op < begin ? op + ops_ : op; }
+  void give(std::uint32_t begin, std::uint32_t end, std::uint32_t tensor) { add_around(*room_, ops_, begin, end, -room_of(trace_, setting_, tensor)); }
+
+  // The place of tensor t among the operands of all ops, at op `op`; operands_ where it is none of that op's.
+  std::uint32_t operand(std::uint32_t t, std::uint32_t op) const {
+    const std::vector<std::uint32_t>& all = uses_.operands[op];
+    const auto found = std::lower_bound(all.begin(), all.end(), t);
+    return found == all.end() || *found != t ? operands_ : uses_.first_operand[op] + static_cast<std::uint32_t>(found - all.begin());
+  }
+
+  void watch(std::uint32_t g) {
+    const Stay& gap = gaps_[g];
+    const std::uint32_t leaves = gap.last_use + 1, last = operand(gap.tensor, gap.last_use % ops_);
+    if (last < operands_) away_after_[last] = 1;
+    leaves_at_[leaves % ops_].push_back(g);
+    if (covers(leaves, gap.gone, 0, ops_)) leaves_at_[0].push_back(g);
+    if (!gap.returns) return;
+    comes_at_[gap.fetch % ops_].push_back(g);
+    if (covers(gap.fetch, gap.next_use, 0, ops_)) comes_at_[0].push_back(g);
+  }
+
+  // Persistent tensors are near from the step before, unless a gap is open.
+  void start(std::uint32_t t) {
+    const TensorUses& tensor = uses_.tensors[t];
+    if (!tensor.persistent || tensor.uses.empty() || away_after_[operand(t, tensor.uses.back().op)] != 0) return;
+    near_.insert(operand(t, tensor.uses.front().op));
+  }
+
+  void begin(std::uint32_t op) {
+    leaving_.insert(leaves_at_[op].begin(), leaves_at_[op].end());
+    for (const std::uint32_t g : comes_at_[op]) {
+      const Stay& gap = gaps_[g];
+      if (covers(gap.fetch, gap.next_use, op, ops_)) coming_.insert({-static_cast<std::int64_t>(gap.next_use) + (op < gap.fetch ? ops_ : 0), g});
+    }
+    for (std::uint32_t k = uses_.first_operand[op]; k < uses_.first_operand[op + 1]; ++k) near_.erase(k);
+    std::erase_if(lingering_, [&](std::uint32_t t) { return uses_.tensors[t].death < op; });
+  }
+
+  void end(std::uint32_t op) {
+    for (std::uint32_t k = uses_.first_operand[op]; k < uses_.first_operand[op + 1]; ++k) {
+      if (away_after_[k] != 0) continue;
+      const std::uint32_t t = uses_.operands[op][k - uses_.first_operand[op]];
+      if (uses_.next[k] != Uses::never) {
+        near_.insert(uses_.next[k]);
+      } else if (uses_.tensors[t].death > op) {
+        lingering_.push_back(t);
+      }
+    }
+  }
 
   bool leave_sooner(std::uint32_t op) {
-    for (Stay& gap : gaps_) {
+    while (!leaving_.empty()) {
+      Stay& gap = gaps_[*leaving_.begin()];
+      leaving_.erase(leaving_.begin());  // whatever it is, it gives nothing from here on
       if (gap.gone <= gap.last_use + 1 || !covers(gap.last_use + 1, gap.gone, op, ops_)) continue;
       const std::uint32_t gone = unrolled(gap.last_use + 1, op);
-      ring_.add(gone, gap.gone, -room_of(trace_, setting_, gap.tensor));
+      give(gone, gap.gone, gap.tensor);
       gap.gone = gone;
       return true;
     }
@@ -84,17 +168,14 @@ class Repair {
   }
 
   bool come_later(std::uint32_t op) {
-    Stay* latest = nullptr;
-    std::uint32_t best = 0;
-    for (Stay& gap : gaps_) {
-      if (!gap.returns || !covers(gap.fetch, gap.next_use, op, ops_)) continue;
-      const std::uint32_t distance = gap.next_use - unrolled(gap.fetch, op);
-      if (latest == nullptr || distance > best) latest = &gap, best = distance;
-    }
-    if (latest == nullptr) return false;
-    const std::uint32_t fetch = unrolled(latest->fetch, op) + 1;
-    ring_.add(latest->fetch, fetch, -room_of(trace_, setting_, latest->tensor));
-    latest->fetch = fetch;
+    if (coming_.empty() || -coming_.begin()->first <= op) return false;
+    const std::uint32_t g = coming_.begin()->second;
+    coming_.erase(coming_.begin());
+    Stay& gap = gaps_[g];
+    const std::uint32_t fetch = unrolled(gap.fetch, op) + 1;
+    give(gap.fetch, fetch, gap.tensor);
+    gap.fetch = fetch;
+    if (op + 1 < ops_) comes_at_[op + 1].push_back(g);
     return true;
   }
 
@@ -114,24 +195,36 @@ class Repair {
     return gap;
   }
 
-  bool send_another(std::uint32_t op) {
-    Stay best{.last_use = none};
-    std::uint32_t furthest = 0;
-    for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) {
-      Stay gap = gap_around(t, op);
-      if (gap.last_use == none) continue;
-      const bool already = std::any_of(gaps_.begin(), gaps_.end(),
-                                       [&](const Stay& each) { return each.tensor == t && each.last_use == gap.last_use; });
-      const std::uint32_t distance = gap.next_use - unrolled(gap.last_use, op);
-      if (already || distance <= furthest) continue;
-      gap.gone = unrolled(gap.last_use, op);
-      gap.fetch = gap.next_use;
-      best = gap;
-      furthest = distance;
+  // What is near and needed furthest in the future: of what is used next, or dies, last.
+  std::uint32_t furthest(std::uint32_t op) {
+    std::uint32_t best = none, until = op;
+    if (const std::uint32_t key = near_.last(); key != Marks::none) {
+      const std::uint32_t next = uses_.op_of[key % operands_];
+      best = uses_.operands[next][key % operands_ - uses_.first_operand[next]];
+      until = next + key / operands_ * ops_;
     }
-    if (best.last_use == none) return false;
-    ring_.add(best.gone, best.fetch, -room_of(trace_, setting_, best.tensor));
-    gaps_.push_back(best);
+    for (const std::uint32_t t : lingering_) {
+      if (uses_.tensors[t].death + 1 > until) best = t, until = uses_.tensors[t].death + 1;
+    }
+    return best;
+  }
+
+  bool send_another(std::uint32_t op) {
+    const std::uint32_t t = furthest(op);
+    if (t == none) return false;
+    Stay gap = gap_around(t, op);
+    VEDETTE_ASSERT(gap.last_use != none);
+    if (gap.returns) {
+      near_.erase(near_.last());
+    } else {
+      std::erase(lingering_, t);
+    }
+    gap.gone = unrolled(gap.last_use, op);
+    gap.fetch = gap.next_use;
+    give(gap.gone, gap.fetch, t);
+    gaps_.push_back(gap);
+    away_after_[operand(t, gap.last_use)] = 1;
+    if (gap.last_use + 1 > op && gap.last_use + 1 < ops_) leaves_at_[gap.last_use + 1].push_back(static_cast<std::uint32_t>(gaps_.size() - 1));
     return true;
   }
 
@@ -139,8 +232,14 @@ class Repair {
   const Uses& uses_;
   const Setting& setting_;
   std::vector<Stay>& gaps_;
-  Ring ring_;
-  std::uint32_t ops_;
+  std::uint32_t ops_, operands_;
+  std::optional<Room> room_;
+  std::vector<std::vector<std::uint32_t>> leaves_at_, comes_at_;  // [op]: gaps whose evict, or whose fetch, may be under way from there on
+  std::set<std::uint32_t> leaving_;                               // of them, now; some are void
+  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;       // what is due last first
+  std::vector<char> away_after_;                                  // [operand]: a gap begins with that use
+  Marks near_;                                                    // next uses, among all operands of two steps, of what is near for certain
+  std::vector<std::uint32_t> lingering_;                          // near, used no more, not dead yet
 };
 
 }  // namespace
@@ -169,9 +268,9 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   Ring ring(trace, uses, setting.granule);
   ring.leave_out(trace, setting.granule, gaps);
-  std::vector<std::int64_t> starts(std::size_t{ops} + 1);
-  for (std::uint32_t op = 0; op < ops; ++op) starts[op + 1] = starts[op] + trace.ops[op].time.value;
-  const auto time_until = [&](std::uint32_t op) { return starts[ops] * (op / ops) + starts[op % ops]; };
+  Room room(ring.bytes());
+  std::vector<std::int64_t> starts(std::size_t{ops} * 2 + 1);
+  for (std::uint32_t op = 0; op < 2 * ops; ++op) starts[op + 1] = starts[op] + trace.ops[op % ops].time.value;
   std::vector<std::uint32_t> order;
   for (std::uint32_t g = 0; g < gaps.size(); ++g) {
     if (gaps[g].returns) order.push_back(g);
@@ -186,13 +285,13 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
     Stay& gap = gaps[g];
     const std::int64_t shift = gap.next_use / ops * ops;
     const std::int64_t bytes = room_of(trace, setting, gap.tensor);
-    std::int64_t lead = time_until(gap.next_use) - time_until(gap.fetch);
-    while (gap.fetch > gap.gone && static_cast<std::int64_t>(gap.fetch) - shift > floor && lead < lead_ns) {
-      const std::uint32_t before = gap.fetch - 1;
-      if (ring.at(before) + bytes + spare > setting.budget) break;
-      ring.add(before, gap.fetch, bytes);
-      gap.fetch = before;
-      lead += trace.ops[before % ops].time.value;
+    // The last op that begins so early, and what may be before it.
+    const auto in_time = std::upper_bound(starts.begin(), starts.end(), starts[gap.next_use] - lead_ns) - starts.begin() - 1;
+    const std::int64_t earliest = std::max({std::int64_t{gap.gone}, floor + shift, std::int64_t{in_time}});
+    if (earliest < gap.fetch) {
+      const std::uint32_t fetch = free_from(room, ops, static_cast<std::uint32_t>(earliest), gap.fetch, setting.budget - bytes - spare);
+      add_around(room, ops, fetch, gap.fetch, bytes);
+      gap.fetch = fetch;
     }
     floor = std::max(floor, static_cast<std::int64_t>(gap.fetch) - shift);
   }

@@ -1,4 +1,5 @@
-// Bytes over ops: add to a range, ask for the largest of a range, find the last that is too large. A segment tree with lazy sums; every call O(log ops).
+// Bytes over ops: add to a range, ask for the largest of a range, find the last that is too large. A segment tree whose sums stay at the
+// nodes that they were added to; walked from the leaves upwards, because planners ask it millions of times. Every call O(log ops).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,20 +13,46 @@ class Room {
  public:
   explicit Room(const std::vector<std::int64_t>& values) {
     while (size_ < values.size()) size_ *= 2;
-    most_.assign(2 * size_, std::numeric_limits<std::int64_t>::min() / 2);
-    added_.assign(2 * size_, 0);
-    std::copy(values.begin(), values.end(), most_.begin() + static_cast<std::ptrdiff_t>(size_));
-    for (std::size_t node = size_ - 1; node > 0; --node) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+    nodes_.assign(2 * size_, {least, 0});
+    for (std::size_t i = 0; i < values.size(); ++i) nodes_[size_ + i].most = values[i];
+    for (std::size_t node = size_ - 1; node > 0; --node) nodes_[node].most = std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most);
     count_ = values.size();
   }
 
   // Adds to [begin, end); ends beyond the last op are cut off.
-  void add(std::size_t begin, std::size_t end, std::int64_t bytes) { add(1, 0, size_, begin, std::min(end, count_), bytes); }
+  void add(std::size_t begin, std::size_t end, std::int64_t bytes) {
+    end = std::min(end, count_);
+    if (begin >= end) return;
+    std::size_t left = begin + size_, right = end - 1 + size_;  // inclusive: their ancestors are what changes
+    const auto apply = [&](std::size_t node) { nodes_[node].most += bytes, nodes_[node].added += bytes; };
+    apply(left);
+    if (left != right) apply(right);
+    for (; left >> 1 != right >> 1; climb(left), climb(right)) {
+      if ((left & 1) == 0) apply(left + 1);
+      if ((right & 1) != 0) apply(right - 1);
+    }
+    while (left > 1) climb(left);
+  }
+
   // The largest of [begin, end), 0 when that is empty.
   std::int64_t most(std::size_t begin, std::size_t end) const {
     end = std::min(end, count_);
-    return begin < end ? most(1, 0, size_, begin, end) : 0;
+    if (begin >= end) return 0;
+    std::size_t left = begin + size_, right = end - 1 + size_;
+    std::int64_t of_left = nodes_[left].most, of_right = nodes_[right].most;
+    while (left >> 1 != right >> 1) {
+      if ((left & 1) == 0) of_left = std::max(of_left, nodes_[left + 1].most);
+      if ((right & 1) != 0) of_right = std::max(of_right, nodes_[right - 1].most);
+      of_left += nodes_[left >>= 1].added;
+      of_right += nodes_[right >>= 1].added;
+    }
+    std::int64_t largest = std::max(of_left, of_right);
+    while ((left >>= 1) > 0) largest += nodes_[left].added;
+    return largest;
   }
+
+  std::int64_t at(std::size_t op) const { return most(op, op + 1); }
+
   // The last of [begin, end) that is larger than `limit`.
   std::optional<std::size_t> last_above(std::size_t begin, std::size_t end, std::int64_t limit) const {
     end = std::min(end, count_);
@@ -33,38 +60,29 @@ class Room {
   }
 
  private:
-  void add(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end, std::int64_t bytes) {
-    if (begin >= high || end <= low) return;
-    if (begin <= low && high <= end) {
-      most_[node] += bytes;
-      added_[node] += bytes;
-      return;
-    }
-    const std::size_t middle = (low + high) / 2;
-    add(2 * node, low, middle, begin, end, bytes);
-    add(2 * node + 1, middle, high, begin, end, bytes);
-    most_[node] = std::max(most_[2 * node], most_[2 * node + 1]) + added_[node];
-  }
+  static constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min() / 2;
+  struct Node {
+    std::int64_t most, added;  // of the leaves below, `added` included; to all of them
+  };
 
-  std::int64_t most(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end) const {
-    if (begin >= high || end <= low) return std::numeric_limits<std::int64_t>::min() / 2;
-    if (begin <= low && high <= end) return most_[node];
-    const std::size_t middle = (low + high) / 2;
-    return std::max(most(2 * node, low, middle, begin, end), most(2 * node + 1, middle, high, begin, end)) + added_[node];
+  // To the parent, which takes the larger of its two.
+  void climb(std::size_t& node) {
+    node >>= 1;
+    nodes_[node].most = std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most) + nodes_[node].added;
   }
 
   std::optional<std::size_t> last_above(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end,
                                         std::int64_t limit) const {
-    if (begin >= high || end <= low || most_[node] <= limit) return std::nullopt;
+    if (begin >= high || end <= low || nodes_[node].most <= limit) return std::nullopt;
     if (high - low == 1) return low;
     const std::size_t middle = (low + high) / 2;
-    limit -= added_[node];
+    limit -= nodes_[node].added;
     const auto right = last_above(2 * node + 1, middle, high, begin, end, limit);
     return right ? right : last_above(2 * node, low, middle, begin, end, limit);
   }
 
   std::size_t size_ = 1, count_ = 0;
-  std::vector<std::int64_t> most_, added_;
+  std::vector<Node> nodes_;
 };
 
 }  // namespace vedette::planning

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <set>
 
+#include "policy/vedette_marks.h"
 #include "policy/vedette_room.h"
 
 namespace vedette::planning {
@@ -19,6 +19,7 @@ constexpr int candidates = 12;  // victims that are weighed against each other; 
 struct State {
   bool alive = false, near = false, clean = false;
   std::uint32_t last = 0, next = forever;  // uses around now, in ops of the walk
+  std::uint32_t key = 0;                   // the next use among all operands of the walk
   std::uint32_t gap = forever;             // the open or latest gap
   std::int64_t arrives = 0;                // when its last fetch ends
 };
@@ -31,8 +32,11 @@ class Sweep {
         setting_(setting),
         knobs_(knobs),
         ops_(static_cast<std::uint32_t>(trace.ops.size())),
+        operands_(static_cast<std::uint32_t>(uses.op_of.size())),
         room_(copies(occupied_without_moves(trace, uses, setting.granule))),
-        state_(trace.tensors.size()) {
+        state_(trace.tensors.size()),
+        near_(std::size_t{operands_} * (steps + 1) + trace.tensors.size()),
+        away_(std::size_t{operands_} * (steps + 1)) {
     const std::size_t slots = std::size_t{ops_} * steps;
     starts_.resize(slots + 1);
     for (std::size_t i = 0; i < slots; ++i) starts_[i + 1] = starts_[i] + trace.ops[i % ops_].time.value;
@@ -79,14 +83,20 @@ class Sweep {
   void clean_ahead(std::uint32_t tensor, std::uint32_t at);
   std::int64_t place_write(std::uint32_t from, std::int64_t work, std::uint32_t* slot);
   std::uint32_t first_idle(std::uint32_t at);
-  std::uint32_t next_use(std::uint32_t tensor, std::uint32_t at) const;
+  void set_next(std::uint32_t tensor, std::uint32_t at, std::uint32_t operand);
+  std::uint32_t first_operand(std::uint32_t at) const { return at / ops_ * operands_ + uses_.first_operand[at % ops_]; }
+  std::uint32_t tensor_at(std::uint32_t key) const {
+    if (key >= operands_ * (steps + 1)) return key - operands_ * (steps + 1);
+    const std::uint32_t operand = key % operands_, op = uses_.op_of[operand];
+    return uses_.operands[op][operand - uses_.first_operand[op]];
+  }
   void stall(std::uint32_t at, std::int64_t until);
 
   const Trace& trace_;
   const Uses& uses_;
   const Setting& setting_;
   const Knobs& knobs_;
-  std::uint32_t ops_;
+  std::uint32_t ops_, operands_;
   Room room_;
   std::int64_t budget_ = 0, stalled_ = 0;
   std::vector<State> state_;
@@ -95,18 +105,23 @@ class Sweep {
   std::vector<std::int64_t> idle_;                          // of each slot, what the link out has left
   std::vector<std::uint32_t> skip_;                         // union-find: next slot with idle time
   std::int64_t reads_end_ = 0;                              // when the link in has done all it was given
-  std::set<std::pair<std::uint32_t, std::uint32_t>> near_;  // (next use, tensor) that may be evicted
-  std::set<std::pair<std::uint32_t, std::uint32_t>> away_;  // (next use, tensor) that has to come
+  Marks near_;                                              // keys of what may be evicted
+  Marks away_;                                              // keys of what has to come
   std::uint32_t writes_end_ = 0;                            // slot in which the last write ends
 };
 
-std::uint32_t Sweep::next_use(std::uint32_t t, std::uint32_t at) const {
-  const std::vector<Use>& all = uses_.tensors[t].uses;
-  const std::uint32_t base = at / ops_ * ops_;
-  const auto next =
-      std::upper_bound(all.begin(), all.end(), at - base, [](std::uint32_t op, const Use& use) { return op < use.op; });
-  if (next != all.end()) return base + next->op;
-  return uses_.tensors[t].persistent && !all.empty() ? base + ops_ + all.front().op : forever;
+// The use after the one that is operand number `operand` of op `at`.
+void Sweep::set_next(std::uint32_t t, std::uint32_t at, std::uint32_t operand) {
+  State& state = state_[t];
+  const std::uint32_t next = uses_.next[operand];
+  if (next == Uses::never) {
+    state.next = forever;
+    state.key = operands_ * (steps + 1) + t;
+  } else {
+    const std::uint32_t laps = at / ops_ + (next >= operands_ ? 1 : 0), there = next >= operands_ ? next - operands_ : next;
+    state.next = laps * ops_ + uses_.op_of[there];
+    state.key = laps * operands_ + there;
+  }
 }
 
 void Sweep::start_away() {
@@ -115,8 +130,12 @@ void Sweep::start_away() {
     State& state = state_[t];
     state = {.alive = true, .near = false, .clean = true};
     state.next = uses_.tensors[t].uses.empty() ? forever : uses_.tensors[t].uses.front().op;
+    state.key = operands_ * (steps + 1) + t;
     room_.add(0, state.next, -size(t));
-    if (state.next != forever) away_.insert({state.next, t});
+    if (state.next == forever) continue;
+    const std::vector<std::uint32_t>& operands = uses_.operands[state.next];
+    state.key = uses_.first_operand[state.next] + static_cast<std::uint32_t>(std::lower_bound(operands.begin(), operands.end(), t) - operands.begin());
+    away_.insert(state.key);
   }
 }
 
@@ -157,14 +176,14 @@ void Sweep::stall(std::uint32_t at, std::int64_t until) {
 // Sends the tensor away after its last use; the time at which its room is free. A forced one frees it for op `at`.
 std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
   State& state = state_[t];
-  near_.erase({state.next, t});
+  near_.erase(state.key);
   const std::uint32_t until = state.next == forever ? forever : state.next;
   if (state.gap != forever && gaps_[state.gap].next_use == state.next && gaps_[state.gap].returns) {
     Stay& open = gaps_[state.gap];  // it was fetched and not used since: the fetch is put off
     room_.add(at, until, -size(t));
     open.fetch = open.next_use;
     state.near = false;
-    away_.insert({state.next, t});
+    away_.insert(state.key);
     return time_of(at);
   }
   Stay gap{.tensor = t,
@@ -191,13 +210,13 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
   state.near = false;
   state.gap = static_cast<std::uint32_t>(gaps_.size());
   gaps_.push_back(gap);
-  if (until != forever) away_.insert({until, t});
+  if (until != forever) away_.insert(state.key);
   return free_at;
 }
 
 void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
   State& state = state_[t];
-  away_.erase({state.next, t});
+  away_.erase(state.key);
   room_.add(at, state.next, size(t));
   if (state.gap != forever) gaps_[state.gap].fetch = at;
   const std::int64_t work = transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
@@ -209,7 +228,7 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
   }
   state.near = true;
   state.clean = true;
-  near_.insert({state.next, t});
+  near_.insert(state.key);
 }
 
 // The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further; forever:
@@ -219,8 +238,8 @@ std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
   std::uint32_t best = forever;
   std::int64_t best_score = -1;
   int looked = 0;
-  for (auto each = near_.rbegin(); each != near_.rend() && looked < candidates; ++each) {
-    const auto [next, t] = *each;
+  for (std::uint32_t key = near_.last(); key != Marks::none && looked < candidates; key = near_.before(key)) {
+    const std::uint32_t t = tensor_at(key), next = state_[t].next;
     if (next != forever && next <= beyond) break;
     if (next == forever && uses_.tensors[t].persistent) return t;
     const std::uint32_t seen = next == forever ? at / ops_ * ops_ + uses_.tensors[t].death + 1 : next;
@@ -235,7 +254,7 @@ std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
 
 void Sweep::make_room(std::uint32_t at) {
   std::int64_t free_at = time_of(at);
-  while (room_.most(at, at + 1) > budget_) {
+  while (room_.at(at) > budget_) {
     const std::uint32_t t = victim(at, at);
     if (t == forever) break;  // the op alone is too large for the sweep's share; the planner's repair decides
     free_at = std::max(free_at, evict(t, at, true));
@@ -263,8 +282,10 @@ bool Sweep::room_for(std::uint32_t at, std::uint32_t t) {
 }
 
 void Sweep::prefetch(std::uint32_t at) {
-  while (!away_.empty() && reads_end_ < time_of(at + 1)) {
-    const std::uint32_t t = away_.begin()->second;
+  while (reads_end_ < time_of(at + 1)) {
+    const std::uint32_t key = away_.first();
+    if (key == Marks::none) return;
+    const std::uint32_t t = tensor_at(key);
     if (!room_for(at, t)) return;
     fetch(t, at);
   }
@@ -272,7 +293,7 @@ void Sweep::prefetch(std::uint32_t at) {
 
 void Sweep::forget(std::uint32_t t, std::uint32_t at) {
   State& state = state_[t];
-  if (state.near) near_.erase({state.next, t});
+  if (state.near) near_.erase(state.key);
   if (!state.near && state.gap != forever && gaps_[state.gap].next_use == forever)
     gaps_[state.gap].next_use = gaps_[state.gap].fetch = at;
   state = {};
@@ -284,9 +305,7 @@ void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const State& state = state_[t];
   if (state.clean || !uses_.tensors[t].persistent || state.next == forever) return;
   if (time_of(writes_end_) > time_of(at + 1) + knobs_.clean_ahead_ns) return;
-  const std::vector<Use>& all = uses_.tensors[t].uses;
-  const auto next = std::find_if(all.begin(), all.end(), [&](const Use& use) { return use.op == state.next % ops_; });
-  if (next->write) return;
+  if (uses_.changes[state.key % operands_]) return;
   const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value +
                             transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
   constexpr std::int64_t trips = 8;  // shorter gaps are left alone: measured at 2 and 8
@@ -296,11 +315,11 @@ void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
 void Sweep::note_uses(std::uint32_t at) {
   const std::uint32_t op = at % ops_;
   for (TensorIndex t : trace_.ops[op].writes) state_[t.value].clean = false;
+  std::uint32_t operand = uses_.first_operand[op];
   for (std::uint32_t t : uses_.operands[op]) {
-    State& state = state_[t];
-    state.last = at;
-    state.next = next_use(t, at);
-    near_.insert({state.next, t});
+    state_[t].last = at;
+    set_next(t, at, operand++);
+    near_.insert(state_[t].key);
   }
   for (std::uint32_t t : uses_.deaths[op]) forget(t, at + 1);
   if (knobs_.clean_ahead_ns < 0) return;
@@ -311,14 +330,13 @@ void Sweep::visit(std::uint32_t at) {
   const std::uint32_t op = at % ops_;
   std::int64_t ready = 0;
   for (std::uint32_t t : uses_.births[op]) state_[t] = {.alive = true, .near = true, .clean = false, .last = at, .next = at};
-  for (std::uint32_t t : uses_.operands[op]) {
-    if (state_[t].near) near_.erase({state_[t].next, t});
-  }
+  const std::uint32_t first = first_operand(at);
+  for (std::uint32_t k = 0; k < uses_.operands[op].size(); ++k) near_.erase(first + k);  // what is used now is nobody's victim
   make_room(at);
   for (std::uint32_t t : uses_.operands[op]) {
     if (state_[t].near) continue;
     fetch(t, at);
-    near_.erase({state_[t].next, t});
+    near_.erase(state_[t].key);
   }
   for (std::uint32_t t : uses_.operands[op]) ready = std::max(ready, state_[t].arrives);
   stall(at, ready);

@@ -14,6 +14,31 @@ void add_use(TensorUses& tensor, std::uint32_t op, bool write) {
   }
 }
 
+// The operands of all ops in a row, each with the next use of its tensor.
+void line_up(const Trace& trace, Uses& all) {
+  std::vector<std::uint32_t> first(trace.tensors.size(), Uses::never), last(trace.tensors.size(), Uses::never);
+  all.first_operand.push_back(0);
+  for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
+    const auto& writes = trace.ops[i].writes;
+    for (const std::uint32_t t : all.operands[i]) {
+      const auto here = static_cast<std::uint32_t>(all.op_of.size());
+      all.op_of.push_back(i);
+      all.next.push_back(Uses::never);
+      all.changes.push_back(std::find(writes.begin(), writes.end(), TensorIndex{t}) != writes.end());
+      if (last[t] == Uses::never) {
+        first[t] = here;
+      } else {
+        all.next[last[t]] = here;
+      }
+      last[t] = here;
+    }
+    all.first_operand.push_back(static_cast<std::uint32_t>(all.op_of.size()));
+  }
+  for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
+    if (trace.tensors[t].persistent && last[t] != Uses::never) all.next[last[t]] = static_cast<std::uint32_t>(all.op_of.size()) + first[t];
+  }
+}
+
 }  // namespace
 
 Uses uses_of(const Trace& trace) {
@@ -45,6 +70,7 @@ Uses uses_of(const Trace& trace) {
     all.births[tensor.birth].push_back(t);
     all.deaths[tensor.death].push_back(t);
   }
+  line_up(trace, all);
   return all;
 }
 

@@ -1,6 +1,7 @@
 // When each tensor is used, born and dead, from a trace: what planner and rehearsal both walk. Pure.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "vedette/model.h"
@@ -20,10 +21,16 @@ struct TensorUses {
 };
 
 struct Uses {
+  static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
   std::vector<TensorUses> tensors;
   std::vector<std::vector<std::uint32_t>> operands;  // of each op, sorted, unique
   std::vector<std::vector<std::uint32_t>> births;    // tensors born in each op (not persistent)
   std::vector<std::vector<std::uint32_t>> deaths;    // tensors dead after each op (not persistent)
+  // Operands of all ops one after the other; in this order tensors go by their use, those of one use by number.
+  std::vector<std::uint32_t> first_operand;  // [op]: where its operands begin; one more entry at the end
+  std::vector<std::uint32_t> op_of;          // [operand]
+  std::vector<std::uint32_t> next;           // [operand]: where the tensor is used next, counted on into the next step; or never
+  std::vector<char> changes;                 // [operand]: the op writes it
 };
 
 Uses uses_of(const Trace&);

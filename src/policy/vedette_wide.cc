@@ -2,9 +2,15 @@
 #include "policy/vedette_wide.h"
 
 #include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
+#include "base/readable.h"
 #include "policy/vedette_layout.h"
 #include "policy/vedette_remake.h"
 #include "policy/vedette_split.h"
@@ -15,62 +21,127 @@ namespace vedette::planning {
 namespace {
 
 constexpr std::int64_t link_time_percent = 1;     // of two equal plans the one that moves less
-constexpr std::size_t most_work = 160'000;        // tries times ops
+constexpr std::size_t most_work = 600'000;        // tries times ops
 constexpr std::size_t many_ops = 4'000;           // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::uint64_t parts_of_budget = 48;     // as for two tiers
 constexpr std::int64_t most_lead = 8;             // fetches are issued at most so much of a step early
+constexpr std::uint32_t all_of_it = 100;             // percent
+constexpr std::size_t kept_variants = 4;
+constexpr std::size_t most_failures = 60;        // changes at random that all were for nothing
+
+// What is decided before anything is laid out.
+struct Choice {
+  RemakeRule rule;
+  Knobs knobs;
+  std::uint32_t share = all_of_it;                    // percent of fast memory that is planned with: what a plan for less does not use comes in early
+};
 
 // A trace with some tensors made again, cut into parts, ready to be planned for.
 struct Variant {
   RemakeRule rule;
+  std::uint32_t share = all_of_it;
   Remade remade;
   Split parts;
   Uses uses;
   sim::Step step;
+  std::uint64_t print = 0;                        // the same where the same is made again
 };
+
+// Planning with a share of the memory only.
+struct Smaller {
+  Machine machine;
+  Setting setting;
+  std::unique_ptr<Remaker> remaker;
+};
+
+std::uint64_t mixed(std::uint64_t print, std::uint64_t value) {
+  return (print ^ value) * 0x9E3779B97F4A7C15U ^ (print >> 29);
+}
+
+std::uint64_t print_of(const Remade& remade) {
+  std::uint64_t print = 1;
+  for (const Recomputation& each : remade.recomputations) print = mixed(mixed(mixed(print, each.before.value), each.producer.value), each.tensor.value);
+  for (const Move& drop : remade.drops) print = mixed(mixed(print, drop.issue.value), drop.extent.tensor.value);
+  return print;
+}
+
+std::uint64_t print_of(const Knobs& knobs) {
+  std::uint64_t print = 2;
+  for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging}) print = mixed(print, static_cast<std::uint64_t>(value));
+  return mixed(mixed(print, knobs.distance_percent), knobs.clean_percent);
+}
 
 class WideSearch {
  public:
-  WideSearch(const Trace& trace, const Machine& machine, const Setting& setting)
-      : trace_(trace), machine_(machine), setting_(setting), remaker_(trace, machine) {
+  WideSearch(const Trace& trace, const Machine& machine, const Setting& setting) : trace_(trace), machine_(machine), setting_(setting) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
   }
 
   Result<Wide> run();
 
  private:
-  const Variant& variant(const RemakeRule& rule);
-  void consider(const RemakeRule& rule, const Knobs& knobs);
+  const Smaller& smaller(std::uint32_t share);
+  const Variant& variant(const RemakeRule& rule, std::uint32_t share);
+  bool consider(const Choice& choice);
+  void consider(const RemakeRule& rule, const Knobs& knobs) { consider({.rule = rule, .knobs = knobs, .share = best_choice_.share}); }
   template <class Value>
   void consider_with(Value Knobs::*knob, Value value);
   void search_prices();
   void search_knobs();
+  bool search_shares();
+  bool search_around();
+  void search_at_random();
+  Choice changed(Choice choice);
+  std::uint64_t draw(std::uint64_t below);
   Plan joined_back(const Variant& variant, const Plan& plan) const;
   bool spent() const { return found_ && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 3 : most_work); }
 
   const Trace& trace_;
   const Machine& machine_;
   const Setting& setting_;
-  Remaker remaker_;
+  std::map<std::uint32_t, Smaller> smaller_;
   std::int64_t step_ns_ = 0, cost_ = 0;
   std::size_t tries_ = 0;
   bool found_ = false;
-  std::vector<Variant> variants_;
-  RemakeRule rule_;
+  std::uint64_t random_ = 7919, best_print_ = 0;
+  std::deque<Variant> variants_;    // the best one's, and the latest
+  std::set<std::uint64_t> tried_;   // prints
+  Choice best_choice_;
   Wide best_;
 };
 
-const Variant& WideSearch::variant(const RemakeRule& rule) {
+const Smaller& WideSearch::smaller(std::uint32_t share) {
+  Smaller& made = smaller_[share];
+  if (made.remaker) return made;
+  made.machine = machine_;
+  made.machine.tiers[0].capacity.value = machine_.tiers[0].capacity.value / all_of_it * share;
+  if (share == all_of_it) made.machine.tiers[0].capacity = machine_.tiers[0].capacity;
+  made.setting = setting_;
+  made.setting.budget = static_cast<std::int64_t>(made.machine.tiers[0].capacity.value);
+  made.remaker = std::make_unique<Remaker>(trace_, made.machine);
+  return made;
+}
+
+const Variant& WideSearch::variant(const RemakeRule& rule, std::uint32_t share) {
   for (const Variant& each : variants_) {
-    if (each.rule == rule) return each;
+    if (each.rule == rule && each.share == share) return each;
   }
-  Variant made{.rule = rule, .remade = remaker_.remake(rule), .parts = {}, .uses = {}, .step = {}};
+  Variant made{.rule = rule, .share = share, .remade = smaller(share).remaker->remake(rule), .parts = {}, .uses = {}, .step = {}};
+  made.print = mixed(print_of(made.remade), share);
+  for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
+    if (each.print != made.print) continue;
+    each.rule = rule;
+    return each;
+  }
   const std::uint64_t part = rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
   made.parts = split(made.remade.trace, part);
   made.uses = uses_of(made.parts.trace);
   made.step = sim::flatten(made.parts.trace);
-  variants_.push_back(std::move(made));
-  return variants_.back();
+  variants_.push_front(std::move(made));
+  if (variants_.size() > kept_variants) {
+    variants_.erase(variants_.end() - (variants_.back().print == best_print_ ? 2 : 1));
+  }
+  return variants_.front();
 }
 
 RemakeRule uniform(double ns_per_byte, std::uint32_t depth) {
@@ -79,35 +150,40 @@ RemakeRule uniform(double ns_per_byte, std::uint32_t depth) {
   return rule;
 }
 
-void WideSearch::consider(const RemakeRule& rule, const Knobs& knobs) {
-  if (spent()) return;
+// True: better than all before.
+bool WideSearch::consider(const Choice& choice) {
+  if (spent()) return false;
+  const Variant& v = variant(choice.rule, choice.share);
+  if (!tried_.insert(mixed(v.print, print_of(choice.knobs))).second) return false;
   ++tries_;
-  const Variant& v = variant(rule);
   const Trace& trace = v.parts.trace;
-  auto gaps = lay_out(trace, v.uses, setting_, sweep(trace, v.uses, setting_, knobs));
-  if (!gaps) return;
+  const Setting& setting = smaller(choice.share).setting;
+  auto gaps = lay_out(trace, v.uses, setting, sweep(trace, v.uses, setting, choice.knobs));
+  if (!gaps) return false;
   fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
   spread_over_tiers(trace, v.uses, machine_, setting_, *gaps);
   Plan plan = plan_of(trace, setting_, *gaps);
   const auto replayed = sim::simulate(trace, v.step, machine_, plan, {.steps = 2});
-  if (!replayed) return;
+  if (!replayed) return false;
   std::int64_t links = 0;
   for (const Nanoseconds busy : replayed->link_busy) links += busy.value;
   const std::int64_t cost = replayed->measured.time.value + links / 100 * link_time_percent;
-  if (found_ && cost >= cost_) return;
+  if (found_ && cost >= cost_) return false;
   found_ = true;
   cost_ = cost;
-  rule_ = rule;
-  best_ = {.plan = joined_back(v, plan), .step = replayed->measured.time, .remaking = {}, .knobs = knobs};
+  best_choice_ = choice;
+  best_print_ = v.print;
+  best_ = {.plan = joined_back(v, plan), .step = replayed->measured.time, .remaking = {}, .knobs = choice.knobs};
   for (const Recomputation& each : v.remade.recomputations) best_.remaking += trace_.ops[each.producer.value].time;
+  return true;
 }
 
 template <class Value>
 void WideSearch::consider_with(Value Knobs::*knob, Value value) {
-  Knobs knobs = best_.knobs;
+  Knobs knobs = best_choice_.knobs;
   if (knobs.*knob == value) return;
   knobs.*knob = value;
-  consider(rule_, knobs);
+  consider(best_choice_.rule, knobs);
 }
 
 // A byte that is made again spares both links one byte: up to that price it can pay.
@@ -124,14 +200,14 @@ void WideSearch::search_prices() {
       consider(uniform(round_trip * share, depth), near);
     }
   }
-  if (rule_.ns_per_byte[0] <= 0) return;
-  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(rule_.ns_per_byte[0] * factor, rule_.depth), best_.knobs);
-  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(rule_.ns_per_byte[0], depth), best_.knobs);
+  if (best_choice_.rule.ns_per_byte[0] <= 0) return;
+  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(best_choice_.rule.ns_per_byte[0] * factor, best_choice_.rule.depth), best_choice_.knobs);
+  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(best_choice_.rule.ns_per_byte[0], depth), best_choice_.knobs);
   for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
     for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
-      RemakeRule rule = rule_;
+      RemakeRule rule = best_choice_.rule;
       rule.ns_per_byte[segment] *= factor;
-      consider(rule, best_.knobs);
+      consider(rule, best_choice_.knobs);
     }
   }
 }
@@ -139,14 +215,82 @@ void WideSearch::search_prices() {
 void WideSearch::search_knobs() {
   for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {
     for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32})
-      consider(rule_, {.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
+      consider(best_choice_.rule, Knobs{.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
   }
   for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
-  const std::int64_t best = best_.knobs.horizon_ns;
+  const std::int64_t best = best_choice_.knobs.horizon_ns;
   for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
   for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
   for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
   for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
+}
+
+// A plan for less memory is valid for more: what is found with less of it may be better than what was found with all.
+bool WideSearch::search_shares() {
+  bool better = false;
+  for (const std::uint32_t share : {95U, 90U, 85U, 80U, 75U, 70U, 60U, 50U, all_of_it}) {
+    Choice choice = best_choice_;
+    choice.share = share;
+    if (share != best_choice_.share) better |= consider(choice);
+  }
+  return better;
+}
+
+// Once around what is best: each price, all prices, and each knob.
+bool WideSearch::search_around() {
+  bool better = false;
+  for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
+    for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
+      Choice choice = best_choice_;
+      if (choice.rule.ns_per_byte[segment] <= 0) continue;
+      choice.rule.ns_per_byte[segment] *= factor;
+      better |= consider(choice);
+    }
+  }
+  for (const double factor : {0.7, 0.85, 1.2, 1.5}) {
+    Choice choice = best_choice_;
+    for (double& price : choice.rule.ns_per_byte) price *= factor;
+    better |= consider(choice);
+  }
+  for (const std::int64_t percent : {50, 70, 85, 120, 150, 200}) {
+    Choice choice = best_choice_;
+    choice.knobs.horizon_ns = choice.knobs.horizon_ns / 100 * percent;
+    better |= consider(choice);
+  }
+  return better;
+}
+
+std::uint64_t WideSearch::draw(std::uint64_t below) {
+  random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+  return (random_ >> 33) % below;
+}
+
+// Something else in one to three places.
+Choice WideSearch::changed(Choice choice) {
+  constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
+  for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
+    const double factor = factors[draw(factors.size())];
+    switch (draw(machine_.can_recompute ? 8 : 4)) {
+      case 0: choice.knobs.horizon_ns = static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor); break;
+      case 1: choice.knobs.clean_ahead_ns = choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32 : draw(4) == 0 ? -1 : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor); break;
+      case 2: choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)]; break;
+      case 3: choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5); break;
+      case 4: choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)]; break;
+      case 5:
+        for (double& price : choice.rule.ns_per_byte) price *= factor;
+        break;
+      default: {
+        double& price = choice.rule.ns_per_byte[draw(RemakeRule::segments)];
+        const double other = choice.rule.ns_per_byte[draw(RemakeRule::segments)];
+        price = draw(4) == 0 ? std::max(price, other) : price * factor;
+      }
+    }
+  }
+  return choice;
+}
+
+void WideSearch::search_at_random() {
+  for (std::size_t failed = 0; !spent() && failed < most_failures;) failed = consider(changed(best_choice_)) ? 0 : failed + 1;
 }
 
 // Parts to lives, lives to tensors; what is thrown away leaves before what is written.
@@ -168,10 +312,15 @@ Plan WideSearch::joined_back(const Variant& variant, const Plan& plan) const {
 }
 
 Result<Wide> WideSearch::run() {
-  variants_.reserve(128);
   search_prices();
   search_knobs();
-  if (!found_) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting_.budget) + " bytes of fast memory"};
+  if (found_) {
+    search_shares();
+    while (search_around()) {
+    }
+    search_at_random();
+  }
+  if (!found_) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   return best_;
 }
 

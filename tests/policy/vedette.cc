@@ -2,6 +2,10 @@
 // trials end. What every planner must keep is tested in policy/properties.
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <set>
+
+#include "policy/vedette_marks.h"
 #include "policy/vedette_room.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
@@ -196,6 +200,35 @@ TEST(Room, AgreesWithTheNaiveSumEverywhere) {
     const std::size_t from = draw(count), to = from + 1 + draw(count - from);
     EXPECT_EQ(room.most(from, to), *std::max_element(naive.begin() + static_cast<std::ptrdiff_t>(from),
                                                      naive.begin() + static_cast<std::ptrdiff_t>(to)));
+    const auto limit = static_cast<std::int64_t>(draw(41)) - 20;
+    std::optional<std::size_t> last;
+    for (std::size_t i = from; i < to; ++i) {
+      if (naive[i] > limit) last = i;
+    }
+    EXPECT_EQ(room.last_above(from, to, limit), last);
+  }
+}
+
+TEST(Marks, AgreeWithAnOrderedSet) {
+  for (const std::uint32_t size : {1U, 63U, 64U, 65U, 5'000U}) {
+    planning::Marks marks(size);
+    std::set<std::uint32_t> naive;
+    std::uint64_t state = 1;
+    const auto draw = [&](std::uint32_t below) {
+      return static_cast<std::uint32_t>(((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below);
+    };
+    for (int round = 0; round < 3'000; ++round) {
+      const std::uint32_t number = draw(size), asked = draw(size);
+      if (draw(5) < 2) {
+        marks.insert(number), naive.insert(number);
+      } else {
+        marks.erase(number), naive.erase(number);
+      }
+      EXPECT_EQ(marks.first(), naive.empty() ? planning::Marks::none : *naive.begin());
+      EXPECT_EQ(marks.last(), naive.empty() ? planning::Marks::none : *naive.rbegin());
+      const auto next = naive.lower_bound(asked);
+      EXPECT_EQ(marks.before(asked), next == naive.begin() ? planning::Marks::none : *std::prev(next));
+    }
   }
 }
 
