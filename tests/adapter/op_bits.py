@@ -11,6 +11,7 @@ Exit status 0: so it is.
 """
 import ctypes
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -198,7 +199,9 @@ def work(library, parts, folder, out):
 def start(library, parts, folder, name):
     out = f"{folder}/{name}.json"
     began = time.monotonic()
-    subprocess.run([sys.executable, __file__, "work", library, str(parts), folder, out], check=True)
+    # Some samples come out of sets of strings (meshgrid's), whose order is another one in every process that does not fix it.
+    command = [sys.executable, __file__, "work", library, str(parts), folder, out]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     return json.loads(pathlib.Path(out).read_text())
 
