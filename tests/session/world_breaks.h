@@ -140,24 +140,40 @@ class WorldBreaks : public ::testing::TestWithParam<World> {
     return {};
   }
 
-  void break_every(std::uint64_t stride) {
-    std::map<std::string, int> endings;
-    for (const Break how : {Break::fail, Break::brief, Break::late, Break::corrupt}) {
-      const char* const name = break_names[static_cast<std::size_t>(how)];
-      for (std::uint64_t n = stride > 1 ? 5 * static_cast<std::uint64_t>(how) : 0; n < calls_; n += n < 60 && stride > 1 ? 7 : stride) {
-        const Ended ended = run(BreakAt{.nth = n, .how = how, .seed = n / 3 + 1});
-        const std::string wrong = judge(ended);
-        EXPECT_EQ(wrong, "") << "call " << n << " (" << (shared_->broken == nullptr ? "none" : shared_->broken.load()) << ") " << name << "; " << ended.said << shared_->sentence;
-        ++endings[WIFSIGNALED(ended.status) ? "last words" : WEXITSTATUS(ended.status) == right ? "right numbers" : "error"];
-      }
-    }
+  void break_call(std::uint64_t n, Break how) {
+    const char* const name = break_names[static_cast<std::size_t>(how)];
+    const Ended ended = run(BreakAt{.nth = n, .how = how, .seed = n / 3 + 1});
+    const std::string wrong = judge(ended);
+    EXPECT_EQ(wrong, "") << "call " << n << " (" << (shared_->broken == nullptr ? "none" : shared_->broken.load()) << ") " << name << "; " << ended.said << shared_->sentence;
+    ++endings_[WIFSIGNALED(ended.status) ? "last words" : WEXITSTATUS(ended.status) == right ? "right numbers" : "error"];
+  }
+
+  void tell_endings() const {
     std::printf("%lu calls;", calls_);
-    for (const auto& [ending, count] : endings) std::printf(" %s: %d", ending.c_str(), count);
+    for (const auto& [ending, count] : endings_) std::printf(" %s: %d", ending.c_str(), count);
     std::printf("\n");
+  }
+
+  // The first calls closer together: they open the session.
+  void break_sparsely(std::uint64_t stride) {
+    for (const Break how : every_break)
+      for (std::uint64_t n = 5 * static_cast<std::uint64_t>(how); n < calls_; n += n < 60 ? 7 : stride) break_call(n, how);
+    tell_endings();
+  }
+
+  // One of `parts` disjoint parts that together are every call broken in every way.
+  void break_part(std::uint64_t part, std::uint64_t parts) {
+    for (const Break how : every_break)
+      for (std::uint64_t n = (part + static_cast<std::uint64_t>(how)) % parts; n < calls_; n += parts) break_call(n, how);
+    tell_endings();
   }
 
   Shared* shared_ = nullptr;
   std::uint64_t calls_ = 0, result_ = 0;
+  std::map<std::string, int> endings_;
+
+ private:
+  static constexpr Break every_break[] = {Break::fail, Break::brief, Break::late, Break::corrupt};
 };
 
 }  // namespace vedette::testing
