@@ -64,6 +64,9 @@ std::size_t backed(int pagemap, const std::byte* begin, std::size_t pages, std::
   return count;
 }
 
+// Linux 6.1 refuses a range that is more than one mapping (ENOENT); half of it, and half of that, is one at last.
+std::size_t half_of(std::size_t bytes) noexcept { return (bytes / page_bytes + 1) / 2 * page_bytes; }
+
 Error missing_features(std::uint64_t missing) {
   const char* need = (missing & uapi::feature_move) != 0             ? "UFFDIO_MOVE needs Linux 6.8"
                      : (missing & uapi::feature_wp_async) != 0       ? "asynchronous write protection needs Linux 6.7"
@@ -175,7 +178,14 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
     request.mode = protect ? UFFDIO_COPY_MODE_WP : 0;
     const int error = ::ioctl(fd_.get(), UFFDIO_COPY, &request) == 0 ? 0 : errno;
     if (request.copy > 0) done += static_cast<std::size_t>(request.copy);
-    if (error != 0 && error != EAGAIN && error != EINTR) return error;  // EAGAIN: partly done, or the address space is changing
+    const std::size_t left = bytes - done;
+    if (error == ENOENT && left > page_bytes) {
+      const std::size_t half = half_of(left);
+      if (const int first = copy_in(begin + done, source + done, half, protect); first != 0) return first;
+      done += half;
+    } else if (error != 0 && error != EAGAIN && error != EINTR) {  // EAGAIN: partly done, or the address space is changing
+      return error;
+    }
   }
   return 0;
 }
@@ -204,6 +214,11 @@ int Userfaultfd::change_protection(std::byte* begin, std::size_t bytes, std::uin
   request.range = {reinterpret_cast<std::uintptr_t>(begin), bytes};
   request.mode = mode;
   while (::ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
+    if (errno == ENOENT && bytes > page_bytes) {
+      const std::size_t half = half_of(bytes);
+      const int error = change_protection(begin, half, mode);
+      return error != 0 ? error : change_protection(begin + half, bytes - half, mode);
+    }
     if (errno != EAGAIN && errno != EINTR) return errno;  // EAGAIN: the address space is changing
   }
   return 0;
