@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/readable.h"
 #include "model/liveness.h"
 
 namespace vedette {
@@ -12,12 +13,6 @@ namespace {
 std::string in_words(Nanoseconds time) {
   char text[48];
   std::snprintf(text, sizeof text, "%.1f ms", static_cast<double>(time.value) / 1e6);
-  return text;
-}
-
-std::string in_words(Bytes bytes) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes.value) / (1 << 20));
   return text;
 }
 
@@ -66,11 +61,11 @@ class Explainer {
                                        : std::string();
     if (move.verb == Verb::drop) return b.next_use ? how_long + ", and written before it is read" : "not read again";
     if (move.verb == Verb::evict) {
-      const std::string cost = "; " + in_words(bytes) + " take " + in_words(b.transfer) + " to leave";
+      const std::string cost = "; " + readable(bytes) + " take " + in_words(b.transfer) + " to leave";
       return (b.gap ? how_long : b.next_use ? "not used before op " + std::to_string(b.next_use->value) : "not used again") + cost;
     }
     return (b.next_use ? "op " + std::to_string(b.next_use->value) + " needs it" : std::string("its home is here")) + "; " +
-           in_words(bytes) + " take " + in_words(b.transfer) + ", issued " + in_words(b.slack) + " ahead";
+           readable(bytes) + " take " + in_words(b.transfer) + ", issued " + in_words(b.slack) + " ahead";
   }
 
   const Trace& units_;

@@ -8,6 +8,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/readable.h"
 #include "model/liveness.h"
 #include "profiler/export_parts.h"
 
@@ -132,7 +133,7 @@ Result<void> to_oracle_general(const ExportSource& source, std::ostream& out) {
   constexpr std::uint64_t largest = ~std::uint32_t{0}, most = std::uint64_t{1} << 24;  // what 32 bits say; 400 MB of requests
   const std::uint64_t size = source.options.object.value;
   if (size == 0 || size > largest)
-    return Error{Cause::unsupported, "objects of " + std::to_string(size) + " bytes: the format has 32 bits for their size, and 0 is none"};
+    return Error{Cause::unsupported, "objects of " + readable_exactly({size}) + ": the format has 32 bits for their size, and 0 is none"};
   const auto profile = profile_of(source.run);
   if (!profile) return profile.error();
   std::uint64_t count = 0;

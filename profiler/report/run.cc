@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "base/readable.h"
 #include "profiler/schema.h"
 #include "profiler/sqlite.h"
 
@@ -35,8 +36,8 @@ class Reader {
     kept_ += sizeof(Row);
     for (const std::string_view text : texts) kept_ += text.size();
     if (kept_ <= room_.value || bad_) return;
-    bad_ = Error{Cause::unsupported, path_ + " is too large: what a report needs of it takes more than " + std::to_string(room_.value >> 20) +
-                                         " MiB of memory; SQLite's own shell reads such a file (profiler/FORMAT.md)"};
+    bad_ = Error{Cause::unsupported, path_ + " is too large: what a report needs of it takes more than " + readable(room_) +
+                                         " of memory; SQLite's own shell reads such a file (profiler/FORMAT.md)"};
   }
 
   // Columns of the row that `s` is at.

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
+#include "base/readable.h"
 #include "profiler/report/report.h"
 
 namespace vedette::report {
@@ -24,14 +24,7 @@ std::string printable(std::string_view text, std::size_t width) {
   return clean;
 }
 
-std::string readable(Bytes bytes) {
-  constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes.value);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < units.size()) value /= 1024, ++unit;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
-}
-
+using vedette::readable;
 std::string readable(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
 template <class T>
 std::string readable(const std::optional<T>& value) { return value ? readable(*value) : "-"; }

@@ -5,6 +5,8 @@
 #include <string>
 #include <sys/mman.h>
 
+#include "base/readable.h"
+
 namespace vedette {
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
@@ -30,7 +32,7 @@ Result<Mapping> Mapping::reserve(Bytes bytes, Bytes alignment) {
   void* raw = ::mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) {
     return Error{.cause = Cause::out_of_memory,
-                 .message = "reserving " + std::to_string(padded >> 20) + " MiB of addresses: " + std::strerror(errno) +
+                 .message = "reserving " + readable({padded}) + " of addresses: " + std::strerror(errno) +
                             "; raise the address space limit (ulimit -v) or allow overcommit (vm.overcommit_memory=0)",
                  .errno_value = errno};
   }

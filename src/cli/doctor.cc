@@ -10,13 +10,13 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/readable.h"
 #include "base/mapping.h"
 #include "cli/disk_speed.h"
 #include "cli/verbs.h"
@@ -56,14 +56,6 @@ struct Diagnosis {
   std::optional<Bytes> disk_room;
   std::optional<Result<DiskSpeed>> disk;
 };
-
-std::string readable(Bytes bytes) {
-  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes.value);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
-  return fmt::format("{:.{}f} {}", value, value < 10 && unit > 0 ? 1 : 0, units[unit]);
-}
 
 // A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. What sees pages depends on it.
 void find_memory(Uses& uses) {

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <string>
 
+#include "base/readable.h"
 #include "cli/verbs.h"
 #include "profiler/recording.h"
 #include "profiler/schema.h"
@@ -23,14 +23,6 @@ struct InfoOptions {
   std::string path;
   std::size_t layers = 10;
 };
-
-std::string readable(Bytes bytes) {
-  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes.value);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
-}
 
 std::string milliseconds(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
 

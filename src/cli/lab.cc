@@ -120,14 +120,6 @@ Bytes read_size(const std::string& words, const Trace& trace) {
   throw Failure({Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
 }
 
-std::string readable(Bytes bytes) {
-  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes.value);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
-}
-
 std::vector<std::string> split(const std::string& words, char at) {
   std::vector<std::string> found;
   std::istringstream stream(words);
@@ -157,8 +149,8 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
 void require_room(const Trace& trace, const Machine& machine) {
   const Bytes need = largest_op_bytes(trace), room = machine.tiers[0].capacity;
   if (need <= room) return;
-  throw Failure({Cause::infeasible, fmt::format("the largest op of {} needs {} bytes of fast memory at once, and there are {}; give it that many",
-                                                trace.name, need.value, room.value)});
+  throw Failure({Cause::infeasible, fmt::format("the largest op of {} needs {} of fast memory at once, and there are {}; give it that many",
+                                                trace.name, readable_exactly(need), readable_exactly(room))});
 }
 
 double Row::percent_of_ideal() const {
@@ -171,7 +163,7 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
   row.fraction = static_cast<double>(row.fast.value) / std::max(1.0, static_cast<double>(peak_bytes(trace).value));
   for (const Op& op : trace.ops) row.ideal += op.time;
   if (largest_op_bytes(trace) > row.fast) {
-    row.error = fmt::format("infeasible: the largest op needs {} bytes of fast memory at once", largest_op_bytes(trace).value);
+    row.error = fmt::format("infeasible: the largest op needs {} of fast memory at once", readable_exactly(largest_op_bytes(trace)));
     return row;
   }
   Timed policy(entry.make(seed));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/readable.h"
 #include "vedette/machine.h"
 #include "vedette/model.h"
 #include "vedette/policy.h"
@@ -26,7 +27,6 @@ Bytes read_size(const std::string& words, const Trace& trace);
 // Throws Failure (infeasible) where an op's operands and workspace exceed the fastest tier: no plan helps.
 void require_room(const Trace& trace, const Machine& machine);
 
-std::string readable(Bytes bytes);
 std::vector<std::string> split(const std::string& words, char at);
 
 struct Row {  // one policy on one trace and machine

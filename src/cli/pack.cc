@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "base/readable.h"
 #include "cli/verbs.h"
 #include "pack/csv.h"
 #include "pack/from_trace.h"
@@ -112,7 +113,7 @@ void print_pack(const PackOptions& options) {
     fmt::print("valid      {}\nonline     {} ({:.5f}), a best-fit pool\n", fault ? "no: " + *fault : "yes", pool, ratio(pool));
   }
   if (!options.capacity || layout.peak.value <= *options.capacity) return;
-  throw Failure({Cause::infeasible, fmt::format("no plan within {} bytes was found, the best needs {}{}.", *options.capacity, layout.peak.value,
+  throw Failure({Cause::infeasible, fmt::format("no plan within {} was found, the best needs {}{}.", readable_exactly({*options.capacity}), readable_exactly(layout.peak),
                                                 layout.bound.value > *options.capacity ? "; there is none" : "; more --effort may find one")});
 }
 

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/assert.h"
+#include "base/readable.h"
 
 namespace vedette {
 
@@ -281,10 +282,10 @@ Result<void> Engine::hold(ChunkRange range) {
 }
 
 Error Engine::too_much_held(std::uint32_t more) const {
-  const auto kib = [&](std::uint64_t chunks) { return std::to_string(chunks * chunk_bytes_.value >> 10) + " KiB"; };
+  const auto size = [&](std::uint64_t chunks) { return readable({chunks * chunk_bytes_.value}); };
   return {.cause = Cause::out_of_memory,
-          .message = "memory of " + kib(more) + " cannot be kept in fast memory, which is " + kib(frame_count_) + " with " +
-                     kib(held_ - more) + " held already; use a larger budget"};
+          .message = "memory of " + size(more) + " cannot be kept in fast memory, which is " + size(frame_count_) + " with " +
+                     size(held_ - more) + " held already; use a larger budget"};
 }
 
 void Engine::tell_hold(std::uint32_t c) {
@@ -372,10 +373,10 @@ void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
 }
 
 std::string Engine::paged_sentence() const {
-  const auto mib = [&](std::uint64_t chunks) { return std::to_string((chunks * chunk_bytes_.value + (1u << 20) - 1) >> 20); };
-  return "op '" + op_name_ + "' needs " + mib(std::uint64_t{op_largest_} + held_) + " MiB at once and the budget is " +
-         mib(frame_count_) + " MiB: it runs paged, slowly; give fast_memory at least " +
-         mib(std::uint64_t{op_largest_} + held_ + 2) + " MiB";
+  const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
+  return "op '" + op_name_ + "' needs " + readable(size(std::uint64_t{op_largest_} + held_)) + " at once and the budget is " +
+         readable(size(frame_count_)) + ": it runs paged, slowly; give fast_memory at least " +
+         readable_exactly(size(std::uint64_t{op_largest_} + held_ + 2));
 }
 
 void Engine::go_paged() {

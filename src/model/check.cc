@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/readable.h"
+
 namespace vedette {
 namespace {
 
@@ -407,9 +409,8 @@ class Judge {
     }
     for (std::size_t k = 0; k < used.size(); ++k) {
       if (used[k] > machine_.tiers[k].capacity.value) {
-        broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " + number(used[k]) + " of " +
-                                   number(machine_.tiers[k].capacity.value) + " bytes during op " +
-                                   number(index_at(now).value));
+        broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " + readable_exactly({used[k]}) + " of " +
+                                   readable_exactly(machine_.tiers[k].capacity) + " during op " + number(index_at(now).value));
       }
     }
   }

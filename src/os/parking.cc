@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/assert.h"
+#include "base/readable.h"
 #include "os/uffd.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -31,8 +32,8 @@ std::uint64_t available_bytes() {
 
 Error too_little_memory(std::size_t bytes, std::uint64_t available) {
   return Error{.cause = Cause::out_of_memory,
-               .message = "fast memory of " + std::to_string(bytes >> 20) + " MiB cannot be allocated, " +
-                          std::to_string(available >> 20) + " MiB are free; choose a smaller budget or free memory",
+               .message = "fast memory of " + readable_exactly({bytes}) + " cannot be allocated, " + readable_exactly({available}) +
+                          " are free; choose a smaller budget or free memory",
                .errno_value = ENOMEM};
 }
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/assert.h"
+#include "base/readable.h"
 
 namespace vedette::planning {
 
@@ -384,8 +385,7 @@ Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_
 Error too_small(std::string_view policy, const Ledger& ledger, Bytes least, std::string_view why) {
   return {.cause = Cause::infeasible,
           .message = std::string(policy) + ": " + std::string(why) + ", and fast memory has " +
-                     std::to_string(ledger.machine().tiers[0].capacity.value) + " bytes; the smallest workable size is " +
-                     std::to_string(least.value) + " bytes"};
+                     readable_exactly(ledger.machine().tiers[0].capacity) + "; the smallest workable size is " + readable_exactly(least)};
 }
 
 Error no_room(std::string_view policy, const Ledger& ledger) {
@@ -396,7 +396,7 @@ std::optional<Error> refusal(std::string_view policy, const Ledger& ledger) {
   const Machine& machine = ledger.machine();
   if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = std::string(policy) + ": the machine has no tier"};
   const Bytes least = least_capacity(ledger);
-  if (least > machine.tiers[0].capacity) return too_small(policy, ledger, least, "one op needs " + std::to_string(least.value) + " bytes at once");
+  if (least > machine.tiers[0].capacity) return too_small(policy, ledger, least, "one op needs " + readable_exactly(least) + " at once");
   if (ledger.slow_tiers().empty() && !ledger.fits())
     return too_small(policy, ledger, peak_bytes(ledger.trace()), "no slower tier is linked to fast memory both ways");
   return std::nullopt;

@@ -25,6 +25,7 @@
 #include <limits>
 #include <string>
 
+#include "base/readable.h"
 #include "policy/by_pages.h"
 #include "policy/makers.h"
 #include "policy/sentinel_plan.h"
@@ -109,16 +110,13 @@ class Sentinel final : public Policy {
   static Error too_small(const Trace& trace, const Machine& machine, Bytes smallest, OpIndex op) {
     return {.cause = Cause::infeasible,
             .message = "sentinel: op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " +
-                       std::to_string(smallest.value) + " bytes at once and fast memory has " +
-                       std::to_string(machine.tiers[0].capacity.value) + "; the smallest workable size is " +
-                       std::to_string(smallest.value) + " bytes"};
+                       readable_exactly(smallest) + " at once and fast memory has " + readable_exactly(machine.tiers[0].capacity) +
+                       "; the smallest workable size is " + readable_exactly(smallest)};
   }
   static Error no_slow_tier(const Trace& trace, const Machine& machine) {
     return {.cause = Cause::infeasible,
-            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " +
-                       std::to_string(machine.tiers[0].capacity.value) +
-                       " bytes do not hold a step; the smallest workable size without one is about " +
-                       std::to_string(peak_bytes(trace).value) + " bytes"};
+            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " + readable(machine.tiers[0].capacity) +
+                       " do not hold a step; the smallest workable size without one is about " + readable_exactly(peak_bytes(trace))};
   }
 
   // Times may be refined between two calls, and the search goes on; another sequence or machine starts it anew.

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "base/readable.h"
 #include "policy/makers.h"
 #include "policy/vedette_layout.h"
 #include "policy/vedette_rehearse.h"
@@ -248,8 +249,8 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);
   const std::int64_t smallest = largest_op(trace, uses, setting.granule);
   if (smallest > setting.budget || setting.slow.value == 0) {
-    return Error{Cause::infeasible, "vedette: the largest op needs " + std::to_string(smallest) +
-                                        " bytes of fast memory at once, and there are " + std::to_string(setting.budget) +
+    return Error{Cause::infeasible, "vedette: the largest op needs " + readable_exactly({static_cast<std::uint64_t>(smallest)}) +
+                                        " of fast memory at once, and there are " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) +
                                         "; give it that many"};
   }
   if (machine.can_recompute || machine.tiers.size() > 2) {
@@ -270,8 +271,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   Search search(parts.trace, uses_of_parts, assumed, setting);
   search.run();
   if (!search.found())
-    return Error{Cause::infeasible,
-                 "vedette: no plan was found for " + std::to_string(setting.budget) + " bytes of fast memory"};
+    return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) + " of fast memory"};
   const std::uint64_t percent = percents[std::min(trials_.size(), percents.size() - 1)];
   trials_.push_back({.plan = planning::joined(trace, parts, search.plan()), .stall = search.stall().value});
   trials_.back().plan.reasons = search.reasons(percent);

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "base/readable.h"
 #include "policy/vedette_layout.h"
 #include "policy/vedette_remake.h"
 #include "policy/vedette_split.h"
@@ -319,7 +320,7 @@ Result<Wide> WideSearch::run() {
     }
     search_at_random();
   }
-  if (!found_) return Error{Cause::infeasible, "vedette: no plan was found for " + std::to_string(setting_.budget) + " bytes of fast memory"};
+  if (!found_) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   return best_;
 }
 

@@ -3,6 +3,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "base/readable.h"
 #include "os/probe.h"
 #include "session/registry.h"
 #include "session/state.h"
@@ -19,12 +20,11 @@ Result<void> validate(const SessionOptions& options) {
   if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0) return unsupported("chunk must be a power of two of at least 16 KiB");
   constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
   if (options.fast_memory.value < fewest_frames * chunk)
-    return unsupported("fast_memory of " + std::to_string(options.fast_memory.value) + " bytes is too small: at least " +
-                       std::to_string(fewest_frames) + " chunks, " + std::to_string(fewest_frames * chunk) + " bytes");
+    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is too small: at least " + std::to_string(fewest_frames) +
+                       " chunks, " + readable_exactly({fewest_frames * chunk}));
   const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
   if (options.fast_memory.value > pages)
-    return unsupported("fast_memory of " + std::to_string(options.fast_memory.value) + " bytes is more than the machine has (" +
-                       std::to_string(pages) + ")");
+    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " + readable_exactly({pages}));
   if (make_policy(options.policy, options.seed) == nullptr) {
     std::string known;
     for (const PolicyEntry& entry : policies()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
@@ -39,19 +39,17 @@ Result<void> validate(const SessionOptions& options) {
   return {};
 }
 
-std::string mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
-
 // Frames are filled when the session opens, and the kernel kills who exceeds the limit of its memory cgroup: better refused, or said.
 Result<void> fits_memory_cgroup(const SessionOptions& options) {
   const auto limit = memory_cgroup_limit();
   if (!limit || options.fast_memory + session_overhead <= *limit) return {};
-  const std::string both = std::string("fast_memory of ").append(mib(options.fast_memory)).append(" in a memory cgroup of ").append(mib(*limit));
+  const std::string both = std::string("fast_memory of ").append(readable_exactly(options.fast_memory)).append(" in a memory cgroup of ").append(readable_exactly(*limit));
   const Bytes most = *limit - std::min(*limit, session_overhead);
   if (options.fast_memory >= *limit) {
-    return unsupported(std::string(both).append(" would be killed; at most ").append(mib(most)).append(", less what the program itself needs, or raise the limit"));
+    return unsupported(std::string(both).append(" would be killed; at most ").append(readable_exactly(most)).append(", less what the program itself needs, or raise the limit"));
   }
   if (options.on_message) {
-    options.on_message(std::string(both).append(" leaves less than the ").append(mib(session_overhead))
+    options.on_message(std::string(both).append(" leaves less than the ").append(readable(session_overhead))
                            .append(" that a session may need beside it: the kernel may kill the program"));
   }
   return {};

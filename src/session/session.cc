@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/readable.h"
 #include "session/registry.h"
 #include "session/state.h"
 
@@ -43,7 +44,7 @@ std::string SessionState::describe(std::uint32_t chunk) const {
     const auto& [offset, live] = *tensor;
     if (offset + live.bytes.value <= begin) continue;
     text += (told++ == 0 ? ", tensor " : ", ") + (live.name.empty() ? std::string("without a name") : "'" + live.name + "'") + " of " +
-            std::to_string(live.bytes.value) + " bytes";
+            readable(live.bytes);
   }
   return text + ")";
 }
@@ -123,7 +124,7 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   if (allocation.alignment.value > 4096 || (allocation.alignment.value & (allocation.alignment.value - 1)) != 0)
     return Error{.cause = Cause::unsupported, .message = "alignment must be a power of two of at most 4096 bytes", .errno_value = 0};
   if (bytes > options.chunk.value * chunks)
-    return Error{.cause = Cause::out_of_memory, .message = "allocation of " + std::to_string(bytes) + " bytes is larger than the arena", .errno_value = 0};
+    return Error{.cause = Cause::out_of_memory, .message = "allocation of " + readable_exactly({bytes}) + " is larger than the arena", .errno_value = 0};
   const bool small_one = heap->is_small(bytes) && allocation.alignment.value <= 64;
   std::optional<Heap::Place> place;
   bool planned = false;

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "base/assert.h"
+#include "base/readable.h"
 #include "os/signals.h"
 #include "session/registry.h"
 #include "session/state.h"
@@ -168,7 +169,7 @@ StepLog SessionState::finished_log() {
   for (LoggedTensor& t : log.tensors) {
     if (t.name.empty()) {
       const bool born_here = t.birth > 0 && t.birth_op < log.ops.size();
-      t.name = (born_here ? log.ops[t.birth_op].name : std::string("tensor")) + " " + std::to_string(t.bytes.value) + " B";
+      t.name = (born_here ? log.ops[t.birth_op].name : std::string("tensor")) + " " + readable(t.bytes);
     }
     if (t.birth > 0 && t.death == ~0u && died_at_seam[t.bytes.value] > 0) {
       --died_at_seam[t.bytes.value];

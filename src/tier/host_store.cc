@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/mapping.h"
+#include "base/readable.h"
 #include "tier/store.h"
 
 namespace vedette {
@@ -100,8 +101,8 @@ void HostStore::wake() noexcept {
 Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth) {
   if (slot_bytes.value == 0 || slot_bytes.value % 4096 != 0 || depth == 0) {
     return Error{.cause = Cause::malformed_input,
-                 .message = "a host store of " + std::to_string(slot_bytes.value) + " byte slots and depth " +
-                            std::to_string(depth) + ": want a multiple of 4096 and at least one request"};
+                 .message = "a host store with slots of " + readable_exactly(slot_bytes) + " and depth " + std::to_string(depth) +
+                            ": want a multiple of 4096 bytes and at least one request"};
   }
   return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth));
 }

@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/fd.h"
+#include "base/readable.h"
 #include "tier/io_queue.h"
 #include "tier/store.h"
 
@@ -166,8 +167,7 @@ Result<void> NvmeStore::reserve(std::uint32_t slots) {
   const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
   return Error{.cause = full ? Cause::out_of_memory : Cause::system,
                .message = (full ? "disk full: " : std::string(std::strerror(code)) + ": ") + options_.directory +
-                          " has no room for " + std::to_string(wanted) + " bytes of slow memory (" +
-                          std::to_string(reserved_) + " are there)" +
+                          " has no room for " + readable_exactly({wanted}) + " of slow memory (" + readable({reserved_}) + " are there)" +
                           (code == EDQUOT  ? ", the quota is reached"
                            : code == EFBIG ? ", the limit of a file's size is reached (ulimit -f)"
                                            : "") +
@@ -193,7 +193,7 @@ Result<std::unique_ptr<Store>> open_nvme_store(const NvmeStoreOptions& options) 
   const std::uint64_t slot = options.slot_bytes.value;
   if (slot == 0 || slot % io_alignment != 0 || slot > largest_slot.value) {
     return Error{.cause = Cause::malformed_input,
-                 .message = "a slot of " + std::to_string(slot) + " bytes: want a multiple of 4096, at most 1 GiB"};
+                 .message = "a slot of " + readable_exactly({slot}) + ": want a multiple of 4096 bytes, at most 1 GiB"};
   }
   if (options.depth == 0 || options.depth > 4096) {
     return Error{.cause = Cause::malformed_input,

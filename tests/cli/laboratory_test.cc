@@ -140,10 +140,10 @@ TEST(TheLaboratory, KnowsItsPolicies) {
 
 TEST(TheLaboratory, SaysHowMuchTheLargestOpNeeds) {
   for (const char* verb : {"check", "replay", "plan"})
-    expect_one_sentence(vedette(std::string(verb) + " " + toy("chain4") + " --fast 1000"), 1, "needs 589824 bytes of fast memory at once, and there are 1000; give it that many");
+    expect_one_sentence(vedette(std::string(verb) + " " + toy("chain4") + " --fast 1000"), 1, "needs 576.0 KiB (589824 bytes) of fast memory at once, and there are 1000 bytes; give it that many");
   const told::Ran compared = vedette("compare " + toy("chain4") + " --fast 1000 --policies vedette");
   EXPECT_EQ(compared.status, 0);
-  EXPECT_THAT(compared.output, HasSubstr("infeasible: the largest op needs 589824 bytes"));
+  EXPECT_THAT(compared.output, HasSubstr("infeasible: the largest op needs 576.0 KiB (589824 bytes)"));
 }
 
 TEST(CheckCommand, AcceptsWhatPoliciesPlanAndNamesTheRuleThatAPlanBreaks) {

@@ -144,7 +144,7 @@ TEST_F(InMemoryCgroup, DoctorSaysWhichBudgetFits) {
   EXPECT_EQ(memory.at("largest_budget_bytes"), (256_MiB - overhead).value);
   const Told text = inside(&group_, doctor("--slow=."));
   ASSERT_EQ(text.status, 0) << text.text;
-  EXPECT_NE(text.text.find("memory cgroup allows 256 MiB"), std::string::npos) << text.text;
+  EXPECT_NE(text.text.find("memory cgroup allows 256.0 MiB"), std::string::npos) << text.text;
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/readable.h"
+
 namespace vedette {
 namespace {
 
@@ -51,6 +53,23 @@ TEST(Lifetimes, AreEmptyForATensorNobodyUses) {
   Trace trace = small();
   trace.tensors.push_back({.name = "idle", .bytes = {1}, .persistent = true});
   EXPECT_EQ(lifetimes(trace)[3], std::nullopt);
+}
+
+TEST(Readable, TellsASizeInTheLargestUnitThatLeavesOne) {
+  EXPECT_EQ(readable({0}), "0 B");
+  EXPECT_EQ(readable({1023}), "1023 B");
+  EXPECT_EQ(readable({1024}), "1.0 KiB");
+  EXPECT_EQ(readable({1024 + 51}), "1.0 KiB");
+  EXPECT_EQ(readable({1024 + 52}), "1.1 KiB");
+  EXPECT_EQ(readable({(1 << 20) - 1}), "1.0 MiB");  // not 1024.0 KiB
+  EXPECT_EQ(readable({10'747'904}), "10.3 MiB");    // 10.25: halves go up
+  EXPECT_EQ(readable(1_GiB + 512_MiB), "1.5 GiB");
+  EXPECT_EQ(readable({~std::uint64_t{0}}), "16777216.0 TiB");
+}
+
+TEST(Readable, GivesTheNumberToo) {
+  EXPECT_EQ(readable_exactly({1000}), "1000 bytes");
+  EXPECT_EQ(readable_exactly({589'824}), "576.0 KiB (589824 bytes)");
 }
 
 TEST(Machine, FindsTheLinkOfAPairOfTiersInItsDirection) {

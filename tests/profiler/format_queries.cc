@@ -39,8 +39,8 @@ TEST(Format, AnswersItsQuestionsAsItSays) {
       {"The pages each layer read and wrote in the last profile (ranges counted once per tick)", "linear|forward|22|4\nlinear|backward|1|0\n"},
       {"Which tensors a moved chunk belonged to", "weight|6|393216\n"},
       {"Why a unit leaves, and when it comes back",
-       "weight|fetch|0|0|op 0 needs it; 0.0 MiB take 0.1 ms, issued 0.0 ms ahead\n"
-       "weight|evict|2|0|not used for 0.0 ms (after op 2, until op 0); 0.1 MiB take 0.1 ms to leave\n"},
+       "weight|fetch|0|0|op 0 needs it; 4.0 KiB take 0.1 ms, issued 0.0 ms ahead\n"
+       "weight|evict|2|0|not used for 0.0 ms (after op 2, until op 0); 64.0 KiB take 0.1 ms to leave\n"},
   };
   const std::string path = told::record_run("questions.vedette", 3), script = told::fresh_path("question.sql");
   const auto asked = queries();

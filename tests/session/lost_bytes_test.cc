@@ -54,7 +54,7 @@ void overwrite() {
   ::close(file);
 }
 
-constexpr const char* named = "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor 'block [0-9]+' of 60000 bytes";
+constexpr const char* named = "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor 'block [0-9]+' of 58.6 KiB";
 
 TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCause) {
   const auto run = [] {

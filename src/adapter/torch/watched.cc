@@ -15,6 +15,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/machine_memory.h"
+#include "base/readable.h"
 
 namespace vedette::adapter {
 namespace {
@@ -149,12 +150,12 @@ void Watched::bring_home() {
   }
   const auto refuse = [&](const std::string& why) {
     throw Failure({Cause::out_of_memory,
-                   "The model does not fit into ordinary memory: it takes " + std::to_string(wanted.value >> 20) + " MiB and " +
+                   "The model does not fit into ordinary memory: it takes " + readable_exactly(wanted) + " and " +
                        why + ". It stays under the guard.",
                    0});
   };
   const Bytes available = machine_memory().available;
-  if (wanted + left_to_others > available) refuse(std::to_string(available.value >> 20) + " MiB are available");
+  if (wanted + left_to_others > available) refuse(readable_exactly(available) + " are available");
   std::vector<c10::DataPtr> home;
   try {
     for (const auto& storage : away) home.push_back(ordinary_memory(storage->nbytes()));

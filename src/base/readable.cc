@@ -1,0 +1,30 @@
+// In whole numbers: no locale puts another sign between the digits, and no size is too large to be told exactly.
+#include "base/readable.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace vedette {
+
+std::string readable(Bytes bytes) {
+  constexpr std::array units{" B", " KiB", " MiB", " GiB", " TiB"};
+  if (bytes.value < 1024) return std::to_string(bytes.value).append(units[0]);
+  std::size_t unit = 1;
+  while (unit + 1 < units.size() && (bytes.value >> (10 * (unit + 1))) > 0) ++unit;
+  const auto tenths_of = [&](std::size_t u) {
+    const std::uint64_t whole = bytes.value >> (10 * u), rest = bytes.value - (whole << (10 * u));
+    const std::uint64_t half = std::uint64_t{1} << (10 * u - 1);
+    return whole * 10 + ((rest * 10 + half) >> (10 * u));
+  };
+  std::uint64_t tenths = tenths_of(unit);
+  if (tenths == 10240 && unit + 1 < units.size()) tenths = tenths_of(++unit);  // 1023.96 KiB are 1.0 MiB
+  return std::to_string(tenths / 10).append(".").append(std::to_string(tenths % 10)).append(units[unit]);
+}
+
+std::string readable_exactly(Bytes bytes) {
+  const std::string number = std::to_string(bytes.value).append(" bytes");
+  return bytes.value < 1024 ? number : readable(bytes).append(" (").append(number).append(")");
+}
+
+}  // namespace vedette
