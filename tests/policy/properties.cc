@@ -53,7 +53,7 @@ constexpr std::array particular = {"flashneuron", "flashneuron+", "vdnn-all", "v
 
 std::uint64_t size_named_in(const std::string& message) {
   std::smatch found;
-  const bool named = std::regex_search(message, found, std::regex("smallest workable size is ([0-9]+) bytes"));
+  const bool named = std::regex_search(message, found, std::regex("smallest workable size is (?:[^;(]*\\()?([0-9]+) bytes"));
   return named ? std::stoull(found[1]) : 0;
 }
 
