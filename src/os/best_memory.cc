@@ -32,6 +32,7 @@ Result<void> behaves(Open open, Bytes chunk_bytes) {
   std::memset(arena->data(), 0x5a, bytes);
   std::memset(arena->data() + bytes, 0x3c, bytes);
   memory->hide(here, first);
+  served = memory;                   // again: who serves the fault sees all of the above
   unsigned char seen = 0;
   std::thread([&] { seen = *reinterpret_cast<volatile unsigned char*>(arena->data() + bytes / 2); }).join();
   const bool right = seen == 0x5a && std::memcmp(arena->data(), arena->data() + 1, bytes - 1) == 0 &&

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "os/kernel_order.h"
 #include "os/uapi.h"
 
 namespace vedette {
@@ -105,6 +106,7 @@ void FileFrames::release(FrameIndex frame) noexcept {
 void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   const auto offset = static_cast<off_t>(layout_.offset(frame));
+  const OrderedByKernel mapping;     // which is no write
   if (::mmap(chunk, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.get(), offset) == MAP_FAILED) {
     die("mmap of a frame over its chunk failed; too many mappings (vm.max_map_count)");
   }

@@ -27,6 +27,7 @@
 
 #include "base/assert.h"
 #include "os/bus_faults.h"
+#include "os/kernel_order.h"
 #include "os/page_states.h"
 #include "os/parking.h"
 #include "os/turnstile.h"
@@ -211,6 +212,7 @@ MissingTracker::~MissingTracker() {
 int MissingTracker::take_away(const AddressRange& range) noexcept {
   return Shadow::for_pieces(range, [this](const AddressRange& piece) {
     if (const int error = userfaultfd_.write_protect(piece.begin, piece.bytes); error != 0) return error;
+    const OrderedByKernel copy;      // whoever writes waits from here on
     std::memcpy(shadow_.of(piece.begin), piece.begin, piece.bytes);
     if (drop(piece.begin, piece.bytes) != 0) die("pages of tracked memory cannot be taken away (MADV_DONTNEED)");
     set(PageStates::pages_of(piece), named | armed);

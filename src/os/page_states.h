@@ -64,13 +64,14 @@ class PageStates {
   template <class With>
   void for_runs(State bits, With with) const {
     for (const Mapping& mapping : blocks_) {
-      const auto* const states = reinterpret_cast<const State*>(mapping.data() + page_size);
+      State* const states = reinterpret_cast<State*>(mapping.data() + page_size);
+      const auto has = [&](std::size_t i) { return (std::atomic_ref(states[i]).load(std::memory_order_relaxed) & bits) != 0; };
       std::uintptr_t base = 0;
       std::memcpy(&base, mapping.data(), sizeof base);
       for (std::size_t i = 0; i < pages_per_block; ++i) {
-        if ((states[i] & bits) == 0) continue;
+        if (!has(i)) continue;
         std::size_t end = i;
-        while (end < pages_per_block && (states[end] & bits) != 0) ++end;
+        while (end < pages_per_block && has(end)) ++end;
         with(AddressRange{address_of(base + i), (end - i) * page_size});
         i = end;
       }

@@ -20,6 +20,7 @@ TEST(MoveRace, MovesAreWholeWhileOthersTouchThePagesAndTheirAgeIsCleared) {
   if (!pager.error().empty()) GTEST_SKIP() << pager.error();
   std::byte* const chunk = pager.chunk(0);
   for (std::size_t i = 0; i < chunk_bytes; i += 4096) chunk[i] = static_cast<std::byte>(i / 4096 + 1);
+  pager.fetch(0);                    // is there: what its thread did for the first touch comes before what this one does below
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> wrong{0}, rounds{0};
   std::thread reader([&] {
