@@ -9,7 +9,6 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,12 +18,16 @@
 #include <nlohmann/json.hpp>
 
 #include "session/loop.h"
+#include "support/child.h"
 
 namespace vedette {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::Loop;
+using testing::not_entered;
+using testing::say;
+using testing::Told;
 
 bool limit(int what, rlim_t most) {
   const rlimit both{most, most};
@@ -90,12 +93,7 @@ const Environment environments[] = {
 };
 void PrintTo(const Environment& environment, std::ostream* out) { *out << environment.name; }
 
-constexpr int right = 0, wrong = 1, refused = 2, not_entered = 3, cannot_exec = 4;
-
-struct Told {
-  std::string text;
-  int status = -1;                   // -1: by a signal, or not in a minute
-};
+constexpr int right = 0, wrong = 1, refused = 2, cannot_exec = 4;
 
 class InEnvironment : public ::testing::TestWithParam<Environment> {
  protected:
@@ -115,28 +113,9 @@ class InEnvironment : public ::testing::TestWithParam<Environment> {
     if (!folder_.empty()) fs::remove_all(folder_);
   }
 
-  // Runs `body` inside, with standard output told; the folder is where it is.
+  // Runs `body` inside; the folder is where it is.
   Told inside(const std::function<int()>& body) const {
-    int ends[2];
-    if (::pipe(ends) != 0) return {};
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::alarm(300);                  // the watchdog
-      ::dup2(ends[1], 1);
-      ::close(ends[0]);
-      ::close(ends[1]);
-      if (::chdir(folder_.c_str()) != 0 || !GetParam().enter()) ::_exit(not_entered);
-      ::_exit(body());
-    }
-    ::close(ends[1]);
-    Told told;
-    char buffer[4096];
-    for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) told.text.append(buffer, static_cast<std::size_t>(n));
-    ::close(ends[0]);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    told.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return told;
+    return testing::inside([this] { return ::chdir(folder_.c_str()) == 0 && GetParam().enter(); }, body);
   }
 
   std::string folder_;
@@ -147,11 +126,6 @@ std::uint64_t run_loop(Session& session) {
   std::uint64_t all = 0;
   for (std::uint64_t s = 0; s < 4; ++s) all = all * 31 + loop.step(s);
   return all * 31 + loop.state();
-}
-
-int say(const std::string& text, int status) {
-  [[maybe_unused]] const auto written = ::write(1, text.data(), text.size());
-  return status;
 }
 
 int train() try {

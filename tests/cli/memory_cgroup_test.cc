@@ -3,7 +3,6 @@
 // sentence; and `vedette doctor` says beforehand what fits.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "session/loop.h"
+#include "support/child.h"
 #include "support/memory_cgroup.h"
 
 namespace vedette {
@@ -18,42 +18,15 @@ namespace {
 
 using testing::Loop;
 using testing::MemoryCgroup;
+using testing::say;
+using testing::Told;
 
 constexpr Bytes budget = 64_MiB, overhead = 64_MiB;  // the second is README's
 constexpr std::size_t layers = 10, layer_bytes = 8'000'000;
 
-struct Told {
-  std::string text;
-  int status = -1, signal = 0;
-};
-
-// Runs `body` in a process of its own, in `group` where there is one, and reads what it writes to standard output.
+// In `group`, where there is one.
 Told inside(const MemoryCgroup* group, const std::function<int()>& body) {
-  int ends[2];
-  if (::pipe(ends) != 0) return {};
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(300);                    // the watchdog
-    ::dup2(ends[1], 1);
-    ::close(ends[0]);
-    ::close(ends[1]);
-    ::_exit(group == nullptr || group->enter() ? body() : 99);
-  }
-  ::close(ends[1]);
-  Told told;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) told.text.append(buffer, static_cast<std::size_t>(n));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFEXITED(status)) told.status = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) told.signal = WTERMSIG(status);
-  return told;
-}
-
-int say(const std::string& text, int status) {
-  [[maybe_unused]] const auto written = ::write(1, text.data(), text.size());
-  return status;
+  return testing::inside([group] { return group == nullptr || group->enter(); }, body);
 }
 
 // Six steps; tells their losses and the state at the end as one number, and the most that was alive.

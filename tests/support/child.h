@@ -1,5 +1,5 @@
-// Processes of their own for tests of what ends a process: a body in a forked child under a watchdog, what it says to standard error, and
-// how it ended.
+// Processes of their own for tests of what ends a process, or of where one may live: a body in a forked child under a watchdog, what it says
+// to standard error or to standard output, and how it ended.
 #pragma once
 #include <poll.h>
 #include <sys/resource.h>
@@ -74,6 +74,45 @@ inline LastWords listen_to_child(const std::function<void()>& body) {
       });
   ::close(ends[0]);
   return heard;
+}
+
+struct Told {
+  std::string text;                  // to standard output
+  int status = -1;                   // -1: by a signal, which is
+  int signal = 0;
+};
+
+constexpr int not_entered = 99;
+
+// Runs `body` in a child behind `enter`, which makes the environment; where that fails, the status is not_entered. What `body` returns is
+// the status; an alarm kills it after five minutes.
+inline Told inside(const std::function<bool()>& enter, const std::function<int()>& body) {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(300);
+    ::dup2(ends[1], 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    ::_exit(enter() ? body() : not_entered);
+  }
+  ::close(ends[1]);
+  Told told;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) told.text.append(buffer, static_cast<std::size_t>(n));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status)) told.status = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) told.signal = WTERMSIG(status);
+  return told;
+}
+
+// For a body: writes to standard output at once, buffers of the parent's or not.
+inline int say(const std::string& text, int status) {
+  [[maybe_unused]] const auto written = ::write(1, text.data(), text.size());
+  return status;
 }
 
 inline void leave_no_core() {
