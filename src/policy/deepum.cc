@@ -24,8 +24,6 @@ namespace {
 
 using namespace planning;
 
-constexpr double spared = 1e18;  // worth of what is predicted: it leaves only where an op could not run otherwise
-
 // Of one launch: which block followed which. A set-associative table, the latest first in each set.
 class BlockTable {
  public:
@@ -102,13 +100,13 @@ class DeepUm final : public OnlineRules {
   void misses(Residence& residence, std::uint32_t now, std::uint32_t tensor) override {
     tables_[id_[now % residence.ledger().ops()]].missed(tensor);
   }
-  double worth(const Residence& residence, std::uint32_t now, std::uint32_t tensor) override {
-    return residence.arrived(tensor) + (predicted_at_[tensor] == now ? spared : 0);
-  }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.arrived(tensor); }
+  // What is predicted leaves only where an op could not run otherwise.
+  bool spared(std::uint32_t now, std::uint32_t tensor) const override { return predicted_at_[tensor] == now; }
   void ready(Residence& residence, std::uint32_t) override {
     for (const std::uint32_t t : predicted_) {
       if (!residence.alive(t) || residence.near(t)) continue;
-      if (!residence.make_room(static_cast<std::int64_t>(residence.ledger().size(t)), spared) || !residence.fetch(t)) break;
+      if (!residence.make_room(static_cast<std::int64_t>(residence.ledger().size(t)), Residence::all_but_spared) || !residence.fetch(t)) break;
     }
   }
   void ended(Residence& residence, std::uint32_t now) override { tables_[id_[now % residence.ledger().ops()]].ended(); }

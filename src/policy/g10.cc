@@ -21,12 +21,14 @@
 //   whatever they bring. At run time pages are in one place only, what is born gets its room an op ahead, and room for it and for fetches is made by
 //   the least recently used, as the driver does. The limit that it loosens by hand for BERT-512 is not loosened here.
 //
-// Cost of prepare: O(periods chosen * ops) at worst; benefits only shrink, so a heap of stale ones finds the best exactly.
+// Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale ones finds the best exactly.
 #include <algorithm>
+#include <numeric>
 #include <queue>
 
 #include "policy/ledger.h"
 #include "policy/makers.h"
+#include "policy/vedette_room.h"
 
 namespace vedette {
 namespace {
@@ -39,39 +41,70 @@ class Bucket {
   Bucket(const Trace& trace, const Link* link, double scale) {
     const double speed = link == nullptr || link->bytes_per_s == 0 ? 1e18 : scale * static_cast<double>(link->bytes_per_s);
     for (const Op& op : trace.ops) left_.push_back(speed * static_cast<double>(op.time.value) / 1e9);
-  }
-  bool any(std::uint32_t begin, std::uint32_t end) const {
-    for (std::uint32_t i = begin; i < end; ++i) {
-      if (left(i) > 0) return true;
+    up_.resize(left_.size() + 1);
+    std::iota(up_.begin(), up_.end(), 0U);
+    down_ = up_;
+    for (std::uint32_t i = 0; i < left_.size(); ++i) {
+      if (left_[i] <= 0) full(i);
     }
-    return false;
   }
+  bool any(std::uint32_t begin, std::uint32_t end) { return next(begin) < end; }
   // The op in which the last of `bytes` is through, from `begin` on, or `end` where they are not.
-  std::uint32_t forward(double bytes, std::uint32_t begin, std::uint32_t end) const {
-    for (std::uint32_t i = begin; i < end; ++i) {
+  std::uint32_t forward(double bytes, std::uint32_t begin, std::uint32_t end) {
+    for (std::uint32_t i = next(begin); i < end; i = next(i + 1)) {
       if ((bytes -= left(i)) <= 0) return i;
     }
     return end;
   }
   // The op in which a move has to begin that ends before `end`; `begin` - 1 where that is too late.
-  std::uint32_t backward(double bytes, std::uint32_t begin, std::uint32_t end) const {
-    for (std::uint32_t i = end; i > begin; --i) {
+  std::uint32_t backward(double bytes, std::uint32_t begin, std::uint32_t end) {
+    for (std::uint32_t i = previous(end); i > begin; i = previous(i - 1)) {
       if ((bytes -= left(i - 1)) <= 0) return i - 1;
     }
     return begin == 0 ? 0 : begin - 1;
   }
   void fill(double bytes, std::uint32_t begin, std::uint32_t end) {
-    for (std::uint32_t i = begin; i < end && bytes > 0; ++i) {
+    for (std::uint32_t i = next(begin); i < end && bytes > 0; i = next(i + 1)) {
       double& here = left_[i % left_.size()];
       const double taken = std::min(here, bytes);
       here -= taken;
       bytes -= taken;
+      if (here <= 0) full(i % static_cast<std::uint32_t>(left_.size()));
     }
   }
 
  private:
   double left(std::uint32_t op) const { return left_[op % left_.size()]; }
+  // Full ops are stepped over: a period may span thousands of them.
+  void full(std::uint32_t op) {
+    up_[op] = op + 1;
+    down_[op + 1] = op;
+  }
+  static std::uint32_t find(std::vector<std::uint32_t>& links, std::uint32_t at) {
+    while (links[at] != at) at = links[at] = links[links[at]];
+    return at;
+  }
+  // The first op from this one on that is not full, counted on past the end of the step; of two full steps, the end.
+  std::uint32_t next(std::uint32_t op) {
+    const auto n = static_cast<std::uint32_t>(left_.size());
+    for (; op < 2 * n; op = (op / n + 1) * n) {
+      if (const std::uint32_t found = find(up_, op % n); found < n) return op / n * n + found;
+    }
+    return 2 * n;
+  }
+  // The end of the last op before `end` that is not full; 0: there is none.
+  std::uint32_t previous(std::uint32_t end) {
+    const auto n = static_cast<std::uint32_t>(left_.size());
+    while (end > 0) {
+      const std::uint32_t lap = (end - 1) / n * n, found = find(down_, end - lap);
+      if (found > 0) return lap + found;
+      end = lap;
+    }
+    return 0;
+  }
+
   std::vector<double> left_;
+  std::vector<std::uint32_t> up_, down_;  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
 };
 
 enum class Form { paper, artifact };
@@ -79,13 +112,21 @@ enum class Form { paper, artifact };
 class Scheduler {
  public:
   Scheduler(Ledger& ledger, Form form)
-      : ledger_(ledger), form_(form), clock_(ledger.trace()), line_(ledger.capacity() / 100 * 99), tiers_(ledger.slow_tiers()), over_(ledger.ops()) {
+      : ledger_(ledger), form_(form), clock_(ledger.trace()), line_(ledger.capacity() / 100 * 99), tiers_(ledger.slow_tiers()), sums_(ledger.ops() + 1) {
     const double scale = form == Form::artifact ? 1.073741824 : 1;
     for (const TierIndex tier : tiers_) {
       out_.emplace_back(ledger.trace(), ledger.machine().link({0}, tier), scale);
       in_.emplace_back(ledger.trace(), ledger.machine().link(tier, {0}), scale);
     }
-    for (std::uint32_t i = 0; i < ledger.ops(); ++i) over_count_ += over_[i] = ledger.load(i) > line_;
+    std::vector<std::int64_t> loads(ledger.ops());
+    for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
+      const std::int64_t load = ledger.load(i);
+      loads[i] = load > line_ ? -load : -never_over;
+      if (load <= line_) continue;
+      ++over_count_;
+      add_over(i, ledger.trace().ops[i].time.value);
+    }
+    over_ = Room(loads);
   }
 
   void schedule() {
@@ -122,18 +163,27 @@ class Scheduler {
 
   bool taken_for_granted(const Gap& gap) const { return form_ == Form::artifact && gap.before >= ledger_.ops(); }
 
-  double benefit_of(const Gap& gap) const {
+  double benefit_of(const Gap& gap) {
     const double half = size_of(gap) / 2;
     std::uint32_t from = gap.after + 1, to = gap.before;
     if (!taken_for_granted(gap)) {
       from = out_.back().forward(half, gap.after + 1, gap.before);
       to = in_.back().backward(half, gap.after + 1, gap.before);
     }
-    std::int64_t time = 0;
-    for (std::uint32_t i = from; i < to; ++i) {
-      if (over_[i % ledger_.ops()]) time += ledger_.trace().ops[i % ledger_.ops()].time.value;
-    }
-    return size_of(gap) * static_cast<double>(time);
+    return from < to ? size_of(gap) * static_cast<double>(time_over(to) - time_over(from)) : 0;
+  }
+
+  // Of the ops before this one, counted on past the end of the step: the time for which memory is over the line.
+  std::int64_t time_over(std::uint32_t op) const {
+    const auto sum = [&](std::uint32_t end) {
+      std::int64_t time = 0;
+      for (; end > 0; end &= end - 1) time += sums_[end];
+      return time;
+    };
+    return op / ledger_.ops() * sum(ledger_.ops()) + sum(op % ledger_.ops());
+  }
+  void add_over(std::uint32_t op, std::int64_t time) {
+    for (std::uint32_t at = op + 1; at <= ledger_.ops(); at += at & (~at + 1)) sums_[at] += time;
   }
 
   // Twice the move, and half of one way in reserve.
@@ -184,10 +234,17 @@ class Scheduler {
 
   void spend_away(std::uint32_t g, std::uint32_t gone, std::uint32_t back, TierIndex tier) {
     ledger_.leave(g, {.leave = ledger_.gaps()[g].after, .gone = gone, .back = back, .tier = tier});
-    for (std::uint32_t i = gone; i < back; ++i) {
-      if (!over_[i % ledger_.ops()] || ledger_.load(i) > line_) continue;
-      over_[i % ledger_.ops()] = false;
-      --over_count_;
+    const std::uint32_t n = ledger_.ops();
+    const auto size = static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor));
+    for (std::uint32_t begin = gone; begin < back;) {  // the part in this step, and the part in the next
+      const std::uint32_t end = std::min(back, (begin / n + 1) * n), first = begin % n, last = first + (end - begin);
+      over_.add(first, last, size);
+      while (const auto op = over_.last_above(first, last, -line_ - 1)) {
+        over_.add(*op, *op + 1, -never_over);
+        add_over(static_cast<std::uint32_t>(*op), -ledger_.trace().ops[*op].time.value);
+        --over_count_;
+      }
+      begin = end;
     }
   }
 
@@ -205,7 +262,13 @@ class Scheduler {
     for (const std::uint32_t g : chosen_) {
       Absence out = *ledger_.absence(g);
       const auto size = form_ == Form::artifact ? 1 : static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor));
-      while (out.back > out.gone + 1 && ledger_.load(out.back - 1) + size <= line_) --out.back;
+      std::uint32_t low = std::min(out.gone + 1, out.back);  // the first op from which on there is room, by halves
+      for (std::uint32_t high = out.back; low < high;) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        const bool fits = ledger_.most(middle, out.back) + size <= line_;
+        (fits ? high : low) = fits ? middle : middle + 1;
+      }
+      out.back = low;
       ledger_.leave(g, out);
     }
   }
@@ -216,7 +279,9 @@ class Scheduler {
   std::int64_t line_;
   std::vector<TierIndex> tiers_;
   std::vector<Bucket> out_, in_;  // of each slower tier
-  std::vector<char> over_;        // [op]: memory is over the line
+  static constexpr std::int64_t never_over = std::int64_t{1} << 60;
+  Room over_{{}};                 // [op]: less its load while memory is over the line; far below that from then on
+  std::vector<std::int64_t> sums_;  // of the times of ops over the line, as a Fenwick tree
   std::size_t over_count_ = 0;
   std::vector<std::uint32_t> chosen_;
 };

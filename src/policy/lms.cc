@@ -39,20 +39,22 @@ class ReclaimList final : public OnlineRules {
   // `asked` bytes by now, of which the last request is `request`.
   static void reclaim(Residence& residence, std::int64_t asked, std::int64_t request) {
     if (residence.room() >= asked) return;
-    std::vector<std::uint32_t> inactive;
-    for (const std::uint32_t t : residence.nearby()) {
-      if (!residence.busy(t)) inactive.push_back(t);
-    }
-    std::sort(inactive.begin(), inactive.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return std::pair(residence.last_use(a), a) < std::pair(residence.last_use(b), b);
-    });
     const std::int64_t lacking = std::min(request, asked - residence.room());
-    for (const std::uint32_t t : inactive) {
-      if (static_cast<std::int64_t>(residence.ledger().size(t)) < lacking) continue;
-      residence.leave(t);
-      return;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> inactive;  // (last use, tensor)
+    const auto& all = residence.in_order();
+    auto rest = all.lower_bound({0, 0});
+    for (auto each = all.begin(); each != rest; ++each) inactive.emplace_back(residence.last_use(each->second), each->second);
+    std::sort(inactive.begin(), inactive.end());  // what nobody uses again, which takes its turn here
+    std::size_t next = 0;
+    std::vector<std::uint32_t> passed;
+    while (next < inactive.size() || rest != all.end()) {
+      const bool here = next < inactive.size() && (rest == all.end() || inactive[next] < std::pair(residence.last_use(rest->second), rest->second));
+      const std::uint32_t t = here ? inactive[next++].second : (rest++)->second;
+      if (residence.busy(t)) continue;
+      if (static_cast<std::int64_t>(residence.ledger().size(t)) >= lacking) return residence.leave(t);
+      passed.push_back(t);
     }
-    for (const std::uint32_t t : inactive) residence.leave(t);
+    for (const std::uint32_t t : passed) residence.leave(t);
   }
 };
 

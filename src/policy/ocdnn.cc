@@ -26,9 +26,8 @@ class LayerAhead final : public OnlineRules {
     }
   }
 
-  double worth(const Residence& residence, std::uint32_t now, std::uint32_t tensor) override {
-    return residence.last_use(tensor) + (needed_[tensor] >= now ? spared : 0);
-  }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.last_use(tensor); }
+  bool spared(std::uint32_t now, std::uint32_t tensor) const override { return needed_[tensor] >= now; }
 
   void ready(Residence& residence, std::uint32_t now) override {
     const Ledger& ledger = residence.ledger();
@@ -39,13 +38,12 @@ class LayerAhead final : public OnlineRules {
       for (const std::uint32_t t : ledger.uses().operands[i % ledger.ops()]) {
         needed_[t] = std::max(needed_[t], i);
         if (!residence.alive(t) || residence.near(t)) continue;
-        if (!residence.make_room(static_cast<std::int64_t>(ledger.size(t)), spared) || !residence.fetch(t)) return;
+        if (!residence.make_room(static_cast<std::int64_t>(ledger.size(t)), Residence::all_but_spared) || !residence.fetch(t)) return;
       }
     }
   }
 
  private:
-  static constexpr double spared = 1e18;
   std::vector<std::uint32_t> layer_, begins_, needed_;  // needed_[t]: until which op it was asked for
 };
 

@@ -14,7 +14,7 @@ constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 }  // namespace
 
 Residence::Residence(Ledger& ledger, OnlineRules& rules)
-    : ledger_(ledger), rules_(rules), now_(ledger.ops()), state_(ledger.trace().tensors.size()), place_(state_.size(), none),
+    : ledger_(ledger), rules_(rules), now_(ledger.ops()), state_(ledger.trace().tensors.size()), place_(state_.size(), none), worth_(state_.size()),
       gap_before_(state_.size()), decided_(ledger.gaps().size()) {
   for (std::uint32_t t = 0; t < state_.size(); ++t) {
     const std::vector<Use>& uses = ledger.uses().tensors[t].uses;
@@ -51,6 +51,13 @@ void Residence::appear(std::uint32_t tensor) {
   used_ += static_cast<std::int64_t>(ledger_.size(tensor));
   place_[tensor] = static_cast<std::uint32_t>(nearby_.size());
   nearby_.push_back(tensor);
+  put_in_order(tensor);
+}
+
+// What nobody uses again goes first, for nothing.
+void Residence::put_in_order(std::uint32_t tensor) {
+  worth_[tensor] = finished(tensor) ? -std::numeric_limits<double>::infinity() : rules_.worth(*this, now_, tensor);
+  in_order_.insert({worth_[tensor], tensor});
 }
 
 void Residence::vanish(std::uint32_t tensor) {
@@ -60,6 +67,7 @@ void Residence::vanish(std::uint32_t tensor) {
   nearby_[place_[tensor]] = nearby_.back();
   nearby_.pop_back();
   place_[tensor] = none;
+  in_order_.erase({worth_[tensor], tensor});
 }
 
 bool Residence::fetch(std::uint32_t tensor, std::int64_t spare) {
@@ -83,14 +91,20 @@ void Residence::leave(std::uint32_t tensor) {
 }
 
 bool Residence::make_room(std::int64_t bytes, double limit) {
+  constexpr double infinite = std::numeric_limits<double>::infinity(), far_later = 1e18;
   while (room() < bytes) {
     std::uint32_t victim = none;
-    double least = limit;
-    for (const std::uint32_t t : nearby_) {
+    std::pair last_resort{infinite, none};  // of those that are spared
+    for (const auto& [worth, t] : in_order_) {
+      if (worth >= limit) break;
       if (state_[t].busy) continue;
-      const double worth = finished(t) ? -std::numeric_limits<double>::infinity() : rules_.worth(*this, now_, t);
-      if (worth < least || (worth == least && victim != none && t < victim)) victim = t, least = worth;
+      if (worth == -infinite || !rules_.spared(now_, t)) {
+        victim = t;
+        break;
+      }
+      if (limit == infinite && std::pair(worth + far_later, t) < last_resort) last_resort = {worth + far_later, t};
     }
+    if (victim == none) victim = last_resort.second;
     if (victim == none) return false;
     leave(victim);
   }
@@ -146,6 +160,8 @@ bool Residence::run(std::uint32_t op) {
     if (!state_[t].near && !bring(t)) return false;
     state_[t].alive = true;
     state_[t].used = now_;
+    in_order_.erase({worth_[t], t});
+    put_in_order(t);
     state_[t].left = state_[t].back = 0;
   }
   rules_.ready(*this, now_);

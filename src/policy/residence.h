@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "policy/ledger.h"
@@ -20,8 +22,11 @@ class OnlineRules {
   virtual void begins(Residence&, std::uint32_t /*now*/) {}
   // The op misses the tensor; a page fault where the program announces nothing.
   virtual void misses(Residence&, std::uint32_t /*now*/, std::uint32_t /*tensor*/) {}
-  // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates.
+  // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates. Asked when the tensor
+  // comes near and when it is used, so until the next of those it has to be the same.
   virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor) = 0;
+  // It leaves only after all that are not spared, and not for what is fetched ahead.
+  virtual bool spared(std::uint32_t /*now*/, std::uint32_t /*tensor*/) const { return false; }
   // The op's operands are near; may call Residence::fetch and Residence::leave.
   virtual void ready(Residence&, std::uint32_t /*now*/) {}
   // The op has ended; may call Residence::leave.
@@ -46,14 +51,18 @@ class Residence {
   std::uint32_t arrived(std::uint32_t tensor) const { return state_[tensor].came; }   // when it was born or last fetched
   std::uint32_t next_use(std::uint32_t tensor) const;                          // after now; the largest number: none
   std::int64_t room() const { return ledger_.capacity() - used_; }
-  const std::vector<std::uint32_t>& nearby() const { return nearby_; }         // tensors in fast memory, in no order
 
   // Fetches ahead of use, from the op at hand on. False, and nothing done, where it is near or dead, or there is no room beside `spare`.
   bool fetch(std::uint32_t tensor, std::int64_t spare = 0);
   // Evicts after the op at hand (in `ended`), or so that it is gone before it. What is dead or busy stays.
   void leave(std::uint32_t tensor);
-  // Makes room for so many bytes by the rules' worth, below `limit`. False where candidates run out.
+  // Makes room for so many bytes by the rules' worth, below `limit`; what is spared only where that is infinite. False where candidates run
+  // out.
+  static constexpr double all_but_spared = 1e300;
   bool make_room(std::int64_t bytes, double limit);
+  const std::vector<std::uint32_t>& nearby() const { return nearby_; }         // tensors in fast memory, in no order
+  // The same, those that leave first first.
+  const std::set<std::pair<double, std::uint32_t>>& in_order() const { return in_order_; }
 
  private:
   struct State {
@@ -67,6 +76,7 @@ class Residence {
   bool bring(std::uint32_t tensor);
   void use(std::uint32_t tensor, std::uint32_t op);
   void appear(std::uint32_t tensor);
+  void put_in_order(std::uint32_t tensor);
   void vanish(std::uint32_t tensor);
   void record(std::uint32_t tensor, std::uint32_t op);
 
@@ -78,6 +88,8 @@ class Residence {
   std::int64_t used_ = 0;
   std::vector<State> state_;
   std::vector<std::uint32_t> nearby_, place_;  // place_[t]: where t stands in nearby_
+  std::set<std::pair<double, std::uint32_t>> in_order_;  // (worth, tensor) of those in fast memory
+  std::vector<double> worth_;                            // [tensor]: by which it stands there
   std::vector<std::vector<std::uint32_t>> gap_before_;  // [tensor][use]: the gap that ends with it, or none
   std::vector<std::optional<Absence>> decided_;         // of each gap
 };

@@ -71,6 +71,14 @@ std::uint64_t print_of(const Knobs& knobs) {
   return mixed(mixed(print, knobs.distance_percent), knobs.clean_percent);
 }
 
+struct Found {                      // the best so far
+  bool found = false;
+  std::int64_t cost = 0;
+  std::uint64_t print = 0;          // of its variant
+  Choice choice;
+  Wide wide;
+};
+
 class WideSearch {
  public:
   WideSearch(const Trace& trace, const Machine& machine, const Setting& setting) : trace_(trace), machine_(machine), setting_(setting) {
@@ -83,31 +91,30 @@ class WideSearch {
   const Smaller& smaller(std::uint32_t share);
   const Variant& variant(const RemakeRule& rule, std::uint32_t share);
   bool consider(const Choice& choice);
-  void consider(const RemakeRule& rule, const Knobs& knobs) { consider({.rule = rule, .knobs = knobs, .share = best_choice_.share}); }
+  void consider(const RemakeRule& rule, const Knobs& knobs) { consider({.rule = rule, .knobs = knobs, .share = best_.choice.share}); }
   template <class Value>
   void consider_with(Value Knobs::*knob, Value value);
   void search_prices();
   void search_knobs();
+  void search_from(std::uint32_t share);
   bool search_shares();
   bool search_around();
   void search_at_random();
   Choice changed(Choice choice);
   std::uint64_t draw(std::uint64_t below);
   Plan joined_back(const Variant& variant, const Plan& plan) const;
-  bool spent() const { return found_ && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 3 : most_work); }
+  bool spent() const { return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 4 : most_work); }
 
   const Trace& trace_;
   const Machine& machine_;
   const Setting& setting_;
   std::map<std::uint32_t, Smaller> smaller_;
-  std::int64_t step_ns_ = 0, cost_ = 0;
+  std::int64_t step_ns_ = 0;
   std::size_t tries_ = 0;
-  bool found_ = false;
-  std::uint64_t random_ = 7919, best_print_ = 0;
+  std::uint64_t random_ = 7919;
   std::deque<Variant> variants_;    // the best one's, and the latest
   std::set<std::uint64_t> tried_;   // prints
-  Choice best_choice_;
-  Wide best_;
+  Found best_;
 };
 
 const Smaller& WideSearch::smaller(std::uint32_t share) {
@@ -139,7 +146,7 @@ const Variant& WideSearch::variant(const RemakeRule& rule, std::uint32_t share) 
   made.step = sim::flatten(made.parts.trace);
   variants_.push_front(std::move(made));
   if (variants_.size() > kept_variants) {
-    variants_.erase(variants_.end() - (variants_.back().print == best_print_ ? 2 : 1));
+    variants_.erase(variants_.end() - (variants_.back().print == best_.print ? 2 : 1));
   }
   return variants_.front();
 }
@@ -168,22 +175,22 @@ bool WideSearch::consider(const Choice& choice) {
   std::int64_t links = 0;
   for (const Nanoseconds busy : replayed->link_busy) links += busy.value;
   const std::int64_t cost = replayed->measured.time.value + links / 100 * link_time_percent;
-  if (found_ && cost >= cost_) return false;
-  found_ = true;
-  cost_ = cost;
-  best_choice_ = choice;
-  best_print_ = v.print;
-  best_ = {.plan = joined_back(v, plan), .step = replayed->measured.time, .remaking = {}, .knobs = choice.knobs};
-  for (const Recomputation& each : v.remade.recomputations) best_.remaking += trace_.ops[each.producer.value].time;
+  if (best_.found && cost >= best_.cost) return false;
+  best_.found = true;
+  best_.cost = cost;
+  best_.choice = choice;
+  best_.print = v.print;
+  best_.wide = {.plan = joined_back(v, plan), .step = replayed->measured.time, .remaking = {}, .knobs = choice.knobs};
+  for (const Recomputation& each : v.remade.recomputations) best_.wide.remaking += trace_.ops[each.producer.value].time;
   return true;
 }
 
 template <class Value>
 void WideSearch::consider_with(Value Knobs::*knob, Value value) {
-  Knobs knobs = best_choice_.knobs;
+  Knobs knobs = best_.choice.knobs;
   if (knobs.*knob == value) return;
   knobs.*knob = value;
-  consider(best_choice_.rule, knobs);
+  consider(best_.choice.rule, knobs);
 }
 
 // A byte that is made again spares both links one byte: up to that price it can pay.
@@ -200,14 +207,14 @@ void WideSearch::search_prices() {
       consider(uniform(round_trip * share, depth), near);
     }
   }
-  if (best_choice_.rule.ns_per_byte[0] <= 0) return;
-  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(best_choice_.rule.ns_per_byte[0] * factor, best_choice_.rule.depth), best_choice_.knobs);
-  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(best_choice_.rule.ns_per_byte[0], depth), best_choice_.knobs);
+  if (best_.choice.rule.ns_per_byte[0] <= 0) return;
+  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(best_.choice.rule.ns_per_byte[0] * factor, best_.choice.rule.depth), best_.choice.knobs);
+  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(best_.choice.rule.ns_per_byte[0], depth), best_.choice.knobs);
   for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
     for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
-      RemakeRule rule = best_choice_.rule;
+      RemakeRule rule = best_.choice.rule;
       rule.ns_per_byte[segment] *= factor;
-      consider(rule, best_choice_.knobs);
+      consider(rule, best_.choice.knobs);
     }
   }
 }
@@ -215,10 +222,10 @@ void WideSearch::search_prices() {
 void WideSearch::search_knobs() {
   for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {
     for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32})
-      consider(best_choice_.rule, Knobs{.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
+      consider(best_.choice.rule, Knobs{.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
   }
   for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
-  const std::int64_t best = best_choice_.knobs.horizon_ns;
+  const std::int64_t best = best_.choice.knobs.horizon_ns;
   for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
   for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
   for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
@@ -229,9 +236,9 @@ void WideSearch::search_knobs() {
 bool WideSearch::search_shares() {
   bool better = false;
   for (const std::uint32_t share : {95U, 90U, 85U, 80U, 75U, 70U, 60U, 50U, all_of_it}) {
-    Choice choice = best_choice_;
+    Choice choice = best_.choice;
     choice.share = share;
-    if (share != best_choice_.share) better |= consider(choice);
+    if (share != best_.choice.share) better |= consider(choice);
   }
   return better;
 }
@@ -241,19 +248,19 @@ bool WideSearch::search_around() {
   bool better = false;
   for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
     for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
-      Choice choice = best_choice_;
+      Choice choice = best_.choice;
       if (choice.rule.ns_per_byte[segment] <= 0) continue;
       choice.rule.ns_per_byte[segment] *= factor;
       better |= consider(choice);
     }
   }
   for (const double factor : {0.7, 0.85, 1.2, 1.5}) {
-    Choice choice = best_choice_;
+    Choice choice = best_.choice;
     for (double& price : choice.rule.ns_per_byte) price *= factor;
     better |= consider(choice);
   }
   for (const std::int64_t percent : {50, 70, 85, 120, 150, 200}) {
-    Choice choice = best_choice_;
+    Choice choice = best_.choice;
     choice.knobs.horizon_ns = choice.knobs.horizon_ns / 100 * percent;
     better |= consider(choice);
   }
@@ -290,7 +297,7 @@ Choice WideSearch::changed(Choice choice) {
 }
 
 void WideSearch::search_at_random() {
-  for (std::size_t failed = 0; !spent() && failed < most_failures;) failed = consider(changed(best_choice_)) ? 0 : failed + 1;
+  for (std::size_t failed = 0; !spent() && failed < most_failures;) failed = consider(changed(best_.choice)) ? 0 : failed + 1;
 }
 
 // Parts to lives, lives to tensors; what is thrown away leaves before what is written.
@@ -311,17 +318,27 @@ Plan WideSearch::joined_back(const Variant& variant, const Plan& plan) const {
   return whole;
 }
 
-Result<Wide> WideSearch::run() {
+// The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both stays.
+void WideSearch::search_from(std::uint32_t share) {
+  const Found before = std::move(best_);
+  best_ = {.choice = {.rule = {}, .knobs = {}, .share = share}};
   search_prices();
   search_knobs();
-  if (found_) {
+  while (best_.found && search_around()) {
+  }
+  if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;
+}
+
+Result<Wide> WideSearch::run() {
+  for (const std::uint32_t share : {all_of_it, 95U, 80U}) {
+    if (!spent()) search_from(share);
+  }
+  if (best_.found) {
     search_shares();
-    while (search_around()) {
-    }
     search_at_random();
   }
-  if (!found_) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
-  return best_;
+  if (!best_.found) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
+  return best_.wide;
 }
 
 }  // namespace

@@ -126,6 +126,24 @@ TEST(Vedette, KeepsItsBudgetOnTheClockToo) {
   }
 }
 
+// A plan for less memory is valid for more. Half a point is left to the search.
+TEST(Vedette, IsNotSlowerWithMoreMemory) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
+    for (const bool can_recompute : {false, true}) {
+      double best = 0;
+      for (std::uint64_t share = 0; share <= 8; ++share) {
+        Machine machine = testing::two_tiers(between(one, share));
+        machine.can_recompute = can_recompute;
+        const Replayed got = replay(one, machine, plan(one, machine)).value();
+        const double percent = 100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(got.measured.time.value);
+        EXPECT_GE(percent, best - 0.5) << "seed " << seed << ", share " << share << (can_recompute ? ", with making again" : "");
+        best = std::max(best, percent);
+      }
+    }
+  }
+}
+
 // ---- trials: what the engine measures, told step by step ----
 
 class Trials : public ::testing::Test {
