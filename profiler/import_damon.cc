@@ -1,6 +1,9 @@
-// DAMON's records, as `damo record --output_type json` and `damo report raw --json` write them (damo, src/_damo_records.py).
+// DAMON's records, as `damo record` writes them (damo, src/_damo_records.py; its --output_type json_compressed, the default, comes here
+// unpacked). Tried with the records in damo's own tests/report.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,38 +18,58 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t page = 4096;
 constexpr std::size_t most_regions = 50'000'000;
-constexpr double largest = 9.0e18;
+constexpr long double largest = 9.0e18L;
 constexpr std::uint64_t most_pages = std::uint64_t{1} << 50;  // 4 EiB
 
 struct Malformed {
   std::string message;
 };
 
-// A number, or text like "4,096", "8K", "5 ms", "95%": in bytes, nanoseconds, or as it stands. nullopt: null.
-std::optional<double> quantity(const Json& value, const char* what) {
+struct Unit {
+  std::string_view name;
+  long double factor;
+};
+// damo's, src/_damo_fmt_str.py: a K is 1024 however it is spelt. In bytes, nanoseconds, percent.
+constexpr Unit units[] = {{"", 1},           {"%", 1},         {"B", 1},           {"K", 0x1p10L},    {"KB", 0x1p10L},  {"KiB", 0x1p10L}, {"M", 0x1p20L},
+                          {"MB", 0x1p20L},   {"MiB", 0x1p20L}, {"G", 0x1p30L},     {"GB", 0x1p30L},   {"GiB", 0x1p30L}, {"T", 0x1p40L},   {"TB", 0x1p40L},
+                          {"TiB", 0x1p40L},  {"P", 0x1p50L},   {"PB", 0x1p50L},    {"PiB", 0x1p50L},  {"ns", 1},        {"us", 1e3L},     {"ms", 1e6L},
+                          {"s", 1e9L},       {"m", 6e10L},     {"h", 3.6e12L},     {"d", 8.64e13L}};
+
+// One number and its unit at the begin of `text`, which loses them; nullopt: there is none.
+std::optional<std::pair<long double, std::string_view>> term(std::string_view& text) {
+  const auto skip = [&] { text.remove_prefix(std::min(text.find_first_not_of(' '), text.size())); };
+  const std::size_t digits = std::min(text.find_first_not_of("-.0123456789"), text.size());
+  const std::string number(text.substr(0, digits));
+  char* end = nullptr;
+  const long double value = std::strtold(number.c_str(), &end);
+  if (number.empty() || end != number.c_str() + number.size()) return std::nullopt;
+  text.remove_prefix(digits);
+  skip();
+  const std::string_view name = text.substr(0, text.find_first_of(" -.0123456789"));
+  const auto unit = std::find_if(std::begin(units), std::end(units), [&](const Unit& each) { return each.name == name; });
+  if (unit == std::end(units)) return std::nullopt;
+  text.remove_prefix(name.size());
+  skip();
+  return std::pair{value * unit->factor, name};
+}
+
+// A number, or text like "4,096", "8K", "95%", "2 m 59 s 503 ms": in bytes, nanoseconds, or as it stands. nullopt: null.
+std::optional<long double> quantity(const Json& value, const char* what) {
   if (value.is_null()) return std::nullopt;
-  if (value.is_number()) return value.get<double>();
+  if (value.is_number()) return value.get<long double>();
   if (!value.is_string()) throw Malformed{std::string(what) + " is neither a number nor text"};
-  std::string digits, unit;
-  for (const char c : value.get_ref<const std::string&>()) {
-    if (c == ',' || c == ' ' || c == '_') continue;
-    const bool part_of_number = (c >= '0' && c <= '9') || c == '.' || (c == '-' && digits.empty());
-    (part_of_number && unit.empty() ? digits : unit) += c;
+  std::string text = value.get<std::string>();
+  std::erase(text, ',');
+  std::string_view rest = text;
+  long double sum = 0;
+  for (bool first = true; first || !rest.empty(); first = false) {
+    const auto found = term(rest);
+    const bool alone = first && rest.empty();
+    if (!found || (found->second.empty() && !alone))
+      throw Malformed{std::string(what) + " is '" + value.get<std::string>().substr(0, 40) + "', which is no number"};
+    sum += found->first;
   }
-  static const std::map<std::string, double, std::less<>> factors = {
-      {"", 1},          {"%", 1},       {"B", 1},           {"K", 1024},           {"KiB", 1024},  {"M", 1048576},   {"MiB", 1048576},
-      {"G", 1073741824}, {"GiB", 1073741824}, {"T", 1099511627776.0}, {"TiB", 1099511627776.0}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6},
-      {"s", 1e9},       {"m", 6e10},    {"h", 3.6e12}};
-  const auto factor = factors.find(unit);
-  double number = 0;
-  try {
-    std::size_t used = 0;
-    number = std::stod(digits, &used);
-    if (used != digits.size() || factor == factors.end()) throw std::invalid_argument(digits);
-  } catch (const std::exception&) {
-    throw Malformed{std::string(what) + " is '" + value.get<std::string>().substr(0, 40) + "', which is no number"};
-  }
-  return number * factor->second;
+  return sum;
 }
 
 std::uint64_t natural(const Json& object, const char* key) {
@@ -59,7 +82,7 @@ std::uint64_t natural(const Json& object, const char* key) {
     if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == digits.npos) return std::stoull(digits);
     if (digits.size() == 19 && digits.find_first_not_of("0123456789") == digits.npos && digits < "9000000000000000000") return std::stoull(digits);
   }
-  const std::optional<double> value = quantity(*found, key);
+  const std::optional<long double> value = quantity(*found, key);
   if (!value || !(*value >= 0 && *value <= largest)) throw Malformed{std::string(key) + " is out of range"};
   return static_cast<std::uint64_t>(*value);
 }
@@ -85,7 +108,7 @@ struct Shot {                            // a snapshot of one target
 std::uint64_t samples_of(const Json& region) {
   const auto found = region.find("nr_accesses");
   if (found == region.end()) throw Malformed{"lacks the key 'nr_accesses'"};
-  std::optional<double> seen;
+  std::optional<long double> seen;
   if (found->is_object()) {
     if (found->contains("samples")) seen = quantity((*found)["samples"], "samples");
     if (!seen && found->contains("percent")) seen = quantity((*found)["percent"], "percent");
@@ -93,7 +116,7 @@ std::uint64_t samples_of(const Json& region) {
     seen = quantity(*found, "nr_accesses");
   }
   if (!seen || !(*seen >= 0)) return 0;
-  return static_cast<std::uint64_t>(std::ceil(std::min(*seen, 1e9)));
+  return static_cast<std::uint64_t>(std::ceil(std::min(*seen, 1e9L)));
 }
 
 Shot read_shot(const Json& snapshot, const std::string& target, std::size_t& regions) {
@@ -117,7 +140,7 @@ std::vector<Shot> read_shots(const Json& records) {
     if (!record.is_object()) throw Malformed{"record " + std::to_string(r) + " is not an object"};
     const auto id = record.find("target_id");
     std::string target = "target " + std::to_string(r);
-    if (id != record.end() && id->is_number_integer()) target = "target " + std::to_string(id->get<std::int64_t>());
+    if (id != record.end() && id->is_number_integer()) target = "target " + id->dump();  // an address of the kernel: more than 63 bits
     for (const Json& snapshot : list(record, "snapshots")) {
       if (!snapshot.is_object()) throw Malformed{"a snapshot is not an object"};
       shots.push_back(read_shot(snapshot, target, regions));

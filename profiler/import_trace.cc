@@ -1,7 +1,11 @@
 // From a trace to a recording: one profile, and one step in which the ops ran one after the other.
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
+#include <zlib.h>
+
+#include "base/readable.h"
 #include "profiler/imports.h"
 #include "profiler/tables.h"
 
@@ -9,6 +13,7 @@ namespace vedette {
 namespace {
 
 constexpr std::uint64_t only_bucket = 1, only_step = 1;
+constexpr Bytes most_unpacked{std::uint64_t{2} << 30};  // a small file may unpack to anything
 
 struct Imported {
   Trace trace;
@@ -61,6 +66,31 @@ Result<Imported> parse(std::string_view text) {
   return one_after_the_other(*std::move(trace));
 }
 
+// damo compresses its records as one zlib stream, whose first byte is 'x': no JSON begins so.
+Result<std::string> unpacked(std::string packed) {
+  if (packed.empty() || packed.front() != 'x') return packed;
+  z_stream stream{};
+  if (inflateInit(&stream) != Z_OK) return Error{Cause::system, "zlib cannot begin"};
+  stream.next_in = reinterpret_cast<Bytef*>(packed.data());
+  std::size_t left = packed.size();
+  std::string text, part(std::size_t{1} << 20, '\0');
+  int state = Z_OK;
+  while (state == Z_OK && text.size() <= most_unpacked.value) {
+    if (stream.avail_in == 0) {
+      stream.avail_in = static_cast<uInt>(std::min<std::size_t>(left, 1u << 30));
+      left -= stream.avail_in;
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(part.data());
+    stream.avail_out = static_cast<uInt>(part.size());
+    state = inflate(&stream, Z_NO_FLUSH);
+    text.append(part, 0, part.size() - stream.avail_out);
+  }
+  inflateEnd(&stream);
+  if (text.size() > most_unpacked.value) return Error{Cause::unsupported, "it unpacks to more than " + readable(most_unpacked)};
+  if (state != Z_STREAM_END) return Error{Cause::malformed_input, "it begins as what damo compresses (zlib), and cannot be unpacked: it is damaged or cut"};
+  return text;
+}
+
 }  // namespace
 
 Result<void> import_text(std::string_view text, const std::string& output) {
@@ -80,9 +110,10 @@ Result<void> import_text(std::string_view text, const std::string& output) {
 Result<void> import_recording(const std::string& input, const std::string& output) {
   std::ifstream file(input, std::ios::binary);
   if (!file) return Error{Cause::system, input + ": cannot be read"};
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto text = unpacked({std::istreambuf_iterator<char>(file), {}});
   if (file.bad()) return Error{Cause::system, input + ": cannot be read"};
-  auto imported = import_text(text, output);
+  if (!text) return Error{text.error().cause, input + ": " + text.error().message};
+  auto imported = import_text(*text, output);
   if (!imported) return Error{imported.error().cause, input + ": " + imported.error().message};
   return {};
 }

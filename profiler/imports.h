@@ -1,4 +1,4 @@
-// Recordings of what others saw: a step in vedette-trace-1, or what DAMON sampled (as `damo` prints its records in JSON).
+// Recordings of what others saw: a step in vedette-trace-1, or what DAMON sampled (the damon.data of `damo record`, plain or compressed).
 //
 // Both become a recording with one profile and one step, so that reports and exports work on them. Thread rule: any.
 #pragma once
@@ -23,7 +23,7 @@ struct Sampled {
 };
 
 // DAMON's records: [{"target_id", "snapshots": [{"start_time", "end_time", "regions": [{"start", "end", "nr_accesses": {"samples",
-// "percent"}}]}]}]. Numbers may be text, with thousands separated and units ("4,096", "5ms", "95%"), as damo writes them. Reads and
+// "percent"}}]}]}]. Numbers may be text, with thousands separated and units ("4,096", "5ms", "2 m 59 s", "95%"), as damo writes them. Reads and
 // writes are not told apart by DAMON: an access counts as a read.
 Result<Sampled> parse_damon(std::string_view json);
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <zlib.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -63,6 +65,38 @@ TEST(ImportDamon, MakesARecordingThatReportsRead) {
   EXPECT_THAT(out.str(), HasSubstr("snapshot 1 of target 7"));
 }
 
+std::string compressed(const std::string& text) {
+  uLongf size = compressBound(text.size());
+  std::string packed(size, '\0');
+  EXPECT_EQ(compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(text.data()), text.size()), Z_OK);
+  return packed.substr(0, size);
+}
+
+std::string file_of(const char* name, const std::string& bytes) {
+  const std::string path = told::fresh_path(name);
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+TEST(ImportDamon, UnpacksWhatDamoWritesUnlessItIsAskedForJson) {
+  const std::string plain = told::fresh_path("plain.vedette"), unpacked = told::fresh_path("unpacked.vedette");
+  import_recording(file_of("damon.json", two_snapshots), plain).value();
+  const std::string packed = compressed(two_snapshots);
+  import_recording(file_of("damon.data", packed), unpacked).value();
+  const auto pages = [](const std::string& path) { return Recording::open(path)->page_frequencies(Recording::open(path)->profiles()->front()).value().size(); };
+  EXPECT_EQ(pages(unpacked), pages(plain));
+  const auto why = [&](const std::string& bytes) { return import_recording(file_of("damon.data", bytes), unpacked).error().message; };
+  EXPECT_THAT(why(packed.substr(0, packed.size() / 2)), HasSubstr("damaged or cut"));
+  EXPECT_THAT(why("x marks the spot"), HasSubstr("damaged or cut"));
+}
+
+TEST(ImportDamon, ReadsTimesOfSeveralUnitsAndTargetsThatAreAddresses) {
+  const Sampled sampled = parse_damon(R"([{"target_id": 18446623438842320000, "snapshots": [{"start_time": "2 m 59 s 503 ms 12 us 5 ns",
+      "end_time": "3 m 1 s 1 ns", "regions": [{"start": "4 KB", "end": "8 KiB", "nr_accesses": {"samples": 1}}]}]}])").value();
+  EXPECT_EQ(sampled.trace.ops[0].time, Nanoseconds{1'496'987'996});
+  EXPECT_EQ(sampled.trace.tensors[0].name, "target 18446623438842320000 0x1000-0x2000");
+}
+
 TEST(ImportTrace, ComesOutAsItWentIn) {
   for (const auto& file : testing::toy_trace_files()) {
     const std::string path = told::fresh_path("imported.vedette");
@@ -93,6 +127,7 @@ TEST(Import, SaysInASentenceWhatItCannotRead) {
   EXPECT_THAT(why(R"([{"snapshots":[{"start_time":2,"end_time":1,"regions":[]}]}])"), HasSubstr("ends before it begins"));
   EXPECT_THAT(why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":"4 apples","end":9,"nr_accesses":1}]}]}])"),
               HasSubstr("'4 apples', which is no number"));
+  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":"4 5","end_time":9,"regions":[]}]}])"), HasSubstr("'4 5', which is no number"));
   EXPECT_THAT(why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":-1,"end":9,"nr_accesses":1}]}]}])"), HasSubstr("out of range"));
   EXPECT_FALSE(std::filesystem::exists(path));
   const std::string thesis = told::fresh_path("thesis.txt");
