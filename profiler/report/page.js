@@ -6,7 +6,7 @@ const started = performance.now();
 const data = JSON.parse(document.getElementById('data').textContent);
 const runs = data.other ? [data.run, data.other] : [data.run];
 const root = document.documentElement;
-const print_rows = 300;              // of a long table, on paper
+const print_rows = 120;              // of a long table, on paper
 const paper_width = 660;             // of a chart: a sheet of A4 without its margins and the card's
 const row_height = 30;               // as in the style
 
@@ -21,7 +21,7 @@ const bytes = value => {
   while (value >= 1024 && unit + 1 < units.length) { value /= 1024; ++unit; }
   return fixed(value, unit === 0 ? 0 : 1) + ' ' + units[unit];
 };
-const time = value => missing(value) ? '\u2013' : fixed(value / 1e6, 1) + ' ms';
+const time = value => missing(value) ? '\u2013' : value === 0 ? '0 ms' : Math.abs(value) >= 1e10 ? fixed(value / 1e9, 2) + ' s' : Math.abs(value) < 5e4 ? fixed(value / 1e3, 1) + ' \u00b5s' : fixed(value / 1e6, 1) + ' ms';
 const count = value => missing(value) ? '\u2013' : fixed(value, 0);
 const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + '\u00a0%';
 const ratio = value => missing(value) ? '\u2013' : fixed(value, 3) + ' \u00d7';
@@ -29,8 +29,9 @@ const text = value => missing(value) || value === '' ? '\u2013' : String(value);
 const yes_no = value => value ? 'yes' : 'no';
 const escaped = name => String(name).slice(0, 60).replace(/[&<>"']/g, c => '&#' + c.charCodeAt(0) + ';').replace(/[\u0000-\u001f]/g, '\ufffd');
 
-const layer_name = (run, number) => number < 0 ? '(no layer)' : (run.layer_names ??= new Map(run.layers.map(l => [l.layer, l]))).get(number)?.name ?? String(number);
-const layer_phase = (run, number) => run.layers.find(l => l.layer === number)?.phase ?? '';
+const layer_of = (run, number) => (run.layer_by_number ??= new Map(run.layers.map(l => [l.layer, l]))).get(number);
+const layer_name = (run, number) => number < 0 ? '(no layer)' : layer_of(run, number)?.name ?? String(number);
+const layer_phase = (run, number) => layer_of(run, number)?.phase ?? '';
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -69,9 +70,9 @@ function chart(label, height, build, after) {
     watcher.unobserve(host);
     if (!has_plotly) { host.textContent = 'Charts are missing: this vedette was built without Plotly. The tables are complete.'; host.style.height = 'auto'; host.style.minHeight = 0; return; }
     const {traces, layout} = build();
-    const axis = {gridcolor: css('line'), zerolinecolor: css('line'), linecolor: css('line'), tickfont: {size: 11}, automargin: true};
+    const axis = {gridcolor: css('line'), zerolinecolor: css('line'), linecolor: css('line'), tickfont: {size: 11}, automargin: true, exponentformat: 'none', separatethousands: true};
     const whole = {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font: {family: css('sans'), color: css('ink'), size: 12},
-      margin: {l: 60, r: 16, t: 28, b: 44}, hovermode: 'x unified', legend: {orientation: 'h', y: 1.02, yanchor: 'bottom', x: 0, font: {size: 11.5}},
+      margin: {l: 60, r: 16, t: 28, b: 44}, hovermode: 'x unified', legend: {orientation: 'h', y: 1.02, yanchor: 'bottom', x: 0, font: {size: 11.5}, traceorder: 'normal'},
       hoverlabel: {bgcolor: css('card'), bordercolor: css('line'), font: {color: css('ink')}}, bargap: 0.15, height, ...layout};
     for (const key of ['xaxis', 'yaxis', 'yaxis2', 'xaxis2']) if (whole[key]) whole[key] = {...axis, ...whole[key]};
     if (on_paper) whole.width = paper_width;
@@ -141,7 +142,8 @@ function table(rows, columns, options = {}) {
     first = at;
     const last = Math.min(shown.length, at + view);
     body.replaceChildren(...(at > 0 ? [spacer(at * row_height)] : []), ...shown.slice(at, last).map((row, i) => line(row, at + i)),
-      ...(last < shown.length && !all ? [spacer((shown.length - last) * row_height)] : []));
+      ...(last >= shown.length ? [] : all ? [element('tr', {}, element('td', {colspan: columns.length}, 'and ' + count(shown.length - last) + ' more, not printed'))]
+        : [spacer((shown.length - last) * row_height)]));
     counter.textContent = count(shown.length) + (shown.length === rows.length ? '' : ' of ' + count(rows.length)) + ' ' + (options.noun ?? 'rows');
   }
   box.addEventListener('scroll', () => requestAnimationFrame(() => fill(false)), {passive: true});
@@ -197,12 +199,13 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
 function steps_chart(run) {
   return chart('Time of each step, with its stalls', 250, () => {
     const x = run.steps.map(s => s.step);
-    const other_phase = run.steps.map(s => s.phase === 'planned' || s.phase === '' ? '' : '/');
+    const prepares = s => s.phase === 'warm-up' || s.phase === 'profiling';
+    const running = (name, kept, shape) => run.steps.some(kept) ? [{type: 'bar', name, x, y: run.steps.map(s => kept(s) ? ms(s.time_ns - s.stall_ns) : null),
+      marker: {color: css('live'), pattern: {shape, fillmode: 'overlay', fgcolor: css('card'), size: 6}}, customdata: run.steps.map(s => escaped(s.phase)), hovertemplate: '%{y:.1f} ms %{customdata}'}] : [];
     return {traces: [
-      {type: 'bar', name: 'running', x, y: run.steps.map(s => ms(s.time_ns - s.stall_ns)), marker: {color: css('live'), pattern: {shape: other_phase, fillmode: 'overlay', fgcolor: css('card'), size: 6}},
-        customdata: run.steps.map(s => escaped(s.phase)), hovertemplate: '%{y:.1f} ms %{customdata}'},
+      ...running('running', s => !prepares(s), ''), ...running('warm-up and profiling', prepares, '/'),
       {type: 'bar', name: 'stalled', x, y: run.steps.map(s => ms(s.stall_ns)), marker: {color: css('budget'), pattern: {shape: 'x', fillmode: 'overlay', fgcolor: css('card'), size: 5}}, hovertemplate: '%{y:.1f} ms'}],
-    layout: {barmode: 'stack', xaxis: {title: {text: 'step (hatched: warm-up and profiling)'}, tickformat: 'd'}, yaxis: {title: {text: 'ms'}, rangemode: 'tozero'}}};
+    layout: {barmode: 'stack', xaxis: {title: {text: 'step'}, tickformat: 'd'}, yaxis: {title: {text: 'ms'}, rangemode: 'tozero'}}};
   });
 }
 
@@ -229,8 +232,9 @@ function memory_figure(run) {
   const wide = end / 14;
   return {traces, layout: {barmode: 'relative', bargap: 0,
     shapes: m.phases.map(p => ({type: 'rect', xref: 'x', yref: 'paper', x0: ms(p.time_ns[0]), x1: ms(p.time_ns[1]), y0: 0, y1: 1, fillcolor: css(p.phase), line: {width: 0}, layer: 'below'})),
-    annotations: m.phases.filter(p => ms(p.time_ns[1] - p.time_ns[0]) > wide).map(p => ({text: p.phase, showarrow: false, xref: 'x', yref: 'paper', x: ms((p.time_ns[0] + p.time_ns[1]) / 2), y: 0.985,
-      yanchor: 'top', font: {size: 11, color: css('soft')}})),
+    annotations: m.phases.filter(p => ms(p.time_ns[1] - p.time_ns[0]) > wide).map(p => ({text: p.phase, showarrow: false, xref: 'x', yref: 'paper', x: ms((p.time_ns[0] + p.time_ns[1]) / 2), y: 1,
+      yanchor: 'bottom', font: {size: 11, color: css('soft')}})),
+    legend: {orientation: 'h', y: 1.06, yanchor: 'bottom', x: 0, font: {size: 11.5}, traceorder: 'normal'},
     xaxis: {title: {text: 'ms since the step began'}, range: [0, end], anchor: 'y2', ticksuffix: '', hoverformat: '.1f'},
     yaxis: {title: {text: 'MiB'}, domain: [0.34, 1], rangemode: 'tozero'}, yaxis2: {title: {text: 'MiB moved'}, domain: [0, 0.26]}}};
 }
@@ -312,7 +316,7 @@ function heat_figure(run, state) {
     visible(state.kind === 'reads' ? reads : state.kind === 'writes' ? heat.writes[r][c] : reads + heat.writes[r][c])))};
   let at = 0;
   const first = zoomed ? drawn.first : heat.rows.map(row => { const begin = at; at += row[2]; return begin; });
-  const every = Math.max(1, Math.ceil(heat.columns.length / 28)), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
+  const every = Math.max(1, Math.ceil(heat.columns.length / Math.max(6, Math.floor((on_paper ? paper_width : innerWidth) / 42)))), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
   const marks = [];
   let begin = 0;
   for (let i = 1; i <= heat.columns.length; ++i) {
@@ -325,7 +329,7 @@ function heat_figure(run, state) {
   const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
   return {traces: [{type: 'heatmap', z: drawn.z, first, colorscale: scale, zmin: 0, zmax: most, hoverinfo: 'none', hoverongaps: false, xgap: heat.columns.length < 200 ? 0.5 : 0,
     colorbar: {title: {text: (state.kind === 'both' ? 'accesses' : state.kind) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
-  layout: {hovermode: 'closest', margin: {l: 90, r: 10, t: zoomed ? 40 : 24, b: 110}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
+  layout: {hovermode: 'closest', margin: {l: 90, r: 10, t: zoomed ? 40 : 24, b: 40}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
     xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
     yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end', standoff: 14}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
     shapes: marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}})),
@@ -361,7 +365,7 @@ section('tensors', 'Tensors', 'Tensors',
     {key: 'lifetime', label: 'Lives', cell: row => row.persistent ? 'always' : row.life ? 'op ' + count(row.life[0]) + ' to ' + count(row.life[1] - 1) : '\u2013'},
     {key: 'where', label: 'Layers', class: 'name', format: text}],
     {label: 'Tensors', noun: 'tensors', sort: {key: 'bytes', down: true}, path: row => (run === data.run ? 'run' : 'other') + '.tensors.' + row.tensor});
-  const filter = element('input', {type: 'search', class: 'tensor-filter', placeholder: 'filter by name, shape, site or layer  ( / )', 'aria-label': 'Filter tensors', on: {input: () => apply()}});
+  const filter = element('input', {type: 'search', class: 'tensor-filter', placeholder: 'filter: name, shape, site, layer (/)', 'aria-label': 'Filter tensors', on: {input: () => apply()}});
   const pick = (label, key) => {
     const values = [...new Set(rows.map(r => r[key]))].filter(v => v !== '').sort();
     return element('select', {'aria-label': label, on: {change: () => apply()}, data: {key}}, element('option', {value: ''}, 'every ' + label), ...values.map(v => element('option', {value: v}, v)));
@@ -393,7 +397,7 @@ section('sharing', 'Sharing', 'False sharing that co-allocation removed',
   const body = rows.map(([label, key]) => element('tr', {}, element('td', {}, label), figure(run, 'sharing.' + key + '_after.used', count, 'td'), ...cells(key)));
   for (const row of body) for (const cell of [...row.children].slice(1)) cell.className = 'number';
   const head = ['', 'In use', 'Shared before', 'Dragged before', 'Shared now', 'Dragged now'];
-  host.append(element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head.map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .7rem'}, label)))),
+  host.append(element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head.map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label)))),
     element('tbody', {}, ...body))), element('p', {}, 'Dragged: summed over the layers of a step, living bytes in what a layer touches that it does not touch itself.')));
 });
 
@@ -402,13 +406,13 @@ section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) 
   if (r.curve.length === 0) return host.append(element('p', {}, 'There is no profile to tell from.'));
   host.append(element('p', {}, r.simulated ? 'From the simulator, with the run\u2019s own policy on its profile; the bound is proven: no plan is faster. The star is this run.'
     : 'From reuse distances: what a least-recently-used cache would fetch. No simulator ran.'));
-  host.append(element('div', {class: 'card'}, chart('Step time against fast memory', 360, () => budget_figure(run))));
+  host.append(element('div', {class: 'card'}, chart('Step time and stalls against fast memory', 440, () => budget_figure(run))));
   const rows = r.curve.map((p, i) => ({...p, order: i}));
   const box = table(rows, [
     {key: 'share', label: 'Of the peak', number: true, format: percent}, {key: 'fast_memory_bytes', label: 'Fast memory', number: true, format: bytes},
     {key: 'step_ns', label: 'Step', number: true, format: time}, {key: 'stall_ns', label: 'Stall', number: true, format: time, share: true}, {key: 'bound_ns', label: 'Bound', number: true, format: time},
     {key: 'bytes_in', label: 'In', number: true, format: bytes}, {key: 'bytes_out', label: 'Out', number: true, format: bytes},
-    {key: 'lru_in_bytes', label: 'LRU would fetch', number: true, format: bytes}, {key: 'note', label: '', format: value => value ?? ''}],
+    {key: 'lru_in_bytes', label: 'LRU would fetch', number: true, format: bytes}, {key: 'note', label: 'Remark', class: 'note', format: value => value ?? ''}],
     {label: 'Budgets', noun: 'budgets', path: row => (run === data.run ? 'run' : 'other') + '.reuse.curve.' + row.order});
   host.append(element('div', {class: 'card'}, box));
   host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses'), chart('Reuse distances', 260, () => reuse_figure(run))));
@@ -419,15 +423,16 @@ function budget_figure(run) {
   const traces = [];
   if (points.length > 0) {
     traces.push({name: 'simulated step', x, y: points.map(p => ms(p.step_ns)), mode: 'lines+markers', line: {color: css('live'), width: 2.5}, marker: {size: 7}});
-    traces.push({name: 'of it, stalls', x, y: points.map(p => ms(p.stall_ns)), mode: 'lines+markers', line: {color: css('budget'), width: 2, dash: 'dot'}, marker: {symbol: 'x', size: 7}});
+    traces.push({name: 'stalls in it', x, y: points.map(p => ms(p.stall_ns)), mode: 'lines+markers', line: {color: css('budget'), width: 2, dash: 'dot'}, marker: {symbol: 'x', size: 7}, yaxis: 'y2'});
     const bound = points.filter(p => !missing(p.bound_ns));
     traces.push({name: 'bound', x: bound.map(p => mib(p.fast_memory_bytes)), y: bound.map(p => ms(p.bound_ns)), mode: 'lines', line: {color: css('soft'), width: 1.5, dash: 'dash'}});
   }
   const rest = run.reuse.curve.filter(p => !missing(p.transfer_ns));
-  traces.push({name: 'LRU\u2019s transfers', x: rest.map(p => mib(p.fast_memory_bytes)), y: rest.map(p => ms(p.transfer_ns)), mode: 'lines', line: {color: css('out'), width: 1.5, dash: 'dashdot'}});
+  traces.push({name: 'LRU\u2019s transfers, nothing hidden', x: rest.map(p => mib(p.fast_memory_bytes)), y: rest.map(p => ms(p.transfer_ns)), mode: 'lines', line: {color: css('out'), width: 1.5, dash: 'dashdot'}, yaxis: 'y2'});
   if (h.median_step_ns > 0) traces.push({name: 'this run', x: [mib(h.budget_bytes)], y: [ms(h.median_step_ns)], mode: 'markers', marker: {symbol: 'star', size: 15, color: css('stall'), line: {color: css('ink'), width: 1}}});
   for (const t of traces) { t.type = 'scatter'; t.hovertemplate = '%{y:.1f} ms'; }
-  return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, rangemode: 'tozero', hoverformat: '.1f'}, yaxis: {title: {text: 'ms a step'}, rangemode: 'tozero'}}};
+  return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, rangemode: 'tozero', hoverformat: '.1f', anchor: 'y2'}, yaxis: {title: {text: 'step, ms'}, rangemode: 'tozero', domain: [0.5, 1]},
+    yaxis2: {title: {text: 'waiting, ms'}, rangemode: 'tozero', domain: [0, 0.42]}}};
 }
 
 function reuse_figure(run) {
@@ -484,7 +489,7 @@ function comparison() {
   };
   const rows = list.map(([label, key, format]) => element('tr', {}, element('td', {}, label), ...runs.map(r => { const cell = figure(r, 'headline.' + key, format, 'td'); cell.className = 'number'; return cell; }),
     element('td', {class: 'number'}, change(key))));
-  const head = ['', 'This run', 'The other', 'The other, against this run'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .7rem'}, label));
+  const head = ['', 'This run', 'The other', 'The other, against this run'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label));
   return element('section', {id: 'two'}, element('h2', {}, 'Two runs'), element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)))),
     layer_comparison());
 }

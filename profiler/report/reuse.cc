@@ -88,8 +88,11 @@ Bytes lru_fetches(const std::vector<Again>& all, Bytes capacity) {
   return fetched;
 }
 
+// A run moves chunks, in which many small tensors lie together. Here each tensor would round up to chunks of its own, and all of them not even
+// fit into the peak; so they are moved to the byte.
 void simulate(CurvePoint& point, const Trace& step, const Run& run, const ReportOptions& options) {
   Machine machine = run.machine;
+  machine.granule = {1};
   machine.tiers[0].capacity = point.fast_memory;
   if (options.bound) point.bound = options.bound(step, machine);
   auto ran = options.simulate(step, machine, run.policy);

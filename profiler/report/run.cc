@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "base/readable.h"
 #include "profiler/schema.h"
@@ -241,8 +242,7 @@ void read_operands(Reader& reader, Profile& profile) {
 
 void read_pages(Reader& reader, Profile& profile) {
   Trace& trace = profile.trace;
-  Statement ask(reader.database(), "SELECT op, tensor, first_page, end_page, read, written FROM page_accesses WHERE profile = ?"
-                                   " ORDER BY op, tensor, first_page");
+  Statement ask(reader.database(), "SELECT op, tensor, first_page, end_page, read, written FROM page_accesses WHERE profile = ?");
   const std::uint64_t page = trace.page_bytes.value;
   for (ask.ask(profile.profile); reader.row(ask);) {
     PageAccess& a = trace.pages.emplace_back();
@@ -256,6 +256,9 @@ void read_pages(Reader& reader, Profile& profile) {
     a.read = ask.integer(4) != 0;
     a.written = ask.integer(5) != 0;
   }
+  // Recorders write them in this order; SQLite would sort them anew, on disk.
+  const auto before = [](const PageAccess& x, const PageAccess& y) { return std::tie(x.op, x.tensor, x.pages) < std::tie(y.op, y.tensor, y.pages); };
+  if (!std::is_sorted(trace.pages.begin(), trace.pages.end(), before)) std::sort(trace.pages.begin(), trace.pages.end(), before);
 }
 
 void read_places(Reader& reader, Run& run, Profile& profile) {
@@ -286,7 +289,6 @@ void read_profiles(Reader& reader, Run& run) {
     read_tensors(reader, run, p);
     if (!reader.bad()) read_ops(reader, p);
     if (!reader.bad()) read_operands(reader, p);
-    if (!reader.bad()) read_pages(reader, p);
     if (!reader.bad()) read_places(reader, run, p);
   }
 }
@@ -444,6 +446,8 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
       read_waits(reader, run);
     }
     choose_profile(run);
+    // Pages are most of a recording: of the profile that is looked at (exports take the last where the shown step has none).
+    if (!run.profiles.empty()) read_pages(reader, run.profiles[run.profile.value_or(run.profiles.size() - 1)]);
     read_plan(reader, run);
   }
   if (database->failure()) return *database->failure();

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -25,7 +26,11 @@ std::string printable(std::string_view text, std::size_t width) {
 }
 
 using vedette::readable;
-std::string readable(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
+std::string readable(Nanoseconds time) {
+  if (std::abs(time.value) >= 10'000'000'000) return fmt::format("{:.2f} s", static_cast<double>(time.value) / 1e9);
+  if (time.value != 0 && std::abs(time.value) < 50'000) return fmt::format("{:.1f} us", static_cast<double>(time.value) / 1e3);
+  return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6);
+}
 template <class T>
 std::string readable(const std::optional<T>& value) { return value ? readable(*value) : "-"; }
 std::string times(const std::optional<double>& ratio) { return ratio ? fmt::format("{:.3f} x", *ratio) : "-"; }
@@ -100,7 +105,7 @@ void sharing(Lines& out, const Report& r) {
   out.title("What lives briefly, and what shares");
   const ShortLived& s = r.short_lived;
   out.figure("short-lived tensors", {fmt::format("{} of {}, {} of {}", s.tensors, s.all_tensors, readable(s.bytes), readable(s.all_bytes)), ""});
-  out.figure("at once", {fmt::format("{}, and {} of scratch in one op", readable(s.peak), readable(s.scratch_peak)), ""});
+  out.figure("alive at once", {fmt::format("{}, and {} of scratch in one op", readable(s.peak), readable(s.scratch_peak)), ""});
   if (!r.sharing.known) return;
   const auto change = [](const SharingOf& before, const SharingOf& after) {
     return fmt::format("{} -> {} shared falsely, {} -> {} dragged along", before.shared, after.shared, readable(before.dragged), readable(after.dragged));
@@ -115,7 +120,7 @@ void curve(Lines& out, const Report& r) {
   out.text += fmt::format("{:>8}{:>14}{:>16}{:>16}{:>14}{:>14}\n", "of peak", "fast memory", "LRU fetches", "simulated in", "step", "stall");
   for (const CurvePoint& p : r.reuse.curve) {
     out.text += fmt::format("{:>6.0f} %{:>14}{:>16}{:>16}{:>14}{:>14}{}\n", p.share * 100, readable(p.fast_memory), readable(p.lru_in),
-                            readable(p.bytes_in), readable(p.step), readable(p.stall), p.note.empty() ? "" : "  " + printable(p.note, 100));
+                            readable(p.bytes_in), readable(p.step), readable(p.stall), p.note.empty() ? "" : "  " + printable(p.note, 200));
   }
 }
 

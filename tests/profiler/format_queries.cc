@@ -70,5 +70,16 @@ TEST(Format, NamesEveryTableAndColumn) {
   EXPECT_EQ(tables, std::to_string(recording_tables().size()) + "\n");
 }
 
+TEST(Format, NamesEveryFactAboutARun) {
+  if (std::string(SQLITE3).ends_with("NOTFOUND")) GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
+  const std::string path = told::record_run("facts.vedette", 1), text = text_of_the_page();
+  const std::size_t begin = text.find("Keys of `meta`");
+  const std::string keys = text.substr(begin, text.find("\n\n", begin) - begin);
+  const std::string written = told::run(std::string(SQLITE3) + " '" + path + "' 'SELECT key FROM meta'").output;
+  EXPECT_NE(written, "");
+  for (std::size_t at = 0, end; (end = written.find('\n', at)) != written.npos; at = end + 1)
+    EXPECT_NE(keys.find(written.substr(at, end - at)), keys.npos) << written.substr(at, end - at);
+}
+
 }  // namespace
 }  // namespace vedette

@@ -2,7 +2,10 @@
 """Uses a report as a person does: presses keys, zooms, filters, prints. Tells as JSON what came of it; whoever runs this judges.
 
     browser.py use CHROMIUM PAGE FOLDER         the keys one after the other; the printed page goes to FOLDER/report.pdf
-    browser.py open CHROMIUM PAGE [TIMES]       how long until the page is ready, in milliseconds: by the page's own clock, by ours
+    browser.py open CHROMIUM PAGE [TIMES]       how long until the page is ready, in milliseconds: by the page's own clock, by ours,
+                                                and by what its process used of the processor (on a busy machine)
+    browser.py picture CHROMIUM PAGE FILE.png FIRST LAST [WIDTH [THEME]]
+                                                what lies between the elements that two CSS selectors name, both included
 
 Chromium is driven over its debugging pipe (the DevTools protocol, messages ended by a zero byte), with nothing but Python's library.
 """
@@ -18,6 +21,7 @@ import time
 
 class Browser:
     def __init__(self, chromium, width=1280, height=1000):
+        self.width = width
         to_browser, self.write_to = os.pipe()
         self.read_from, from_browser = os.pipe()
         self.folder = tempfile.TemporaryDirectory()
@@ -36,7 +40,7 @@ class Browser:
         self.number, self.buffer, self.session, self.console = 0, b"", None, []
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Performance"):
             self.ask(domain + ".enable")
 
     def receive(self):
@@ -84,6 +88,10 @@ class Browser:
         except RuntimeError:         # between two documents there is none to ask
             return None
 
+    def processor_ms(self):
+        """What the page's process has used of the processor, which does not count the time that others had it."""
+        return 1000 * {m["name"]: m["value"] for m in self.ask("Performance.getMetrics")["metrics"]}["ProcessTime"]
+
     def key(self, key, code=None):
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
@@ -93,6 +101,21 @@ class Browser:
     def picture(self, path, whole=False):
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
+
+    def part(self, path, first, last):
+        """A picture from the begin of one element to the end of another, with every chart in it drawn."""
+        edges = "(a, b) => [document.querySelector(a).getBoundingClientRect().top + scrollY, document.querySelector(b).getBoundingClientRect().bottom + scrollY]"
+        ask = f"({edges})({json.dumps(first)}, {json.dumps(last)})"
+        top, bottom = self.value(ask)
+        self.ask("Emulation.setDeviceMetricsOverride", width=self.width, height=int(bottom - top) + 200, deviceScaleFactor=1, mobile=False)
+        self.value(f"scrollTo({{top: {top} - 80, behavior: 'instant'}})")
+        drawn = f"[...document.querySelectorAll('.chart')].filter(c => c.getBoundingClientRect().top + scrollY < {bottom} && c.getBoundingClientRect().bottom + scrollY > {top} && !c.children.length).length"
+        settled(self, drawn, 0)
+        time.sleep(1)                # transitions, and charts that fit themselves to the width
+        top, bottom = self.value(ask)
+        clip = {"x": 0, "y": max(0, top - 16), "width": self.width, "height": bottom - max(0, top - 16) + 16, "scale": 1}
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]))
 
     def pdf(self, path):
         with open(path, "wb") as file:
@@ -154,14 +177,25 @@ def use(browser, page, folder):
 
 def main():
     what, chromium, page = sys.argv[1:4]
+    if what == "picture":
+        file, first, last = sys.argv[4:7]
+        browser = Browser(chromium, int(sys.argv[7]) if len(sys.argv) > 7 else 1180)
+        try:
+            browser.open(page + ("#theme=" + sys.argv[8] if len(sys.argv) > 8 else "#theme=light"))
+            browser.part(file, first, last)
+        finally:
+            browser.close()
+        return
     for turn in range(int(sys.argv[4]) if what == "open" and len(sys.argv) > 4 else 1):
         browser = Browser(chromium)
         try:
             if what == "use":
                 print(json.dumps(use(browser, page, sys.argv[4])))
             else:
+                before = browser.processor_ms()
                 wall = browser.open(page)
-                print(f"{turn}: page {browser.value('document.documentElement.dataset.ready')} ms, wall {wall:.0f} ms, "
+                cpu = browser.processor_ms() - before
+                print(f"{turn}: page {browser.value('document.documentElement.dataset.ready')} ms, wall {wall:.0f} ms, processor {cpu:.0f} ms, "
                       f"parsed {browser.value('Math.round(performance.timing.domInteractive - performance.timing.navigationStart)')} ms")
         finally:
             browser.close()

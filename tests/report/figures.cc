@@ -208,6 +208,7 @@ TEST(ReportReuse, MeasuresTheBytesBetweenTwoAccesses) {
 TEST(ReportReuse, AsksTheSimulatorForEachBudgetAndKeepsItsReasonWhereItHasNone) {
   const Simulate simulate = [](const Trace&, const Machine& machine, std::string_view policy) -> Result<Simulated> {
     EXPECT_EQ(policy, "vedette");
+    EXPECT_EQ(machine.granule, Bytes{1}) << "with the whole peak nothing may move, however many small tensors there are";
     if (machine.tiers[0].capacity < Bytes{20000}) return Error{Cause::infeasible, "too little"};
     return Simulated{.step = {7000}, .stall = {3000}, .bytes_in = {1}, .bytes_out = {2}};
   };

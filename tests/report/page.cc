@@ -175,6 +175,7 @@ TEST_F(Page, IsWhatTheCommandWrites) {
   ASSERT_EQ(json.status, 0);
   const auto figures = nlohmann::json::parse(json.text);
   EXPECT_TRUE(figures["run"]["reuse"]["simulated"]) << "the command line brings a simulator";
+  EXPECT_EQ(figures["run"]["reuse"]["curve"].back()["bytes_in"], 0) << "with the whole peak nothing moves";
   EXPECT_GT(compare_figures(open(page, "--dump-dom"), figures), 80u);
   EXPECT_EQ(console_, "");
   EXPECT_THAT(run(VEDETTE_CLI " report '" + recording + "' --text --compare '" + recording + "'").text, HasSubstr("the other"));
