@@ -1,6 +1,6 @@
 // Publishing "away" is atomic under everything at once: threads that write, read, map, unmap, and hand chunks to system calls,
 // while chunks go away, come back, go on excursions and change their kind. Seeded; runs 5 s for each memory, or
-// VEDETTE_STRESS_SECONDS in total for each.
+// VEDETTE_STRESS_SECONDS in total for each, and longer where that is too short for a hundred of everything.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -150,6 +150,8 @@ void stress(Open open, std::size_t chunk_bytes, std::uint64_t seed) {
   threads.emplace_back([&] { move_chunks(pager, seed + 400, stop); });
   if (pager.memory().serves_system_calls()) threads.emplace_back([&] { call_the_kernel(pager, stop, seen); });
   std::this_thread::sleep_for(std::chrono::duration<double>(stress_seconds()));
+  const auto enough = [&] { return seen.writes > 100 && seen.reads > 100 && seen.mappings > 100 && pager.faults() > 100; };
+  for (int tenths = 0; tenths < 600 && !enough(); ++tenths) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // slow machines
   stop = true;
   for (auto& thread : threads) thread.join();
 

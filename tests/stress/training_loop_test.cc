@@ -111,11 +111,12 @@ TEST_P(TrainingLoop, LosesNoByteBesideThreadsThatTouchAndMap) {
   for (std::uint64_t t = 0; t < 2; ++t) threads.emplace_back([&, t] { touch(*session, t, stop, seen); });
   for (std::uint64_t t = 0; t < 2; ++t) threads.emplace_back([&, t] { map_and_unmap(100 + t, stop, seen); });
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(stress_seconds());
+  const auto enough = [&] { return seen.turns > 50 && seen.mappings > 100 && session->counters().faults > 10; };
   std::uint64_t rounds = 0;
   do {
     EXPECT_EQ(first_losses(*session), expected) << "round " << rounds;
     ++rounds;
-  } while (std::chrono::steady_clock::now() < end && !HasFailure());
+  } while (!HasFailure() && (std::chrono::steady_clock::now() < end || (!enough() && rounds < 50)));
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(seen.wrong_words, 0u);
