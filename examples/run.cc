@@ -131,9 +131,12 @@ RunResult run_guarded(const RunOptions& options) {
                  .policy = options.policy,
                  .chunk = {options.chunk},
                  .profile = ticks(options.profile),
+                 .tracker = options.tracker,
                  .observer = recorder.get(),
-                 .seed = options.seed}};
+                 .seed = options.seed,
+                 .checksums = options.checksums}};
     result.mechanism = guard.session().mechanism();
+    result.tracker = guard.session().tracker();
     const auto model = made(options);  // under the guard, as a model larger than memory must be
     guard.watch(model->module());
     for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);

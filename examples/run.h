@@ -18,7 +18,8 @@ struct RunOptions {
   std::uint64_t seed = 1;
   int threads = 2;
   std::uint64_t fast_memory = 0;     // bytes; from here on only under a guard
-  std::string policy = "vedette", slow = "nvme:.", profile = "layers";
+  std::string policy = "vedette", slow = "nvme:.", profile = "layers", tracker = "best";
+  bool checksums = false;            // of what goes to the slow tier
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;                // path of the recording, empty: none
   std::uint64_t plain_step_ns = 0;   // what a step of the plain run took, for the recording; 0: not known
@@ -40,11 +41,11 @@ struct RunResult {
   std::vector<std::uint64_t> step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults;
   std::vector<std::uint32_t> losses;     // bit patterns
   std::int64_t planned_from = 0;         // the first step that ran by a plan; steps before are warm-up and profiling
-  std::string mechanism, torch;          // what moves memory; libtorch's version
+  std::string mechanism, tracker, torch; // what moves memory; what sees pages in the profiling step; libtorch's version
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out, stall_count,
                                    stall_ns, faults, smallest_budget, step_ns, step_cpu_ns, step_phase, step_bytes_in, step_bytes_out,
-                                   step_stall_count, step_stall_ns, step_faults, losses, planned_from, mechanism, torch)
+                                   step_stall_count, step_stall_ns, step_faults, losses, planned_from, mechanism, tracker, torch)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

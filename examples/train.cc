@@ -22,6 +22,7 @@
 
 #include "models/model.h"
 #include "run.h"
+#include "vedette/session.h"
 
 namespace vedette::examples {
 namespace {
@@ -80,9 +81,10 @@ RunResult run_in_child(const RunOptions& options) {
   if (options.guarded) {
     for (const std::string& word : {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"),
                                     options.policy, std::string("--slow"), options.slow, std::string("--chunk"),
-                                    std::to_string(options.chunk), std::string("--profile"), options.profile}) {
+                                    std::to_string(options.chunk), std::string("--profile"), options.profile, std::string("--tracker"), options.tracker}) {
       words.push_back(word);
     }
+    if (options.checksums) words.push_back("--checksums");
     if (!options.record.empty()) words.insert(words.end(), {"--record", options.record, "--plain-step-ns", std::to_string(options.plain_step_ns)});
     if (!options.trace.empty()) words.insert(words.end(), {"--trace", options.trace});
   }
@@ -143,7 +145,8 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
   const double share = 100 * mib("budget_bytes") / std::max(mib("peak_bytes"), 1e-9);
   const std::size_t steps = guarded.step_ns.size();
   const std::size_t planned = steps - std::min(steps, static_cast<std::size_t>(guarded.planned_from));
-  fmt::print("\n{}, {} steps, {} of them planned; {}\n", table["model"].get<std::string>(), steps, planned, guarded.mechanism);
+  fmt::print("\n{}, {} steps, {} of them planned; {}; pages seen by {}\n", table["model"].get<std::string>(), steps, planned, guarded.mechanism,
+             guarded.tracker.empty() ? "nothing" : guarded.tracker);
   const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<38} {:>16}\n", what, value); };
   row("peak, plain", fmt::format("{:.1f} MiB", mib("peak_bytes")));
   row("budget", fmt::format("{:.1f} MiB", mib("budget_bytes")));
@@ -200,6 +203,12 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
   return 0;
 }
 
+std::vector<std::string> tracker_words() {
+  std::vector<std::string> words;
+  for (const std::string_view name : tracker_names()) words.emplace_back(name);
+  return words;
+}
+
 int train(int count, char** words) {
   Arguments arguments;
   RunOptions& options = arguments.run;
@@ -221,6 +230,10 @@ int train(int count, char** words) {
   app.add_option("--profile", options.profile, "what the profiling step watches")
       ->capture_default_str()
       ->check(CLI::IsMember({"operands", "layers", "ops"}));
+  app.add_option("--tracker", options.tracker, "what sees pages in the profiling step")
+      ->capture_default_str()
+      ->check(CLI::IsMember(tracker_words()));
+  app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--json", arguments.json, "write the table to this file");

@@ -43,9 +43,11 @@ struct GuardOptions {
   Bytes chunk = {std::uint64_t{2} << 20};
   std::uint32_t warmup_steps = 1;
   ProfileTicks profile = ProfileTicks::layers;
+  std::string tracker = "best";      // as SessionOptions::tracker
   Observer* observer = nullptr;      // borrowed; a recorder, for instance
   std::function<void(std::string_view)> on_message;  // default: a line on standard error, each sentence once
   std::uint64_t seed = 1;
+  bool checksums = false;            // as SessionOptions::checksums: bytes that others changed in the slow tier end the program, not become numbers
 };
 
 class Guard {

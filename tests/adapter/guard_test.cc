@@ -5,8 +5,11 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -17,12 +20,13 @@
 #include <torch/utils.h>
 
 #include "adapter/training.h"
+#include "support/store_file.h"
 
 namespace vedette::test {
 namespace {
 
-using testing::Contains;
-using testing::HasSubstr;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 GuardOptions tight(std::uint64_t budget) { return {.fast_memory = Bytes{budget}, .slow = "host", .chunk = small_chunk}; }
 
@@ -256,7 +260,7 @@ TEST(Guard, BringsHomeWhatItWatchesAndTrainingGoesOn) {
 
 TEST(Guard, SavesTheModelThatItHolds) {
   const Plain plain = train_plain("mlp", 4);
-  const std::string path = testing::TempDir() + "vedette_guard_test.pt";
+  const std::string path = ::testing::TempDir() + "vedette_guard_test.pt";
   Outcome outcome;
   const auto model = small("mlp");
   {
@@ -296,8 +300,67 @@ TEST(Guard, KeepsATensorResidentForASystemCall) {
   EXPECT_EQ(other.sum().item<float>(), static_cast<float>(1 << 19));
 }
 
+TEST(Guard, TrainsToTheSameBitsWithEveryTrackerThatTheMemoryAllows) {
+  constexpr std::int64_t steps = 3;  // warm-up, profiled, planned
+  const Plain plain = train_plain("mlp", steps);
+  for (const std::string_view tracker : tracker_names()) {
+    if (tracker == "best") continue;  // the other tests'
+    GuardOptions options = tight(std::max<std::uint64_t>(quarter(plain), 8 * small_chunk.value));
+    options.tracker = tracker;
+    options.on_message = [](std::string_view) {};
+    std::optional<Guard> guard;
+    try {
+      guard.emplace(std::move(options));
+    } catch (const Failure& failure) {
+      EXPECT_THAT(failure.what(), HasSubstr("does not work here")) << tracker;
+      continue;
+    }
+    const auto model = small("mlp");
+    guard->watch(model->module());
+    guard->watch(model->optimizer());
+    Outcome outcome;
+    train(*model, 0, steps, outcome, &*guard);
+    keep_tensors(*model, outcome);
+    EXPECT_TRUE(outcome == plain.outcome) << tracker;
+    ASSERT_NE(guard->session().trace(), nullptr) << tracker;
+    EXPECT_FALSE(guard->session().trace()->pages.empty()) << tracker << " saw no page";
+    EXPECT_EQ(guard->session().tracker(), tracker);
+  }
+}
+
+TEST(Guard, RefusesATrackerThatNobodyKnowsAndNamesThoseThereAre) {
+  GuardOptions options = tight(4 << 20);
+  options.tracker = "seeing-stones";
+  try {
+    const Guard guard(std::move(options));
+    FAIL() << "it was taken";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("no page tracker 'seeing-stones'; there are: best, zap, missing"));
+  }
+}
+
+// More than fits, then the slow tier's file is written over by somebody else.
+void read_what_others_wrote() {
+  at::set_num_threads(1);
+  Guard guard({.fast_memory = 1_MiB, .slow = "nvme:.", .policy = "on-demand", .chunk = small_chunk, .checksums = true});
+  torch::nn::Module model;
+  for (int layer = 0; layer < 16; ++layer) model.register_module("layer" + std::to_string(layer), std::make_shared<torch::nn::LinearImpl>(256, 256));
+  guard.watch(model);
+  double sum = 0;
+  for (const at::Tensor& weight : model.parameters()) sum += weight.detach().sum().item<double>();
+  testing::overwrite_store(128);
+  for (const at::Tensor& weight : model.parameters()) sum += weight.detach().sum().item<double>();
+  std::_Exit(sum == 0 ? 0 : 3);      // a number came out of it
+}
+
+TEST(GuardDeathTest, WithChecksumsEndsWithAddressTensorAndCauseWhereOthersWroteIntoTheSlowTier) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // libtorch's threads are not there after a fork
+  EXPECT_EXIT(read_what_others_wrote(), ::testing::KilledBySignal(SIGABRT),
+              "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor '.*weight.*' of .*back from the slow tier: .*checksum.*lost");
+}
+
 TEST(Guard, SaysThatTheDiskIsFull) {
-  const std::string folder = testing::TempDir() + "vedette_full_disk";
+  const std::string folder = ::testing::TempDir() + "vedette_full_disk";
   std::filesystem::create_directories(folder);
   if (mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=4m") != 0) GTEST_SKIP() << "mounting a small tmpfs needs root";
   {
@@ -353,10 +416,10 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
   EXPECT_THAT(heard.ops, Contains("aten::native_batch_norm"));
   EXPECT_THAT(heard.ops, Contains("aten::convolution_backward"));
   EXPECT_THAT(heard.ops, Contains("aten::addcdiv_"));
-  EXPECT_THAT(heard.ops, testing::Not(Contains("aten::view")));
-  EXPECT_THAT(heard.ops, testing::Not(Contains("aten::linear")));
-  EXPECT_THAT(heard.ops, testing::Not(Contains("detach_")));    // zero_grad's: it would fetch gradients that nobody reads
-  EXPECT_THAT(heard.last.layers, testing::Not(Contains(Layer{"optimizer", Phase::backward})));
+  EXPECT_THAT(heard.ops, ::testing::Not(Contains("aten::view")));
+  EXPECT_THAT(heard.ops, ::testing::Not(Contains("aten::linear")));
+  EXPECT_THAT(heard.ops, ::testing::Not(Contains("detach_")));    // zero_grad's: it would fetch gradients that nobody reads
+  EXPECT_THAT(heard.last.layers, ::testing::Not(Contains(Layer{"optimizer", Phase::backward})));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::forward}));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::backward}));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"optimizer", Phase::optimizer}));
@@ -408,7 +471,7 @@ TEST(Guard, TakesTheUsersLayersInstead) {
   const std::lock_guard lock(heard.mutex);
   EXPECT_THAT(heard.last.layers, Contains(Layer{"the whole model", Phase::forward}));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"the whole model", Phase::backward}));
-  EXPECT_THAT(heard.last.layers, testing::Not(Contains(Layer{"0", Phase::forward})));
+  EXPECT_THAT(heard.last.layers, ::testing::Not(Contains(Layer{"0", Phase::forward})));
 }
 
 }  // namespace

@@ -98,9 +98,11 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
                                  .chunk = options.chunk,
                                  .warmup_steps = options.warmup_steps,
                                  .profile = options.profile,
+                                 .tracker = std::move(options.tracker),
                                  .observer = options.observer,
                                  .on_message = state.say,
-                                 .seed = options.seed})
+                                 .seed = options.seed,
+                                 .checksums = options.checksums})
                       .value();
   state.watched.emplace(*state.session, state.layers, state.say);
   state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, options.chunk});
