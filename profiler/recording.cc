@@ -145,8 +145,10 @@ Result<Headline> Recording::headline() {
     h.faults = natural(totals, 8);
     h.dropped_events = std::max(natural(totals, 9), meta_number(database_, "dropped_events"));
   }
-  Statement median(database_, "SELECT ended_ns - began_ns AS t FROM steps ORDER BY t LIMIT 1 OFFSET ?");
-  median.ask(h.steps / 2);
+  Statement median(database_, "WITH usual AS (SELECT ended_ns - began_ns AS t FROM steps WHERE phase = 'planned'"
+                              " OR NOT EXISTS (SELECT 1 FROM steps WHERE phase = 'planned'))"
+                              " SELECT t FROM usual ORDER BY t LIMIT 1 OFFSET (SELECT (COUNT(*) - 1) / 2 FROM usual)");
+  median.ask();
   if (median.row()) h.median_step = {median.integer(0)};
   h.profiles = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM profiles"));
   h.plans = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM plans"));

@@ -21,7 +21,7 @@ struct Headline {
   Bytes bytes_in, bytes_out, bytes_dropped;  // of all steps
   std::uint64_t stall_count = 0, faults = 0, dropped_events = 0;
   Nanoseconds stall_time;            // of all steps
-  Nanoseconds median_step;           // 0 without steps
+  Nanoseconds median_step;           // of the planned steps; of all where no plan ran; 0 without steps
   std::uint64_t profiles = 0, plans = 0;
   std::uint64_t moves = 0, op_times = 0;
   std::uint64_t warmup_steps = 0, profiling_steps = 0, planned_steps = 0;

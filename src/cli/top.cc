@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/readable.h"
 #include "cli/verbs.h"
 #include "profiler/live.h"
 
@@ -35,28 +36,30 @@ struct Sample {
   LiveReading reading;
 };
 
-double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+std::string time(double ns) { return ns >= 1e10 ? fmt::format("{:.2f} s", ns / 1e9) : fmt::format("{:.1f} ms", ns / 1e6); }
+std::string size(double bytes) { return readable({static_cast<std::uint64_t>(bytes)}); }
+std::string number(double count) { return fmt::format("{:.0f}", count); }
 
-// The second column is what came since the last look, a second.
+// The last column is what came since the last look, a second.
 void print(const Sample& now, const Sample* before) {
   constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned"};
   const LiveReading& r = now.reading;
   const double seconds = before == nullptr ? 0 : std::chrono::duration<double>(now.when - before->when).count();
-  const auto rate = [&](Live which) {
-    return seconds <= 0 || r[which] < before->reading[which] ? 0.0 : static_cast<double>(r[which] - before->reading[which]) / seconds;
-  };
   const std::size_t phase = r[Live::phase] < std::size(phases) ? static_cast<std::size_t>(r[Live::phase]) : 0;
-  fmt::print("{} {}, policy {}, step {} ({}), last step {:.1f} ms\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy, r[Live::step], phases[phase],
-             static_cast<double>(r[Live::last_step_ns]) / 1e6);
-  fmt::print("  resident {:>10.1f} MiB of {:.1f}, alive {:.1f}\n", mib(r[Live::resident_bytes]), mib(r[Live::budget_bytes]), mib(r[Live::live_bytes]));
-  const auto row = [&](const char* name, double total, const char* unit, double per_second) {
-    fmt::print("  {:<8} {:>10.1f} {:<4} {:>10.1f} a second\n", name, total, unit, per_second);
+  fmt::print("{} {}, policy {}, step {} ({}), last step {}\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy, r[Live::step], phases[phase],
+             time(static_cast<double>(r[Live::last_step_ns])));
+  fmt::print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}), readable({r[Live::live_bytes]}));
+  fmt::print("  {:<10}{:>14}{:>14}\n", "", "in all", "a second");
+  const auto row = [&](const char* name, Live which, std::string (*words)(double)) {
+    const bool rated = seconds > 0 && r[which] >= before->reading[which];
+    fmt::print("  {:<10}{:>14}{:>14}\n", name, words(static_cast<double>(r[which])),
+               rated ? words(static_cast<double>(r[which] - before->reading[which]) / seconds) : "-");
   };
-  row("in", mib(r[Live::bytes_in]), "MiB", rate(Live::bytes_in) / (1 << 20));
-  row("out", mib(r[Live::bytes_out]), "MiB", rate(Live::bytes_out) / (1 << 20));
-  row("stalled", static_cast<double>(r[Live::stall_ns]) / 1e6, "ms", rate(Live::stall_ns) / 1e6);
-  row("faults", static_cast<double>(r[Live::faults]), "", rate(Live::faults));
-  row("ops", static_cast<double>(r[Live::ops]), "", rate(Live::ops));
+  row("moved in", Live::bytes_in, size);
+  row("moved out", Live::bytes_out, size);
+  row("stalled", Live::stall_ns, time);
+  row("faults", Live::faults, number);
+  row("ops", Live::ops, number);
   if (r[Live::dropped_events] > 0) fmt::print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
 }
 
