@@ -373,16 +373,16 @@ void print_text(const Diagnosis& diagnosis, const std::vector<Line>& lines) {
   constexpr const char* marks[] = {"ok", "part", "no", ""};
   fmt::print("What this machine can do\n\n");
   for (const Line& line : lines) {
-    fmt::print("{:>5}  {:<16}", marks[static_cast<std::size_t>(line.mark)], line.subject);
-    print_wrapped(23, line.finding);
+    fmt::print("{:>5}  {:<17}", marks[static_cast<std::size_t>(line.mark)], line.subject);
+    print_wrapped(24, line.finding);
   }
   const auto said = [](const Result<std::string>& use) { return use ? *use : "none: " + use.error().message; };
   fmt::print("\nWhat vedette uses here\n\n");
   for (const auto& [subject, use] :
        {std::pair{"memory", &diagnosis.uses.memory}, std::pair{"tracking", &diagnosis.uses.tracking},
         std::pair{"transfers", &diagnosis.uses.io}}) {
-    fmt::print("{:>5}  {:<16}", *use ? "ok" : "no", subject);
-    print_wrapped(23, said(*use));
+    fmt::print("{:>5}  {:<17}", *use ? "ok" : "no", subject);
+    print_wrapped(24, said(*use));
   }
   const bool complete = std::all_of(lines.begin(), lines.end(), [](const Line& line) { return line.unlocks.empty(); });
   if (complete) {

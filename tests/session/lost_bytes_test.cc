@@ -1,28 +1,15 @@
 // Others meddle with the slow tier's file: they cut it, or write into it. Who needs the bytes ends with last words that name the address, the
 // tensor and the cause; who does not need them goes on. Each case in a process of its own.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "session/loop.h"
+#include "support/store_file.h"
 
 namespace vedette {
 namespace {
 
 using testing::Block;
-
-// The descriptor of the store's file, which has no name.
-int store_file() {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-    if (target.ends_with(" (deleted)") && target.find("memfd:") == std::string::npos && target.find("/#") != std::string::npos)
-      return std::stoi(entry.path().filename());
-  }
-  return -1;
-}
 
 struct Program {
   explicit Program(bool checksums)
@@ -41,25 +28,12 @@ struct Program {
   std::vector<Block> blocks;
 };
 
-void cut() {
-  if (::ftruncate(store_file(), 0) != 0) ::_exit(4);
-}
-
-void overwrite() {
-  const int file = ::open(("/proc/self/fd/" + std::to_string(store_file())).c_str(), O_WRONLY);  // without O_DIRECT
-  const std::vector<char> garbage(64 << 10, 'x');
-  for (int slot = 0; slot < 80; ++slot)
-    if (::pwrite(file, garbage.data(), garbage.size(), slot * (64 << 10)) < 0) ::_exit(4);
-  ::fsync(file);
-  ::close(file);
-}
-
 constexpr const char* named = "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor 'block [0-9]+' of 58.6 KiB";
 
 TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCause) {
   const auto run = [] {
     const Program program(false);
-    cut();
+    testing::cut_store();
     program.read_all();
     ::_exit(0);
   };
@@ -69,7 +43,7 @@ TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCau
 TEST(LostBytesDeathTest, AFileThatOthersOverwriteEndsWhoNeedsItWhereChecksumsAreOn) {
   const auto run = [] {
     const Program program(true);
-    overwrite();
+    testing::overwrite_store(80);
     program.read_all();
     ::_exit(0);
   };
@@ -79,7 +53,7 @@ TEST(LostBytesDeathTest, AFileThatOthersOverwriteEndsWhoNeedsItWhereChecksumsAre
 TEST(LostBytesDeathTest, WhoNeedsNoneOfTheLostBytesGoesOn) {
   const auto run = [] {
     Program program(true);
-    cut();
+    testing::cut_store();
     program.blocks.clear();
     for (std::uint64_t b = 0; b < 64; ++b) {
       program.blocks.emplace_back(*program.session, 60'000);
