@@ -21,7 +21,7 @@ namespace vedette::planning {
 namespace {
 
 constexpr std::int64_t link_time_percent = 1;     // of two equal plans the one that moves less
-constexpr std::size_t most_work = 600'000;        // tries times ops
+constexpr std::size_t most_work = 900'000;        // tries times ops
 constexpr std::size_t many_ops = 4'000;           // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::uint64_t parts_of_budget = 48;     // as for two tiers
 constexpr std::int64_t most_lead = 8;             // fetches are issued at most so much of a step early
@@ -103,7 +103,7 @@ class WideSearch {
   Choice changed(Choice choice);
   std::uint64_t draw(std::uint64_t below);
   Plan joined_back(const Variant& variant, const Plan& plan) const;
-  bool spent() const { return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 4 : most_work); }
+  bool spent() const { return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 6 : most_work); }
 
   const Trace& trace_;
   const Machine& machine_;
@@ -324,6 +324,7 @@ void WideSearch::search_from(std::uint32_t share) {
   best_ = {.choice = {.rule = {}, .knobs = {}, .share = share}};
   search_prices();
   search_knobs();
+  if (best_.found) search_shares();
   while (best_.found && search_around()) {
   }
   if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;
@@ -334,7 +335,6 @@ Result<Wide> WideSearch::run() {
     if (!spent()) search_from(share);
   }
   if (best_.found) {
-    search_shares();
     search_at_random();
   }
   if (!best_.found) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
