@@ -59,7 +59,7 @@ mkdir -p build
 build clang all all_verify_interface_header_sets
 build release all all_verify_interface_header_sets
 if [ -n "$full" ]; then
-  sanitizer_tests=(-LE 'torch|nvme|package' -j "$(nproc)" --timeout 900)
+  sanitizer_tests=(-LE 'torch|nvme|package|slow' -j "$(nproc)" --timeout 900)
   build asan all
   ASAN_OPTIONS=detect_leaks=0 check asan "${sanitizer_tests[@]}"
   say "asan: $closing" | sed 's/ tests passed/ passed/'
