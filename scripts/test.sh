@@ -71,10 +71,10 @@ if [ -n "$full" ]; then
   say "tsan: $closing" | sed 's/ tests passed/ passed/'
   check clang -j "$(nproc)" -LE 'package'
   say "clang: $closing" | sed 's/ tests passed/ passed/'
-  check release
+  check release -j 2
 else
   check clang -L fuzz -j "$(nproc)"
-  check release -LE slow
+  check release -j 2 -LE slow
 fi
 /usr/bin/python3 scripts/skipped_tests.py build/release-tests.xml
 if [ -z "$full" ]; then

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "support/command.h"
+#include "support/nobody.h"
 
 namespace {
 
@@ -85,6 +86,7 @@ TEST_F(Doctor, SaysInOneSentenceWhyItCannotUseADirectory) {
 }
 
 TEST_F(Doctor, WorksWithoutPrivilegesAndWithLittleLockedMemory) {
+  if (!vedette::testing::nobody_finds_files()) GTEST_SKIP() << vedette::testing::no_files_for_nobody;
   std::string as_nobody = "prlimit --memlock=65536:65536 ";
   if (::geteuid() == 0) as_nobody += "setpriv --reuid 65534 --clear-groups --bounding-set=-all --inh-caps=-all ";
   const Answer answer = run(as_nobody + doctor("--no-disk --json"));

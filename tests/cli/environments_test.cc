@@ -19,6 +19,7 @@
 
 #include "session/loop.h"
 #include "support/child.h"
+#include "support/nobody.h"
 
 namespace vedette {
 namespace {
@@ -69,17 +70,18 @@ struct Environment {
   std::function<bool()> enter;
   bool works;                        // else: refused, in one sentence
   bool survives_exec = true;         // so that doctor can be asked inside
+  bool as_nobody = false;
 };
 
 const Environment environments[] = {
     {"as_it_is", false, [] { return true; }, true},
-    {"nobody", true, [] { return become_nobody(); }, true},
+    {"nobody", true, [] { return become_nobody(); }, true, true, true},
     {"user_changed_without_exec", true, [] { return change_user(); }, true, false},
-    {"userfaultfd_forbidden", true, [] { return become_nobody() && forbid({"userfaultfd"}); }, true},
+    {"userfaultfd_forbidden", true, [] { return become_nobody() && forbid({"userfaultfd"}); }, true, true, true},
     {"io_uring_forbidden", false, [] { return forbid({"io_uring_setup", "io_uring_enter", "io_uring_register"}); }, true},
-    {"like_docker", true, [] { return enter_docker(); }, true},
-    {"memory_lock_of_64_KiB", true, [] { return limit(RLIMIT_MEMLOCK, 65536) && become_nobody(); }, true},
-    {"no_memory_lock", true, [] { return limit(RLIMIT_MEMLOCK, 0) && become_nobody(); }, true},
+    {"like_docker", true, [] { return enter_docker(); }, true, true, true},
+    {"memory_lock_of_64_KiB", true, [] { return limit(RLIMIT_MEMLOCK, 65536) && become_nobody(); }, true, true, true},
+    {"no_memory_lock", true, [] { return limit(RLIMIT_MEMLOCK, 0) && become_nobody(); }, true, true, true},
     {"no_huge_pages", false, [] { return ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0; }, true},
     {"read_only_tmp", true, [] { return own_mounts() && ::mount("none", "/tmp", "tmpfs", MS_RDONLY, nullptr) == 0; }, true},
     {"no_proc", true, [] { return own_mounts() && ::mount("none", "/proc", "tmpfs", MS_RDONLY, nullptr) == 0; }, true},
@@ -99,6 +101,7 @@ class InEnvironment : public ::testing::TestWithParam<Environment> {
  protected:
   void SetUp() override {
     if (GetParam().needs_root && ::geteuid() != 0) GTEST_SKIP() << "making this environment needs root";
+    if (GetParam().as_nobody && !testing::nobody_finds_files()) GTEST_SKIP() << testing::no_files_for_nobody;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "sanitizers need what these environments forbid";
 #endif
