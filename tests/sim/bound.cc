@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/made.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
 #include "vedette/policy.h"
@@ -16,14 +17,7 @@ Machine two(std::uint64_t fast, bool recompute = false) {
   machine.can_recompute = recompute;
   return machine;
 }
-Op op(std::int64_t time, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
-  Op made;
-  made.name = "op";
-  made.time = {time};
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
+using testing::op;
 
 TEST(Bound, IsTheOpsTimeWhereEverythingFits) {
   const Trace trace{.tensors = {{.name = "w", .bytes = {100}, .persistent = true}}, .ops = {op(50, {{0}})}};
