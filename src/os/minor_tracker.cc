@@ -12,77 +12,42 @@
 // serves it again; both do no harm. Nothing is served while arm, collect or disarm changes entries (turnstile.h): the answer to an old fault
 // would map a page where there may be another frame's by now. arm, collect and disarm are called from one thread at a time.
 #include <cerrno>
-#include <optional>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/fd.h"
-#include "os/bus_faults.h"
-#include "os/page_states.h"
 #include "os/parking.h"
-#include "os/turnstile.h"
+#include "os/served_tracker.h"
 #include "os/uapi.h"
-#include "os/uffd.h"
 
 namespace vedette {
 namespace {
 
-using State = PageStates::State;
-constexpr State armed = 1, read_seen = 2, written = 4, named = 8;
 constexpr std::size_t zap_gap_pages = 96;  // untouched pages between touched ones that one call clears as well: cheaper than two calls
 
-class MinorTracker final : public PageTracker, private BusServer {
+class MinorTracker final : public ServedTracker {
  public:
-  MinorTracker(Userfaultfd userfaultfd, PageStates states) : userfaultfd_(std::move(userfaultfd)), states_(std::move(states)) {}
+  MinorTracker(Userfaultfd userfaultfd, PageStates states) : ServedTracker(std::move(userfaultfd), std::move(states)) {}
   ~MinorTracker() override;
 
-  Result<void> start(bool signals);
   Result<void> arm(std::span<const AddressRange> ranges) override;
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
-  bool sees_system_calls() const noexcept override { return !claim_ && userfaultfd_.serves_system_calls(); }
   std::string_view mechanism() const noexcept override {
-    return claim_ ? "userfaultfd minor faults, SIGBUS" : "userfaultfd minor faults, messages to a thread";
+    return by_signals() ? "userfaultfd minor faults, SIGBUS" : "userfaultfd minor faults, messages to a thread";
   }
 
  private:
-  bool serve(std::byte* at, bool write) noexcept;
-  bool serve_bus(std::byte* at, bool write) noexcept override { return serve(at, write); }
+  bool answer(std::byte* page, State state, bool write) noexcept override;
   static void zap(const AddressRange& range);
-
-  Userfaultfd userfaultfd_;
-  PageStates states_;
-  Turnstile turnstile_;
-  std::vector<AddressRange> joined_;
-  std::optional<BusClaim> claim_;
-  std::unique_ptr<FaultReader> reader_;
 };
 
 // --- faults ------------------------------------------------------------------------------------------------------------
 
-Result<void> MinorTracker::start(bool signals) {
-  if (!signals) {
-    reader_ = std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); }, true);
-    return {};
-  }
-  auto claim = BusClaim::make(*this);
-  if (!claim) return claim.error();
-  claim_.emplace(std::move(*claim));
-  return {};
-}
-
-bool MinorTracker::serve(std::byte* at, bool write) noexcept {
-  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_size;
-  if ((states_.load(page) & named) == 0) return false;
-  std::byte* const begin = PageStates::address_of(page);
-  const Serving serving(turnstile_);
-  const State state = states_.load(page);
-  if ((state & armed) == 0) {        // let go of meanwhile: whatever is there now answers
-    userfaultfd_.wake(begin, page_size);
-    return true;
-  }
+bool MinorTracker::answer(std::byte* begin, State, bool write) noexcept {
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(begin) / page_size;
   states_.add(page, write ? written : read_seen);
   const bool protect = !write && (states_.load(page) & written) == 0;
   const int error = userfaultfd_.map_present(begin, page_size, protect);
@@ -93,8 +58,7 @@ bool MinorTracker::serve(std::byte* at, bool write) noexcept {
 
 MinorTracker::~MinorTracker() {
   states_.for_runs(armed, [this](const AddressRange& run) { userfaultfd_.unregister(run.begin, run.bytes); });
-  reader_.reset();
-  claim_.reset();
+  stop();
 }
 
 // --- ranges ------------------------------------------------------------------------------------------------------------

@@ -30,15 +30,12 @@
 #include "os/kernel_order.h"
 #include "os/page_states.h"
 #include "os/parking.h"
-#include "os/turnstile.h"
+#include "os/served_tracker.h"
 #include "os/uapi.h"
-#include "os/uffd.h"
 
 namespace vedette {
 namespace {
 
-using State = PageStates::State;
-constexpr State armed = 1, read_seen = 2, written = 4, named = 8;
 constexpr std::size_t take_at_once = std::size_t{2} << 20;
 constexpr int madvise_dontneed_locked = 24;  // Linux 5.18
 
@@ -100,25 +97,23 @@ int drop(std::byte* begin, std::size_t bytes) noexcept {
   return errno;
 }
 
-class MissingTracker final : public PageTracker, private BusServer {
+class MissingTracker final : public ServedTracker {
  public:
   MissingTracker(Userfaultfd userfaultfd, PageStates states, Shadow shadow)
-      : userfaultfd_(std::move(userfaultfd)), states_(std::move(states)), shadow_(std::move(shadow)) {}
+      : ServedTracker(std::move(userfaultfd), std::move(states)), shadow_(std::move(shadow)) {}
   ~MissingTracker() override;
 
-  Result<void> start(bool signals);
   Result<void> arm(std::span<const AddressRange> ranges) override;
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
-  bool sees_system_calls() const noexcept override { return !claim_ && userfaultfd_.serves_system_calls(); }
   bool keeps_frames() const noexcept override { return false; }
   std::string_view mechanism() const noexcept override {
-    return claim_ ? "userfaultfd missing pages, SIGBUS" : "userfaultfd missing pages, messages to a thread";
+    return by_signals() ? "userfaultfd missing pages, SIGBUS" : "userfaultfd missing pages, messages to a thread";
   }
 
  private:
-  bool serve(std::byte* at, bool write) noexcept;
-  bool serve_bus(std::byte* at, bool write) noexcept override { return serve(at, write); }
+  bool answer(std::byte* page, State state, bool write) noexcept override;
+  static bool touched_in(State state) noexcept { return (state & (read_seen | written)) != 0; }
   Result<void> register_new(const AddressRange& range);
   int take_away(const AddressRange& range) noexcept;
   int bring_back(const AddressRange& range) noexcept;
@@ -127,16 +122,8 @@ class MissingTracker final : public PageTracker, private BusServer {
   template <class Is, class With>
   int for_runs(const AddressRange& range, Is is, With with);
 
-  Userfaultfd userfaultfd_;
-  PageStates states_;
   Shadow shadow_;
-  Turnstile turnstile_;
-  std::vector<AddressRange> joined_;
-  std::optional<BusClaim> claim_;
-  std::unique_ptr<FaultReader> reader_;
 };
-
-bool touched_in(State state) noexcept { return (state & (read_seen | written)) != 0; }
 
 Error failed(const char* what, int error) {
   return system_error(std::string(what).append(" memory tracked by missing pages"), error,
@@ -165,32 +152,12 @@ void MissingTracker::set(Span<std::uintptr_t> pages, State state) noexcept {
 
 // --- faults ------------------------------------------------------------------------------------------------------------
 
-Result<void> MissingTracker::start(bool signals) {
-  if (!signals) {
-    reader_ = std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); }, true);
-    return {};
-  }
-  auto claim = BusClaim::make(*this);
-  if (!claim) return claim.error();
-  claim_.emplace(std::move(*claim));
-  return {};
-}
-
 // The same page may be served by several threads at once, and for a fault that is over: COPY fills only what is missing, and only who filled
 // gives the shadow back.
-bool MissingTracker::serve(std::byte* at, bool write) noexcept {
-  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_size;
-  if ((states_.load(page) & named) == 0) return false;
-  std::byte* const begin = PageStates::address_of(page);
-  const Serving serving(turnstile_);
-  const State state = states_.load(page);
-  if ((state & armed) == 0) {        // let go of meanwhile: whatever is there now answers
-    userfaultfd_.wake(begin, page_size);
-    return true;
-  }
+bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept {
   const int error = touched_in(state) ? EEXIST : userfaultfd_.copy_in(begin, shadow_.of(begin), page_size, !write);
   if (error != 0 && error != EEXIST) return false;
-  states_.add(page, write ? written : read_seen);
+  states_.add(reinterpret_cast<std::uintptr_t>(begin) / page_size, write ? written : read_seen);
   if (error == 0) return drop(shadow_.of(begin), page_size) == 0;
   if (write) return userfaultfd_.write_unprotect(begin, page_size) == 0;
   userfaultfd_.wake(begin, page_size);
@@ -202,8 +169,7 @@ MissingTracker::~MissingTracker() {
     const Closed closed(turnstile_);
     states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(release(run)); });  // memory that has gone needs nothing
   }
-  reader_.reset();
-  claim_.reset();
+  stop();
 }
 
 // --- ranges ------------------------------------------------------------------------------------------------------------
