@@ -47,12 +47,11 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
 // Makes huge pages of a frame that has no memory yet: zeroed, mapped at the alias. Of a hole the kernel makes none, so a byte of each is written.
 // False where it cannot (Linux < 6.1, no huge page free, huge pages of shared memory denied): the frame then has a small page here and there.
 bool FileFrames::make_huge(FrameIndex frame) noexcept {
-  constexpr int madvise_collapse = 25;  // Linux 6.1
   if (layout_.chunk_bytes() % huge_page_bytes != 0) return false;
   for (std::size_t i = 0; i < layout_.chunk_bytes(); i += huge_page_bytes) {
     if (::pwrite(file_.get(), "", 1, static_cast<off_t>(layout_.offset(frame) + i)) != 1) return false;
   }
-  return ::madvise(parked(frame), layout_.chunk_bytes(), madvise_collapse) == 0;
+  return ::madvise(parked(frame), layout_.chunk_bytes(), uapi::madvise_collapse) == 0;
 }
 
 // Huge pages where the kernel makes them: five times faster to fill and to give back than small ones, and one given back becomes the huge
@@ -129,10 +128,7 @@ void FileFrames::hide(std::byte* chunk, bool for_zap) noexcept {
   if (error != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
-  constexpr int madvise_dontneed_locked = 24;  // Linux 5.18, where the program has locked its memory
-  if (::madvise(chunk, bytes, MADV_DONTNEED) != 0 && ::madvise(chunk, bytes, madvise_dontneed_locked) != 0) {
-    die("the page-table entries of a chunk cannot be cleared (MADV_DONTNEED)");
-  }
+  if (clear_entries(chunk, bytes) != 0) die("the page-table entries of a chunk cannot be cleared (MADV_DONTNEED)");
 }
 
 }  // namespace vedette

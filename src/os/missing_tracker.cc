@@ -37,7 +37,6 @@ namespace vedette {
 namespace {
 
 constexpr std::size_t take_at_once = std::size_t{2} << 20;
-constexpr int madvise_dontneed_locked = 24;  // Linux 5.18
 
 // Where the bytes of missing pages wait: for each gigabyte of which a page was named, as many addresses, filled where they are needed.
 class Shadow {
@@ -90,12 +89,6 @@ class Shadow {
   Mapping table_;
   std::vector<Mapping> blocks_;
 };
-
-int drop(std::byte* begin, std::size_t bytes) noexcept {
-  if (::madvise(begin, bytes, MADV_DONTNEED) == 0) return 0;
-  if (errno == EINVAL && ::madvise(begin, bytes, madvise_dontneed_locked) == 0) return 0;  // mlocked pages
-  return errno;
-}
 
 class MissingTracker final : public ServedTracker {
  public:
@@ -158,7 +151,7 @@ bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept 
   const int error = touched_in(state) ? EEXIST : userfaultfd_.copy_in(begin, shadow_.of(begin), page_size, !write);
   if (error != 0 && error != EEXIST) return false;
   states_.add(reinterpret_cast<std::uintptr_t>(begin) / page_size, write ? written : read_seen);
-  if (error == 0) return drop(shadow_.of(begin), page_size) == 0;
+  if (error == 0) return clear_entries(shadow_.of(begin), page_size) == 0;
   if (write) return userfaultfd_.write_unprotect(begin, page_size) == 0;
   userfaultfd_.wake(begin, page_size);
   return true;
@@ -180,7 +173,7 @@ int MissingTracker::take_away(const AddressRange& range) noexcept {
     if (const int error = userfaultfd_.write_protect(piece.begin, piece.bytes); error != 0) return error;
     const OrderedByKernel copy;      // whoever writes waits from here on
     std::memcpy(shadow_.of(piece.begin), piece.begin, piece.bytes);
-    if (drop(piece.begin, piece.bytes) != 0) die("pages of tracked memory cannot be taken away (MADV_DONTNEED)");
+    if (clear_entries(piece.begin, piece.bytes) != 0) die("pages of tracked memory cannot be taken away (MADV_DONTNEED)");
     set(PageStates::pages_of(piece), named | armed);
     return 0;
   });
@@ -189,7 +182,7 @@ int MissingTracker::take_away(const AddressRange& range) noexcept {
 int MissingTracker::bring_back(const AddressRange& range) noexcept {
   return Shadow::for_pieces(range, [this](const AddressRange& piece) {
     if (const int error = userfaultfd_.copy_in(piece.begin, shadow_.of(piece.begin), piece.bytes, false); error != 0) return error;
-    return drop(shadow_.of(piece.begin), piece.bytes);
+    return clear_entries(shadow_.of(piece.begin), piece.bytes);
   });
 }
 

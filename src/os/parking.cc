@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/readable.h"
+#include "os/uapi.h"
 #include "os/uffd.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -48,6 +49,12 @@ int populate(std::byte* begin, std::size_t bytes) noexcept {
     return 0;
   }
   return 0;
+}
+
+int clear_entries(std::byte* begin, std::size_t bytes) noexcept {
+  if (::madvise(begin, bytes, MADV_DONTNEED) == 0) return 0;
+  if (errno == EINVAL && ::madvise(begin, bytes, uapi::madvise_dontneed_locked) == 0) return 0;
+  return errno;
 }
 
 Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes) {

@@ -19,6 +19,8 @@ Result<Mapping> open_parking(const ChunkMemoryOptions&, bool fill);
 
 // Makes every page of the range present and writable. 0 or an errno.
 int populate(std::byte* begin, std::size_t bytes) noexcept;
+// Clears page-table entries (MADV_DONTNEED), of locked pages too: private memory is lost, a file's stays in the file. 0 or an errno.
+int clear_entries(std::byte* begin, std::size_t bytes) noexcept;
 
 // Huge pages where the chunk size allows them; not inherited by fork: a child that touches the arena gets SIGSEGV, never
 // zeros and never a copy that the budget does not know.

@@ -8,6 +8,10 @@
 
 namespace vedette::uapi {
 
+// Advice for madvise() that the system headers may lack.
+constexpr int madvise_dontneed_locked = 24;  // Linux 5.18
+constexpr int madvise_collapse = 25;         // Linux 6.1
+
 // Features of UFFDIO_API that the system headers may lack.
 constexpr std::uint64_t feature_pagefault_flag_wp = 1u << 0;
 constexpr std::uint64_t feature_missing_shmem = 1u << 5;

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "os/remap.h"
+#include "os/uapi.h"
 
 namespace vedette {
 namespace {
@@ -133,12 +134,11 @@ Result<void> UffdMemory::allows(FrameKind kind) const {
 
 // The bytes stay where they are. Pages that a tracker has replaced are small: where the kernel can, they become a huge one again.
 void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) noexcept {
-  constexpr int madvise_collapse = 25;  // Linux 6.1
   kinds_[frame.value] = kind;
   if (shown_at) kind == FrameKind::alone ? let_go(*shown_at) : take_hold(*shown_at);
   if (kind == FrameKind::fast && layout_.chunk_bytes() % huge_page_bytes == 0) {
     std::byte* const pages = shown_at ? layout_.chunk(*shown_at) : parked_fast(frame);
-    ::madvise(pages, layout_.chunk_bytes(), madvise_collapse);  // a refusal costs time in later moves
+    ::madvise(pages, layout_.chunk_bytes(), uapi::madvise_collapse);  // a refusal costs time in later moves
   }
 }
 

@@ -22,6 +22,7 @@
 
 #include "base/fd.h"
 #include "os/address_ranges.h"
+#include "os/parking.h"
 #include "os/tracked_memory.h"
 #include "os/uapi.h"
 
@@ -32,7 +33,6 @@ constexpr std::size_t regions_per_scan = 2048;  // 48 KiB; the kernel fills 512 
 // A system call that clears one entry costs as much as walking past 110 empty ones (1.1 us against 10 ns each), so touched
 // pages nearer than this are cleared in one call.
 constexpr std::size_t zap_gap_bytes = 96 * page_size;
-constexpr int madvise_dontneed_locked = 24;  // Linux 5.18
 constexpr int madvise_populate_write = 23;   // Linux 5.14
 
 std::uint64_t address(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); }
@@ -126,8 +126,7 @@ Result<void> ZapTracker::collect_one(const AddressRange& range, std::size_t firs
 }
 
 Result<void> ZapTracker::zap(const AddressRange& range) {
-  if (::madvise(range.begin, range.bytes, MADV_DONTNEED) == 0) return {};
-  if (errno == EINVAL && ::madvise(range.begin, range.bytes, madvise_dontneed_locked) == 0) return {};  // mlocked pages
+  if (clear_entries(range.begin, range.bytes) == 0) return {};
   return failed("clearing page-table entries (MADV_DONTNEED)");
 }
 
