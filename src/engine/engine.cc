@@ -233,7 +233,7 @@ void Engine::death(ChunkRange range) noexcept {
     freed = true;
     if (chunk.op_serial == op_serial_ && in_op_ && chunk.holds == 0) --op_pinned_;
     chunk.op_serial = 0;
-    chunk.wanted = chunk.write_failed = false;
+    chunk.wanted = chunk.write_failed = chunk.unchanged = false;
     switch (chunk.state) {
       case ChunkState::resident: idle_push(c); break;
       case ChunkState::evicting:
@@ -329,8 +329,11 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   ++counters_.ops;
   for (const NextUse& use : planned.next_uses)
     for (std::uint32_t c = use.range.first; c < use.range.first + use.range.count; ++c) chunks_[c].next_use = planned.base + use.tick;
-  for (const ChunkRange range : planned.fetches)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) fetches_.push_back(c);
+  for (const PlannedFetch& fetch : planned.fetches)
+    for (std::uint32_t c = fetch.range.first; c < fetch.range.first + fetch.range.count; ++c) {
+      chunks_[c].unchanged = fetch.unchanged;
+      fetches_.push_back(c);
+    }
   bool missing = false;
   for (const ChunkRange range : operands)
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {

@@ -88,8 +88,12 @@ class Engine {
   // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged. `planned` starts with
   // the op: fetches queue in order of need and start when a frame is free beyond those that births of the running op will take.
   struct NextUse { ChunkRange range; Ticks tick = never; };
+  struct PlannedFetch {
+    ChunkRange range;
+    bool unchanged = false;          // nobody will write there before it leaves again: then it leaves for nothing, if that proves true
+  };
   struct Planned {
-    std::span<const ChunkRange> fetches;
+    std::span<const PlannedFetch> fetches;
     std::span<const NextUse> next_uses;
     Ticks base = 0;
     std::span<const std::uint32_t> needs;  // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
@@ -130,6 +134,7 @@ class Engine {
     bool slot_busy = false;          // an I/O on its slot is in flight
     bool in_idle = false;
     bool write_failed = false;       // not evicted again before the next step
+    bool unchanged = false;          // as PlannedFetch's, of its last one
     std::uint32_t live = 0, holds = 0;
     std::uint32_t frame = 0;         // valid in resident, evicting, fetching
     std::uint32_t idle_prev = 0, idle_next = 0;

@@ -257,7 +257,7 @@ void Engine::start_fetch(std::uint32_t c, std::uint32_t f, MoveCause cause) {
   frame.io = Frame::Io::read;
   frame.cause = cause;
   frame.issued = frame.started = monotonic_now();
-  requests_.push_back({.direction = StoreRequest::Direction::read, .slot = {c}, .memory = memory_->parked({f}), .token = f});
+  requests_.push_back({.direction = StoreRequest::Direction::read, .slot = {c}, .memory = memory_->parked({f}), .token = f, .remember = chunk.unchanged});
   ++in_flight_;
 }
 
@@ -271,9 +271,10 @@ void Engine::complete(const StoreCompletion& completion) {
   writes_in_flight_ -= read ? 0 : 1;
   chunks_[frame.chunk].slot_busy = false;
   if (completion.error == 0) {
-    (read ? counters_.bytes_in : counters_.bytes_out) += chunk_bytes_.value;
+    const Verb verb = read ? Verb::fetch : completion.spared ? Verb::drop : Verb::evict;
+    (read ? counters_.bytes_in : completion.spared ? counters_.bytes_dropped : counters_.bytes_out) += chunk_bytes_.value;
     if (observer_ != nullptr)
-      observer_->moved({.verb = read ? Verb::fetch : Verb::evict, .cause = frame.cause, .chunk = frame.chunk, .bytes = chunk_bytes_,
+      observer_->moved({.verb = verb, .cause = frame.cause, .chunk = frame.chunk, .bytes = chunk_bytes_,
                         .issued = frame.issued, .started = frame.started, .ended = monotonic_now()});
   }
   if (!frame.owned) {                // its chunk died meanwhile

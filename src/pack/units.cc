@@ -113,7 +113,7 @@ void add_workspaces(Trace& trace, std::map<std::uint32_t, std::vector<Scratch>>&
   }
 }
 
-void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint64_t chunk, bool trust_clean) {
+void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint64_t chunk) {
   const History& h = unit.history;
   const TensorIndex index{static_cast<std::uint32_t>(units.where.size())};
   const LoggedTensor& name = log.tensors[h.largest];
@@ -122,7 +122,7 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   for (const Access& a : h.accesses) {
     Op& op = units.trace.ops[a.op];
     if (a.read) op.reads.push_back(index);
-    if (a.write || !trust_clean) op.writes.push_back(index);
+    if (a.write) op.writes.push_back(index);
   }
   if (h.persistent) return;
   const auto last = static_cast<std::uint32_t>(log.ops.size() - 1);
@@ -153,7 +153,7 @@ std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log, const std::
 
 }  // namespace
 
-Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
+Units form_units(const StepLog& log, Bytes chunk_bytes) {
   const std::uint64_t chunk = chunk_bytes.value;
   Units units;
   units.trace.name = "step";
@@ -190,11 +190,11 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, bool trust_clean) {
         still_open.push_back({std::move(h), {c, 1}});
       }
     }
-    for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, trust_clean);
+    for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk);
     open.swap(still_open);
     previous = c;
   }
-  for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, trust_clean);
+  for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk);
   add_workspaces(units.trace, scratch, chunk);
   units.needs = needs_of(log, chunks_by_event);
   for (Op& op : units.trace.ops) {

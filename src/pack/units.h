@@ -64,9 +64,7 @@ struct Units {
   std::vector<std::vector<std::uint32_t>> needs;
 };
 
-// `trust_clean`: whether a unit that was only read since it was fetched can leave without being written (the engine can tell); else every
-// access counts as a write.
-Units form_units(const StepLog& log, Bytes chunk, bool trust_clean);
+Units form_units(const StepLog& log, Bytes chunk);
 
 // The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number in the log.
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr);

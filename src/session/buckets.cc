@@ -3,6 +3,7 @@
 
 #include "pack/coallocate.h"
 #include "session/state.h"
+#include "session/unchanged.h"
 
 namespace vedette::detail {
 
@@ -13,7 +14,7 @@ void SessionState::learn(StepLog finished) {
   fresh->program = program_trace(fresh->log, &fresh->program_logged);
   if (options.observer != nullptr) options.observer->profiled(step, fresh->id, fresh->program);
   lay_out(*fresh);
-  fresh->units = form_units(fresh->log, options.chunk, false);
+  fresh->units = form_units(fresh->log, options.chunk);
   fresh->least_time.resize(fresh->log.ops.size());
   for (std::size_t i = 0; i < fresh->log.ops.size(); ++i) fresh->least_time[i] = fresh->log.ops[i].time;
   fresh->unplanned = static_cast<std::uint32_t>(touched_in_parts.size());
@@ -119,7 +120,9 @@ void SessionState::tabulate(Bucket& fresh) {
   const Trace& trace = fresh.units.trace;
   const auto range_of = [&](TensorIndex unit) { return ChunkRange{fresh.units.where[unit.value].first, fresh.units.where[unit.value].count}; };
   for (OpPlan& op : fresh.ops) op.fetches.clear(), op.evictions.clear(), op.next_uses.clear();
-  for (const Move& move : fresh.plan.moves) {
+  const std::vector<char> unchanged = unchanged_until_gone(trace, fresh.plan);
+  for (std::size_t m = 0; m < fresh.plan.moves.size(); ++m) {
+    const Move& move = fresh.plan.moves[m];
     ChunkRange range = range_of(move.extent.tensor);
     if (move.extent.part) {
       const std::uint64_t chunk = options.chunk.value;
@@ -129,7 +132,10 @@ void SessionState::tabulate(Bucket& fresh) {
     // A fetch may start one op before the plan says: the engine lets it only into frames that the running op needs no more.
     const bool early = move.verb == Verb::fetch && move.issue.value > 0;
     OpPlan& op = fresh.ops[move.issue.value - (early ? 1 : 0)];
-    (move.verb == Verb::fetch ? op.fetches : op.evictions).push_back(range);
+    if (move.verb == Verb::fetch)
+      op.fetches.push_back({.range = range, .unchanged = unchanged[m] != 0});
+    else
+      op.evictions.push_back(range);
   }
   const auto count = static_cast<std::uint32_t>(trace.ops.size());
   std::vector<Ticks> next(trace.tensors.size(), never);

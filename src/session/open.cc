@@ -103,7 +103,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
   auto store = open_store(options);
   if (!store) return store.error();
-  if (options.checksums) store = checked(std::move(*store));
+  store = hashed(std::move(*store), options.checksums ? Hashing::verify : Hashing::remembered);
   auto state = std::make_unique<detail::SessionState>();
   state->chunks = arena_chunks(options);
   state->frames = static_cast<std::uint32_t>(options.fast_memory.value / options.chunk.value);

@@ -48,7 +48,8 @@ struct PlannedAddress {
 
 struct OpPlan {                      // what the executor does at one op
   std::uint64_t hash = 0, prefix = 0;
-  std::vector<ChunkRange> fetches, evictions;
+  std::vector<Engine::PlannedFetch> fetches;
+  std::vector<ChunkRange> evictions;
   std::vector<Engine::NextUse> next_uses;  // ticks relative to the step's first
 };
 

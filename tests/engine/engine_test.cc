@@ -112,7 +112,7 @@ class Rig {
     arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
     auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
     store_ = store.get();
-    engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes, .store = std::move(store),
+    engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes, .store = hashed(std::move(store), Hashing::remembered),
                                                      .observer = nullptr, .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
     Engine* const engine = engine_.get();
     engine_->start(open_best_memory({.arena = arena_.data(), .chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes,
@@ -138,7 +138,11 @@ class Rig {
     engine_->birth({c, 1}).value();
     fill(c, mark);
   }
-  struct Around { std::vector<ChunkRange> fetches, evictions; std::vector<Engine::NextUse> next_uses; };
+  struct Around {
+    std::vector<Engine::PlannedFetch> fetches;
+    std::vector<ChunkRange> evictions;
+    std::vector<Engine::NextUse> next_uses;
+  };
   void op(std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
     begin(operands, around);
     body();
@@ -162,6 +166,34 @@ class Rig {
   std::unique_ptr<Engine> engine_;
   Ticks tick_ = 0;
 };
+
+TEST(Engine, WritesNothingForWhatLeavesAsItCame) {
+  Rig rig;
+  rig.born(0, 7);
+  rig.evict({{0, 1}});
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    rig.op({}, {.fetches = {{{0, 1}, true}}, .evictions = {}, .next_uses = {}});
+    rig.op({{0, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(0, 7)); });
+    rig.evict({{0, 1}});
+    EXPECT_EQ(rig.engine().counters().bytes_out, chunk_bytes.value) << "written once, before the first round";
+    EXPECT_EQ(rig.engine().counters().bytes_dropped, round * chunk_bytes.value);
+  }
+}
+
+TEST(Engine, WritesWhatWasChangedThoughThePlanSaidItWouldNotBe) {
+  Rig rig;
+  rig.born(0, 7);
+  rig.evict({{0, 1}});
+  rig.op({}, {.fetches = {{{0, 1}, true}}, .evictions = {}, .next_uses = {}});
+  rig.op({{0, 1}}, {}, [&] { rig.words(0)[words_per_chunk - 1] ^= 1; });
+  rig.evict({{0, 1}});
+  EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped, 0u);
+  rig.op({{0, 1}}, {}, [&] {
+    rig.words(0)[words_per_chunk - 1] ^= 1;
+    EXPECT_TRUE(rig.holds(0, 7));
+  });
+}
 
 TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
   Rig rig;
@@ -246,7 +278,7 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsRead) {
   for (std::uint32_t c = 0; c < 2; ++c) rig.born(c, c);
   rig.evict({{0, 2}});
   rig.store().close_gate(Direction::read);
-  rig.op({}, {.fetches = {{0, 2}}, .evictions = {}, .next_uses = {}});
+  rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
   EXPECT_EQ(rig.engine().state(0), ChunkState::fetching);
   rig.engine().death({0, 1});
@@ -266,7 +298,7 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
     rig.store().close_gate(Direction::write);
     rig.op({}, {.fetches = {}, .evictions = {{0, 1}}, .next_uses = {}});
     ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::evicting; }));
-    if (by_plan) rig.op({}, {.fetches = {{0, 1}}, .evictions = {}, .next_uses = {}});
+    if (by_plan) rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});
     auto op = std::async(std::launch::async, [&] { rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{{0, 1}}, {}); });
     if (by_plan) op.get();
     std::this_thread::sleep_for(10ms);
@@ -443,7 +475,7 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({{0, 4}});
   const std::vector<std::uint32_t> needs{2, 1, 0};
-  const std::vector<ChunkRange> fetches{{0, 4}};
+  const std::vector<Engine::PlannedFetch> fetches{{{0, 4}}};
   rig.engine().begin_op(1'000, {0}, "op", {}, {.fetches = fetches, .next_uses = {}, .base = 0, .needs = needs});
   ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
   rig.born(8, 8);
@@ -507,7 +539,7 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
     } else {
       const bool paged = random() % 50 == 0;
       const ChunkRange operands{c, paged ? std::min(10u, shared_begin - c) : 1};
-      rig.op({operands}, {.fetches = {pick(), pick()}, .evictions = {pick(), pick()}, .next_uses = {{pick(), random() % 4000}}}, [&] {
+      rig.op({operands}, {.fetches = {{pick()}, {pick(), true}}, .evictions = {pick(), pick()}, .next_uses = {{pick(), random() % 4000}}}, [&] {
         for (std::uint32_t o = operands.first; o < operands.first + operands.count; ++o)
           if (marks[o] != 0 && !rig.holds(o, marks[o])) ++wrong;
         if (random() % 2 == 0) rig.fill(c, marks[c] = i + 1);

@@ -45,7 +45,7 @@ TEST(Units, MakesOneOfNeighboursWithTheSameHistory) {
   StepLog log;
   log.tensors = {tensor(0, 3 * c64)};
   log.ops = {op({0}, {}), op({}, {0})};
-  const Units units = form_units(log, chunk, true);
+  const Units units = form_units(log, chunk);
   ASSERT_EQ(units.where.size(), 1u);
   EXPECT_EQ(units.where[0], (UnitChunks{0, 3}));
   EXPECT_EQ(units.trace.tensors[0].bytes.value, 3 * c64);
@@ -55,18 +55,11 @@ TEST(Units, MakesOneOfNeighboursWithTheSameHistory) {
   EXPECT_TRUE(has(units.trace.ops[1].writes, 0));
 }
 
-TEST(Units, CountsEveryAccessAsAWriteWhereNobodyCanTell) {
-  StepLog log;
-  log.tensors = {tensor(0, c64)};
-  log.ops = {op({0}, {})};
-  EXPECT_TRUE(has(form_units(log, chunk, false).trace.ops[0].writes, 0));
-}
-
 TEST(Units, GivesASharedChunkTheUnionOfItsTensors) {
   StepLog log;
   log.tensors = {tensor(0, c64 + c64 / 2), tensor(c64 + c64 / 2, c64 / 2)};  // chunk 0: the first; chunk 1: both
   log.ops = {op({0}, {}), op({1}, {})};
-  const Units units = form_units(log, chunk, true);
+  const Units units = form_units(log, chunk);
   ASSERT_EQ(units.where.size(), 2u);
   EXPECT_EQ(units.where[0], (UnitChunks{0, 1}));
   EXPECT_EQ(units.where[1], (UnitChunks{1, 1}));
@@ -78,14 +71,14 @@ TEST(Units, DoesNotJoinAcrossAGap) {
   StepLog log;
   log.tensors = {tensor(0, c64), tensor(2 * c64, c64)};
   log.ops = {op({0, 1}, {})};
-  EXPECT_EQ(form_units(log, chunk, true).where.size(), 2u);
+  EXPECT_EQ(form_units(log, chunk).where.size(), 2u);
 }
 
 TEST(Units, TakesTwoLivesInOneChunkAsTwo) {
   StepLog log;
   log.tensors = {temporary(0, c64, 1, 0, 2, 1), temporary(0, c64, 3, 2, 4, 3)};
   log.ops = {op({}, {0}), op({0}, {}), op({}, {1}), op({1}, {})};
-  const Units units = form_units(log, chunk, true);
+  const Units units = form_units(log, chunk);
   ASSERT_EQ(units.where.size(), 2u);
   EXPECT_EQ(units.where[0], units.where[1]);
   EXPECT_TRUE(has(units.trace.ops[1].frees, 0));
@@ -97,7 +90,7 @@ TEST(Units, CountsWhatLivesInsideOneOpAsItsWorkspace) {
   StepLog log;
   log.tensors = {temporary(0, 2 * c64, 1, 1, 4, 1), temporary(2 * c64, c64, 2, 1, 3, 1), temporary(3 * c64, c64, 5, 1, 6, 1)};
   log.ops = {op({}, {}), op({}, {0, 1, 2})};
-  const Units units = form_units(log, chunk, true);
+  const Units units = form_units(log, chunk);
   EXPECT_TRUE(units.where.empty());
   EXPECT_EQ(units.trace.ops[1].workspace.value, 3 * c64);  // two and one at once; the last one later
   EXPECT_EQ(units.trace.ops[0].workspace.value, 0u);
@@ -108,7 +101,7 @@ TEST(Units, FreesWhatDiesBeforeTheNextStepAtTheEnd) {
   log.tensors = {temporary(0, c64, 1, 0, ~0u, -1), temporary(c64, c64, 2, 0, ~0u, -1)};
   log.tensors[0].dies_at_seam = true;
   log.ops = {op({}, {0, 1}), op({}, {})};
-  const Units units = form_units(log, chunk, true);
+  const Units units = form_units(log, chunk);
   ASSERT_EQ(units.where.size(), 2u);
   EXPECT_FALSE(units.trace.tensors[0].persistent);
   EXPECT_TRUE(has(units.trace.ops[1].frees, 0));
@@ -121,14 +114,14 @@ TEST(Units, LeavesOutWhatDiedBeforeTheFirstOp) {
   log.tensors[0].death = 1;
   log.tensors[0].death_op = -1;
   log.ops = {op({}, {})};
-  EXPECT_TRUE(form_units(log, chunk, true).where.empty());
+  EXPECT_TRUE(form_units(log, chunk).where.empty());
   EXPECT_TRUE(program_trace(log).tensors.empty());
 }
 
 TEST(Units, HandlesAStepWithoutOps) {
   StepLog log;
   log.tensors = {tensor(0, c64)};
-  EXPECT_TRUE(form_units(log, chunk, true).where.empty());
+  EXPECT_TRUE(form_units(log, chunk).where.empty());
   EXPECT_TRUE(program_trace(log).ops.empty());
 }
 
@@ -152,7 +145,7 @@ TEST(Units, TouchExactlyWhatTheTensorsOfTheirChunksTouch) {
       for (std::uint64_t n = random() % 3; n > 0; --n) writes.insert(static_cast<std::uint32_t>(random() % 60));
       log.ops.push_back(op({reads.begin(), reads.end()}, {writes.begin(), writes.end()}));
     }
-    const Units units = form_units(log, chunk, true);
+    const Units units = form_units(log, chunk);
     const std::uint64_t chunks = (offset + c64 - 1) / c64;
     std::vector<int> owners(chunks);
     for (const UnitChunks& w : units.where)

@@ -110,5 +110,18 @@ TEST(Heap, SaysWhenTheArenaIsUsedUp) {
   EXPECT_FALSE(heap.allocate(10, 64, false));  // not even the slab's first chunk
 }
 
+TEST(Heap, LaysWhatOutlivesStepsEndToEnd) {
+  Heap heap(4000, chunk);
+  const std::uint64_t bytes = chunk.value * 9 / 2;  // as the moments of a layer: four chunks and a half
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const auto place = heap.allocate(bytes, 64, true);
+    ASSERT_TRUE(place);
+    if (i < 7) {
+      EXPECT_EQ(place->offset, i * bytes);
+    }
+    heap.allocate(bytes, 64, false).value();  // what passes lies elsewhere
+  }
+}
+
 }  // namespace
 }  // namespace vedette

@@ -1,4 +1,5 @@
-// The wrappers do what they say: the throttled store keeps its bandwidth and latency, the faulty one breaks exactly its script.
+// The wrappers do what they say: the throttled store keeps its bandwidth and latency, the faulty one breaks exactly its script, the hashed one
+// spares exactly the writes that would change nothing.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -35,13 +36,17 @@ std::unique_ptr<Store> host() {
   return store;
 }
 
-int transfer(Store& store, Direction direction, std::uint32_t index, const Buffer& buffer) {
-  const StoreRequest request{.direction = direction, .slot = {index}, .memory = buffer.data(), .token = 7};
+StoreCompletion completed(Store& store, Direction direction, std::uint32_t index, const Buffer& buffer, bool remember = false) {
+  const StoreRequest request{.direction = direction, .slot = {index}, .memory = buffer.data(), .token = 7, .remember = remember};
   store.submit({&request, 1});
   StoreCompletion completion;
   EXPECT_EQ(store.wait({&completion, 1}, long_time), 1U);
   EXPECT_EQ(completion.token, 7U);
-  return completion.error;
+  return completion;
+}
+
+int transfer(Store& store, Direction direction, std::uint32_t index, const Buffer& buffer) {
+  return completed(store, direction, index, buffer).error;
 }
 
 double seconds_for(Store& store, Direction direction, std::uint32_t count) {
@@ -89,6 +94,77 @@ TEST(ThrottledStore, SaysWhatItDoes) {
   auto store = throttled(host(), {.read_bytes_per_s = 800'000'000, .latency = {100'000}});
   EXPECT_EQ(store->mechanism(), "memory, copied at once, throttled to read 800 MB/s, write unlimited, latency 100 us");
 }
+
+class HashedStore : public ::testing::TestWithParam<Hashing> {
+ protected:
+  // The store, over one whose requests are counted.
+  std::unique_ptr<Store> store_over(FaultyStoreOptions faults = {}) {
+    auto below = std::make_unique<FaultyStore>(host(), faults);
+    below_ = below.get();
+    return hashed(std::move(below), GetParam());
+  }
+  FaultyStore* below_ = nullptr;
+};
+
+TEST_P(HashedStore, SparesTheWriteOfWhatWasRememberedUntilItChanges) {
+  const auto store = store_over();
+  Buffer buffer;
+  buffer.fill(1);
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared) << "nobody asked for it to be remembered";
+  completed(*store, Direction::read, 3, buffer, true);
+  EXPECT_EQ(below_->requests(), 3U);
+  EXPECT_TRUE(completed(*store, Direction::write, 3, buffer).spared);
+  EXPECT_TRUE(completed(*store, Direction::write, 3, buffer).spared);
+  EXPECT_EQ(below_->requests(), 3U);
+  buffer.data()[slot.value - 1] ^= std::byte{1};
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared) << "what is written is not remembered";
+  Buffer back;
+  EXPECT_EQ(transfer(*store, Direction::read, 3, back), 0);
+  EXPECT_EQ(std::memcmp(back.data(), buffer.data(), slot.value), 0);
+}
+
+TEST_P(HashedStore, RemembersNothingOfAReadOrAWriteThatFailed) {
+  const auto store = store_over({.script = {{.kind = Kind::fail, .nth = 1, .error = EIO}, {.kind = Kind::fail, .nth = 3, .error = ENOSPC}}});
+  Buffer buffer;
+  buffer.fill(1);
+  EXPECT_EQ(transfer(*store, Direction::write, 0, buffer), 0);
+  EXPECT_EQ(completed(*store, Direction::read, 0, buffer, true).error, EIO);
+  EXPECT_FALSE(completed(*store, Direction::write, 0, buffer).spared);
+  EXPECT_EQ(transfer(*store, Direction::write, 0, buffer), ENOSPC);
+  completed(*store, Direction::read, 0, buffer, true);
+  buffer.fill(2);
+  EXPECT_FALSE(completed(*store, Direction::write, 0, buffer).spared);
+}
+
+TEST_P(HashedStore, TellsOfSparedWritesBesideOthersOnceEach) {
+  const auto store = store_over();
+  Buffer buffers[depth];
+  for (std::uint32_t i = 0; i < depth; ++i) {
+    buffers[i].fill(static_cast<int>(i));
+    transfer(*store, Direction::write, i, buffers[i]);
+    completed(*store, Direction::read, i, buffers[i], i % 2 == 0);
+  }
+  std::vector<StoreRequest> requests;
+  for (std::uint32_t i = 0; i < depth; ++i)
+    requests.push_back({.direction = Direction::write, .slot = {i}, .memory = buffers[i].data(), .token = i});
+  store->submit(requests);
+  std::vector<int> told(depth);
+  for (std::uint32_t count = 0; count < depth;) {
+    StoreCompletion done[3];
+    const std::size_t some = store->wait(done, long_time);
+    for (std::size_t k = 0; k < some; ++k) {
+      ++told[done[k].token];
+      EXPECT_EQ(done[k].spared, done[k].token % 2 == 0) << done[k].token;
+    }
+    count += static_cast<std::uint32_t>(some);
+  }
+  EXPECT_THAT(told, ::testing::Each(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Hashings, HashedStore, ::testing::Values(Hashing::remembered, Hashing::verify),
+                         [](const auto& hashing) { return hashing.param == Hashing::verify ? "Verify" : "Remembered"; });
 
 TEST(FaultyStore, FailsTheNthRequestAndNoOther) {
   for (std::uint64_t nth = 0; nth < 6; ++nth) {
