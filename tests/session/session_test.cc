@@ -67,6 +67,43 @@ TEST(Session, ServesAnAccessThatNobodyAnnounced) {
   EXPECT_GT(session->counters().faults, 0u);
 }
 
+// Forty blocks that every step reads one after the other, of which ten fit. `liar`: each op changes what it says it only reads.
+Counters read_in_turn(bool liar) {
+  const auto session = open_session(640_KiB, "host", "vedette");
+  std::vector<Block> blocks;
+  for (std::uint64_t b = 0; b < 40; ++b) {
+    blocks.emplace_back(*session, 64 << 10, true);
+    blocks[b].fill(b);
+  }
+  Counters before;
+  for (std::uint64_t s = 0; s < 8; ++s) {
+    if (s == 6) before = session->counters();  // planned by now, and each block was written out once
+    const auto step = session->step();
+    for (std::uint64_t b = 0; b < 40; ++b) {
+      const void* const read[] = {blocks[b].address()};
+      const auto op = session->op("read", read, {});
+      EXPECT_TRUE(blocks[b].holds(liar ? b + s * 100 : b));
+      if (liar) blocks[b].fill(b + (s + 1) * 100);
+    }
+  }
+  Counters counted = session->counters();
+  counted.bytes_out -= before.bytes_out;
+  counted.bytes_dropped -= before.bytes_dropped;
+  return counted;
+}
+
+TEST(Session, WritesWhatIsOnlyReadNoSecondTime) {
+  const Counters counted = read_in_turn(false);
+  EXPECT_GT(counted.bytes_dropped, 8 * Bytes(64_KiB).value);
+  EXPECT_LT(counted.bytes_out, counted.bytes_dropped / 4);
+}
+
+TEST(Session, TakesNobodysWordForWhatIsOnlyRead) {
+  const Counters counted = read_in_turn(true);
+  EXPECT_EQ(counted.bytes_dropped, 0u);
+  EXPECT_GT(counted.bytes_out, 0u);
+}
+
 TEST(Session, RefusesASecondOneWhileOneLives) {
   const auto first = open_session(1_MiB, "host", "on-demand");
   const auto second = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = 64_KiB, .on_message = {}});
