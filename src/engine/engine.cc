@@ -43,12 +43,12 @@ Engine::LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool regist
 }
 
 Engine::~Engine() {
+  if (migrator_.joinable()) quiesce();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;                    // faults that are told from here on are late: fault() leaves them alone
+  }
   if (migrator_.joinable()) {
-    quiesce();
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
     store_->wake();
     migrator_.join();
   }
@@ -403,6 +403,7 @@ void Engine::add_stall(Nanoseconds began, bool in_allocation) {
 
 void Engine::fault(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
+  if (stop_) return;                 // the memory is ending or has ended, and wakes everybody itself
   const std::uint32_t c = fault.chunk.value;
   Chunk& chunk = chunks_[c];
   if (chunk.state == ChunkState::resident) {

@@ -566,5 +566,39 @@ TEST(Engine, ServesAnInstructionThatNeedsTwoChunksThatNobodyNeedsForLong) {
   EXPECT_EQ(both, last >> 32 | first << 32);
 }
 
+// A memory whose reader of faults has one more to tell while the memory already ends: who faulted has gone on long ago.
+class LateMemory final : public ChunkMemory {
+ public:
+  LateMemory(std::uint32_t frames, FaultSink on_fault)
+      : frames_(Mapping::reserve({frames * chunk_bytes.value}, chunk_bytes).value()), on_fault_(std::move(on_fault)) {}
+  ~LateMemory() override { on_fault_({.chunk = {0}, .page = 0, .write = false, .address = nullptr}); }
+
+  void show(FrameIndex, ChunkIndex) noexcept override {}
+  void hide(ChunkIndex, FrameIndex) noexcept override {}
+  void shift(ChunkIndex, ChunkIndex, FrameIndex) noexcept override {}
+  void wake(ChunkIndex) noexcept override {}
+  std::byte* parked(FrameIndex frame) const noexcept override { return frames_.data() + frame.value * chunk_bytes.value; }
+  Result<void> allows(FrameKind) const override { return {}; }
+  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind, bool) override { return {}; }
+  void expect_writes(std::byte*, std::size_t) noexcept override {}
+  bool registrable() const noexcept override { return false; }
+  bool serves_system_calls() const noexcept override { return false; }
+  std::string_view mechanism() const noexcept override { return "late"; }
+
+ private:
+  Mapping frames_;
+  FaultSink on_fault_;
+};
+
+TEST(Engine, LeavesAFaultAloneThatIsToldWhileItsMemoryEnds) {
+  for (const bool lives : {false, true}) {
+    Engine engine(EngineOptions{.chunks = 4, .frames = 4, .chunk_bytes = chunk_bytes, .store = open_host_store(chunk_bytes, 16).value(),
+                                .observer = nullptr, .on_message = {}});
+    engine.start(std::make_unique<LateMemory>(4, [&engine](const Fault& fault) { engine.fault(fault); }));
+    engine.birth({0, 1}).value();    // chunk 0 is there, and then it is dead
+    if (!lives) engine.death({0, 1});
+  }
+}
+
 }  // namespace
 }  // namespace vedette
