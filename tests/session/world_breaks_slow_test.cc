@@ -1,13 +1,13 @@
-// The world breaks, at every single call and in every way (world_breaks.h). All of it takes an hour and more for each world, so a run takes one
-// of VEDETTE_BREAK_PARTS disjoint parts (16 where it is not set, 1: everything): the part of VEDETTE_BREAK_PART, or of the day.
+// The world breaks, at every single call and in every way (world_breaks.h), in parts that may run side by side: most of a run is waiting.
+// VEDETTE_BREAK_CALL=n and VEDETTE_BREAK_KIND=0..3 (fails, is brief, is late, is corrupt): that call alone, VEDETTE_BREAK_TIMES times.
 #include <cstdlib>
-#include <ctime>
 
 #include "session/world_breaks.h"
 
 namespace vedette {
 namespace {
 
+using testing::Break;
 using testing::WorldBreaks;
 
 std::uint64_t number(const char* variable, std::uint64_t otherwise) {
@@ -16,13 +16,13 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
 }
 
 TEST_P(WorldBreaks, AtEveryCall) {
-  const std::uint64_t parts = std::max<std::uint64_t>(number("VEDETTE_BREAK_PARTS", 16), 1);
-  const std::uint64_t part = number("VEDETTE_BREAK_PART", static_cast<std::uint64_t>(std::time(nullptr)) / 86'400) % parts;
-  std::printf("VEDETTE_BREAK_PART=%lu VEDETTE_BREAK_PARTS=%lu\n", part, parts);
-  break_part(part, parts);
+  if (std::getenv("VEDETTE_BREAK_CALL") == nullptr) return break_part();
+  const auto how = static_cast<Break>(number("VEDETTE_BREAK_KIND", 0) % 4);
+  for (std::uint64_t left = number("VEDETTE_BREAK_TIMES", 1); left > 0; --left) break_call(number("VEDETTE_BREAK_CALL", 0), how);
+  tell_endings();
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, WorldBreaks, ::testing::ValuesIn(testing::worlds), [](const auto& world) { return world.param.name; });
+INSTANTIATE_TEST_SUITE_P(Worlds, WorldBreaks, ::testing::ValuesIn(testing::worlds_in_parts(8)), testing::name_of);
 
 }  // namespace
 }  // namespace vedette

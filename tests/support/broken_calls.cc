@@ -23,8 +23,9 @@
 namespace vedette::testing {
 namespace {
 
-std::atomic<std::uint64_t> made{0};
+std::atomic<std::uint64_t> made{0}, made_reads{0};
 std::atomic<const char*>* broken = nullptr;
+CallNames* names = nullptr;
 std::optional<BreakAt> plan;
 std::atomic<bool> armed{false};
 Forbidden forbidden = Forbidden::nothing;
@@ -34,8 +35,12 @@ bool is_forbidden(Forbidden what) { return forbidden == what || forbidden == For
 // What happens to this call; nothing for nearly all. `able`: whether it can be corrupt.
 std::optional<Break> turn(const char* name, bool able = false) {
   if (!armed.load(std::memory_order_relaxed)) return std::nullopt;
-  const std::uint64_t mine = made.fetch_add(1, std::memory_order_relaxed);
-  if (!plan || plan->nth != mine || (plan->how == Break::corrupt && !able)) return std::nullopt;
+  if (names != nullptr) names->count(name);
+  std::uint64_t mine = made.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t read = able ? made_reads.fetch_add(1, std::memory_order_relaxed) : 0;
+  if (!plan || (plan->how == Break::corrupt && !able)) return std::nullopt;
+  if (plan->how == Break::corrupt) mine = read;
+  if (plan->nth != mine) return std::nullopt;
   if (broken != nullptr) broken->store(name);
   if (plan->how == Break::late) {
     const timespec pause{0, 20'000'000};
@@ -58,12 +63,24 @@ T failing(std::initializer_list<int> errors) {
 
 void arm(std::optional<BreakAt> at) {
   plan = at;
-  made = 0;
+  made = made_reads = 0;
   armed = true;
 }
 void forbid(Forbidden what) { forbidden = what; }
-std::uint64_t calls_made() { return made; }
+std::uint64_t calls_made(Break how) { return how == Break::corrupt ? made_reads : made; }
 void tell_broken(std::atomic<const char*>* name) { broken = name; }
+void tell_names(CallNames* told) { names = told; }
+
+void CallNames::count(const char* name) {
+  for (Entry& entry : entries) {
+    const char* now = entry.name.load(std::memory_order_acquire);
+    if (now == nullptr && entry.name.compare_exchange_strong(now, name)) now = name;
+    if (now == name) {
+      entry.calls.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+  }
+}
 
 }  // namespace vedette::testing
 
@@ -140,13 +157,30 @@ static int brief_move(int fd, vedette::uapi::MoveArguments& move) {
   return -1;
 }
 
+static const char* ioctl_name(unsigned long request) {
+  switch (request) {
+    case UFFDIO_API: return "ioctl UFFDIO_API";
+    case UFFDIO_REGISTER: return "ioctl UFFDIO_REGISTER";
+    case UFFDIO_UNREGISTER: return "ioctl UFFDIO_UNREGISTER";
+    case UFFDIO_WAKE: return "ioctl UFFDIO_WAKE";
+    case UFFDIO_COPY: return "ioctl UFFDIO_COPY";
+    case UFFDIO_ZEROPAGE: return "ioctl UFFDIO_ZEROPAGE";
+    case vedette::uapi::uffdio_move: return "ioctl UFFDIO_MOVE";
+    case vedette::uapi::uffdio_continue: return "ioctl UFFDIO_CONTINUE";
+    case vedette::uapi::uffdio_writeprotect: return "ioctl UFFDIO_WRITEPROTECT";
+    case vedette::uapi::userfaultfd_ioc_new: return "ioctl USERFAULTFD_IOC_NEW";
+    case vedette::uapi::pagemap_scan: return "ioctl PAGEMAP_SCAN";
+    default: return "ioctl";
+  }
+}
+
 int __wrap_ioctl(int fd, unsigned long request, ...) {
   va_list rest;
   va_start(rest, request);
   void* const argument = va_arg(rest, void*);
   va_end(rest);
   const bool move = request == vedette::uapi::uffdio_move;
-  if (const auto how = turn(move ? "ioctl UFFDIO_MOVE" : "ioctl")) {
+  if (const auto how = turn(ioctl_name(request))) {
     if (move && *how == Break::brief) return brief_move(fd, *static_cast<vedette::uapi::MoveArguments*>(argument));
     if (move) return failing<int>({EINVAL, ENOMEM, EAGAIN, EBUSY, EEXIST, ENOENT, EINTR});
     return *how == Break::brief ? failing<int>({EAGAIN, EINTR}) : failing<int>({EINVAL, ENOMEM, EAGAIN, EPERM});

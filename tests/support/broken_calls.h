@@ -21,7 +21,7 @@ enum class Break : std::uint8_t {
 constexpr const char* break_names[] = {"fails", "is brief", "is late", "is corrupt"};
 
 struct BreakAt {
-  std::uint64_t nth = 0;             // counted from 0 since arm()
+  std::uint64_t nth = 0;             // counted from 0 since arm(); corrupt: only transfers from the disk count
   Break how = Break::fail;
   std::uint64_t seed = 1;
 };
@@ -30,8 +30,19 @@ enum class Forbidden : std::uint8_t { nothing, userfaultfd, io_uring, both };
 
 void arm(std::optional<BreakAt> at);  // counting starts; nullopt: only counts
 void forbid(Forbidden what);           // as a container would: EPERM for each call
-std::uint64_t calls_made();
+std::uint64_t calls_made(Break how = Break::fail);  // that can be broken like that
 // Where the name of the call that was broken is put, when it is; stays nullptr where it was not reached, or left alone.
 void tell_broken(std::atomic<const char*>* name);
+
+// How often each call was made, by name. Names are literals: the same in every fork.
+struct CallNames {
+  struct Entry {
+    std::atomic<const char*> name{nullptr};
+    std::atomic<std::uint64_t> calls{0};
+  };
+  Entry entries[48];
+  void count(const char* name);
+};
+void tell_names(CallNames* names);    // where they are counted from arm() on; nullptr: nowhere
 
 }  // namespace vedette::testing
