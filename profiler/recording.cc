@@ -88,14 +88,21 @@ TableTexts tables_of(Database& database) {
   return tables;
 }
 
-// A file that says it is a recording must have exactly a recording's tables; others beside them do no harm.
-std::optional<Error> unlike_the_schema(Database& database, const std::string& path) {
+// As SQLite writes them down: made once in memory and read.
+Result<TableTexts> tables_of_the_schema() {
   auto model = Database::open(":memory:", Database::Mode::create);
   if (!model) return model.error();
   model->run(recording_schema_sql());
-  const TableTexts expected = tables_of(*model), found = tables_of(database);
+  return checked(*model, tables_of(*model));
+}
+
+// A file that says it is a recording must have exactly a recording's tables; others beside them do no harm.
+std::optional<Error> unlike_the_schema(Database& database, const std::string& path) {
+  static const Result<TableTexts> expected = tables_of_the_schema();
+  if (!expected) return expected.error();
+  const TableTexts found = tables_of(database);
   if (database.failure()) return database.failure();
-  for (const auto& [name, text] : expected) {
+  for (const auto& [name, text] : *expected) {
     const auto table = found.find(name);
     if (table == found.end()) return Error{Cause::malformed_input, path + " is damaged: it lacks the table " + name};
     if (table->second != text) return Error{Cause::malformed_input, path + " is damaged: its table " + name + " is not that of schema " + std::to_string(recording_schema)};

@@ -1,6 +1,7 @@
 // Runs a fuzzer's one function where libFuzzer is missing: PROGRAM [-max_total_time=SECONDS] [-seed=N] [other options] CORPUS...
 // Each file of the corpus first, then random changes of them until the time is over.
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -53,6 +54,8 @@ int main(int argc, char** argv) {
   for (const std::string& input : corpus) run(input);
   std::mt19937_64 random(seed);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (std::chrono::steady_clock::now() < end) run(changed(corpus[random() % corpus.size()], corpus, random));
+  std::size_t runs = corpus.size();
+  for (; std::chrono::steady_clock::now() < end; ++runs) run(changed(corpus[random() % corpus.size()], corpus, random));
+  std::printf("%zu runs\n", runs);
   return 0;
 }
