@@ -10,9 +10,11 @@
 //   count descendants. Where small or unsampled tensors are what is left, they are taken, too.
 // Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
 //
-// Cost of prepare: O(drops * sqrt(gaps) * producers), a dozen times that where there is no plan.
+// Cost of prepare: O(drops * sqrt(gaps) * producers * log), a dozen times that where there is no plan. Where nobody of a sample can be made again,
+// all are looked at, which is what the paper does at each drop: O(gaps * producers) then.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "policy/makers.h"
 #include "policy/recompute.h"
@@ -22,23 +24,88 @@ namespace {
 
 using namespace planning;
 
+// Gaps in a row: found by their place in it, removed so that the rest keeps its order, or so that the last one takes the place.
+// Every call O(log n). Places in the row are counted over cells that nobody uses again (a Fenwick tree of those in use).
+class Row {
+ public:
+  Row(std::size_t gaps, std::size_t cells) : cell_(gaps, none), sums_(cells + 1) {}
+
+  std::size_t size() const { return size_; }
+  std::uint32_t at(std::size_t place) const { return gap_[select(place)]; }
+  bool holds(std::uint32_t gap) const { return cell_[gap] != none; }
+  void append(std::uint32_t gap) {
+    cell_[gap] = gap_.size();
+    gap_.push_back(gap);
+    count(cell_[gap], 1);
+  }
+  void remove(std::uint32_t gap) {
+    count(cell_[gap], -1);
+    cell_[gap] = none;
+  }
+  void replace_by_last(std::uint32_t gap) {
+    const std::size_t cell = cell_[gap];
+    const std::uint32_t last = at(size_ - 1);
+    remove(last);
+    if (last == gap) return;
+    cell_[gap] = none;
+    cell_[last] = cell;
+    gap_[cell] = last;
+  }
+  std::size_t cell(std::uint32_t gap) const { return cell_[gap]; }
+  std::uint32_t in_cell(std::size_t cell) const { return gap_[cell]; }
+
+ private:
+  static constexpr std::size_t none = ~std::size_t{0};
+
+  void count(std::size_t cell, std::int32_t change) {
+    size_ += static_cast<std::size_t>(static_cast<std::int64_t>(change));
+    for (std::size_t at = cell + 1; at < sums_.size(); at += at & (~at + 1)) sums_[at] += change;
+  }
+  std::size_t select(std::size_t place) const {
+    auto left = static_cast<std::int64_t>(place);
+    std::size_t at = 0, step = 1;
+    while (2 * step < sums_.size()) step *= 2;
+    for (; step > 0; step /= 2) {
+      if (at + step >= sums_.size() || sums_[at + step] > left) continue;
+      at += step;
+      left -= sums_[at];
+    }
+    return at;
+  }
+
+  std::vector<std::size_t> cell_;      // [gap]
+  std::vector<std::uint32_t> gap_;     // [cell]
+  std::vector<std::int32_t> sums_;
+  std::size_t size_ = 0;
+};
+
 class Player {
  public:
-  Player(Ledger& ledger, std::uint64_t seed) : ledger_(ledger), again_(ledger), clock_(ledger.trace()), random_(seed), opens_(ledger.ops()) {
+  Player(Ledger& ledger, std::uint64_t seed)
+      : ledger_(ledger), again_(ledger), clock_(ledger.trace()), random_(seed), opens_(ledger.ops()), closes_(ledger.ops() + 1), open_(ledger.gaps().size(), 2 * ledger.gaps().size()) {
     std::uint64_t bytes = 0;
     for (const Tensor& tensor : ledger.trace().tensors) bytes += tensor.bytes.value;
     small_ = bytes / std::max<std::size_t>(ledger.trace().tensors.size(), 1) / 100;
     for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
       const Gap& gap = ledger.gaps()[g];
       if (gap.after + 1 < ledger.ops()) opens_[gap.after + 1].push_back(g);
-      if (gap.before > ledger.ops() && !again_.possible()) opens_[0].push_back(g);
+      if (gap.before <= ledger.ops()) closes_[gap.before].push_back(g);
+      if (gap.before <= ledger.ops() || again_.possible()) continue;
+      opens_[0].push_back(g);
+      closes_[gap.before - ledger.ops()].push_back(g);
     }
   }
 
   bool play() {
     for (std::uint32_t i = 0; i < ledger_.ops(); ++i) {
-      open_.insert(open_.end(), opens_[i].begin(), opens_[i].end());
-      std::erase_if(open_, [&](std::uint32_t g) { return !covers(g, i); });
+      for (const std::uint32_t g : closes_[i]) close(g);
+      for (const std::uint32_t g : pinned_) close(g);
+      pinned_.clear();
+      for (const std::uint32_t g : opens_[i]) {
+        if (!covers(g, i)) continue;
+        open_.append(g);
+        if (ledger_.gaps()[g].dead) dead_.insert(open_.cell(g));
+      }
       while (ledger_.load(i) > ledger_.capacity()) {
         if (drop_one(i)) continue;
         if (again_.possible()) return false;
@@ -63,11 +130,11 @@ class Player {
   }
 
   bool drop_one(std::uint32_t i) {
-    for (std::size_t k = 0; k < open_.size(); ++k) {
-      if (!ledger_.gaps()[open_[k]].dead) continue;
-      Absence away{.leave = counted(open_[k], i) - 1, .gone = counted(open_[k], i), .back = ledger_.gaps()[open_[k]].before, .how = Return::never};
-      ledger_.leave(open_[k], away);
-      forget(k);
+    if (!dead_.empty()) {
+      const std::uint32_t g = open_.in_cell(*dead_.begin());
+      Absence away{.leave = counted(g, i) - 1, .gone = counted(g, i), .back = ledger_.gaps()[g].before, .how = Return::never};
+      ledger_.leave(g, away);
+      forget(g);
       return true;
     }
     for (const bool everyone : {false, true}) {
@@ -76,20 +143,20 @@ class Player {
     return false;
   }
 
-  // The place in open_ of the least score: among a sample, or everyone. nullopt: nobody can be dropped.
-  std::optional<std::size_t> best(std::uint32_t i, bool everyone) {
+  // The gap of the least score: among a sample, or everyone. nullopt: nobody can be dropped.
+  std::optional<std::uint32_t> best(std::uint32_t i, bool everyone) {
     const auto sample = static_cast<std::size_t>(std::sqrt(static_cast<double>(open_.size()))) + 1;
     const std::size_t tries = everyone ? open_.size() : std::min(sample, open_.size());
-    std::optional<std::size_t> found;
+    std::optional<std::uint32_t> found;
     double least = 0;
     for (std::size_t k = 0; k < tries; ++k) {
       const std::size_t place = everyone ? k : below(open_.size());
-      const std::uint32_t g = open_[place];
+      const std::uint32_t g = open_.at(place);
       if (!everyone && ledger_.bytes(ledger_.gaps()[g].tensor).value < small_) continue;
       const auto cost = cost_of(g, i);
       if (!cost) continue;
       const double value = score(g, i, *cost);
-      if (!found || value < least) found = place, least = value;
+      if (!found || value < least) found = g, least = value;
     }
     return found;
   }
@@ -105,10 +172,11 @@ class Player {
     return move_time(ledger_.machine(), {0}, *tier, bytes) + move_time(ledger_.machine(), *tier, {0}, bytes);
   }
 
-  bool take(std::size_t place, std::uint32_t i) {
-    const std::uint32_t g = open_[place];
+  bool take(std::uint32_t g, std::uint32_t i) {
     if (again_.possible()) {
-      again_.drop(g, *again_.chain(g));
+      const Chain chain = *again_.chain(g);
+      again_.drop(g, chain);
+      pinned_.insert(pinned_.end(), chain.pinned.begin(), chain.pinned.end());
       Absence away = *ledger_.absence(g);
       away.leave = i - 1;
       away.gone = i;
@@ -117,13 +185,22 @@ class Player {
       const std::uint32_t at = counted(g, i);
       ledger_.leave(g, {.leave = at - 1, .gone = at, .back = ledger_.gaps()[g].before, .tier = *ledger_.tier_for(g, at - 1)});
     }
-    forget(place);
+    forget(g);
     return true;
   }
 
-  void forget(std::size_t place) {
-    open_[place] = open_.back();
-    open_.pop_back();
+  void close(std::uint32_t g) {
+    if (!open_.holds(g)) return;
+    dead_.erase(open_.cell(g));
+    open_.remove(g);
+  }
+  void forget(std::uint32_t g) {
+    const std::uint32_t last = open_.at(open_.size() - 1);
+    const bool dead = ledger_.gaps()[last].dead;
+    dead_.erase(open_.cell(g));
+    dead_.erase(open_.cell(last));
+    open_.replace_by_last(g);
+    if (last != g && dead) dead_.insert(open_.cell(last));
   }
 
   std::size_t below(std::size_t end) {  // SplitMix64
@@ -138,8 +215,10 @@ class Player {
   Recompute again_;
   Clock clock_;
   std::uint64_t random_, small_ = 0;
-  std::vector<std::vector<std::uint32_t>> opens_;
-  std::vector<std::uint32_t> open_;  // gaps of tensors that are near and idle
+  std::vector<std::vector<std::uint32_t>> opens_, closes_;  // [op]: gaps
+  Row open_;                           // gaps of tensors that are near and idle
+  std::set<std::size_t> dead_;         // cells of those whose tensors nobody uses again
+  std::vector<std::uint32_t> pinned_;  // since the op at hand began
 };
 
 class Dtr final : public Policy {

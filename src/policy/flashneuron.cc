@@ -93,7 +93,10 @@ class FlashNeuron final : public Policy {
       head = std::max(head, out.gone);
       const auto size = static_cast<std::int64_t>(ledger.size(ledger.gaps()[g].tensor));
       std::uint32_t back = before;
-      while (back > head && ledger.load(back - 1) + size <= ledger.capacity()) --back;
+      if (back > head) {
+        const auto full = ledger.last_over(head, before, ledger.capacity() - size);
+        back = full ? *full + 1 : head;
+      }
       out.back = std::max(back, out.gone);
       head = std::max(head, back);
       ledger.leave(g, out);

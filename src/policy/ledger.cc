@@ -64,6 +64,15 @@ std::int64_t Ledger::most(std::uint32_t begin, std::uint32_t end) const {
   return to <= n_ ? near_.most(from, to) : std::max(near_.most(from, n_), near_.most(0, to - n_));
 }
 
+std::optional<std::uint32_t> Ledger::last_over(std::uint32_t begin, std::uint32_t end, std::int64_t limit) const {
+  while (begin < end) {  // lap by lap, from behind
+    const std::uint32_t lap = (end - 1) / n_ * n_, from = std::max(begin, lap);
+    if (const auto found = near_.last_above(from - lap, end - lap, limit)) return lap + static_cast<std::uint32_t>(*found);
+    end = from;
+  }
+  return std::nullopt;
+}
+
 void Ledger::occupy(Room& room, std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
   if (begin >= end) return;
   VEDETTE_ASSERT(end - begin <= n_);

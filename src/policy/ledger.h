@@ -56,6 +56,8 @@ class Ledger {
   // Bytes in fast memory, workspace included. Ops may be counted past the step's end.
   std::int64_t load(std::uint32_t op) const { return near_.most(op % n_, op % n_ + 1); }
   std::int64_t most(std::uint32_t begin, std::uint32_t end) const;
+  // The last op of [begin, end), at most a step long, during which there are more bytes in fast memory than `limit`.
+  std::optional<std::uint32_t> last_over(std::uint32_t begin, std::uint32_t end, std::int64_t limit) const;
   Bytes peak() const { return {static_cast<std::uint64_t>(near_.most(0, n_))}; }
   bool fits() const { return near_.most(0, n_) <= capacity_; }
 
