@@ -151,6 +151,13 @@ std::vector<Shot> read_shots(const Json& records) {
   return shots;
 }
 
+// Shots of one time, of several targets, are one column of a heat map: a layer, named by when it began.
+std::string since(std::uint64_t base, std::uint64_t began) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f s", static_cast<double>(began - base) / 1e9);
+  return text;
+}
+
 struct Area {                            // pages next to each other that were watched at some time: a tensor
   std::uint64_t first = 0, end = 0;
   std::uint32_t tensor = 0;
@@ -185,13 +192,14 @@ Areas areas_of(const std::vector<Shot>& shots, Trace& trace) {
 Sampled sampled_from(const std::vector<Shot>& shots) {
   Sampled result;
   Trace& trace = result.trace;
-  trace = {.name = "DAMON record", .source = "damon", .device = "cpu", .notes = {"An op is a snapshot; reads and writes are not told apart."}};
+  trace = {.name = "DAMON record", .source = "damon", .device = "cpu", .notes = {"An op is a snapshot, a layer the snapshots of one time; reads and writes are not told apart."}};
   const Areas areas = areas_of(shots, trace);
   const std::uint64_t base = std::min_element(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) { return a.began < b.began; })->began;
   for (std::uint32_t i = 0; i < shots.size(); ++i) {
     const Shot& shot = shots[i];
+    if (i == 0 || shot.began != shots[i - 1].began || shot.ended != shots[i - 1].ended) trace.layers.push_back({.name = since(base, shot.began)});
     Op op{.name = "snapshot " + std::to_string(i) + " of " + shot.target,
-          .layer = std::nullopt, .time = {static_cast<std::int64_t>(std::max<std::uint64_t>(1, shot.ended - shot.began))}};
+          .layer = LayerIndex{static_cast<std::uint32_t>(trace.layers.size() - 1)}, .time = {static_cast<std::int64_t>(std::max<std::uint64_t>(1, shot.ended - shot.began))}};
     std::set<TensorIndex> read;
     std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>> touched;
     for (const Region& r : shot.regions) {

@@ -19,6 +19,7 @@ struct Touch {                       // pages of a tensor that one tick touched
   std::int64_t layer = -1;
   Span<std::uint64_t> pages;
   bool read = false, written = false;
+  std::int64_t times = 1;            // samples that saw it
 };
 
 std::int64_t layer_of(const Trace& trace, OpIndex op) {
@@ -30,8 +31,11 @@ std::vector<Touch> touches(const Profile& profile) {
   const Trace& trace = profile.trace;
   std::vector<Touch> found;
   if (profile.tracked) {
-    for (const PageAccess& a : trace.pages)
-      found.push_back({.tensor = a.tensor.value, .layer = layer_of(trace, a.op), .pages = a.pages, .read = a.read, .written = a.written});
+    for (std::size_t i = 0; i < trace.pages.size(); ++i) {
+      const PageAccess& a = trace.pages[i];
+      found.push_back({.tensor = a.tensor.value, .layer = layer_of(trace, a.op), .pages = a.pages, .read = a.read, .written = a.written,
+                       .times = profile.samples.empty() ? 1 : profile.samples[i]});
+    }
     return found;
   }
   const std::uint64_t page = std::max<std::uint64_t>(trace.page_bytes.value, 1);
@@ -46,7 +50,7 @@ std::vector<Touch> touches(const Profile& profile) {
   return found;
 }
 
-struct Change { std::int32_t ticks = 0, reads = 0, writes = 0; };
+struct Change { std::int64_t ticks = 0, reads = 0, writes = 0; };
 
 // Of one tensor and layer.
 void sweep(std::uint32_t tensor, std::int64_t layer, const std::map<std::uint64_t, Change>& changes, std::vector<HeatRange>& out) {
@@ -55,8 +59,8 @@ void sweep(std::uint32_t tensor, std::int64_t layer, const std::map<std::uint64_
   for (const auto& [page, change] : changes) {
     if (change.ticks == 0 && change.reads == 0 && change.writes == 0) continue;  // one range ends where its equal begins
     if (level.ticks > 0 && begin < page) {
-      out.push_back({.layer = layer, .tensor = tensor, .pages = {begin, page}, .reads = static_cast<std::uint32_t>(level.reads),
-                     .writes = static_cast<std::uint32_t>(level.writes)});
+      const auto limited = [](std::int64_t times) { return static_cast<std::uint32_t>(std::min<std::int64_t>(times, ~0u)); };
+      out.push_back({.layer = layer, .tensor = tensor, .pages = {begin, page}, .reads = limited(level.reads), .writes = limited(level.writes)});
     }
     level = {level.ticks + change.ticks, level.reads + change.reads, level.writes + change.writes};
     begin = page;
@@ -72,9 +76,9 @@ std::vector<HeatRange> ranges_of(std::vector<Touch> all) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Touch& t = all[i];
     Change& begin = changes[t.pages.begin];
-    begin = {begin.ticks + 1, begin.reads + t.read, begin.writes + t.written};
+    begin = {begin.ticks + 1, begin.reads + t.read * t.times, begin.writes + t.written * t.times};
     Change& end = changes[t.pages.end];
-    end = {end.ticks - 1, end.reads - t.read, end.writes - t.written};
+    end = {end.ticks - 1, end.reads - t.read * t.times, end.writes - t.written * t.times};
     if (i + 1 < all.size() && all[i + 1].tensor == t.tensor && all[i + 1].layer == t.layer) continue;
     sweep(t.tensor, t.layer, changes, ranges);
     changes.clear();
@@ -149,6 +153,7 @@ Heat heat_of(const Run& run, const ReportOptions& options) {
   if (profile == nullptr) return heat;
   heat.page_bytes = profile->trace.page_bytes;
   heat.tracked = profile->tracked;
+  heat.sampled = profile->tracked && !profile->samples.empty();
   heat.ranges = ranges_of(touches(*profile));
   order_tensors(heat, profile->trace);
   order_layers(heat, profile->trace);

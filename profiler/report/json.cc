@@ -70,7 +70,7 @@ Json of(const std::vector<float>& row) {
 }
 
 Json of(const Heat& h) {
-  return {{"page_bytes", of(h.page_bytes)}, {"tracked", h.tracked}, {"columns", h.columns}, {"rows", list(h.rows)}, {"order", h.order},
+  return {{"page_bytes", of(h.page_bytes)}, {"tracked", h.tracked}, {"sampled", h.sampled}, {"columns", h.columns}, {"rows", list(h.rows)}, {"order", h.order},
           {"reads", list(h.reads)}, {"writes", list(h.writes)}, {"ranges", list(h.ranges)}, {"ranges_left_out", h.ranges_left_out}};
 }
 
@@ -148,6 +148,7 @@ Json of(const Report& r) {
   all["heat"] = of(r.heat);
   all["layers"] = list(r.layers);
   all["tensors"] = list(r.tensors);
+  all["tensors_left_out"] = r.tensors_left_out;
   all["short_lived"] = of(r.short_lived);
   all["sharing"] = of(r.sharing);
   all["reuse"] = of(r.reuse);

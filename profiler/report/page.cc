@@ -1,4 +1,9 @@
 // A report as one HTML document: the page's parts and the charts' library, embedded when this was built, around the report's JSON.
+#include <algorithm>
+#include <tuple>
+#include <unordered_set>
+#include <vector>
+
 #include "profiler/report/assets.h"
 #include "profiler/report/report.h"
 
@@ -17,7 +22,36 @@ std::string in_script(const std::string& json) {
   return safe;
 }
 
+constexpr std::size_t most_tensors = 20'000;  // 6 MB of page; a hundred thousand would take a browser seconds
+
+std::string figures(const Report& report, const Report* other) {
+  const auto fits = [](const Report* r) { return r == nullptr || r->tensors.size() <= most_tensors; };
+  if (fits(&report) && fits(other)) return format_json(report, other);
+  Report shorter = report, other_shorter = other != nullptr ? *other : Report{};
+  shorten(shorter, most_tensors);
+  shorten(other_shorter, most_tensors);
+  return format_json(shorter, other != nullptr ? &other_shorter : nullptr);
+}
+
 }  // namespace
+
+void shorten(Report& report, std::size_t most) {
+  if (report.tensors.size() <= most) return;
+  std::vector<const TensorRow*> rows;
+  for (const TensorRow& row : report.tensors) rows.push_back(&row);
+  const auto moved = [](const TensorRow& row) { return row.fetches + row.evictions; };
+  std::stable_sort(rows.begin(), rows.end(), [&](const TensorRow* a, const TensorRow* b) {
+    return std::tuple(moved(*b), b->bytes) < std::tuple(moved(*a), a->bytes);
+  });
+  rows.resize(most);
+  std::unordered_set<std::uint32_t> kept;
+  for (const TensorRow* row : rows) kept.insert(row->tensor);
+  for (const HeatRow& row : report.heat.rows) kept.insert({row.first_tensor, row.last_tensor});
+  const auto left_out = [&](const auto& row) { return !kept.contains(row.tensor); };
+  report.tensors_left_out += std::erase_if(report.tensors, left_out);
+  report.heat.ranges_left_out += std::erase_if(report.heat.ranges, left_out);
+  std::erase_if(report.heat.order, [&](std::uint32_t tensor) { return !kept.contains(tensor); });
+}
 
 bool page_has_charts() noexcept { return !charts_script().empty(); }
 
@@ -32,7 +66,7 @@ std::string format_page(const Report& report, const Report* other) {
     at = found + mark.size();
   };
   fill("/*{style}*/", page_css());
-  fill("{data}", in_script(format_json(report, other)));
+  fill("{data}", in_script(figures(report, other)));
   fill("/*{charts}*/", charts_script());
   fill("/*{script}*/", page_js());
   return out.append(page, at, page.size() - at);

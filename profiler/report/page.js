@@ -22,6 +22,7 @@ const bytes = value => {
   return fixed(value, unit === 0 ? 0 : 1) + ' ' + units[unit];
 };
 const time = value => missing(value) ? '\u2013' : value === 0 ? '0 ms' : Math.abs(value) >= 1e10 ? fixed(value / 1e9, 2) + ' s' : Math.abs(value) < 5e4 ? fixed(value / 1e3, 1) + ' \u00b5s' : fixed(value / 1e6, 1) + ' ms';
+const signed = (value, format) => missing(value) ? '\u2013' : value === 0 ? 'the same' : (value > 0 ? '+' : '\u2212') + format(Math.abs(value));
 const count = value => missing(value) ? '\u2013' : fixed(value, 0);
 const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + '\u00a0%';
 const ratio = value => missing(value) ? '\u2013' : fixed(value, 3) + ' \u00d7';
@@ -30,6 +31,8 @@ const yes_no = value => value ? 'yes' : 'no';
 const escaped = name => String(name).slice(0, 60).replace(/[&<>"']/g, c => '&#' + c.charCodeAt(0) + ';').replace(/[\u0000-\u001f]/g, '\ufffd');
 
 const layer_of = (run, number) => (run.layer_by_number ??= new Map(run.layers.map(l => [l.layer, l]))).get(number);
+const tensor_of = (run, number) => (run.tensor_by_number ??= new Map(run.tensors.map(t => [t.tensor, t]))).get(number);
+const tensor_name = (run, number) => tensor_of(run, number)?.name ?? 'tensor ' + number;
 const layer_name = (run, number) => number < 0 ? '(no layer)' : layer_of(run, number)?.name ?? String(number);
 const layer_phase = (run, number) => layer_of(run, number)?.phase ?? '';
 
@@ -56,7 +59,7 @@ function figure(run, path, format, tag = 'span') {
 const css = name => getComputedStyle(root).getPropertyValue('--' + name).trim();
 const charts = [];
 let on_paper = false;
-const has_plotly = typeof Plotly !== 'undefined';
+let library = 'waiting';               // then 'there' or 'missing'
 const watcher = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting) charts.find(c => c.host === entry.target)?.draw();
 }, {rootMargin: '300px'});
@@ -65,10 +68,10 @@ const watcher = new IntersectionObserver(entries => {
 function chart(label, height, build, after) {
   const host = element('div', {class: 'chart', role: 'img', 'aria-label': label, style: 'height:' + height + 'px'});
   const made = {host, drawn: false, draw(again = false) {
-    if (this.drawn && !again) return;
+    if (library === 'waiting' || (this.drawn && !again)) return;
     this.drawn = true;
     watcher.unobserve(host);
-    if (!has_plotly) { host.textContent = 'Charts are missing: this vedette was built without Plotly. The tables are complete.'; host.style.height = 'auto'; host.style.minHeight = 0; return; }
+    if (library === 'missing') { host.textContent = 'Charts are missing: this vedette was built without Plotly. The tables are complete.'; host.style.height = 'auto'; host.style.minHeight = 0; return; }
     const {traces, layout} = build();
     const axis = {gridcolor: css('line'), zerolinecolor: css('line'), linecolor: css('line'), tickfont: {size: 11}, automargin: true, exponentformat: 'none', separatethousands: true};
     const whole = {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font: {family: css('sans'), color: css('ink'), size: 12},
@@ -80,13 +83,26 @@ function chart(label, height, build, after) {
     if (after) after(host);
   }};
   charts.push(made);
-  watcher.observe(host);
+  if (library !== 'waiting') watcher.observe(host);
   host.redraw = () => made.draw(true);
   return host;
 }
 
+// The charts' library is most of what a browser has to read here, so it is text until the figures and tables are there to look at.
+function load_charts() {
+  if (library !== 'waiting') return;
+  const script = element('script');
+  script.textContent = document.getElementById('charts').textContent;
+  document.head.append(script);
+  library = typeof Plotly === 'undefined' ? 'missing' : 'there';
+  for (const each of charts) watcher.observe(each.host);
+}
+
 const mib = value => value / 1048576;
 const ms = value => value / 1e6;
+const largest = (list, of) => list.reduce((so_far, each) => Math.max(so_far, of(each) ?? 0), 0);
+// Two runs side by side are drawn to one scale: of(run) is the largest number of a run that an axis has to hold.
+const scale_of = of => runs.length < 2 ? {rangemode: 'tozero'} : {range: [0, 1.05 * largest(runs, of)]};
 
 // --- tables --------------------------------------------------------------------------------------------------------------
 
@@ -177,8 +193,8 @@ function verdict(run) {
   if (!h.budget_bytes || !h.peak_bytes) return 'A recording of ' + count(h.steps) + ' steps';
   const fit = h.fits ? 'It fits' : 'It does not fit';
   const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + '\u00a0%)';
-  const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + ' \u00d7 the speed of plain training'
-    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + ' \u00d7 the speed that no plan can exceed' : '';
+  const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + '\u00a0\u00d7 the speed of plain training'
+    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + '\u00a0\u00d7 the speed that no plan can exceed' : '';
   return fit + ': ' + where + speed + '.';
 }
 
@@ -205,7 +221,7 @@ function steps_chart(run) {
     return {traces: [
       ...running('running', s => !prepares(s), ''), ...running('warm-up and profiling', prepares, '/'),
       {type: 'bar', name: 'stalled', x, y: run.steps.map(s => ms(s.stall_ns)), marker: {color: css('budget'), pattern: {shape: 'x', fillmode: 'overlay', fgcolor: css('card'), size: 5}}, hovertemplate: '%{y:.1f} ms'}],
-    layout: {barmode: 'stack', xaxis: {title: {text: 'step'}, tickformat: 'd'}, yaxis: {title: {text: 'ms'}, rangemode: 'tozero'}}};
+    layout: {barmode: 'stack', xaxis: {title: {text: 'step'}, tickformat: 'd'}, yaxis: {title: {text: 'ms'}, ...scale_of(r => ms(largest(r.steps, s => s.time_ns)))}}};
   });
 }
 
@@ -219,7 +235,8 @@ section('memory', 'Memory', 'Memory over a step',
 function memory_figure(run) {
   const m = run.memory, x = m.samples.map(s => ms(s[0]));
   const middle = m.moved.map(r => ms((r[0] + r[1]) / 2)), width = m.moved.map(r => ms(r[1] - r[0]));
-  const end = m.moved.length > 0 ? ms(m.moved[m.moved.length - 1][1]) : x[x.length - 1];
+  const end_of = r => ms(r.memory.moved.at(-1)?.[1] ?? r.memory.samples.at(-1)?.[0] ?? 0);
+  const end = end_of(run), longest = largest(runs, end_of), moved = largest(runs, r => mib(largest(r.memory.moved, slice => Math.max(slice[2], slice[3]))));
   const measured = m.live_source === 'measured';
   const traces = [
     ...(measured ? [{name: 'resident', x, y: m.samples.map(s => mib(s[2])), line: {color: css('resident'), width: 1, shape: 'hv'}, fill: 'tozeroy', fillcolor: css('resident') + '44'}] : []),
@@ -229,14 +246,15 @@ function memory_figure(run) {
     {type: 'bar', name: 'moved out', x: middle, width, y: m.moved.map(r => -mib(r[3])), marker: {color: css('out'), pattern: {shape: '/', fillmode: 'overlay', fgcolor: css('card'), size: 4}}, yaxis: 'y2'}];
   for (const t of traces) if (!t.type) { t.type = 'scatter'; t.mode = 'lines'; }
   for (const t of traces) if (!t.hoverinfo) t.hovertemplate = '%{y:.1f} MiB';
-  const wide = end / 14;
+  const wide = longest / 14;
   return {traces, layout: {barmode: 'relative', bargap: 0,
     shapes: m.phases.map(p => ({type: 'rect', xref: 'x', yref: 'paper', x0: ms(p.time_ns[0]), x1: ms(p.time_ns[1]), y0: 0, y1: 1, fillcolor: css(p.phase), line: {width: 0}, layer: 'below'})),
     annotations: m.phases.filter(p => ms(p.time_ns[1] - p.time_ns[0]) > wide).map(p => ({text: p.phase, showarrow: false, xref: 'x', yref: 'paper', x: ms((p.time_ns[0] + p.time_ns[1]) / 2), y: 1,
       yanchor: 'bottom', font: {size: 11, color: css('soft')}})),
     legend: {orientation: 'h', y: 1.06, yanchor: 'bottom', x: 0, font: {size: 11.5}, traceorder: 'normal'},
-    xaxis: {title: {text: 'ms since the step began'}, range: [0, end], anchor: 'y2', ticksuffix: '', hoverformat: '.1f'},
-    yaxis: {title: {text: 'MiB'}, domain: [0.34, 1], rangemode: 'tozero'}, yaxis2: {title: {text: 'MiB moved'}, domain: [0, 0.26]}}};
+    xaxis: {title: {text: 'ms since the step began'}, range: [0, longest], anchor: 'y2', ticksuffix: '', hoverformat: '.1f'},
+    yaxis: {title: {text: 'MiB'}, domain: [0.34, 1], ...scale_of(r => mib(Math.max(r.headline.budget_bytes, largest(r.memory.samples, sample => Math.max(sample[1], sample[2])))))},
+    yaxis2: {title: {text: 'MiB moved'}, domain: [0, 0.26], ...(runs.length < 2 ? {} : {range: [-1.1 * moved, 1.1 * moved]})}}};
 }
 
 section('pages', 'Pages', 'Which layer touches which pages',
@@ -246,12 +264,14 @@ section('pages', 'Pages', 'Which layer touches which pages',
   if (heat.rows.length === 0) return host.append(element('p', {}, 'No page and no operand was recorded.'));
   const state = {kind: 'both', tensor: null};
   const readout = element('p', {class: 'readout', 'aria-live': 'polite'});
-  const name = t => run.tensors[t]?.name ?? String(t);
-  const host_chart = chart('Accesses of pages by layer', 640, () => heat_figure(run, state), div => {
+  const host_chart = chart('Accesses of pages by layer', 640, () => heat_figure(run, state, host_chart.clientWidth), div => {
     div.removeAllListeners?.('plotly_hover');
     div.removeAllListeners?.('plotly_click');
     div.on('plotly_hover', event => { readout.textContent = heat_words(run, state, event.points[0]); });
-    div.on('plotly_click', event => { if (state.tensor === null) zoom(heat.rows[event.points[0].pointIndex[0]][0]); });
+    div.on('plotly_click', event => { if (state.tensor !== null) return;
+      const touched = heat.rows[event.points[0].pointIndex[0]][0];
+      if (tensor_of(run, touched)) zoom(touched);
+    });
   });
   const back = element('button', {type: 'button', hidden: '', on: {click: () => zoom(null)}}, 'All tensors');
   const list = element('datalist', {id: 'tensor-names-' + at});
@@ -263,7 +283,7 @@ section('pages', 'Pages', 'Which layer touches which pages',
     },
     change: () => {
       const number = /#(\d+)$/.exec(search.value);
-      const found = number ? run.tensors[Number(number[1])] : run.tensors.find(t => t.name === search.value);
+      const found = number ? tensor_of(run, Number(number[1])) : run.tensors.find(t => t.name === search.value);
       if (found) zoom(found.tensor);
     }}});
   const kinds = ['both', 'reads', 'writes'].map(kind => element('label', {}, Object.assign(element('input', {type: 'radio', name: 'kind-' + at, value: kind,
@@ -274,28 +294,31 @@ section('pages', 'Pages', 'Which layer touches which pages',
     readout.textContent = tensor === null ? '' : heat_title(run, tensor);
     host_chart.redraw();
   }
-  run.zoom = tensor => { host_chart.scrollIntoView({block: 'center'}); zoom(tensor); search.value = name(tensor); };
+  run.zoom = tensor => { host_chart.scrollIntoView({block: 'center'}); zoom(tensor); search.value = tensor_name(run, tensor); };
   host.addEventListener('keydown', event => { if (event.key === 'Escape') zoom(null); });
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, element('fieldset', {}, element('legend', {}, 'Show'), ...kinds), search, list, back),
     host_chart, readout),
-    element('p', {}, (heat.tracked ? 'Accesses as page tracking saw them, in pages of ' + bytes(heat.page_bytes) + '.' : 'Pages were not tracked: operands count from end to end.') +
+    element('p', {}, (heat.sampled ? 'Columns are snapshots of a monitor that takes samples, named by when they began; darkness tells how many samples saw a page in use. Pages of '
+      : heat.tracked ? 'Accesses as page tracking saw them, in pages of ' + bytes(heat.page_bytes) + '.' : 'Pages were not tracked: operands count from end to end.') +
       (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
 }, {});
 
-const heat_title = (run, tensor) => run.tensors[tensor].name + ', ' + run.tensors[tensor].role + ', ' + bytes(run.tensors[tensor].bytes);
+const heat_title = (run, tensor) => [tensor_of(run, tensor).name, tensor_of(run, tensor).role, bytes(tensor_of(run, tensor).bytes)].join(', ');
 
 function heat_words(run, state, point) {
   const layer = run.heat.columns[point.x], where = layer_name(run, layer) + (layer_phase(run, layer) ? ', ' + layer_phase(run, layer) : '');
-  const touched = fixed(point.z, 2) + (state.kind === 'both' ? ' accesses' : ' ' + state.kind) + ' a page';
+  const touched = fixed(point.z, 2) + ' ' + heat_unit(run, state) + ' a page';
   if (state.tensor !== null) return heat_title(run, state.tensor) + ': from page ' + count(point.data.first[point.pointIndex[0]]) + ' in ' + where + ': ' + touched;
   const [first, last, pages] = run.heat.rows[point.pointIndex[0]];
-  return run.tensors[first].name + (first === last ? '' : ' to ' + run.tensors[last].name) + ' (' + count(pages) + ' pages) in ' + where + ': ' + touched;
+  return tensor_name(run, first) + (first === last ? '' : ' to ' + tensor_name(run, last)) + ' (' + count(pages) + ' pages) in ' + where + ': ' + touched;
 }
+
+const heat_unit = (run, state) => run.heat.sampled ? 'samples' : state.kind === 'both' ? 'accesses' : state.kind;
 
 const visible = value => value > 0 ? value : null;  // nothing is drawn where nothing was touched
 
 function heat_of_tensor(run, state) {
-  const size = Math.max(1, Math.ceil(run.tensors[state.tensor].bytes / run.heat.page_bytes)), bins = Math.min(size, 400);
+  const size = Math.max(1, Math.ceil(tensor_of(run, state.tensor).bytes / run.heat.page_bytes)), bins = Math.min(size, 400);
   const column = new Map(run.heat.columns.map((layer, i) => [layer, i]));
   const z = Array.from({length: bins}, () => new Array(run.heat.columns.length).fill(0));
   const edge = i => Math.floor(size * i / bins);
@@ -310,13 +333,13 @@ function heat_of_tensor(run, state) {
   return {z: z.map(row => row.map(visible)), first: Array.from({length: bins}, (_, i) => edge(i))};
 }
 
-function heat_figure(run, state) {
+function heat_figure(run, state, width) {
   const heat = run.heat, zoomed = state.tensor !== null;
   const drawn = zoomed ? heat_of_tensor(run, state) : {z: heat.reads.map((row, r) => row.map((reads, c) =>
     visible(state.kind === 'reads' ? reads : state.kind === 'writes' ? heat.writes[r][c] : reads + heat.writes[r][c])))};
   let at = 0;
   const first = zoomed ? drawn.first : heat.rows.map(row => { const begin = at; at += row[2]; return begin; });
-  const every = Math.max(1, Math.ceil(heat.columns.length / Math.max(6, Math.floor((on_paper ? paper_width : innerWidth) / 42)))), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
+  const every = Math.max(1, Math.ceil(heat.columns.length / Math.max(6, Math.floor((on_paper ? paper_width : width) / 42)))), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
   const marks = [];
   let begin = 0;
   for (let i = 1; i <= heat.columns.length; ++i) {
@@ -328,12 +351,12 @@ function heat_figure(run, state) {
   const dark = root.dataset.theme === 'dark', most = drawn.z.reduce((so_far, row) => row.reduce((a, b) => Math.max(a, b ?? 0), so_far), 1);
   const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
   return {traces: [{type: 'heatmap', z: drawn.z, first, colorscale: scale, zmin: 0, zmax: most, hoverinfo: 'none', hoverongaps: false, xgap: heat.columns.length < 200 ? 0.5 : 0,
-    colorbar: {title: {text: (state.kind === 'both' ? 'accesses' : state.kind) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
+    colorbar: {title: {text: heat_unit(run, state) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
   layout: {hovermode: 'closest', margin: {l: 90, r: 10, t: zoomed ? 40 : 24, b: 40}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
     xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
     yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end', standoff: 14}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
     shapes: marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}})),
-    annotations: marks.filter(mark => mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1, yanchor: 'bottom',
+    annotations: marks.filter(mark => marks.length > 1 && mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1, yanchor: 'bottom',
       font: {size: 11, color: css('soft')}}))}};
 }
 
@@ -376,7 +399,8 @@ section('tensors', 'Tensors', 'Tensors',
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     box.filter(row => words.every(word => row.words.includes(word)) && picks.every(p => p.value === '' || row[p.dataset.key] === p.value));
   }
-  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, filter, ...picks, box.counter), box));
+  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, filter, ...picks, box.counter), box), run.tensors_left_out > 0 ? element('p', {}, 'The ', count(run.tensors.length), ' tensors that moved most, then the largest, are in this page; the other ',
+    figure(run, 'tensors_left_out', count), ' are counted in every figure and listed by --json.') : null);
 }, {long: true, stacked: true});
 
 section('brief', 'Short-lived', 'What lives within one layer', 'Such tensors need a reserved place in fast memory and no plan: they are never moved.', (host, run) => {
@@ -399,12 +423,12 @@ section('sharing', 'Sharing', 'False sharing that co-allocation removed',
   const head = ['', 'In use', 'Shared before', 'Dragged before', 'Shared now', 'Dragged now'];
   host.append(element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head.map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label)))),
     element('tbody', {}, ...body))), element('p', {}, 'Dragged: summed over the layers of a step, living bytes in what a layer touches that it does not touch itself.')));
-});
+}, {stacked: true});
 
 section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) => {
   const r = run.reuse;
   if (r.curve.length === 0) return host.append(element('p', {}, 'There is no profile to tell from.'));
-  host.append(element('p', {}, r.simulated ? 'From the simulator, with the run\u2019s own policy on its profile; the bound is proven: no plan is faster. The star is this run.'
+  host.append(element('p', {}, r.simulated ? 'From the simulator, with the run\u2019s own policy on its profile; the bound is proven: no plan is faster. The star is this run. ' + simulated_words(run)
     : 'From reuse distances: what a least-recently-used cache would fetch. No simulator ran.'));
   host.append(element('div', {class: 'card'}, chart('Step time and stalls against fast memory', 440, () => budget_figure(run))));
   const rows = r.curve.map((p, i) => ({...p, order: i}));
@@ -415,8 +439,18 @@ section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) 
     {key: 'lru_in_bytes', label: 'LRU would fetch', number: true, format: bytes}, {key: 'note', label: 'Remark', class: 'note', format: value => value ?? ''}],
     {label: 'Budgets', noun: 'budgets', path: row => (run === data.run ? 'run' : 'other') + '.reuse.curve.' + row.order});
   host.append(element('div', {class: 'card'}, box));
-  host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses'), chart('Reuse distances', 260, () => reuse_figure(run))));
+  const reuse = chart('Reuse distances', 260, () => reuse_figure(run, on_paper ? paper_width : reuse.clientWidth));
+  host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses'), reuse));
 }, {long: true});
+
+// How far the simulator is from what happened, where it simulated about this run's budget.
+function simulated_words(run) {
+  const h = run.headline, known = run.reuse.curve.filter(p => !missing(p.bytes_in));
+  const near = known.reduce((best, p) => !best || Math.abs(p.share - h.budget_share) < Math.abs(best.share - h.budget_share) ? p : best, null);
+  return 'It is somewhat optimistic: its tensors move to the byte, where a run moves whole chunks and the links are not always as fast as told.' +
+    (near && Math.abs(near.share - h.budget_share) < 0.02 ? ' At ' + percent(near.share) + ' it fetches ' + bytes(near.bytes_in) + ' in a step of ' + time(near.step_ns) + '; this run, at ' + percent(h.budget_share) +
+      ', fetched ' + bytes(h.bytes_in) + ' in one of ' + time(h.median_step_ns) + '.' : '');
+}
 
 function budget_figure(run) {
   const points = run.reuse.curve.filter(p => !missing(p.step_ns)), h = run.headline, x = points.map(p => mib(p.fast_memory_bytes));
@@ -429,16 +463,17 @@ function budget_figure(run) {
   }
   const rest = run.reuse.curve.filter(p => !missing(p.transfer_ns));
   traces.push({name: 'LRU\u2019s transfers, nothing hidden', x: rest.map(p => mib(p.fast_memory_bytes)), y: rest.map(p => ms(p.transfer_ns)), mode: 'lines', line: {color: css('out'), width: 1.5, dash: 'dashdot'}, yaxis: 'y2'});
-  if (h.median_step_ns > 0) traces.push({name: 'this run', x: [mib(h.budget_bytes)], y: [ms(h.median_step_ns)], mode: 'markers', marker: {symbol: 'star', size: 15, color: css('stall'), line: {color: css('ink'), width: 1}}});
+  if (h.median_step_ns > 0) traces.push({name: 'this run', x: [mib(h.budget_bytes)], y: [ms(h.median_step_ns)], mode: 'markers', cliponaxis: false, marker: {symbol: 'star', size: 15, color: css('stall'), line: {color: css('ink'), width: 1}}});
   for (const t of traces) { t.type = 'scatter'; t.hovertemplate = '%{y:.1f} ms'; }
-  return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, rangemode: 'tozero', hoverformat: '.1f', anchor: 'y2'}, yaxis: {title: {text: 'step, ms'}, rangemode: 'tozero', domain: [0.5, 1]},
-    yaxis2: {title: {text: 'waiting, ms'}, rangemode: 'tozero', domain: [0, 0.42]}}};
+  return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, hoverformat: '.1f', anchor: 'y2', ...scale_of(r => mib(Math.max(r.headline.budget_bytes, largest(r.reuse.curve, p => p.fast_memory_bytes))))}, yaxis: {title: {text: 'step, ms'}, domain: [0.5, 1],
+      ...scale_of(r => ms(Math.max(r.headline.median_step_ns, largest(r.reuse.curve, p => p.step_ns))))},
+    yaxis2: {title: {text: 'waiting, ms'}, domain: [0, 0.42], ...scale_of(r => ms(largest(r.reuse.curve, p => Math.max(p.stall_ns ?? 0, p.transfer_ns ?? 0))))}}};
 }
 
-function reuse_figure(run) {
+function reuse_figure(run, width) {
   const bins = run.reuse.histogram;
   return {traces: [{type: 'bar', x: bins.map(b => '\u2265 ' + bytes(b.least_bytes)), y: bins.map(b => mib(b.bytes)), customdata: bins.map(b => b.accesses), marker: {color: css('live')},
-    hovertemplate: '%{y:.1f} MiB in %{customdata} accesses<extra></extra>'}], layout: {showlegend: false, xaxis: {tickangle: -40}, yaxis: {title: {text: 'MiB accessed again'}}}};
+    hovertemplate: '%{y:.1f} MiB in %{customdata} accesses<extra></extra>'}], layout: {showlegend: false, xaxis: {tickangle: -40, nticks: Math.floor(width / 40)}, yaxis: {title: {text: 'MiB accessed again'}}}};
 }
 
 section('plan', 'Plan', 'The plan, and what happened', '', (host, run) => {
@@ -485,11 +520,11 @@ function comparison() {
     ['Speed, of plain', 'speed_of_plain', ratio], ['Speed, of the bound', 'speed_of_bound', ratio], ['Stalls in a step', 'stall_ns', time], ['Moved in', 'bytes_in', bytes], ['Moved out', 'bytes_out', bytes], ['Faults', 'faults', count]];
   const change = key => {
     const [a, b] = runs.map(r => r.headline[key]);
-    return typeof a === 'number' && typeof b === 'number' && a > 0 ? (b / a >= 1 ? '+' : '\u2212') + fixed(Math.abs(b / a - 1) * 100, 1) + ' %' : '';
+    return typeof a === 'number' && typeof b === 'number' && a > 0 ? signed(Math.round((b / a - 1) * 1000) / 1000, percent) : '';
   };
   const rows = list.map(([label, key, format]) => element('tr', {}, element('td', {}, label), ...runs.map(r => { const cell = figure(r, 'headline.' + key, format, 'td'); cell.className = 'number'; return cell; }),
     element('td', {class: 'number'}, change(key))));
-  const head = ['', 'This run', 'The other', 'The other, against this run'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label));
+  const head = ['', 'This run', 'The other', 'Change'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label));
   return element('section', {id: 'two'}, element('h2', {}, 'Two runs'), element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)))),
     layer_comparison());
 }
@@ -503,7 +538,7 @@ function layer_comparison() {
   });
   const box = table(rows, [{key: 'order', label: '#', number: true, format: count}, {key: 'label', label: 'Layer', class: 'name', format: text}, {key: 'phase', label: 'Phase', format: text}, {key: 'time', label: 'Time', number: true, format: time},
     {key: 'other_time', label: 'The other', number: true, format: time}, {key: 'stall', label: 'Stall', number: true, format: time}, {key: 'other_stall', label: 'The other', number: true, format: time},
-    {key: 'moved', label: 'Moved', number: true, format: bytes}, {key: 'other_moved', label: 'The other', number: true, format: bytes}, {key: 'change', label: 'Change', number: true, format: time}],
+    {key: 'moved', label: 'Moved', number: true, format: bytes}, {key: 'other_moved', label: 'The other', number: true, format: bytes}, {key: 'change', label: 'Change', number: true, format: value => signed(value, time), title: 'of time and stall together'}],
     {label: 'Layers of both runs', noun: 'layers', sort: {key: 'order', down: false}});
   return element('div', {class: 'card'}, element('h3', {}, 'Layers of both runs'), box);
 }
@@ -525,6 +560,8 @@ function heading() {
   const made = element('section', {id: 'top'}, element('h1', {}, verdict(run)),
     element('p', {class: 'lead'}, (run.headline.program ? run.headline.program + ', ' : '') + 'policy ' + text(run.headline.policy) + '. ' +
       'Figures are of step ' + text(run.shown_step) + ' where one is shown: the median of ' + count(run.headline.steady_steps) + ' that ran alike.'), element('div', {class: 'path'}, run.path));
+  if (data.other) made.append(element('p', {class: 'lead other'}, 'Beside it: ' + (data.other.headline.program ? data.other.headline.program + ', ' : '') + 'policy ' + text(data.other.headline.policy) + '. ' + verdict(data.other)),
+    element('div', {class: 'path'}, data.other.path));
   for (const each of runs) if (each.remarks.length > 0) made.append(element('ul', {class: 'remarks'}, ...each.remarks.map(remark => element('li', {}, (each === data.other ? 'The other run: ' : '') + remark))));
   return made;
 }
@@ -560,6 +597,7 @@ document.getElementById('help').addEventListener('click', () => document.getElem
 let theme_before = null;             // paper is white
 window.addEventListener('beforeprint', () => {
   theme_before = root.dataset.theme;
+  load_charts();
   on_paper = true;
   for (const each of charts) each.drawn = true;
   set_theme('light');
@@ -572,5 +610,8 @@ document.addEventListener('keydown', event => {
   else if (event.key === '/') { event.preventDefault(); document.querySelector('.tensor-filter')?.focus(); }
   else if (/^[0-9]$/.test(event.key)) document.getElementById(sections[(Number(event.key) + 9) % 10]?.id)?.scrollIntoView();
 });
-requestAnimationFrame(() => setTimeout(() => { root.dataset.ready = String(Math.round(performance.now() - started)); }));
+requestAnimationFrame(() => setTimeout(() => {
+  root.dataset.ready = String(Math.round(performance.now() - started));
+  setTimeout(load_charts);
+}));
 })();

@@ -62,7 +62,7 @@ struct HeatRange {                   // pages of a tensor that were touched alik
   std::int64_t layer = -1;           // -1: ops without a layer
   std::uint32_t tensor = 0;
   Span<std::uint64_t> pages;
-  std::uint32_t reads = 0, writes = 0;  // ticks
+  std::uint32_t reads = 0, writes = 0;  // ticks; of a sampled profile samples
   auto operator<=>(const HeatRange&) const = default;
 };
 
@@ -74,10 +74,11 @@ struct HeatRow {                     // a run of pages of the overview: tensors 
 struct Heat {
   Bytes page_bytes;
   bool tracked = false;
+  bool sampled = false;              // by a monitor that takes samples: they are counted, not ticks
   std::vector<std::uint32_t> order;  // of tensors, top to bottom
   std::vector<HeatRow> rows;
   std::vector<std::int64_t> columns; // layers, in order of their first op
-  std::vector<std::vector<float>> reads, writes;  // [row][column]: ticks a page, on average
+  std::vector<std::vector<float>> reads, writes;  // [row][column]: ticks (samples) a page, on average
   std::vector<HeatRange> ranges;     // sorted by (tensor, layer, pages)
   std::uint64_t ranges_left_out = 0; // of the tensors with most ranges
 };
@@ -196,6 +197,7 @@ struct Report {
   Heat heat;
   std::vector<LayerRow> layers;
   std::vector<TensorRow> tensors;
+  std::uint64_t tensors_left_out = 0;  // of a page: see shorten()
   ShortLived short_lived;
   Sharing sharing;
   Reuse reuse;
@@ -238,11 +240,14 @@ Reuse reuse_of(const Run&, const ReportOptions&);
 PlanFigures plan_of(const Run&);
 Overhead overhead_of(const Run&);
 
+// What a page of very many tensors can show: those that moved most, then the largest, and those at which a row of the heat map begins or ends.
+void shorten(Report&, std::size_t most);
+
 std::string_view name_of(Warmth) noexcept;
 
 std::string format_json(const Report&, const Report* other);  // one object, docs/report.md; `other`: to compare with
 std::string format_text(const Report&, const Report* other);  // for terminals: nothing in it controls one
-std::string format_page(const Report&, const Report* other);  // a whole HTML document
+std::string format_page(const Report&, const Report* other);  // a whole HTML document, of 20,000 tensors at most
 bool page_has_charts() noexcept;     // false: built without the charts' library
 
 }  // namespace vedette::report

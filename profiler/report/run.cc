@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "base/readable.h"
 #include "profiler/schema.h"
@@ -17,6 +19,7 @@ namespace vedette::report {
 namespace {
 
 constexpr std::int64_t largest = std::int64_t{1} << 50;  // of a size or a time: a petabyte, thirteen days; sums of many still fit
+constexpr std::int64_t most_samples = 1'000'000;         // of one page in one tick; monitors take some tens
 constexpr std::uint64_t most_chunks = 100'000'000;       // that all tensors together may cover
 
 class Reader {
@@ -242,7 +245,7 @@ void read_operands(Reader& reader, Profile& profile) {
 
 void read_pages(Reader& reader, Profile& profile) {
   Trace& trace = profile.trace;
-  Statement ask(reader.database(), "SELECT op, tensor, first_page, end_page, read, written FROM page_accesses WHERE profile = ?");
+  Statement ask(reader.database(), "SELECT op, tensor, first_page, end_page, read, written, samples FROM page_accesses WHERE profile = ?");
   const std::uint64_t page = trace.page_bytes.value;
   for (ask.ask(profile.profile); reader.row(ask);) {
     PageAccess& a = trace.pages.emplace_back();
@@ -255,10 +258,21 @@ void read_pages(Reader& reader, Profile& profile) {
     if (a.pages.begin >= a.pages.end || a.pages.end > pages) return reader.refuse("pages outside of their tensor were touched");
     a.read = ask.integer(4) != 0;
     a.written = ask.integer(5) != 0;
+    if (ask.is_null(6) && profile.samples.empty()) continue;
+    profile.samples.resize(trace.pages.size());  // what was seen exactly among them counts as seen by none
+    profile.samples.back() = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ask.integer(6), 0, most_samples));
+    reader.keep(profile.samples.back());
   }
   // Recorders write them in this order; SQLite would sort them anew, on disk.
   const auto before = [](const PageAccess& x, const PageAccess& y) { return std::tie(x.op, x.tensor, x.pages) < std::tie(y.op, y.tensor, y.pages); };
-  if (!std::is_sorted(trace.pages.begin(), trace.pages.end(), before)) std::sort(trace.pages.begin(), trace.pages.end(), before);
+  if (std::is_sorted(trace.pages.begin(), trace.pages.end(), before)) return;
+  if (profile.samples.empty()) return std::sort(trace.pages.begin(), trace.pages.end(), before);
+  std::vector<std::uint32_t> order(trace.pages.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&](auto x, auto y) { return before(trace.pages[x], trace.pages[y]); });
+  const std::vector<PageAccess> pages = std::exchange(trace.pages, {});
+  const std::vector<std::uint32_t> samples = std::exchange(profile.samples, {});
+  for (const std::uint32_t i : order) trace.pages.push_back(pages[i]), profile.samples.push_back(samples[i]);
 }
 
 void read_places(Reader& reader, Run& run, Profile& profile) {

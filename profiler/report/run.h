@@ -59,6 +59,7 @@ struct Profile {
   std::string bucket;
   bool tracked = false;              // page accesses were seen; else operands count as touched from end to end
   Trace trace;
+  std::vector<std::uint32_t> samples;  // of each of trace.pages: how many samples of a sampling monitor saw it; empty: seen exactly
   std::vector<std::optional<std::uint64_t>> places;  // of its tensors under a plan, bytes from the arena's first; or empty
 };
 

@@ -11,6 +11,7 @@
 
 #include "profiler/exports.h"
 #include "profiler/recording.h"
+#include "profiler/report/report.h"
 #include "profiler/told_run.h"
 #include "support/traces.h"
 
@@ -43,6 +44,33 @@ TEST(ImportDamon, TurnsSnapshotsIntoOpsAndRegionsIntoPages) {
                                    P{.op = {1}, .tensor = {0}, .pages = {0, 4}, .read = true}));
   EXPECT_THAT(sampled.samples, ElementsAre(19, 5, 3));
   EXPECT_EQ(sampled.when[1], (Span<Nanoseconds>{{100000000}, {200000000}}));
+  ASSERT_EQ(t.layers.size(), 2u) << "a column of the heat map for each time";
+  EXPECT_EQ(t.layers[1].name, "0.100 s");
+  EXPECT_EQ(t.ops[1].layer, LayerIndex{1});
+}
+
+TEST(ImportDamon, DrawsTimeFromLeftToRightAndSamplesAsHeat) {
+  const std::string path = told::fresh_path("damon_heat.vedette");
+  import_text(two_snapshots, path).value();
+  const report::Heat heat = report::analyse(report::load_run(path).value(), {}).heat;
+  EXPECT_TRUE(heat.sampled);
+  EXPECT_THAT(heat.columns, ElementsAre(0, 1));
+  ASSERT_EQ(heat.rows.size(), 5u) << "four pages of one area, one of the other";
+  const auto column = [&](std::size_t c) {
+    std::vector<float> samples;
+    for (const auto& row : heat.reads) samples.push_back(row[c]);
+    return samples;
+  };
+  EXPECT_THAT(column(0), ElementsAre(0, 0, 19, 19, 5));
+  EXPECT_THAT(column(1), ElementsAre(3, 3, 3, 3, 0));
+}
+
+TEST(ImportDamon, PutsTargetsOfOneTimeIntoOneColumn) {
+  const Sampled sampled = parse_damon(R"([
+    {"target_id": 1, "snapshots": [{"start_time": 5, "end_time": 9, "regions": [{"start": 0, "end": 4096, "nr_accesses": 2}]}]},
+    {"target_id": 2, "snapshots": [{"start_time": 5, "end_time": 9, "regions": [{"start": 0, "end": 4096, "nr_accesses": 7}]}]}])").value();
+  ASSERT_EQ(sampled.trace.ops.size(), 2u);
+  EXPECT_EQ(sampled.trace.layers.size(), 1u);
 }
 
 TEST(ImportDamon, MakesARecordingThatReportsRead) {
@@ -54,8 +82,9 @@ TEST(ImportDamon, MakesARecordingThatReportsRead) {
   EXPECT_TRUE(profiles[0].tracked);
   const auto frequencies = recording.page_frequencies(profiles[0]).value();
   ASSERT_EQ(frequencies.size(), 3u);
-  EXPECT_EQ(frequencies[1].pages, (Span<std::uint64_t>{2, 4}));
-  EXPECT_EQ(frequencies[1].ticks, 2u);
+  EXPECT_EQ(frequencies[0].pages, (Span<std::uint64_t>{2, 4}));
+  EXPECT_EQ(frequencies[2].pages, (Span<std::uint64_t>{0, 4})) << "in the second aggregation";
+  EXPECT_EQ(frequencies[2].ticks, 1u);
   Statement samples(recording.database(), "SELECT SUM(samples) FROM page_accesses");
   samples.ask();
   ASSERT_TRUE(samples.row());

@@ -261,6 +261,23 @@ TEST(ReportText, PutsTwoRunsSideBySide) {
   EXPECT_THAT(text, HasSubstr("step, median                         0.1 ms of 3             0.1 ms of 3"));
 }
 
+TEST(ReportPage, LeavesOutTheTensorsThatMovedLeastAndSaysHowMany) {
+  Report report = hand_made();
+  report.tensors.clear();
+  for (std::uint32_t t = 0; t < 10; ++t) report.tensors.push_back({.tensor = t, .bytes = {1000 - t}, .fetches = t == 8 ? 1u : 0u});
+  report.heat.rows = {{.first_tensor = 6, .last_tensor = 7, .pages = 2}};
+  report.heat.ranges = {{.layer = 0, .tensor = 1, .pages = {0, 1}}, {.layer = 0, .tensor = 5, .pages = {0, 1}}};
+  report.heat.order = {0, 5, 9};
+  shorten(report, 3);
+  std::vector<std::uint32_t> kept;
+  for (const TensorRow& row : report.tensors) kept.push_back(row.tensor);
+  EXPECT_THAT(kept, ElementsAre(0, 1, 6, 7, 8)) << "what moved, the largest, and those that the heat map names";
+  EXPECT_EQ(report.tensors_left_out, 5u);
+  EXPECT_EQ(report.heat.ranges.size(), 1u);
+  EXPECT_EQ(report.heat.ranges_left_out, 1u);
+  EXPECT_THAT(report.heat.order, ElementsAre(0u));
+}
+
 void list_keys(const nlohmann::json& value, const std::string& path, std::set<std::string>& keys) {
   if (value.is_array() && !value.empty()) return list_keys(value.front(), path + "[]", keys);
   if (!value.is_object()) return;

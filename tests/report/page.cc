@@ -133,17 +133,30 @@ TEST_F(Page, ShowsTenThousandTensorsAFewRowsAtATime) {
   EXPECT_THAT(document, HasSubstr("10,000 tensors"));
 }
 
+TEST_F(Page, OfVeryManyTensorsShowsTheLargestAndCountsTheRest) {
+  const Report report = of_many_tensors(25000);
+  const std::string page = format_page(report, nullptr), whole = format_json(report, nullptr);
+  EXPECT_EQ(nlohmann::json::parse(whole)["run"]["tensors"].size(), 25000u) << "scripts get all of them";
+  const std::string document = open(write("very_many.html", page), "--dump-dom --window-size=1280,1200");
+  EXPECT_EQ(console_, "");
+  EXPECT_TRUE(std::regex_search(document, std::regex("data-figure=\"run\\.tensors_left_out\" data-value=\"4[0-9]{3}\"")));
+}
+
 TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
   fs::create_directories(VEDETTE_SCREENSHOTS);
-  const std::string page = write("report.html", format_page(hand_made(), nullptr));
-  for (const char* theme : {"light", "dark"}) {
-    for (const char* width : {"1280", "480"}) {
-      const std::string picture = std::string(VEDETTE_SCREENSHOTS) + "/report-" + width + "-" + theme + ".png";
-      fs::remove(picture);
-      open(page, "--screenshot='" + picture + "' --window-size=" + width + ",7000", std::string("#theme=") + theme);
-      EXPECT_EQ(console_, "");
-      ASSERT_TRUE(fs::exists(picture));
-      EXPECT_GT(fs::file_size(picture), 50'000u) << "more than an empty page";
+  const Report report = hand_made();
+  const std::pair<std::string, std::string> pages[] = {{"report", write("report.html", format_page(report, nullptr))},
+                                                       {"compare", write("compare.html", format_page(report, &report))}};
+  for (const auto& [name, page] : pages) {
+    for (const char* theme : {"light", "dark"}) {
+      for (const char* width : {"1280", "480"}) {
+        const std::string picture = std::string(VEDETTE_SCREENSHOTS).append("/").append(name).append("-").append(width).append("-").append(theme).append(".png");
+        fs::remove(picture);
+        open(page, "--screenshot='" + picture + "' --window-size=" + width + ",7000", std::string("#theme=") + theme);
+        EXPECT_EQ(console_, "");
+        ASSERT_TRUE(fs::exists(picture));
+        EXPECT_GT(fs::file_size(picture), 50'000u) << "more than an empty page";
+      }
     }
   }
 }
