@@ -16,10 +16,12 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "session/loop.h"
 #include "support/child.h"
 #include "support/nobody.h"
+#include "support/sanitized.h"
 
 namespace vedette {
 namespace {
@@ -102,9 +104,10 @@ class InEnvironment : public ::testing::TestWithParam<Environment> {
   void SetUp() override {
     if (GetParam().needs_root && ::geteuid() != 0) GTEST_SKIP() << "making this environment needs root";
     if (GetParam().as_nobody && !testing::nobody_finds_files()) GTEST_SKIP() << testing::no_files_for_nobody;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers need what these environments forbid";
-#endif
+    const std::string_view name = GetParam().name;
+    if (testing::sanitized && name == "no_proc") GTEST_SKIP() << "a sanitizer reads /proc/self/maps when a program starts";
+    if (testing::sanitized && name == "few_files") GTEST_SKIP() << "a sanitizer asks through a pipe whether it may read an object, and takes no pipe for no";
+    if (testing::sanitized && name == "little_address_space") GTEST_SKIP() << "a sanitizer's shadow memory alone is larger";
     std::string pattern = (fs::current_path() / "vedette-environment-XXXXXX").string();
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
