@@ -152,6 +152,13 @@ enum class AfterLife : std::uint8_t {  // what happens to the bytes of the dead
                                      // again fetches them first, and leaving costs a transfer, changed or not
 };
 
+// A driver below the program pages, as the one that G10's artifact simulates: ops fault, who arrived first leaves, and a policy's moves are
+// hints, of births as well. Such a plan names its `block` and has no moves of its own.
+struct Paging {
+  std::uint32_t window = 0;          // what was asked for ahead displaces nothing that this many ops from the one at hand on use
+  bool operator==(const Paging&) const = default;
+};
+
 struct Plan {                        // for a step that repeats; what is resident at its end is resident at its start
   std::vector<TierIndex> home;       // home[t]: the tier where t is when op 0 begins (persistent) or is born in
   std::vector<Move> moves;           // sorted by issue; moves with the same issue start in this order
@@ -165,6 +172,7 @@ struct Plan {                        // for a step that repeats; what is residen
   bool one_copy = false;             // a fetch takes the bytes along: slower tiers keep no copy, so leaving again costs a transfer
   Bytes block;                       // unplanned moves take tensors in blocks of this size (unified memory: 2 MiB); 0: whole
   std::vector<OpIndex> barriers;     // ops that begin when every eviction issued so far has ended, whether they need its room or not
+  std::optional<Paging> paging;      // the driver decides who leaves; only in replays
   std::vector<std::string> reasons;  // why the policy decided so, a sentence each: for recordings, nothing depends on it
   bool operator==(const Plan&) const = default;
 };

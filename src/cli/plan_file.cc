@@ -91,6 +91,7 @@ Plan plan_of(const Json& top) {
     plan.one_copy = top["one_copy"].get<bool>();
   }
   if (top.contains("block")) plan.block = {number<std::uint64_t>(top["block"], "block")};
+  if (top.contains("window")) plan.paging = Paging{.window = number<std::uint32_t>(top["window"], "window")};
   constexpr std::uint64_t least_block = 4096;  // of smaller ones a tensor has so many that a replay would not end
   if (plan.block.value > 0 && plan.block.value < least_block) throw Malformed{fmt::format("has blocks of {} bytes; they are of {} at least, or 0 for none", plan.block.value, least_block)};
   return plan;
@@ -117,8 +118,10 @@ std::string format_plan(const Plan& plan) {
     text += fmt::format("],\n\"{}\": [", key);
     for (std::size_t i = 0; i < ops->size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ",", (*ops)[i].value);
   }
-  return text + fmt::format("],\n\"reserved\": {}, \"fallback\": \"{}\", \"after_life\": \"{}\", \"one_copy\": {}, \"block\": {}}}\n", plan.reserved.value,
-                            fallbacks[static_cast<std::size_t>(plan.fallback)], after_lives[static_cast<std::size_t>(plan.after_life)], plan.one_copy, plan.block.value);
+  text += fmt::format("],\n\"reserved\": {}, \"fallback\": \"{}\", \"after_life\": \"{}\", \"one_copy\": {}, \"block\": {}", plan.reserved.value,
+                      fallbacks[static_cast<std::size_t>(plan.fallback)], after_lives[static_cast<std::size_t>(plan.after_life)], plan.one_copy, plan.block.value);
+  if (plan.paging) text += fmt::format(", \"window\": {}", plan.paging->window);
+  return text + "}\n";
 }
 
 Result<Plan> parse_plan(std::string_view json, const Trace& trace) {

@@ -60,6 +60,8 @@ class Judge {
     if (machine_.tiers.empty() || machine_.granule.value == 0)
       broken(Rule::well_formed, "the machine has no tier, or a granule of 0");
     for (std::size_t i = 0; i < trace_.ops.size(); ++i) well_formed_op(i);
+    if (plan_.paging && (plan_.block.value == 0 || !(plan_.moves.empty() && plan_.in_place.empty() && plan_.recomputations.empty() && plan_.order.empty())))
+      broken(Rule::well_formed, "the plan leaves paging to the driver, and says more than the size of its blocks");
     if (plan_.home.size() != trace_.tensors.size())
       broken(Rule::well_formed, "the plan does not have one home for each tensor");
     for (TierIndex tier : plan_.home) {

@@ -18,13 +18,14 @@
 // "g10+" is the artifact's own form of it, to the letter where it matters. Its planner takes a GB for 2^30 bytes, and its simulator for
 //   10^9. Periods that wrap count whole, go to the furthest tier that they are long enough for, and neither ask nor fill the
 //   buckets. A period goes to the host where its eviction alone would end in the op it begins in. Fetches are made earlier while memory is under the line,
-//   whatever they bring. At run time pages are in one place only, what is born gets its room an op ahead, and room for it and for fetches is made by
-//   the least recently used, as the driver does. The limit that it loosens by hand for BERT-512 is not loosened here.
+//   whatever they bring. At run time all of this is hints to a driver that pages, of births, too (src/sim/pager.cc). The limit that it loosens
+//   by hand for BERT-512 is not loosened here.
 //
 // Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale ones finds the best exactly.
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <string>
 
 #include "policy/ledger.h"
 #include "policy/makers.h"
@@ -41,6 +42,7 @@ class Bucket {
   Bucket(const Trace& trace, const Link* link, double scale) {
     const double speed = link == nullptr || link->bytes_per_s == 0 ? 1e18 : scale * static_cast<double>(link->bytes_per_s);
     for (const Op& op : trace.ops) left_.push_back(speed * static_cast<double>(op.time.value) / 1e9);
+    capacity_ = left_;
     up_.resize(left_.size() + 1);
     std::iota(up_.begin(), up_.end(), 0U);
     down_ = up_;
@@ -64,17 +66,28 @@ class Bucket {
     return begin == 0 ? 0 : begin - 1;
   }
   void fill(double bytes, std::uint32_t begin, std::uint32_t end) {
+    fill(bytes, begin, end, [](std::uint32_t, double) {});
+  }
+  // `told` hears what each op takes of it.
+  template <class Told>
+  void fill(double bytes, std::uint32_t begin, std::uint32_t end, const Told& told) {
     for (std::uint32_t i = next(begin); i < end && bytes > 0; i = next(i + 1)) {
-      double& here = left_[i % left_.size()];
-      const double taken = std::min(here, bytes);
-      here -= taken;
+      const auto op = i % static_cast<std::uint32_t>(left_.size());
+      const double taken = std::min(left_[op], bytes);
+      take(op, taken);
       bytes -= taken;
-      if (here <= 0) full(i % static_cast<std::uint32_t>(left_.size()));
+      told(op, taken);
     }
   }
+  void take(std::uint32_t op, double bytes) {
+    if (left_[op] <= 0) return;
+    left_[op] -= bytes;
+    if (left_[op] <= 0) full(op);
+  }
+  double left(std::uint32_t op) const { return left_[op % left_.size()]; }
+  double capacity(std::uint32_t op) const { return capacity_[op]; }
 
  private:
-  double left(std::uint32_t op) const { return left_[op % left_.size()]; }
   // Full ops are stepped over: a period may span thousands of them.
   void full(std::uint32_t op) {
     up_[op] = op + 1;
@@ -103,7 +116,7 @@ class Bucket {
     return 0;
   }
 
-  std::vector<double> left_;
+  std::vector<double> left_, capacity_;
   std::vector<std::uint32_t> up_, down_;  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
 };
 
@@ -127,6 +140,7 @@ class Scheduler {
       add_over(i, ledger.trace().ops[i].time.value);
     }
     over_ = Room(loads);
+    host_ = Room(std::vector<std::int64_t>(ledger.ops()));
   }
 
   void schedule() {
@@ -147,7 +161,10 @@ class Scheduler {
     while (over_count_ > 0 && !best.empty()) {
       const Candidate top = best.top();
       best.pop();
-      const double now = benefit_of(ledger_.gaps()[top.gap]);
+      const bool looks = evaluations_ < most_evaluations;
+      evaluations_ += looks ? 1 : 0;
+      const double now = looks ? benefit_of(ledger_.gaps()[top.gap]) : top.benefit;
+      taken_unseen_ += looks ? 0 : 1;
       if (now < top.benefit) {
         offer(top.gap);
       } else if (commit(top.gap)) {
@@ -155,6 +172,13 @@ class Scheduler {
       }
     }
     fetch_eagerly();
+  }
+
+  // How far it came, where it did not come to the end.
+  std::vector<std::string> reasons() const {
+    if (taken_unseen_ == 0) return {};
+    return {"g10: after " + std::to_string(most_evaluations) + " evaluations of benefits its limit on work was reached; " + std::to_string(taken_unseen_) +
+            " periods were taken by the benefit that they had when they were last looked at"};
   }
 
  private:
@@ -209,11 +233,8 @@ class Scheduler {
     if (where == tiers_.size() - 1 && ledger_.tier_for(g, gap.after, Ledger::From::furthest) != tiers_.back()) return false;
     const std::uint32_t cleared = out_[where].forward(size_of(gap), begin, gap.before), back = in_[where].backward(size_of(gap), begin, gap.before);
     if (back <= cleared + 1 || cleared + 1 - gap.after >= ledger_.ops()) return false;
-    for (std::size_t k = 0; k < tiers_.size(); ++k) {
-      if (k != where && !bus_of(k, where)) continue;
-      out_[k].fill(size_of(gap), begin, gap.before);
-      in_[k].fill(size_of(gap), back, gap.before);
-    }
+    fill(out_, where, size_of(gap), begin, gap.before);
+    fill(in_, where, size_of(gap), back, gap.before);
     spend_away(g, cleared + 1, back, tiers_[where]);
     return true;
   }
@@ -233,8 +254,13 @@ class Scheduler {
   }
 
   void spend_away(std::uint32_t g, std::uint32_t gone, std::uint32_t back, TierIndex tier) {
-    ledger_.leave(g, {.leave = ledger_.gaps()[g].after, .gone = gone, .back = back, .tier = tier});
+    const Gap& gap = ledger_.gaps()[g];
+    ledger_.leave(g, {.leave = gap.after, .gone = gone, .back = back, .tier = tier});
     const std::uint32_t n = ledger_.ops();
+    if (tier == tiers_.front()) {
+      host_.add(gap.after, std::min(gap.before, n), static_cast<std::int64_t>(ledger_.bytes(gap.tensor).value));
+      if (gap.before > n) host_.add(0, gap.before - n, static_cast<std::int64_t>(ledger_.bytes(gap.tensor).value));
+    }
     const auto size = static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor));
     for (std::uint32_t begin = gone; begin < back;) {  // the part in this step, and the part in the next
       const std::uint32_t end = std::min(back, (begin / n + 1) * n), first = begin % n, last = first + (end - begin);
@@ -248,7 +274,31 @@ class Scheduler {
     }
   }
 
-  bool host_has_room(std::uint32_t g) const { return ledger_.tier_for(g, ledger_.gaps()[g].after) == tiers_.front(); }
+  // Where links share a bus, what one carries the other cannot. The artifact counts it op by op, and takes from the SSD's what PCIe has not
+  // left beside it, again for each eviction.
+  void fill(std::vector<Bucket>& buckets, std::size_t where, double bytes, std::uint32_t begin, std::uint32_t end) const {
+    if (form_ == Form::paper) {
+      for (std::size_t k = 0; k < buckets.size(); ++k) {
+        if (k == where || bus_of(k, where)) buckets[k].fill(bytes, begin, end);
+      }
+      return;
+    }
+    Bucket &near = buckets.front(), &far = buckets.back();
+    const bool shared = buckets.size() > 1 && bus_of(0, buckets.size() - 1);
+    buckets[where].fill(bytes, begin, end, [&](std::uint32_t op, double taken) {
+      if (!shared) return;
+      if (where != 0) return near.take(op, taken);
+      if (near.left(op) <= 0) return far.take(op, far.left(op));
+      if (const double excess = far.capacity(op) - near.left(op); excess > 0) far.take(op, excess);
+    });
+  }
+
+  // The artifact asks for room all through the step.
+  bool host_has_room(std::uint32_t g) const {
+    const auto bytes = static_cast<std::int64_t>(ledger_.bytes(ledger_.gaps()[g].tensor).value);
+    if (form_ == Form::artifact && host_.most(0, ledger_.ops()) + bytes > static_cast<std::int64_t>(ledger_.machine().tiers[tiers_.front().value].capacity.value)) return false;
+    return ledger_.tier_for(g, ledger_.gaps()[g].after) == tiers_.front();
+  }
 
   // Whether what link `b` carries also takes from link `a`: they share a bus, and `a` is as fast as it.
   bool bus_of(std::size_t a, std::size_t b) const {
@@ -280,9 +330,13 @@ class Scheduler {
   std::vector<TierIndex> tiers_;
   std::vector<Bucket> out_, in_;  // of each slower tier
   static constexpr std::int64_t never_over = std::int64_t{1} << 60;
+  Room host_{{}};                 // [op]: bytes there
   Room over_{{}};                 // [op]: less its load while memory is over the line; far below that from then on
   std::vector<std::int64_t> sums_;  // of the times of ops over the line, as a Fenwick tree
   std::size_t over_count_ = 0;
+  // Each period that is taken shrinks the benefit of most others, and the paper sorts all of them again each time.
+  static constexpr std::uint64_t most_evaluations = 20'000'000;
+  std::uint64_t evaluations_ = 0, taken_unseen_ = 0;
   std::vector<std::uint32_t> chosen_;
 };
 
@@ -294,13 +348,16 @@ class G10 final : public Policy {
     Ledger ledger(trace, machine);
     if (auto error = refusal(name(), ledger)) return *error;
     if (ledger.fits()) return ledger.write();
-    Scheduler(ledger, Form::paper).schedule();
+    Scheduler scheduler(ledger, Form::paper);
+    scheduler.schedule();
     if (!ledger.settle({}, false)) return no_room(name(), ledger);
-    return ledger.write();
+    Plan plan = ledger.write();
+    plan.reasons = scheduler.reasons();
+    return plan;
   }
 };
 
-// What the artifact's plan says, carried out by a driver that pages.
+// What the artifact's plan says, told to a driver that pages.
 class G10OfArtifact final : public Policy {
  public:
   std::string_view name() const noexcept override { return "g10+"; }
@@ -309,96 +366,53 @@ class G10OfArtifact final : public Policy {
     Ledger ledger(trace, machine);
     if (auto error = refusal(name(), ledger)) return *error;
     hints_.assign(ledger.ops(), {});
-    births_.assign(ledger.ops(), 0);
-    operands_ = ledger.uses().operands;
-    parts_ = 0;
     if (ledger.fits()) return ledger.write();
-    Scheduler(ledger, Form::artifact).schedule();
+    hint_births(ledger);
+    Scheduler scheduler(ledger, Form::artifact);
+    scheduler.schedule();
     for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
       const auto& absence = ledger.absence(g);
       if (!absence) continue;
-      const std::uint32_t tensor = ledger.gaps()[g].tensor;
-      hints_[(absence->leave + 1) % ledger.ops()].push_back({.tensor = tensor, .tier = absence->tier, .evict = true});
-      hints_[absence->back % ledger.ops()].push_back({.tensor = tensor, .tier = absence->tier, .evict = false});
-    }
-    for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
-      births_[i] = trace.ops[i].workspace.value;
-      for (const std::uint32_t t : ledger.uses().births[i]) births_[i] += ledger.size(t);
+      const TensorIndex tensor{ledger.gaps()[g].tensor};
+      hints_[(absence->leave + 1) % ledger.ops()].push_back(hint(tensor, {0}, absence->tier, Verb::evict));
+      hints_[absence->back % ledger.ops()].push_back(hint(tensor, absence->tier, {0}, Verb::fetch));
     }
     Plan plan;
     plan.home.assign(trace.tensors.size(), {0});
     plan.fallback = Fallback::least_recent;
-    plan.one_copy = true;
-    plan.block = 8_MiB;
+    plan.block = 256_KiB;
+    plan.paging = Paging{};
+    plan.reasons = scheduler.reasons();
     return plan;
   }
 
-  Reaction react(const Event& event, const View& view) override {
-    if (event.kind != Event::Kind::op_begins || hints_.empty() || births_.empty()) return {};
-    index(view);
+  Reaction react(const Event& event, const View&) override {
+    if (event.kind != Event::Kind::op_begins || hints_.empty()) return {};
     Reaction reaction;
-    const std::uint32_t op = event.op.value, next = (op + 1) % static_cast<std::uint32_t>(hints_.size());
-    std::uint64_t lacking = births_[op] + births_[next];
-    for (const Hint& hint : hints_[op]) {
-      for (std::uint32_t p = first_[hint.tensor]; p < first_[hint.tensor + 1]; ++p) {
-        const Portion& part = view.parts[p];
-        if (part.state != Portion::State::lies || (part.tier.value == 0) != hint.evict) continue;
-        reaction.moves.push_back(move(part, hint.evict ? TierIndex{0} : part.tier, hint.evict ? hint.tier : TierIndex{0}));
-        if (!hint.evict) lacking += part.bytes.end.value - part.bytes.begin.value;
-      }
-    }
-    make_room(op, next, lacking, view, reaction);
+    reaction.moves = hints_[event.op.value];
     return reaction;
   }
 
  private:
-  struct Hint {
-    std::uint32_t tensor = 0;
-    TierIndex tier;
-    bool evict = false;
-  };
-
-  static Move move(const Portion& part, TierIndex source, TierIndex target) {
-    return {.issue = {}, .due = {}, .extent = {.tensor = part.tensor, .part = part.bytes}, .source = source, .target = target, .verb = target < source ? Verb::fetch : Verb::evict};
+  static Move hint(TensorIndex tensor, TierIndex source, TierIndex target, Verb verb) {
+    return {.issue = {}, .due = {}, .extent = {.tensor = tensor, .part = {}}, .source = source, .target = target, .verb = verb};
   }
 
-  void index(const View& view) {
-    if (parts_ == view.parts.size()) return;
-    parts_ = view.parts.size();
-    first_.assign(view.trace.tensors.size() + 1, 0);
-    for (const Portion& part : view.parts) ++first_[part.tensor.value + 1];
-    for (std::size_t t = 0; t + 1 < first_.size(); ++t) first_[t + 1] += first_[t];
-  }
-
-  void make_room(std::uint32_t op, std::uint32_t next, std::uint64_t lacking, const View& view, Reaction& reaction) const {
-    std::uint64_t free = view.room[0].value;
-    for (const Move& each : reaction.moves) free += each.verb == Verb::evict ? each.extent.part->end.value - each.extent.part->begin.value : 0;
-    if (free >= lacking) return;
-    std::vector<char> spared(view.trace.tensors.size());
-    for (const std::uint32_t t : operands_[op]) spared[t] = 1;
-    for (const std::uint32_t t : operands_[next]) spared[t] = 1;
-    for (const Move& each : reaction.moves) spared[each.extent.tensor.value] = 1;
-    std::vector<const Portion*> victims;
-    for (const Portion& part : view.parts) {
-      if (part.tier.value != 0) continue;
-      if (part.state == Portion::State::leaving) free += part.bytes.end.value - part.bytes.begin.value;
-      if (part.state == Portion::State::lies && spared[part.tensor.value] == 0) victims.push_back(&part);
+  // Memory is asked for ahead by the time that having it takes, which is the artifact's GPU_malloc_uspB, and counts from then on.
+  void hint_births(Ledger& ledger) {
+    constexpr double ns_per_byte = 0.000000814 * 1000;
+    const Clock clock(ledger.trace());
+    for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
+      for (const std::uint32_t t : ledger.uses().births[i]) {
+        const auto ahead = static_cast<std::int64_t>(static_cast<double>(ledger.bytes(t).value) * ns_per_byte);
+        const std::uint32_t when = std::min(i, clock.at(i) > ahead ? clock.last_at_or_before(clock.at(i) - ahead) : 0);
+        hints_[when].push_back(hint({t}, {0}, {0}, Verb::fetch));
+        for (std::uint32_t early = when; early < i; ++early) ledger.burden(early, static_cast<std::int64_t>(ledger.size(t)));
+      }
     }
-    std::stable_sort(victims.begin(), victims.end(), [](const Portion* a, const Portion* b) { return a->last_use < b->last_use; });
-    std::vector<Move> first;
-    for (const Portion* part : victims) {
-      if (free >= lacking) break;
-      first.push_back(move(*part, {0}, {1}));
-      free += part->bytes.end.value - part->bytes.begin.value;
-    }
-    reaction.moves.insert(reaction.moves.begin(), first.begin(), first.end());
   }
 
-  std::vector<std::vector<Hint>> hints_;               // [op]: when it begins
-  std::vector<std::uint64_t> births_;                  // [op]: bytes, workspace included
-  std::vector<std::vector<std::uint32_t>> operands_;   // [op]
-  std::vector<std::uint32_t> first_;                   // [tensor]: of its parts
-  std::size_t parts_ = 0;
+  std::vector<std::vector<Move>> hints_;  // [op]: when it begins
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "sim/pager.h"
 #include "sim/traffic.h"
 
 namespace vedette::sim {
@@ -384,16 +385,7 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
 
 // ---- an op ----
 
-std::int64_t Simulation::time_of(std::uint32_t op) const {
-  const std::int64_t time = trace_.ops[op].time.value;
-  if (options_.noise_percent == 0) return time;
-  std::uint64_t x = options_.seed * 0x9E3779B97F4A7C15U + step_number_ * 0xBF58476D1CE4E5B9U + op;  // splitmix64
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  x ^= x >> 31;
-  const auto draw = static_cast<std::int64_t>(x % 2001) - 1000;  // thousandths of the noise
-  return std::max<std::int64_t>(0, time + time / 100 * static_cast<std::int64_t>(options_.noise_percent) / 1000 * draw);
-}
+std::int64_t Simulation::time_of(std::uint32_t op) const { return noisy_time(trace_.ops[op], op, step_number_, options_); }
 
 std::int64_t Simulation::time_in_place(std::uint32_t op) const {
   if (in_place_[op].empty()) return 0;
@@ -522,6 +514,7 @@ Result<Replayed> Simulation::run(bool* replan) {
 Result<Replayed> simulate(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options,
                           Policy* policy, bool* replan) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
+  if (plan.paging) return page(trace, step, machine, plan, options, policy, replan);
   return Simulation(trace, step, machine, plan, options, policy).run(replan);
 }
 

@@ -40,4 +40,15 @@ std::uint64_t next_use(const Step& step, const Trace& trace, std::uint32_t tenso
   return uses.front() + trace.ops.size();
 }
 
+std::int64_t noisy_time(const Op& op, std::uint32_t index, std::uint64_t step_number, const ReplayOptions& options) {
+  const std::int64_t time = op.time.value;
+  if (options.noise_percent == 0) return time;
+  std::uint64_t x = options.seed * 0x9E3779B97F4A7C15U + step_number * 0xBF58476D1CE4E5B9U + index;  // splitmix64
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  x ^= x >> 31;
+  const auto draw = static_cast<std::int64_t>(x % 2001) - 1000;  // thousandths of the noise
+  return std::max<std::int64_t>(0, time + time / 100 * static_cast<std::int64_t>(options.noise_percent) / 1000 * draw);
+}
+
 }  // namespace vedette::sim

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "vedette/model.h"
+#include "vedette/replay.h"
 
 namespace vedette::sim {
 
@@ -24,5 +25,8 @@ Step flatten(const Trace&);
 
 // The first use at or after `from`, counted on into the next step; the largest number where the tensor is used no more.
 std::uint64_t next_use(const Step& step, const Trace& trace, std::uint32_t tensor, std::uint32_t from);
+
+// How long the op takes in the step of this number: its time, with the options' noise.
+std::int64_t noisy_time(const Op& op, std::uint32_t index, std::uint64_t step_number, const ReplayOptions& options);
 
 }  // namespace vedette::sim

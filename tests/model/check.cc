@@ -99,6 +99,15 @@ TEST(CheckWellFormed, WantsNoMoreReservedThanThereIs) {
   plan.reserved = {4096 * 4};
   broken(plan, two_pages(3), Rule::well_formed);
 }
+TEST(CheckWellFormed, WantsNothingElseOfAPlanThatLeavesPagingToTheDriver) {
+  Plan plan = moving();
+  plan.block = {4096};
+  plan.paging = Paging{};
+  EXPECT_THAT(broken(plan, two_pages(2), Rule::well_formed), ::testing::HasSubstr("leaves paging to the driver"));
+  plan = resting();
+  plan.paging = Paging{};
+  broken(plan, two_pages(3), Rule::well_formed);
+}
 
 TEST(CheckSourceHoldsIt, RefusesToFetchWhatIsNear) {
   Plan plan = resting();

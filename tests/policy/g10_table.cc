@@ -108,9 +108,9 @@ TEST(G10Table, ComesOutAsPublishedInAsManyCellsAsTheDocsSay) {
   const Counts counts = count({"bert_base", "vit", "inceptionv3"});
   if (counts.cells == 0) GTEST_SKIP() << "no traces/g10 in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   EXPECT_EQ(counts.cells, 64);
-  EXPECT_GE(counts.within_5, 57);
-  EXPECT_GE(counts.within_15, 60);
-  EXPECT_GE(counts.in_order, 15);
+  EXPECT_GE(counts.within_5, 56);
+  EXPECT_GE(counts.within_15, 63);
+  EXPECT_GE(counts.in_order, 14);
 }
 
 // What was not looked at when rules were chosen: other sizes of host memory, and batch sizes that the table lacks. From the artifact's
@@ -202,8 +202,8 @@ TEST(G10Table, ComesOutOnOtherMachinesToo) {
   }
   if (cells == 0) GTEST_SKIP() << "no traces/g10 in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   std::printf("%d cells held out: %d within 5 points, %d within 15\n", cells, within_5, within_15);
-  EXPECT_GE(within_5, 47);
-  EXPECT_GE(within_15, 55);
+  EXPECT_GE(within_5, 49);
+  EXPECT_GE(within_15, 56);
 }
 
 }  // namespace
