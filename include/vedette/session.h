@@ -135,8 +135,8 @@ class Session {
   static void release(std::byte* memory) noexcept;   // nullptr and foreign memory are ignored; from any thread, also after the session
   static bool owns(const void* memory) noexcept;     // in the arena of this or an earlier session
 
-  // Says what memory is for that was allocated before anybody knew; reports and policies see it from the next step on. Memory of
-  // nobody's, and small memory, is ignored.
+  // Says what memory is for that was allocated before anybody knew; reports and policies see it from the running step's profile on.
+  // Memory of nobody's, and small memory, is ignored.
   void label(const void* memory, std::string_view name, TensorKind kind);
 
   // The shape of the tensor that fills the allocation that holds `memory`, for recordings; the first one told counts. Worth telling

@@ -272,8 +272,13 @@ void Session::label(const void* memory, std::string_view name, TensorKind kind) 
   if (detail::owner_of(memory) != state_) return;
   const auto found = state_->holding(memory);
   if (found == state_->tensors.end()) return;
-  found->second.name.assign(name);
-  found->second.kind = kind;
+  detail::Live& live = found->second;
+  live.name.assign(name);
+  live.kind = kind;
+  if (!state_->in_step || live.logged_in != state_->step) return;
+  LoggedTensor& logged = state_->log.tensors[live.index];
+  logged.name = live.name;
+  logged.kind = kind;
 }
 
 bool Session::wants_shapes() const noexcept {

@@ -430,6 +430,40 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
   EXPECT_TRUE(named("layer4.1.conv2.weight"));
 }
 
+TEST(Guard, NamesGradientsAndTheStateOfOptimizersAfterTheirParameters) {
+  Heard heard;
+  const auto model = small("resnet18");
+  auto options = tight(64 << 20);
+  options.observer = &heard;
+  {
+    Guard guard(options);
+    guard.watch(model->module());
+    guard.watch(model->optimizer());
+    Outcome outcome;
+    train(*model, 0, 5, outcome, &guard);
+  }
+  const std::lock_guard lock(heard.mutex);
+  const auto find = [&](std::string_view name, TensorKind kind) {
+    const auto& all = heard.last.tensors;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == name && t.kind == kind; });
+    EXPECT_NE(found, all.end()) << name;
+    return TensorIndex{static_cast<std::uint32_t>(found - all.begin())};
+  };
+  const TensorIndex weight = find("layer4.1.conv2.weight", TensorKind::weight), gradient = find("layer4.1.conv2.weight.grad", TensorKind::gradient);
+  const TensorIndex average = find("layer4.1.conv2.weight.exp_avg", TensorKind::optimizer);
+  const TensorIndex square = find("layer4.1.conv2.weight.exp_avg_sq", TensorKind::optimizer);
+  const auto has = [](const std::vector<TensorIndex>& list, TensorIndex t) { return std::find(list.begin(), list.end(), t) != list.end(); };
+  const auto ran = [&](std::string_view name, TensorIndex reads, TensorIndex writes) {
+    return std::any_of(heard.last.ops.begin(), heard.last.ops.end(),
+                       [&](const Op& op) { return op.name == name && has(op.reads, reads) && has(op.writes, writes); });
+  };
+  // As Adam uses them: its average takes the gradient, the average of squares takes the gradient by itself, the weight the average.
+  EXPECT_TRUE(ran("aten::add_", gradient, average));
+  EXPECT_TRUE(ran("aten::addcmul_", gradient, square));
+  EXPECT_TRUE(ran("aten::addcdiv_", average, weight));
+  EXPECT_FALSE(ran("aten::addcmul_", gradient, average));
+}
+
 TEST(Guard, NamesAModelThatWasBuiltUnderIt) {
   Heard heard;
   auto options = tight(64 << 20);

@@ -24,7 +24,7 @@ class Facade final : public c10::Allocator {
     // relaxed: a hint. A thread that allocates while a step begins may be told either.
     const Birth birth = between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
     Result<std::byte*> memory =
-        entered.session->allocate({.bytes = {bytes}, .kind = birth.kind, .persistent = birth.persistent});
+        entered.session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
     if (!memory) {
       if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
       TORCH_CHECK_WITH(OutOfMemoryError, false, memory.error().message);

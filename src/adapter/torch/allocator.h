@@ -7,6 +7,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include <c10/core/Allocator.h>
 
@@ -21,6 +22,7 @@ namespace adapter {
 struct Birth {                       // what the session should expect of memory that is allocated now
   TensorKind kind = TensorKind::activation;
   bool persistent = false;
+  std::string_view name = {};        // lives until the next set_birth()
 };
 
 // libtorch lets an allocator replace another one of the same or a lower priority. Ours is above the default (0) and leaves room

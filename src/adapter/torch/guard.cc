@@ -140,6 +140,7 @@ Guard::Step::Step(State& state) : state_(state), scope_(state.session->step()) {
   adapter::set_between_steps(false);
 }
 Guard::Step::~Step() {
+  if (state_.session->phase() != "planned") state_.watched->name_gradients();  // this step may become a profile
   state_.announcer->in_step = false;
   adapter::set_between_steps(true);
 }

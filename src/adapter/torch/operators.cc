@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <ATen/SparseTensorImpl.h>
@@ -80,14 +81,16 @@ void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
 }
 
 struct OpContext final : at::ObserverContext {
-  OpContext(Announcer& a, const char* name, const Operands& operands)
+  OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
         scope(a.session.op(name, {operands.reads.data(), operands.reads.size()}, {operands.writes.data(), operands.writes.size()},
                            operands.parts)) {
     owner.in_op = true;
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     makes_state = owner.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
-    if (makes_state) set_birth({.kind = TensorKind::optimizer, .persistent = true});
+    if (!makes_state) return;
+    if (!inputs.empty() && inputs[0].isTensor()) state_name = owner.watched.name_new_state(inputs[0].toTensor());
+    set_birth({.kind = TensorKind::optimizer, .persistent = true, .name = state_name});
   }
   ~OpContext() override {            // an exception out of the op comes here, too
     owner.in_op = false;
@@ -96,6 +99,7 @@ struct OpContext final : at::ObserverContext {
   Announcer& owner;
   OpScope scope;
   bool makes_state = false;
+  std::string state_name;
 };
 
 struct NodeContext final : at::ObserverContext {  // one autograd node of a backward pass
@@ -132,7 +136,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
     if (mark) owner.session.mark_layer(mark->name, mark->phase);
     if (owner.session.wants_shapes()) tell_shapes(owner.session, inputs);
   }
-  return std::make_unique<OpContext>(owner, function.name(), operands);
+  return std::make_unique<OpContext>(owner, function.name(), operands, inputs);
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {

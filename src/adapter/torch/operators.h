@@ -14,7 +14,7 @@ namespace vedette::adapter {
 
 struct Announcer {                   // what the callback works on; one per guard
   Session& session;
-  const Watched& watched;
+  Watched& watched;
   LayerTracker& layers;
   OperatorTable table = {};
   Bytes chunk = {};                  // what moves as one

@@ -46,6 +46,22 @@ bool each_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
   return true;
 }
 
+// What libtorch's optimizers make with zeros_like(parameter) when they first meet one, in this order (torch/csrc/api/src/optim, 2.11).
+std::vector<const char*> states_of(const torch::optim::OptimizerOptions& options) {
+  const auto adam = [](const auto& o) {
+    return o.amsgrad() ? std::vector{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"} : std::vector{"exp_avg", "exp_avg_sq"};
+  };
+  if (const auto* o = dynamic_cast<const torch::optim::AdamOptions*>(&options)) return adam(*o);
+  if (const auto* o = dynamic_cast<const torch::optim::AdamWOptions*>(&options)) return adam(*o);
+  std::vector<const char*> names;
+  if (const auto* o = dynamic_cast<const torch::optim::RMSpropOptions*>(&options)) {
+    names.push_back("square_avg");
+    if (o->momentum() > 0) names.push_back("momentum_buffer");
+    if (o->centered()) names.push_back("grad_avg");
+  }
+  return names;
+}
+
 // False: an optimizer of another kind, whose state stays where it is.
 template <class Each>
 bool each_state_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
@@ -92,7 +108,30 @@ void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
 void Watched::remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer) {
   if (storage_of(tensor) == nullptr) return;
   auto weak = tensor.storage().getWeakStorageImpl();
-  entries_.insert_or_assign(storage_of(tensor), Entry{std::move(weak), name, layer});
+  entries_.insert_or_assign(storage_of(tensor), Entry{std::move(weak), name, layer, WeakTensor(tensor.getIntrusivePtr())});
+}
+
+std::string Watched::name_new_state(const at::Tensor& parameter) {
+  const c10::StorageImpl* const storage = storage_of(parameter);
+  const auto entry = entries_.find(storage);
+  if (storage == nullptr || entry == entries_.end()) return {};
+  const auto states = states_.find(storage);
+  const bool known = states != states_.end() && states->second.made < states->second.names.size();
+  return entry->second.name + "." + (known ? states->second.names[states->second.made++] : "state");
+}
+
+void Watched::name_gradients() noexcept {
+  try {
+    for (const auto& [storage, entry] : entries_) {
+      const auto alive = entry.tensor.lock();
+      if (!alive.defined()) continue;
+      const at::Tensor tensor(alive);
+      if (!tensor.is_leaf() || !tensor.requires_grad()) continue;
+      if (const c10::StorageImpl* const gradient = storage_of(tensor.grad()))
+        session_.label(gradient->data_ptr().get(), entry.name + ".grad", TensorKind::gradient);
+    }
+  } catch (...) {                    // out of memory: names are missing, no more
+  }
 }
 
 void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
@@ -125,6 +164,11 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
     move_in(tensor, name, kind);
     remember(tensor, name, layer);
   });
+  for (const auto& group : optimizer.param_groups()) {
+    if (!group.has_options()) continue;
+    for (const at::Tensor& parameter : group.params())
+      if (entries_.contains(storage_of(parameter))) states_[storage_of(parameter)] = States{states_of(group.options()), 0};
+  }
   optimizers_.push_back(&optimizer);
 }
 

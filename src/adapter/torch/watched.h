@@ -1,6 +1,6 @@
 // The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a storage: its
 // bytes move into the session's arena and the storage points to them, so that every view follows. And it gives operators that
-// use a parameter the name of its layer.
+// use a parameter the name of its layer, and what is made of parameters later, gradients and the state of optimizers, theirs.
 //
 // Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home() walks must
 // live.
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <c10/core/StorageImpl.h>
+#include <c10/core/UndefinedTensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include "adapter/torch/layer_tracker.h"
@@ -44,16 +45,28 @@ class Watched {
   // Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
   void bring_home();
 
+  // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of what an optimizer makes, like this parameter, in its first step.
+  // Empty: of no watched parameter.
+  std::string name_new_state(const at::Tensor& parameter);
+  // Gradients that live now are labelled "conv1.weight.grad". Never throws.
+  void name_gradients() noexcept;
+
   std::optional<LayerIndex> layer_of(const c10::StorageImpl* storage) const {
     const auto found = entries_.find(storage);
     return found == entries_.end() ? std::nullopt : found->second.layer;
   }
 
  private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Entry {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::string name;
     std::optional<LayerIndex> layer;
+    WeakTensor tensor;
+  };
+  struct States {                    // of a parameter, in the order in which its optimizer makes them
+    std::vector<const char*> names;
+    std::size_t made = 0;
   };
   struct WatchedModule {
     torch::nn::Module* module;
@@ -73,6 +86,7 @@ class Watched {
   LayerTracker& layers_;
   Say say_;
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
+  std::unordered_map<const c10::StorageImpl*, States> states_;  // only of storages in entries_, which keeps their addresses from being used again
   std::vector<WatchedModule> modules_;
   std::vector<torch::optim::Optimizer*> optimizers_;
 };
