@@ -58,7 +58,6 @@ class Pager {
   std::optional<Error> run_op(std::uint32_t op);
   std::optional<Error> wait(std::uint32_t op);
   void look_at(std::uint32_t op);
-  void ask_policy(std::uint32_t op);
   Reaction tell(const Event& event);
   void hint(const Move& move);
   bool arrived(std::uint32_t op) const;
@@ -68,6 +67,8 @@ class Pager {
   void draw_move(const Block& block, std::uint8_t source, std::uint8_t target);
 
   // The driver.
+  static bool any(const std::vector<Queue>& queues);
+  bool faulting() const { return !faulted_births_.empty() || any(faulted_); }
   bool busy() const;
   void advance_to(std::int64_t time);
   bool tick();
@@ -80,6 +81,9 @@ class Pager {
   std::uint8_t place_for(std::uint64_t bytes, std::uint8_t wanted) const;
   void evict(std::uint32_t index, std::uint8_t target);
   void enqueue(std::uint32_t index, Queue& queue, bool awaited);
+  void settle(std::uint32_t index);
+  void await(Block& block);
+  void await_no_more(Block& block);
   void arrives(std::uint32_t index);
   void leaves(std::uint32_t index);
   bool alive(std::uint32_t tensor) const { return persistent(tensor) || (born_[tensor] <= op_ && op_ <= dies_[tensor]); }
@@ -285,10 +289,11 @@ void Pager::carry(const Block& block, std::uint8_t source, std::uint8_t target) 
 
 // ---- the driver's tick ----
 
-bool Pager::busy() const {
-  const auto any = [](const std::vector<Queue>& queues) { return std::any_of(queues.begin(), queues.end(), [](const Queue& queue) { return !queue.empty(); }); };
-  return !faulted_births_.empty() || !births_.empty() || any(leaving_) || any(faulted_) || any(fetched_);
+bool Pager::any(const std::vector<Queue>& queues) {
+  return std::any_of(queues.begin(), queues.end(), [](const Queue& queue) { return !queue.empty(); });
 }
+
+bool Pager::busy() const { return faulting() || !births_.empty() || any(leaving_) || any(fetched_); }
 
 void Pager::advance_to(std::int64_t time) {
   for (; next_tick_ <= time && busy(); next_tick_ += tick_ns_) tick();
@@ -347,7 +352,7 @@ bool Pager::may_evict() const {
 void Pager::fetch_from(Queue& queue, std::uint8_t tier, bool faulted) {
   while (!queue.empty() && open(tier, 0)) {
     const std::uint32_t index = queue.front();
-    Block& block = blocks_[index];
+    const Block& block = blocks_[index];
     used_[tier] -= block.size();  // it changes places with who leaves for it
     const bool room = fits(block.size()) || (may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_));
     if (!room) {
@@ -356,32 +361,41 @@ void Pager::fetch_from(Queue& queue, std::uint8_t tier, bool faulted) {
     }
     queue.pop_front();
     carry(block, tier, 0);
-    used_[0] += block.size();
-    result_.peak = std::max(result_.peak, Bytes{used_[0]});
     if (measuring_ && faulted) ++result_.unplanned;
-    block.tier = 0;
-    block.queued = false;
-    if (block.awaited) --awaited_;
-    block.awaited = false;
-    arrives(index);
+    settle(index);
   }
 }
 
 void Pager::bear(Queue& queue, bool faulted) {
   while (!queue.empty()) {
     const std::uint32_t index = queue.front();
-    Block& block = blocks_[index];
+    const Block& block = blocks_[index];
     if (!fits(block.size()) && !(may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_))) return;
     queue.pop_front();
-    used_[0] += block.size();
-    result_.peak = std::max(result_.peak, Bytes{used_[0]});
-    block.tier = 0;
-    block.queued = false;
-    if (block.awaited) --awaited_;
-    block.awaited = false;
     moved_ = true;
-    arrives(index);
+    settle(index);
   }
+}
+
+// Out of its queue, into the fastest tier.
+void Pager::settle(std::uint32_t index) {
+  Block& block = blocks_[index];
+  used_[0] += block.size();
+  result_.peak = std::max(result_.peak, Bytes{used_[0]});
+  block.tier = 0;
+  block.queued = false;
+  await_no_more(block);
+  arrives(index);
+}
+
+void Pager::await(Block& block) {
+  if (!block.awaited) ++awaited_;
+  block.awaited = true;
+}
+
+void Pager::await_no_more(Block& block) {
+  if (block.awaited) --awaited_;
+  block.awaited = false;
 }
 
 bool Pager::make_room(std::uint64_t bytes, bool faulted) {
@@ -422,8 +436,7 @@ void Pager::evict(std::uint32_t index, std::uint8_t target) {
     carry(block, 0, target);
   }
   if (needed_at_[index] != serial_) {
-    if (block.awaited) --awaited_;
-    block.awaited = false;
+    await_no_more(block);
   } else {
     enqueue(index, target == nowhere ? faulted_births_ : faulted_[target], true);
   }
@@ -432,8 +445,7 @@ void Pager::evict(std::uint32_t index, std::uint8_t target) {
 void Pager::enqueue(std::uint32_t index, Queue& queue, bool awaited) {
   Block& block = blocks_[index];
   block.queued = true;
-  if (awaited && !block.awaited) ++awaited_;
-  block.awaited = block.awaited || awaited;
+  if (awaited) await(block);
   queue.push_back(index);
 }
 
@@ -475,7 +487,7 @@ void Pager::look_at(std::uint32_t op) {
 }
 
 bool Pager::arrived(std::uint32_t op) const {
-  if (!faulted_births_.empty() || std::any_of(faulted_.begin(), faulted_.end(), [](const Queue& queue) { return !queue.empty(); })) return false;
+  if (faulting()) return false;
   for (const Span<std::uint32_t>& run : runs_[op]) {
     for (std::uint32_t b = run.begin; b < run.end; ++b) {
       if (blocks_[b].queued || blocks_[b].tier != 0) return false;
@@ -492,8 +504,7 @@ std::int64_t Pager::fault(std::uint32_t op) {
     for (std::uint32_t b = run.begin; b < run.end; ++b) {
       Block& block = blocks_[b];
       if (block.queued) {
-        if (!block.awaited) ++awaited_;
-        block.awaited = true;
+        await(block);
       } else if (block.tier != 0) {
         if (block.tier != nowhere || block.tensor < trace_.tensors.size()) bytes[block.tier == nowhere ? 1 % bytes.size() : block.tier] += block.size();
         enqueue(b, block.tier == nowhere ? faulted_births_ : faulted_[block.tier], true);
@@ -517,8 +528,7 @@ std::optional<Error> Pager::wait(std::uint32_t op) {
   waiting_ = true;
   for (bool stuck = false; !arrived(op);) {
     fault(op);
-    const auto missing = [&] { return !faulted_births_.empty() || awaited_ > 0 || std::any_of(faulted_.begin(), faulted_.end(), [](const Queue& queue) { return !queue.empty(); }); };
-    while (missing() && !stuck) {
+    while ((faulting() || awaited_ > 0) && !stuck) {
       now_ = std::max(now_, next_tick_);
       stuck = !tick();
       next_tick_ += tick_ns_;

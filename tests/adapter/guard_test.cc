@@ -400,18 +400,21 @@ struct Heard final : Observer {
   Trace last;
 };
 
-TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
-  Heard heard;
+// Five steps of the small ResNet-18 under a guard.
+void hear_resnet18(Heard& heard) {
   const auto model = small("resnet18");
   auto options = tight(64 << 20);
   options.observer = &heard;
-  {
-    Guard guard(options);
-    guard.watch(model->module());
-    guard.watch(model->optimizer());
-    Outcome outcome;
-    train(*model, 0, 5, outcome, &guard);
-  }
+  Guard guard(options);
+  guard.watch(model->module());
+  guard.watch(model->optimizer());
+  Outcome outcome;
+  train(*model, 0, 5, outcome, &guard);
+}
+
+TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
+  Heard heard;
+  hear_resnet18(heard);
   const std::lock_guard lock(heard.mutex);
   EXPECT_THAT(heard.ops, Contains("aten::native_batch_norm"));
   EXPECT_THAT(heard.ops, Contains("aten::convolution_backward"));
@@ -432,16 +435,7 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
 
 TEST(Guard, NamesGradientsAndTheStateOfOptimizersAfterTheirParameters) {
   Heard heard;
-  const auto model = small("resnet18");
-  auto options = tight(64 << 20);
-  options.observer = &heard;
-  {
-    Guard guard(options);
-    guard.watch(model->module());
-    guard.watch(model->optimizer());
-    Outcome outcome;
-    train(*model, 0, 5, outcome, &guard);
-  }
+  hear_resnet18(heard);
   const std::lock_guard lock(heard.mutex);
   const auto find = [&](std::string_view name, TensorKind kind) {
     const auto& all = heard.last.tensors;
