@@ -5,7 +5,7 @@
 // Steps are made here: layers of three ops (forward, backward, update) and six tensors (weight, moment, second moment, activation, gradient,
 // gradient of the weight), beside small ops that read and write one activation, so that there are half as many ops as tensors; sizes and times
 // vary. Planning alone is timed, by the processor's clock and by the wall's, for a fast tier of `--budget` percent of the peak. Each line has
-// the exponent k of n^k between it and the size before: 1 is linear, 2 quadratic. A policy that took longer than the limit is not asked for
+// the exponent k of n^k between it and the size before: 1 is linear, 2 quadratic. A policy that took more of the processor than the limit is not asked for
 // the next size. The ideal beside it: one pass over the accesses.
 #include <fmt/core.h>
 
@@ -148,7 +148,7 @@ void plan_step(const Trace& trace, const Options& options, const std::vector<Pol
     std::string said = plan ? fmt::format("{} moves", plan->moves.size()) : plan.error().message.substr(0, 90);
     if (plan) for (const std::string& reason : plan->reasons) said += "; " + reason;
     print_line(entries[e].name, trace, took, ran[e], said);
-    ran[e].over = took.wall > options.limit;
+    ran[e].over = took.processor > options.limit;
   }
 }
 
@@ -161,7 +161,7 @@ int main(int count, char** words) {
   app.add_option("--policies", options.policies)->delimiter(',');
   app.add_option("--tensors", options.tensors)->delimiter(',');
   app.add_option("--budget", options.budget, "Fast memory, percent of the peak");
-  app.add_option("--limit", options.limit, "Seconds after which a policy is asked no more");
+  app.add_option("--limit", options.limit, "Seconds of processor time after which a policy is asked no more");
   app.add_option("--rounds", options.rounds, "Medians of so many")->check(CLI::Range(1, 100));
   CLI11_PARSE(app, count, words);
   const std::vector<PolicyEntry> entries = chosen(options);

@@ -10,12 +10,12 @@
 //   crash" otherwise; here that is tried for every step that cannot run.
 // Partial: as flashneuron.cc.
 //
-// Cost of prepare: O(ops x holes), a dozen times that where there is no plan, to say from which size there is one.
+// Cost of prepare: O(operands x log holes), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <map>
 
+#include "policy/holes.h"
 #include "policy/ledger.h"
 #include "policy/makers.h"
 #include "policy/phases.h"
@@ -31,48 +31,21 @@ constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 // Contiguous room from either end, first fit.
 class Arena {
  public:
-  explicit Arena(std::uint64_t bytes) { holes_[0] = bytes; }
+  explicit Arena(std::uint64_t bytes) { holes_.give({0, bytes}); }
 
-  std::optional<std::uint64_t> take(std::uint64_t bytes, bool from_right) { return from_right ? right(bytes) : left(bytes); }
-  void give(std::uint64_t begin, std::uint64_t bytes) {
-    auto after = holes_.upper_bound(begin);
-    std::uint64_t end = begin + bytes;
-    if (after != holes_.end() && after->first == end) end = after->second, after = holes_.erase(after);
-    if (after != holes_.begin() && std::prev(after)->second == begin) {
-      std::prev(after)->second = end;
-    } else {
-      holes_[begin] = end;
-    }
+  std::optional<std::uint64_t> take(std::uint64_t bytes, bool from_right) {
+    const auto hole = from_right ? holes_.highest(bytes) : holes_.lowest(bytes);
+    if (!hole) return std::nullopt;
+    holes_.take(*hole);
+    const std::uint64_t begin = from_right ? hole->end - bytes : hole->begin;
+    holes_.give(from_right ? Holes::Hole{hole->begin, begin} : Holes::Hole{begin + bytes, hole->end});
+    return begin;
   }
-  std::uint64_t largest() const {
-    std::uint64_t most = 0;
-    for (const auto& [begin, end] : holes_) most = std::max(most, end - begin);
-    return most;
-  }
+  void give(std::uint64_t begin, std::uint64_t bytes) { holes_.give({begin, begin + bytes}); }
+  std::uint64_t largest() const { return holes_.largest(); }
 
  private:
-  std::optional<std::uint64_t> left(std::uint64_t bytes) {
-    for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
-      if (hole->second - hole->first < bytes) continue;
-      const auto [begin, end] = *hole;
-      holes_.erase(hole);
-      if (begin + bytes < end) holes_[begin + bytes] = end;
-      return begin;
-    }
-    return std::nullopt;
-  }
-  std::optional<std::uint64_t> right(std::uint64_t bytes) {
-    for (auto hole = holes_.rbegin(); hole != holes_.rend(); ++hole) {
-      if (hole->second - hole->first < bytes) continue;
-      hole->second -= bytes;
-      const std::uint64_t begin = hole->second;
-      if (hole->first == begin) holes_.erase(begin);
-      return begin;
-    }
-    return std::nullopt;
-  }
-
-  std::map<std::uint64_t, std::uint64_t> holes_;  // begin to end; none touches the next
+  Holes holes_;
 };
 
 // The step as the artifact plays it: one queue out, one in, and the arena.

@@ -24,7 +24,6 @@
 // Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale ones finds the best exactly.
 #include <algorithm>
 #include <numeric>
-#include <queue>
 #include <string>
 
 #include "policy/ledger.h"
@@ -144,32 +143,25 @@ class Scheduler {
   }
 
   void schedule() {
-    struct Candidate {
-      double benefit, area;
-      std::uint32_t gap;
-      bool operator<(const Candidate& o) const { return std::tie(benefit, area, o.gap) < std::tie(o.benefit, o.area, gap); }
-    };
-    std::priority_queue<Candidate> best;
-    const auto offer = [&](std::uint32_t g) {
-      const Gap& gap = ledger_.gaps()[g];
-      const double benefit = benefit_of(gap);
-      if (benefit > 0) best.push({benefit, size_of(gap) * static_cast<double>(length(gap)), g});
-    };
-    for (std::uint32_t g = 0; g < ledger_.gaps().size(); ++g) {
-      if (!ledger_.gaps()[g].dead && !tiers_.empty()) offer(g);
+    std::vector<Candidate> best;  // a heap
+    for (std::uint32_t g = 0; g < ledger_.gaps().size() && !tiers_.empty(); ++g) {
+      if (ledger_.gaps()[g].dead) continue;
+      if (const Candidate offer = offer_of(g, benefit_of(ledger_.gaps()[g])); offer.benefit > 0) best.push_back(offer);
     }
+    std::make_heap(best.begin(), best.end());
     while (over_count_ > 0 && !best.empty()) {
-      const Candidate top = best.top();
-      best.pop();
+      const Candidate top = best.front();
       const bool looks = evaluations_ < most_evaluations;
       evaluations_ += looks ? 1 : 0;
       const double now = looks ? benefit_of(ledger_.gaps()[top.gap]) : top.benefit;
       taken_unseen_ += looks ? 0 : 1;
-      if (now < top.benefit) {
-        offer(top.gap);
-      } else if (commit(top.gap)) {
-        chosen_.push_back(top.gap);
+      if (now < top.benefit && now > 0) {
+        sink(best, offer_of(top.gap, now));
+        continue;
       }
+      std::pop_heap(best.begin(), best.end());
+      best.pop_back();
+      if (now >= top.benefit && commit(top.gap)) chosen_.push_back(top.gap);
     }
     fetch_eagerly();
   }
@@ -182,6 +174,28 @@ class Scheduler {
   }
 
  private:
+  struct Candidate {
+    double benefit, area;
+    std::uint32_t gap;
+    bool operator<(const Candidate& o) const { return std::tie(benefit, area, o.gap) < std::tie(o.benefit, o.area, gap); }
+  };
+  Candidate offer_of(std::uint32_t g, double benefit) const {
+    const Gap& gap = ledger_.gaps()[g];
+    return {benefit, size_of(gap) * static_cast<double>(length(gap)), g};
+  }
+
+  // In place of the first of the heap, which is not below it. Most sink a level or two, where a heap's own pop would go down to the leaves.
+  static void sink(std::vector<Candidate>& heap, const Candidate& made) {
+    std::size_t at = 0;
+    for (std::size_t child = 1; child < heap.size(); child = 2 * at + 1) {
+      if (child + 1 < heap.size() && heap[child] < heap[child + 1]) ++child;
+      if (!(made < heap[child])) break;
+      heap[at] = heap[child];
+      at = child;
+    }
+    heap[at] = made;
+  }
+
   double size_of(const Gap& gap) const { return static_cast<double>(ledger_.bytes(gap.tensor).value); }
   std::int64_t length(const Gap& gap) const { return clock_.at(gap.before) - clock_.at(gap.after + 1); }
 

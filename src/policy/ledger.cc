@@ -146,20 +146,69 @@ class Settler {
     }
     for (std::uint32_t i = 0; i < n_; ++i) {
       for (const std::uint32_t g : opens_[i]) open_.insert({keys_[g] = key(g, i), g});
+      while (!open_.empty() && kind(open_.begin()) == Kind::dead && ledger_.load(i) + waiting_bytes_ > ledger_.capacity()) free_at(taken(open_), i);
+      let_come(i);
       while (ledger_.load(i) > ledger_.capacity()) {
         if (open_.empty()) return false;
-        const std::uint32_t g = open_.begin()->second;
-        open_.erase(open_.begin());
-        free_at(g, i);
+        free_at(taken(open_), i);
       }
-      for (const std::uint32_t g : closes_[i + 1]) open_.erase({keys_[g], g});
+      for (const std::uint32_t g : closes_[i + 1]) {
+        open_.erase({keys_[g], g});
+        if (waiting_.erase({keys_[g], g}) > 0) waiting_bytes_ -= bytes(g);
+      }
     }
     return true;
   }
 
  private:
   // Smallest first: dead bytes; fetches that can wait, the least urgent first; evictions; then residents, by the rule.
-  using Key = std::tuple<int, std::int64_t, std::int64_t>;
+  enum class Kind : std::uint8_t { dead, coming, leaving, resident };
+  using Key = std::tuple<Kind, std::int64_t, std::int64_t>;
+  using Order = std::set<std::pair<Key, std::uint32_t>>;
+  static Kind kind(Order::const_iterator at) { return std::get<0>(at->first); }
+  static std::uint32_t taken(Order& from) {
+    const std::uint32_t g = from.begin()->second;
+    from.erase(from.begin());
+    return g;
+  }
+  std::int64_t bytes(std::uint32_t g) const { return static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor)); }
+
+  // Of all fetches that could have come by this op, those that are needed soonest come, as many as there is room for. The others wait: they
+  // are away until their uses, as far as the ledger knows, so that an op costs what changes and not what waits.
+  void let_come(std::uint32_t op) {
+    const auto comes_first = [&] { return !open_.empty() && kind(open_.begin()) == Kind::coming; };
+    const auto all_wait_till_it_fits = [&] {
+      while (comes_first() && ledger_.load(op) > ledger_.capacity()) wait(taken(open_), op);
+    };
+    all_wait_till_it_fits();
+    while (!waiting_.empty()) {
+      const auto soonest = std::prev(waiting_.end());
+      const bool before_another = comes_first() && *open_.begin() < *soonest;
+      if (!before_another && ledger_.load(op) + bytes(soonest->second) > ledger_.capacity()) return;
+      const std::uint32_t g = soonest->second;
+      come(g, op);
+      open_.insert(waiting_.extract(soonest));
+      waiting_bytes_ -= bytes(g);
+      all_wait_till_it_fits();
+    }
+  }
+
+  void come(std::uint32_t g, std::uint32_t op) {
+    Absence changed = *ledger_.absence(g);
+    const Gap& gap = ledger_.gaps()[g];
+    changed.back = gap.after > op ? op + n_ : op;
+    ledger_.leave(g, changed);
+  }
+
+  // From this op on, until let_come() ends that or its use or the step does.
+  void wait(std::uint32_t g, std::uint32_t op) {
+    Absence changed = *ledger_.absence(g);
+    const Gap& gap = ledger_.gaps()[g];
+    changed.back = gap.after > op ? gap.before : std::min(gap.before, n_);
+    ledger_.leave(g, changed);
+    waiting_.insert({keys_[g], g});
+    waiting_bytes_ += bytes(g);
+  }
 
   Key key(std::uint32_t g, std::uint32_t op) const {
     const Gap& gap = ledger_.gaps()[g];
@@ -167,10 +216,10 @@ class Settler {
     const auto size = static_cast<std::int64_t>(ledger_.size(gap.tensor));
     if (const auto& absence = ledger_.absence(g)) {
       const bool coming = absence->how == Return::fetched && in(op, absence->back, gap.before);
-      return coming ? Key{1, -before, -size} : Key{2, after, -size};
+      return coming ? Key{Kind::coming, -before, -size} : Key{Kind::leaving, after, -size};
     }
-    if (gap.dead) return {0, 0, -size};
-    return furthest_first_ ? Key{3, -before, -size} : Key{3, after, -size};
+    if (gap.dead) return {Kind::dead, 0, -size};
+    return furthest_first_ ? Key{Kind::resident, -before, -size} : Key{Kind::resident, after, -size};
   }
 
   bool in(std::uint32_t op, std::uint32_t begin, std::uint32_t end) const {
@@ -193,11 +242,8 @@ class Settler {
     const Gap& gap = ledger_.gaps()[g];
     if (ledger_.absence(g)) {
       Absence changed = *ledger_.absence(g);
-      const std::uint32_t back_now = changed.how == Return::fetched ? in_this_lap(op, changed.back, gap.before) : none, gone_now = in_this_lap(op, gap.after + 1, changed.gone);
-      if (back_now != none) changed.back = back_now + 1;
-      if (back_now == none && gone_now != none && !hurry(g, changed, gone_now)) return;
-      ledger_.leave(g, changed);
-      if (back_now != none && op + 1 < n_ && changed.back < gap.before) opens_[op + 1].push_back(g);  // it may have to wait on
+      const std::uint32_t gone_now = in_this_lap(op, gap.after + 1, changed.gone);
+      if (gone_now != none && hurry(g, changed, gone_now)) ledger_.leave(g, changed);
       return;
     }
     Absence made = ledger_.shortest(g);
@@ -239,7 +285,8 @@ class Settler {
   std::uint32_t n_;
   std::vector<std::vector<std::uint32_t>> opens_, closes_;
   std::vector<Key> keys_;  // of each gap, when it was put into open_
-  std::set<std::pair<Key, std::uint32_t>> open_;
+  Order open_, waiting_;   // what could be freed; fetches that were
+  std::int64_t waiting_bytes_ = 0;
 };
 
 }  // namespace

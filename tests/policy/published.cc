@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <random>
 
 #include "policy/autotm.h"
+#include "policy/holes.h"
 #include "policy/residence.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
@@ -69,6 +72,40 @@ TEST(FlashNeuronOfG10, HoldsBackwardUntilAllOffloadsHaveEnded) {
   ASSERT_EQ(found.barriers.size(), 1U);
   for (const Move& move : of_verb(found, Verb::evict)) EXPECT_LE(move.due, found.barriers[0]);
   for (const Move& move : of_verb(found, Verb::fetch)) EXPECT_GE(move.issue, found.barriers[0]);
+}
+
+TEST(Holes, AreThoseThatAWalkFinds) {
+  constexpr std::uint64_t room = 4000;
+  planning::Holes holes;
+  holes.give({0, room});
+  std::map<std::uint64_t, std::uint64_t> taken;  // begin to end, the naive way
+  std::mt19937 random(7);
+  for (int i = 0; i < 4000; ++i) {
+    const bool high = random() % 2 == 0;
+    const std::uint64_t bytes = 1 + random() % 120;
+    std::optional<planning::Holes::Hole> found;
+    std::uint64_t largest = 0, begin = 0;
+    const auto look = [&](std::uint64_t end) {
+      largest = std::max(largest, end - begin);
+      if (end - begin >= bytes && (high || !found)) found = {begin, end};
+    };
+    for (const auto& [at, end] : taken) look(at), begin = end;
+    look(room);
+    ASSERT_EQ(holes.largest(), largest);
+    const auto got = high ? holes.highest(bytes) : holes.lowest(bytes);
+    ASSERT_EQ(got.has_value(), found.has_value());
+    if (got && random() % 8 != 0) {
+      ASSERT_EQ(got->begin, found->begin);
+      ASSERT_EQ(got->end, found->end);
+      holes.take(*got);
+      holes.give({got->begin + bytes, got->end});
+      taken[got->begin] = got->begin + bytes;
+    } else if (!taken.empty()) {
+      const auto gone = std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
+      holes.give({gone->first, gone->second});
+      taken.erase(gone);
+    }
+  }
 }
 
 TEST(G10, MovesThePeriodOfMostBytesAndTimeFirst) {
