@@ -77,6 +77,7 @@ bool Engine::pinned(const Chunk& chunk) const noexcept {
 void Engine::pin(std::uint32_t c) {
   Chunk& chunk = chunks_[c];
   chunk.last_use = tick_;
+  chunk.leaving = false;
   if (chunk.op_serial == op_serial_) return;
   chunk.op_serial = op_serial_;
   if (chunk.holds > 0) return;       // counted in held_
@@ -233,7 +234,7 @@ void Engine::death(ChunkRange range) noexcept {
     freed = true;
     if (chunk.op_serial == op_serial_ && in_op_ && chunk.holds == 0) --op_pinned_;
     chunk.op_serial = 0;
-    chunk.wanted = chunk.write_failed = chunk.unchanged = false;
+    chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
     switch (chunk.state) {
       case ChunkState::resident: idle_push(c); break;
       case ChunkState::evicting:
@@ -352,6 +353,7 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   for (const ChunkRange range : operands)
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
       if (!present(c)) request(c);
+  op_waits_ = true;
   kick();
   arrived_.wait(lock, [&] {
     if (op_paged_) return true;      // somebody else's allocation made the op too large for the budget
@@ -360,6 +362,7 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
         if (!present(c)) return false;
     return true;
   });
+  op_waits_ = false;
   add_stall(began, false);
 }
 
@@ -367,7 +370,10 @@ void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
   const std::lock_guard lock(mutex_);
   if (!in_op_) return;
   for (const ChunkRange range : evictions)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) evictions_.push_back(c);
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+      chunks_[c].leaving = true;
+      evictions_.push_back(c);
+    }
   largest_op_ = std::max(largest_op_, op_largest_ + held_);
   in_op_ = op_paged_ = false;
   op_needs_ = {};

@@ -133,6 +133,7 @@ class Engine {
     bool wanted = false;             // somebody waits for it, or a fault does
     bool slot_busy = false;          // an I/O on its slot is in flight
     bool in_idle = false;
+    bool leaving = false;            // its place in the queue of evictions counts
     bool write_failed = false;       // not evicted again before the next step
     bool unchanged = false;          // as PlannedFetch's, of its last one
     std::uint32_t live = 0, holds = 0;
@@ -159,6 +160,8 @@ class Engine {
   void register_frames();                            // from the migrator: the store's thread rule
   void pump();                                       // starts what can start; fills requests_
   void start_urgent();
+  std::uint32_t planned_start(std::uint32_t in_flight) const noexcept;  // how many moves of a direction that has so many in flight
+  bool writes_wait() const noexcept;                 // until reads are done, or room is scarce
   void start_planned_evictions();
   void start_planned_fetches();
   void make_room();
@@ -222,6 +225,7 @@ class Engine {
   std::span<const std::uint32_t> op_needs_;          // of the bucket, which outlives the op
   std::uint32_t op_events_ = 0;
   bool in_op_ = false, op_paged_ = false;
+  bool op_waits_ = false;                            // for operands
   Ticks tick_ = 0;
   OpIndex op_;
   std::string op_name_;

@@ -311,6 +311,44 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
   }
 }
 
+TEST(Engine, LetsWritesWaitWhileReadsRunAndRoomIsLeft) {
+  Rig rig(12);
+  rig.born(0, 5);
+  rig.born(1, 6);
+  rig.evict({{0, 1}});
+  rig.store().close_gate(Direction::read);
+  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
+  rig.op({}, {.fetches = {}, .evictions = {{1, 1}}, .next_uses = {}});
+  std::this_thread::sleep_for(30ms);
+  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
+  for (std::uint32_t c = 2; c < 8; ++c) rig.born(c, c);  // four free frames are left
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; })) << "while the read still runs";
+  rig.store().open_gate(Direction::read);
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::resident; }));
+  EXPECT_TRUE(rig.holds(0, 5));
+}
+
+TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
+  for (const bool by_plan : {false, true}) {
+    Rig rig(12);
+    rig.born(0, 5);
+    rig.born(1, 6);
+    rig.born(2, 7);
+    rig.evict({{0, 1}});
+    rig.store().close_gate(Direction::read);
+    rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{1, 1}, {2, 1}}, .next_uses = {}});
+    ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
+    rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{{1, 1}},
+           {.fetches = by_plan ? std::vector<Engine::PlannedFetch>{{{1, 1}}} : std::vector<Engine::PlannedFetch>{}, .evictions = {}, .next_uses = {}});
+    rig.store().open_gate(Direction::read);
+    ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::away; }));
+    EXPECT_EQ(rig.engine().state(1), ChunkState::resident) << by_plan;
+    EXPECT_TRUE(rig.holds(1, 6));
+    EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
+  }
+}
+
 TEST(Engine, ServesAFaultOnAChunkThatIsBeingWritten) {
   Rig rig;
   rig.born(0, 5);
