@@ -21,6 +21,7 @@
 #include "policy/vedette_split.h"
 #include "policy/vedette_sweep.h"
 #include "policy/vedette_wide.h"
+#include "policy/vedette_without.h"
 #include "vedette/check.h"
 
 namespace vedette {
@@ -91,8 +92,8 @@ std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t gran
 // Tries plans and keeps the one that rehearses fastest.
 class Search {
  public:
-  Search(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting)
-      : trace_(trace), uses_(uses), machine_(machine), setting_(setting) {
+  Search(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, const planning::Without& without)
+      : trace_(trace), uses_(uses), machine_(machine), setting_(setting), without_(without) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
   }
 
@@ -131,11 +132,12 @@ class Search {
     consider(knobs);
   }
 
-  void consider(const Knobs& knobs) {
+  void consider(Knobs knobs) {
+    knobs = without_.of(knobs);
     if (found_ && ++tries_ * trace_.ops.size() > most_work) return;
     auto gaps = planning::lay_out(trace_, uses_, setting_, planning::sweep(trace_, uses_, setting_, knobs));
     if (!gaps) return;
-    planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, *gaps);
+    if (!without_.issuing_early) planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, *gaps);
     Plan plan = planning::plan_of(trace_, setting_, *gaps);
     const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, 2);
     if (!replayed) return;
@@ -156,6 +158,7 @@ class Search {
   const Uses& uses_;
   const Machine& machine_;
   const Setting& setting_;
+  const planning::Without without_;
   static constexpr std::int64_t link_time_percent =
       25;  // of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top of the computation (docs/measurements.md)
   static constexpr std::int64_t most_lead = 8;      // of a step: real times deviate less, and looking further back takes long
@@ -193,6 +196,7 @@ Nanoseconds op_time_of(const Trace& trace) {
 // measured best stays: no way back and forth.
 class Vedette final : public Policy {
  public:
+  explicit Vedette(const planning::Without& without = {}) : without_(without) {}
   std::string_view name() const noexcept override { return "vedette"; }
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override;
   Reaction react(const Event& event, const View& view) override;
@@ -210,6 +214,7 @@ class Vedette final : public Policy {
   void start_anew_for_another_program(const Trace& trace, const Machine& machine);
   bool times_have_moved(const Trace& trace) const;
 
+  const planning::Without without_;
   std::vector<Trial> trials_;
   std::optional<std::size_t> settled_;
   std::uint32_t steps_ = 0;  // ended since the running trial began
@@ -254,7 +259,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
                                         "; give it that many"};
   }
   if (machine.can_recompute || machine.tiers.size() > 2) {
-    auto wide = planning::plan_widely(trace, assumed, nearest_setting(assumed, setting));
+    auto wide = planning::plan_widely(trace, assumed, nearest_setting(assumed, setting), without_);
     if (!wide) return wide.error();
     // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it all. The judge is
     // naive: of many ops it is asked only where that can be.
@@ -266,9 +271,9 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
       return trials_.back().plan;
     }
   }
-  const planning::Split parts = planning::split(trace, part_bytes(setting));
+  const planning::Split parts = planning::split(trace, without_.parts ? planning::rounded(peak_bytes(trace).value, setting.granule) : part_bytes(setting));
   const Uses uses_of_parts = planning::uses_of(parts.trace);
-  Search search(parts.trace, uses_of_parts, assumed, setting);
+  Search search(parts.trace, uses_of_parts, assumed, setting, without_);
   search.run();
   if (!search.found())
     return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) + " of fast memory"};
@@ -302,5 +307,6 @@ Reaction Vedette::react(const Event& event, const View& view) {
 }  // namespace
 
 std::unique_ptr<Policy> make_vedette(std::uint64_t) { return std::make_unique<Vedette>(); }
+std::unique_ptr<Policy> planning::make_vedette_without(const Without& without) { return std::make_unique<Vedette>(without); }
 
 }  // namespace vedette

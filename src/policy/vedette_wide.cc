@@ -81,7 +81,8 @@ struct Found {                      // the best so far
 
 class WideSearch {
  public:
-  WideSearch(const Trace& trace, const Machine& machine, const Setting& setting) : trace_(trace), machine_(machine), setting_(setting) {
+  WideSearch(const Trace& trace, const Machine& machine, const Setting& setting, const Without& without)
+      : trace_(trace), machine_(machine), setting_(setting), without_(without) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
   }
 
@@ -90,7 +91,7 @@ class WideSearch {
  private:
   const Smaller& smaller(std::uint32_t share);
   const Variant& variant(const RemakeRule& rule, std::uint32_t share);
-  bool consider(const Choice& choice);
+  bool consider(Choice choice);
   void consider(const RemakeRule& rule, const Knobs& knobs) { consider({.rule = rule, .knobs = knobs, .share = best_.choice.share}); }
   template <class Value>
   void consider_with(Value Knobs::*knob, Value value);
@@ -108,6 +109,7 @@ class WideSearch {
   const Trace& trace_;
   const Machine& machine_;
   const Setting& setting_;
+  const Without without_;
   std::map<std::uint32_t, Smaller> smaller_;
   std::int64_t step_ns_ = 0;
   std::size_t tries_ = 0;
@@ -141,7 +143,7 @@ const Variant& WideSearch::variant(const RemakeRule& rule, std::uint32_t share) 
     return each;
   }
   const std::uint64_t part = rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
-  made.parts = split(made.remade.trace, part);
+  made.parts = split(made.remade.trace, without_.parts ? rounded(peak_bytes(trace_).value, setting_.granule) : part);
   made.uses = uses_of(made.parts.trace);
   made.step = sim::flatten(made.parts.trace);
   variants_.push_front(std::move(made));
@@ -158,8 +160,9 @@ RemakeRule uniform(double ns_per_byte, std::uint32_t depth) {
 }
 
 // True: better than all before.
-bool WideSearch::consider(const Choice& choice) {
+bool WideSearch::consider(Choice choice) {
   if (spent()) return false;
+  choice.knobs = without_.of(choice.knobs);
   const Variant& v = variant(choice.rule, choice.share);
   if (!tried_.insert(mixed(v.print, print_of(choice.knobs))).second) return false;
   ++tries_;
@@ -167,7 +170,7 @@ bool WideSearch::consider(const Choice& choice) {
   const Setting& setting = smaller(choice.share).setting;
   auto gaps = lay_out(trace, v.uses, setting, sweep(trace, v.uses, setting, choice.knobs));
   if (!gaps) return false;
-  fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
+  if (!without_.issuing_early) fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
   spread_over_tiers(trace, v.uses, machine_, setting_, *gaps);
   Plan plan = plan_of(trace, setting_, *gaps);
   const auto replayed = sim::simulate(trace, v.step, machine_, plan, {.steps = 2});
@@ -200,7 +203,7 @@ void WideSearch::search_prices() {
   const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1}, near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
   consider(uniform(-1, 0), far);
   consider(uniform(-1, 0), near);
-  if (!machine_.can_recompute) return;
+  if (!machine_.can_recompute || without_.making_again) return;
   for (const double share : {0.03, 0.1, 0.3, 0.6, 1.0, 2.0}) {
     for (const std::uint32_t depth : {16U, 3U}) {
       consider(uniform(round_trip * share, depth), far);
@@ -277,7 +280,7 @@ Choice WideSearch::changed(Choice choice) {
   constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
   for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
     const double factor = factors[draw(factors.size())];
-    switch (draw(machine_.can_recompute ? 8 : 4)) {
+    switch (draw(machine_.can_recompute && !without_.making_again ? 8 : 4)) {
       case 0: choice.knobs.horizon_ns = static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor); break;
       case 1: choice.knobs.clean_ahead_ns = choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32 : draw(4) == 0 ? -1 : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor); break;
       case 2: choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)]; break;
@@ -324,6 +327,7 @@ void WideSearch::search_from(std::uint32_t share) {
   best_ = {.choice = {.rule = {}, .knobs = {}, .share = share}};
   search_prices();
   search_knobs();
+  if (without_.searching) return;
   if (best_.found) search_shares();
   while (best_.found && search_around()) {
   }
@@ -331,20 +335,19 @@ void WideSearch::search_from(std::uint32_t share) {
 }
 
 Result<Wide> WideSearch::run() {
-  for (const std::uint32_t share : {all_of_it, 95U, 80U}) {
-    if (!spent()) search_from(share);
+  search_from(all_of_it);
+  for (const std::uint32_t share : {95U, 80U}) {
+    if (!spent() && !without_.searching) search_from(share);
   }
-  if (best_.found) {
-    search_at_random();
-  }
+  if (best_.found && !without_.searching) search_at_random();
   if (!best_.found) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   return best_.wide;
 }
 
 }  // namespace
 
-Result<Wide> plan_widely(const Trace& trace, const Machine& machine, const Setting& setting) {
-  return WideSearch(trace, machine, setting).run();
+Result<Wide> plan_widely(const Trace& trace, const Machine& machine, const Setting& setting, const Without& without) {
+  return WideSearch(trace, machine, setting, without).run();
 }
 
 }  // namespace vedette::planning

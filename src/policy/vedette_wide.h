@@ -2,6 +2,7 @@
 // again. It wraps the one for two tiers (sweep, lay out, fetch early), choosing what that one cannot. Pure.
 #pragma once
 #include "policy/vedette_sweep.h"
+#include "policy/vedette_without.h"
 #include "vedette/model.h"
 #include "vedette/result.h"
 
@@ -14,6 +15,6 @@ struct Wide {
 };
 
 // `setting` names the slower tier that holds most of what leaves. Errors: infeasible where no try passes.
-Result<Wide> plan_widely(const Trace& trace, const Machine& machine, const Setting& setting);
+Result<Wide> plan_widely(const Trace& trace, const Machine& machine, const Setting& setting, const Without& without = {});
 
 }  // namespace vedette::planning
