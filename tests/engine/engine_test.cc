@@ -295,18 +295,25 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
   for (const bool by_plan : {false, true}) {
     Rig rig;
     rig.born(0, 5);
+    rig.born(1, 6);
+    rig.evict({{1, 1}});
     rig.store().close_gate(Direction::write);
     rig.op({}, {.fetches = {}, .evictions = {{0, 1}}, .next_uses = {}});
     ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::evicting; }));
-    if (by_plan) rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});
-    auto op = std::async(std::launch::async, [&] { rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{{0, 1}}, {}); });
-    if (by_plan) op.get();
-    std::this_thread::sleep_for(10ms);
+    const std::uint64_t ops = rig.engine().counters().ops;
+    std::future<void> op;
+    if (by_plan) {  // fetches begin in their order: once the second one is there the first was asked for
+      rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
+      ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+    } else {        // an op is seen once it waits for the operands that it asked for
+      op = std::async(std::launch::async, [&] { rig.op({{0, 1}}, {}); });
+      ASSERT_TRUE(eventually([&] { return rig.engine().counters().ops == ops + 1; }));
+    }
     rig.store().open_gate(Direction::write);
     if (!by_plan) op.get();
     ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::resident; })) << by_plan;
     EXPECT_TRUE(rig.holds(0, 5));
-    EXPECT_EQ(rig.engine().counters().bytes_in, 0u);
+    EXPECT_EQ(rig.engine().counters().bytes_in, by_plan ? chunk_bytes.value : 0u);
     EXPECT_EQ(rig.engine().counters().faults, 0u);
   }
 }
