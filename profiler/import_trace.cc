@@ -1,5 +1,6 @@
 // From a trace to a recording: one profile, and one step in which the ops ran one after the other.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -108,8 +109,10 @@ Result<void> import_text(std::string_view text, const std::string& output) {
 }
 
 Result<void> import_recording(const std::string& input, const std::string& output) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(input, unknown)) return Error{Cause::system, input + ": is a directory; name a file in it"};
   std::ifstream file(input, std::ios::binary);
-  if (!file) return Error{Cause::system, input + ": cannot be read"};
+  if (!file) return Error{Cause::system, input + ": cannot be read; is the path right?"};
   auto text = unpacked({std::istreambuf_iterator<char>(file), {}});
   if (file.bad()) return Error{Cause::system, input + ": cannot be read"};
   if (!text) return Error{text.error().cause, input + ": " + text.error().message};

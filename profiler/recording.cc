@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <utility>
 
@@ -76,6 +77,8 @@ constexpr const char* operand_ranges =
     " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
     " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
 
+constexpr std::string_view sqlite_files_begin = "SQLite format 3";
+
 constexpr std::uint64_t most_ranges = 5'000'000;  // of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
 
 using TableTexts = std::map<std::string, std::string>;
@@ -110,21 +113,38 @@ std::optional<Error> unlike_the_schema(Database& database, const std::string& pa
   return std::nullopt;
 }
 
+// A file that SQLite made and cannot read is one that was cut: a copy that ended early, for instance.
+Error why_no_recording(const std::string& path, const Database& database) {
+  std::string head(sqlite_files_begin.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (database.failure() && head == sqlite_files_begin)
+    return {Cause::malformed_input, path + " is cut short or damaged; copy it anew, with the -wal file beside it if there is one"};
+  std::error_code unknown;
+  const bool empty = std::filesystem::file_size(path, unknown) == 0;
+  return {Cause::malformed_input, path + (empty ? " is empty" : " is not a recording of vedette")};
+}
+
 }  // namespace
 
-Result<Recording> Recording::open(const std::string& path) {
-  if (!std::filesystem::exists(path)) return Error{Cause::system, path + ": no such file"};
+Result<Database> open_recording(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return Error{Cause::system, path + ": no such file"};
+  if (std::filesystem::is_directory(path, unknown)) return Error{Cause::system, path + " is a directory; name a recording in it"};
   auto database = Database::open(path, Database::Mode::read);
   if (!database) return database.error();
-  if (pragma(*database, "PRAGMA application_id") != recording_application_id) {
-    return Error{Cause::malformed_input, path + " is not a recording of vedette"};
-  }
+  if (pragma(*database, "PRAGMA application_id") != recording_application_id) return why_no_recording(path, *database);
   const std::int64_t schema = pragma(*database, "PRAGMA user_version");
   if (schema != recording_schema) {
     return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) + ", and this program reads schema " +
                                          std::to_string(recording_schema) + "; use the vedette that wrote it" +
                                          (schema < recording_schema ? ", or record anew" : ", or a newer one")};
   }
+  return database;
+}
+
+Result<Recording> Recording::open(const std::string& path) {
+  auto database = open_recording(path);
+  if (!database) return database.error();
   if (auto foreign = unlike_the_schema(*database, path)) return *std::move(foreign);
   return Recording(std::move(*database));
 }

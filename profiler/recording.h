@@ -58,6 +58,10 @@ struct ProfileInfo {
   bool tracked = false;              // page accesses were seen; else operands count as touched from end to end
 };
 
+// The database of a recording, its tables not yet looked at. Errors: system where there is no such file, malformed_input where it is something
+// else or cut short, unsupported where another version wrote it.
+Result<Database> open_recording(const std::string& path);
+
 class Recording {
  public:
   // Errors: Cause::system (no such file), Cause::malformed_input (not a recording, or its tables are not those of its schema),

@@ -3,7 +3,6 @@
 #include "profiler/report/run.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -11,7 +10,7 @@
 #include <utility>
 
 #include "base/readable.h"
-#include "profiler/schema.h"
+#include "profiler/recording.h"
 #include "profiler/sqlite.h"
 
 namespace vedette::report {
@@ -416,26 +415,6 @@ void read_plan(Reader& reader, Run& run) {
     if (!moves.is_null(4) && !moves.is_null(5)) move.part = Span<Bytes>{{reader.natural(moves, 4, "a byte")}, {reader.natural(moves, 5, "a byte")}};
   }
   run.plan = std::move(plan);
-}
-
-std::int64_t pragma(Database& database, const char* sql) {
-  Statement ask(database, sql);
-  ask.ask();
-  return ask.row() ? ask.integer(0) : 0;
-}
-
-Result<Database> open_recording(const std::string& path) {
-  if (!std::filesystem::exists(path)) return Error{Cause::system, path + ": no such file"};
-  auto database = Database::open(path, Database::Mode::read);
-  if (!database) return database.error();
-  if (pragma(*database, "PRAGMA application_id") != recording_application_id)
-    return Error{Cause::malformed_input, path + " is not a recording of vedette"};
-  const std::int64_t schema = pragma(*database, "PRAGMA user_version");
-  if (schema != recording_schema) {
-    return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) + ", and this program reads schema " +
-                                         std::to_string(recording_schema) + "; use the vedette that wrote it"};
-  }
-  return database;
 }
 
 }  // namespace

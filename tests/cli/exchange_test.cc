@@ -52,6 +52,26 @@ TEST(ImportCommand, MakesARecordingThatInfoReads) {
   EXPECT_THAT(vedette("import /dev/null -o '" + made + "'").output, HasSubstr("/dev/null: it is empty"));
 }
 
+TEST(WhoeverReadsRecordings, SaysWhyAFileIsNone) {
+  const std::string whole = told::record_run("whole.vedette", 20), cut = told::fresh_path("cut.vedette"), empty = told::fresh_path("empty.vedette"),
+                    letter = told::fresh_path("letter.vedette");
+  std::filesystem::copy_file(whole, cut);
+  std::filesystem::resize_file(cut, std::filesystem::file_size(cut) / 2);
+  std::ofstream(empty).flush();
+  std::ofstream(letter) << "Dear reader";
+  const std::string folder = std::filesystem::path(whole).parent_path().string();
+  for (const std::string verb : {"info ", "report --text ", "export --to trace "}) {
+    SCOPED_TRACE(verb);
+    EXPECT_EQ(vedette(verb + "'" + folder + "'").output, "vedette: " + folder + " is a directory; name a recording in it\n");
+    EXPECT_EQ(vedette(verb + "'" + empty + "'").output, "vedette: " + empty + " is empty\n");
+    EXPECT_EQ(vedette(verb + "'" + letter + "'").output, "vedette: " + letter + " is not a recording of vedette\n");
+    const told::Ran of_half = vedette(verb + "'" + cut + "'");
+    EXPECT_EQ(of_half.status, 1);
+    EXPECT_THAT(of_half.output, StartsWith("vedette: " + cut + " is cut short or damaged"));
+  }
+  EXPECT_EQ(vedette("import '" + folder + "' -o '" + cut + "'").output, "vedette: " + folder + ": is a directory; name a file in it\n");
+}
+
 TEST(InfoCommand, TellsAPlannedRun) {
   Trace trace = told::two_layers();
   trace.layers[0].name = "esc\x1b[2J";
