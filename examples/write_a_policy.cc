@@ -35,6 +35,6 @@ int main(int count, char** arguments) try {
     const Replayed step = replay(trace, machine, *policy).value();
     std::printf("%-10s %8.3f ms a step\n", std::string(policy->name()).c_str(), static_cast<double>(step.measured.time.value) / 1e6);
   }
-} catch (const Failure& failure) {
+} catch (const std::exception& failure) {
   return std::fprintf(stderr, "write_a_policy: %s\n", failure.what()), 1;
 }

@@ -65,14 +65,13 @@ void print_heading(const Row& row) {
 }
 
 void print_row(const Row& row, const PolicyEntry& entry) {
-  const std::string mark = entry.bound ? " (bound)" : entry.partial.empty() ? "" : " *";
   if (!row.replayed) {
-    fmt::print("  {:<16} {}\n", row.policy + mark, row.error);
+    fmt::print("  {:<16} {}\n", marked(entry), row.error);
     return;
   }
   const Replayed& got = *row.replayed;
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
-  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", row.policy + mark, row.percent_of_ideal(),
+  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry), row.percent_of_ideal(),
              ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in), readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
 
@@ -136,6 +135,7 @@ std::vector<Bytes> sizes_of(const CompareOptions& options, const Trace& trace, c
   for (const std::string& each : options.fast) {
     for (const std::string& size : split(each, ',')) sizes.push_back(read_size(size, trace));
   }
+  if (sizes.empty() && !options.fast.empty()) read_size("", trace);  // says what a size is
   if (sizes.empty()) sizes.push_back(machine.tiers[0].capacity);
   return sizes;
 }
@@ -165,10 +165,10 @@ void compare(const CompareOptions& options) {
     for (const Row& row : rows) all.push_back(json_of(row));
     fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
   } else if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); })) {
-    fmt::print("\n* partial: the paper uses what a trace cannot express (vedette plan --policies says what)\n");
+    fmt::print("\n* {} (vedette plan --list says what)\n", what_partial_means);
   }
   if (options.page.empty()) return;
-  page << compare_page(rows, timelines);
+  page << compare_page(rows, entries, timelines);
   if (!page.flush()) throw Failure({Cause::system, options.page + " cannot be written"});
 }
 
@@ -177,16 +177,16 @@ void compare(const CompareOptions& options) {
 void add_compare(CLI::App& app) {
   auto* verb = app.add_subcommand("compare", "Replays steps under every policy: percent of ideal, stalls, bytes, beside a proven bound");
   const auto options = std::make_shared<CompareOptions>();
-  verb->add_option("trace", options->traces, "Files in the format vedette-trace-1, or recordings")->required();
-  verb->add_option("--fast", options->fast, "Sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
+  verb->add_option("trace", options->traces, "files in the format vedette-trace-1, or recordings")->required();
+  verb->add_option("--fast", options->fast, "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
   verb->add_option("--policies", options->policies, "all, or names with commas")->capture_default_str();
-  verb->add_option("--machine", options->machine, "A preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
-  verb->add_option("--slow", options->directory, "The directory whose disk is this-machine's slow tier")->capture_default_str();
-  verb->add_option("--seed", options->seed, "Of policies that search at random, and of the noise")->capture_default_str();
-  verb->add_option("--noise", options->noise, "Every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
-  verb->add_flag("--json", options->json, "Print an array with an object a row");
-  verb->add_option("-o,--output", options->page, "Write a page with the table and charts (HTML)");
-  verb->add_option("--timeline", options->timeline, "The two policies whose step the page draws (default: vedette and the best of the others)");
+  verb->add_option("--machine", options->machine, "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
+  verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")->capture_default_str();
+  verb->add_option("--seed", options->seed, "of policies that search at random, and of the noise")->capture_default_str()->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
+  verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
+  verb->add_flag("--json", options->json, "print an array with an object a row");
+  verb->add_option("-o,--output", options->page, "write a page with the table and charts (HTML)");
+  verb->add_option("--timeline", options->timeline, "the two policies whose step the page draws (default: vedette and the best of the others)");
   verb->callback([options] { compare(*options); });
 }
 

@@ -1,5 +1,5 @@
-// The table of `vedette compare` as one page: for each trace the step time against fast memory, a line a policy, and one step under two
-// policies; then all rows. No script, no link: a line shows its name and comes forward under the pointer.
+// The table of `vedette compare` as one page: for each trace the step time against fast memory, a line a policy, one step under two
+// policies, and its rows. No script, no link: a line shows its name and comes forward under the pointer.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -144,8 +144,8 @@ class Chart {
   std::string svg_;
 };
 
-std::string table_row(const Row& row) {
-  std::string cells = fmt::format("<td>{}</td><td>{}</td><td>{:.1f} %</td><td>{}</td>", escaped(row.trace), readable(row.fast), 100 * row.fraction, escaped(row.policy));
+std::string table_row(const Row& row, const std::string& policy) {
+  std::string cells = fmt::format("<td>{}</td><td>{:.1f} %</td><td>{}</td>", readable(row.fast), 100 * row.fraction, escaped(policy));
   if (!row.replayed) return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", escaped(row.error));
   const Replayed& got = *row.replayed;
   const double bound = row.lower_bound.value == 0 ? 100 : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value);
@@ -154,18 +154,33 @@ std::string table_row(const Row& row) {
                                       readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
 
+// The rows of one trace. A size at which all policies fail for one reason, the largest op, is one row.
+std::string table_of(const std::vector<const Row*>& rows, const std::vector<PolicyEntry>& entries) {
+  std::string table = "<table><tr><th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>made again ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
+  for (std::size_t first = 0; first < rows.size(); first += entries.size()) {
+    const auto fails_alike = [&](const Row* row) { return !row->replayed && row->error == rows[first]->error; };
+    const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(first);
+    if (entries.size() > 1 && std::all_of(begin, begin + static_cast<std::ptrdiff_t>(entries.size()), fails_alike)) {
+      table += table_row(*rows[first], "all " + std::to_string(entries.size()));
+      continue;
+    }
+    for (std::size_t e = 0; e < entries.size(); ++e) table += table_row(*rows[first + e], marked(entries[e]));
+  }
+  return table + "</table>\n";
+}
+
 constexpr const char* head =
     "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>vedette compare</title>\n"
     "<style>body{font:14px sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{position:sticky;top:0;background:#fff}"
-    "td:first-child,th:first-child,td:nth-child(4),th:nth-child(4),td.why{text-align:left}td.why{color:#777;white-space:normal}"
+    "td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:#777;white-space:normal}"
     "figure{margin:1em 0;overflow-x:auto}figcaption{color:#555;max-width:60em}svg text{font:11px sans-serif}"
     "g.line:hover polyline{stroke-width:5}</style>\n"
     "<h1>Policies compared</h1>\n";
 
 }  // namespace
 
-std::string compare_page(const std::vector<Row>& rows, const std::vector<Timeline>& timelines) {
+std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries, const std::vector<Timeline>& timelines) {
   std::string page = head;
   std::vector<std::string> traces;
   for (const Row& row : rows) {
@@ -182,10 +197,13 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<Timelin
     for (const Timeline& timeline : timelines) {
       if (timeline.trace == trace) page += "<figure>" + timeline.svg + "<figcaption>" + escaped(timeline.caption) + "</figcaption></figure>\n";
     }
+    page += table_of(of_trace, entries);
   }
-  page += "<h2>All rows</h2><table><tr><th>trace<th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>made again ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
-  for (const Row& row : rows) page += table_row(row);
-  return page + "</table></html>\n";
+  if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); })) page += fmt::format("<p>* {}:</p><ul>\n", what_partial_means);
+  for (const PolicyEntry& entry : entries) {
+    if (!entry.partial.empty()) page += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
+  }
+  return page + "</ul></html>\n";
 }
 
 }  // namespace vedette::cli

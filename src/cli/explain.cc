@@ -22,7 +22,11 @@ TensorIndex find(const Trace& trace, const std::string& which) {
     if (trace.tensors[t].name == which) named.push_back(t);
   }
   if (named.size() == 1) return {named[0]};
-  if (named.empty()) throw Failure({Cause::malformed_input, "the trace has no tensor '" + which + "', by name or number"});
+  if (named.empty()) {
+    std::string some;
+    for (std::size_t t = 0; t < std::min<std::size_t>(3, trace.tensors.size()); ++t) some += fmt::format("{} '{}', ", t, trace.tensors[t].name);
+    throw Failure({Cause::malformed_input, fmt::format("the trace has no tensor '{}', by name or number; it has {}: {}...", which, trace.tensors.size(), some)});
+  }
   throw Failure({Cause::malformed_input, fmt::format("{} tensors are called '{}'; name one by its number, such as {}", named.size(), which, named[0])});
 }
 
@@ -77,10 +81,10 @@ class Story {
 
   void introduce() {
     const Tensor& tensor = trace_.tensors[t_.value];
-    std::string where = tensor.persistent ? fmt::format("is persistent and lies in {} when a step begins", tier(plan_.home[t_.value]))
+    std::string where = tensor.persistent ? fmt::format("persists and lies in {} when a step begins", tier(plan_.home[t_.value]))
                         : uses_.empty()   ? std::string("is never used")
                                           : fmt::format("is born at {} and last used at {}", op(uses_.front()), op(uses_.back()));
-    say(fmt::format("Tensor {} '{}' has {} and {}; {}.", t_.value, tensor.name, readable(tensor.bytes), where,
+    say(fmt::format("Tensor {} '{}' ({}) {}; {}.", t_.value, tensor.name, readable(tensor.bytes), where,
                     uses_.size() == 1 ? "one op uses it" : fmt::format("{} ops use it", uses_.size())));
   }
 
@@ -111,11 +115,11 @@ class Story {
     const OpIndex full = fullest(move.issue.value + 1, next ? next->value : move.issue.value);
     const Link* link = machine_.link(move.source, move.target);
     const Nanoseconds takes = link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
-    say(fmt::format("After {} {} of it leaves {} for {}, because {}, and in between the step needs up to {} ({}) of the {} there are.", op(move.issue),
+    say(fmt::format("After {} {} of it leaves {} for {}, because {}, and the step needs up to {} {} ({}), of the {} there are.", op(move.issue),
                     readable(size_of(move.extent)), tier(move.source), tier(move.target),
                     next ? fmt::format("nobody uses it before {}, {:.1f} ms later", op(*next, move.issue), ms(between(move.issue.value + 1, next->value)))
                          : std::string("nobody uses it again in this step"),
-                    readable(load_[full.value]), op(full), readable(machine_.tiers[0].capacity)));
+                    readable(load_[full.value]), next ? "in between" : "after that", op(full), readable(machine_.tiers[0].capacity)));
     say(fmt::format("  Writing takes {:.3f} ms at the most (nothing where {} still has the same bytes); its room is wanted when {} begins.", ms(takes),
                     tier(move.target), op(move.due, move.issue)));
   }

@@ -70,9 +70,10 @@ std::string read_file(const std::string& name) {
   return text;
 }
 
-Trace read_trace(const std::string& file) {
-  std::string text = read_file(file);
-  if (text.starts_with("SQLite format 3")) {
+Trace read_trace(const std::string& file) { return trace_of(file, read_file(file)); }
+
+Trace trace_of(const std::string& file, std::string text) {
+  if (text.starts_with(recordings_begin)) {
     std::ostringstream out;
     export_recording(file, "trace", {}, out).value();
     text = std::move(out).str();
@@ -153,6 +154,10 @@ void require_room(const Trace& trace, const Machine& machine) {
                                                 trace.name, readable_exactly(need), readable_exactly(room))});
 }
 
+std::string marked(const PolicyEntry& entry) {
+  return std::string(entry.name) + (entry.bound ? " (bound)" : entry.partial.empty() ? "" : " *");
+}
+
 double Row::percent_of_ideal() const {
   if (!replayed || replayed->measured.time.value == 0) return 0;
   return 100.0 * static_cast<double>(ideal.value) / static_cast<double>(replayed->measured.time.value);
@@ -172,7 +177,9 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
   if (replayed) {
     row.replayed = *std::move(replayed);
   } else {
-    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", replayed.error().message);
+    std::string_view why = replayed.error().message;  // which begins with the policy's name, as the row does
+    if (why.starts_with(row.policy + ": ")) why.remove_prefix(row.policy.size() + 2);
+    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", why);
   }
   return row;
 }

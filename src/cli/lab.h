@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/readable.h"
@@ -13,9 +14,11 @@
 
 namespace vedette::cli {
 
+constexpr std::string_view recordings_begin = "SQLite format 3";
 std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
 // vedette-trace-1, or a recording: its step that stands for the others. Throws Failure, naming the file.
 Trace read_trace(const std::string& file);
+Trace trace_of(const std::string& file, std::string text);  // the same of a file that was read
 Plan read_plan(const std::string& file, const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
 
 // A preset's name, "this-machine" (measured, about three seconds; `directory` is its slow tier), or a file. Throws Failure.
@@ -46,11 +49,15 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
 // All, or those named, separated by commas. Throws Failure at a name that nobody has.
 std::vector<PolicyEntry> policies_named(const std::string& names);
 
+// As tables show it: with a star where its rows are partial, or the word that it is a bound.
+std::string marked(const PolicyEntry& entry);
+constexpr std::string_view what_partial_means = "partial: the paper uses what a trace cannot express";
+
 struct Timeline {  // one step under some policies, drawn
   std::string trace, svg, caption;
 };
-// The table and its charts as one page without scripts or links: `rows` by trace, size and policy.
-std::string compare_page(const std::vector<Row>& rows, const std::vector<Timeline>& timelines);
+// The table and its charts as one page without scripts or links: `rows` by trace, size and policy, each of one of `entries`.
+std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries, const std::vector<Timeline>& timelines);
 
 struct TimelineOf {
   std::string title;

@@ -13,15 +13,13 @@ namespace {
 
 int misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  std::string sentence = error.what();
-  bool known = argc < 2 || argv[1][0] == '-';
-  std::string verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    known = known || verb->get_name() == argv[1];
-    verbs += " " + verb->get_name();
-  }
-  if (!known) sentence = "there is no verb '" + std::string(argv[1]) + "'; there are" + verbs;
+  std::string sentence = error.what(), verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) verbs += " " + verb->get_name();
   const auto chosen = app.get_subcommands();
+  if (chosen.empty()) {
+    const std::string first = argc < 2 ? "" : argv[1];
+    sentence = (first.empty() ? "name a verb" : first[0] == '-' ? "there is no option '" + first + "' before a verb" : "there is no verb '" + first + "'") + "; there are" + verbs;
+  }
   const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
   std::fprintf(stderr, "vedette%s: %s (vedette%s --help says more)\n", verb.c_str(), sentence.c_str(), verb.c_str());
   return 2;

@@ -1,4 +1,4 @@
-// vedette pack FILE: offsets for lifetimes (a CSV, or a trace), how close to the most that lives at once they are, and what a pool that
+// vedette pack FILE: offsets for lifetimes (a CSV, a trace, or a recording), how close to the most that lives at once they are, and what a pool that
 // does not know the future would need.
 #include <fmt/core.h>
 
@@ -9,15 +9,14 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/readable.h"
+#include "cli/lab.h"
 #include "cli/verbs.h"
 #include "pack/csv.h"
 #include "pack/from_trace.h"
@@ -36,25 +35,16 @@ struct PackOptions {
   bool json = false;
 };
 
-std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) throw Failure({Cause::unavailable, path + ": is a directory; give a CSV of lifetimes or a trace."});
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw Failure({Cause::unavailable, path + ": cannot be read; give a CSV of lifetimes or a trace."});
-  return text;
-}
-
-// A trace's names stay with `names`, which the table views.
+// The table views `text`; a trace's names it views in `names`.
 pack::Table read_lives(const std::string& path, const std::string& text, std::vector<std::string>& names) {
   const std::size_t first = text.find_first_not_of(" \n\r\t");
-  if (first == std::string::npos || text[first] != '{') {
+  const bool is_trace = text.starts_with(recordings_begin) || (first != std::string::npos && text[first] == '{');
+  if (!is_trace) {
     auto table = pack::parse_lifetimes(text);
     if (!table) throw Failure({table.error().cause, path + ": " + table.error().message});
     return std::move(table).value();
   }
-  auto trace = parse_trace(text);
-  if (!trace) throw Failure({trace.error().cause, path + ": " + trace.error().message});
-  pack::TraceLives lives = pack::lives_of(*trace);
+  pack::TraceLives lives = pack::lives_of(trace_of(path, text));
   names = std::move(lives.id);
   for (std::string& name : names)
     for (char& c : name)
@@ -82,7 +72,7 @@ pack::Layout plan(const pack::Problem& problem, const PackOptions& options, Meas
 }
 
 void print_pack(const PackOptions& options) {
-  const std::string text = read_all(options.file);
+  const std::string text = read_file(options.file);
   std::vector<std::string> names;
   pack::Table table = read_lives(options.file, text, names);
   pack::Problem& problem = table.problem;
@@ -97,7 +87,7 @@ void print_pack(const PackOptions& options) {
   if (!options.out.empty()) {
     std::ofstream out(options.out, std::ios::binary);
     out << pack::format_layout(table, layout.offset);
-    if (!out.flush()) throw Failure({Cause::system, options.out + ": cannot be written."});
+    if (!out.flush()) throw Failure({Cause::system, options.out + " cannot be written"});
   }
   if (options.json) {
     const nlohmann::ordered_json row{{"n", problem.buffers.size()}, {"live_max", live},        {"peak", layout.peak.value},
@@ -113,7 +103,7 @@ void print_pack(const PackOptions& options) {
     fmt::print("valid      {}\nonline     {} ({:.5f}), a best-fit pool\n", fault ? "no: " + *fault : "yes", pool, ratio(pool));
   }
   if (!options.capacity || layout.peak.value <= *options.capacity) return;
-  throw Failure({Cause::infeasible, fmt::format("no plan within {} was found, the best needs {}{}.", readable_exactly({*options.capacity}), readable_exactly(layout.peak),
+  throw Failure({Cause::infeasible, fmt::format("no plan within {} was found, the best needs {}{}", readable_exactly({*options.capacity}), readable_exactly(layout.peak),
                                                 layout.bound.value > *options.capacity ? "; there is none" : "; more --effort may find one")});
 }
 
@@ -122,8 +112,9 @@ void print_pack(const PackOptions& options) {
 void add_pack(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("pack", "Finds offsets for lifetimes, as low as can be");
   auto options = std::make_shared<PackOptions>();  // shared: the callback is copied into the App
-  verb->add_option("file", options->file, "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), or a trace")->required();
-  verb->add_option("--capacity", options->capacity, "bytes that are enough; without it, the peak is made as low as can be");
+  verb->add_option("file", options->file, "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), a trace (vedette-trace-1), or a recording")->required();
+  verb->add_option("--capacity", options->capacity, "bytes that are enough; without it, the peak is made as low as can be")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 60));
   verb->add_option("-o,--out", options->out, "write the lifetimes with their offsets to this CSV");
   verb->add_option("--alignment", options->alignment, "every offset is a multiple of this")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));

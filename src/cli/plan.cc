@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "cli/explain.h"
 #include "cli/lab.h"
@@ -19,7 +20,8 @@ namespace vedette::cli {
 namespace {
 
 struct PlanOptions {
-  std::string trace, plan, fast, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, timeline;
+  std::string trace, plan, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, timeline;
+  std::optional<std::string> fast;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0, steps = 3;
   bool list = false;
@@ -32,7 +34,7 @@ struct Subject {
 
 Subject read_subject(const PlanOptions& options) {
   Subject subject{read_trace(options.trace), read_machine(options.machine, options.directory)};
-  if (!options.fast.empty()) subject.machine.tiers[0].capacity = read_size(options.fast, subject.trace);
+  if (options.fast) subject.machine.tiers[0].capacity = read_size(*options.fast, subject.trace);
   require_room(subject.trace, subject.machine);
   return subject;
 }
@@ -57,7 +59,7 @@ void list_policies() {
 
 void make_plan(const PlanOptions& options) {
   if (options.list) return list_policies();
-  if (options.trace.empty()) throw Failure({Cause::malformed_input, "plan: name a trace, or --list"});
+  if (options.trace.empty()) throw CLI::RequiredError("trace, or --list,");
   const Subject subject = read_subject(options);
   const Plan plan = plan_of(options, subject);
   if (!options.explain.empty()) {
@@ -116,11 +118,11 @@ void run(const PlanOptions& options) {
 }
 
 void add_common(CLI::App& verb, PlanOptions& options) {
-  verb.add_option("--fast", options.fast, "Size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
-  verb.add_option("--policy", options.policy, "Whose plan")->capture_default_str();
-  verb.add_option("--machine", options.machine, "A preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
-  verb.add_option("--slow", options.directory, "The directory whose disk is this-machine's slow tier")->capture_default_str();
-  verb.add_option("--seed", options.seed, "Of policies that search at random, and of the noise")->capture_default_str();
+  verb.add_option("--fast", options.fast, "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
+  verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
+  verb.add_option("--machine", options.machine, "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
+  verb.add_option("--slow", options.directory, "the directory whose disk is this-machine's slow tier")->capture_default_str();
+  verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")->capture_default_str()->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
 }
 
 }  // namespace
@@ -128,19 +130,19 @@ void add_common(CLI::App& verb, PlanOptions& options) {
 void add_plan(CLI::App& app) {
   auto* verb = app.add_subcommand("plan", "Plans a step, says why a tensor moves when it does, lists the policies");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1, or a recording");
+  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording");
   add_common(*verb, *options);
-  verb->add_option("--explain", options->explain, "A tensor's name or number");
-  verb->add_option("-o,--output", options->output, "Write the plan (JSON)");
-  verb->add_flag("--list,--policies", options->list, "List the policies");
+  verb->add_option("--explain", options->explain, "a tensor's name or number");
+  verb->add_option("-o,--output", options->output, "write the plan (JSON)");
+  verb->add_flag("--list,--policies", options->list, "list the policies");
   verb->callback([options] { make_plan(*options); });
 }
 
 void add_check(CLI::App& app) {
   auto* verb = app.add_subcommand("check", "Judges a plan against every rule");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1, or a recording")->required();
-  verb->add_option("plan", options->plan, "A file that `vedette plan -o` wrote (default: what --policy plans)");
+  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
+  verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options);
   verb->callback([options] { judge(*options); });
 }
@@ -148,12 +150,12 @@ void add_check(CLI::App& app) {
 void add_replay(CLI::App& app) {
   auto* verb = app.add_subcommand("replay", "Runs a plan, or a policy with its reactions, against the clock");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "A file in the format vedette-trace-1, or a recording")->required();
-  verb->add_option("plan", options->plan, "A file that `vedette plan -o` wrote (default: what --policy plans)");
+  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
+  verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options);
-  verb->add_option("--noise", options->noise, "Every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
-  verb->add_option("--steps", options->steps, "The last of so many steps is measured")->capture_default_str()->check(CLI::Range(1, 100));
-  verb->add_option("--timeline", options->timeline, "Draw the last step into this file (SVG)")->expected(0, 1)->default_str("timeline.svg");
+  verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
+  verb->add_option("--steps", options->steps, "the last of so many steps is measured")->capture_default_str()->check(CLI::Range(1, 100));
+  verb->add_option("--timeline", options->timeline, "draw the last step into this file (SVG)")->expected(0, 1)->default_str("timeline.svg");
   verb->callback([options, verb] {
     if (verb->count("--timeline") > 0 && options->timeline.empty()) options->timeline = "timeline.svg";
     run(*options);

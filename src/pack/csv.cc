@@ -44,7 +44,7 @@ std::optional<T> number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() ? std::optional{value} : std::nullopt;
 }
 
-Error wrong(std::size_t line, const std::string& what) { return {Cause::malformed_input, "line " + std::to_string(line) + ": " + what + "."}; }
+Error wrong(std::size_t line, const std::string& what) { return {Cause::malformed_input, "line " + std::to_string(line) + ": " + what}; }
 
 Result<Head> read_head(std::string_view line) {
   Head head;

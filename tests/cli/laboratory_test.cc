@@ -111,16 +111,20 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
     expect_one_sentence(vedette(on + trace + " --machine " + trace), 1, "machine has the unknown key");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
       expect_one_sentence(vedette(on + trace + " '--fast=" + size + "'"), 1, std::string("'") + size + "' is no size");
+    expect_one_sentence(vedette(on + trace + " --fast ''"), 1, "'' is no size");  // a variable of a script that was empty
   }
 }
 
 TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
-  expect_one_sentence(vedette(""), 2, "A subcommand is required");
+  expect_one_sentence(vedette(""), 2, "name a verb; there are check compare");
+  expect_one_sentence(vedette("--loud"), 2, "there is no option '--loud' before a verb; there are check compare");
   expect_one_sentence(vedette("compute x"), 2, "there is no verb 'compute'; there are check compare");
   expect_one_sentence(vedette("check"), 2, "trace is required");
   expect_one_sentence(vedette("replay x --steps 0"), 2, "--steps");
   expect_one_sentence(vedette("compare x --noise many"), 2, "--noise");
   expect_one_sentence(vedette("plan x --explian y"), 2, "--explian");
+  expect_one_sentence(vedette("plan"), 2, "vedette plan: trace, or --list, is required");
+  for (const char* verb : {"check", "replay", "compare", "plan"}) expect_one_sentence(vedette(std::string(verb) + " x --seed -1"), 2, "--seed");
   EXPECT_EQ(vedette("--help").status, 0);
   EXPECT_EQ(vedette("compare --help").status, 0);
 }
@@ -203,12 +207,12 @@ TEST(ReplayCommand, DrawsTheStep) {
 TEST(PlanCommand, SaysInSentencesWhyATensorMoves) {
   const told::Ran story = vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain x1");
   EXPECT_EQ(story.status, 0);
-  EXPECT_THAT(story.output, AllOf(StartsWith("Tensor 5 'x1' has 256.0 KiB and is born at op 0 'matmul' and last used at op "), HasSubstr("leaves gpu for host, because nobody uses it before op"),
+  EXPECT_THAT(story.output, AllOf(StartsWith("Tensor 5 'x1' (256.0 KiB) is born at op 0 'matmul' and last used at op "), HasSubstr("leaves gpu for host, because nobody uses it before op"),
                                   HasSubstr("is fetched from host, because")));
   EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain 5").output, story.output);
   EXPECT_THAT(vedette("plan " + toy("chain4") + " --explain x1").output, HasSubstr("It never moves: all that lives at once"));
   expect_one_sentence(vedette("plan " + toy("chain4") + " --explain x99"), 1, "the trace has no tensor 'x99', by name or number");
-  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain 18"), 1, "the trace has no tensor '18', by name or number");
+  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain 18"), 1, "the trace has no tensor '18', by name or number; it has 18: 0 'x0', 1 'w1', 2");
 }
 
 TEST(PlanCommand, TellsTheNextStepFromThisOne) {
@@ -217,7 +221,7 @@ TEST(PlanCommand, TellsTheNextStepFromThisOne) {
   EXPECT_THAT(story.output, HasSubstr(" of the next step"));
 }
 
-TEST(CompareCommand, PrintsTheRowsThatTheIssueAsksFor) {
+TEST(CompareCommand, PrintsARowAPolicyAndSize) {
   const told::Ran ran = vedette("compare " + toy("chain4") + " --fast 60%,200% --policies vedette,belady --json");
   ASSERT_EQ(ran.status, 0) << ran.output;
   const auto rows = nlohmann::ordered_json::parse(ran.output);
@@ -240,6 +244,8 @@ TEST(CompareCommand, SaysInJsonWhatDidNotRun) {
   const auto row = nlohmann::json::parse(ran.output).at(0);
   EXPECT_THAT(row["error"].get<std::string>(), StartsWith("infeasible: "));
   EXPECT_TRUE(row["step_ns"].is_null());
+  const told::Ran tight = vedette("compare " + toy("chain4") + " --fast 60% --policies dtr");
+  EXPECT_THAT(tight.output, AllOf(HasSubstr("infeasible: what cannot be made again"), Not(HasSubstr("dtr: "))));
 }
 
 TEST(CompareCommand, WritesAPageWithCharts) {
@@ -248,6 +254,10 @@ TEST(CompareCommand, WritesAPageWithCharts) {
   const std::string html = text_of(page);
   EXPECT_THAT(html, AllOf(StartsWith("<!doctype html>"), HasSubstr("<h2>chain4</h2>"), HasSubstr("<h2>unet</h2>"), HasSubstr("One step under vedette and on-demand"),
                           HasSubstr("lower bound"), Not(HasSubstr("<script")), Not(HasSubstr("http://localhost"))));
+  EXPECT_THAT(html, AllOf(HasSubstr("<td>belady (bound)</td>"), Not(HasSubstr("partial"))));
+  ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 1000,80% --policies vedette,autotm -o '" + page + "'").status, 0);
+  EXPECT_THAT(text_of(page), AllOf(HasSubstr("<td>all 2</td><td colspan=\"9\" class=\"why\">infeasible: the largest op needs"), HasSubstr("<td>autotm *</td>"),
+                                   HasSubstr("<li>autotm: op times for each placement and algorithm</li>")));
   ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 60% --policies on-demand,vedette,belady --timeline belady,on-demand -o '" + page + "'").status, 0);
   EXPECT_THAT(text_of(page), HasSubstr("One step under belady and on-demand"));
   expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette --timeline vedette,lms"), 1, "--timeline draws two of the policies that are compared");
@@ -258,7 +268,7 @@ TEST(WriteAPolicy, TheExampleRunsBesideTheOthers) {
   const told::Ran ran = told::run(std::string(WRITE_A_POLICY) + " " + toy("unet"));
   EXPECT_EQ(ran.status, 0);
   EXPECT_THAT(ran.output, AllOf(StartsWith("anybody "), HasSubstr("\non-demand "), HasSubstr("\nvedette ")));
-  EXPECT_EQ(told::run(std::string(WRITE_A_POLICY) + " /nowhere").status, 1);
+  for (const char* const no_trace : {"/nowhere", "/"}) EXPECT_EQ(told::run(std::string(WRITE_A_POLICY) + " " + no_trace).status, 1) << no_trace;
 }
 
 }  // namespace

@@ -69,6 +69,24 @@ TEST_F(PackCommand, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(answer.status, 1);
   EXPECT_THAT(answer.text, HasSubstr("bad.csv: line 2"));
   EXPECT_EQ(pack("missing.csv").status, 1);
+  EXPECT_THAT(pack("").text, HasSubstr("it is a directory"));
+}
+
+TEST_F(PackCommand, PacksWhatARecordingsStepHolds) {
+  const std::string trace = directory_.string() + "/step.json", recording = directory_.string() + "/step.vedette";
+  std::ofstream(trace) << R"({"format":"vedette-trace-1","name":"two","source":"test","device":"none","notes":[],
+"tensors":[{"id":0,"name":"w","bytes":64,"kind":"weight","persistent":true},{"id":1,"name":"x","bytes":128,"kind":"activation","persistent":false}],
+"ops":[{"id":0,"name":"make","layer":null,"phase":"forward","ns":5,"reads":[0],"writes":[1],"workspace_bytes":0}]})";
+  ASSERT_EQ(vedette::testing::run(std::string(VEDETTE_CLI) + " import '" + trace + "' -o '" + recording + "' 2>&1").status, 0);
+  for (const char* const file : {"step.json", "step.vedette"}) {
+    const Answer answer = pack(std::string(file) + " --json");
+    ASSERT_EQ(answer.status, 0) << answer.text;
+    EXPECT_EQ(nlohmann::json::parse(answer.text).at("peak"), 192) << file;
+  }
+}
+
+TEST_F(PackCommand, RefusesCapacitiesBelowAByte) {
+  for (const char* const capacity : {"0", "-1", "99999999999999999999"}) EXPECT_EQ(pack(std::string("lives.csv --capacity ") + capacity).status, 2) << capacity;
 }
 
 }  // namespace
