@@ -169,16 +169,19 @@ bool Engine::writes_wait() const noexcept {
   return (!fetches_.empty() || in_flight_ > writes_in_flight_) && waiting_need() == 0 && available() > promised() + room_for_reads;
 }
 
+// Goes once through the whole queue: what has to wait keeps its place in it.
 void Engine::start_planned_evictions() {
-  if (writes_wait()) return;
   std::uint32_t most = planned_start(writes_in_flight_);
-  std::size_t looked_at = most == 0 ? 0 : evictions_.size();
-  while (looked_at-- > 0 && most > 0 && in_flight_ < store_->depth()) {
+  if (most == 0) return;
+  const bool wait = writes_wait();
+  for (std::size_t looked_at = evictions_.size(); looked_at > 0; --looked_at) {
     const std::uint32_t c = evictions_.front();
     evictions_.pop_front();
     Chunk& chunk = chunks_[c];
     if (!chunk.leaving) continue;    // needed again meanwhile
-    if (chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0) {
+    const bool will_be_written = !chunk.unchanged;
+    const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
+    if (most == 0 || in_flight_ >= store_->depth() || (wait && will_be_written) || slot_in_use) {
       evictions_.push_back(c);
       continue;
     }

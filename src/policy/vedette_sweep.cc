@@ -232,8 +232,8 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
 }
 
 // The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further; forever:
-// none. What is not used again but dies in this step counts as needed when it dies: until then it would have to be written for
-// nothing, while the room that others leave is wanted beyond.
+// none. What is not used again leaves first where that costs no write (gradients that came back for the optimizer). Else, where it dies in this
+// step, it counts as needed when it dies: until then it would have to be written for nothing, while the room that others leave is wanted beyond.
 std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
   std::uint32_t best = forever;
   std::int64_t best_score = -1;
@@ -241,7 +241,7 @@ std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
   for (std::uint32_t key = near_.last(); key != Marks::none && looked < candidates; key = near_.before(key)) {
     const std::uint32_t t = tensor_at(key), next = state_[t].next;
     if (next != forever && next <= beyond) break;
-    if (next == forever && uses_.tensors[t].persistent) return t;
+    if (next == forever && (uses_.tensors[t].persistent || state_[t].clean)) return t;
     const std::uint32_t seen = next == forever ? at / ops_ * ops_ + uses_.tensors[t].death + 1 : next;
     if (seen <= beyond) continue;
     looked += next == forever ? 0 : 1;

@@ -336,6 +336,21 @@ TEST(Engine, LetsWritesWaitWhileReadsRunAndRoomIsLeft) {
   EXPECT_TRUE(rig.holds(0, 5));
 }
 
+TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
+  Rig rig(12);
+  for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
+  rig.evict({{0, 2}});
+  rig.op({}, {.fetches = {{{1, 1}, true}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+  rig.store().close_gate(Direction::read);
+  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{2, 1}, {1, 1}}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; }));
+  EXPECT_EQ(rig.engine().counters().bytes_dropped, chunk_bytes.value);
+  EXPECT_EQ(rig.engine().state(2), ChunkState::resident);
+  rig.store().open_gate(Direction::read);
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::away; }));
+}
+
 TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
   for (const bool by_plan : {false, true}) {
     Rig rig(12);
