@@ -399,8 +399,9 @@ section('tensors', 'Tensors', 'Tensors',
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     box.filter(row => words.every(word => row.words.includes(word)) && picks.every(p => p.value === '' || row[p.dataset.key] === p.value));
   }
-  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, filter, ...picks, box.counter), box), run.tensors_left_out > 0 ? element('p', {}, 'The ', count(run.tensors.length), ' tensors that moved most, then the largest, are in this page; the other ',
-    figure(run, 'tensors_left_out', count), ' are counted in every figure and listed by --json.') : null);
+  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, filter, ...picks, box.counter), box));
+  if (run.tensors_left_out > 0) host.append(element('p', {}, 'The ', count(run.tensors.length), ' tensors that moved most, then the largest, are in this page; the other ',
+    figure(run, 'tensors_left_out', count), ' are counted in every figure and listed by --json.'));
 }, {long: true, stacked: true});
 
 section('brief', 'Short-lived', 'What lives within one layer', 'Such tensors need a reserved place in fast memory and no plan: they are never moved.', (host, run) => {

@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using vedette::testing::Answer;
 using vedette::testing::run;
@@ -86,6 +87,7 @@ TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
   EXPECT_THAT(document, HasSubstr("data-ready="));
   EXPECT_GT(compare_figures(document, nlohmann::json::parse(format_json(report, nullptr))), 80u);
   for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB"}) EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
+  for (const char* part : {">null<", ">undefined<", ">NaN"}) EXPECT_THAT(document, Not(HasSubstr(part))) << "what is not there is left out, not spelt";
   EXPECT_EQ(document.find("js-plotly-plot") != std::string::npos, page_has_charts());
 }
 
