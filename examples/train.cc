@@ -4,15 +4,20 @@
 //   train --model gpt --compare --fast-memory 500MiB --json table.json   next to a plain run
 //   train --script FILE.pt --compare                                    a model that Python exported
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +27,7 @@
 
 #include "models/model.h"
 #include "run.h"
+#include "vedette/policy.h"
 #include "vedette/session.h"
 
 namespace vedette::examples {
@@ -40,38 +46,50 @@ struct FastMemory {
   double share = 0;                  // 0: bytes
 };
 
+double parse_number(const std::string& text, std::string& unit) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  unit = end;
+  return end != text.c_str() && std::isfinite(number) && number > 0 ? number : 0;
+}
+
 std::uint64_t parse_bytes(const std::string& text) {
-  std::size_t used = 0;
-  double value = 0;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
+  std::string unit;
+  const double number = parse_number(text, unit);
+  constexpr std::pair<std::string_view, double> units[] = {{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  for (const auto& [name, factor] : units) {
+    if (unit == name && number * factor >= 1 && number * factor < 1e18) return static_cast<std::uint64_t>(number * factor);
   }
-  const std::string unit = text.substr(used);
-  const double factor = unit.empty() || unit == "B" ? 1
-                        : unit == "KiB"             ? 1024.0
-                        : unit == "MiB"             ? 1048576.0
-                        : unit == "GiB"             ? 1073741824.0
-                                                    : 0;
-  if (used == 0 || factor == 0 || value < 0)
-    throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
-  return static_cast<std::uint64_t>(value * factor);
+  throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
 }
 
 FastMemory parse_fast_memory(const std::string& text) {
   if (text.empty() || text.back() != '%') return {.bytes = parse_bytes(text)};
-  const double percent = std::atof(text.c_str());
-  if (percent <= 0) throw std::runtime_error("'" + text + "' is no share of the peak: write 25%, for instance");
+  std::string unit;
+  const double percent = parse_number(text, unit);
+  if (unit != "%" || percent <= 0 || percent > 1e6) throw std::runtime_error("'" + text + "' is no share of the peak: write 25%, for instance");
   return {.share = percent / 100};
 }
 
-// A run in a process of its own, which is this program again; its result comes back through a file.
+// A file that cannot be written is told before hours of training, not after. What is there already stays.
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  const bool existed = std::filesystem::exists(path);
+  if (!std::ofstream(path, std::ios::app)) throw std::runtime_error(path + " cannot be written; name another file");
+  if (!existed) std::filesystem::remove(path);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << '\n';
+  if (!file.flush()) throw std::runtime_error(path + " cannot be written");
+}
+
+// A run in a process of its own, which is this program again; its result comes back through a file in memory, which both have open.
 RunResult run_in_child(const RunOptions& options) {
-  char path[] = "/tmp/vedette-train-XXXXXX";
-  const int file = mkstemp(path);
-  if (file < 0) throw std::runtime_error("no temporary file can be made in /tmp");
-  close(file);
+  const int file = memfd_create("result", 0);
+  if (file < 0) throw std::runtime_error("no file in memory can be made (memfd_create)");
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
   std::vector<std::string> words = {"train", "--model", options.model, "--steps", std::to_string(options.steps), "--batch",
                                     std::to_string(options.batch), "--seed", std::to_string(options.seed), "--threads",
                                     std::to_string(options.threads), "--result", path};
@@ -101,7 +119,7 @@ RunResult run_in_child(const RunOptions& options) {
   const bool waited = child > 0 && waitpid(child, &status, 0) == child;
   std::ifstream stream(path);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
-  unlink(path);
+  close(file);
   if (!waited || status != 0 || json.is_discarded()) {
     throw std::runtime_error(std::string("the ") + (options.guarded ? "guarded" : "plain") + " run failed, see above");
   }
@@ -175,7 +193,7 @@ int compare(const Arguments& arguments, const FastMemory& memory) {
   const RunResult guarded = run_in_child(guarded_options);
   const auto result = table(arguments.run.model, plain, guarded);
   print(result, plain, guarded);
-  if (!arguments.json.empty()) std::ofstream(arguments.json) << result.dump(2) << '\n';
+  if (!arguments.json.empty()) write_file(arguments.json, result.dump(2));
   return result["losses_equal"].get<bool>() ? 0 : 1;
 }
 
@@ -193,8 +211,8 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
   }
   const RunResult result = run(options);
   const nlohmann::json json = result;
-  if (!result_path.empty()) std::ofstream(result_path) << json.dump() << '\n';
-  if (!arguments.json.empty()) std::ofstream(arguments.json) << json.dump(2) << '\n';
+  if (!result_path.empty()) write_file(result_path, json.dump());
+  if (!arguments.json.empty()) write_file(arguments.json, json.dump(2));
   if (result_path.empty()) {
     fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n",
                static_cast<double>(result.peak_bytes) / 1048576, static_cast<double>(result.resident_max_bytes) / 1048576,
@@ -209,24 +227,45 @@ std::vector<std::string> tracker_words() {
   return words;
 }
 
-int train(int count, char** words) {
-  Arguments arguments;
+std::string with_commas(std::string list, std::string_view word) { return (list.empty() ? list : list + ", ").append(word); }
+
+// What nobody knows, and what cannot be written, is said before anything runs.
+void require_sense(const Arguments& arguments) {
+  const RunOptions& options = arguments.run;
+  std::string known;
+  for (const ModelEntry& entry : models()) known = with_commas(known, entry.name);
+  if (std::none_of(models().begin(), models().end(), [&](const ModelEntry& entry) { return entry.name == options.model; }))
+    throw std::runtime_error("there is no model '" + options.model + "'; there are " + known);
+  known.clear();
+  for (const PolicyEntry& entry : policies()) known = with_commas(known, entry.name);
+  if (make_policy(options.policy, options.seed) == nullptr) throw std::runtime_error("there is no policy '" + options.policy + "'; there are " + known);
+  if (options.model == "script" && options.script.empty()) throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
+  if (!options.slow.starts_with("nvme:") && options.slow != "host") throw std::runtime_error("there is no slow tier '" + options.slow + "'; write nvme:DIRECTORY, or host");
+  if (std::error_code unknown; options.slow.starts_with("nvme:") && !std::filesystem::is_directory(options.slow.substr(5), unknown))
+    throw std::runtime_error("'" + options.slow.substr(5) + "' is no directory; --slow nvme:DIRECTORY names one on a local disk");
+  if (constexpr std::uint64_t smallest_chunk = 16384; options.chunk < smallest_chunk || !std::has_single_bit(options.chunk))
+    throw std::runtime_error("--chunk is a power of two of at least 16KiB");
+  if (arguments.plain && !arguments.compare && !(options.record + options.trace).empty())
+    throw std::runtime_error("a plain run has no --record and no --trace: only what trains under a guard is seen");
+  for (const std::string& path : {arguments.json, options.trace, options.record}) require_writable(path);
+}
+
+void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::string& result_path) {
   RunOptions& options = arguments.run;
-  std::string chunk = "2MiB", result_path, models_help = "the model:";
+  const auto counted = [](std::int64_t least) { return CLI::Range(least, std::int64_t{1'000'000'000}); };
+  std::string models_help = "the model:";
   for (const ModelEntry& entry : models()) models_help += fmt::format("\n  {:11} {}", entry.name, entry.summary);
-  CLI::App app("Trains a model, plain or inside a memory budget, or both to compare them.");
   app.add_option("--model", options.model, models_help)->capture_default_str();
-  app.add_option("--script", options.script, "train this TorchScript file: a classifier of images [n, 3, 32, 32]")
-      ->check(CLI::ExistingFile);
+  app.add_option("--script", options.script, "train this TorchScript file: a classifier of images [n, 3, 32, 32]")->check(CLI::ExistingFile);
   app.add_option("--fast-memory", arguments.fast_memory, "the budget: bytes (500MiB), or a share of the plain run's peak")
       ->capture_default_str();
-  app.add_option("--policy", options.policy, "what decides which bytes move when")->capture_default_str();
+  app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")->capture_default_str();
   app.add_option("--slow", options.slow, "where the rest waits: nvme:DIRECTORY, or host")->capture_default_str();
-  app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--batch", options.batch, "samples a step; 0: the model's own")->capture_default_str();
-  app.add_option("--chunk", chunk, "what moves as one")->capture_default_str();
-  app.add_option("--seed", options.seed, "of parameters and of what is random in training")->capture_default_str();
-  app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str();
+  app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(counted(1));
+  app.add_option("--batch", options.batch, "samples a step; 0: the model's own")->capture_default_str()->check(counted(0));
+  app.add_option("--chunk", chunk, "what moves as one: a power of two, at least 16KiB")->capture_default_str();
+  app.add_option("--seed", options.seed, "of parameters and of what is random in training")->capture_default_str()->check(counted(0));
+  app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str()->check(CLI::Range(1, 4096));
   app.add_option("--profile", options.profile, "what the profiling step watches")
       ->capture_default_str()
       ->check(CLI::IsMember({"operands", "layers", "ops"}));
@@ -243,14 +282,28 @@ int train(int count, char** words) {
   app.add_flag("--small", options.small, "shapes and data for tests");
   app.add_flag("--plain", arguments.plain, "train without a guard");
   app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
-  CLI11_PARSE(app, count, words);
+}
+
+int train(int count, char** words) {
+  Arguments arguments;
+  std::string chunk = "2MiB", result_path;
+  CLI::App app("Trains a model, plain or inside a memory budget, or both to compare them.", "train");
+  add_options(app, arguments, chunk, result_path);
+  try {
+    app.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    fmt::print(stderr, "train: {} (train --help says more)\n", error.what());
+    return 2;
+  }
+  RunOptions& options = arguments.run;
   options.chunk = parse_bytes(chunk);
-  if (!options.script.empty()) options.model = "script";
-  const auto known = [&](const ModelEntry& entry) { return entry.name == options.model; };
-  if (std::none_of(models().begin(), models().end(), known)) {
-    throw std::runtime_error("no model is called '" + options.model + "'; --help lists them");
+  if (!options.script.empty()) {
+    if (app.count("--model") > 0 && options.model != "script") throw std::runtime_error("--script names a model itself; leave out --model " + options.model);
+    options.model = "script";
   }
   const FastMemory memory = parse_fast_memory(arguments.fast_memory);
+  require_sense(arguments);
   return arguments.compare ? compare(arguments, memory) : single(arguments, memory, result_path);
 }
 
@@ -261,7 +314,8 @@ int main(int count, char** words) {
   try {
     return vedette::examples::train(count, words);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "train: {}\n", error.what());
+    const std::string sentence = error.what();  // libtorch's go on with the stack
+    fmt::print(stderr, "train: {}\n", sentence.substr(0, sentence.find('\n')));
     return 1;
   }
 }

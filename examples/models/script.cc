@@ -28,11 +28,11 @@ struct Mirror : nn::Module {         // of a script module and those in it
 };
 
 torch::jit::Module load(const std::string& path) {
-  if (path.empty()) throw std::runtime_error("the model \"script\" is a TorchScript file: name it with --script");
   try {
     return torch::jit::load(path);
   } catch (const c10::Error& error) {
-    throw std::runtime_error(path + " cannot be loaded as TorchScript: " + error.what_without_backtrace());
+    const std::string why = error.what_without_backtrace();
+    throw std::runtime_error(path + " cannot be loaded as TorchScript (" + why.substr(0, why.find_first_of(".\n")) + "); save it with torch.jit.script(model).save(FILE)");
   }
 }
 

@@ -1,7 +1,9 @@
-// What the driver of the examples writes into a recording when it runs a model plain first: the report's headline compares with it.
+// The driver of the examples: what it refuses before anything runs, and what it writes into a recording when it runs a model plain first:
+// the report's headline compares with it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,37 @@
 
 namespace vedette {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(Driver, SaysInOneSentenceWhatItCannotDoBeforeItTrains) {
+  const std::string letter = told::fresh_path("letter.pt"), train = VEDETTE_TRAIN " --small --model mlp --steps 1 ";
+  std::ofstream(letter) << "Dear reader";
+  struct Wrong {
+    std::string words;
+    int status;
+    const char* says;
+  };
+  const Wrong wrongs[] = {{"--loud", 2, "--loud (train --help says more)"},
+                          {"--threads 0 --batch -1", 2, " not in range "},
+                          {"--policy nobody", 1, "there is no policy 'nobody'; there are on-demand, "},
+                          {"--fast-memory 99999999999GiB", 1, "'99999999999GiB' is no size"},
+                          {"--slow nvme:/nowhere", 1, "'/nowhere' is no directory"},
+                          {"--chunk 5000", 1, "--chunk is a power of two"},
+                          {"--json /nowhere/table.json", 1, "/nowhere/table.json cannot be written"},
+                          {"--plain --record run.vedette", 1, "a plain run has no --record"},
+                          {"--script '" + letter + "'", 1, "leave out --model mlp"}};
+  for (const Wrong& wrong : wrongs) {
+    const told::Ran ran = told::run(train + wrong.words);
+    EXPECT_EQ(ran.status, wrong.status) << ran.output;
+    EXPECT_THAT(ran.output, AllOf(StartsWith("train: "), HasSubstr(wrong.says)));
+    EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
+  }
+  EXPECT_THAT(told::run(VEDETTE_TRAIN " --model nobody").output, StartsWith("train: there is no model 'nobody'; there are mlp, "));
+  EXPECT_THAT(told::run(VEDETTE_TRAIN " --small --plain --script '" + letter + "'").output, HasSubstr("letter.pt cannot be loaded as TorchScript ("));
+}
 
 TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
   const std::string recording = told::fresh_path("compared.vedette"), table = told::fresh_path("table.json");
