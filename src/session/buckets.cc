@@ -93,7 +93,9 @@ void SessionState::make_plan(Bucket& fresh) {
     if (plan) {
       fresh.plan = *std::move(plan);
     } else {
-      message("policy " + std::string(fresh.policy->name()) + ": " + plan.error().message + "; running on demand");
+      std::string why = plan.error().message;  // most begin with who speaks
+      if (const std::string speaker = std::string(fresh.policy->name()).append(": "); !why.starts_with(speaker)) why.insert(0, speaker);
+      message("policy " + why + "; running on demand");
     }
   }
   tabulate(fresh);

@@ -1,6 +1,8 @@
 // Whole sessions without libtorch: a pretended training loop whose every byte is known, in budgets from plenty to tiny.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "session/loop.h"
 
 namespace vedette {
@@ -54,6 +56,31 @@ TEST(Session, FinishesAnOpThatNeedsMoreThanTheBudgetAndSaysSoOnce) {
   EXPECT_EQ(plenty, tiny);
   EXPECT_FALSE(tiny.messages.empty());
   EXPECT_GT(tiny.counters.faults, 0u);
+}
+
+TEST(Session, SaysFromWhichBudgetItsOpsWouldNotBePaged) {
+  std::vector<std::string> messages;
+  Bytes smallest;
+  {
+    const auto session = open_session(640_KiB, "host", "on-demand", 64_KiB, nullptr, &messages);
+    Loop loop(*session, 8, 400'000);
+    for (std::uint64_t s = 0; s < 4; ++s) loop.step(s);
+    smallest = session->smallest_budget();
+  }
+  ASSERT_FALSE(messages.empty());
+  std::uint64_t named = 0;
+  for (std::size_t m = 0; m < messages.size(); ++m) {
+    SCOPED_TRACE(messages[m]);
+    EXPECT_EQ(messages[m].substr(0, 4), "op '");
+    EXPECT_NE(messages[m].find(" at once and the budget is 640.0 KiB: it runs paged, slowly; give fast_memory at least "), std::string::npos);
+    EXPECT_EQ(std::find(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(m), messages[m]), messages.begin() + static_cast<std::ptrdiff_t>(m)) << "once";
+    named = std::max<std::uint64_t>(named, std::stoull(messages[m].substr(messages[m].rfind('(') + 1)));
+  }
+  EXPECT_LE(smallest.value, named) << "which leaves some room beside";
+  for (const std::uint64_t enough : {named, smallest.value}) {
+    const Outcome unpaged = run({enough}, "host", "on-demand", 8, 400'000);
+    EXPECT_EQ(unpaged.messages, std::vector<std::string>()) << enough;
+  }
 }
 
 TEST(Session, ServesAnAccessThatNobodyAnnounced) {
