@@ -26,9 +26,10 @@ namespace vedette {
 struct RecorderOptions {
   std::string path;                       // an earlier recording of this name is replaced, any other file is not
   std::size_t ring_records = 1 << 15;     // of each of two rings, 2 MiB each: a second at 30,000 records
-  std::string program;                    // for `meta`: what ran, in the user's words
+  std::string program = {};               // for `meta`: what ran, in the user's words
   bool live = true;                       // show counters to `vedette top` (profiler/live.h)
-  std::optional<Nanoseconds> plain_step;  // what a step takes without vedette, where somebody has measured it: reports compare with it
+  // What a step takes without vedette, where somebody has measured it: reports compare with it.
+  std::optional<Nanoseconds> plain_step = {};
 };
 
 class Recorder final : public Observer {

@@ -84,7 +84,7 @@ std::string_view name_of(Verb verb) noexcept {
 }
 
 std::string_view name_of(MoveCause cause) noexcept {
-  constexpr std::string_view names[] = {"planned", "urgent", "room", "fault", "bring_home"};
+  constexpr std::string_view names[] = {"planned", "urgent", "room"};
   return names[static_cast<std::size_t>(cause)];
 }
 

@@ -14,7 +14,11 @@
 
 namespace vedette {
 
-enum class MoveCause : std::uint8_t { planned, urgent, room, fault, bring_home };
+enum class MoveCause : std::uint8_t {
+  planned,                           // the plan had it
+  urgent,                            // an op or a fault waits for it
+  room,                              // something else needs the frame, and no plan made room
+};
 
 struct MoveRecord {
   Verb verb = Verb::fetch;

@@ -82,7 +82,7 @@ class [[nodiscard("a ResidentScope pins memory for the scope it lives in")]] Res
 struct AllocateOptions {
   Bytes bytes;
   Bytes alignment = {64};            // a power of two, at most 4096
-  std::string_view name;             // for reports; empty: named by where it is born
+  std::string_view name = {};        // for reports; empty: named by where it is born
   TensorKind kind = TensorKind::activation;
   bool persistent = false;           // expected to outlive the step: weights and optimizer state
 };
@@ -113,7 +113,7 @@ struct SessionOptions {
   // What sees pages in the profiling step: one of tracker_names(). One that this machine or its memory does not allow is refused at open().
   std::string tracker = "best";
   Observer* observer = nullptr;      // borrowed; outlives the session
-  std::function<void(std::string_view)> on_message;  // diagnostics, one sentence each
+  std::function<void(std::string_view)> on_message = {};  // diagnostics, one sentence each
   std::uint64_t seed = 1;
   // Bytes that come back from the slow tier are compared with what went there (XXH3); other bytes end the program with a sentence instead
   // of becoming numbers. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
@@ -127,6 +127,8 @@ std::vector<std::string_view> tracker_names();
 
 class Session {
  public:
+  // Errors: unsupported where an option or a second session says so, unavailable where the machine lacks something, system where the slow
+  // tier cannot be opened; each names what to do.
   static Result<std::unique_ptr<Session>> open(SessionOptions);
   ~Session();                        // memory stays valid; scopes must have ended; never throws
 

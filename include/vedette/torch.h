@@ -45,7 +45,7 @@ struct GuardOptions {
   ProfileTicks profile = ProfileTicks::layers;
   std::string tracker = "best";      // as SessionOptions::tracker
   Observer* observer = nullptr;      // borrowed; a recorder, for instance
-  std::function<void(std::string_view)> on_message;  // default: a line on standard error, each sentence once
+  std::function<void(std::string_view)> on_message = {};  // default: a line on standard error, each sentence once
   std::uint64_t seed = 1;
   bool checksums = false;            // as SessionOptions::checksums: bytes that others changed in the slow tier end the program, not become numbers
 };

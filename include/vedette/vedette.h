@@ -1,6 +1,8 @@
 // Everything but the libtorch adapter.
 #pragma once
+#include "vedette/bound.h"
 #include "vedette/check.h"
+#include "vedette/machine.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"
 #include "vedette/policy.h"

@@ -16,6 +16,6 @@ int main() {
     std::memset(memory, 7, 1_MiB .value);
   }
   vedette::Session::release(memory);
-  if (session->counters().steps != 1) return 1;
+  if (session->counters().steps != 1 || vedette::machine_presets().empty()) return 1;
   std::puts("vedette works");
 }
