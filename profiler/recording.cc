@@ -231,7 +231,7 @@ Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo
     const std::pair key{ask.integer(0), ask.integer(1)};
     if (key != current) finish();
     current = key;
-    const std::int64_t read = ask.integer(4), written = ask.integer(5);
+    const std::int64_t read = ask.integer(4) != 0 ? 1 : 0, written = ask.integer(5) != 0 ? 1 : 0;  // whatever a damaged file holds
     Delta& begin = boundaries[natural(ask, 2)];
     begin = {begin.ticks + 1, begin.reads + read, begin.writes + written};
     Delta& end = boundaries[natural(ask, 3)];
