@@ -169,6 +169,7 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
   row("peak, plain", fmt::format("{:.1f} MiB", mib("peak_bytes")));
   row("budget", fmt::format("{:.1f} MiB", mib("budget_bytes")));
   row("budget, share of the peak", fmt::format("{:.1f} %", share));
+  row("smallest budget without paging", fmt::format("{:.1f} MiB", static_cast<double>(guarded.smallest_budget) / 1048576));
   row("largest resident (kernel), guarded", fmt::format("{:.1f} MiB", mib("resident_max_bytes")));
   row("largest resident (kernel), plain", fmt::format("{:.1f} MiB", static_cast<double>(plain.resident_max_bytes) / 1048576));
   row("fetched, whole run", fmt::format("{:.1f} MiB", mib("bytes_in")));
