@@ -77,8 +77,6 @@ constexpr const char* operand_ranges =
     " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
     " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
 
-constexpr std::string_view sqlite_files_begin = "SQLite format 3";
-
 constexpr std::uint64_t most_ranges = 5'000'000;  // of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
 
 using TableTexts = std::map<std::string, std::string>;

@@ -18,6 +18,7 @@
 #include "cli/plan_file.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
+#include "profiler/schema.h"
 #include "tier/store.h"
 
 namespace vedette::cli {
@@ -73,7 +74,7 @@ std::string read_file(const std::string& name) {
 Trace read_trace(const std::string& file) { return trace_of(file, read_file(file)); }
 
 Trace trace_of(const std::string& file, std::string text) {
-  if (text.starts_with(recordings_begin)) {
+  if (text.starts_with(sqlite_files_begin)) {
     std::ostringstream out;
     export_recording(file, "trace", {}, out).value();
     text = std::move(out).str();

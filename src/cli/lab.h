@@ -14,7 +14,6 @@
 
 namespace vedette::cli {
 
-constexpr std::string_view recordings_begin = "SQLite format 3";
 std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
 // vedette-trace-1, or a recording: its step that stands for the others. Throws Failure, naming the file.
 Trace read_trace(const std::string& file);

@@ -24,6 +24,7 @@
 #include "pack/online_pool.h"
 #include "pack/sections.h"
 #include "pack/verify.h"
+#include "profiler/schema.h"
 
 namespace vedette::cli {
 namespace {
@@ -38,7 +39,7 @@ struct PackOptions {
 // The table views `text`; a trace's names it views in `names`.
 pack::Table read_lives(const std::string& path, const std::string& text, std::vector<std::string>& names) {
   const std::size_t first = text.find_first_not_of(" \n\r\t");
-  const bool is_trace = text.starts_with(recordings_begin) || (first != std::string::npos && text[first] == '{');
+  const bool is_trace = text.starts_with(sqlite_files_begin) || (first != std::string::npos && text[first] == '{');
   if (!is_trace) {
     auto table = pack::parse_lifetimes(text);
     if (!table) throw Failure({table.error().cause, path + ": " + table.error().message});
