@@ -9,11 +9,13 @@
 //
 // XXH3 hashes some 10 GB/s on one core, several times what a disk moves. A slot is known from its last transfer that was hashed and ended well;
 // before that its bytes mean nothing.
+// What was hashed when it was written, or found unchanged, is not hashed again when it comes.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,12 +44,12 @@ class HashedStore final : public Store {
  private:
   struct Sum {
     XXH128_hash_t hash = {};
-    bool known = false;
-    bool sparing = false;            // a read was remembered since the last write
+    bool known = false;              // the slot holds bytes of this hash
+    bool sparing = false;            // they were read last to leave unchanged; known too
   };
   struct Flight {
     StoreRequest request;
-    XXH128_hash_t hash = {};         // of a write whose bytes were hashed
+    std::optional<XXH128_hash_t> hash;  // of a write whose bytes were hashed
   };
   XXH128_hash_t hash(const std::byte* memory) const noexcept { return XXH3_128bits(memory, inner_->slot_bytes().value); }
   Sum& sum_of(SlotIndex slot);
@@ -76,6 +78,7 @@ void HashedStore::submit(std::span<const StoreRequest> requests) noexcept {
   passed_on_.clear();
   for (const StoreRequest& request : requests) {
     if (hashes(request)) continue;
+    if (request.direction == write) sum_of(request.slot) = {};
     flights_.push_back({.request = request, .hash = {}});
     passed_on_.push_back(request);
   }
@@ -88,7 +91,7 @@ void HashedStore::submit(std::span<const StoreRequest> requests) noexcept {
       spared_.push_back(request.token);
       continue;
     }
-    sum.known = sum.sparing = false;  // until it has ended well
+    sum = {};  // until it has ended well
     flights_.push_back({.request = request, .hash = now});
     inner_->submit({&request, 1});
   }
@@ -99,13 +102,15 @@ int HashedStore::judge(const Flight& flight, int error) noexcept {
   if (error != 0) return error;
   Sum& sum = sum_of(request.slot);
   if (request.direction == StoreRequest::Direction::write) {
-    sum = {.hash = flight.hash, .known = verify_, .sparing = false};
+    if (flight.hash) sum = {.hash = *flight.hash, .known = true, .sparing = false};
     return 0;
   }
-  if (!verify_ && !request.remember) return 0;
-  const XXH128_hash_t now = hash(request.memory);
-  if (verify_ && sum.known && XXH128_isEqual(now, sum.hash) == 0) return EBADMSG;
-  if (request.remember) sum = {.hash = now, .known = true, .sparing = true};
+  if (verify_ || (request.remember && !sum.known)) {
+    const XXH128_hash_t now = hash(request.memory);
+    if (verify_ && sum.known && XXH128_isEqual(now, sum.hash) == 0) return EBADMSG;
+    sum = {.hash = now, .known = true, .sparing = false};
+  }
+  sum.sparing = request.remember;
   return 0;
 }
 

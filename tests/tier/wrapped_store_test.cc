@@ -125,6 +125,25 @@ TEST_P(HashedStore, SparesTheWriteOfWhatWasRememberedUntilItChanges) {
   EXPECT_EQ(std::memcmp(back.data(), buffer.data(), slot.value), 0);
 }
 
+TEST_P(HashedStore, SparesOnlyWhatItsLastReadAskedFor) {
+  auto store = hashed(host(), GetParam());
+  Buffer buffer;
+  buffer.fill(1);
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
+  for (int time = 0; time < 2; ++time) {
+    completed(*store, Direction::read, 3, buffer, true);
+    EXPECT_TRUE(completed(*store, Direction::write, 3, buffer).spared);
+  }
+  completed(*store, Direction::read, 3, buffer, false);
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared) << "what is read to be written is not hashed for nothing";
+  buffer.fill(2);
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
+  buffer.fill(0);
+  completed(*store, Direction::read, 3, buffer, true);
+  EXPECT_EQ(buffer.count(2), slot.value);
+  EXPECT_TRUE(completed(*store, Direction::write, 3, buffer).spared);
+}
+
 TEST_P(HashedStore, RemembersNothingOfAReadOrAWriteThatFailed) {
   const auto store = store_over({.script = {{.kind = Kind::fail, .nth = 1, .error = EIO}, {.kind = Kind::fail, .nth = 3, .error = ENOSPC}}});
   Buffer buffer;
