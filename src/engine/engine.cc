@@ -22,6 +22,7 @@ Engine::Engine(EngineOptions options)
       chunk_bytes_(options.chunk_bytes),
       store_(std::move(options.store)),
       observer_(options.observer),
+      reads_one_by_one_(options.reads_one_by_one),
       on_message_(std::move(options.on_message)),
       describe_(std::move(options.describe)),
       chunks_(options.chunks + std::size_t{1}),

@@ -62,6 +62,7 @@ struct EngineOptions {
   Bytes chunk_bytes;
   std::unique_ptr<Store> store;
   Observer* observer = nullptr;      // borrowed
+  std::optional<bool> reads_one_by_one;  // planned ones, two in flight; else in groups. Not said: as the disk wants it, measured
   std::function<void(std::string_view)> on_message;
   std::function<std::string(std::uint32_t chunk)> describe;  // where a chunk lies and whose it is; for last words, so with any lock held
 };
@@ -160,7 +161,7 @@ class Engine {
   void register_frames();                            // from the migrator: the store's thread rule
   void pump();                                       // starts what can start; fills requests_
   void start_urgent();
-  std::uint32_t planned_start(std::uint32_t in_flight) const noexcept;  // how many moves of a direction that has so many in flight
+  std::uint32_t planned_start(StoreRequest::Direction direction) const noexcept;  // how many moves, now
   bool writes_wait() const noexcept;                 // until reads are done, or room is scarce
   void start_planned_evictions();
   void start_planned_fetches();
@@ -203,6 +204,7 @@ class Engine {
   std::unique_ptr<Store> store_;
   std::unique_ptr<ChunkMemory> memory_;
   Observer* observer_;
+  std::optional<bool> reads_one_by_one_;
   bool register_frames_ = true, registered_ = false;
   FrameWatch* watch_ = nullptr;
   std::function<void(std::string_view)> on_message_;

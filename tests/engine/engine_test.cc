@@ -108,12 +108,12 @@ bool eventually(const std::function<bool()>& condition) {
 // An engine of `frames` frames under more chunks, and what the program sees of them.
 class Rig {
  public:
-  explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16) {
+  explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16, bool reads_one_by_one = false) {
     arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
     auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
     store_ = store.get();
     engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes, .store = hashed(std::move(store), Hashing::remembered),
-                                                     .observer = nullptr, .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
+                                                     .observer = nullptr, .reads_one_by_one = reads_one_by_one, .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
     Engine* const engine = engine_.get();
     engine_->start(open_best_memory({.arena = arena_.data(), .chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes,
                                      .on_fault = [engine](const Fault& fault) { engine->fault(fault); }}).value());
@@ -315,6 +315,31 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
     EXPECT_TRUE(rig.holds(0, 5));
     EXPECT_EQ(rig.engine().counters().bytes_in, by_plan ? chunk_bytes.value : 0u);
     EXPECT_EQ(rig.engine().counters().faults, 0u);
+  }
+}
+
+TEST(Engine, ReadsTwoAtATimeWhereThatIsEnoughAndElseInGroups) {
+  constexpr std::uint32_t count = 8;
+  for (const bool one_by_one : {true, false}) {
+    Rig rig(12, 16, one_by_one);
+    for (std::uint32_t c = 0; c < count; ++c) rig.born(c, c);
+    rig.evict({{0, count}});
+    const auto fetching = [&] {
+      std::uint32_t sum = 0;
+      for (std::uint32_t c = 0; c < count; ++c) sum += rig.engine().state(c) == ChunkState::fetching ? 1 : 0;
+      return sum;
+    };
+    const std::uint32_t at_once = one_by_one ? 2 : 6;
+    rig.store().close_gate(Direction::read);
+    rig.op({}, {.fetches = {{{0, count}}}, .evictions = {}, .next_uses = {}});
+    ASSERT_TRUE(eventually([&] { return fetching() >= at_once; }));
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(fetching(), at_once);
+    rig.store().open_gate(Direction::read);
+    for (std::uint32_t c = 0; c < count; ++c) {
+      ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::resident; }));
+      EXPECT_TRUE(rig.holds(c, c));
+    }
   }
 }
 
