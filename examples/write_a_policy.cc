@@ -1,5 +1,5 @@
 // A policy of one's own, in forty lines: random replacement beside two others. `write_a_policy TRACE.json`. To give it a name everywhere
-// (command line, tests, training), put the class into a file of src/policy and a line into table.cc.
+// (command line, tests, training), put the class and a maker into a file in src/policy and a line into policies.def there: that is all.
 #include <cstdio>
 #include <fstream>
 
