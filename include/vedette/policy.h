@@ -67,7 +67,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const noexcept = 0;
-  // The plan for a step that repeats. An Error of Cause::infeasible says from which fast-tier size it would work.
+  // The plan for a step that repeats. An Error of Cause::infeasible says from which fast-tier size it would work. Errors say the cause
+  // alone: whoever reports one knows the policy's name and puts it before.
   virtual Result<Plan> prepare(const Trace&, const Machine&) { return Plan{}; }
   virtual Reaction react(const Event&, const View&) { return {}; }
 };

@@ -178,9 +178,7 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
   if (replayed) {
     row.replayed = *std::move(replayed);
   } else {
-    std::string_view why = replayed.error().message;  // which begins with the policy's name, as the row does
-    if (why.starts_with(row.policy + ": ")) why.remove_prefix(row.policy.size() + 2);
-    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", why);
+    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", replayed.error().message);
   }
   return row;
 }

@@ -45,9 +45,15 @@ std::unique_ptr<Policy> policy_of(const PlanOptions& options) {
   return named.front().make(options.seed);
 }
 
+template <class Value>
+Value of_policy(const PlanOptions& options, Result<Value> answer) {
+  if (!answer) throw Failure({answer.error().cause, options.policy + ": " + answer.error().message});
+  return *std::move(answer);
+}
+
 Plan plan_of(const PlanOptions& options, const Subject& subject) {
   if (!options.plan.empty()) return read_plan(options.plan, subject.trace);
-  return policy_of(options)->prepare(subject.trace, subject.machine).value();
+  return of_policy(options, policy_of(options)->prepare(subject.trace, subject.machine));
 }
 
 void list_policies() {
@@ -95,7 +101,7 @@ void run(const PlanOptions& options) {
   const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
   Replayed got;
   if (options.plan.empty()) {
-    got = replay(subject.trace, subject.machine, *policy_of(options), how).value();
+    got = of_policy(options, replay(subject.trace, subject.machine, *policy_of(options), how));
   } else {
     got = replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
   }

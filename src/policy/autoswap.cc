@@ -34,7 +34,7 @@ class AutoSwap final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     const Clock clock(trace);
     std::vector<std::uint32_t> chosen;
@@ -43,10 +43,10 @@ class AutoSwap final : public Policy {
     while (!ledger.fits() && pick(ledger, clock, chosen)) {
     }
     schedule(ledger, clock, chosen);
-    if (!ledger.settle()) return no_room(name(), ledger);
+    if (!ledger.settle()) return no_room(ledger);
     Plan plan = ledger.write();
     if (score_ == Score::swdoa && work_left_ == 0)
-      plan.reasons.push_back("autoswap-swdoa: " + std::to_string(ranked_again_) + " of " + std::to_string(chosen.size()) +
+      plan.reasons.push_back(std::to_string(ranked_again_) + " of " + std::to_string(chosen.size()) +
                              " choices were made on the load that was left; its limit on work ended that, the rest follow the order of then");
     return plan;
   }

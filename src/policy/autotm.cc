@@ -29,16 +29,16 @@ class AutoTm final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     if (!autotm::solver_present())
       return Error{.cause = Cause::unsupported,
-                   .message = "autotm: this build has no solver for integer programs; install coinor-libcbc-dev and configure it again"};
+                   .message = "this build has no solver for integer programs; install coinor-libcbc-dev and configure it again"};
     std::vector<std::string> reasons;
     for (std::size_t round = 0; round < most_rounds && !ledger.fits(); ++round) {
       if (!improve(ledger, reasons)) break;
     }
-    if (!ledger.settle()) return no_room(name(), ledger);
+    if (!ledger.settle()) return no_room(ledger);
     Plan plan = ledger.write();
     plan.reasons = std::move(reasons);
     return plan;

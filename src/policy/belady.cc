@@ -44,10 +44,10 @@ class Belady final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     FurthestNextUse rules;
-    if (!Residence(ledger, rules).play(3)) return no_room(name(), ledger);
+    if (!Residence(ledger, rules).play(3)) return no_room(ledger);
     for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
       if (!ledger.absence(g)) continue;
       Absence away = *ledger.absence(g);
@@ -56,7 +56,7 @@ class Belady final : public Policy {
       if (ledger.tier_for(g, away.leave) == away.tier) ledger.leave(g, away);
     }
     queue_evictions(ledger);
-    if (!ledger.settle()) return no_room(name(), ledger);
+    if (!ledger.settle()) return no_room(ledger);
     return ledger.write();
   }
 };

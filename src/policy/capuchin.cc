@@ -99,7 +99,7 @@ class Capuchin final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return plan_ = ledger.write();
     Machine without = machine;
     without.can_recompute = false;
@@ -111,7 +111,7 @@ class Capuchin final : public Policy {
       const auto may = [&](const Gap& gap) { return !selection.again().pinned(static_cast<std::uint32_t>(&gap - canvas.gaps().data())); };
       if (canvas.settle(may, false)) return plan_ = selection.again().write();
     }
-    return no_room(name(), ledger);
+    return no_room(ledger);
   }
 
   // Late fetches begin a twentieth of their time earlier, as long as that helps, at most twenty times.

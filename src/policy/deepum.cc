@@ -140,11 +140,11 @@ class Learning final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     DeepUm rules(ledger);
     Residence residence(ledger, rules);
-    if (!residence.play(5) || !ledger.settle({}, false)) return no_room(name(), ledger);
+    if (!residence.play(5) || !ledger.settle({}, false)) return no_room(ledger);
     Plan plan = ledger.write();
     plan.fallback = Fallback::least_recent;
     return plan;

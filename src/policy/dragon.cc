@@ -37,10 +37,10 @@ class Dragon final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     FileBehind rules;
-    if (!Residence(ledger, rules).play(4, Ledger::From::furthest) || !ledger.settle({}, false)) return no_room(name(), ledger);
+    if (!Residence(ledger, rules).play(4, Ledger::From::furthest) || !ledger.settle({}, false)) return no_room(ledger);
     Plan plan = ledger.write();
     plan.fallback = Fallback::least_recent;
     return plan;

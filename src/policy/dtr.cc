@@ -228,11 +228,11 @@ class Dtr final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     const Ledger everything(trace, machine);
-    if (auto error = refusal(name(), everything)) return *error;
+    if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
     const Bytes least = smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
-    return too_small(name(), everything, least, "what cannot be made again does not fit beside the largest op");
+    return too_small(everything, least, "what cannot be made again does not fit beside the largest op");
   }
 
  private:

@@ -31,10 +31,10 @@ class FlashNeuron final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     const Ledger everything(trace, machine);
-    if (auto error = refusal(name(), everything)) return *error;
+    if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    return too_small(name(), everything, smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }), "what it may not move does not fit");
+    return too_small(everything, smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }), "what it may not move does not fit");
   }
 
  private:

@@ -360,11 +360,11 @@ class G10 final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     Scheduler scheduler(ledger, Form::paper);
     scheduler.schedule();
-    if (!ledger.settle({}, false)) return no_room(name(), ledger);
+    if (!ledger.settle({}, false)) return no_room(ledger);
     Plan plan = ledger.write();
     plan.reasons = scheduler.reasons();
     return plan;
@@ -378,7 +378,7 @@ class G10OfArtifact final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     hints_.assign(ledger.ops(), {});
     if (ledger.fits()) return ledger.write();
     hint_births(ledger);

@@ -438,23 +438,23 @@ Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_
   return {most};
 }
 
-Error too_small(std::string_view policy, const Ledger& ledger, Bytes least, std::string_view why) {
+Error too_small(const Ledger& ledger, Bytes least, std::string_view why) {
   return {.cause = Cause::infeasible,
-          .message = std::string(policy) + ": " + std::string(why) + ", and fast memory has " +
+          .message = std::string(why) + ", and fast memory has " +
                      readable_exactly(ledger.machine().tiers[0].capacity) + "; the smallest workable size is " + readable_exactly(least)};
 }
 
-Error no_room(std::string_view policy, const Ledger& ledger) {
-  return too_small(policy, ledger, peak_bytes(ledger.trace()), "the slower tiers have no room for what must leave");
+Error no_room(const Ledger& ledger) {
+  return too_small(ledger, peak_bytes(ledger.trace()), "the slower tiers have no room for what must leave");
 }
 
-std::optional<Error> refusal(std::string_view policy, const Ledger& ledger) {
+std::optional<Error> refusal(const Ledger& ledger) {
   const Machine& machine = ledger.machine();
-  if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = std::string(policy) + ": the machine has no tier"};
+  if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = "the machine has no tier"};
   const Bytes least = least_capacity(ledger);
-  if (least > machine.tiers[0].capacity) return too_small(policy, ledger, least, "one op needs " + readable_exactly(least) + " at once");
+  if (least > machine.tiers[0].capacity) return too_small(ledger, least, "one op needs " + readable_exactly(least) + " at once");
   if (ledger.slow_tiers().empty() && !ledger.fits())
-    return too_small(policy, ledger, peak_bytes(ledger.trace()), "no slower tier is linked to fast memory both ways");
+    return too_small(ledger, peak_bytes(ledger.trace()), "no slower tier is linked to fast memory both ways");
   return std::nullopt;
 }
 

@@ -124,12 +124,12 @@ std::int64_t predicted_time(const Ledger& ledger);
 void queue_evictions(Ledger& ledger);
 
 // Why this trace cannot run on this machine at all, whatever the policy: no tier, an op larger than fast memory, nowhere to put the rest.
-std::optional<Error> refusal(std::string_view policy, const Ledger& ledger);
+std::optional<Error> refusal(const Ledger& ledger);
 // The largest sum of one op's operands, of what `kept` names and lives then, and of workspace: what a policy that never moves those needs.
 Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_t tensor)>& kept = {});
 // The smallest size, to a thousandth, for which `works` says so; `most` where none below it does.
 Bytes smallest_size(Machine machine, Bytes most, const std::function<bool(const Machine&)>& works);
-Error no_room(std::string_view policy, const Ledger& ledger);  // settle() found no slower tier with room
-Error too_small(std::string_view policy, const Ledger& ledger, Bytes least, std::string_view why);
+Error no_room(const Ledger& ledger);  // settle() found no slower tier with room
+Error too_small(const Ledger& ledger, Bytes least, std::string_view why);
 
 }  // namespace vedette::planning

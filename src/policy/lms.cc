@@ -135,11 +135,11 @@ class LargeModelSupport final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     ReclaimList rules(ledger);
     Residence residence(ledger, rules);
-    if (!residence.play(4)) return no_room(name(), ledger);
+    if (!residence.play(4)) return no_room(ledger);
     for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {  // speculation: out as soon as it is inactive, gone when it was reclaimed
       if (!ledger.absence(g)) continue;
       Absence away = *ledger.absence(g);
@@ -147,7 +147,7 @@ class LargeModelSupport final : public Policy {
       away.gone = std::min(away.gone, away.leave + ledger.ops() - 1);
       if (ledger.tier_for(g, away.leave) == away.tier) ledger.leave(g, away);
     }
-    if (!ledger.settle({}, false)) return no_room(name(), ledger);
+    if (!ledger.settle({}, false)) return no_room(ledger);
     Plan plan = ledger.write();
     plan.fallback = Fallback::least_recent;
     return plan;

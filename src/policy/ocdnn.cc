@@ -53,10 +53,10 @@ class OutOfCore final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     LayerAhead rules(ledger);
-    if (!Residence(ledger, rules).play(4) || !ledger.settle({}, false)) return no_room(name(), ledger);
+    if (!Residence(ledger, rules).play(4) || !ledger.settle({}, false)) return no_room(ledger);
     Plan plan = ledger.write();
     plan.fallback = Fallback::least_recent;
     return plan;

@@ -45,7 +45,7 @@ class Sentinel final : public Policy {
   std::string_view name() const noexcept override { return "sentinel"; }
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = "sentinel: the machine has no tier"};
+    if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = "the machine has no tier"};
     if (trace.ops.empty()) return Plan{.home = std::vector<TierIndex>(trace.tensors.size())};
     const auto [smallest, op] = sentinel::smallest_fast_tier(trace, machine.granule);
     if (smallest > machine.tiers[0].capacity) return too_small(trace, machine, smallest, op);
@@ -109,13 +109,13 @@ class Sentinel final : public Policy {
 
   static Error too_small(const Trace& trace, const Machine& machine, Bytes smallest, OpIndex op) {
     return {.cause = Cause::infeasible,
-            .message = "sentinel: op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " +
+            .message = "op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " +
                        readable_exactly(smallest) + " at once and fast memory has " + readable_exactly(machine.tiers[0].capacity) +
                        "; the smallest workable size is " + readable_exactly(smallest)};
   }
   static Error no_slow_tier(const Trace& trace, const Machine& machine) {
     return {.cause = Cause::infeasible,
-            .message = "sentinel: no slower tier is linked to fast memory both ways, and its " + readable(machine.tiers[0].capacity) +
+            .message = "no slower tier is linked to fast memory both ways, and its " + readable(machine.tiers[0].capacity) +
                        " do not hold a step; the smallest workable size without one is about " + readable_exactly(peak_bytes(trace))};
   }
 

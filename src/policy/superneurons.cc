@@ -29,7 +29,7 @@ class SuperNeurons final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     for (const bool recompute : {true, false}) {
       Ledger tried(trace, machine);
@@ -39,7 +39,7 @@ class SuperNeurons final : public Policy {
       const auto may = [&](const Gap& gap) { return !again.pinned(static_cast<std::uint32_t>(&gap - tried.gaps().data())); };
       if (tried.settle(may, false)) return again.write();
     }
-    return no_room(name(), ledger);
+    return no_room(ledger);
   }
 
  private:

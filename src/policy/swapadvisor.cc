@@ -224,10 +224,10 @@ class SwapAdvisor final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     const Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     std::optional<Plan> found = Search(trace, machine, seed_).run();
-    if (!found) return no_room(name(), ledger);
+    if (!found) return no_room(ledger);
     return *std::move(found);
   }
 

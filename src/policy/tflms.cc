@@ -24,11 +24,11 @@ class TfLms final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     const Ledger everything(trace, machine);
-    if (auto error = refusal(name(), everything)) return *error;
+    if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
     const Bytes least = smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
-    return too_small(name(), everything, least, "only activations with a far consumer may move");
+    return too_small(everything, least, "only activations with a far consumer may move");
   }
 
  private:

@@ -240,7 +240,7 @@ bool Vedette::times_have_moved(const Trace& trace) const {
 }
 
 Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
-  if (machine.tiers.empty()) return Error{Cause::malformed_input, "vedette: the machine has no tiers"};
+  if (machine.tiers.empty()) return Error{Cause::malformed_input, "the machine has no tiers"};
   start_anew_for_another_program(trace, machine);
   steps_ = 0;
   if (settled_) return trials_[*settled_].plan;
@@ -254,7 +254,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);
   const std::int64_t smallest = largest_op(trace, uses, setting.granule);
   if (smallest > setting.budget || setting.slow.value == 0) {
-    return Error{Cause::infeasible, "vedette: the largest op needs " + readable_exactly({static_cast<std::uint64_t>(smallest)}) +
+    return Error{Cause::infeasible, "the largest op needs " + readable_exactly({static_cast<std::uint64_t>(smallest)}) +
                                         " of fast memory at once, and there are " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) +
                                         "; give it that many"};
   }
@@ -276,7 +276,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   Search search(parts.trace, uses_of_parts, assumed, setting, without_);
   search.run();
   if (!search.found())
-    return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) + " of fast memory"};
+    return Error{Cause::infeasible, "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) + " of fast memory"};
   const std::uint64_t percent = percents[std::min(trials_.size(), percents.size() - 1)];
   trials_.push_back({.plan = planning::joined(trace, parts, search.plan()), .stall = search.stall().value});
   trials_.back().plan.reasons = search.reasons(percent);

@@ -340,7 +340,7 @@ Result<Wide> WideSearch::run() {
     if (!spent() && !without_.searching) search_from(share);
   }
   if (best_.found && !without_.searching) search_at_random();
-  if (!best_.found) return Error{Cause::infeasible, "vedette: no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
+  if (!best_.found) return Error{Cause::infeasible, "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   return best_.wide;
 }
 

@@ -72,14 +72,14 @@ class ZeroInfinity final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     Ledger ledger(trace, machine);
-    if (auto error = refusal(name(), ledger)) return *error;
+    if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     const auto activation = [&](std::uint32_t t) { return !trace.tensors[t].persistent; };
     const Bytes least = least_capacity(ledger, activation);
-    if (least > machine.tiers[0].capacity) return too_small(name(), ledger, least, "activations stay in fast memory");
+    if (least > machine.tiers[0].capacity) return too_small(ledger, least, "activations stay in fast memory");
     Partitioned rules(ledger, machine.tiers[0].capacity.value - activations(ledger).value);
     const bool played = Residence(ledger, rules).play(3, Ledger::From::furthest);
-    if (!played || !ledger.settle([&](const Gap& gap) { return gap.dead || !activation(gap.tensor); })) return no_room(name(), ledger);
+    if (!played || !ledger.settle([&](const Gap& gap) { return gap.dead || !activation(gap.tensor); })) return no_room(ledger);
     return ledger.write();
   }
 
