@@ -170,7 +170,7 @@ class Teller {
     Statement ask(source_.database, "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ? ORDER BY started_ns, move");
     for (ask.ask(step.step); ask.row();) {
       const bool fetch = ask.text(0) == "fetch";
-      const std::int64_t issued = ask.integer(4), started = std::max(issued, ask.integer(5)), ended = std::max(started, ask.integer(6));
+      const std::int64_t issued = ask.nanoseconds(4), started = std::max(issued, ask.nanoseconds(5)), ended = std::max(started, ask.nanoseconds(6));
       std::vector<std::int64_t>& lanes = lanes_[fetch ? 0 : 1];
       std::size_t lane = 0;
       while (lane < lanes.size() && lanes[lane] > started) ++lane;
@@ -188,14 +188,14 @@ class Teller {
     Statement stalls(source_.database, "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ? ORDER BY began_ns, stall");
     std::int64_t now = 0;
     for (stalls.ask(step.step); stalls.row();) {
-      const std::int64_t began = std::max(now, stalls.integer(2));
-      now = std::max(began, stalls.integer(3));
+      const std::int64_t began = std::max(now, stalls.nanoseconds(2));
+      now = std::max(began, stalls.nanoseconds(3));
       events_.slice("user_annotation", stalls.integer(1) != 0 ? "waits for room" : "waits for an operand", wait_track, began, now,
                     "\"op\":" + std::to_string(stalls.integer(0)));
     }
     Statement faults(source_.database, "SELECT op, chunk, page, write, began_ns FROM faults WHERE step = ? ORDER BY fault");
     for (faults.ask(step.step); faults.row();) {
-      events_.instant(faults.integer(3) != 0 ? "fault (write)" : "fault (read)", wait_track, faults.integer(4),
+      events_.instant(faults.integer(3) != 0 ? "fault (write)" : "fault (read)", wait_track, faults.nanoseconds(4),
                       "\"op\":" + std::to_string(faults.integer(0)) + ",\"chunk\":" + std::to_string(faults.integer(1)) +
                           ",\"page\":" + std::to_string(faults.integer(2)));
     }
@@ -222,7 +222,7 @@ Result<void> to_perfetto(const ExportSource& source, std::ostream& out) {
   std::int64_t base = steps.front()->began.value;
   Statement first(source.database, "SELECT MIN(issued_ns) FROM moves WHERE step = ?");
   first.ask(steps.front()->step);
-  if (first.row() && !first.is_null(0)) base = std::min(base, first.integer(0));
+  if (first.row() && !first.is_null(0)) base = std::min(base, first.nanoseconds(0));
   events.base(base);
   events.process_name("vedette: " + (source.run.program.empty() ? source.run.path : source.run.program));
   events.track_name(program_track, "program", 0);

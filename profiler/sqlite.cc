@@ -3,6 +3,8 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
+
 namespace vedette {
 
 namespace {
@@ -75,6 +77,11 @@ void Statement::bind_integer(int position, std::int64_t value) { sqlite3_bind_in
 void Statement::bind_null(int position) { sqlite3_bind_null(handle_.get(), position); }
 
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(handle_.get(), column); }
+
+std::int64_t Statement::nanoseconds(int column) const {
+  constexpr std::int64_t farthest = std::int64_t{1} << 58;
+  return std::clamp(integer(column), -farthest, farthest);
+}
 
 std::string Statement::text(int column) const {
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));

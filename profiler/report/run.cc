@@ -65,9 +65,7 @@ class Reader {
     refuse(std::string(what) + " " + std::to_string(value) + " does not exist");
     return 0;
   }
-  Nanoseconds time(const Statement& s, int column) {
-    return {std::clamp<std::int64_t>(s.integer(column), -(largest << 8), largest << 8)};
-  }
+  Nanoseconds time(const Statement& s, int column) { return {s.nanoseconds(column)}; }
 
  private:
   Database& database_;
@@ -216,6 +214,7 @@ void read_ops(Reader& reader, Profile& profile) {
     reader.keep(profile.trace.layers.back(), {profile.trace.layers.back().name});
   }
   Statement ops(reader.database(), "SELECT op, name, layer, phase, time_ns, workspace_bytes FROM ops WHERE profile = ? ORDER BY op");
+  std::int64_t total = 0;
   for (ops.ask(profile.profile); reader.row(ops);) {
     const auto phase = phase_named(ops.text(3));
     if (!phase || reader.natural(ops, 0, "an op's number") != profile.trace.ops.size()) return reader.refuse("its ops cannot be");
@@ -223,6 +222,7 @@ void read_ops(Reader& reader, Profile& profile) {
     op.name = ops.text(1);
     op.phase = *phase;
     op.time = {static_cast<std::int64_t>(reader.natural(ops, 4, "an op's time"))};
+    if ((total += op.time.value) > largest) return reader.refuse("the times of its ops cannot be");
     op.workspace = {reader.natural(ops, 5, "an op's workspace")};
     if (!ops.is_null(2)) op.layer = LayerIndex{reader.below(ops, 2, profile.trace.layers.size(), "layer")};
     reader.keep(op, {op.name});

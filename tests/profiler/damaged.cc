@@ -125,6 +125,7 @@ TEST(Damaged, RefusesNumbersThatCannotBe) {
   change(path, "UPDATE op_times SET began_ns = 9223372036854775807, ended_ns = -9223372036854775808");
   change(path, "UPDATE moves SET chunk = -1, ended_ns = 1 - 9223372036854775807");
   change(path, "UPDATE steps SET began_ns = -9223372036854775808");
+  change(path, "UPDATE moves SET issued_ns = -9223372036854775808; UPDATE stalls SET ended_ns = 9223372036854775807");
   read_all(path);
 }
 

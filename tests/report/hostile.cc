@@ -54,7 +54,7 @@ TEST_F(ReportOf, OtherVersionsAreRefusedByNumber) {
 TEST_F(ReportOf, ClaimsThatCannotBeAreRefused) {
   for (const char* sql : {"UPDATE operands SET tensor = 99 WHERE op = 1", "UPDATE operands SET op = -1 WHERE op = 1 AND role = 'read'", "DELETE FROM tensors WHERE tensor = 0",
                           "UPDATE tensors SET bytes = -5", "UPDATE tensors SET bytes = 9000000000000000000", "UPDATE tensors SET kind = 'cake'",
-                          "UPDATE ops SET layer = 4", "UPDATE ops SET phase = ''", "UPDATE page_accesses SET end_page = 1000000000", "UPDATE page_accesses SET first_page = end_page",
+                          "UPDATE ops SET layer = 4", "UPDATE ops SET time_ns = 1125899906842624", "UPDATE ops SET phase = ''", "UPDATE page_accesses SET end_page = 1000000000", "UPDATE page_accesses SET first_page = end_page",
                           "UPDATE plan_units SET end_byte = 1125899906842624", "UPDATE plan_moves SET unit = 77", "UPDATE links SET target = 9",
                           "UPDATE profiles SET page_bytes = 0", "UPDATE meta SET value = '1' WHERE key = 'chunk_bytes'; UPDATE tensors SET bytes = 1000000000"})
     EXPECT_THAT(error_after(sql), HasSubstr("damaged")) << sql;
