@@ -114,6 +114,11 @@ void write_trace(const Trace* trace, const std::string& path) {
   if (!file) throw std::runtime_error("writing " + path + " failed");
 }
 
+void write_planned_traces(const Session& session, const std::string& path) {
+  std::size_t number = 0;
+  for (const PlannedStep& each : session.planned_steps()) write_trace(&each.trace, path + "." + std::to_string(number++));
+}
+
 std::optional<Nanoseconds> plain_step(const RunOptions& options) {
   if (options.plain_step_ns == 0) return std::nullopt;
   return Nanoseconds{static_cast<std::int64_t>(options.plain_step_ns)};
@@ -152,6 +157,7 @@ RunResult run_guarded(const RunOptions& options) {
           note_step(result, std::exchange(seen, now), now);
         });
     if (!options.trace.empty()) write_trace(guard.session().trace(), options.trace);
+    if (!options.planned_traces.empty()) write_planned_traces(guard.session(), options.planned_traces);
     const Counters counters = guard.counters();
     result.peak_bytes = counters.peak_bytes;
     result.bytes_in = counters.bytes_in;

@@ -94,6 +94,12 @@ struct Part {
   bool written = false;
 };
 
+// A step as its plan sees it, with its ops' least times so far.
+struct PlannedStep {
+  Trace trace;                       // what lives, moves and is used together in whole chunks is one tensor; what never moves is one that every op reads
+  std::uint64_t steps = 0;           // that ran whole by the plan
+};
+
 enum class ProfileTicks : std::uint8_t {
   operands,                          // no page tracking: what ops announce is what they touch
   layers,                            // pages touched, per layer: a tick is a run of ops of one layer, told at the last of them
@@ -167,6 +173,8 @@ class Session {
 
   // The trace of the last profiled step, in the program's tensors; nullptr until one was profiled.
   const Trace* trace() const noexcept;
+  // The steps that have a plan, one for each sequence of ops that was met, in order of their first.
+  std::vector<PlannedStep> planned_steps() const;
 
  private:
   friend class StepScope;

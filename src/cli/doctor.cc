@@ -10,6 +10,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,13 +26,14 @@
 #include "os/probe.h"
 #include "os/uapi.h"
 #include "tier/store.h"
+#include "vedette/machine.h"
 #include "vedette/session.h"
 
 namespace vedette::cli {
 namespace {
 
 struct DoctorOptions {
-  std::string slow = ".";
+  std::string slow = ".", machine;
   bool no_disk = false;
   bool json = false;
 };
@@ -334,7 +336,8 @@ Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
   }
   const DiskSpeed& speed = **diagnosis.disk;
   if (line.mark == Mark::fact) line.mark = Mark::fine;
-  line.finding += fmt::format(", write {}, read {}", rate(speed.write_bytes_per_s), rate(speed.read_bytes_per_s));
+  line.finding += fmt::format(", write {}, read {}, both at once {}", rate(speed.write_bytes_per_s), rate(speed.read_bytes_per_s),
+                              rate(speed.both_bytes_per_s));
   return line;
 }
 
@@ -462,6 +465,7 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
   if (diagnosis.disk && *diagnosis.disk) {
     json["slow_directory"]["write_bytes_per_s"] = (*diagnosis.disk)->write_bytes_per_s;
     json["slow_directory"]["read_bytes_per_s"] = (*diagnosis.disk)->read_bytes_per_s;
+    json["slow_directory"]["both_bytes_per_s"] = (*diagnosis.disk)->both_bytes_per_s;
   }
   if (diagnosis.disk && !*diagnosis.disk) json["slow_directory"]["why_not"] = diagnosis.disk->error().message;
   json["uses"] = {{"memory", json_of(diagnosis.uses.memory)},
@@ -476,6 +480,13 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
+void write_machine(const Diagnosis& diagnosis, const std::string& path) {
+  if (!diagnosis.disk || !*diagnosis.disk) throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
+  std::ofstream file(path);
+  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room.value_or(Bytes{std::uint64_t{1} << 44})), "this-machine");
+  if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
+}
+
 void doctor(const DoctorOptions& options) {
   const Diagnosis diagnosis = examine(options);
   const std::vector<Line> lines = lines_of(diagnosis, options.slow);
@@ -485,6 +496,7 @@ void doctor(const DoctorOptions& options) {
     print_text(diagnosis, lines);
   }
   std::fflush(stdout);
+  if (!options.machine.empty()) write_machine(diagnosis, options.machine);
   for (const Result<std::string>* use : {&diagnosis.uses.memory, &diagnosis.uses.io}) {
     if (!*use) throw Failure({.cause = Cause::unavailable, .message = "cannot train here: " + use->error().message});
   }
@@ -496,7 +508,8 @@ void add_doctor(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("doctor", "Tells what this machine can do, and what would make it do more");
   auto options = std::make_shared<DoctorOptions>();  // shared: the callback is copied into the App
   verb->add_option("--slow", options->slow, "directory of the slow tier, whose disk is measured")->capture_default_str();
-  verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for three seconds)");
+  verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for four seconds)");
+  verb->add_option("--machine", options->machine, "write what was measured (vedette-machine-1), for plan, replay and compare");
   verb->add_flag("--json", options->json, "as JSON, sizes in bytes");
   verb->callback([options] { doctor(*options); });
 }

@@ -31,14 +31,7 @@ Machine this_machine(const std::string& directory) {
   const DiskSpeed speed = measure_disk(*store, false).value();
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
-  Machine machine;
-  machine.tiers = {{.name = "dram", .capacity = facts.memory, .addressable = true},
-                   {.name = "disk", .capacity = {known ? room.f_bavail * room.f_frsize : std::uint64_t{1} << 44}}};
-  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = speed.read_bytes_per_s, .latency = {100'000}, .shared = {}},
-                   {.source = {0}, .target = {1}, .bytes_per_s = speed.write_bytes_per_s, .latency = {100'000}, .shared = {}}};
-  machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
-  machine.granule = 2_MiB;
-  return machine;
+  return machine_over(speed, facts.memory, {known ? room.f_bavail * room.f_frsize : std::uint64_t{1} << 44});
 }
 
 // Times what prepare() takes, and is the policy otherwise.

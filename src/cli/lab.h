@@ -20,7 +20,7 @@ Trace read_trace(const std::string& file);
 Trace trace_of(const std::string& file, std::string text);  // the same of a file that was read
 Plan read_plan(const std::string& file, const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
 
-// A preset's name, "this-machine" (measured, about three seconds; `directory` is its slow tier), or a file. Throws Failure.
+// A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
 
 // "20%" of the trace's peak, "512MiB", "40GB", bytes. Throws Failure.

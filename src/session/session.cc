@@ -362,4 +362,26 @@ const Trace* Session::trace() const noexcept {
   return state_->last_bucket == nullptr ? nullptr : &state_->last_bucket->program;
 }
 
+std::vector<PlannedStep> Session::planned_steps() const {
+  const std::lock_guard lock(state_->mutex);
+  std::vector<PlannedStep> steps;
+  for (const auto& bucket : state_->buckets) {
+    Trace trace = bucket->units.trace;
+    // An op in place may be the first to touch a tensor: there is nothing yet that it could read.
+    std::vector<bool> born(trace.tensors.size());
+    for (std::size_t t = 0; t < born.size(); ++t) born[t] = trace.tensors[t].persistent;
+    for (Op& op : trace.ops) {
+      std::erase_if(op.reads, [&](TensorIndex t) { return !born[t.value]; });
+      for (TensorIndex t : op.writes) born[t.value] = true;
+    }
+    const Bytes always_near = {(state_->engine->held_chunks() + bucket->unplanned) * state_->options.chunk.value};
+    if (always_near.value > 0) {     // no plan has it as a unit, but it takes room at every op
+      for (Op& op : trace.ops) op.reads.push_back({static_cast<std::uint32_t>(trace.tensors.size())});
+      trace.tensors.push_back({.name = "always near", .bytes = always_near, .kind = TensorKind::constant, .persistent = true, .shape = {}, .site = {}});
+    }
+    steps.push_back({.trace = std::move(trace), .steps = bucket->runs});
+  }
+  return steps;
+}
+
 }  // namespace vedette

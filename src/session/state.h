@@ -63,6 +63,7 @@ struct Bucket {
   std::map<std::uint64_t, std::vector<PlannedAddress>> addresses;  // by bytes: of the n-th allocation of that size in the step
   std::uint64_t zone = 0, zone_bytes = 0;
   std::uint64_t last_run = 0;        // step
+  std::uint64_t runs = 0;            // whole steps by its plan
   std::vector<Nanoseconds> least_time;  // of each op, over the steps so far
   Trace program;
   std::uint32_t unplanned = 0;       // chunks of fast memory left to what is touched in parts

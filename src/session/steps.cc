@@ -213,6 +213,7 @@ void SessionState::end_step() noexcept {
   const bool complete = bucket != nullptr && bucket->ops.size() == log.ops.size();
   if (complete) {
     bucket->last_run = step;
+    ++bucket->runs;
     last_bucket = bucket;
     measure(*bucket, time, stall);
     return;

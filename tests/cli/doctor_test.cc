@@ -69,12 +69,20 @@ TEST_F(Doctor, FitsInATerminalAndSaysTheSameAsTheJson) {
 }
 
 TEST_F(Doctor, MeasuresTheDiskAndLeavesNothingThere) {
-  const Answer answer = run(doctor("--json"));
+  const fs::path machine = directory_ / "machine.json";
+  const Answer answer = run(doctor("--json --machine " + machine.string()));
   ASSERT_EQ(answer.status, 0) << answer.text;
   const auto disk = nlohmann::json::parse(answer.text).at("slow_directory");
   ASSERT_TRUE(disk.contains("write_bytes_per_s")) << disk;
   EXPECT_GT(disk.at("write_bytes_per_s").get<std::uint64_t>(), 0u);
   EXPECT_GT(disk.at("read_bytes_per_s").get<std::uint64_t>(), 0u);
+  EXPECT_GT(disk.at("both_bytes_per_s").get<std::uint64_t>(), 0u);
+  const auto links = nlohmann::json::parse(std::ifstream(machine)).at("links");
+  EXPECT_GT(links.at(0).at("bytes_per_s"), 0u);
+  EXPECT_LE(links.at(0).at("bytes_per_s"), disk.at("read_bytes_per_s"));
+  EXPECT_GT(links.at(1).at("bytes_per_s"), 0u);
+  EXPECT_LE(links.at(1).at("bytes_per_s"), disk.at("write_bytes_per_s"));
+  fs::remove(machine);
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "only the program itself";
 }
 

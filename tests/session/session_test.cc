@@ -83,6 +83,26 @@ TEST(Session, SaysFromWhichBudgetItsOpsWouldNotBePaged) {
   }
 }
 
+TEST(Session, TellsTheStepsThatHaveAPlanAsTheirPlansSeeThem) {
+  constexpr std::size_t layers = 4;
+  const auto session = open_session({40 * (64_KiB).value}, "host", "vedette");
+  Loop loop(*session, layers, (64_KiB).value * 3 / 2);
+  const Block small(*session, 100);  // in the slab, which is always near
+  for (int i = 0; i < 4; ++i) loop.step(1);
+  for (int i = 0; i < 3; ++i) loop.step(1, layers - 1);
+  const std::vector<PlannedStep> steps = session->planned_steps();
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].steps + steps[1].steps, 4u);  // two warm up or are profiled, one was met first without a plan
+  for (const PlannedStep& each : steps) {
+    const Trace& trace = each.trace;
+    EXPECT_EQ(trace.ops.size(), 4 * (&each == &steps[0] ? layers : layers - 1) + 1);
+    EXPECT_EQ(trace.tensors.back().name, "always near");
+    for (const Tensor& tensor : trace.tensors) EXPECT_EQ(tensor.bytes.value % (64_KiB).value, 0u) << tensor.name;
+    for (const Op& op : trace.ops) EXPECT_EQ(op.reads.back().value, trace.tensors.size() - 1);
+    EXPECT_TRUE(parse_trace(format_trace(trace)));
+  }
+}
+
 TEST(Session, ServesAnAccessThatNobodyAnnounced) {
   const auto session = open_session(1_MiB, "host", "on-demand");
   std::vector<Block> blocks;
