@@ -52,6 +52,7 @@ Machine two_tiers(Bytes capacity, double gb_per_s, std::uint64_t granule) {
   machine.tiers = {{.name = "fast", .capacity = capacity}, {.name = "slow", .capacity = {std::uint64_t{1} << 50}}};
   machine.links = {link(1, 0), link(0, 1)};
   machine.granule = {granule};
+  machine.interference_percent = 0;  // what the replay's percents count
   return machine;
 }
 

@@ -119,6 +119,7 @@ Machine machine_of(const Options& options, std::uint64_t capacity) {
                     .latency = {20'000},
                     .shared = {}}};
   machine.granule = {options.granule};
+  machine.interference_percent = 0;  // what the replay's percents count
   return machine;
 }
 

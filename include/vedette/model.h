@@ -94,6 +94,9 @@ struct Machine {
   Nanoseconds fault_time;            // what unannounced accesses of away pages cost an op, once, without the transfers
   Bytes granule = {4096};            // a move occupies a multiple of this in the fast tier
   bool can_recompute = false, can_reorder = false;
+  // Of the time that a link is busy while an op runs, so much comes on top of the op's: transfers take memory bandwidth and a core's time.
+  // A replay adds it. nullopt: nobody says, as live; then a replay adds nothing, and a planner takes what it knows of live runs.
+  std::optional<std::uint32_t> interference_percent = {};
   bool operator==(const Machine&) const = default;
 
   const Link* link(TierIndex source, TierIndex target) const noexcept;

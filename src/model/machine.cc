@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view format_name = "vedette-machine-1";
+constexpr std::uint64_t most_interference = 1000;  // percent
 constexpr std::uint64_t largest = std::uint64_t{1} << 60;  // of any number here: sums stay far from overflow
 
 // The machine of G10's published runs: an A100 with 40 GB, 128 GB of host memory (both in GiB there), PCIe 3.0 x16 with 15.754 GB/s
@@ -29,6 +30,7 @@ Machine a100_g10() {
   };
   machine.fault_time = {45'000};
   machine.can_recompute = true;
+  machine.interference_percent = 0;
   return machine;
 }
 
@@ -119,7 +121,7 @@ void read_links(const Json& list, Machine& machine) {
 }
 
 Machine read_machine(const Json& json) {
-  const Reader top(json, "machine", {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder"});
+  const Reader top(json, "machine", {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "interference_percent"});
   if (top.text("format") != format_name) top.fail("is not in the format " + std::string(format_name));
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -129,6 +131,11 @@ Machine read_machine(const Json& json) {
   if (top.has("granule_bytes")) machine.granule = {top.number("granule_bytes", 1)};
   machine.can_recompute = top.truth("can_recompute");
   machine.can_reorder = top.truth("can_reorder");
+  if (top.has("interference_percent")) {
+    const std::uint64_t percent = top.number("interference_percent", 0);
+    if (percent > most_interference) top.fail("has an interference_percent above " + std::to_string(most_interference));
+    machine.interference_percent = static_cast<std::uint32_t>(percent);
+  }
   return machine;
 }
 
@@ -164,6 +171,7 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   json["granule_bytes"] = machine.granule.value;
   json["can_recompute"] = machine.can_recompute;
   json["can_reorder"] = machine.can_reorder;
+  if (machine.interference_percent) json["interference_percent"] = *machine.interference_percent;
   return json.dump(2) + "\n";
 }
 

@@ -95,6 +95,7 @@ class Search {
   Search(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, const planning::Without& without)
       : trace_(trace), uses_(uses), machine_(machine), setting_(setting), without_(without) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
+    link_time_percent_ = std::max(least_link_time_percent, std::int64_t{machine.interference_percent.value_or(live_interference_percent)});
   }
 
   // How far ahead to look differs most from trace to trace; then, around the best, what matters less.
@@ -145,7 +146,7 @@ class Search {
     // less.
     const Nanoseconds links = transfer_time(replayed->bytes_in, setting_.read_bytes_per_s) +
                               transfer_time(replayed->bytes_out, setting_.write_bytes_per_s);
-    const std::int64_t cost = replayed->measured.stall.value + links.value / 100 * link_time_percent;
+    const std::int64_t cost = replayed->measured.stall.value + links.value / 100 * link_time_percent_;
     if (found_ && cost >= cost_) return;
     found_ = true;
     cost_ = cost;
@@ -159,12 +160,13 @@ class Search {
   const Machine& machine_;
   const Setting& setting_;
   const planning::Without without_;
-  static constexpr std::int64_t link_time_percent =
-      25;  // of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top of the computation (docs/measurements.md)
+  static constexpr std::uint32_t live_interference_percent =
+      25;  // where the machine does not say: of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top of the computation (docs/measurements.md)
+  static constexpr std::int64_t least_link_time_percent = 3;  // of two equal plans the one that moves less
   static constexpr std::int64_t most_lead = 8;      // of a step: real times deviate less, and looking further back takes long
   static constexpr std::size_t most_work = 80'000;  // tries times ops: 40 tries for 2,000 ops, some 0.1 s
   std::size_t tries_ = 0;
-  std::int64_t step_ns_ = 0, cost_ = 0;
+  std::int64_t step_ns_ = 0, cost_ = 0, link_time_percent_ = 0;
   bool found_ = false;
   Knobs knobs_;
   Plan plan_;

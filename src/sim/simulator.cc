@@ -38,6 +38,7 @@ class Simulation {
   void note_late(std::uint32_t op);
   void claim_births();
   void finish_op(std::uint32_t op);
+  void spend(std::int64_t time);
   std::int64_t time_of(std::uint32_t op) const;
   std::int64_t time_in_place(std::uint32_t op) const;
   bool in_place(std::uint32_t op, std::uint32_t piece) const;
@@ -338,7 +339,7 @@ std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std:
   if (auto error = wait_until_ready(op)) return error;
   const std::int64_t began = traffic_.now();
   traffic_.start_jobs();
-  traffic_.advance_to(began + time_of(producer));
+  spend(time_of(producer));
   traffic_.give(scratch);
   recomputing_ += traffic_.now() - began;
   if (measuring_) result_.recompute += Nanoseconds{traffic_.now() - began};
@@ -384,6 +385,14 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
 }
 
 // ---- an op ----
+
+// An op runs for so long, and for what the moves beside it cost it.
+void Simulation::spend(std::int64_t time) {
+  const std::int64_t busy = traffic_.busy();
+  traffic_.advance_to(traffic_.now() + time);
+  const std::int64_t more = (traffic_.busy() - busy) * machine_.interference_percent.value_or(0) / 100;
+  if (more > 0) traffic_.advance_to(traffic_.now() + more);
+}
 
 std::int64_t Simulation::time_of(std::uint32_t op) const { return noisy_time(trace_.ops[op], op, step_number_, options_); }
 
@@ -457,7 +466,7 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
   }
   traffic_.start_jobs();
   const std::int64_t beside = time_in_place(op);
-  traffic_.advance_to(begins + time_of(op) + beside);
+  spend(time_of(op) + beside);
   draw(Bar::Kind::op, op, begins, traffic_.now());
   traffic_.give(workspace);
   finish_op(op);

@@ -170,7 +170,9 @@ void Traffic::advance_to(std::int64_t time) {
     const std::int64_t end = next_end();
     const std::int64_t until = std::min(end, time);
     for (Line& line : lines_) {
-      if (line.busy) line.work -= line.share * (until - now_);
+      if (!line.busy) continue;
+      line.work -= line.share * (until - now_);
+      busy_ += until - now_;
     }
     now_ = until;
     if (end > time) return;

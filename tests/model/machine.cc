@@ -14,6 +14,14 @@ TEST(Machines, PresetsSurviveTheirText) {
   }
 }
 
+TEST(Machines, SayWhatMovesCostOpsOrThatNobodyKnows) {
+  Machine machine = machine_presets()[0].make();
+  for (const std::optional<std::uint32_t> percent : {std::optional<std::uint32_t>{}, std::optional<std::uint32_t>{25}}) {
+    machine.interference_percent = percent;
+    EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
+  }
+}
+
 TEST(Machines, TheA100IsAsPublished) {
   const Machine machine = machine_presets()[0].make();
   EXPECT_EQ(machine.tiers[0].capacity, 40_GiB);
@@ -32,6 +40,7 @@ TEST(Machines, SayWhatIsWrongInOneSentence) {
       {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}, {"name": "a", "bytes": 1}], "links": []})", "another tier"},
       {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [{"from": "a", "to": "b"}]})", "is no tier"},
       {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "granule_bytes": 0})", "granule_bytes"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "interference_percent": 1001})", "interference_percent above 1000"},
   };
   for (const auto& each : cases) {
     const auto machine = parse_machine(each.json);

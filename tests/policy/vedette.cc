@@ -86,6 +86,17 @@ Trace training_step() {
   return made;
 }
 
+TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrFromLiveRuns) {
+  const Trace one = training_step();
+  Machine machine = testing::two_tiers({14 * kilo});
+  const Plan unknown = plan(one, machine);
+  machine.interference_percent = 25;  // docs/measurements.md
+  EXPECT_EQ(plan(one, machine), unknown);
+  machine.interference_percent = 400;
+  const Replayed careful = replay(one, machine, plan(one, machine)).value(), other = replay(one, machine, unknown).value();
+  EXPECT_LE(careful.measured.time, other.measured.time);
+}
+
 TEST(Vedette, LetsGradientsThatCameBackGoBeforeWhatWouldHaveToBeWritten) {
   const Trace one = training_step();
   Machine machine = testing::two_tiers({14 * kilo});

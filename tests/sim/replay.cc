@@ -60,6 +60,20 @@ TEST(Replay, HidesAFetchBehindAnOpAndWaitsForTheRest) {
   EXPECT_EQ(got.unplanned, 0U);
 }
 
+TEST(Replay, MovesBesideAnOpCostItWhatTheMachineSays) {
+  // 60 bytes come while op 0 runs for 50: a tenth of those 50 comes on top. Op 1 waits for the other 5 and has nothing beside it.
+  const Trace one = trace({tensor(60)}, {op(50, {}), op(10, {{0}})});
+  const Plan comes = plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)});
+  Machine slowed = machine(60);
+  EXPECT_EQ(replay(one, slowed, comes).value().measured.time, Nanoseconds{70});
+  slowed.interference_percent = 10;
+  const Replayed got = replay(one, slowed, comes).value();
+  EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{0}, {5}}));
+  EXPECT_EQ(got.measured.time, Nanoseconds{70});
+  slowed.interference_percent = 100;  // the last 40 ns have nothing beside them
+  EXPECT_EQ(replay(one, slowed, comes).value().measured.time, Nanoseconds{110});
+}
+
 TEST(Replay, WritesOutWhatChangedBeforeItsRoomIsFree) {
   // 0 is changed by op 0 and goes out during op 1 (40 of 60 ns left over); 1 is fetched into its room for op 2.
   const Trace one = trace({tensor(60), tensor(60)}, {op(10, {}, {{0}}), op(40, {}), op(10, {{1}}), op(60, {})});
