@@ -2,24 +2,27 @@
 //
 // Cut the machine between tiers 0..j and the rest: `capacity` bytes lie on the near side at any instant, and links cross the cut with
 // `in` and `out` bytes a second. Take the ops [b, e).
-// In:  what existed before b and is used in [b, e) is on the near side when it is used. When b starts, b's workspace and births lie
-//      there too, so of all that at most capacity - workspace - births is near; the rest crosses the cut before op e - 1 begins. Thus
+// In:  what existed before b and is used in [b, e) is on the near side when it is used. When b starts, its workspace and operands lie
+//      there too, so of all else at most capacity less those is near; the rest crosses the cut before op e - 1 begins. Thus
 //      waits before b+1 .. e-1 plus the times of b .. e-2 are at least (bytes - capacity) / in.
-//      The same holds from the end of op b - 1, without b's workspace and births, and then the wait before b counts as well.
+//      The same holds from the end of op b - 1, without b's, and then the wait before b counts as well.
 // Only what is read next counts: what is written over may be thrown away.
 // Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was changed, beside
 //      e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at least (bytes - capacity) / out.
 // Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its kind. With x_i of
 //      tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in - time, so for any weight m in [0, 1]
 //      more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in, (1 - m) t_i) - m (capacity / in + time).
-//      A producer's time is split among its results by size. What can be made again need never be written out.
+//      A producer's time is split among its results by size.
+//      A producer reads what may have died before b: that has to be had as well (near when b starts, or moved) or made again in turn. So the price
+//      of a run of a producer is its time and a part of the price of each dead source, divided among the producers that read that source, and
+//      the price of having anything is that of its bytes: prices add up because nobody's is charged twice. Sources that live are free here.
+//      What can be made again need not be written out, unless its sources die with its making: then they, or it, are near or have crossed.
 // Operands in place (addressable tiers) cost their bytes over the link beside the op, so such links count twice.
 // Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the border, and halved.
 #include "vedette/bound.h"
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
 #include <vector>
 
@@ -30,6 +33,7 @@ namespace {
 
 constexpr std::size_t most_work = 6'000'000;  // pairs of begin and end that are looked at; fewer begins are still a bound
 constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
+constexpr int most_sources = 32;  // dead, one behind the other; what is behind is free, which is still a bound
 
 struct Cut {
   double capacity = 0, in = 0, out = 0;  // ns a byte; below 0: no link, nothing can cross
@@ -77,9 +81,11 @@ class Bound {
       for (std::uint32_t k = 0; k <= j; ++k) cut.capacity += static_cast<double>(machine.tiers[k].capacity.value);
       if (cut.capacity < static_cast<double>(peak_bytes(trace).value) && cut.in > 0 && cut.out > 0) cuts_.push_back(cut);
     }
+    for (std::size_t k = 1; k < machine.tiers.size(); ++k) in_place_ = in_place_ || machine.tiers[k].addressable;
     for (const PageAccess& access : trace.pages) paged_.insert(access.tensor.value);  // ops need but a part of it
     find_next_reads();
-    price_remaking();
+    find_producers();
+    find_what_goes_out();
   }
 
   double waiting() {
@@ -112,40 +118,102 @@ class Bound {
     }
   }
 
-  // remake_[t]: ns it takes at least to make t again; nullopt where no producer can.
-  void price_remaking() {
-    remake_.resize(trace_.tensors.size());
-    if (!machine_.can_recompute) return;
-    for (const Op& op : trace_.ops) {
-      if (!replayable(op)) continue;
-      double all = 0;
-      for (TensorIndex t : op.writes) all += size(t.value);
-      for (TensorIndex t : op.writes) {
-        const double ns = all == 0 ? 0 : static_cast<double>(op.time.value) * size(t.value) / all;
-        remake_[t.value] = std::min(remake_[t.value].value_or(ns), ns);
+  // producers_[t]: the ops that can make it again; takers_[t]: how many could make something of it.
+  void find_producers() {
+    producers_.resize(trace_.tensors.size());
+    takers_.resize(trace_.tensors.size());
+    death_.assign(trace_.tensors.size(), ops_);
+    for (std::size_t op = 0; op < ops_; ++op) {
+      for (std::uint32_t t : step_.deaths[op]) death_[t] = op;
+      if (!machine_.can_recompute || !replayable(trace_.ops[op])) continue;
+      for (TensorIndex t : trace_.ops[op].writes) producers_[t.value].push_back(op);
+      for (TensorIndex t : trace_.ops[op].reads) ++takers_[t.value];
+    }
+    prices_.resize(trace_.tensors.size());
+    priced_.resize(trace_.tensors.size());
+  }
+
+  double share_of(std::uint32_t t, std::size_t producer) const {
+    double all = 0;
+    for (TensorIndex other : trace_.ops[producer].writes) all += size(other.value);
+    return all == 0 ? 0 : size(t) / all;
+  }
+  bool dies_before(std::uint32_t t, std::size_t op) const { return death_[t] < op && !paged_.contains(t); }
+
+  // out_bytes_[t]: at least so many bytes, of t or of what it could be made of, are near or have crossed once t has been made and as long as it is read
+  // again; if they all were made since op oldest_[t]. In order of making, so that sources come first.
+  void find_what_goes_out() {
+    out_bytes_.assign(trace_.tensors.size(), 0);
+    oldest_.assign(trace_.tensors.size(), ops_);
+    std::vector<char> known(trace_.tensors.size());
+    for (std::size_t op = 0; op < ops_; ++op) {
+      for (TensorIndex t : trace_.ops[op].writes) {
+        if (known[t.value] || trace_.tensors[t.value].persistent) continue;
+        known[t.value] = 1;
+        settle_out_bytes(t.value, op);
       }
     }
+  }
+
+  void settle_out_bytes(std::uint32_t t, std::size_t birth) {
+    out_bytes_[t] = size(t);
+    oldest_[t] = birth;
+    for (const std::size_t producer : producers_[t]) {
+      double bytes = 0;
+      for (TensorIndex u : trace_.ops[producer].reads) {
+        if (!dies_before(u.value, producer + 1)) continue;
+        bytes += out_bytes_[u.value] / takers_[u.value];
+        oldest_[t] = std::min(oldest_[t], oldest_[u.value]);
+      }
+      out_bytes_[t] = std::min(out_bytes_[t], bytes * share_of(t, producer));
+    }
+  }
+
+  // What having t costs at least when the run begins at op `begin` of its step, for each cut and weight: its bytes, or making it again.
+  const std::vector<double>& price(std::uint32_t t, std::size_t begin, int depth) {
+    std::vector<double>& found = prices_[t];
+    if (priced_[t] == begin + 1) return found;
+    priced_[t] = begin + 1;
+    found.assign(cuts_.size() * weights.size(), 0);  // of a circle, nothing
+    std::vector<double> least(found.size());
+    for (std::size_t k = 0; k < least.size(); ++k) least[k] = weights[k % weights.size()] * size(t) * cuts_[k / weights.size()].in;
+    for (const std::size_t producer : producers_[t]) {
+      std::vector<double> run(found.size());
+      for (std::size_t k = 0; k < run.size(); ++k) run[k] = (1 - weights[k % weights.size()]) * static_cast<double>(trace_.ops[producer].time.value);
+      for (TensorIndex u : trace_.ops[producer].reads) {
+        if (trace_.tensors[t].persistent || depth == most_sources || !dies_before(u.value, begin)) continue;
+        const std::vector<double>& source = price(u.value, begin, depth + 1);
+        for (std::size_t k = 0; k < run.size(); ++k) run[k] += source[k] / takers_[u.value];
+      }
+      for (std::size_t k = 0; k < run.size(); ++k) least[k] = std::min(least[k], run[k] * share_of(t, producer));
+    }
+    return prices_[t] = std::move(least);
   }
 
   struct Sums {
     std::array<double, weights.size()> in{}, out{};
   };
 
-  void add(std::vector<Sums>& sums, std::uint32_t t, bool inward, double sign) const {
+  void add_in(std::vector<Sums>& sums, std::uint32_t t, std::size_t begin) {
+    const std::vector<double>& prices = price(t, begin % ops_, 0);
+    for (std::size_t k = 0; k < prices.size(); ++k) sums[k / weights.size()].in[k % weights.size()] += prices[k];
+  }
+
+  // What was made before the run began may have crossed before; a second step is after that.
+  double goes_out(std::uint32_t t, std::size_t begin, std::size_t at) const {
+    const bool made_since = (begin < ops_ && at >= ops_) || oldest_[t] >= begin % ops_;
+    return producers_[t].empty() ? size(t) : made_since ? out_bytes_[t] : 0;
+  }
+  void add_out(std::vector<Sums>& sums, double bytes) const {
     for (std::size_t c = 0; c < cuts_.size(); ++c) {
-      for (std::size_t w = 0; w < weights.size(); ++w) {
-        const double moved = weights[w] * size(t) * (inward ? cuts_[c].in : cuts_[c].out);
-        const double cost = !remake_[t] ? moved : inward ? std::min(moved, (1 - weights[w]) * *remake_[t]) : 0;
-        (inward ? sums[c].in : sums[c].out)[w] += sign * cost;
-      }
+      for (std::size_t w = 0; w < weights.size(); ++w) sums[c].out[w] += weights[w] * bytes * cuts_[c].out;
     }
   }
 
   void from(std::size_t begin) {
     std::vector<Sums> sums(cuts_.size());
     std::vector<char> used(trace_.tensors.size()), changed(trace_.tensors.size()), counted(trace_.tensors.size());
-    double begin_room = static_cast<double>(trace_.ops[begin % ops_].workspace.value);
-    for (std::uint32_t t : step_.births[begin % ops_]) begin_room += size(t);
+    const std::vector<double> begin_room = room_of(begin % ops_);
     double before = 0, after = 0;  // times of begin .. at - 1, and of begin + 1 .. at
     for (std::size_t at = begin; at < std::min(2 * ops_, begin + ops_); ++at) {
       const std::size_t op = at % ops_;
@@ -155,25 +223,43 @@ class Bound {
       for (std::size_t i = 0; i < step_.operands[op].size(); ++i) {
         const sim::Operand& each = step_.operands[op][i];
         if (paged_.contains(each.tensor)) continue;
-        if (!used[each.tensor] && each.read) add(sums, each.tensor, true, 1);
+        if (!used[each.tensor] && each.read) add_in(sums, each.tensor, begin);
         used[each.tensor] = 1;
         changed[each.tensor] = changed[each.tensor] || each.write;
         const char counts = changed[each.tensor] && next_read_[op][i];
-        if (counts != counted[each.tensor]) add(sums, each.tensor, false, counts ? 1 : -1), counted[each.tensor] = counts;
-        if (!counts) end_room += size(each.tensor);
+        const double bytes = goes_out(each.tensor, begin, at);
+        if (counts != counted[each.tensor]) add_out(sums, counts ? bytes : -bytes), counted[each.tensor] = counts;
+        if (!in_place_) end_room += size(each.tensor) - (counts ? bytes : 0);  // near, whoever needs to go out
       }
       weigh(sums, begin, at, begin_room, end_room, before, after);
       before += time;
     }
   }
 
-  void weigh(const std::vector<Sums>& sums, std::size_t begin, std::size_t at, double begin_room, double end_room, double before, double after) {
+  // What the op's workspace and operands, which are near when it begins, leave less to others; less what is charged for reading them.
+  std::vector<double> room_of(std::size_t op) {
+    std::vector<double> room(cuts_.size() * weights.size());
+    const auto add = [&](double bytes) {
+      for (std::size_t k = 0; k < room.size(); ++k) room[k] += weights[k % weights.size()] * bytes * cuts_[k / weights.size()].in;
+    };
+    add(static_cast<double>(trace_.ops[op].workspace.value));
+    for (const sim::Operand& each : step_.operands[op]) {
+      if (paged_.contains(each.tensor) || in_place_) continue;
+      add(size(each.tensor));
+      if (!each.read) continue;
+      const std::vector<double>& charged = price(each.tensor, op, 0);
+      for (std::size_t k = 0; k < room.size(); ++k) room[k] -= charged[k];
+    }
+    return room;
+  }
+
+  void weigh(const std::vector<Sums>& sums, std::size_t begin, std::size_t at, const std::vector<double>& begin_room, double end_room, double before, double after) {
     double most = 0;
     for (std::size_t c = 0; c < cuts_.size(); ++c) {
       const Cut& cut = cuts_[c];
       for (std::size_t w = 0; w < weights.size(); ++w) {
         const double m = weights[w], none = m * cut.capacity;
-        most = std::max({most, sums[c].in[w] - none * cut.in + m * (begin_room * cut.in - before),
+        most = std::max({most, sums[c].in[w] - none * cut.in + begin_room[c * weights.size() + w] - m * before,
                          sums[c].in[w] - none * cut.in - m * before,
                          sums[c].out[w] - none * cut.out + m * (end_room * cut.out - after)});
       }
@@ -186,8 +272,13 @@ class Bound {
   sim::Step step_;
   std::size_t ops_ = 0;
   std::vector<Cut> cuts_;
-  std::vector<std::optional<double>> remake_;
+  std::vector<std::vector<std::size_t>> producers_;
+  std::vector<std::uint32_t> takers_;
+  std::vector<std::size_t> death_, oldest_, priced_;
+  std::vector<double> out_bytes_;
+  std::vector<std::vector<double>> prices_;
   std::set<std::uint32_t> paged_;
+  bool in_place_ = false;  // ops may use operands that are not near
   std::vector<std::vector<char>> next_read_;
   std::vector<double> best_;  // [e]: the most waiting that is proven before op e
 };
