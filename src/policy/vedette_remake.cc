@@ -38,7 +38,7 @@ Remaker::Remaker(const Trace& trace, const Machine& machine) : trace_(trace), ma
       const auto& reads = trace.ops[next].reads;
       if (!std::binary_search(reads.begin(), reads.end(), TensorIndex{t})) continue;
       const double ns = cost(t, next, 0);
-      if (ns >= 0) gaps_.push_back({.tensor = t, .last = last, .next = next, .cost = ns, .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
+      if (ns >= 0) gaps_.push_back({.tensor = t, .last = last, .next = next, .cost = ns, .ns = starts[next] - starts[last + 1], .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
     }
   }
 }
@@ -84,7 +84,7 @@ class RemakeWalk {
     drop_after_.resize(r_.trace_.ops.size());
     for (const Remaker::Gap& gap : r_.gaps_) {
       const double bytes = static_cast<double>(r_.trace_.tensors[gap.tensor].bytes.value);
-      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && !kept_.contains({gap.tensor, gap.last})) drop_after_[gap.last].push_back(gap.tensor);
+      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && gap.ns >= rule_.least_gap_ns && !kept_.contains({gap.tensor, gap.last})) drop_after_[gap.last].push_back(gap.tensor);
     }
     made_.trace = {};
     for (std::uint32_t t = 0; t < r_.trace_.tensors.size(); ++t) life_[t] = begin_life(t);

@@ -14,6 +14,7 @@ namespace vedette::planning {
 struct RemakeRule {                  // which gaps between uses are bridged by making the tensor again
   static constexpr std::size_t segments = 8;  // of the step's time, in which the price may differ: links are busy in some only
   std::array<double, segments> ns_per_byte{}; // at most this much of its producers' time for a byte; below 0: none
+  std::int64_t least_gap_ns = 0;     // of ops' time: what is used again sooner stays, however cheap it is
   std::uint32_t depth = 8;           // producers whose operands were thrown away in turn, at most so many after each other
   bool operator==(const RemakeRule&) const = default;
 };
@@ -36,6 +37,7 @@ class Remaker {
   struct Gap {
     std::uint32_t tensor = 0, last = 0, next = 0;  // used by op `last`, then by `next`
     double cost = 0;                 // ns of producers
+    std::int64_t ns = 0;             // of the ops between the two
     std::size_t segment = 0;         // of the step, in which its last use lies
   };
   friend class RemakeWalk;

@@ -96,6 +96,7 @@ class WideSearch {
   template <class Value>
   void consider_with(Value Knobs::*knob, Value value);
   void search_prices();
+  bool search_gaps();
   void search_knobs();
   void search_from(std::uint32_t share);
   bool search_shares();
@@ -114,6 +115,7 @@ class WideSearch {
   std::int64_t step_ns_ = 0;
   std::size_t tries_ = 0;
   std::uint64_t random_ = 7919;
+  bool with_gaps_ = false;          // whether gaps that are short are looked at
   std::deque<Variant> variants_;    // the best one's, and the latest
   std::set<std::uint64_t> tried_;   // prints
   Found best_;
@@ -213,6 +215,7 @@ void WideSearch::search_prices() {
   if (best_.choice.rule.ns_per_byte[0] <= 0) return;
   for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(best_.choice.rule.ns_per_byte[0] * factor, best_.choice.rule.depth), best_.choice.knobs);
   for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(best_.choice.rule.ns_per_byte[0], depth), best_.choice.knobs);
+  if (with_gaps_) search_gaps();
   for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
     for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
       RemakeRule rule = best_.choice.rule;
@@ -220,6 +223,18 @@ void WideSearch::search_prices() {
       consider(rule, best_.choice.knobs);
     }
   }
+}
+
+// What backward uses several times within a few ops need not be made again for each of them.
+bool WideSearch::search_gaps() {
+  bool better = false;
+  if (*std::max_element(best_.choice.rule.ns_per_byte.begin(), best_.choice.rule.ns_per_byte.end()) <= 0) return false;
+  for (const std::int64_t part : {1024, 256, 64, 16}) {
+    Choice choice = best_.choice;
+    choice.rule.least_gap_ns = step_ns_ / part;
+    better |= consider(choice);
+  }
+  return better;
 }
 
 void WideSearch::search_knobs() {
@@ -262,6 +277,7 @@ bool WideSearch::search_around() {
     for (double& price : choice.rule.ns_per_byte) price *= factor;
     better |= consider(choice);
   }
+  if (with_gaps_) better |= search_gaps();
   for (const std::int64_t percent : {50, 70, 85, 120, 150, 200}) {
     Choice choice = best_.choice;
     choice.knobs.horizon_ns = choice.knobs.horizon_ns / 100 * percent;
@@ -280,13 +296,14 @@ Choice WideSearch::changed(Choice choice) {
   constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
   for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
     const double factor = factors[draw(factors.size())];
-    switch (draw(machine_.can_recompute && !without_.making_again ? 8 : 4)) {
+    switch (draw(machine_.can_recompute && !without_.making_again ? 9 : 4)) {
       case 0: choice.knobs.horizon_ns = static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor); break;
       case 1: choice.knobs.clean_ahead_ns = choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32 : draw(4) == 0 ? -1 : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor); break;
       case 2: choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)]; break;
       case 3: choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5); break;
       case 4: choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)]; break;
-      case 5:
+      case 5: choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8)); break;
+      case 6:
         for (double& price : choice.rule.ns_per_byte) price *= factor;
         break;
       default: {
@@ -336,6 +353,10 @@ void WideSearch::search_from(std::uint32_t share) {
 
 Result<Wide> WideSearch::run() {
   search_from(all_of_it);
+  // Some steps come out better where this is not looked at from the start.
+  with_gaps_ = true;
+  while (best_.found && !without_.searching && search_around()) {
+  }
   for (const std::uint32_t share : {95U, 80U}) {
     if (!spent() && !without_.searching) search_from(share);
   }
