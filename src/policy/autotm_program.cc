@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #ifdef VEDETTE_HAVE_CBC
 #include <coin/Cbc_C_Interface.h>
@@ -37,14 +38,16 @@ std::vector<std::uint32_t> thinned(const std::vector<std::uint32_t>& all, std::s
 }  // namespace
 
 std::vector<Candidate> candidates(const Ledger& ledger, std::size_t most, std::size_t positions) {
+  std::vector<double> over(2 * ledger.ops() + 1);  // [i]: time of the ops before i that exceed fast memory; whole numbers, so sums are exact
+  for (std::uint32_t i = 0; i + 1 < over.size(); ++i) {
+    const std::uint32_t op = i % ledger.ops();
+    over[i + 1] = over[i] + (ledger.load(op) > ledger.capacity() ? static_cast<double>(ledger.trace().ops[op].time.value + 1) : 0.0);
+  }
   std::vector<std::pair<double, std::uint32_t>> order;
   for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
     const Gap& gap = ledger.gaps()[g];
     if (gap.dead || ledger.most(gap.after + 1, gap.before) <= ledger.capacity() || !ledger.tier_for(g, gap.after)) continue;
-    double time = 0;
-    for (std::uint32_t i = gap.after + 1; i < gap.before; ++i) {
-      if (ledger.load(i) > ledger.capacity()) time += static_cast<double>(ledger.trace().ops[i % ledger.ops()].time.value + 1);
-    }
+    const double time = over[gap.before] - over[gap.after + 1];
     order.emplace_back(-time * static_cast<double>(ledger.size(gap.tensor)), g);
   }
   std::sort(order.begin(), order.end());
@@ -108,9 +111,7 @@ class Program {
     for (std::uint32_t i = 0; i < ledger.ops(); ++i) fixed_ += millis(ledger.trace().ops[i].time.value);
     for (const auto& [op, moves] : beside_) add_op(op, moves);
     for (std::size_t c = 0; c < candidates.size(); ++c) add_gap(c);
-    for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
-      if (ledger.load(i) > ledger.capacity()) add_limit(i);
-    }
+    add_limits();
   }
 
   std::optional<Solution> solve(int most_nodes, double gap) {
@@ -187,7 +188,24 @@ class Program {
     }
   }
 
-  void add_limit(std::uint32_t op) {
+  // Between two ops at which a move may begin or end all ops ask for the same of the same moves, so the fullest of them stands for all: a program is
+  // as large as its gaps have places, however many ops there are.
+  void add_limits() {
+    std::set<std::uint32_t> cuts = {0, ledger_.ops()};
+    const auto cut = [&](std::uint32_t at) { cuts.insert(at % ledger_.ops()); };
+    for (const Candidate& each : candidates_) {
+      cut(ledger_.gaps()[each.gap].after + 1);
+      cut(ledger_.gaps()[each.gap].before);
+      for (const std::uint32_t e : each.out) cut(e + 1);
+      for (const std::uint32_t f : each.in) cut(f);
+    }
+    for (auto begin = cuts.begin(); std::next(begin) != cuts.end(); ++begin) {
+      const std::int64_t load = ledger_.most(*begin, *std::next(begin));
+      if (load > ledger_.capacity()) add_limit(*begin, load);
+    }
+  }
+
+  void add_limit(std::uint32_t op, std::int64_t load) {
     const int row = add_row(0, 1e12);
     double most = 0;  // that these gaps can give
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
@@ -204,7 +222,7 @@ class Program {
         if (candidate.in[k] <= at) column(first_[c] + static_cast<int>(candidate.out.size() + k)).emplace_back(row, -size);
       }
     }
-    row_low_[static_cast<std::size_t>(row)] = std::min(megabytes(ledger_.load(op) - ledger_.capacity()), most);
+    row_low_[static_cast<std::size_t>(row)] = std::min(megabytes(load - ledger_.capacity()), most);
   }
 
   Solution read(const double* solution) const {

@@ -11,10 +11,12 @@
 // Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
 //
 // Cost of prepare: O(drops * sqrt(gaps) * producers * log), a dozen times that where there is no plan. Where nobody of a sample can be made again,
-// all are looked at, which is what the paper does at each drop: O(gaps * producers) then.
+// all are looked at, which is what the paper does at each drop: O(gaps * producers) then. After `most_looks` looks, which steps of some ten thousand
+// ops do not need, samples are of `few`, and of all the first that can be dropped is taken; Plan::reasons says from which op on.
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string>
 
 #include "policy/makers.h"
 #include "policy/recompute.h"
@@ -114,7 +116,13 @@ class Player {
     }
     return true;
   }
-  Plan write() const { return again_.write(); }
+  Plan write() const {
+    Plan plan = again_.write();
+    if (hurried_)
+      plan.reasons.push_back("from op " + std::to_string(*hurried_) + " of " + std::to_string(ledger_.ops()) + " on, samples are of " + std::to_string(few) +
+                             " instead of the square root of all: the limit on work was reached there, and how much better whole samples do is not known");
+    return plan;
+  }
 
  private:
   // The gap's own count of op i, if the tensor is idle then.
@@ -145,12 +153,15 @@ class Player {
 
   // The gap of the least score: among a sample, or everyone. nullopt: nobody can be dropped.
   std::optional<std::uint32_t> best(std::uint32_t i, bool everyone) {
-    const auto sample = static_cast<std::size_t>(std::sqrt(static_cast<double>(open_.size()))) + 1;
+    const bool hurries = looks_ > most_looks;
+    if (hurries && !hurried_) hurried_ = i;
+    const auto sample = hurries ? few : static_cast<std::size_t>(std::sqrt(static_cast<double>(open_.size()))) + 1;
     const std::size_t tries = everyone ? open_.size() : std::min(sample, open_.size());
+    const std::size_t first = everyone && hurries && tries > 0 ? below(open_.size()) : 0;
     std::optional<std::uint32_t> found;
     double least = 0;
-    for (std::size_t k = 0; k < tries; ++k) {
-      const std::size_t place = everyone ? k : below(open_.size());
+    for (std::size_t k = 0; k < tries && !(everyone && hurries && found); ++k, ++looks_) {
+      const std::size_t place = everyone ? (first + k) % open_.size() : below(open_.size());
       const std::uint32_t g = open_.at(place);
       if (!everyone && ledger_.bytes(ledger_.gaps()[g].tensor).value < small_) continue;
       const auto cost = cost_of(g, i);
@@ -211,10 +222,14 @@ class Player {
     return static_cast<std::size_t>((z ^ (z >> 31)) % end);
   }
 
+  static constexpr std::uint64_t most_looks = 2'000'000;
+  static constexpr std::size_t few = 8;
+
   Ledger& ledger_;
   Recompute again_;
   Clock clock_;
-  std::uint64_t random_, small_ = 0;
+  std::uint64_t random_, small_ = 0, looks_ = 0;  // at gaps that might be dropped
+  std::optional<std::uint32_t> hurried_;          // the op at which looks were too many
   std::vector<std::vector<std::uint32_t>> opens_, closes_;  // [op]: gaps
   Row open_;                           // gaps of tensors that are near and idle
   std::set<std::size_t> dead_;         // cells of those whose tensors nobody uses again

@@ -12,15 +12,19 @@ struct Recompute::Making {
   std::set<std::uint32_t> ran;
 };
 
-Recompute::Recompute(Ledger& ledger) : ledger_(ledger), possible_(ledger.machine().can_recompute), pinned_(ledger.gaps().size()) {}
+Recompute::Recompute(Ledger& ledger)
+    : ledger_(ledger), possible_(ledger.machine().can_recompute), pinned_(ledger.gaps().size()), writes_(ledger.trace().tensors.size()) {
+  for (std::size_t t = 0; t < writes_.size(); ++t) {
+    for (const Use& use : ledger.uses().tensors[t].uses) {
+      if (use.write) writes_[t].push_back(use.op);
+    }
+  }
+}
 
 // The last op before `before` that writes the tensor.
 std::optional<std::uint32_t> Recompute::writer(std::uint32_t tensor, std::uint32_t before) const {
-  std::optional<std::uint32_t> last;
-  for (const Use& use : ledger_.uses().tensors[tensor].uses) {
-    if (use.op < before && use.write) last = use.op;
-  }
-  return last;
+  const auto next = std::lower_bound(writes_[tensor].begin(), writes_[tensor].end(), before);
+  return next == writes_[tensor].begin() ? std::nullopt : std::optional(*std::prev(next));
 }
 
 std::optional<Chain> Recompute::chain(std::uint32_t gap) const {

@@ -44,6 +44,7 @@ class Recompute {
   Ledger& ledger_;
   bool possible_;
   std::vector<bool> pinned_;
+  std::vector<std::vector<std::uint32_t>> writes_;  // [tensor]: ops, ascending
   std::vector<Recomputation> means_;
 };
 

@@ -58,6 +58,12 @@ void Residence::appear(std::uint32_t tensor) {
 void Residence::put_in_order(std::uint32_t tensor) {
   worth_[tensor] = finished(tensor) ? -std::numeric_limits<double>::infinity() : rules_.worth(*this, now_, tensor);
   in_order_.insert({worth_[tensor], tensor});
+  rules_.placed(*this, tensor);
+}
+
+void Residence::take_out_of_order(std::uint32_t tensor) {
+  in_order_.erase({worth_[tensor], tensor});
+  rules_.removed(tensor);
 }
 
 void Residence::vanish(std::uint32_t tensor) {
@@ -67,7 +73,7 @@ void Residence::vanish(std::uint32_t tensor) {
   nearby_[place_[tensor]] = nearby_.back();
   nearby_.pop_back();
   place_[tensor] = none;
-  in_order_.erase({worth_[tensor], tensor});
+  take_out_of_order(tensor);
 }
 
 bool Residence::fetch(std::uint32_t tensor, std::int64_t spare) {
@@ -160,7 +166,7 @@ bool Residence::run(std::uint32_t op) {
     if (!state_[t].near && !bring(t)) return false;
     state_[t].alive = true;
     state_[t].used = now_;
-    in_order_.erase({worth_[t], t});
+    take_out_of_order(t);
     put_in_order(t);
     state_[t].left = state_[t].back = 0;
   }

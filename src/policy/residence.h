@@ -14,7 +14,7 @@ namespace vedette::planning {
 
 class Residence;
 
-// The rules of one policy. `now` counts ops through all steps; now % ops is the op. Calls come in the order of their declaration.
+// The rules of one policy. `now` counts ops through all steps; now % ops is the op. Calls for an op come in the order of their declaration.
 class OnlineRules {
  public:
   virtual ~OnlineRules() = default;
@@ -22,6 +22,9 @@ class OnlineRules {
   virtual void begins(Residence&, std::uint32_t /*now*/) {}
   // The op misses the tensor; a page fault where the program announces nothing.
   virtual void misses(Residence&, std::uint32_t /*now*/, std::uint32_t /*tensor*/) {}
+  // The tensor came near or was used there, so that its next use is another one; and it is near no more.
+  virtual void placed(const Residence&, std::uint32_t /*tensor*/) {}
+  virtual void removed(std::uint32_t /*tensor*/) {}
   // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates. Asked when the tensor
   // comes near and when it is used, so until the next of those it has to be the same.
   virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor) = 0;
@@ -77,6 +80,7 @@ class Residence {
   void use(std::uint32_t tensor, std::uint32_t op);
   void appear(std::uint32_t tensor);
   void put_in_order(std::uint32_t tensor);
+  void take_out_of_order(std::uint32_t tensor);
   void vanish(std::uint32_t tensor);
   void record(std::uint32_t tensor, std::uint32_t op);
 

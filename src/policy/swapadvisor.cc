@@ -10,7 +10,7 @@
 //   rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a class than its slots, it takes it. The
 //   limit is on work (op visits in simulation), not on minutes: a policy sees no clock. Plan::reasons says where the search stopped.
 //
-// Cost of prepare: at most `most_visits` op visits, or one individual where that is more.
+// Cost of prepare: at most `most_visits` op visits, or two individuals where that is more, of O(operands * log) each.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -46,28 +46,37 @@ class Pools final : public OnlineRules {
     double sum = 0;
     for (const double each : weight) sum += each;
     for (const double each : weight) budget_.push_back(static_cast<std::int64_t>(static_cast<double>(ledger.capacity()) * each / std::max(sum, 1.0)));
+    near_.resize(weight.size());
+    next_.resize(of_.size());
+    for (std::uint32_t t = 0; t < of_.size(); ++t) size_.push_back(static_cast<std::int64_t>(ledger.size(t)));
+    held_.resize(weight.size());
+  }
+
+  void placed(const Residence& residence, std::uint32_t tensor) override {
+    next_[tensor] = residence.next_use(tensor);
+    near_[of_[tensor]].insert({next_[tensor], tensor});
+    held_[of_[tensor]] += size_[tensor];
+  }
+  void removed(std::uint32_t tensor) override {
+    near_[of_[tensor]].erase({next_[tensor], tensor});
+    held_[of_[tensor]] -= size_[tensor];
   }
 
   void begins(Residence& residence, std::uint32_t now) override {
     const Ledger& ledger = residence.ledger();
-    std::vector<std::int64_t> held(budget_);
-    for (std::int64_t& each : held) each = 0;
-    for (const std::uint32_t t : residence.nearby()) held[of_[t]] += static_cast<std::int64_t>(ledger.size(t));
+    std::vector<std::int64_t> held(held_);
     for (const std::uint32_t t : ledger.uses().operands[now % ledger.ops()]) {
-      if (!residence.near(t)) held[of_[t]] += static_cast<std::int64_t>(ledger.size(t));
+      if (!residence.near(t)) held[of_[t]] += size_[t];
     }
     for (std::uint32_t c = 0; c < held.size(); ++c) {
       if (held[c] <= budget_[c]) continue;
-      std::vector<std::pair<std::uint32_t, std::uint32_t>> idle;  // (next use, tensor)
-      for (const std::uint32_t t : residence.nearby()) {
-        if (of_[t] == c && !residence.busy(t)) idle.emplace_back(residence.next_use(t), t);
+      std::vector<std::uint32_t> victims;
+      for (auto each = near_[c].rbegin(); each != near_[c].rend() && held[c] > budget_[c]; ++each) {
+        if (residence.busy(each->second)) continue;
+        victims.push_back(each->second);
+        held[c] -= size_[each->second];
       }
-      std::sort(idle.rbegin(), idle.rend());
-      for (const auto& [next, t] : idle) {
-        if (held[c] <= budget_[c]) break;
-        held[c] -= static_cast<std::int64_t>(ledger.size(t));
-        residence.leave(t);
-      }
+      for (const std::uint32_t t : victims) residence.leave(t);
     }
   }
   double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return -static_cast<double>(residence.next_use(tensor)); }
@@ -86,7 +95,10 @@ class Pools final : public OnlineRules {
  private:
   static constexpr std::uint32_t ahead = 32;
   std::vector<std::uint32_t> of_;  // [tensor]: its class
-  std::vector<std::int64_t> budget_;
+  std::vector<std::int64_t> budget_, held_;                                 // [class]: bytes it may hold, and holds
+  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> near_;     // [class]: (next use, tensor) of those in fast memory
+  std::vector<std::uint32_t> next_;                                         // [tensor]: by which it stands there
+  std::vector<std::int64_t> size_;                                          // [tensor]
 };
 
 class Search {
