@@ -8,7 +8,14 @@
 
 namespace vedette {
 
-enum class Cause { unavailable, unsupported, out_of_memory, malformed_input, infeasible, system };
+enum class Cause {
+  unavailable,      // this machine or container does not offer it, or not now
+  unsupported,      // vedette does not do it
+  out_of_memory,    // no room in fast memory, in the arena's addresses, or for its books
+  malformed_input,  // a file, an option or a plan says what cannot be
+  infeasible,       // no plan fits: the largest op needs more than there is
+  system,           // a system call or a transfer failed (Error::errno_value)
+};
 
 struct Error {
   Cause cause = Cause::system;

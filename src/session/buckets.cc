@@ -93,9 +93,7 @@ void SessionState::make_plan(Bucket& fresh) {
     if (plan) {
       fresh.plan = *std::move(plan);
     } else {
-      std::string why = plan.error().message;  // most begin with who speaks
-      if (const std::string speaker = std::string(fresh.policy->name()).append(": "); !why.starts_with(speaker)) why.insert(0, speaker);
-      message("policy " + why + "; running on demand");
+      message(std::string("policy ").append(fresh.policy->name()).append(": ").append(plan.error().message).append("; running on demand"));
     }
   }
   tabulate(fresh);
