@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/readable.h"
 #include "policy/vedette_layout.h"
@@ -102,6 +103,7 @@ class WideSearch {
   bool search_shares();
   bool search_around();
   void search_at_random();
+  void search_on();
   Choice changed(Choice choice);
   std::uint64_t draw(std::uint64_t below);
   Plan joined_back(const Variant& variant, const Plan& plan) const;
@@ -114,7 +116,8 @@ class WideSearch {
   std::map<std::uint32_t, Smaller> smaller_;
   std::int64_t step_ns_ = 0;
   std::size_t tries_ = 0;
-  std::uint64_t random_ = 7919;
+  static constexpr std::uint64_t first_random = 7919;
+  std::uint64_t random_ = first_random;
   bool with_gaps_ = false;          // whether gaps that are short are looked at
   std::deque<Variant> variants_;    // the best one's, and the latest
   std::set<std::uint64_t> tried_;   // prints
@@ -294,15 +297,18 @@ std::uint64_t WideSearch::draw(std::uint64_t below) {
 // Something else in one to three places.
 Choice WideSearch::changed(Choice choice) {
   constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
+  constexpr std::uint64_t least_gap = 5;
   for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
     const double factor = factors[draw(factors.size())];
-    switch (draw(machine_.can_recompute && !without_.making_again ? 9 : 4)) {
+    std::uint64_t place = draw(!machine_.can_recompute || without_.making_again ? 4 : with_gaps_ ? 9 : 8);
+    if (!with_gaps_ && place >= least_gap) ++place;
+    switch (place) {
       case 0: choice.knobs.horizon_ns = static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor); break;
       case 1: choice.knobs.clean_ahead_ns = choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32 : draw(4) == 0 ? -1 : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor); break;
       case 2: choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)]; break;
       case 3: choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5); break;
       case 4: choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)]; break;
-      case 5: choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8)); break;
+      case least_gap: choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8)); break;
       case 6:
         for (double& price : choice.rule.ns_per_byte) price *= factor;
         break;
@@ -351,16 +357,34 @@ void WideSearch::search_from(std::uint32_t share) {
   if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;
 }
 
+// What is left to try once a first search has been: less memory, then at random.
+void WideSearch::search_on() {
+  if (without_.searching) return;
+  for (const std::uint32_t share : {95U, 80U}) {
+    if (!spent()) search_from(share);
+  }
+  if (best_.found) search_at_random();
+}
+
+// From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone: each finds what the other does not.
+// Of many ops only with it, for the time it takes.
 Result<Wide> WideSearch::run() {
   search_from(all_of_it);
-  // Some steps come out better where this is not looked at from the start.
-  with_gaps_ = true;
-  while (best_.found && !without_.searching && search_around()) {
+  const Found first = best_;
+  const std::size_t first_tries = tries_;
+  const bool gaps_matter = first.found && machine_.can_recompute && !without_.making_again && !without_.searching;
+  if (!gaps_matter || trace_.ops.size() <= many_ops) search_on();
+  if (gaps_matter) {
+    const Found without_gaps = std::exchange(best_, first);
+    tries_ = first_tries;
+    tried_.clear();
+    random_ = first_random;
+    with_gaps_ = true;
+    while (search_around()) {
+    }
+    search_on();
+    if (without_gaps.cost <= best_.cost) best_ = without_gaps;
   }
-  for (const std::uint32_t share : {95U, 80U}) {
-    if (!spent() && !without_.searching) search_from(share);
-  }
-  if (best_.found && !without_.searching) search_at_random();
   if (!best_.found) return Error{Cause::infeasible, "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   return best_.wide;
 }
