@@ -3,13 +3,7 @@
 set(work ${build}/package-test/${case})
 file(REMOVE_RECURSE ${work})
 
-function(must_run what)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${what} failed:\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/must_run.cmake)
 
 must_run("cmake --install" ${CMAKE_COMMAND} --install ${build} --prefix ${work}/installed)
 set(configure ${CMAKE_COMMAND} -S ${source} -B ${work}/build -G Ninja -D CMAKE_CXX_COMPILER=${compiler}

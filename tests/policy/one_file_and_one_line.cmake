@@ -4,13 +4,7 @@
 # In: source (the project), work (a folder of its own), library (libvedette.a), compiler, flags.
 file(REMOVE_RECURSE ${work})
 
-function(must_run what)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${what} failed:\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/must_run.cmake)
 
 file(COPY ${source}/src/policy/CMakeLists.txt ${source}/src/policy/policies.def ${source}/src/policy/makers.h ${source}/src/policy/table.cc
   DESTINATION ${work}/src/policy)
