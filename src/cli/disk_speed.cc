@@ -90,13 +90,14 @@ Result<DiskSpeed> measure_disk(Store& store, bool register_buffers) {
   return DiskSpeed{.write_bytes_per_s = median(Way::out), .read_bytes_per_s = median(Way::in), .both_bytes_per_s = median(Way::both)};
 }
 
-Machine machine_over(const DiskSpeed& speed, Bytes memory, Bytes room) {
+Machine machine_over(const DiskSpeed& speed, Bytes memory, std::optional<Bytes> room) {
+  constexpr Bytes plenty{std::uint64_t{1} << 44};
   Machine machine;
   // Both ways at once give less than each alone, added up: one bus, which is as fast as the faster of its links.
   const bool shared = speed.both_bytes_per_s * 10 < (speed.read_bytes_per_s + speed.write_bytes_per_s) * 8;
   const std::uint64_t most = shared ? speed.both_bytes_per_s : ~std::uint64_t{0};
   const std::optional<std::uint32_t> bus = shared ? std::optional<std::uint32_t>(0) : std::nullopt;
-  machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true}, {.name = "disk", .capacity = room}};
+  machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true}, {.name = "disk", .capacity = room.value_or(plenty)}};
   machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = std::min(speed.read_bytes_per_s, most), .latency = {100'000}, .shared = bus},
                    {.source = {0}, .target = {1}, .bytes_per_s = std::min(speed.write_bytes_per_s, most), .latency = {100'000}, .shared = bus}};
   machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves

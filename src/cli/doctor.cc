@@ -483,7 +483,7 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
 void write_machine(const Diagnosis& diagnosis, const std::string& path) {
   if (!diagnosis.disk || !*diagnosis.disk) throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
   std::ofstream file(path);
-  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room.value_or(Bytes{std::uint64_t{1} << 44})), "this-machine");
+  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room), "this-machine");
   if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
 }
 

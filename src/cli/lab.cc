@@ -31,7 +31,7 @@ Machine this_machine(const std::string& directory) {
   const DiskSpeed speed = measure_disk(*store, false).value();
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
-  return machine_over(speed, facts.memory, {known ? room.f_bavail * room.f_frsize : std::uint64_t{1} << 44});
+  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt);
 }
 
 // Times what prepare() takes, and is the policy otherwise.

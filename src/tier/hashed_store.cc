@@ -1,15 +1,14 @@
 // Any store behind hashes of its slots' bytes, for two ends.
 //
 // Writes are spared. Most of what was only read since it came back leaves unchanged, and the slot still holds it. Whether it is unchanged no
-// page table says (a moved page counts as written), and no program's word is taken for it: the bytes themselves are hashed when they arrive and
-// when they leave, and only equal ones stay unwritten. Of 128 bits: two different contents of 2 MiB agree once in 10^38 times.
+// page table says (a moved page counts as written), and no program's word is taken for it: the bytes themselves are hashed when they leave,
+// and before that when they arrived or were written, and only equal ones stay unwritten. Of 128 bits: two different contents of 2 MiB agree once in 10^38 times.
 //
 // Bytes are verified, on demand: what is read must hash to what was written. A slot whose bytes have changed on the way (a disk that lies, a
 // file that somebody else wrote or cut) ends its read with EBADMSG, and is never shown to the program as numbers.
 //
 // XXH3 hashes some 10 GB/s on one core, several times what a disk moves. A slot is known from its last transfer that was hashed and ended well;
-// before that its bytes mean nothing.
-// What was hashed when it was written, or found unchanged, is not hashed again when it comes.
+// before that its bytes mean nothing. What was hashed when it was written, or found unchanged, is not hashed again when it comes.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -75,9 +75,10 @@ struct Throttle {
 };
 std::unique_ptr<Store> throttled(std::unique_ptr<Store>, Throttle);
 
-// A store that knows slots by the hashes (XXH3, 128 bits) of their bytes. A read that asks to be remembered is hashed; a write of the same bytes
-// to its slot ends at once and moves nothing. `verify`: every transfer is hashed, and a read of bytes that are not the ones last written
-// ends with EBADMSG. 24 bytes of memory a slot; 0.1 to 0.2 ms of the migrator's time for each 2 MiB that is hashed.
+// A store that knows slots by the hashes (XXH3, 128 bits) of their bytes. A read that asks to be remembered is hashed, unless the slot's
+// hash is known from before; a write of the same bytes to its slot ends at once and moves nothing. `verify`: every transfer is hashed, and a
+// read of bytes that are not the ones last written ends with EBADMSG. 24 bytes of memory a slot; 0.1 to 0.2 ms of the migrator's time for
+// each 2 MiB that is hashed.
 enum class Hashing : std::uint8_t { remembered, verify };
 std::unique_ptr<Store> hashed(std::unique_ptr<Store>, Hashing);
 
