@@ -69,9 +69,9 @@ if [ -n "$full" ]; then
   check tsan "${sanitizer_tests[@]}"
   without_randomisation=
   say "tsan: $closing" | sed 's/ tests passed/ passed/'
-  check clang -j "$(nproc)" -LE 'package'
+  check clang -j "$(nproc)" -LE 'package|slow'
   say "clang: $closing" | sed 's/ tests passed/ passed/'
-  check release -j 2
+  check release -j 4  # the slow ones wait most of their time
 else
   check clang -L fuzz -j "$(nproc)"
   check release -j 2 -LE slow
