@@ -57,7 +57,8 @@ std::string verdict(const Row& row) {
 }
 
 std::string name(const Row& row) {
-  return row.cell->plain() ? "plain" : fmt::format("{} {:g} %", row.cell->policy, row.cell->share * 100);
+  const std::string run = row.cell->plain() ? "plain" : fmt::format("{} {:g} %", row.cell->policy, row.cell->share * 100);
+  return row.cell->step_in_backward ? run + ", early" : run;
 }
 double against(double baseline_ms, double step_ms) { return step_ms > 0 ? baseline_ms / step_ms : 0; }
 
@@ -133,7 +134,7 @@ std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& d
 }
 
 std::string text_head() {
-  return fmt::format("{:16} {:>9} {:>22} {:>5} {:>7} {:>7} {:>13} {:>13} {:>10} {:>8} {:>15} {:>14} {:>6}  {}", "run",
+  return fmt::format("{:20} {:>9} {:>22} {:>5} {:>7} {:>7} {:>13} {:>13} {:>10} {:>8} {:>15} {:>14} {:>6}  {}", "run",
                      "budget MiB", "step ms (quartiles)", "steps", "x plain", "x arena", "in/out MiB", "bound's MiB",
                      "disk GB/s", "bound ms", "bar ms", "stalls, ms", "others", "bar");
 }
@@ -142,7 +143,7 @@ std::string text(const Row& row) {
   const Numbers n = numbers(row);
   const std::string step = fmt::format("{:.0f} ({:.0f}-{:.0f})", n.step.median, n.step.lower, n.step.upper);
   std::string line =
-      fmt::format("{:16} {:>10.0f} {:>22} {:>5} {:>7.3f}", name(row), mib(static_cast<double>(row.cell->budget.value)), step,
+      fmt::format("{:20} {:>10.0f} {:>22} {:>5} {:>7.3f}", name(row), mib(static_cast<double>(row.cell->budget.value)), step,
                   row.cell->step_ms.size(), against(row.plain_ms, n.step.median));
   if (row.cell->plain()) return fmt::format("{}{:>104.2f}  {}", line, n.others, verdict(row));
   line += row.arena_ms > 0 ? fmt::format(" {:>7.3f}", against(row.arena_ms, n.step.median)) : fmt::format(" {:>7}", "-");
@@ -166,8 +167,8 @@ std::string markdown(const Row& row) {
   const std::string begin = fmt::format("| {} | {} |", row.cell->model, name(row));
   const std::string step = fmt::format("{:.0f} ({:.0f}-{:.0f})", n.step.median, n.step.lower, n.step.upper);
   if (row.cell->plain())
-    return fmt::format("{} (peak {:.0f}) | {} | 1 | | | | | | | |", begin, mib(static_cast<double>(row.cell->peak_bytes)),
-                       step);
+    return fmt::format("{} (peak {:.0f}) | {} | {:.3f} | | | | | | | |", begin, mib(static_cast<double>(row.cell->peak_bytes)),
+                       step, against(row.plain_ms, n.step.median));
   return fmt::format(
       "{} {:.0f} | {} | {:.3f} | {:.3f} | {:.0f} / {:.0f} | {:.0f} / {:.0f} | {:.0f} | {:.0f} | {:.0f}, {:.0f} | {} |", begin,
       mib(static_cast<double>(row.cell->budget.value)), step, against(row.plain_ms, n.step.median),
@@ -180,6 +181,7 @@ nlohmann::ordered_json json(const Row& row) {
   const Spread step = spread(cell.step_ms);
   nlohmann::ordered_json object = {{"model", cell.model},
                                    {"run", cell.plain() ? "plain" : cell.policy},
+                                   {"step_in_backward", cell.step_in_backward},
                                    {"peak_bytes", cell.peak_bytes},
                                    {"resident_max_bytes", cell.resident_max_bytes},
                                    {"step_ms", {{"lower", step.lower}, {"median", step.median}, {"upper", step.upper}}},

@@ -21,7 +21,8 @@ Spread spread(std::vector<double> values);  // interpolated; of nothing: zeros
 // A plain run (no policy), or a guarded one at one budget; all its runs added up. Per-step vectors hold the counted steps only.
 struct Cell {
   std::string model, policy;
-  double share = 0;  // of the plain run's peak
+  bool step_in_backward = false;  // vedette::step_in_backward instead of a step after backward
+  double share = 0;               // of the plain run's peak
   Bytes budget;
   std::vector<double> step_ms, stall_ms;
   std::vector<std::uint64_t> bytes_in, bytes_out, stalls, faults;
@@ -69,7 +70,7 @@ struct Row {  // everything the table says about a cell
   // Not where one op alone exceeds the budget, or nothing was recorded: Belady has no choice then, and there is no bar.
   bool bounded() const { return disk != nullptr && disk->moves.has_value(); }
 };
-// `cells` of one model: plain first. The arena is the same policy's cell with the largest budget, if that is at least the peak.
+// `cells` of one model: plain first, the one whose speed is 1. The arena is the same policy's cell with the largest budget, if that is at least the peak.
 std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& disks);
 
 std::string text_head();

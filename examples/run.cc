@@ -85,6 +85,7 @@ struct Loop {                        // what plain and guarded runs share
 std::unique_ptr<Model> made(const RunOptions& options) {
   auto model = make_model(options.model, {.batch = options.batch, .small = options.small, .seed = options.seed, .script = options.script});
   if (!model) throw std::runtime_error("no model is called '" + options.model + "'");
+  if (options.step_in_backward) model->use(&step_in_backward);
   return model;
 }
 

@@ -17,6 +17,7 @@ struct RunOptions {
   std::int64_t steps = 20, batch = 0;
   std::uint64_t seed = 1;
   int threads = 2;
+  bool step_in_backward = false;     // each parameter is updated as soon as its gradient is there (vedette::step_in_backward)
   std::uint64_t fast_memory = 0;     // bytes; from here on only under a guard
   std::string policy = "vedette", slow = "nvme:.", profile = "layers", tracker = "best";
   bool checksums = false;            // of what goes to the slow tier

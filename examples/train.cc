@@ -95,6 +95,7 @@ RunResult run_in_child(const RunOptions& options) {
                                     std::to_string(options.threads), "--result", path};
   if (!options.script.empty()) words.insert(words.end(), {"--script", options.script});
   if (options.small) words.push_back("--small");
+  if (options.step_in_backward) words.push_back("--step-in-backward");
   if (!options.guarded) words.push_back("--plain");
   if (options.guarded) {
     for (const std::string& word : {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"),
@@ -186,7 +187,7 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
 
 int compare(const Arguments& arguments, const FastMemory& memory) {
   RunOptions plain_options = arguments.run, guarded_options = arguments.run;
-  plain_options.guarded = false;
+  plain_options.guarded = plain_options.step_in_backward = false;
   const RunResult plain = run_in_child(plain_options);
   guarded_options.fast_memory =
       memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes)) : memory.bytes;
@@ -206,7 +207,7 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
   if (options.guarded && memory.share > 0) {
     constexpr std::int64_t steps_to_the_peak = 2;  // the optimizer has its state in the second
     RunOptions measuring = options;
-    measuring.guarded = false;
+    measuring.guarded = measuring.step_in_backward = false;
     measuring.steps = steps_to_the_peak;
     options.fast_memory = static_cast<std::uint64_t>(memory.share * static_cast<double>(run_in_child(measuring).peak_bytes));
   }
@@ -273,6 +274,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_option("--tracker", options.tracker, "what sees pages in the profiling step")
       ->capture_default_str()
       ->check(CLI::IsMember(tracker_words()));
+  app.add_flag("--step-in-backward", options.step_in_backward, "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");

@@ -73,12 +73,10 @@ class Dcgan final : public Model {
     real.backward();
     const at::Tensor made = both_->generates->forward(torch::randn({size, noise_width, 1, 1}));
     const at::Tensor fake = judge(made.detach(), 0);
-    fake.backward();
-    discriminator_adam_->step();
+    step_by(*discriminator_adam_, fake);
     both_->generates->zero_grad();
     const at::Tensor fooled = judge(made, 1);
-    fooled.backward();
-    generator_adam_->step();
+    step_by(*generator_adam_, fooled);
     return real.item<float>() + fake.item<float>() + fooled.item<float>();
   }
 

@@ -19,11 +19,16 @@ void read_nothing() {}
 
 std::vector<torch::optim::Optimizer*> Model::optimizers() { return {&optimizer()}; }
 
+void Model::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const {
+  if (step_by_ != nullptr) return step_by_(optimizer, [&] { loss.backward(); });
+  loss.backward();
+  optimizer.step();
+}
+
 float Model::train_step(std::int64_t step, std::int64_t size) {
   optimizer().zero_grad();
   const at::Tensor value = loss(step, size == 0 ? batch() : size);
-  value.backward();
-  optimizer().step();
+  step_by(optimizer(), value);
   return value.item<float>();
 }
 

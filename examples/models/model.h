@@ -5,9 +5,9 @@
 // with a sentence, when the data is not there.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +43,16 @@ class Model {
   // One training step on `batch` samples (0: batch()). Returns the loss.
   virtual float train_step(std::int64_t step, std::int64_t batch = 0);
   float evaluate(std::int64_t step);                               // the loss alone: no gradients, no dropout
+
+  // How `optimizer` is stepped by a backward pass: vedette::step_in_backward, or else the one after the other.
+  using StepBy = void(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
+  void use(StepBy* way) { step_by_ = way; }
+
+ protected:
+  void step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const;
+
+ private:
+  StepBy* step_by_ = nullptr;
 };
 
 struct ModelEntry {

@@ -107,4 +107,18 @@ class Guard {
   std::unique_ptr<State> state_;
 };
 
+// Stands for `backward(); optimizer.step(); optimizer.zero_grad();`, with the same bits: each parameter is updated as soon as its gradient is
+// complete, within the pass, and the gradient is freed. So gradients need not wait for the optimizer in the slow tier, and the optimizer's
+// state comes while the pass computes instead of all at once when it has ended.
+//
+//   vedette::step_in_backward(optimizer, [&] { loss.backward(); });   // instead of loss.backward(); optimizer.step();
+//
+// Where gradients are accumulated, it is for the last pass before the step; what only an earlier pass reached is stepped when `backward`
+// returns. Not for loops that look at the gradients of several parameters between pass and step (to clip their common norm), nor for
+// optimizers that do so themselves: LBFGS throws Failure. A second pass over a graph that was kept throws libtorch's own error, since its
+// parameters have changed. What `backward` throws comes out; the parameters that it had reached are updated then. Needs no guard.
+// Thread rule: the training thread; nobody else uses the optimizer meanwhile. Source: the fused update
+// of LOMO (Lv et al., ACL 2024), for any optimizer.
+void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
+
 }  // namespace vedette

@@ -18,8 +18,9 @@ struct Case {
   const char *model, *slow;
   bool born_under_the_guard;         // else adopted
   std::vector<std::uint64_t> percents = {50, 25};  // budgets, of the plain run's peak
+  bool step_in_backward = false;     // the guarded run; the plain one steps afterwards
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " on " << c.slow; }
+void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " on " << c.slow << (c.step_in_backward ? ", steps in backward" : ""); }
 
 class EqualBits : public testing::TestWithParam<Case> {};
 
@@ -29,6 +30,7 @@ Outcome train_guarded(const Case& c, std::uint64_t budget, const std::string& sl
   if (!c.born_under_the_guard) model = small(c.model);
   Guard guard{{.fast_memory = Bytes{budget}, .slow = slow, .chunk = small_chunk}};
   if (c.born_under_the_guard) model = small(c.model);
+  if (c.step_in_backward) model->use(&step_in_backward);
   guard.watch(model->module());
   for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
   train(*model, 0, steps, outcome, &guard);
@@ -79,6 +81,12 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
                                          Case{"mobilenetv2", "nvme", true}, Case{"vgg16", "nvme", false},
                                          Case{"dcgan", "nvme", true}, Case{"bert", "nvme", true},
                                          Case{"recommender", "nvme", true}, Case{"recommender", "host", false}),
+                         [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
+
+INSTANTIATE_TEST_SUITE_P(StepsInBackward, EqualBits,
+                         testing::Values(Case{"resnet18", "nvme", true, {25}, true}, Case{"gpt", "host", false, {25}, true},
+                                         Case{"dcgan", "nvme", false, {50}, true}, Case{"vgg16", "host", true, {25}, true},
+                                         Case{"mobilenetv2", "host", false, {25}, true}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
 // torchvision's, as TorchScript. They are exported once a build folder.

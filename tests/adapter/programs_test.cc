@@ -24,6 +24,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
 #include <torch/utils.h>
 
@@ -521,6 +522,113 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   EXPECT_THAT(said, testing::Not(testing::Contains(testing::HasSubstr("runs paged"))));
   std::printf("a step moves %lu KiB in and %lu KiB out; the table has %lu KiB\n", (after.bytes_in - before.bytes_in) / 10240,
               (after.bytes_out - before.bytes_out) / 10240, table / 1024);
+}
+
+// A step of the optimizer within the backward pass, or after it where there is no guard: the bits must be the same.
+void learn(const Trial& run, Adam& adam, const at::Tensor& loss) {
+  if (run.guard != nullptr) return step_in_backward(adam, [&] { loss.backward(); });
+  loss.backward();
+  adam.step();
+  adam.zero_grad();
+}
+
+TEST(StepInBackward, GivesTheBitsOfAStepAfterwards) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    for (int i = 0; i < 10; ++i) {
+      run.within([&] {
+        const at::Tensor loss = it.loss();
+        learn(run, it.adam, loss);
+        run.keep(loss);
+      });
+    }
+    it.keep(run);
+  });
+}
+
+// Two groups of parameters, a layer that is used twice, one that only an earlier pass reaches, a frozen one, accumulation, rates that change.
+TEST(StepInBackward, GivesTheBitsWhereParametersAreReachedInManyWays) {
+  expect_same_bits([](Trial& run) {
+    nn::Linear first(width, width), twice(width, width), last(width, 10), aside(width, 10), frozen(width, width);
+    for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+    nn::ModuleList all(first, twice, last, aside, frozen);
+    std::vector<at::Tensor> some = twice->parameters(), others = last->parameters();
+    for (const auto& more : {first->parameters(), frozen->parameters()}) some.insert(some.end(), more.begin(), more.end());
+    for (const auto& parameter : aside->parameters()) others.push_back(parameter);
+    Adam adam(std::vector<torch::optim::OptimizerParamGroup>{{some}, {others, std::make_unique<torch::optim::AdamOptions>(1e-2)}}, {1e-3});
+    run.watch(*all);
+    run.watch(adam);
+    for (int i = 0; i < 12; ++i) {
+      run.within([&] {
+        const auto hidden = [&] { return twice(twice(frozen(first(torch::randn({samples, width}))).relu()).relu()).relu(); };
+        const at::Tensor labels = torch::randint(10, {samples}, torch::kLong);
+        nn::functional::cross_entropy(aside(hidden().detach()), labels).backward();
+        if (i % 2 == 1) (nn::functional::cross_entropy(last(hidden()), labels) / 2).backward();
+        const at::Tensor loss = nn::functional::cross_entropy(last(hidden()), labels);
+        learn(run, adam, loss);
+        run.keep(loss);
+        adam.param_groups()[0].options().set_lr(1e-3 / (i + 1));
+      });
+    }
+    run.keep(*all);
+    run.keep(adam);
+  });
+}
+
+TEST(StepInBackward, FreesGradientsOnTheWay) {
+  nn::Sequential deep;
+  for (int i = 0; i < 10; ++i) deep->push_back(nn::Linear(width, width));
+  Adam adam(deep->parameters(), {});
+  const auto peak_of = [&](bool in_backward) {
+    const at::Tensor loss = deep->forward(torch::randn({1, width})).sum();
+    examples::forget_peak();
+    if (in_backward) {
+      step_in_backward(adam, [&] { loss.backward(); });
+    } else {
+      loss.backward();
+      adam.step();
+      adam.zero_grad();
+    }
+    return examples::counted_peak_bytes();
+  };
+  peak_of(true);                     // makes the optimizer's state
+  constexpr std::uint64_t layer = std::uint64_t{width} * width * sizeof(float);
+  EXPECT_LE(peak_of(true) + 5 * layer, peak_of(false)) << "of ten layers one has its gradient";
+}
+
+TEST(StepInBackward, KnowsTheOptimizersStateAsWhatItIs) {
+  Guard guard(tight(0));
+  Trial run{.guard = &guard};
+  Trainee it(run);
+  for (int i = 0; i < 4; ++i) run.within([&] { learn(run, it.adam, it.loss()); });
+  const Trace* const trace = guard.session().trace();
+  ASSERT_NE(trace, nullptr);
+  std::size_t states = 0;
+  for (const auto& tensor : trace->tensors) states += tensor.persistent && tensor.kind == TensorKind::optimizer && tensor.name.find(".exp_avg") != std::string::npos ? 1 : 0;
+  EXPECT_GE(states, 4u) << "two of each large layer";
+}
+
+TEST(StepInBackward, LeavesNoHooksWhenBackwardThrows) {
+  Trial plain;
+  Trainee it(plain);
+  EXPECT_THROW(step_in_backward(it.adam, [] { throw std::runtime_error("no more"); }), std::runtime_error);
+  it.loss().backward();
+  EXPECT_TRUE(it.net->parameters().front().grad().defined()) << "nobody has stepped and freed it";
+}
+
+TEST(StepInBackward, RefusesASecondPassOverAGraphThatWasKept) {
+  Trial plain;
+  Trainee it(plain);
+  const at::Tensor loss = it.loss();
+  step_in_backward(it.adam, [&] { loss.backward({}, /*retain_graph=*/true); });
+  EXPECT_THAT([&] { loss.backward(); }, testing::ThrowsMessage<c10::Error>(testing::HasSubstr("modified by an inplace operation")));
+}
+
+TEST(StepInBackward, RefusesAnOptimizerThatLooksAtAllGradientsTogether) {
+  Trial plain;
+  Trainee it(plain);
+  torch::optim::LBFGS lbfgs(it.net->parameters());
+  EXPECT_THAT([&] { step_in_backward(lbfgs, [&] { it.loss().backward(); }); }, testing::ThrowsMessage<Failure>(testing::HasSubstr("LBFGS")));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ namespace {
 
 // The thread whose operators are announced, named by the address of a variable of its own; nobody else looks at `announcer`.
 thread_local char this_thread;
+thread_local int optimizer_steps = 0;
 std::atomic<const void*> announcing_thread{nullptr};
 Announcer* announcer = nullptr;
 
@@ -87,7 +88,8 @@ struct OpContext final : at::ObserverContext {
                            operands.parts)) {
     owner.in_op = true;
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
-    makes_state = owner.layers.phase() == Phase::optimizer && std::string_view(name).ends_with("zeros_like");
+    const bool in_optimizer = optimizer_steps > 0 || owner.layers.phase() == Phase::optimizer;
+    makes_state = in_optimizer && std::string_view(name).ends_with("zeros_like");
     if (!makes_state) return;
     if (!inputs.empty() && inputs[0].isTensor()) state_name = owner.watched.name_new_state(inputs[0].toTensor());
     set_birth({.kind = TensorKind::optimizer, .persistent = true, .name = state_name});
@@ -153,6 +155,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
 }
 
 }  // namespace
+
+OptimizerSteps::OptimizerSteps() noexcept { ++optimizer_steps; }
+OptimizerSteps::~OptimizerSteps() { --optimizer_steps; }
 
 void listen_to_operators(bool on) {
   static const at::CallbackHandle handle =

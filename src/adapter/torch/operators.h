@@ -22,6 +22,15 @@ struct Announcer {                   // what the callback works on; one per guar
   bool in_step = false;              // between steps operands are announced, layers are not
 };
 
+// While it lives, what this thread's operators make as optimizers do is an optimizer's, though a backward pass runs.
+class OptimizerSteps {
+ public:
+  OptimizerSteps() noexcept;
+  ~OptimizerSteps();
+  OptimizerSteps(const OptimizerSteps&) = delete;
+  OptimizerSteps& operator=(const OptimizerSteps&) = delete;
+};
+
 void listen_to_operators(bool on);   // while a guard lives
 
 // From now on this thread's operators go to `announcer`, which is borrowed until stop_announcing().
