@@ -119,11 +119,11 @@ std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& d
   for (const Cell& cell : cells) {
     Row row{.cell = &cell, .plain_ms = plain.step(), .equal = cell.losses == plain.losses};
     for (const Disk& disk : disks) {
-      if (!cell.plain() && disk.share == cell.share) row.disk = &disk;
+      if (!cell.plain() && disk.share == cell.share && disk.step_in_backward == cell.step_in_backward) row.disk = &disk;
     }
     const Cell* arena = nullptr;
     for (const Cell& other : cells) {
-      if (other.policy == cell.policy && other.share >= 1 && (arena == nullptr || other.share > arena->share)) arena = &other;
+      if (other.policy == cell.policy && other.step_in_backward == cell.step_in_backward && other.share >= 1 && (arena == nullptr || other.share > arena->share)) arena = &other;
     }
     if (arena != nullptr) row.arena_ms = arena->step();
     row.bar = row.bounded() ? bar(row.plain_ms, row.disk->step_ms()) : Bar{};

@@ -44,6 +44,7 @@ double mean(const std::vector<double>& values);
 
 struct Disk {  // what no plan can avoid, at one budget of a model
   double share = 0;
+  bool step_in_backward = false;     // as the cells it is for
   std::optional<BeladyBound> moves;  // a step; nullopt: one op alone exceeds the budget
   std::vector<double> bytes_per_s;   // fio at this mix, once a round
 

@@ -5,8 +5,8 @@
 // bound is the bytes that Belady's choice moves at that budget on the recorded trace (belady_bound.h), over fio's bandwidth: no
 // code is shared with the planner. Medians over all steps that ran by a plan.
 //
-// With --step-in-backward ("early" in the table) the guarded runs, and a second plain one, update each parameter as soon as its gradient is
-// there; the first plain run, to which all are compared, steps after backward as ever.
+// With --step-in-backward each run, the plain one too, has a second kind ("early" in the table), which updates each parameter as soon as its
+// gradient is there. All are compared to the plain run that steps after backward as ever.
 //
 // Baselines: "plain" is libtorch with its own allocator and no guard; "arena" is the guard with the largest budget, the peak or
 // more. The bar is 0.95 x plain's speed where the bound allows it, else 0.85 x the speed that the bound allows.
@@ -75,24 +75,26 @@ class Table {  // of one model
  public:
   Table(const Options& options, const Folder& folder, const DiskFile& disk, const std::string& model)
       : options_(options), folder_(folder), disk_(disk) {
-    cells_.push_back({.model = model});
-    if (options.step_in_backward) cells_.push_back({.model = model, .step_in_backward = true});
-    plain_runs_ = cells_.size();
-    for (const std::string& policy : options.policies) {
-      for (const double percent : options.budgets)
-        cells_.push_back({.model = model, .policy = policy, .step_in_backward = options.step_in_backward, .share = percent / 100});
+    const std::vector<bool> kinds = options.step_in_backward ? std::vector{false, true} : std::vector{false};
+    for (const bool early : kinds) cells_.push_back({.model = model, .step_in_backward = early});
+    for (const bool early : kinds) {
+      for (const std::string& policy : options.policies) {
+        for (const double percent : options.budgets)
+          cells_.push_back({.model = model, .policy = policy, .step_in_backward = early, .share = percent / 100});
+      }
+      for (const double percent : options.budgets) disks_.push_back({.share = percent / 100, .step_in_backward = early});
     }
-    for (const double percent : options.budgets) disks_.push_back({.share = percent / 100});
   }
 
   void play(int round) {
     run(cells_.front(), round);
     if (!cells_.front().failure.empty())
       throw Failure({.message = "the plain run of " + cells_.front().model + ": " + cells_.front().failure});
-    for (std::size_t i = 1; i < plain_runs_; ++i) run(cells_[i], round);
+    const std::size_t plain_runs = options_.step_in_backward ? 2 : 1;
+    for (std::size_t i = 1; i < plain_runs; ++i) run(cells_[i], round);
     // Every guarded run has another place in each round: what lasts longer than a run (heat, a disk's cache) meets all of them.
-    const std::size_t guarded = cells_.size() - plain_runs_;
-    for (std::size_t i = 0; i < guarded; ++i) run(cells_[plain_runs_ + (i + static_cast<std::size_t>(round)) % guarded], round);
+    const std::size_t guarded = cells_.size() - plain_runs;
+    for (std::size_t i = 0; i < guarded; ++i) run(cells_[plain_runs + (i + static_cast<std::size_t>(round)) % guarded], round);
     if (round == 0) find_bounds();
     for (Disk& each : disks_) measure(each);
   }
@@ -101,6 +103,8 @@ class Table {  // of one model
   const std::optional<Trace>& trace() const { return trace_; }
 
  private:
+  std::optional<Trace>& trace_of(const auto& each) { return each.step_in_backward ? early_trace_ : trace_; }
+
   void run(Cell& cell, int round) {
     if (!cell.failure.empty()) return;  // it would fail again
     const std::string result = folder_.file("result.json"), trace = folder_.file("trace.json"), log = folder_.file("log");
@@ -122,7 +126,7 @@ class Table {  // of one model
       cell.budget = {static_cast<std::uint64_t>(cell.share * static_cast<double>(plain().peak_bytes))};
       words.insert(words.end(), {"--fast-memory", std::to_string(cell.budget.value), "--policy", cell.policy, "--slow",
                                  "nvme:" + options_.slow});
-      if (!trace_) words.insert(words.end(), {"--trace", trace});
+      if (!trace_of(cell)) words.insert(words.end(), {"--trace", trace});
     }
     const ChildRun child = [&] {
       const Turn turn(options_.lock);
@@ -133,7 +137,7 @@ class Table {  // of one model
       cell.failure = fmt::format("{} (status {})", last_line(contents(log)), child.status);
     } else {
       cell.add(json, child.others_cores);
-      if (!cell.plain() && !trace_) trace_ = parse_trace(contents(trace)).value();
+      if (!cell.plain() && !trace_of(cell)) trace_of(cell) = parse_trace(contents(trace)).value();
     }
     fmt::print(stderr, "{} {} {:3.0f} %  round {}  {:6.1f} s, others {:.2f} cores  {}\n", cell.model,
                cell.plain() ? "plain" : cell.policy, cell.share * 100, round + 1, child.wall_s, child.others_cores,
@@ -141,9 +145,9 @@ class Table {  // of one model
   }
 
   void find_bounds() {
-    if (!trace_) return;
     for (Disk& each : disks_) {
-      each.moves = belady_bound(*trace_, {static_cast<std::uint64_t>(each.share * static_cast<double>(plain().peak_bytes))});
+      const auto& trace = trace_of(each);
+      if (trace) each.moves = belady_bound(*trace, {static_cast<std::uint64_t>(each.share * static_cast<double>(plain().peak_bytes))});
     }
   }
 
@@ -158,10 +162,9 @@ class Table {  // of one model
   const Options& options_;
   const Folder& folder_;
   const DiskFile& disk_;
-  std::vector<Cell> cells_;     // plain first
-  std::size_t plain_runs_ = 1;  // of them
-  std::vector<Disk> disks_;     // one a budget
-  std::optional<Trace> trace_;  // of the first guarded run: the program is the same in all
+  std::vector<Cell> cells_;  // plain first
+  std::vector<Disk> disks_;  // one a budget and kind
+  std::optional<Trace> trace_, early_trace_;  // of the first guarded run of a kind: the program is the same in all
 };
 
 void print_head(const Options& options, double load) {
@@ -257,7 +260,7 @@ int train_table(int count, char** words) {
   app.add_option("--train", options.train, "the driver of the runs")->capture_default_str();
   app.add_option("--json", options.json, "write all rows to this file");
   app.add_option("--lock", options.lock, "hold this file (flock) during each run, so that others can wait");
-  app.add_flag("--step-in-backward", options.step_in_backward, "guarded runs, and a second plain one, update each parameter as soon as its gradient is there");
+  app.add_flag("--step-in-backward", options.step_in_backward, "each run also with vedette::step_in_backward");
   app.add_flag("--markdown", options.markdown, "print the rows for a README, too");
   app.add_flag("--quick", options.quick, "one short round of resnet18: to see that it works, not how fast");
   CLI11_PARSE(app, count, words);

@@ -79,6 +79,22 @@ TEST(TrainCells, EachRowHasItsPoliciesOwnArenaAndItsBudgetsDisk) {
   EXPECT_FALSE(all[4].equal);
 }
 
+TEST(TrainCells, WhatStepsInBackwardHasAnArenaAndABoundOfItsOwn) {
+  const auto early = [](Cell each) {
+    each.step_in_backward = true;
+    return each;
+  };
+  const std::vector<Cell> cells = {cell("", 0, 100), early(cell("", 0, 98)), cell("a", 1, 90), early(cell("a", 1, 80)), early(cell("a", 0.25, 104))};
+  const std::vector<Disk> disks = {{.share = 0.25}, {.share = 0.25, .step_in_backward = true, .moves = BeladyBound{}}};
+  const std::vector<Row> all = rows(cells, disks);
+  EXPECT_EQ(all[1].plain_ms, 100) << "all are compared to the plain run that steps after backward";
+  EXPECT_EQ(all[4].arena_ms, 80);
+  EXPECT_EQ(all[4].disk, &disks[1]);
+  EXPECT_NE(text(all[4]).find("early"), std::string::npos);
+  EXPECT_EQ(text(all[2]).find("early"), std::string::npos);
+  EXPECT_TRUE(json(all[4]).at("step_in_backward").get<bool>());
+}
+
 TEST(TrainCells, WhereOneOpExceedsTheBudgetNothingIsMetOrMissed) {
   const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 0.2, 90)};
   const std::vector<Disk> disks = {{.share = 0.2}};
