@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Trains a model with less memory than it needs, next to the same training without vedette, and compares the two.
 #
-#   scripts/demo.sh [--model NAME] [--fast-memory SIZE] [--steps N] [--json FILE]
+#   scripts/demo.sh [--model NAME] [--fast-memory SIZE] [--steps N] [--json FILE] [--step-in-backward]
 #
 #   --model        resnet18 (default), or another model of examples/train --help
 #   --fast-memory  bytes (suffixes KiB, MiB, GiB), or a share of what the plain run needs (default 25%)
 #   --steps        training steps of each run
 #   --json FILE    also writes the table to FILE
+#   --step-in-backward   the guarded run updates each parameter as soon as its gradient is there
 #
 # Sets up what is missing and builds a release first. Leaves the recording of the guarded run in demo.vedette
 # (build/release/vedette info demo.vedette reads it).
 set -euo pipefail
 case " $* " in
-  *" -h "* | *" --help "*) sed -n '2,12p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;;
+  *" -h "* | *" --help "*) sed -n '2,13p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;;
 esac
 called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
