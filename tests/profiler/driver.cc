@@ -64,5 +64,17 @@ TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
   EXPECT_LT(plain, compared["step_ns_plain"].get<double>() * 100);
 }
 
+TEST(Driver, ComparesTrainingThatStepsInBackwardWithTrainingAsItIs) {
+  const std::string recording = told::fresh_path("early.vedette");
+  const told::Ran ran = told::run(std::string(VEDETTE_TRAIN " --compare --small --model mlp --steps 6 --fast-memory 24MiB --slow host --profile operands --step-in-backward")
+                                      .append(" --record '" + recording + "'"));
+  ASSERT_EQ(ran.status, 0) << ran.output;
+  EXPECT_THAT(ran.output, testing::ContainsRegex("losses equal, bit by bit +yes"));
+  const told::Ran told = told::run(std::string(VEDETTE_CLI) + " report '" + recording + "' --json");
+  ASSERT_EQ(told.status, 0) << told.output;
+  const auto report = nlohmann::json::parse(told.output);
+  for (const auto& layer : report["run"]["layers"]) EXPECT_NE(layer["phase"], "optimizer") << "every parameter is updated in its layer's backward pass: " << layer;
+}
+
 }  // namespace
 }  // namespace vedette
