@@ -10,9 +10,9 @@
 //   count descendants. Where small or unsampled tensors are what is left, they are taken, too.
 // Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
 //
-// Cost of prepare: O(drops * sqrt(gaps) * producers * log), a dozen times that where there is no plan. Where nobody of a sample can be made again,
-// all are looked at, which is what the paper does at each drop: O(gaps * producers) then. After `most_looks` looks, which steps of some ten thousand
-// ops do not need, samples are of `few`, and of all the first that can be dropped is taken; Plan::reasons says from which op on.
+// Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan: a sample is no more than 64, which is the square root
+// of 4,096 gaps open at once, more than the given steps have. Where nobody of a sample can be dropped, all that could ever be are looked at, which is what
+// the paper does at each drop: O(gaps * producers) then. After `most_looks` of those looks the first of them is taken; Plan::reasons says from which op on.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -90,6 +90,7 @@ class Player {
     small_ = bytes / std::max<std::size_t>(ledger.trace().tensors.size(), 1) / 100;
     for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
       const Gap& gap = ledger.gaps()[g];
+      able_.push_back(!gap.dead && (!again_.possible() || again_.producer(g)));
       if (gap.after + 1 < ledger.ops()) opens_[gap.after + 1].push_back(g);
       if (gap.before <= ledger.ops()) closes_[gap.before].push_back(g);
       if (gap.before <= ledger.ops() || again_.possible()) continue;
@@ -106,7 +107,7 @@ class Player {
       for (const std::uint32_t g : opens_[i]) {
         if (!covers(g, i)) continue;
         open_.append(g);
-        if (ledger_.gaps()[g].dead) dead_.insert(open_.cell(g));
+        note(g);
       }
       while (ledger_.load(i) > ledger_.capacity()) {
         if (drop_one(i)) continue;
@@ -119,8 +120,8 @@ class Player {
   Plan write() const {
     Plan plan = again_.write();
     if (hurried_)
-      plan.reasons.push_back("from op " + std::to_string(*hurried_) + " of " + std::to_string(ledger_.ops()) + " on, samples are of " + std::to_string(few) +
-                             " instead of the square root of all: the limit on work was reached there, and how much better whole samples do is not known");
+      plan.reasons.push_back("from op " + std::to_string(*hurried_) + " of " + std::to_string(ledger_.ops()) +
+                             " on, where nobody of a sample can be dropped, the first that can be is, not the best: the limit on work was reached there");
     return plan;
   }
 
@@ -145,31 +146,40 @@ class Player {
       forget(g);
       return true;
     }
-    for (const bool everyone : {false, true}) {
-      if (const auto found = best(i, everyone)) return take(*found, i);
-    }
-    return false;
+    Best best;
+    look_at_some(best, i);
+    if (!best.gap) look_at_all(best, i);
+    return best.gap && take(*best.gap, i);
   }
 
-  // The gap of the least score: among a sample, or everyone. nullopt: nobody can be dropped.
-  std::optional<std::uint32_t> best(std::uint32_t i, bool everyone) {
+  struct Best {
+    std::optional<std::uint32_t> gap;  // nullopt: nobody that was looked at can be dropped
+    double score = 0;
+  };
+
+  void look_at(Best& best, std::uint32_t g, std::uint32_t i) const {
+    const auto cost = cost_of(g, i);
+    if (!cost) return;
+    const double value = score(g, i, *cost);
+    if (!best.gap || value < best.score) best = {g, value};
+  }
+  void look_at_some(Best& best, std::uint32_t i) {
+    const std::size_t root = static_cast<std::size_t>(std::sqrt(static_cast<double>(open_.size()))) + 1;
+    for (std::size_t k = std::min({root, most_sampled, open_.size()}); k > 0; --k) {
+      const std::uint32_t g = open_.at(below(open_.size()));
+      if (able_[g] && ledger_.bytes(ledger_.gaps()[g].tensor).value >= small_) look_at(best, g, i);
+    }
+  }
+  // Beyond the limit from some place on, around, until one is found.
+  void look_at_all(Best& best, std::uint32_t i) {
     const bool hurries = looks_ > most_looks;
     if (hurries && !hurried_) hurried_ = i;
-    const auto sample = hurries ? few : static_cast<std::size_t>(std::sqrt(static_cast<double>(open_.size()))) + 1;
-    const std::size_t tries = everyone ? open_.size() : std::min(sample, open_.size());
-    const std::size_t first = everyone && hurries && tries > 0 ? below(open_.size()) : 0;
-    std::optional<std::uint32_t> found;
-    double least = 0;
-    for (std::size_t k = 0; k < tries && !(everyone && hurries && found); ++k, ++looks_) {
-      const std::size_t place = everyone ? (first + k) % open_.size() : below(open_.size());
-      const std::uint32_t g = open_.at(place);
-      if (!everyone && ledger_.bytes(ledger_.gaps()[g].tensor).value < small_) continue;
-      const auto cost = cost_of(g, i);
-      if (!cost) continue;
-      const double value = score(g, i, *cost);
-      if (!found || value < least) found = g, least = value;
-    }
-    return found;
+    const auto first = hurries && !alive_.empty() ? alive_.lower_bound(open_.cell(open_.at(below(open_.size())))) : alive_.begin();
+    const auto look = [&](auto from, auto to) {
+      for (; from != to && !(hurries && best.gap); ++from, ++looks_) look_at(best, open_.in_cell(*from), i);
+    };
+    look(first, alive_.end());
+    look(alive_.begin(), first);
   }
 
   std::optional<std::int64_t> cost_of(std::uint32_t g, std::uint32_t i) const {
@@ -200,18 +210,26 @@ class Player {
     return true;
   }
 
+  // Into the set that the gap's cell belongs to, and out of it.
+  void note(std::uint32_t g) {
+    if (ledger_.gaps()[g].dead) dead_.insert(open_.cell(g));
+    if (able_[g]) alive_.insert(open_.cell(g));
+  }
+  void unnote(std::uint32_t g) {
+    dead_.erase(open_.cell(g));
+    alive_.erase(open_.cell(g));
+  }
   void close(std::uint32_t g) {
     if (!open_.holds(g)) return;
-    dead_.erase(open_.cell(g));
+    unnote(g);
     open_.remove(g);
   }
   void forget(std::uint32_t g) {
     const std::uint32_t last = open_.at(open_.size() - 1);
-    const bool dead = ledger_.gaps()[last].dead;
-    dead_.erase(open_.cell(g));
-    dead_.erase(open_.cell(last));
+    unnote(g);
+    unnote(last);
     open_.replace_by_last(g);
-    if (last != g && dead) dead_.insert(open_.cell(last));
+    if (last != g) note(last);
   }
 
   std::size_t below(std::size_t end) {  // SplitMix64
@@ -223,16 +241,17 @@ class Player {
   }
 
   static constexpr std::uint64_t most_looks = 2'000'000;
-  static constexpr std::size_t few = 8;
+  static constexpr std::size_t most_sampled = 64;
 
   Ledger& ledger_;
   Recompute again_;
   Clock clock_;
-  std::uint64_t random_, small_ = 0, looks_ = 0;  // at gaps that might be dropped
+  std::uint64_t random_, small_ = 0, looks_ = 0;  // where nobody of a sample could be dropped
   std::optional<std::uint32_t> hurried_;          // the op at which looks were too many
+  std::vector<bool> able_;                        // [gap]: its tensor could ever be dropped or moved
   std::vector<std::vector<std::uint32_t>> opens_, closes_;  // [op]: gaps
   Row open_;                           // gaps of tensors that are near and idle
-  std::set<std::size_t> dead_;         // cells of those whose tensors nobody uses again
+  std::set<std::size_t> dead_, alive_;  // cells of those whose tensors nobody uses again, and of those that are able
   std::vector<std::uint32_t> pinned_;  // since the op at hand began
 };
 

@@ -8,8 +8,6 @@ namespace vedette::planning {
 struct Recompute::Making {
   std::uint32_t op;  // before which it is made, inside the step
   Chain chain;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> done;  // (producer, tensor)
-  std::set<std::uint32_t> ran;
 };
 
 Recompute::Recompute(Ledger& ledger)
@@ -19,6 +17,8 @@ Recompute::Recompute(Ledger& ledger)
       if (use.write) writes_[t].push_back(use.op);
     }
   }
+  if (!possible_) return;
+  for (const Op& op : ledger.trace().ops) replayable_.push_back(replayable(op));
 }
 
 // The last op before `before` that writes the tensor.
@@ -27,12 +27,18 @@ std::optional<std::uint32_t> Recompute::writer(std::uint32_t tensor, std::uint32
   return next == writes_[tensor].begin() ? std::nullopt : std::optional(*std::prev(next));
 }
 
-std::optional<Chain> Recompute::chain(std::uint32_t gap) const {
+std::optional<std::uint32_t> Recompute::producer(std::uint32_t gap) const {
   const Gap& where = ledger_.gaps()[gap];
   if (!possible_ || where.dead || where.before >= ledger_.ops() || ledger_.trace().tensors[where.tensor].persistent) return std::nullopt;
-  const std::optional<std::uint32_t> producer = writer(where.tensor, where.before);
-  Making making{.op = where.before, .chain = {}, .done = {}, .ran = {}};
-  if (!producer || !add(making, where.tensor, *producer)) return std::nullopt;
+  const std::optional<std::uint32_t> found = writer(where.tensor, where.before);
+  return found && replayable_[*found] ? found : std::nullopt;
+}
+
+std::optional<Chain> Recompute::chain(std::uint32_t gap) const {
+  const Gap& where = ledger_.gaps()[gap];
+  const std::optional<std::uint32_t> made_by = producer(gap);
+  Making making{.op = where.before, .chain = {}};
+  if (!made_by || !add(making, where.tensor, *made_by)) return std::nullopt;
   std::sort(making.chain.means.begin(), making.chain.means.end(),
             [](const Recomputation& a, const Recomputation& b) { return std::tuple(a.producer, a.tensor) < std::tuple(b.producer, b.tensor); });
   return making.chain;
@@ -40,11 +46,17 @@ std::optional<Chain> Recompute::chain(std::uint32_t gap) const {
 
 bool Recompute::add(Making& making, std::uint32_t tensor, std::uint32_t producer) const {
   constexpr std::size_t most_producers = 64;
-  if (!making.done.emplace(producer, tensor).second) return true;
+  std::vector<Recomputation>& means = making.chain.means;
+  bool ran = false;
+  for (const Recomputation& each : means) {
+    if (each.producer.value != producer) continue;
+    if (each.tensor.value == tensor) return true;
+    ran = true;
+  }
+  if (means.size() >= most_producers || !replayable_[producer]) return false;
+  means.push_back({.before = {making.op}, .producer = {producer}, .tensor = {tensor}});
+  if (ran) return true;
   const Op& op = ledger_.trace().ops[producer];
-  if (making.done.size() > most_producers || !replayable(op)) return false;
-  making.chain.means.push_back({.before = {making.op}, .producer = {producer}, .tensor = {tensor}});
-  if (!making.ran.insert(producer).second) return true;
   making.chain.time += op.time.value;
   making.chain.bytes += static_cast<std::int64_t>(op.workspace.value);
   for (const TensorIndex t : op.writes) making.chain.bytes += t.value == tensor ? 0 : static_cast<std::int64_t>(ledger_.size(t.value));
@@ -78,10 +90,9 @@ bool Recompute::source(Making& making, std::uint32_t tensor, std::uint32_t produ
 
 void Recompute::drop(std::uint32_t gap, const Chain& chain) {
   const Gap& where = ledger_.gaps()[gap];
-  const std::optional<std::uint32_t> producer = writer(where.tensor, where.before);
   Absence away = ledger_.shortest(gap);
   away.how = Return::recomputed;
-  away.producer = *producer;
+  away.producer = *writer(where.tensor, where.before);
   ledger_.leave(gap, away);
   for (const std::uint32_t g : chain.sooner) {
     Absence earlier = *ledger_.absence(g);

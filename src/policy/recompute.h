@@ -7,7 +7,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <vector>
 
@@ -28,7 +27,9 @@ class Recompute {
   explicit Recompute(Ledger& ledger);
 
   bool possible() const { return possible_; }  // the machine can
-  // How the gap's tensor would be made before the gap's next use. nullopt: it cannot be. O(producers * log), at most 64 producers.
+  // Who would make the gap's tensor before the gap's next use. nullopt: nobody ever can, whatever else is dropped. O(log uses).
+  std::optional<std::uint32_t> producer(std::uint32_t gap) const;
+  // How the gap's tensor would be made before the gap's next use. nullopt: it cannot be now. O(producers * (producers + log)), at most 64 producers.
   std::optional<Chain> chain(std::uint32_t gap) const;
   // Drops the tensor over the gap. `chain` has to be of now.
   void drop(std::uint32_t gap, const Chain& chain);
@@ -45,6 +46,7 @@ class Recompute {
   bool possible_;
   std::vector<bool> pinned_;
   std::vector<std::vector<std::uint32_t>> writes_;  // [tensor]: ops, ascending
+  std::vector<bool> replayable_;                    // [op], where the machine can
   std::vector<Recomputation> means_;
 };
 
