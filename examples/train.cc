@@ -26,6 +26,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/model.h"
+#include "profiler/recorder.h"
 #include "run.h"
 #include "vedette/policy.h"
 #include "vedette/session.h"
@@ -250,6 +251,7 @@ void require_sense(const Arguments& arguments) {
   if (arguments.plain && !arguments.compare && !(options.record + options.trace).empty())
     throw std::runtime_error("a plain run has no --record and no --trace: only what trains under a guard is seen");
   for (const std::string& path : {arguments.json, options.trace, options.record}) require_writable(path);
+  if (!options.record.empty()) Recorder::may_open(options.record).value();
 }
 
 void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::string& result_path) {

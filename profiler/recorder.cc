@@ -190,6 +190,8 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
 }
 
+Result<void> Recorder::may_open(const std::string& path) { return may_become_recording(path); }
+
 Recorder::Recorder(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 
 Recorder::~Recorder() {

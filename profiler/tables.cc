@@ -31,24 +31,11 @@ Database with_tables(Database database) {
 
 namespace {
 
-// Makes room for a new recording: removes an earlier one, refuses to remove anything else.
-Result<void> remove_recording(const std::string& path) {
+// Makes room for a new recording: removes an earlier one.
+void remove_recording(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {};
-  if (std::filesystem::file_size(path, ignored) > 0) {
-    auto database = Database::open(path, Database::Mode::read);
-    std::int64_t id = 0;
-    if (database) {
-      Statement ask(*database, "PRAGMA application_id");
-      ask.ask();
-      if (ask.row()) id = ask.integer(0);
-    }
-    if (id != recording_application_id) {
-      return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
-    }
-  }
+  if (!std::filesystem::exists(path, ignored)) return;
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
-  return {};
 }
 
 // Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; what SQLite puts beside a
@@ -62,8 +49,23 @@ Result<void> make_private_file(const std::string& path) {
 
 }  // namespace
 
+Result<void> may_become_recording(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return {};
+  auto database = Database::open(path, Database::Mode::read);
+  std::int64_t id = 0;
+  if (database) {
+    Statement ask(*database, "PRAGMA application_id");
+    ask.ask();
+    if (ask.row()) id = ask.integer(0);
+  }
+  if (id == recording_application_id) return {};
+  return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
+}
+
 Result<Database> create_recording(const std::string& path) {
-  if (auto removed = remove_recording(path); !removed) return removed.error();
+  if (auto may = may_become_recording(path); !may) return may.error();
+  remove_recording(path);
   if (auto made = make_private_file(path); !made) return made.error();
   return Database::open(path, Database::Mode::create);
 }

@@ -76,6 +76,9 @@ class Tables {
   Statement meta_, name_, op_time_, move_, stall_, fault_, step_;
 };
 
+// A recording may be made at `path`: nothing, an empty file or an earlier recording is there. Cause::unsupported: another file is.
+Result<void> may_become_recording(const std::string& path);
+
 // An empty database at `path`, for Tables. An earlier recording there is replaced. Errors: Cause::unsupported when `path` is a file that
 // is no recording; Cause::system.
 Result<Database> create_recording(const std::string& path);

@@ -31,6 +31,7 @@ TEST(Driver, SaysInOneSentenceWhatItCannotDoBeforeItTrains) {
                           {"--slow nvme:/nowhere", 1, "'/nowhere' is no directory"},
                           {"--chunk 5000", 1, "--chunk is a power of two"},
                           {"--json /nowhere/table.json", 1, "/nowhere/table.json cannot be written"},
+                          {"--compare --record '" + letter + "'", 1, "exists and is no recording"},
                           {"--plain --record run.vedette", 1, "a plain run has no --record"},
                           {"--script '" + letter + "'", 1, "leave out --model mlp"}};
   for (const Wrong& wrong : wrongs) {
