@@ -114,11 +114,12 @@ class Guard {
 //   vedette::step_in_backward(optimizer, [&] { loss.backward(); });   // instead of loss.backward(); optimizer.step();
 //
 // Where gradients are accumulated, it is for the last pass before the step; what only an earlier pass reached is stepped when `backward`
-// returns. Not for loops that look at the gradients of several parameters between pass and step (to clip their common norm), nor for
-// optimizers that do so themselves: LBFGS throws Failure. A second pass over a graph that was kept throws libtorch's own error, since its
-// parameters have changed. What `backward` throws comes out; the parameters that it had reached are updated then. Needs no guard.
-// Thread rule: the training thread; nobody else uses the optimizer meanwhile. Source: the fused update
-// of LOMO (Lv et al., ACL 2024), for any optimizer.
+// returns. Not for loops that look at the gradients of several parameters between pass and step (to clip their common norm). Throws Failure for
+// an optimizer that does so itself (LBFGS), and where the gradient of one parameter comes in two parts (two passes in one call, a layer in two parts
+// that are computed again in backward), the first of which has stepped it. A second pass over a graph that was kept throws libtorch's own
+// error, since its parameters have changed. What `backward` throws comes out; the parameters that it had reached are updated then. Needs no guard.
+// Thread rule: the training thread; nobody else uses the optimizer meanwhile.
+// Source: the fused update of LOMO (Lv et al., ACL 2024), for any optimizer.
 void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
 
 }  // namespace vedette

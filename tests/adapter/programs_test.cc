@@ -624,6 +624,17 @@ TEST(StepInBackward, RefusesASecondPassOverAGraphThatWasKept) {
   EXPECT_THAT([&] { loss.backward(); }, testing::ThrowsMessage<c10::Error>(testing::HasSubstr("modified by an inplace operation")));
 }
 
+TEST(StepInBackward, RefusesAGradientInTwoParts) {
+  Trial plain;
+  Trainee it(plain);
+  const at::Tensor one = it.loss(), other = it.net->parameters().front().square().sum();
+  const auto both = [&] {
+    other.backward();
+    one.backward();
+  };
+  EXPECT_THAT([&] { step_in_backward(it.adam, both); }, testing::Throws<std::exception>(testing::Property(&std::exception::what, testing::HasSubstr("in two parts"))));
+}
+
 TEST(StepInBackward, RefusesAnOptimizerThatLooksAtAllGradientsTogether) {
   Trial plain;
   Trainee it(plain);

@@ -42,6 +42,10 @@ class StepHook final : public autograd::PostAccumulateGradHook {
   void operator()(const autograd::Variable& parameter) override {
     if (former_ != nullptr) (*former_)(parameter);
     const std::lock_guard lock(one_at_a_time_);
+    if (stepped_)
+      throw Failure({.cause = Cause::unsupported, .message = "a parameter's gradient came in two parts, and the first has stepped the optimizer "
+                                                             "already; step after backward where a pass accumulates gradients more than once"});
+    stepped_ = true;
     step_one(optimizer_, parameter, optimizer_.param_groups()[group_]);
   }
 
@@ -50,6 +54,7 @@ class StepHook final : public autograd::PostAccumulateGradHook {
   const std::size_t group_;
   std::mutex& one_at_a_time_;        // passes may run on threads of the autograd engine
   autograd::PostAccumulateGradHook* former_;
+  bool stepped_ = false;
 };
 
 class Hooks {                        // on the optimizer's parameters, while this lives
