@@ -71,12 +71,15 @@ bool Engine::present(std::uint32_t c) const noexcept {
   return chunks_[c].state == ChunkState::resident || chunks_[c].live == 0;
 }
 
+static bool parked(ChunkState state) { return state == ChunkState::hidden || state == ChunkState::arrived; }
+
 bool Engine::pinned(const Chunk& chunk) const noexcept {
   return chunk.holds > 0 || (in_op_ && !op_paged_ && chunk.op_serial == op_serial_);
 }
 
 void Engine::pin(std::uint32_t c) {
   Chunk& chunk = chunks_[c];
+  bring_forth(c);
   chunk.last_use = tick_;
   chunk.leaving = false;
   if (chunk.op_serial == op_serial_) return;
@@ -114,6 +117,30 @@ void Engine::show(std::uint32_t frame, std::uint32_t c) {
 void Engine::hide(std::uint32_t c, std::uint32_t frame) {
   if (watch_ != nullptr) watch_->hiding(c);
   memory_->hide({c}, {frame});
+}
+
+bool Engine::may_leave(const Chunk& chunk) const noexcept {
+  const bool here = chunk.state == ChunkState::resident || parked(chunk.state);
+  return here && chunk.live > 0 && !pinned(chunk) && !chunk.slot_busy && !chunk.write_failed;
+}
+
+void Engine::hide_ahead(std::uint32_t c) {
+  Chunk& chunk = chunks_[c];
+  if (chunk.state != ChunkState::resident || !may_leave(chunk) || watch_ != nullptr) return;
+  hide(c, chunk.frame);
+  become(c, ChunkState::hidden);
+}
+
+void Engine::bring_forth(std::uint32_t c) {
+  Chunk& chunk = chunks_[c];
+  if (!parked(chunk.state)) return;
+  chunk.wanted = chunk.leaving = false;
+  show(chunk.frame, c);
+  become(c, ChunkState::resident);
+}
+
+void Engine::bring_forth_all() {
+  for (std::uint32_t c = 0; c < high_; ++c) bring_forth(c);
 }
 
 // --- frames ------------------------------------------------------------------------------------------------------------
@@ -186,6 +213,10 @@ Result<void> Engine::birth(ChunkRange range) {
         back(c);
         continue;
       }
+      if (parked(chunks_[c].state)) {
+        bring_forth(c);
+        continue;
+      }
       if (may_be_unbacked()) break;  // a fault will bring it
       if (chunks_[c].state != ChunkState::empty) request(c);
       std::uint32_t lacking = 0;
@@ -241,6 +272,12 @@ void Engine::death(ChunkRange range) noexcept {
       case ChunkState::evicting:
       case ChunkState::fetching:
         frames_[chunk.frame].owned = false;  // the I/O's completion frees it
+        become(c, ChunkState::empty);
+        break;
+      case ChunkState::hidden:
+      case ChunkState::arrived:
+        frames_[chunk.frame].owned = false;
+        free_.push_back(chunk.frame);
         become(c, ChunkState::empty);
         break;
       case ChunkState::away: become(c, ChunkState::empty); break;
@@ -312,6 +349,10 @@ void Engine::release_hold(ChunkRange range) noexcept {
 
 void Engine::request(std::uint32_t c) {
   Chunk& chunk = chunks_[c];
+  if (parked(chunk.state)) {
+    bring_forth(c);
+    return arrived_.notify_all();
+  }
   if (chunk.wanted && chunk.state != ChunkState::empty) return;
   chunk.wanted = true;
   if (chunk.state == ChunkState::away || chunk.state == ChunkState::empty) urgent_.push_back(c);
@@ -370,15 +411,16 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
 void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
   const std::lock_guard lock(mutex_);
   if (!in_op_) return;
-  for (const ChunkRange range : evictions)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
-      chunks_[c].leaving = true;
-      evictions_.push_back(c);
-    }
   largest_op_ = std::max(largest_op_, op_largest_ + held_);
   in_op_ = op_paged_ = false;
   op_needs_ = {};
   ++op_serial_;
+  for (const ChunkRange range : evictions)
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+      chunks_[c].leaving = true;
+      evictions_.push_back(c);
+      hide_ahead(c);
+    }
   if (can_start()) kick();
 }
 
@@ -467,6 +509,7 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   evictions_.clear();
   kick();
   arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+  bring_forth_all();
   while (idle_count_ > 0) free_.push_back(take_idle());  // bytes of the dead need not be copied
   for (std::uint32_t f = 0; f < frame_count_; ++f) {
     std::optional<ChunkIndex> shown_at;
@@ -487,6 +530,7 @@ void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   fetches_.clear();
   evictions_.clear();
+  bring_forth_all();
   for (Chunk& chunk : chunks_) chunk.next_use = never;
 }
 
@@ -546,6 +590,7 @@ void Engine::quiesce() noexcept {
   evictions_.clear();
   kick();
   arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+  bring_forth_all();
 }
 
 }  // namespace vedette

@@ -1,16 +1,21 @@
 // Where every chunk is, and the only code that says it moved. The engine owns the frames of fast memory, a slow store and a
 // migrator thread; it knows chunks, ops and next uses, and nothing of tensors, traces or plans.
 //
-//                birth                hide + write            written
-//   empty ------------------> resident ------------> evicting -------> away
-//     ^  (idle: resident with    ^ ^   wanted again     |                |
-//     |   nobody living there)   | +--------------------+                | read
-//     |        death             |          arrived                     v
-//     +--------------------------+<---------------------------------- fetching
+//                birth                hide            write            written
+//   empty ------------------> resident -----> hidden ----> evicting -------> away
+//     ^  (idle: resident with   ^ ^  ^  needed  |             |              |
+//     |   nobody living there)  | |  +----------+    wanted   |              | read
+//     |        death            | +---------------------------+              v
+//     |                         +------------------ arrived <----------- fetching
+//     +----- from any            shown
 //
-// What always holds: a chunk with live tensors is in exactly one of resident, evicting, away, fetching (or unbacked: born while an
+// What always holds: a chunk with live tensors is in exactly one of the states but empty (or unbacked: born while an
 // op needs more than the budget; empty state, live > 0, a fault gives it a frame). A frame belongs to one chunk, or to an I/O whose
 // chunk died, or is free. A chunk's slot has at most one I/O in flight. The bytes of a frame in I/O are parked: nobody writes them.
+//
+// Who shows and hides: a move in the page tables interrupts all threads that compute (16 to 24 us instead of 2 beside two of them, and
+// who is interrupted stops the other at their barrier). Between two ops they rest, so the thread that begins and ends ops shows what
+// has arrived and hides what the plan evicts. The migrator does both for whoever waits.
 //
 // Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex guards all.
 #pragma once
@@ -34,16 +39,18 @@
 
 namespace vedette {
 
-enum class ChunkState : std::uint8_t { empty, resident, evicting, away, fetching };
+enum class ChunkState : std::uint8_t { empty, resident, hidden, evicting, away, fetching, arrived };
 
 constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
   using enum ChunkState;
   switch (from) {
     case empty:    return to == resident;                    // born
-    case resident: return to == evicting || to == empty;     // chosen; its frame was taken after its death
+    case resident: return to == hidden || to == evicting || to == empty;  // chosen; its frame was taken after its death
+    case hidden:   return to == evicting || to == resident || to == empty;
     case evicting: return to == away || to == resident || to == empty;
     case away:     return to == fetching || to == empty;
-    case fetching: return to == resident || to == away || to == empty;  // away: the read failed and is tried again
+    case fetching: return to == arrived || to == away || to == empty;  // away: the read failed and is tried again
+    case arrived:  return to == resident || to == away || to == empty;  // away: its room was needed before it was
   }
   return false;
 }
@@ -138,7 +145,7 @@ class Engine {
     bool write_failed = false;       // not evicted again before the next step
     bool unchanged = false;          // as PlannedFetch's, of its last one
     std::uint32_t live = 0, holds = 0;
-    std::uint32_t frame = 0;         // valid in resident, evicting, fetching
+    std::uint32_t frame = 0;         // valid in all states but empty and away
     std::uint32_t idle_prev = 0, idle_next = 0;
     std::uint64_t op_serial = 0;     // pinned while this equals the engine's
     Ticks last_use = 0, next_use = never;
@@ -174,6 +181,10 @@ class Engine {
   void become(std::uint32_t chunk, ChunkState next);
   void show(std::uint32_t frame, std::uint32_t chunk);
   void hide(std::uint32_t chunk, std::uint32_t frame);
+  bool may_leave(const Chunk& chunk) const noexcept;
+  void hide_ahead(std::uint32_t chunk);              // of its write, if it may leave
+  void bring_forth(std::uint32_t chunk);             // what is hidden or has arrived is resident
+  void bring_forth_all();
   void tell_hold(std::uint32_t chunk);               // held, or no longer
   void back(std::uint32_t chunk);                    // gives an empty chunk a frame, which must be available
   std::optional<std::uint32_t> take_parked();        // a free frame, parked

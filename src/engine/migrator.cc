@@ -205,6 +205,7 @@ void Engine::start_planned_fetches() {
     Chunk& chunk = chunks_[c];
     if (chunk.live == 0) continue;
     chunk.leaving = false;
+    if (chunk.state == ChunkState::hidden) bring_forth(c);
     if (chunk.state == ChunkState::evicting) chunk.wanted = true;  // needed again before its write ended: it stays
     if (chunk.state != ChunkState::away) continue;
     start_fetch(c, *take_parked(), MoveCause::planned);
@@ -256,8 +257,7 @@ std::optional<std::uint32_t> Engine::victim() const {
   };
   for (std::uint32_t c = 0; c < high_; ++c) {
     const Chunk& chunk = chunks_[c];
-    if (chunk.state != ChunkState::resident || chunk.live == 0 || chunk.slot_busy || chunk.write_failed) continue;
-    if (pinned(chunk)) continue;
+    if (!may_leave(chunk)) continue;
     if (!best || before(chunk, chunks_[*best])) best = c;
   }
   return best;
@@ -265,10 +265,20 @@ std::optional<std::uint32_t> Engine::victim() const {
 
 bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
   Chunk& chunk = chunks_[c];
-  if (chunk.state != ChunkState::resident || chunk.live == 0 || pinned(chunk) || chunk.slot_busy || chunk.write_failed) return false;
+  if (!may_leave(chunk)) return false;
   const std::uint32_t f = chunk.frame;
   const Nanoseconds now = monotonic_now();
-  hide(c, f);
+  if (chunk.state == ChunkState::arrived) {  // nobody could write there: its slot has it
+    become(c, ChunkState::away);
+    frames_[f].owned = false;
+    free_.push_back(f);
+    counters_.bytes_dropped += chunk_bytes_.value;
+    if (observer_ != nullptr)
+      observer_->moved({.verb = Verb::drop, .cause = cause, .chunk = c, .bytes = chunk_bytes_, .issued = now, .started = now, .ended = now});
+    arrived_.notify_all();
+    return true;
+  }
+  if (chunk.state == ChunkState::resident) hide(c, f);
   become(c, ChunkState::evicting);
   chunk.wanted = false;
   chunk.slot_busy = true;
@@ -347,9 +357,8 @@ void Engine::complete_read(std::uint32_t f, int error) {
     return;
   }
   chunk.failed_reads = 0;
-  show(f, c);
-  become(c, ChunkState::resident);
-  chunk.wanted = false;
+  become(c, ChunkState::arrived);
+  if (chunk.wanted || watch_ != nullptr) bring_forth(c);
 }
 
 void Engine::complete_write(std::uint32_t f, int error) {

@@ -151,6 +151,7 @@ class Rig {
   void begin(std::vector<ChunkRange> operands, const Around& around) {
     engine_->begin_op(++tick_, {0}, "op", operands, {.fetches = around.fetches, .next_uses = around.next_uses, .base = 0});
   }
+  bool here(std::uint32_t c) { return engine_->state(c) == ChunkState::resident || engine_->state(c) == ChunkState::arrived; }
   void evict(std::vector<ChunkRange> ranges) {  // and waits until all are away
     op({}, {.fetches = {}, .evictions = ranges, .next_uses = {}});
     for (const ChunkRange range : ranges)
@@ -224,6 +225,78 @@ TEST(Engine, BringsBackWhatItMovedAway) {
   for (std::uint32_t c = 0; c < 12; ++c) rig.op({{c, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(c, c)) << c; });
   EXPECT_EQ(rig.engine().counters().faults, 0u);
   EXPECT_GE(rig.engine().counters().bytes_in, 8 * chunk_bytes.value);
+}
+
+TEST(Engine, ShowsWhatHasArrivedToTheOpThatNeedsIt) {
+  Rig rig;
+  rig.born(0, 5);
+  rig.evict({{0, 1}});
+  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::arrived; }));
+  EXPECT_EQ(rig.engine().counters().resident_bytes, chunk_bytes.value);
+  rig.op({{0, 1}}, {}, [&] {
+    EXPECT_EQ(rig.engine().state(0), ChunkState::resident);
+    EXPECT_TRUE(rig.holds(0, 5));
+  });
+  EXPECT_EQ(rig.engine().counters().faults, 0u);
+  EXPECT_EQ(rig.engine().counters().stall_count, 0u);
+}
+
+TEST(Engine, ShowsWhatHasArrivedToWhoeverTouchesItOrHoldsItOrIsBornBesideIt) {
+  Rig rig(12);
+  for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
+  rig.evict({{0, 3}});
+  rig.op({}, {.fetches = {{{0, 3}}}, .evictions = {}, .next_uses = {}});
+  for (std::uint32_t c = 0; c < 3; ++c) ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
+  EXPECT_TRUE(rig.holds(0, 5));
+  EXPECT_EQ(rig.engine().counters().faults, 1u);
+  rig.engine().hold({1, 1}).value();
+  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
+  rig.engine().release_hold({1, 1});
+  rig.engine().birth({2, 1}).value();
+  EXPECT_EQ(rig.engine().state(2), ChunkState::resident);
+  for (std::uint32_t c = 0; c < 3; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
+  EXPECT_EQ(rig.engine().counters().faults, 1u);
+}
+
+TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 2; ++c) rig.born(c, c + 5);
+  rig.evict({{0, 2}});
+  const std::uint64_t written = rig.engine().counters().bytes_out;
+  rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
+  for (std::uint32_t c = 0; c < 2; ++c) ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
+  for (std::uint32_t c = 8; c < 12; ++c) {
+    rig.born(c, c);
+    rig.op({{c, 1}}, {.fetches = {}, .evictions = {}, .next_uses = {{{c, 1}, 1}}});  // sooner than what nobody said when
+  }
+  EXPECT_EQ(rig.engine().state(0), ChunkState::away);
+  EXPECT_EQ(rig.engine().state(1), ChunkState::away);
+  EXPECT_EQ(rig.engine().counters().bytes_out, written);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped, 2 * chunk_bytes.value);
+  for (std::uint32_t c = 0; c < 2; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
+  for (std::uint32_t c = 8; c < 12; ++c) EXPECT_TRUE(rig.holds(c, c));
+}
+
+TEST(Engine, HidesWhatLeavesWhenItsOpEndsAndShowsItToWhoComesBefore) {
+  Rig rig(12);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c + 5);
+  rig.evict({{0, 1}});
+  rig.store().close_gate(Direction::read);
+  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});  // while this read runs, writes wait
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
+  rig.op({}, {.fetches = {}, .evictions = {{1, 3}}, .next_uses = {}});
+  for (std::uint32_t c = 1; c < 4; ++c) EXPECT_EQ(rig.engine().state(c), ChunkState::hidden);
+  EXPECT_TRUE(rig.holds(1, 6));
+  rig.op({{2, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(2, 7)); });
+  rig.engine().death({3, 1});
+  rig.born(3, 20);
+  rig.store().open_gate(Direction::read);
+  rig.engine().quiesce();
+  for (std::uint32_t c = 0; c < 3; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
+  EXPECT_TRUE(rig.holds(3, 20));
+  EXPECT_EQ(rig.engine().counters().bytes_out, chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().resident_bytes, 4 * chunk_bytes.value);
 }
 
 TEST(Engine, LetsABirthWaitUntilAWriteHasMadeRoom) {
@@ -304,7 +377,7 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
     std::future<void> op;
     if (by_plan) {  // fetches begin in their order: once the second one is there the first was asked for
       rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
-      ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+      ASSERT_TRUE(eventually([&] { return rig.here(1); }));
     } else {        // an op is seen once it waits for the operands that it asked for
       op = std::async(std::launch::async, [&] { rig.op({{0, 1}}, {}); });
       ASSERT_TRUE(eventually([&] { return rig.engine().counters().ops == ops + 1; }));
@@ -337,7 +410,7 @@ TEST(Engine, ReadsTwoAtATimeWhereThatIsEnoughAndElseInGroups) {
     EXPECT_EQ(fetching(), at_once);
     rig.store().open_gate(Direction::read);
     for (std::uint32_t c = 0; c < count; ++c) {
-      ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::resident; }));
+      ASSERT_TRUE(eventually([&] { return rig.here(c); }));
       EXPECT_TRUE(rig.holds(c, c));
     }
   }
@@ -353,11 +426,11 @@ TEST(Engine, LetsWritesWaitWhileReadsRunAndRoomIsLeft) {
   ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
   rig.op({}, {.fetches = {}, .evictions = {{1, 1}}, .next_uses = {}});
   std::this_thread::sleep_for(30ms);
-  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state(1), ChunkState::hidden);
   for (std::uint32_t c = 2; c < 8; ++c) rig.born(c, c);  // four free frames are left
   ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; })) << "while the read still runs";
   rig.store().open_gate(Direction::read);
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::resident; }));
+  ASSERT_TRUE(eventually([&] { return rig.here(0); }));
   EXPECT_TRUE(rig.holds(0, 5));
 }
 
@@ -366,12 +439,12 @@ TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
   rig.evict({{0, 2}});
   rig.op({}, {.fetches = {{{1, 1}, true}}, .evictions = {}, .next_uses = {}});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+  ASSERT_TRUE(eventually([&] { return rig.here(1); }));
   rig.store().close_gate(Direction::read);
   rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{2, 1}, {1, 1}}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; }));
   EXPECT_EQ(rig.engine().counters().bytes_dropped, chunk_bytes.value);
-  EXPECT_EQ(rig.engine().state(2), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state(2), ChunkState::hidden);
   rig.store().open_gate(Direction::read);
   ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::away; }));
 }
@@ -562,13 +635,13 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   const std::vector<std::uint32_t> needs{2, 1, 0};
   const std::vector<Engine::PlannedFetch> fetches{{{0, 4}}};
   rig.engine().begin_op(1'000, {0}, "op", {}, {.fetches = fetches, .next_uses = {}, .base = 0, .needs = needs});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::resident; }));
+  ASSERT_TRUE(eventually([&] { return rig.here(1); }));
   rig.born(8, 8);
   std::this_thread::sleep_for(30ms);
   EXPECT_EQ(rig.engine().state(2), ChunkState::away);
   EXPECT_EQ(rig.engine().state(3), ChunkState::away);
   rig.engine().end_op({});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::resident; }));
+  ASSERT_TRUE(eventually([&] { return rig.here(2); }));
   EXPECT_EQ(rig.engine().state(3), ChunkState::away);
   EXPECT_TRUE(rig.holds(2, 2));
   rig.engine().forget_plan();
