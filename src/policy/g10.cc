@@ -17,7 +17,6 @@
 //
 // Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale ones finds the best exactly.
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "policy/g10_bucket.h"

@@ -10,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "policy/g10_of_artifact.h"
 #include "support/traces.h"
 #include "vedette/machine.h"
 #include "vedette/policy.h"
@@ -47,8 +48,22 @@ std::map<std::pair<std::string, int>, Network> published() {
   return table;
 }
 
-double percent(const Trace& trace, const Machine& machine, const char* name) {
-  const auto policy = make_policy(name, 1);
+// What the artifact's authors set by hand for one network and batch size, so that it is an input of those runs: src/ast.cc, transformer_parse,
+// `if (borden>200 && batch_size ==512 && SSD_PCIe_bandwidth_GBps < 6.3) loosen_parameter = 1.394;` where only BERT has a borden over 200. Its
+// scheduler takes periods until memory is below 1.394 x 0.99 of the GPU's, so that it leaves more to the driver.
+struct SetByHand {
+  const char* model;
+  int batch;
+  double loosened;
+};
+constexpr SetByHand set_by_hand{"bert_base", 512, 1.394};
+
+double line_by_hand(const std::string& model, int batch, const std::string& system) {
+  return model == set_by_hand.model && batch == set_by_hand.batch && system == "g10+" ? set_by_hand.loosened : 1;
+}
+
+double percent(const Trace& trace, const Machine& machine, const char* name, double loosened = 1) {
+  const auto policy = loosened == 1 ? make_policy(name, 1) : make_g10_of_artifact_with_line(loosened);
   const auto replayed = replay(trace, machine, *policy, {});
   if (!replayed) return unsupported;
   return 100.0 * static_cast<double>(replayed->ideal.value) / static_cast<double>(replayed->measured.time.value);
@@ -112,7 +127,9 @@ Counts count(const std::vector<std::string>& models) {
     std::printf("| %s-%d ", name.first.c_str(), name.second);
     Network found = network;
     for (std::size_t s = 0; s < systems.size(); ++s) {
-      found[s].ours = percent(systems[s].as_in_artifact ? trace : given, machine, systems[s].ours);
+      const double by_hand = line_by_hand(name.first, name.second, systems[s].ours);
+      found[s].ours = percent(systems[s].as_in_artifact ? trace : given, machine, systems[s].ours, by_hand);
+      if (by_hand != 1) std::printf("| (with the line as elsewhere: %s) ", words(percent(trace, machine, systems[s].ours)).c_str());
       std::printf("| %s / %s%s ", words(found[s].ours).c_str(), words(found[s].theirs).c_str(), agree(found[s], 5) ? "" : agree(found[s], 15) ? " *" : " **");
       ++counts.cells;
       counts.within_5 += agree(found[s], 5);
@@ -131,9 +148,9 @@ TEST(G10Table, ComesOutAsPublishedInAsManyCellsAsTheDocsSay) {
   const Counts counts = count({"bert_base", "vit", "inceptionv3"});
   if (counts.cells == 0) GTEST_SKIP() << "no traces/g10 in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   EXPECT_EQ(counts.cells, 64);
-  EXPECT_GE(counts.within_5, 56);
-  EXPECT_GE(counts.within_15, 63);
-  EXPECT_GE(counts.in_order, 14);
+  EXPECT_GE(counts.within_5, 60);
+  EXPECT_GE(counts.within_15, 64);
+  EXPECT_GE(counts.in_order, 16);
 }
 
 // What was not looked at when rules were chosen: other sizes of host memory, and batch sizes that the table lacks. From the artifact's
@@ -217,7 +234,7 @@ TEST(G10Table, ComesOutOnOtherMachinesToo) {
     machine.tiers[1].capacity = {each.host_gib << 30};
     std::int64_t ideal = 0;
     for (const Op& op : trace.ops) ideal += op.time.value;
-    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles), .ours = percent(trace, machine, each.system)};
+    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles), .ours = percent(trace, machine, each.system, line_by_hand(each.model, each.batch, each.system))};
     std::printf("| %s-%d | %d GiB | %s | %s / %s%s |\n", each.model, each.batch, static_cast<int>(each.host_gib), each.system, words(cell.ours).c_str(), words(cell.theirs).c_str(),
                 agree(cell, 5) ? "" : agree(cell, 15) ? " *" : " **");
     std::fflush(stdout);
@@ -225,8 +242,8 @@ TEST(G10Table, ComesOutOnOtherMachinesToo) {
   }
   if (cells == 0) GTEST_SKIP() << "no traces/g10 in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   std::printf("%d cells held out: %d within 5 points, %d within 15\n", cells, within_5, within_15);
-  EXPECT_GE(within_5, 49);
-  EXPECT_GE(within_15, 56);
+  EXPECT_GE(within_5, 57);
+  EXPECT_GE(within_15, 59);
 }
 
 }  // namespace
