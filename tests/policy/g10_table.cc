@@ -234,7 +234,8 @@ TEST(G10Table, ComesOutOnOtherMachinesToo) {
     machine.tiers[1].capacity = {each.host_gib << 30};
     std::int64_t ideal = 0;
     for (const Op& op : trace.ops) ideal += op.time.value;
-    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles), .ours = percent(trace, machine, each.system, line_by_hand(each.model, each.batch, each.system))};
+    const double ours = percent(trace, machine, each.system, line_by_hand(each.model, each.batch, each.system));
+    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles), .ours = ours};
     std::printf("| %s-%d | %d GiB | %s | %s / %s%s |\n", each.model, each.batch, static_cast<int>(each.host_gib), each.system, words(cell.ours).c_str(), words(cell.theirs).c_str(),
                 agree(cell, 5) ? "" : agree(cell, 15) ? " *" : " **");
     std::fflush(stdout);
