@@ -108,16 +108,24 @@ void note_step(RunResult& result, const Counters& before, const Counters& now) {
   result.step_faults.push_back(now.faults - before.faults);
 }
 
+void write_text(const std::string& text, const std::string& path) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  if (!file) throw std::runtime_error("writing " + path + " failed");
+}
+
 void write_trace(const Trace* trace, const std::string& path) {
   if (trace == nullptr) throw std::runtime_error("no step was profiled, so there is no trace: --steps is too small");
-  std::ofstream file(path);
-  file << format_trace(*trace) << std::flush;
-  if (!file) throw std::runtime_error("writing " + path + " failed");
+  write_text(format_trace(*trace), path);
 }
 
 void write_planned_traces(const Session& session, const std::string& path) {
   std::size_t number = 0;
-  for (const PlannedStep& each : session.planned_steps()) write_trace(&each.trace, path + "." + std::to_string(number++));
+  for (const PlannedStep& each : session.planned_steps()) {
+    const std::string name = path + "." + std::to_string(number++);
+    write_trace(&each.trace, name);
+    if (!each.rows.steps.empty()) write_text(format_rows(each.rows), name + ".rows");
+  }
 }
 
 std::optional<Nanoseconds> plain_step(const RunOptions& options) {

@@ -21,6 +21,7 @@
 #include "vedette/model.h"
 #include "vedette/policy.h"
 #include "vedette/result.h"
+#include "vedette/rows.h"
 
 namespace vedette {
 
@@ -61,5 +62,10 @@ Result<Replayed> replay(const Trace&, const Machine&, const Plan&, const ReplayO
 // The plan of a policy with the policy's reactions: prepare() first, then events as they happen, and a new plan where it asks for
 // one. What is measured is the last step. Errors: prepare()'s, and the above.
 Result<Replayed> replay(const Trace&, const Machine&, Policy&, const ReplayOptions& = {});
+
+// Steps in a row that each touch other chunks of tables, one of Rows::steps after the other and then again from the first, as a session would run
+// them: the policy plans the trace without the tables and hears of nothing but the ends of steps; chunks that a step touches and that are away are
+// fetched on demand, each with a transfer of its own; the chunk touched longest ago leaves first, and is written. Errors: as above.
+Result<Replayed> replay(const Trace&, const Rows&, const Machine&, Policy&, const ReplayOptions& = {});
 
 }  // namespace vedette

@@ -22,6 +22,7 @@
 #include "vedette/model.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
+#include "vedette/rows.h"
 #include "vedette/units.h"
 
 namespace vedette {
@@ -98,6 +99,7 @@ struct Part {
 struct PlannedStep {
   Trace trace;                       // what lives, moves and is used together in whole chunks is one tensor; what never moves is one that every op reads
   std::uint64_t steps = 0;           // that ran whole by the plan
+  Rows rows;                         // what its latest steps touched in parts, the profiled one included; no steps: nothing, or too much to remember
 };
 
 enum class ProfileTicks : std::uint8_t {

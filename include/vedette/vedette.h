@@ -8,5 +8,6 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 #include "vedette/result.h"
+#include "vedette/rows.h"
 #include "vedette/session.h"
 #include "vedette/units.h"

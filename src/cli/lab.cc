@@ -77,6 +77,12 @@ Trace trace_of(const std::string& file, std::string text) {
   return *std::move(trace);
 }
 
+Rows read_rows(const std::string& file, const Trace& trace) {
+  auto rows = parse_rows(read_file(file), trace);
+  if (!rows) throw Failure({rows.error().cause, file + ": " + rows.error().message});
+  return *std::move(rows);
+}
+
 Plan read_plan(const std::string& file, const Trace& trace) {
   auto plan = parse_plan(read_file(file), trace);
   if (!plan) throw Failure({plan.error().cause, file + ": " + plan.error().message});

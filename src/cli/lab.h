@@ -11,6 +11,7 @@
 #include "vedette/model.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
+#include "vedette/rows.h"
 
 namespace vedette::cli {
 
@@ -18,6 +19,7 @@ std::string read_file(const std::string& name);  // throws Failure where it cann
 // vedette-trace-1, or a recording: its step that stands for the others. Throws Failure, naming the file.
 Trace read_trace(const std::string& file);
 Trace trace_of(const std::string& file, std::string text);  // the same of a file that was read
+Rows read_rows(const std::string& file, const Trace& trace);  // vedette-rows-1; throws Failure, naming the file
 Plan read_plan(const std::string& file, const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
 
 // A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws Failure.

@@ -20,7 +20,7 @@ namespace vedette::cli {
 namespace {
 
 struct PlanOptions {
-  std::string trace, plan, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, timeline;
+  std::string trace, plan, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, timeline, rows;
   std::optional<std::string> fast;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0, steps = 3;
@@ -94,21 +94,32 @@ void judge(const PlanOptions& options) {
   fmt::print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan, subject.trace.name);
 }
 
+Replayed replayed(const PlanOptions& options, const Subject& subject) {
+  const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
+  if (!options.plan.empty()) return replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
+  const auto policy = policy_of(options);
+  if (options.rows.empty()) return of_policy(options, replay(subject.trace, subject.machine, *policy, how));
+  return of_policy(options, replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));
+}
+
+// Of steps that differ none stands for the others. The first brings what the others find.
+void print_steps(std::vector<Nanoseconds> times) {
+  if (times.size() > 1) times.erase(times.begin());
+  std::sort(times.begin(), times.end());
+  const auto ms = [&](std::size_t quarters) { return static_cast<double>(times[(times.size() - 1) * quarters / 4].value) / 1e6; };
+  fmt::print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", ms(2), ms(1), ms(3), times.size());
+}
+
 void run(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   std::ofstream drawing(options.timeline.empty() ? "/dev/null" : options.timeline);
   if (!drawing) throw Failure({Cause::system, options.timeline + " cannot be written"});
-  const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
-  Replayed got;
-  if (options.plan.empty()) {
-    got = of_policy(options, replay(subject.trace, subject.machine, *policy_of(options), how));
-  } else {
-    got = replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
-  }
+  const Replayed got = replayed(options, subject);
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
   fmt::print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
              100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
-  fmt::print("no plan under  {:.3f} ms\n", ms(lower_bound(subject.trace, subject.machine)));
+  if (!options.rows.empty()) print_steps(got.step_times);
+  if (options.rows.empty()) fmt::print("no plan under  {:.3f} ms\n", ms(lower_bound(subject.trace, subject.machine)));
   fmt::print("waiting        {:.3f} ms, recomputing {:.3f} ms\n", ms(got.measured.stall), ms(got.recompute));
   fmt::print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out), readable(got.bytes_dropped));
   fmt::print("fast memory    {} at most of {}\n", readable(got.peak), readable(subject.machine.tiers[0].capacity));
@@ -157,8 +168,9 @@ void add_replay(CLI::App& app) {
   auto* verb = app.add_subcommand("replay", "Runs a plan, or a policy with its reactions, against the clock");
   const auto options = std::make_shared<PlanOptions>();
   verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
-  verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
+  auto* plan = verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options);
+  verb->add_option("--rows", options->rows, "replay these steps in a row, each with the parts of tables that it touched (vedette-rows-1)")->excludes(plan);
   verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
   verb->add_option("--steps", options->steps, "the last of so many steps is measured")->capture_default_str()->check(CLI::Range(1, 100));
   verb->add_option("--timeline", options->timeline, "draw the last step into this file (SVG)")->expected(0, 1)->default_str("timeline.svg");

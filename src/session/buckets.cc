@@ -18,6 +18,7 @@ void SessionState::learn(StepLog finished) {
   fresh->least_time.resize(fresh->log.ops.size());
   for (std::size_t i = 0; i < fresh->log.ops.size(); ++i) fresh->least_time[i] = fresh->log.ops[i].time;
   fresh->unplanned = static_cast<std::uint32_t>(touched_in_parts.size());
+  remember_rows(*fresh);
   fresh->policy = make_policy(options.policy, options.seed);
   fresh->ops.resize(fresh->log.ops.size());
   std::uint64_t prefix = 0;

@@ -374,12 +374,14 @@ std::vector<PlannedStep> Session::planned_steps() const {
       std::erase_if(op.reads, [&](TensorIndex t) { return !born[t.value]; });
       for (TensorIndex t : op.writes) born[t.value] = true;
     }
-    const Bytes always_near = {(state_->engine->held_chunks() + bucket->unplanned) * state_->options.chunk.value};
+    Rows rows = state_->rows_of(*bucket);
+    rows.always_near = {static_cast<std::uint32_t>(trace.tensors.size())};
+    const Bytes always_near = {rows.held.value + bucket->unplanned * state_->options.chunk.value};
     if (always_near.value > 0) {     // no plan has it as a unit, but it takes room at every op
       for (Op& op : trace.ops) op.reads.push_back({static_cast<std::uint32_t>(trace.tensors.size())});
       trace.tensors.push_back({.name = "always near", .bytes = always_near, .kind = TensorKind::constant, .persistent = true, .shape = {}, .site = {}});
     }
-    steps.push_back({.trace = std::move(trace), .steps = bucket->runs});
+    steps.push_back({.trace = std::move(trace), .steps = bucket->runs, .rows = std::move(rows)});
   }
   return steps;
 }

@@ -9,6 +9,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,11 @@ struct OpPlan {                      // what the executor does at one op
   std::vector<Engine::NextUse> next_uses;  // ticks relative to the step's first
 };
 
+struct TouchedPart {                 // by an op, in one step
+  std::uint32_t op = 0;
+  ChunkRange chunks;
+};
+
 struct Bucket {
   std::uint64_t id = 0;
   StepLog log;
@@ -67,6 +73,7 @@ struct Bucket {
   std::vector<Nanoseconds> least_time;  // of each op, over the steps so far
   Trace program;
   std::uint32_t unplanned = 0;       // chunks of fast memory left to what is touched in parts
+  std::deque<std::vector<TouchedPart>> rows;  // of its latest steps, oldest first (rows.cc)
   std::vector<std::uint32_t> program_logged;  // of each of its tensors: its number in `log`
 };
 
@@ -105,6 +112,7 @@ struct SessionState {
   std::map<std::pair<std::string, Phase>, LayerIndex> layer_index;
   std::vector<ChunkRange> operands;
   std::set<std::uint32_t> touched_in_parts;            // chunks of tensors that no plan moves, in this step
+  std::vector<TouchedPart> step_rows;                  // the same with their ops, in order
   std::vector<Nanoseconds> op_stalls;
   Counters at_step_begin;
   Nanoseconds step_began;
@@ -149,6 +157,11 @@ struct SessionState {
   void report_places(const Bucket& bucket) const;
   std::string_view phase() const noexcept;
   Site site() const;                                   // where the op thread is, in a step that may be profiled
+
+  // what steps touched in parts (rows.cc)
+  void touch_part(std::uint32_t op, ChunkRange chunks);
+  void remember_rows(Bucket& bucket);                  // of the step that ended
+  Rows rows_of(const Bucket& bucket) const;
 
   // profiling (profiling.cc)
   void remember_times();

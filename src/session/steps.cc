@@ -37,6 +37,7 @@ void SessionState::begin_step() {
   log_hashes.clear();
   op_stalls.clear();
   touched_in_parts.clear();
+  step_rows.clear();
   events = 0;
   allocations.clear();
   running_hash = 0;
@@ -78,7 +79,7 @@ void SessionState::add_parts(std::span<const Part> parts, LoggedOp& op, std::uin
     if (before != offset) hash = mix(hash, ~live.bytes.value);
     before = offset;
     if (!in_step) continue;
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) touched_in_parts.insert(c);
+    touch_part(static_cast<std::uint32_t>(log.ops.size()), range);
     const std::uint32_t index = log_tensor(offset, live);
     log.tensors[index].in_parts = true;
     if (op.reads.empty() || op.reads.back() != index) op.reads.push_back(index);
@@ -215,6 +216,7 @@ void SessionState::end_step() noexcept {
     bucket->last_run = step;
     ++bucket->runs;
     last_bucket = bucket;
+    remember_rows(*bucket);
     measure(*bucket, time, stall);
     return;
   }

@@ -2,6 +2,7 @@
 #include "sim/simulator.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <tuple>
 
@@ -15,8 +16,9 @@ using Place = Piece::Place;
 
 class Simulation {
  public:
-  Simulation(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options, Policy* policy)
-      : trace_(trace), step_(step), machine_(machine), plan_(plan), options_(options), policy_(policy), traffic_(trace, machine, plan) {}
+  Simulation(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options, Policy* policy,
+             std::span<const Operands> in_turn)
+      : trace_(trace), step_(step), machine_(machine), plan_(plan), options_(options), policy_(policy), in_turn_(in_turn), traffic_(trace, machine, plan) {}
 
   Result<Replayed> run(bool* replan);
 
@@ -39,6 +41,10 @@ class Simulation {
   void claim_births();
   void finish_op(std::uint32_t op);
   void spend(std::int64_t time);
+  // Of the running step.
+  const std::vector<Operand>& operands(std::uint32_t op) const {
+    return in_turn_.empty() ? step_.operands[op] : in_turn_[step_number_ % in_turn_.size()][op];
+  }
   std::int64_t time_of(std::uint32_t op) const;
   std::int64_t time_in_place(std::uint32_t op) const;
   bool in_place(std::uint32_t op, std::uint32_t piece) const;
@@ -54,6 +60,7 @@ class Simulation {
   const Plan& plan_;
   const ReplayOptions& options_;
   Policy* policy_;
+  std::span<const Operands> in_turn_;
   Traffic traffic_;
   std::vector<std::vector<std::uint32_t>> issued_, due_, in_place_, recomputed_;  // of each op: moves, moves, tensors, recomputations
   std::vector<char> barrier_;                      // [op]: it waits for all evictions; empty: none does
@@ -250,17 +257,20 @@ std::optional<Error> Simulation::demand_dropped(std::uint32_t op, std::uint32_t 
 // Evicts by the plan's fallback what no op in sight of the current one needs, until the room is on its way.
 void Simulation::fall_back(std::uint32_t op, std::uint64_t lacking) {
   struct Candidate {
-    std::uint64_t first = 0;  // ascending: who leaves first
+    std::uint64_t first = 0, second = 0;  // ascending: who leaves first
     std::uint32_t piece = 0;
   };
+  constexpr std::uint64_t unknown = std::numeric_limits<std::uint64_t>::max();
   std::vector<Candidate> all;
   for (std::uint32_t p = 0; p < traffic_.pieces().size(); ++p) {
     const Piece& piece = traffic_.piece(p);
     if (piece.place != Place::lies || piece.tier != 0 || traffic_.pinned(piece.tensor)) continue;
-    const std::uint64_t next = piece.dead ? ~std::uint64_t{0} : next_use(step_, trace_, piece.tensor, op + 1);
-    all.push_back({plan_.fallback == Fallback::furthest ? ~next : piece.last_use, p});
+    const std::uint64_t next = piece.dead ? unknown : next_use(step_, trace_, piece.tensor, op + 1);
+    const std::uint64_t idle_since = next == unknown && !piece.dead ? piece.last_use + 1 : 0;  // nobody knows of a use: as the engine
+    all.push_back({plan_.fallback == Fallback::furthest ? ~next : piece.last_use, idle_since, p});
   }
-  std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return std::tie(a.first, a.piece) < std::tie(b.first, b.piece); });
+  std::sort(all.begin(), all.end(),
+            [](const Candidate& a, const Candidate& b) { return std::tie(a.first, a.second, a.piece) < std::tie(b.first, b.second, b.piece); });
   for (const Candidate& each : all) {
     if (traffic_.free_room(0) + traffic_.leaving() >= lacking) return;
     if (machine_.tiers.size() < 2 && !traffic_.piece(each.piece).dead) return;
@@ -399,7 +409,7 @@ std::int64_t Simulation::time_of(std::uint32_t op) const { return noisy_time(tra
 std::int64_t Simulation::time_in_place(std::uint32_t op) const {
   if (in_place_[op].empty()) return 0;
   std::int64_t time = 0;
-  for (const Operand& each : step_.operands[op]) {
+  for (const Operand& each : operands(op)) {
     const Span<std::uint32_t> range = traffic_.of_tensor(each.tensor);
     for (std::uint32_t p = range.begin; p < range.end; ++p) {
       if (!in_place(op, p) || traffic_.piece(p).tier == 0 || !touched(op, p)) continue;
@@ -421,7 +431,7 @@ void Simulation::draw(Bar::Kind kind, std::uint32_t op, std::int64_t begin, std:
 }
 
 void Simulation::finish_op(std::uint32_t op) {
-  for (const Operand& each : step_.operands[op]) {
+  for (const Operand& each : operands(op)) {
     const Span<std::uint32_t> range = traffic_.of_tensor(each.tensor);
     for (std::uint32_t p = range.begin; p < range.end; ++p) {
       if (traffic_.piece(p).place != Place::nowhere && touched(op, p)) traffic_.touch(p, each.write, serial_);
@@ -444,15 +454,15 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
   recomputing_ = 0;
   if (policy_ != nullptr) obey(tell({.kind = Event::Kind::op_begins, .op = {op}, .tensor = {}}));
   if (recomputed_[op].empty()) {
-    for (const Operand& each : step_.operands[op]) traffic_.pin(each.tensor);
+    for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
   queue_moves(op, true);
   note_late(op);
   if (!recomputed_[op].empty()) {
     if (auto error = recompute(op)) return error;
-    for (const Operand& each : step_.operands[op]) traffic_.pin(each.tensor);
+    for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
-  for (const Operand& each : step_.operands[op]) {
+  for (const Operand& each : operands(op)) {
     if (auto error = demand(op, each.tensor, each.write && !each.read)) return error;
   }
   const std::uint64_t workspace = trace_.ops[op].workspace.value;
@@ -521,10 +531,11 @@ Result<Replayed> Simulation::run(bool* replan) {
 }  // namespace
 
 Result<Replayed> simulate(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options,
-                          Policy* policy, bool* replan) {
+                          Policy* policy, bool* replan, std::span<const Operands> in_turn) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
+  if (plan.paging && !in_turn.empty()) return Error{Cause::unsupported, "replay: a driver that pages is replayed with steps that are alike only"};
   if (plan.paging) return page(trace, step, machine, plan, options, policy, replan);
-  return Simulation(trace, step, machine, plan, options, policy).run(replan);
+  return Simulation(trace, step, machine, plan, options, policy, in_turn).run(replan);
 }
 
 }  // namespace vedette::sim

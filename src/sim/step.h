@@ -14,8 +14,10 @@ struct Operand {
   bool read = false, write = false;
 };
 
+using Operands = std::vector<std::vector<Operand>>;  // of each op, by tensor
+
 struct Step {
-  std::vector<std::vector<Operand>> operands;      // of each op, by tensor
+  Operands operands;
   std::vector<std::vector<std::uint32_t>> births;  // of each op: tensors that it writes first (not persistent)
   std::vector<std::vector<std::uint32_t>> deaths;  // of each op: tensors that are dead after it (not persistent)
   std::vector<std::vector<std::uint32_t>> uses;    // of each tensor: ops, ascending

@@ -197,6 +197,20 @@ TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
   expect_one_sentence(vedette("replay " + trace + " '" + with("\"tensor\":", "\"tensor\":99") + "' --fast 60%"), 1, "");
 }
 
+TEST(ReplayCommand, RunsStepsInARowWhereTheirRowsAreGiven) {
+  const std::string trace = written("two.json", trace_with("\"x\",\"bytes\":16", "\"x\",\"bytes\":32"));
+  const auto rows = [&](const std::string& second) {
+    return written("rows.json", R"({"format":"vedette-rows-1","always_near":0,"held_bytes":64,"chunk_bytes":1048576,"chunks":4,
+"steps":[[{"op":0,"chunks":[[0,2]]}],[{"op":0,"chunks":[[)" + second + "]]}]]}");
+  };
+  const std::string command = "replay " + trace + " --fast 2200000 --steps 5 --rows '";
+  const told::Ran same = vedette(command + rows("0,2") + "'"), other = vedette(command + rows("2,4") + "'");
+  EXPECT_THAT(same.output, AllOf(HasSubstr("steps          median 0.000 ms, 0.000 to 0.000 (quartiles of 4)"), HasSubstr("moved          0 B in, 0 B out")));
+  EXPECT_THAT(other.output, AllOf(Not(HasSubstr("median 0.000 ms")), HasSubstr("moved          2.0 MiB in, 2.0 MiB out")));
+  expect_one_sentence(vedette(command + rows("4,5") + "'"), 1, "rows: step 1, row 0 has a range of chunks that is empty or beyond the last");
+  expect_one_sentence(vedette("replay " + trace + " " + trace + " --rows " + trace), 2, "excludes");
+}
+
 TEST(ReplayCommand, DrawsTheStep) {
   const std::string drawing = told::fresh_path("step.svg");
   ASSERT_EQ(vedette("replay " + toy("chain4") + " --fast 60% --policy on-demand --timeline '" + drawing + "'").status, 0);

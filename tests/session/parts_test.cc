@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "session/loop.h"
 
@@ -91,6 +92,51 @@ INSTANTIATE_TEST_SUITE_P(Policies, Parts, ::testing::Values("on-demand", "vedett
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+// Chunks of the table that hold the rows drawn; the table begins where a chunk does, as its first one is number 0.
+std::vector<Span<std::uint32_t>> chunks_of(const std::vector<std::size_t>& drawn) {
+  std::set<std::uint32_t> chunks;
+  for (const std::size_t row : drawn) chunks.insert(static_cast<std::uint32_t>(row * row_words * 8 / (64 << 10)));
+  std::vector<Span<std::uint32_t>> ranges;
+  for (const std::uint32_t c : chunks) {
+    if (!ranges.empty() && ranges.back().end == c) {
+      ++ranges.back().end;
+    } else {
+      ranges.push_back({c, c + 1});
+    }
+  }
+  return ranges;
+}
+
+TEST(Session, TellsWhichChunksEachOfTheLatestStepsTouchedInParts) {
+  for (const int steps : {6, 40}) {
+    const auto session = open_session(64_MiB, "host", "vedette");
+    Block table(*session, rows * row_words * 8, true), weights(*session, 400'000, true);
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(table.address()) % (64 << 10), 0u);
+    train(*session, table, weights, 0, steps);
+    const std::vector<PlannedStep> planned = session->planned_steps();
+    ASSERT_EQ(planned.size(), 1u);
+    const Rows& told = planned[0].rows;
+    EXPECT_FALSE(misfit(told, planned[0].trace));
+    EXPECT_EQ(parse_rows(format_rows(told), planned[0].trace).value(), told);
+    EXPECT_EQ(told.chunks, 128u);
+    EXPECT_EQ(told.chunk, 64_KiB);
+    const int first = std::max(1, steps - 32);  // warm-up is not told, nor what lies too far back
+    ASSERT_EQ(told.steps.size(), static_cast<std::size_t>(steps - first));
+    std::mt19937_64 random(0);
+    for (int s = 0; s < steps; ++s) {
+      const auto chunks = chunks_of(draw(random));
+      if (s < first) continue;
+      const auto touched = std::vector<RowAccess>{{.op = {0}, .chunks = chunks}, {.op = {2}, .chunks = chunks}};
+      EXPECT_EQ(told.steps[static_cast<std::size_t>(s - first)], touched) << s;
+      if (s == 1) {
+        std::uint64_t count = 0;
+        for (const auto& range : chunks) count += range.end - range.begin;
+        EXPECT_EQ(planned[0].trace.tensors[told.always_near.value].bytes.value - told.held.value, count * (64 << 10));
+      }
+    }
+  }
+}
 
 TEST(Session, TakesPartsOfForeignAndSmallMemory) {
   const auto session = open_session(1_MiB, "host", "on-demand");

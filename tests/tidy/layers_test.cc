@@ -40,7 +40,7 @@ const std::map<std::string, Layers> left_of = {
 // to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
 const std::map<std::string, std::string> layer_of_public_header = {
     {"units.h", "base"},      {"result.h", "base"}, {"model.h", "model"},   {"check.h", "model"},
-    {"observer.h", "model"},  {"pack.h", "pack"},   {"policy.h", "model"},  {"replay.h", "sim"},   {"machine.h", "model"}, {"bound.h", "sim"},
+    {"observer.h", "model"},  {"pack.h", "pack"},   {"policy.h", "model"},  {"replay.h", "sim"},    {"rows.h", "model"},   {"machine.h", "model"}, {"bound.h", "sim"},
     {"session.h", "session"}, {"vedette.h", "cli"}, {"torch.h", "adapter"},
 };
 

@@ -1,0 +1,49 @@
+// Tables by their chunks. What a session does with them (src/session, src/engine) is what this says: the plan leaves them alone and leaves them room,
+// their next use is unknown, so that the chunk touched longest ago leaves before anything planned, and what leaves is written, because nobody
+// promised that it did not change.
+#include "sim/rows.h"
+
+#include <algorithm>
+#include <string>
+
+namespace vedette::sim {
+
+InRows in_rows(const Trace& trace, const Rows& rows, Bytes fast_memory) {
+  InRows made{.planned = trace, .run = trace, .in_turn = {}};
+  // As SessionState::make_plan: room for what one step touched, but never more than half of what is not held.
+  const std::uint64_t held = rows.held.value, free = fast_memory.value - std::min(fast_memory.value, held);
+  Tensor& near = made.planned.tensors[rows.always_near.value];
+  near.bytes = {held + std::min(near.bytes.value - held, free / 2 / rows.chunk.value * rows.chunk.value)};
+  made.run.tensors[rows.always_near.value].bytes = rows.held;
+  const auto first = static_cast<std::uint32_t>(trace.tensors.size());
+  for (std::uint32_t c = 0; c < rows.chunks; ++c) {
+    Tensor& chunk = made.run.tensors.emplace_back();
+    chunk.name = "chunk " + std::to_string(c);
+    chunk.bytes = rows.chunk;
+    chunk.kind = TensorKind::weight;
+    chunk.persistent = true;
+  }
+  const Operands alike = flatten(trace).operands;
+  for (const std::vector<RowAccess>& step : rows.steps) {
+    Operands& operands = made.in_turn.emplace_back(alike);
+    for (const RowAccess& access : step) {
+      for (const auto [begin, end] : access.chunks) {
+        for (std::uint32_t c = begin; c < end; ++c) operands[access.op.value].push_back({.tensor = first + c, .read = true, .write = true});
+      }
+    }
+  }
+  return made;
+}
+
+Result<Plan> AsLive::prepare(const Trace& run, const Machine& machine) {
+  auto plan = policy_.prepare(rows_.planned, machine);
+  if (plan && !plan->home.empty()) plan->home.resize(run.tensors.size());  // near, as far as there is room
+  return plan;
+}
+
+Reaction AsLive::react(const Event& event, const View& view) {
+  if (event.kind != Event::Kind::step_ended) return {};
+  return policy_.react(event, {.trace = rows_.planned, .machine = view.machine, .where = {}, .room = {}});
+}
+
+}  // namespace vedette::sim

@@ -1,0 +1,32 @@
+// Steps in a row that touch other chunks of tables each: what of them a simulation needs, and what of it a policy sees. Pure.
+#pragma once
+#include <vector>
+
+#include "sim/step.h"
+#include "vedette/policy.h"
+#include "vedette/rows.h"
+
+namespace vedette::sim {
+
+struct InRows {
+  Trace planned;                     // as policies see it: the trace, with as much always near as a session leaves to rows
+  Trace run;                         // with every chunk of the tables as a tensor of its own that no op is known to use
+  std::vector<Operands> in_turn;     // of the steps
+};
+// The rows fit the trace (misfit()).
+InRows in_rows(const Trace&, const Rows&, Bytes fast_memory);
+
+// A policy as sessions ask it: it plans without the tables, and hears of nothing but the ends of steps. Borrows both.
+class AsLive final : public Policy {
+ public:
+  AsLive(Policy& policy, const InRows& rows) : policy_(policy), rows_(rows) {}
+  std::string_view name() const noexcept override { return policy_.name(); }
+  Result<Plan> prepare(const Trace& run, const Machine& machine) override;
+  Reaction react(const Event& event, const View& view) override;
+
+ private:
+  Policy& policy_;
+  const InRows& rows_;
+};
+
+}  // namespace vedette::sim
