@@ -246,6 +246,9 @@ std::optional<std::uint32_t> Engine::victim() const {
     return (op_paged_ && c.op_serial == op_serial_) || (c.fault > 0 && c.fault + recent > faults_);
   };
   const auto before = [&](const Chunk& a, const Chunk& b) {
+    // What has arrived and was not used yet is what the plan needs next.
+    const bool a_arrived = a.state == ChunkState::arrived, b_arrived = b.state == ChunkState::arrived;
+    if (a_arrived != b_arrived) return b_arrived;
     // Who runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again. One instruction may need
     // two of them at once, and its own plan may say that nobody needs them for long.
     const bool a_cycles = cycles(a), b_cycles = cycles(b);

@@ -266,16 +266,27 @@ TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
   const std::uint64_t written = rig.engine().counters().bytes_out;
   rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
   for (std::uint32_t c = 0; c < 2; ++c) ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
-  for (std::uint32_t c = 8; c < 12; ++c) {
-    rig.born(c, c);
-    rig.op({{c, 1}}, {.fetches = {}, .evictions = {}, .next_uses = {{{c, 1}, 1}}});  // sooner than what nobody said when
-  }
+  rig.op({}, {}, [&] {
+    for (std::uint32_t c = 8; c < 12; ++c) rig.born(c, c);  // all that there is, and pinned
+  });
   EXPECT_EQ(rig.engine().state(0), ChunkState::away);
   EXPECT_EQ(rig.engine().state(1), ChunkState::away);
   EXPECT_EQ(rig.engine().counters().bytes_out, written);
   EXPECT_EQ(rig.engine().counters().bytes_dropped, 2 * chunk_bytes.value);
   for (std::uint32_t c = 0; c < 2; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
   for (std::uint32_t c = 8; c < 12; ++c) EXPECT_TRUE(rig.holds(c, c));
+}
+
+TEST(Engine, KeepsWhatHasArrivedWhereSomethingElseMayLeave) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c + 5);
+  rig.evict({{0, 1}});
+  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {{{1, 3}, 2}}});  // of its own next use nothing is said
+  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::arrived; }));
+  rig.born(8, 8);
+  EXPECT_EQ(rig.engine().state(0), ChunkState::arrived);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped, 0u);
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
 }
 
 TEST(Engine, HidesWhatLeavesWhenItsOpEndsAndShowsItToWhoComesBefore) {
