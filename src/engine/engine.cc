@@ -155,6 +155,11 @@ std::optional<std::uint32_t> Engine::take_parked() {
   return take_idle();
 }
 
+void Engine::free_frame(std::uint32_t frame) {
+  frames_[frame].owned = false;
+  free_.push_back(frame);
+}
+
 std::uint32_t Engine::take_idle() {
   const std::uint32_t c = chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
   idle_remove(c);
@@ -276,8 +281,7 @@ void Engine::death(ChunkRange range) noexcept {
         break;
       case ChunkState::hidden:
       case ChunkState::arrived:
-        frames_[chunk.frame].owned = false;
-        free_.push_back(chunk.frame);
+        free_frame(chunk.frame);
         become(c, ChunkState::empty);
         break;
       case ChunkState::away: become(c, ChunkState::empty); break;

@@ -188,6 +188,7 @@ class Engine {
   void tell_hold(std::uint32_t chunk);               // held, or no longer
   void back(std::uint32_t chunk);                    // gives an empty chunk a frame, which must be available
   std::optional<std::uint32_t> take_parked();        // a free frame, parked
+  void free_frame(std::uint32_t frame);              // parked, and nobody's from now on
   std::uint32_t take_idle();                         // the frame of a dead chunk, parked; there must be one
   std::optional<std::uint32_t> victim() const;
   bool pinned(const Chunk& chunk) const noexcept;

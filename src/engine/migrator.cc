@@ -273,8 +273,7 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
   const Nanoseconds now = monotonic_now();
   if (chunk.state == ChunkState::arrived) {  // nobody could write there: its slot has it
     become(c, ChunkState::away);
-    frames_[f].owned = false;
-    free_.push_back(f);
+    free_frame(f);
     counters_.bytes_dropped += chunk_bytes_.value;
     if (observer_ != nullptr)
       observer_->moved({.verb = Verb::drop, .cause = cause, .chunk = c, .bytes = chunk_bytes_, .issued = now, .started = now, .ended = now});
@@ -353,8 +352,7 @@ void Engine::complete_read(std::uint32_t f, int error) {
       die(sentence.c_str());
     }
     become(c, ChunkState::away);
-    frame.owned = false;
-    free_.push_back(f);
+    free_frame(f);
     chunk.wanted = false;
     request(c);
     return;
@@ -384,8 +382,7 @@ void Engine::complete_write(std::uint32_t f, int error) {
     return;
   }
   become(c, ChunkState::away);
-  frames_[f].owned = false;
-  free_.push_back(f);
+  free_frame(f);
 }
 
 }  // namespace vedette

@@ -32,7 +32,7 @@ using namespace planning;
 class Scheduler {
  public:
   explicit Scheduler(Ledger& ledger)
-      : ledger_(ledger), clock_(ledger.trace()), line_(ledger.capacity() / 100 * 99), tiers_(ledger.slow_tiers()), sums_(ledger.ops() + 1) {
+      : ledger_(ledger), clock_(ledger.trace()), line_(ledger.capacity() / 100 * 99), tiers_(ledger.slow_tiers()), times_over_(ledger.ops()) {
     for (const TierIndex tier : tiers_) {
       out_.emplace_back(ledger.trace(), ledger.machine().link({0}, tier), 1);
       in_.emplace_back(ledger.trace(), ledger.machine().link(tier, {0}), 1);
@@ -43,7 +43,7 @@ class Scheduler {
       loads[i] = load > line_ ? -load : -never_over;
       if (load <= line_) continue;
       ++over_count_;
-      add_over(i, ledger.trace().ops[i].time.value);
+      times_over_.add(i, ledger.trace().ops[i].time.value);
     }
     over_ = Room(loads);
   }
@@ -112,17 +112,7 @@ class Scheduler {
   }
 
   // Of the ops before this one, counted on past the end of the step: the time for which memory is over the line.
-  std::int64_t time_over(std::uint32_t op) const {
-    const auto sum = [&](std::uint32_t end) {
-      std::int64_t time = 0;
-      for (; end > 0; end &= end - 1) time += sums_[end];
-      return time;
-    };
-    return op / ledger_.ops() * sum(ledger_.ops()) + sum(op % ledger_.ops());
-  }
-  void add_over(std::uint32_t op, std::int64_t time) {
-    for (std::uint32_t at = op + 1; at <= ledger_.ops(); at += at & (~at + 1)) sums_[at] += time;
-  }
+  std::int64_t time_over(std::uint32_t op) const { return op / ledger_.ops() * times_over_.before(ledger_.ops()) + times_over_.before(op % ledger_.ops()); }
 
   // Twice the move, and half of one way in reserve.
   bool long_enough(const Gap& gap, TierIndex tier) const {
@@ -162,7 +152,7 @@ class Scheduler {
       over_.add(first, last, size);
       while (const auto op = over_.last_above(first, last, -line_ - 1)) {
         over_.add(*op, *op + 1, -never_over);
-        add_over(static_cast<std::uint32_t>(*op), -ledger_.trace().ops[*op].time.value);
+        times_over_.add(*op, -ledger_.trace().ops[*op].time.value);
         --over_count_;
       }
       begin = end;
@@ -208,7 +198,7 @@ class Scheduler {
   std::vector<Bucket> out_, in_;  // of each slower tier
   static constexpr std::int64_t never_over = std::int64_t{1} << 60;
   Room over_{{}};                 // [op]: less its load while memory is over the line; far below that from then on
-  std::vector<std::int64_t> sums_;  // of the times of ops over the line, as a Fenwick tree
+  TimeOver times_over_;           // of ops over the line
   std::size_t over_count_ = 0;
   // Each period that is taken shrinks the benefit of most others, and the paper sorts all of them again each time.
   static constexpr std::uint64_t most_evaluations = 20'000'000;

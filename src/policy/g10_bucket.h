@@ -1,4 +1,4 @@
-// What G10 keeps of each link, in its paper's form and in its artifact's: the bytes that it can still carry during each op.
+// What G10 keeps, in its paper's form and in its artifact's: of each link the bytes that it can still carry during each op, and for how long memory is over a line.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -91,6 +91,23 @@ class Bucket {
 
   std::vector<double> left_, capacity_;
   std::vector<std::uint32_t> up_, down_;  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
+};
+
+// Times of ops that are over some line: how long they are in sum, of a range.
+class TimeOver {
+ public:
+  explicit TimeOver(std::size_t ops) : sums_(ops + 1) {}
+  void add(std::size_t op, std::int64_t time) {
+    for (std::size_t at = op + 1; at < sums_.size(); at += at & (~at + 1)) sums_[at] += time;
+  }
+  std::int64_t before(std::size_t op) const {
+    std::int64_t time = 0;
+    for (; op > 0; op &= op - 1) time += sums_[op];
+    return time;
+  }
+
+ private:
+  std::vector<std::int64_t> sums_;  // a Fenwick tree
 };
 
 }  // namespace vedette::planning

@@ -55,23 +55,6 @@ struct Fetch {  // of a period that does not wrap: as late as its bucket has roo
   std::uint32_t tensor = 0, cleared = 0, back = 0;
 };
 
-// Times of ops that are over some line: how long they are in sum, of a range.
-class TimeOver {
- public:
-  explicit TimeOver(std::size_t ops) : sums_(ops + 1) {}
-  void add(std::size_t op, std::int64_t time) {
-    for (std::size_t at = op + 1; at < sums_.size(); at += at & (~at + 1)) sums_[at] += time;
-  }
-  std::int64_t before(std::size_t op) const {
-    std::int64_t time = 0;
-    for (; op > 0; op &= op - 1) time += sums_[op];
-    return time;
-  }
-
- private:
-  std::vector<std::int64_t> sums_;  // a Fenwick tree
-};
-
 class Scheduler {
  public:
   Scheduler(const Ledger& ledger, double loosened)

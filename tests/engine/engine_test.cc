@@ -451,6 +451,8 @@ TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
   rig.evict({{0, 2}});
   rig.op({}, {.fetches = {{{1, 1}, true}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
+  rig.op({{1, 1}}, {});               // has been used: only its hash says that it did not change
+  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
   rig.store().close_gate(Direction::read);
   rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{2, 1}, {1, 1}}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; }));
