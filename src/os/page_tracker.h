@@ -26,7 +26,8 @@ struct AddressRange {                // whole pages
 struct TouchedRange {
   AddressRange pages;
   // `written` is exact, and so is `read` where written is false. Of a written page no source can see every read: zap says
-  // read = true for it always, mprotect only when a read came before the first write.
+  // read = true for it always, mprotect only when a read came before the first write (an instruction that does both
+  // is a write on some processors).
   bool read = false, written = false;
   bool operator==(const TouchedRange&) const = default;
 };

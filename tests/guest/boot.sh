@@ -36,7 +36,7 @@ done
 {
   echo '#!/bin/busybox sh'
   echo '/bin/busybox --install -s /bin'
-  echo 'export PATH=/bin HOME=/ TMPDIR=/tmp'
+  echo 'export PATH=/bin HOME=/ TMPDIR=/tmp VEDETTE_WATCHDOG_SECONDS=1000'  # alone a guest needs some 180 where the machine needs 5
   echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mkdir -p /dev/shm'
   echo 'mount -t tmpfs tmp /tmp; mount -t tmpfs shm /dev/shm; mount -t cgroup2 cgroup2 /sys/fs/cgroup'
   echo "for m in ${modules[*]}; do insmod /modules/\$m.ko; done"
