@@ -1,4 +1,4 @@
-// The side of the engine that the program sees: births, deaths, ops. What moves is started and completed in migrator.cc.
+// The side of the engine that the program sees: ops, faults, plans and figures. Tensors come and go in births.cc, what moves is started and completed in migrator.cc.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Engine::Engine(EngineOptions options)
   counters_.resident_max_bytes = 0;
 }
 
-Engine::LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
+LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(memory_ == nullptr);
   register_frames_ = register_frames;
@@ -70,8 +70,6 @@ void Engine::become(std::uint32_t c, ChunkState next) {
 bool Engine::present(std::uint32_t c) const noexcept {
   return chunks_[c].state == ChunkState::resident || chunks_[c].live == 0;
 }
-
-static bool parked(ChunkState state) { return state == ChunkState::hidden || state == ChunkState::arrived; }
 
 bool Engine::pinned(const Chunk& chunk) const noexcept {
   return chunk.holds > 0 || (in_op_ && !op_paged_ && chunk.op_serial == op_serial_);
@@ -190,163 +188,6 @@ void Engine::back(std::uint32_t c) {
   frames_[frame].owned = true;
   frames_[frame].chunk = c;
   become(c, ChunkState::resident);
-}
-
-// --- births and deaths -------------------------------------------------------------------------------------------------
-
-Result<void> Engine::birth(ChunkRange range) {
-  std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(range.first + range.count < chunks_.size());
-  high_ = std::max(high_, range.first + range.count);
-  if (in_op_) ++op_events_;
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
-    Chunk& chunk = chunks_[c];
-    if (++chunk.live == 1) {
-      chunk.next_use = never;
-      chunk.strays = 0;
-    }
-    if (chunk.in_idle) idle_remove(c);
-    if (in_op_) pin(c);
-  }
-  if (in_op_ && op_pinned_ > frame_count_ - held_) go_paged();
-  const Nanoseconds began = monotonic_now();
-  bool waited = false;
-  std::optional<Error> failed;
-  for (std::uint32_t c = range.first; c < range.first + range.count && !failed; ++c) {
-    while (chunks_[c].state != ChunkState::resident) {
-      if (chunks_[c].state == ChunkState::empty && available() > 0) {
-        back(c);
-        continue;
-      }
-      if (parked(chunks_[c].state)) {
-        bring_forth(c);
-        continue;
-      }
-      if (may_be_unbacked()) break;  // a fault will bring it
-      if (chunks_[c].state != ChunkState::empty) request(c);
-      std::uint32_t lacking = 0;
-      for (std::uint32_t rest = c; rest < range.first + range.count; ++rest) lacking += chunks_[rest].state == ChunkState::empty ? 1u : 0u;
-      waiting_frames_ += lacking;
-      waited = true;
-      kick();
-      const auto ready = [&] {
-        return chunks_[c].state == ChunkState::resident || (chunks_[c].state == ChunkState::empty && available() > 0);
-      };
-      const auto left_again = [&] {  // a neighbour's birth brought it while this one waited for room, and it went away
-        return chunks_[c].state != ChunkState::resident && chunks_[c].state != ChunkState::empty && !chunks_[c].wanted;
-      };
-      arrived_.wait(lock, [&] { return ready() || left_again() || may_be_unbacked() || room_impossible(); });
-      waiting_frames_ -= lacking;
-      if (ready() || left_again() || may_be_unbacked()) continue;
-      if (in_op_ && !op_paged_) {
-        go_paged();
-      } else {
-        failed = no_room();
-        break;
-      }
-    }
-  }
-  if (waited) add_stall(began, true);
-  if (!failed) return {};
-  lock.unlock();
-  death(range);
-  return *failed;
-}
-
-Error Engine::no_room() {
-  if (!write_error_)
-    return {.cause = Cause::out_of_memory, .message = "no room in fast memory: everything resident is held; use a larger budget"};
-  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;  // whoever asks next has them tried again
-  return *write_error_;
-}
-
-void Engine::death(ChunkRange range) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (in_op_) ++op_events_;
-  bool freed = false;
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
-    Chunk& chunk = chunks_[c];
-    VEDETTE_ASSERT(chunk.live > 0);
-    if (--chunk.live > 0) continue;
-    freed = true;
-    if (chunk.op_serial == op_serial_ && in_op_ && chunk.holds == 0) --op_pinned_;
-    chunk.op_serial = 0;
-    chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
-    switch (chunk.state) {
-      case ChunkState::resident: idle_push(c); break;
-      case ChunkState::evicting:
-      case ChunkState::fetching:
-        frames_[chunk.frame].owned = false;  // the I/O's completion frees it
-        become(c, ChunkState::empty);
-        break;
-      case ChunkState::hidden:
-      case ChunkState::arrived:
-        free_frame(chunk.frame);
-        become(c, ChunkState::empty);
-        break;
-      case ChunkState::away: become(c, ChunkState::empty); break;
-      case ChunkState::empty: break;
-    }
-  }
-  if (!freed) return;
-  if (waiting_frames_ > 0) arrived_.notify_all();
-  if (can_start()) kick();
-}
-
-Result<void> Engine::hold(ChunkRange range) {
-  constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
-  std::unique_lock lock(mutex_);
-  const auto held = [&] {
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
-      if (!present(c)) return false;
-    return true;
-  };
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
-    Chunk& chunk = chunks_[c];
-    if (chunk.holds++ > 0) continue;
-    ++held_;
-    if (in_op_ && chunk.op_serial == op_serial_) --op_pinned_;
-  }
-  const bool fits = held_ + least_unheld <= frame_count_;
-  if (fits) {
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
-      if (!present(c)) request(c);
-    kick();
-    arrived_.wait(lock, [&] { return held() || room_impossible(); });
-  }
-  if (!fits || !held()) {
-    Error refused = fits ? no_room() : too_much_held(range.count);
-    lock.unlock();
-    release_hold(range);
-    return refused;
-  }
-  for (std::uint32_t c = range.first; watch_ != nullptr && c < range.first + range.count; ++c) tell_hold(c);
-  return {};
-}
-
-Error Engine::too_much_held(std::uint32_t more) const {
-  const auto size = [&](std::uint64_t chunks) { return readable({chunks * chunk_bytes_.value}); };
-  return {.cause = Cause::out_of_memory,
-          .message = "memory of " + size(more) + " cannot be kept in fast memory, which is " + size(frame_count_) + " with " +
-                     size(held_ - more) + " held already; use a larger budget"};
-}
-
-void Engine::tell_hold(std::uint32_t c) {
-  if (chunks_[c].state != ChunkState::resident) return;
-  watch_->hiding(c);
-  watch_->shown(c, chunks_[c].holds > 0);
-}
-
-void Engine::release_hold(ChunkRange range) noexcept {
-  const std::lock_guard lock(mutex_);
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
-    VEDETTE_ASSERT(chunks_[c].holds > 0);
-    if (--chunks_[c].holds > 0) continue;
-    --held_;
-    if (watch_ != nullptr) tell_hold(c);
-    if (in_op_ && chunks_[c].op_serial == op_serial_ && chunks_[c].live > 0) op_largest_ = std::max(op_largest_, ++op_pinned_);
-  }
-  kick();
 }
 
 // --- ops ---------------------------------------------------------------------------------------------------------------
@@ -541,7 +382,7 @@ void Engine::forget_plan() noexcept {
 void Engine::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;
-  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
+  forgive_writes();
 }
 
 Nanoseconds Engine::stalled_since_last_asked() noexcept {

@@ -33,6 +33,7 @@
 
 #include "engine/frame_watch.h"
 #include "os/chunk_memory.h"
+#include "tier/link_speed.h"
 #include "tier/store.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
@@ -56,6 +57,9 @@ constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
 }
 static_assert(!may_become(ChunkState::away, ChunkState::resident), "a chunk never arrives without being fetched");
 
+// In fast memory, but where nobody can touch it.
+constexpr bool parked(ChunkState state) noexcept { return state == ChunkState::hidden || state == ChunkState::arrived; }
+
 using Ticks = std::uint64_t;         // the program's clock: one per op, growing over steps
 constexpr Ticks never = ~Ticks{0};
 
@@ -76,8 +80,6 @@ struct EngineOptions {
 
 class Engine {
  public:
-  struct LinkSpeed { std::uint64_t read = 0, write = 0, mixed = 0; };  // bytes a second; mixed: both directions together, summed
-
   explicit Engine(EngineOptions options);
   ~Engine();                         // stops the migrator; frames and addresses stay as they are
   // Once; the memory's fault sink is fault(). Returns how fast the slow tier is, measured with frames nobody uses yet. `register_frames`: for
@@ -190,7 +192,8 @@ class Engine {
   std::optional<std::uint32_t> take_parked();        // a free frame, parked
   void free_frame(std::uint32_t frame);              // parked, and nobody's from now on
   std::uint32_t take_idle();                         // the frame of a dead chunk, parked; there must be one
-  std::optional<std::uint32_t> victim() const;
+  std::vector<std::uint32_t> victims(std::size_t most) const;  // for room: the first to leave first
+  bool has_victim() const;
   bool pinned(const Chunk& chunk) const noexcept;
   void pin(std::uint32_t chunk);
   void request(std::uint32_t chunk);                 // somebody waits for it
@@ -208,6 +211,7 @@ class Engine {
   bool may_be_unbacked() const noexcept;             // a birth need not wait: a fault will bring it
   Error no_room();                                   // why
   Error too_much_held(std::uint32_t more) const;
+  void forgive_writes();                             // those that failed may be tried again
   bool try_writes_again();                           // false: no write has failed
   std::string paged_sentence() const;
 
@@ -248,6 +252,7 @@ class Engine {
   Counters counters_;
   std::optional<Error> error_;                       // for take_error
   std::optional<Error> write_error_;                 // of the last write, if it failed
+  bool writes_failed_ = false;                       // of some chunk, which is not tried again
   std::uint32_t rounds_of_writes_ = 0;               // in a row, without one that worked
   std::vector<std::string> paged_ops_told_;
   bool stop_ = false, sleeping_ = false;

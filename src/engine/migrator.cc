@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.h"
 #include "engine/engine.h"
@@ -69,7 +70,7 @@ void Engine::register_frames() {
 
 // Writes, reads and alternates both over slots nobody uses yet, each slot six times: what a plan may count on. Then reads two at a time: what the pace of
 // reads rests on. Some 0.25 s on a disk of 3 GB/s.
-Engine::LinkSpeed Engine::measure() noexcept {
+LinkSpeed Engine::measure() noexcept {
   const std::uint32_t width = std::min({store_->depth(), frame_count_, 16u});
   LinkSpeed speed;
   std::array<StoreCompletion, 64> done;
@@ -128,7 +129,7 @@ std::uint32_t Engine::promised() const noexcept {
 }
 
 bool Engine::room_impossible() const noexcept {
-  return available() == 0 && evicting_ == 0 && in_flight_ == 0 && !victim();
+  return available() == 0 && evicting_ == 0 && in_flight_ == 0 && !has_victim();
 }
 
 bool Engine::may_be_unbacked() const noexcept { return op_paged_ && !write_error_ && !room_impossible(); }
@@ -215,17 +216,14 @@ void Engine::start_planned_fetches() {
 
 void Engine::make_room() {
   while (waiting_need() > available() + evicting_ && in_flight_ < store_->depth()) {
-    const auto v = victim();
-    if (!v) {
-      if (evicting_ == 0 && in_flight_ == 0 && available() == 0) {
-        if (in_op_ && !op_paged_) go_paged();
-        arrived_.notify_all();
-        if (op_paged_ && victim()) continue;
-        if (!urgent_.empty() && try_writes_again()) continue;
-      }
-      return;
-    }
-    start_eviction(*v, MoveCause::room);
+    const std::vector<std::uint32_t> leaving = victims(std::min<std::size_t>(waiting_need() - available() - evicting_, store_->depth() - in_flight_));
+    for (const std::uint32_t c : leaving) start_eviction(c, MoveCause::room);
+    if (!leaving.empty()) continue;
+    if (evicting_ != 0 || in_flight_ != 0 || available() != 0) return;
+    if (in_op_ && !op_paged_) go_paged();
+    arrived_.notify_all();
+    const bool once_more = (op_paged_ && has_victim()) || (!urgent_.empty() && try_writes_again());
+    if (!once_more) return;
   }
 }
 
@@ -235,17 +233,24 @@ bool Engine::try_writes_again() {
   constexpr std::uint32_t most_rounds = 3;
   if (++rounds_of_writes_ > most_rounds)
     die((write_error_->message + "; bytes that are needed now find no room, so the program ends here").c_str());
-  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
-  return victim().has_value();
+  forgive_writes();
+  return has_victim();
 }
 
-std::optional<std::uint32_t> Engine::victim() const {
-  std::optional<std::uint32_t> best;
+void Engine::forgive_writes() {
+  if (!std::exchange(writes_failed_, false)) return;
+  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
+}
+
+bool Engine::has_victim() const { return std::any_of(chunks_.begin(), chunks_.begin() + high_, [&](const Chunk& chunk) { return may_leave(chunk); }); }
+
+std::vector<std::uint32_t> Engine::victims(std::size_t most) const {
   const std::uint64_t recent = std::max(frame_count_ / 4, 4u);
   const auto cycles = [&](const Chunk& c) {
     return (op_paged_ && c.op_serial == op_serial_) || (c.fault > 0 && c.fault + recent > faults_);
   };
-  const auto before = [&](const Chunk& a, const Chunk& b) {
+  const auto before = [&](std::uint32_t first, std::uint32_t second) {
+    const Chunk &a = chunks_[first], &b = chunks_[second];
     // What has arrived and was not used yet is what the plan needs next.
     const bool a_arrived = a.state == ChunkState::arrived, b_arrived = b.state == ChunkState::arrived;
     if (a_arrived != b_arrived) return b_arrived;
@@ -256,14 +261,16 @@ std::optional<std::uint32_t> Engine::victim() const {
     if (a_cycles) return a.arrival < b.arrival;
     if (a.next_use != b.next_use) return a.next_use > b.next_use;
     if (a.last_use != b.last_use) return a.last_use < b.last_use;
-    return a.arrival < b.arrival;
+    return a.arrival != b.arrival ? a.arrival < b.arrival : first < second;
   };
+  std::vector<std::uint32_t> found;
   for (std::uint32_t c = 0; c < high_; ++c) {
-    const Chunk& chunk = chunks_[c];
-    if (!may_leave(chunk)) continue;
-    if (!best || before(chunk, chunks_[*best])) best = c;
+    if (may_leave(chunks_[c])) found.push_back(c);
   }
-  return best;
+  const std::size_t count = std::min(most, found.size());
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count), found.end(), before);
+  found.resize(count);
+  return found;
 }
 
 bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
@@ -376,6 +383,7 @@ void Engine::complete_write(std::uint32_t f, int error) {
   }
   if (error != 0 || chunk.wanted) {  // it stays: nothing was lost
     chunk.write_failed = error != 0;
+    writes_failed_ = writes_failed_ || chunk.write_failed;
     show(f, c);
     become(c, ChunkState::resident);
     chunk.wanted = false;

@@ -56,7 +56,8 @@ Result<void> fits_memory_cgroup(const SessionOptions& options) {
 }
 
 Result<std::unique_ptr<Store>> open_store(const SessionOptions& options) {
-  constexpr std::uint32_t depth = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
+  constexpr std::uint64_t in_flight = std::uint64_t{32} << 20;  // 16 chunks of 2 MiB: bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
+  const auto depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(in_flight / options.chunk.value, 16, 64));
   if (options.slow == "host") return open_host_store(options.chunk, depth);
   if (options.slow.starts_with("nvme:"))
     return open_nvme_store({.directory = options.slow.substr(5), .slot_bytes = options.chunk, .depth = depth,
@@ -71,14 +72,13 @@ std::uint32_t arena_chunks(const SessionOptions& options) {
   return static_cast<std::uint32_t>(std::min(memory * 8 / options.chunk.value, most_chunks));
 }
 
-Machine describe(const detail::SessionState& state, const Engine::LinkSpeed& speed) {
+Machine describe(const detail::SessionState& state, const LinkSpeed& speed) {
   constexpr std::uint64_t plenty = std::uint64_t{1} << 60;
   Machine machine{.tiers = {{.name = "dram", .capacity = {state.frames * state.options.chunk.value}, .addressable = true},
                             {.name = state.options.slow.substr(0, state.options.slow.find(':')), .capacity = {plenty}, .addressable = false}},
                   .links = {}, .fault_time = {100'000}, .granule = state.options.chunk, .can_recompute = false, .can_reorder = false};
-  const bool shared = speed.mixed * 10 < (speed.read + speed.write) * 8;
   std::uint64_t in = speed.read, out = speed.write;
-  if (shared) {                      // both directions at once get less than the sum: plan with what each gets then
+  if (speed.one_bus()) {             // both directions at once get less than the sum: plan with what each gets then
     const double scale = static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
     in = static_cast<std::uint64_t>(static_cast<double>(speed.read) * scale);
     out = static_cast<std::uint64_t>(static_cast<double>(speed.write) * scale);
@@ -127,7 +127,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
     state->passed_over = chosen ? chosen->passed_over : chosen.error().message;
   }
   const bool frames_change = state->tracker != nullptr && state->tracker->frames != FrameKind::fast;
-  const Engine::LinkSpeed speed = engine->start(std::move(*memory), !frames_change);
+  const LinkSpeed speed = engine->start(std::move(*memory), !frames_change);
   state->machine = describe(*state, speed);
   auto registered = detail::register_session(std::move(state));
   if (!registered) return registered.error();
