@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Does the simulator say how fast training inside a budget will be? Predicted and measured ratio to plain training, for each model.
 
-    sim_vs_live.py [--models mlp,resnet18:25,gpt:50:4] [--share 50] [--rounds 3] [--steps 16] [--slow DIRECTORY] [--keep FOLDER]
+    sim_vs_live.py [--models mlp,resnet18:25,gpt:50:4,recommender:50::64KiB] [--share 50] [--rounds 3] [--steps 16] [--slow DIRECTORY] [--keep FOLDER]
 
-A model's name may be followed by the share of the plain run's peak that is the budget, and by the samples a step. Plain runs, runs inside all
+A model's name may be followed by the share of the plain run's peak that is the budget, by the samples a step, and by the size of a chunk. Plain runs, runs inside all
 the memory they need (a quarter more than the plain run's peak, nothing moves), runs inside the budget, and a look at the disk (`vedette doctor`)
 take turns, each in a process of its own. Measured is the ratio of the medians of plain and planned steps (so 1 is as fast as plain), over the
 steps that ran by a plan, with quartiles; of a model whose steps are of several kinds, the ratio of the sums of the kinds' medians.
@@ -30,8 +30,8 @@ class Model:
     """A model's name, budget and batch, and where its runs leave what they measured."""
 
     def __init__(self, words, args, folder):
-        self.name, share, batch = (words.split(":") + ["", ""])[:3]
-        self.share, self.batch = int(share or args.share), int(batch or 0)
+        self.name, share, batch, chunk = (words.split(":") + ["", "", ""])[:4]
+        self.share, self.batch, self.chunk = int(share or args.share), int(batch or 0), chunk or "2MiB"
         self.folder = os.path.join(folder, words.replace(":", "-"))
         os.makedirs(self.folder, exist_ok=True)
 
@@ -66,12 +66,12 @@ def chunks(peak, percent):
 
 
 def run(args, model):
-    guarded = ["--policy", args.policy, "--slow", "nvme:" + args.slow, "--profile", "operands"]
+    guarded = ["--policy", args.policy, "--slow", "nvme:" + args.slow, "--profile", "operands", "--chunk", model.chunk]
     for number in range(args.rounds):
         peak = run_train(args, model, "plain", number, args.plain_steps, "--plain")["peak_bytes"]
         run_train(args, model, "all", number, args.plain_steps + 2, *guarded, "--fast-memory", chunks(peak, 125), "--planned-traces", model.file("all", 0, "trace"))
         run_train(args, model, "planned", number, args.steps, *guarded, "--fast-memory", chunks(peak, model.share))
-        subprocess.run([args.vedette, "doctor", "--slow", args.slow, "--machine", model.file("machine", number)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([args.vedette, "doctor", "--slow", args.slow, "--chunk", model.chunk, "--machine", model.file("machine", number)], check=True, stdout=subprocess.DEVNULL)
 
 
 def quartiles(values):
@@ -137,7 +137,7 @@ def report(args, model):
     shortest = min(len(each["losses"]) for some in runs.values() for each in some)
     equal = len({tuple(each["losses"][:shortest]) for some in runs.values() for each in some}) == 1
     machine, rates = machine_of(model, args)
-    print(f"{model.name}: {f'batch {model.batch}, ' if model.batch else ''}{kinds} kind(s) of steps, budget {budget / 2**20:.0f} of {peak / 2**20:.0f} MiB, "
+    print(f"{model.name}: {f'batch {model.batch}, ' if model.batch else ''}chunks of {model.chunk}, {kinds} kind(s) of steps, budget {budget / 2**20:.0f} of {peak / 2**20:.0f} MiB, "
           f"losses equal: {'yes' if equal else 'NO'}; {rates}")
     at = {}
     for kind in ("plain", "all", "planned"):

@@ -139,9 +139,8 @@ class Table {  // of one model
       cell.add(json, child.others_cores);
       if (!cell.plain() && !trace_of(cell)) trace_of(cell) = parse_trace(contents(trace)).value();
     }
-    fmt::print(stderr, "{} {} {:3.0f} %  round {}  {:6.1f} s, others {:.2f} cores  {}\n", cell.model,
-               cell.plain() ? "plain" : cell.policy, cell.share * 100, round + 1, child.wall_s, child.others_cores,
-               cell.failure);
+    fmt::print(stderr, "{} {} {:3.0f} %{}  round {}  {:6.1f} s, others {:.2f} cores  {}\n", cell.model, cell.plain() ? "plain" : cell.policy,
+               cell.share * 100, cell.step_in_backward ? ", early" : "", round + 1, child.wall_s, child.others_cores, cell.failure);
   }
 
   void find_bounds() {

@@ -41,8 +41,8 @@ void measure_slow_directory(const std::string& directory, bool registered, int r
     cell.fact("mechanism", (*store)->mechanism());
     const auto speed = cli::measure_disk(**store, registered);
     if (!speed) throw Refused(speed.error().message);
-    cell.sample("read", static_cast<double>(speed->read_bytes_per_s) * 1e-9);
-    cell.sample("write", static_cast<double>(speed->write_bytes_per_s) * 1e-9);
+    cell.sample("read", static_cast<double>(speed->read) * 1e-9);
+    cell.sample("write", static_cast<double>(speed->write) * 1e-9);
   }
 }
 

@@ -38,6 +38,9 @@ struct Rows {
 Result<Rows> parse_rows(std::string_view json, const Trace&);
 std::string format_rows(const Rows&);
 
+// How many of the chunks that a step touched in parts a plan leaves room for, where so many frames are not held: at most half of them.
+constexpr std::uint64_t room_for_rows(std::uint64_t free_chunks, std::uint64_t touched) noexcept { return touched < free_chunks / 2 ? touched : free_chunks / 2; }
+
 // What parse_rows() holds any Rows to; nullopt: they fit the trace.
 std::optional<Error> misfit(const Rows&, const Trace&);
 

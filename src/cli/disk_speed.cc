@@ -19,15 +19,19 @@ using Clock = std::chrono::steady_clock;
 using Direction = StoreRequest::Direction;
 
 // Bursts with rests between them, as steps have.
-constexpr std::uint32_t most_slots = 96;
+constexpr Bytes burst_bytes = 192_MiB;
+constexpr std::uint32_t most_slots = 2048;
 constexpr int bursts = 5;
 constexpr auto rest = std::chrono::milliseconds(150);
 
 enum class Way : std::uint8_t { in, out, both };
 
+std::uint32_t slots_of(const Store& store) { return static_cast<std::uint32_t>(std::min<std::uint64_t>(burst_bytes.value / store.slot_bytes().value, most_slots)); }
+
 // Every slot once, in order. Bytes a second.
 Result<double> run_pass(Store& store, Way way, std::byte* memory) {
   const std::uint64_t slot_bytes = store.slot_bytes().value;
+  const std::uint32_t slots = slots_of(store);
   std::vector<StoreCompletion> done(store.depth());
   std::uint64_t submitted = 0, completed = 0;
   const auto submit = [&](std::uint64_t token) {
@@ -39,7 +43,7 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
     store.submit({&request, 1});
   };
   const auto began = Clock::now();
-  for (std::uint64_t token = 0; token < std::min(store.depth(), most_slots); ++token) submit(token);
+  for (std::uint64_t token = 0; token < std::min(store.depth(), slots); ++token) submit(token);
   while (completed < submitted) {
     const std::size_t count = store.wait(done, {1'000'000'000});
     for (const StoreCompletion& completion : std::span(done).first(count)) {
@@ -50,7 +54,7 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
                                 " the slow directory: " + std::strerror(completion.error),
                      .errno_value = completion.error};
       }
-      if (submitted < most_slots) submit(completion.token);
+      if (submitted < slots) submit(completion.token);
     }
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
@@ -59,8 +63,8 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
 
 }  // namespace
 
-Result<DiskSpeed> measure_disk(Store& store, bool register_buffers) {
-  if (auto room = store.reserve(most_slots); !room) return room.error();
+Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
+  if (auto room = store.reserve(slots_of(store)); !room) return room.error();
   auto memory = Mapping::reserve({store.slot_bytes().value * store.depth()}, {std::uint64_t{2} << 20});
   if (!memory) return memory.error();
   // As a session's chunks lie: a transfer from small pages is cut into many, and is half as fast.
@@ -87,21 +91,20 @@ Result<DiskSpeed> measure_disk(Store& store, bool register_buffers) {
     std::nth_element(rates.begin(), rates.begin() + bursts / 2, rates.end());
     return static_cast<std::uint64_t>(rates[bursts / 2]);
   };
-  return DiskSpeed{.write_bytes_per_s = median(Way::out), .read_bytes_per_s = median(Way::in), .both_bytes_per_s = median(Way::both)};
+  return LinkSpeed{.read = median(Way::in), .write = median(Way::out), .mixed = median(Way::both)};
 }
 
-Machine machine_over(const DiskSpeed& speed, Bytes memory, std::optional<Bytes> room) {
+Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk) {
   constexpr Bytes plenty{std::uint64_t{1} << 44};
   Machine machine;
-  // Both ways at once give less than each alone, added up: one bus, which is as fast as the faster of its links.
-  const bool shared = speed.both_bytes_per_s * 10 < (speed.read_bytes_per_s + speed.write_bytes_per_s) * 8;
-  const std::uint64_t most = shared ? speed.both_bytes_per_s : ~std::uint64_t{0};
-  const std::optional<std::uint32_t> bus = shared ? std::optional<std::uint32_t>(0) : std::nullopt;
+  // A bus is as fast as the faster of its links.
+  const std::uint64_t most = speed.one_bus() ? speed.mixed : ~std::uint64_t{0};
+  const std::optional<std::uint32_t> bus = speed.one_bus() ? std::optional<std::uint32_t>(0) : std::nullopt;
   machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true}, {.name = "disk", .capacity = room.value_or(plenty)}};
-  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = std::min(speed.read_bytes_per_s, most), .latency = {100'000}, .shared = bus},
-                   {.source = {0}, .target = {1}, .bytes_per_s = std::min(speed.write_bytes_per_s, most), .latency = {100'000}, .shared = bus}};
+  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = std::min(speed.read, most), .latency = {100'000}, .shared = bus},
+                   {.source = {0}, .target = {1}, .bytes_per_s = std::min(speed.write, most), .latency = {100'000}, .shared = bus}};
   machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
-  machine.granule = 2_MiB;
+  machine.granule = chunk;
   return machine;
 }
 

@@ -9,6 +9,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -34,6 +35,7 @@ namespace {
 
 struct DoctorOptions {
   std::string slow = ".", machine;
+  std::uint64_t chunk = (2_MiB).value;
   bool no_disk = false;
   bool json = false;
 };
@@ -56,7 +58,7 @@ struct Diagnosis {
   Uses uses;
   std::string file_system;
   std::optional<Bytes> disk_room;
-  std::optional<Result<DiskSpeed>> disk;
+  std::optional<Result<LinkSpeed>> disk;
 };
 
 // A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. What sees pages depends on it.
@@ -116,7 +118,7 @@ Diagnosis examine(const DoctorOptions& options) {
   find_memory(diagnosis.uses);
   struct statvfs room {};
   if (::statvfs(options.slow.c_str(), &room) == 0) diagnosis.disk_room = Bytes{room.f_bavail * room.f_frsize};
-  auto store = open_nvme_store({.directory = options.slow});
+  auto store = open_nvme_store({.directory = options.slow, .slot_bytes = {options.chunk}});
   if (!store) {
     diagnosis.uses.io = store.error();
     return diagnosis;
@@ -334,10 +336,9 @@ Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
     line.remedy = "--slow DIR, on a local disk with at least 256 MiB free";
     return line;
   }
-  const DiskSpeed& speed = **diagnosis.disk;
+  const LinkSpeed& speed = **diagnosis.disk;
   if (line.mark == Mark::fact) line.mark = Mark::fine;
-  line.finding += fmt::format(", write {}, read {}, both at once {}", rate(speed.write_bytes_per_s), rate(speed.read_bytes_per_s),
-                              rate(speed.both_bytes_per_s));
+  line.finding += fmt::format(", write {}, read {}, both at once {}", rate(speed.write), rate(speed.read), rate(speed.mixed));
   return line;
 }
 
@@ -458,14 +459,14 @@ Json json_of_facts(const MachineFacts& facts) {
   return json;
 }
 
-void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, const std::string& directory) {
+void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, const DoctorOptions& options) {
   Json json = json_of_facts(diagnosis.facts);
-  json["slow_directory"] = {{"path", directory}, {"file_system", diagnosis.file_system}};
+  json["slow_directory"] = {{"path", options.slow}, {"file_system", diagnosis.file_system}, {"chunk_bytes", options.chunk}};
   if (diagnosis.disk_room) json["slow_directory"]["free_bytes"] = diagnosis.disk_room->value;
   if (diagnosis.disk && *diagnosis.disk) {
-    json["slow_directory"]["write_bytes_per_s"] = (*diagnosis.disk)->write_bytes_per_s;
-    json["slow_directory"]["read_bytes_per_s"] = (*diagnosis.disk)->read_bytes_per_s;
-    json["slow_directory"]["both_bytes_per_s"] = (*diagnosis.disk)->both_bytes_per_s;
+    json["slow_directory"]["write_bytes_per_s"] = (*diagnosis.disk)->write;
+    json["slow_directory"]["read_bytes_per_s"] = (*diagnosis.disk)->read;
+    json["slow_directory"]["both_bytes_per_s"] = (*diagnosis.disk)->mixed;
   }
   if (diagnosis.disk && !*diagnosis.disk) json["slow_directory"]["why_not"] = diagnosis.disk->error().message;
   json["uses"] = {{"memory", json_of(diagnosis.uses.memory)},
@@ -480,23 +481,25 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-void write_machine(const Diagnosis& diagnosis, const std::string& path) {
+void write_machine(const Diagnosis& diagnosis, const std::string& path, Bytes chunk) {
   if (!diagnosis.disk || !*diagnosis.disk) throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
   std::ofstream file(path);
-  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room), "this-machine");
+  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room, chunk), "this-machine");
   if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
 }
 
 void doctor(const DoctorOptions& options) {
+  if (constexpr std::uint64_t smallest = (16_KiB).value, largest = (64_MiB).value; options.chunk < smallest || options.chunk > largest || !std::has_single_bit(options.chunk))
+    throw Failure({.cause = Cause::malformed_input, .message = "--chunk is a power of two between 16KiB and 64MiB"});
   const Diagnosis diagnosis = examine(options);
   const std::vector<Line> lines = lines_of(diagnosis, options.slow);
   if (options.json) {
-    print_json(diagnosis, lines, options.slow);
+    print_json(diagnosis, lines, options);
   } else {
     print_text(diagnosis, lines);
   }
   std::fflush(stdout);
-  if (!options.machine.empty()) write_machine(diagnosis, options.machine);
+  if (!options.machine.empty()) write_machine(diagnosis, options.machine, {options.chunk});
   for (const Result<std::string>* use : {&diagnosis.uses.memory, &diagnosis.uses.io}) {
     if (!*use) throw Failure({.cause = Cause::unavailable, .message = "cannot train here: " + use->error().message});
   }
@@ -508,6 +511,7 @@ void add_doctor(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("doctor", "Tells what this machine can do, and what would make it do more");
   auto options = std::make_shared<DoctorOptions>();  // shared: the callback is copied into the App
   verb->add_option("--slow", options->slow, "directory of the slow tier, whose disk is measured")->capture_default_str();
+  verb->add_option("--chunk", options->chunk, "what moves as one: the disk is measured by transfers of this size")->transform(CLI::AsSizeValue(true))->default_str("2MiB");
   verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for four seconds)");
   verb->add_option("--machine", options->machine, "write what was measured (vedette-machine-1), for plan, replay and compare");
   verb->add_flag("--json", options->json, "as JSON, sizes in bytes");

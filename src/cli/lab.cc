@@ -28,10 +28,10 @@ namespace {
 Machine this_machine(const std::string& directory) {
   const MachineFacts facts = probe_machine();
   auto store = open_nvme_store({.directory = directory}).value();
-  const DiskSpeed speed = measure_disk(*store, false).value();
+  const LinkSpeed speed = measure_disk(*store, false).value();
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
-  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt);
+  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes());
 }
 
 // Times what prepare() takes, and is the policy otherwise.

@@ -168,11 +168,8 @@ class Scheduler {
 
   bool host_has_room(std::uint32_t g) const { return ledger_.tier_for(g, ledger_.gaps()[g].after) == tiers_.front(); }
 
-  // Whether what link `b` carries also takes from link `a`: they share a bus, and `a` is as fast as it.
   bool bus_of(std::size_t a, std::size_t b) const {
-    const Link* one = ledger_.machine().link({0}, tiers_[a]);
-    const Link* other = ledger_.machine().link({0}, tiers_[b]);
-    return one->shared && one->shared == other->shared && one->bytes_per_s > other->bytes_per_s;
+    return takes_from(*ledger_.machine().link({0}, tiers_[b]), *ledger_.machine().link({0}, tiers_[a]));
   }
 
   void fetch_eagerly() {

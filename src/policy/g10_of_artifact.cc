@@ -273,8 +273,7 @@ class Scheduler {
     });
   }
   bool share_a_bus() const {
-    const Link *near = ledger_.machine().link({0}, tiers_.front()), *far = ledger_.machine().link({0}, tiers_.back());
-    return near->shared && near->shared == far->shared && near->bytes_per_s > far->bytes_per_s;
+    return takes_from(*ledger_.machine().link({0}, tiers_.back()), *ledger_.machine().link({0}, tiers_.front()));
   }
 
   bool any_over(const Period& period) const {

@@ -19,6 +19,7 @@ void SessionState::learn(StepLog finished) {
   for (std::size_t i = 0; i < fresh->log.ops.size(); ++i) fresh->least_time[i] = fresh->log.ops[i].time;
   fresh->unplanned = static_cast<std::uint32_t>(touched_in_parts.size());
   remember_rows(*fresh);
+  advise_on_rows();
   fresh->policy = make_policy(options.policy, options.seed);
   fresh->ops.resize(fresh->log.ops.size());
   std::uint64_t prefix = 0;
@@ -89,7 +90,7 @@ void SessionState::make_plan(Bucket& fresh) {
   fresh.plan = {};
   if (fresh.policy != nullptr) {
     const std::uint32_t free = frames - engine->held_chunks();
-    machine.tiers[0].capacity = {std::uint64_t{free - std::min(fresh.unplanned, free / 2)} * options.chunk.value};
+    machine.tiers[0].capacity = {(free - room_for_rows(free, fresh.unplanned)) * options.chunk.value};
     auto plan = fresh.policy->prepare(fresh.units.trace, machine);
     if (plan) {
       fresh.plan = *std::move(plan);

@@ -113,6 +113,7 @@ struct SessionState {
   std::vector<ChunkRange> operands;
   std::set<std::uint32_t> touched_in_parts;            // chunks of tensors that no plan moves, in this step
   std::vector<TouchedPart> step_rows;                  // the same with their ops, in order
+  bool advised_on_rows = false;
   std::vector<Nanoseconds> op_stalls;
   Counters at_step_begin;
   Nanoseconds step_began;
@@ -162,6 +163,7 @@ struct SessionState {
   void touch_part(std::uint32_t op, ChunkRange chunks);
   void remember_rows(Bucket& bucket);                  // of the step that ended
   Rows rows_of(const Bucket& bucket) const;
+  void advise_on_rows();                               // once, after a step that touched some
 
   // profiling (profiling.cc)
   void remember_times();

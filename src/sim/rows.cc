@@ -10,10 +10,9 @@ namespace vedette::sim {
 
 InRows in_rows(const Trace& trace, const Rows& rows, Bytes fast_memory) {
   InRows made{.planned = trace, .run = trace, .in_turn = {}};
-  // As SessionState::make_plan: room for what one step touched, but never more than half of what is not held.
-  const std::uint64_t held = rows.held.value, free = fast_memory.value - std::min(fast_memory.value, held);
+  const std::uint64_t held = rows.held.value, free = (fast_memory.value - std::min(fast_memory.value, held)) / rows.chunk.value;
   Tensor& near = made.planned.tensors[rows.always_near.value];
-  near.bytes = {held + std::min(near.bytes.value - held, free / 2 / rows.chunk.value * rows.chunk.value)};
+  near.bytes = {held + room_for_rows(free, (near.bytes.value - held) / rows.chunk.value) * rows.chunk.value};
   made.run.tensors[rows.always_near.value].bytes = rows.held;
   const auto first = static_cast<std::uint32_t>(trace.tensors.size());
   for (std::uint32_t c = 0; c < rows.chunks; ++c) {

@@ -86,6 +86,17 @@ TEST_F(Doctor, MeasuresTheDiskAndLeavesNothingThere) {
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "only the program itself";
 }
 
+TEST_F(Doctor, MeasuresByTransfersOfTheChunkThatSessionsWillHave) {
+  const fs::path machine = directory_ / "machine.json";
+  const Answer answer = run(doctor("--json --chunk 64KiB --machine " + machine.string()));
+  ASSERT_EQ(answer.status, 0) << answer.text;
+  EXPECT_EQ(nlohmann::json::parse(answer.text).at("slow_directory").at("chunk_bytes"), 64 << 10);
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(machine)).at("granule_bytes"), 64 << 10);
+  const Answer refused = run(doctor("--chunk 100000 2>&1 >/dev/null"));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(refused.text, "vedette: --chunk is a power of two between 16KiB and 64MiB\n");
+}
+
 TEST_F(Doctor, SaysInOneSentenceWhyItCannotUseADirectory) {
   const Answer answer = run(VEDETTE_CLI " doctor --no-disk --slow /nonexistent 2>&1 >/dev/null");
   EXPECT_EQ(answer.status, 1);

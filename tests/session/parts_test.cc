@@ -56,9 +56,9 @@ struct Ended {
   std::vector<std::string> messages;
 };
 
-Ended run(Bytes budget, const std::string& policy) {
+Ended run(Bytes budget, const std::string& policy, Bytes chunk = 64_KiB) {
   Ended ended;
-  const auto session = open_session(budget, "host", policy, 64_KiB, nullptr, &ended.messages);
+  const auto session = open_session(budget, "host", policy, chunk, nullptr, &ended.messages);
   Block table(*session, rows * row_words * 8, true), weights(*session, 400'000, true);
   table.fill(1);
   weights.fill(2);
@@ -85,6 +85,11 @@ TEST_P(Parts, MoveAndTheTableStays) {
   EXPECT_LT(tight.late.bytes_in / 20, 512u << 10);  // a step touches two cold rows: 128 KiB of a table of 8 MiB
   EXPECT_LT(tight.late.bytes_out / 20, 512u << 10);
   EXPECT_EQ(tight.late.faults, 0u);
+}
+
+TEST(Session, SaysOnceThatLargeChunksSuitNoTables) {
+  EXPECT_THAT(run(64_MiB, "vedette", 128_KiB).messages, ::testing::IsEmpty());  // nothing moves
+  EXPECT_THAT(run(3_MiB, "vedette", 128_KiB).messages, ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("128.0 KiB"), ::testing::HasSubstr("64_KiB"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Parts, ::testing::Values("on-demand", "vedette", "sentinel"), [](const auto& the) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/made.h"
+#include "support/traces.h"
 #include "vedette/replay.h"
 
 namespace vedette {
@@ -14,14 +15,7 @@ using testing::trace;
 
 constexpr TierIndex fast{0}, host{1};
 
-Machine two_tiers(std::uint64_t fast_bytes) {
-  Machine machine;
-  machine.tiers = {{.name = "gpu", .capacity = {fast_bytes}}, {.name = "host", .capacity = {1 << 20}}};
-  machine.links = {{.source = host, .target = fast, .bytes_per_s = 1'000'000'000, .latency = {}, .shared = {}},
-                   {.source = fast, .target = host, .bytes_per_s = 1'000'000'000, .latency = {}, .shared = {}}};
-  machine.granule = {1};
-  return machine;
-}
+Machine machine(std::uint64_t fast_bytes) { return testing::two_tiers({fast_bytes}, {1}); }
 
 Plan paging(std::vector<TierIndex> home, std::uint32_t window = 0) { return {.home = std::move(home), .block = {10}, .paging = Paging{.window = window}}; }
 
@@ -54,41 +48,41 @@ Move to(TierIndex target, std::uint32_t tensor) {
 
 TEST(Paging, AFaultAddsItsBytesToTheOpAndSoDoesABirth) {
   const Trace read = trace({tensor(100)}, {op(50, {{0}})}), written = trace({tensor(100, false)}, {op(50, {}, {{0}})});
-  EXPECT_EQ(replay(read, two_tiers(100), paging({host}), {.steps = 1}).value().measured.stall, Nanoseconds{100});
-  EXPECT_EQ(replay(written, two_tiers(100), paging({fast}), {.steps = 1}).value().measured.stall, Nanoseconds{100});
+  EXPECT_EQ(replay(read, machine(100), paging({host}), {.steps = 1}).value().measured.stall, Nanoseconds{100});
+  EXPECT_EQ(replay(written, machine(100), paging({fast}), {.steps = 1}).value().measured.stall, Nanoseconds{100});
 }
 
 TEST(Paging, AnOpRunsWhileWhatWasAskedForIsOnItsWay) {
   for (const auto& [time, stall] : {std::pair{500, 0}, {50, 30}}) {  // the last block comes 80 ns after the second op began
     const Trace one = trace({tensor(100)}, {op(10, {}), op(time, {{0}})});
     Hinting policy(paging({host}), to(fast, 0));
-    EXPECT_EQ(replay(one, two_tiers(100), policy, {.steps = 1}).value().measured.stall, Nanoseconds{stall});
+    EXPECT_EQ(replay(one, machine(100), policy, {.steps = 1}).value().measured.stall, Nanoseconds{stall});
   }
   const Trace born = trace({tensor(100, false)}, {op(10, {}), op(50, {}, {{0}})});
   Hinting policy(paging({fast}), to(fast, 0));
-  EXPECT_EQ(replay(born, two_tiers(100), policy, {.steps = 1}).value().measured.stall, Nanoseconds{0});
+  EXPECT_EQ(replay(born, machine(100), policy, {.steps = 1}).value().measured.stall, Nanoseconds{0});
 }
 
 TEST(Paging, WhoArrivedFirstLeavesAlthoughItWasUsedLast) {
   const Trace one = trace({tensor(100), tensor(100), tensor(100)}, {op(10, {{1}}), op(10, {{0}}), op(10, {{2}})});
-  const Replayed got = replay(one, two_tiers(200), paging({fast, fast, host}), {.steps = 1, .timeline = true}).value();
+  const Replayed got = replay(one, machine(200), paging({fast, fast, host}), {.steps = 1, .timeline = true}).value();
   EXPECT_EQ(moved(got, 0, host), 100U);
   EXPECT_EQ(moved(got, 1, host), 0U);
 }
 
 TEST(Paging, AnOperandThatLeavesForAnotherComesBack) {
   const Trace one = trace({tensor(100), tensor(100), tensor(100)}, {op(10, {{1}, {2}}), op(10, {{0}, {2}})});
-  const Replayed got = replay(one, two_tiers(200), paging({host, fast, fast}), {.steps = 1, .timeline = true}).value();
+  const Replayed got = replay(one, machine(200), paging({host, fast, fast}), {.steps = 1, .timeline = true}).value();
   EXPECT_EQ(moved(got, 1, host), 100U);
   EXPECT_EQ(moved(got, 0, fast), 100U);
-  const Replayed swapped = replay(one, two_tiers(200), paging({host, fast, fast}), {.steps = 2, .timeline = true}).value();
+  const Replayed swapped = replay(one, machine(200), paging({host, fast, fast}), {.steps = 2, .timeline = true}).value();
   EXPECT_GT(moved(swapped, 2, fast), 0U);  // in the second step op 0 wants tensor 1, and tensor 2, its other operand, came first
 }
 
 TEST(Paging, WhatIsToldToLeaveLeavesBeforeItComesBack) {
   const Trace one = trace({tensor(100)}, {op(10, {{0}}), op(10, {{0}})});
   Hinting policy(paging({fast}), to(host, 0));
-  const Replayed got = replay(one, two_tiers(100), policy, {.steps = 1}).value();
+  const Replayed got = replay(one, machine(100), policy, {.steps = 1}).value();
   EXPECT_EQ(got.bytes_out, Bytes{100});
   EXPECT_EQ(got.bytes_in, Bytes{100});
   EXPECT_GT(got.measured.stall, Nanoseconds{0});
@@ -98,7 +92,7 @@ TEST(Paging, WhatIsAskedForAheadDisplacesNothingOfTheWindow) {
   const Trace one = trace({tensor(100), tensor(100), tensor(100)}, {op(1000, {{0}}), op(1000, {{1}}), op(1000, {{2}})});
   for (const std::uint32_t window : {0U, 2U}) {
     Hinting policy(paging({fast, fast, host}, window), to(fast, 2));
-    const Replayed got = replay(one, two_tiers(200), policy, {.steps = 1, .timeline = true}).value();
+    const Replayed got = replay(one, machine(200), policy, {.steps = 1, .timeline = true}).value();
     std::int64_t first = 3000;
     for (const Bar& bar : got.timeline) first = bar.kind == Bar::Kind::move ? std::min(first, bar.time.begin.value) : first;
     EXPECT_EQ(first, window == 0 ? 0 : 1010);  // the first tick of op 1: until then tensor 0 is of the window
@@ -110,19 +104,19 @@ TEST(Paging, TheDeadLeaveWithoutATransferInTheirTurn) {
   Plan plan = paging({fast, fast}, 1);
   for (const auto& [after_life, out] : {std::pair{AfterLife::kept, 200U}, {AfterLife::dropped, 0U}, {AfterLife::freed, 0U}}) {
     plan.after_life = after_life;
-    EXPECT_EQ(replay(one, two_tiers(100), plan).value().bytes_out, Bytes{out});
+    EXPECT_EQ(replay(one, machine(100), plan).value().bytes_out, Bytes{out});
   }
 }
 
 TEST(Paging, RefusesAnOpThatIsTooLargeAndAPlanThatSaysMore) {
   const Trace one = trace({tensor(100)}, {op(10, {{0}})});
-  EXPECT_EQ(replay(one, two_tiers(90), paging({host})).error().cause, Cause::infeasible);
+  EXPECT_EQ(replay(one, machine(90), paging({host})).error().cause, Cause::infeasible);
   Plan plan = paging({host});
   plan.moves = {to(fast, 0)};
-  EXPECT_EQ(replay(one, two_tiers(100), plan).error().cause, Cause::unsupported);
+  EXPECT_EQ(replay(one, machine(100), plan).error().cause, Cause::unsupported);
   plan = paging({host});
   plan.block = {0};
-  EXPECT_EQ(replay(one, two_tiers(100), plan).error().cause, Cause::malformed_input);
+  EXPECT_EQ(replay(one, machine(100), plan).error().cause, Cause::malformed_input);
 }
 
 }  // namespace

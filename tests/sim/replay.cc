@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/made.h"
+#include "support/traces.h"
 
 namespace vedette {
 namespace {
@@ -12,11 +13,8 @@ namespace {
 constexpr TierIndex fast{0}, slow{1};
 
 Machine machine(std::uint64_t capacity, std::optional<std::uint32_t> shared = std::nullopt) {
-  Machine made;
-  made.tiers = {{.name = "fast", .capacity = {capacity}}, {.name = "slow", .capacity = {1 << 20}}};
-  made.links = {{.source = slow, .target = fast, .bytes_per_s = 1'000'000'000, .latency = {0}, .shared = shared},
-                {.source = fast, .target = slow, .bytes_per_s = 1'000'000'000, .latency = {0}, .shared = shared}};
-  made.granule = {1};
+  Machine made = testing::two_tiers({capacity}, {1});
+  for (Link& link : made.links) link.shared = shared;
   return made;
 }
 
@@ -99,7 +97,7 @@ TEST(Replay, SharesABusWhileBothDirectionsAreBusy) {
 TEST(Replay, CountsLatencyBeforeTheFirstByte) {
   const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
   Machine far = machine(80);
-  far.links[0].latency = {7};
+  far.links[1].latency = {7};
   EXPECT_EQ(replay(one, far, plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)})).value().measured.op_stall[1], Nanoseconds{37});
 }
 

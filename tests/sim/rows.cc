@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/made.h"
+#include "support/traces.h"
 #include "vedette/replay.h"
 
 namespace vedette {
@@ -11,16 +12,7 @@ using testing::op;
 using testing::tensor;
 using testing::trace;
 
-constexpr TierIndex fast{0}, slow{1};
-
-Machine machine(std::uint64_t capacity) {
-  Machine made;
-  made.tiers = {{.name = "fast", .capacity = {capacity}}, {.name = "slow", .capacity = {1 << 20}}};
-  made.links = {{.source = slow, .target = fast, .bytes_per_s = 1'000'000'000, .latency = {0}, .shared = {}},
-                {.source = fast, .target = slow, .bytes_per_s = 1'000'000'000, .latency = {0}, .shared = {}}};
-  made.granule = {1};
-  return made;
-}
+Machine machine(std::uint64_t fast_bytes) { return testing::two_tiers({fast_bytes}, {1}); }
 
 // Chunks of 10 bytes, 5 bytes held beside them.
 Rows rows(std::uint32_t chunks, std::vector<std::vector<RowAccess>> steps) {
