@@ -97,6 +97,7 @@ struct Machine {
   // Of the time that a link is busy while an op runs, so much comes on top of the op's: transfers take memory bandwidth and a core's time.
   // A replay adds it. nullopt: nobody says, as live; then a replay adds nothing, and a planner takes what it knows of live runs.
   std::optional<std::uint32_t> interference_percent = {};
+  Nanoseconds remap_time = {};       // what each granule that comes to the fastest tier or leaves it alive costs the program, which maps its pages anew
   bool operator==(const Machine&) const = default;
 
   const Link* link(TierIndex source, TierIndex target) const noexcept;

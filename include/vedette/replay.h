@@ -10,7 +10,8 @@
 // in it. What it misses and nobody planned is fetched on demand, ahead of the queue, after Machine::fault_time; where room lacks and
 // nothing is on its way out, the policy is asked, and else Plan::fallback chooses. Recomputations run before their op, on the same
 // processor. An operand that is used in place costs its bytes over the link, beside the op's time. Ops take longer by
-// Machine::interference_percent of the time that links are busy beside them; that is no stall.
+// Machine::interference_percent of the time that links are busy beside them, and by Machine::remap_time for each granule that came or left since the op
+// before; that is no stall.
 //
 // Time is whole nanoseconds; the same inputs give the same result, byte for byte. O((ops + accesses + moves) * log) a step.
 #pragma once

@@ -94,7 +94,7 @@ Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
   return LinkSpeed{.read = median(Way::in), .write = median(Way::out), .mixed = median(Way::both)};
 }
 
-Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk) {
+Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk, Nanoseconds remap_time) {
   constexpr Bytes plenty{std::uint64_t{1} << 44};
   Machine machine;
   // A bus is as fast as the faster of its links.
@@ -105,6 +105,7 @@ Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> 
                    {.source = {0}, .target = {1}, .bytes_per_s = std::min(speed.write, most), .latency = {100'000}, .shared = bus}};
   machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
   machine.granule = chunk;
+  machine.remap_time = remap_time;
   return machine;
 }
 

@@ -21,6 +21,7 @@
 #include "base/readable.h"
 #include "base/mapping.h"
 #include "cli/disk_speed.h"
+#include "cli/remap_time.h"
 #include "cli/verbs.h"
 #include "os/chunk_memory.h"
 #include "os/tracker_kinds.h"
@@ -484,7 +485,7 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
 void write_machine(const Diagnosis& diagnosis, const std::string& path, Bytes chunk) {
   if (!diagnosis.disk || !*diagnosis.disk) throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
   std::ofstream file(path);
-  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room, chunk), "this-machine");
+  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room, chunk, measure_remap(chunk)), "this-machine");
   if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
 }
 

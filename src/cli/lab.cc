@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "cli/disk_speed.h"
+#include "cli/remap_time.h"
 #include "cli/plan_file.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
@@ -31,7 +32,7 @@ Machine this_machine(const std::string& directory) {
   const LinkSpeed speed = measure_disk(*store, false).value();
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
-  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes());
+  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes(), measure_remap(store->slot_bytes()));
 }
 
 // Times what prepare() takes, and is the policy otherwise.

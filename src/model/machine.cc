@@ -121,7 +121,7 @@ void read_links(const Json& list, Machine& machine) {
 }
 
 Machine read_machine(const Json& json) {
-  const Reader top(json, "machine", {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "interference_percent"});
+  const Reader top(json, "machine", {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "interference_percent", "remap_ns"});
   if (top.text("format") != format_name) top.fail("is not in the format " + std::string(format_name));
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -136,6 +136,7 @@ Machine read_machine(const Json& json) {
     if (percent > most_interference) top.fail("has an interference_percent above " + std::to_string(most_interference));
     machine.interference_percent = static_cast<std::uint32_t>(percent);
   }
+  machine.remap_time = {static_cast<std::int64_t>(top.number_or("remap_ns", 0))};
   return machine;
 }
 
@@ -172,6 +173,7 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   json["can_recompute"] = machine.can_recompute;
   json["can_reorder"] = machine.can_reorder;
   if (machine.interference_percent) json["interference_percent"] = *machine.interference_percent;
+  if (machine.remap_time.value != 0) json["remap_ns"] = machine.remap_time.value;
   return json.dump(2) + "\n";
 }
 

@@ -71,6 +71,7 @@ class Simulation {
   std::uint64_t serial_ = 0, step_number_ = 0;
   std::int64_t recomputing_ = 0, step_began_ = 0;  // spent on it for the current op
   bool measuring_ = false, faulted_ = false;
+  std::uint64_t remapped_ = 0;         // granules whose new places the program has paid for
   std::vector<TierIndex> where_;
   std::vector<Bytes> room_;
   std::vector<Portion> parts_;
@@ -399,6 +400,8 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
 // An op runs for so long, and for what the moves beside it cost it.
 void Simulation::spend(std::int64_t time) {
   const std::int64_t busy = traffic_.busy();
+  time += static_cast<std::int64_t>(traffic_.remapped() - remapped_) * machine_.remap_time.value;
+  remapped_ = traffic_.remapped();
   traffic_.advance_to(traffic_.now() + time);
   const std::int64_t more = (traffic_.busy() - busy) * machine_.interference_percent.value_or(0) / 100;
   if (more > 0) traffic_.advance_to(traffic_.now() + more);

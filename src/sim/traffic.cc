@@ -229,6 +229,7 @@ bool Traffic::start(Line& line) {
   line.work = (transfer_time({bytes}, line.link->bytes_per_s) + latency).value * work_per_ns;
   if (result_ != nullptr && target == 0) result_->bytes_in += Bytes{bytes};
   if (result_ != nullptr && piece.tier == 0) result_->bytes_out += Bytes{bytes};
+  if (piece.tier == 0) remapped_ += granules(piece);
   update(job.piece);
   return true;
 }
@@ -273,7 +274,10 @@ void Traffic::finish(Line& line) {
     release(index);
     return;
   }
-  if (target == 0) arrived_near(piece);
+  if (target == 0) {
+    remapped_ += granules(piece);
+    arrived_near(piece);
+  }
   if (target != 0 && (piece.awaited || piece.back != none)) {
     piece.place = Piece::Place::lies;
     const bool urgent = piece.awaited;
@@ -332,6 +336,7 @@ void Traffic::move(std::uint32_t index, std::uint32_t target, std::uint32_t from
   if (piece.dead && target != 0) return release(index);
   if (target > piece.tier && (piece.copies >> target & 1) != 0) {  // the slower tier has the same bytes: they leave for nothing
     if (result_ != nullptr && piece.tier == 0) result_->bytes_dropped += Bytes{piece.bytes.end - piece.bytes.begin};
+    if (piece.tier == 0) remapped_ += granules(piece);
     vacate(piece, piece.tier);
     piece.tier = static_cast<std::uint8_t>(target);
     return update(index);

@@ -51,6 +51,7 @@ class Traffic {
 
   std::int64_t now() const { return now_; }
   std::int64_t busy() const { return busy_; }  // ns that lines have been busy, summed over them
+  std::uint64_t remapped() const { return remapped_; }  // granules that came to the fastest tier by a link, or left it alive
   std::uint64_t used(std::uint32_t tier) const { return used_[tier]; }
   std::uint64_t free_room(std::uint32_t tier) const;
   std::uint64_t leaving() const { return leaving_; }   // bytes of the fastest tier whose way out is queued or running
@@ -113,12 +114,14 @@ class Traffic {
   void finish(Line& line);
   void share_out();
   void arrived_near(Piece& piece);
+  std::uint64_t granules(const Piece& piece) const { return (piece.room + machine_.granule.value - 1) / machine_.granule.value; }
   void update(std::uint32_t piece);
 
   const Trace& trace_;
   const Machine& machine_;
   const Plan& plan_;
   std::int64_t now_ = 0, busy_ = 0;
+  std::uint64_t remapped_ = 0;
   std::vector<Piece> pieces_;
   std::vector<Span<std::uint32_t>> of_tensor_, of_move_;
   std::vector<std::uint64_t> used_, leaves_to_near_;  // [tier]: bytes there, and of them those that are queued or moving to the fastest

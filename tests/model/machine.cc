@@ -18,6 +18,7 @@ TEST(Machines, SayWhatMovesCostOpsOrThatNobodyKnows) {
   Machine machine = machine_presets()[0].make();
   for (const std::optional<std::uint32_t> percent : {std::optional<std::uint32_t>{}, std::optional<std::uint32_t>{25}}) {
     machine.interference_percent = percent;
+    machine.remap_time.value += 7;
     EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
   }
 }

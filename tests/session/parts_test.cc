@@ -56,7 +56,7 @@ struct Ended {
   std::vector<std::string> messages;
 };
 
-Ended run(Bytes budget, const std::string& policy, Bytes chunk = 64_KiB) {
+Ended run(Bytes budget, const std::string& policy, Bytes chunk = {std::uint64_t{64} << 10}) {
   Ended ended;
   const auto session = open_session(budget, "host", policy, chunk, nullptr, &ended.messages);
   Block table(*session, rows * row_words * 8, true), weights(*session, 400'000, true);

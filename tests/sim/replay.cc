@@ -72,6 +72,19 @@ TEST(Replay, MovesBesideAnOpCostItWhatTheMachineSays) {
   EXPECT_EQ(replay(one, slowed, comes).value().measured.time, Nanoseconds{110});
 }
 
+TEST(Replay, LetsTheProgramPayForPagesThatAreMappedAnew) {
+  // 60 bytes in granules of 10 come for op 1, during op 0 and 5 ns after it, and leave unchanged when it has ended: op 2 pays for that.
+  const Trace one = trace({tensor(60)}, {op(55, {}), op(10, {{0}}), op(10, {})});
+  Machine paid = machine(60);
+  paid.granule = {10};
+  const Plan comes = plan({slow}, {fetch(0, 1, 0), evict(1, 1, 0)});
+  EXPECT_EQ(replay(one, paid, comes).value().measured.time, Nanoseconds{80});
+  paid.remap_time = {2};
+  const Replayed got = replay(one, paid, comes).value();
+  EXPECT_EQ(got.measured.time, Nanoseconds{104});
+  EXPECT_EQ(got.measured.stall, Nanoseconds{5});
+}
+
 TEST(Replay, WritesOutWhatChangedBeforeItsRoomIsFree) {
   // 0 is changed by op 0 and goes out during op 1 (40 of 60 ns left over); 1 is fetched into its room for op 2.
   const Trace one = trace({tensor(60), tensor(60)}, {op(10, {}, {{0}}), op(40, {}), op(10, {{1}}), op(60, {})});
