@@ -65,7 +65,7 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
 
 Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
   if (auto room = store.reserve(slots_of(store)); !room) return room.error();
-  auto memory = Mapping::reserve({store.slot_bytes().value * store.depth()}, {std::uint64_t{2} << 20});
+  auto memory = Mapping::reserve({store.slot_bytes().value * std::min(store.depth(), slots_of(store))}, {std::uint64_t{2} << 20});
   if (!memory) return memory.error();
   // As a session's chunks lie: a transfer from small pages is cut into many, and is half as fast.
   ::madvise(memory->data(), memory->bytes().value, MADV_HUGEPAGE);

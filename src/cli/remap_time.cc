@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -13,14 +15,13 @@
 namespace vedette::cli {
 namespace {
 
-// Computes on the other processors for as long as it lives.
+// Computes on the other processors for as long as it lives, or on as many of them as the limit of threads allows.
 class Busy {
  public:
   Busy() {
-    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) {
-      threads_.emplace_back([this] {
-        for (volatile std::uint64_t count = 0; !stop_.load(std::memory_order_relaxed);) count = count + 1;  // relaxed: nothing is handed over
-      });
+    try {
+      for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads_.emplace_back([this] { compute(); });
+    } catch (const std::system_error&) {
     }
   }
   ~Busy() {
@@ -31,6 +32,10 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 
  private:
+  void compute() const {
+    for (volatile std::uint64_t count = 0; !stop_.load(std::memory_order_relaxed);) count = count + 1;  // relaxed: nothing is handed over
+  }
+
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };
