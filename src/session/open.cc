@@ -56,8 +56,7 @@ Result<void> fits_memory_cgroup(const SessionOptions& options) {
 }
 
 Result<std::unique_ptr<Store>> open_store(const SessionOptions& options) {
-  constexpr std::uint64_t in_flight = std::uint64_t{32} << 20;  // 16 chunks of 2 MiB: bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
-  const auto depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(in_flight / options.chunk.value, 16, 64));
+  constexpr std::uint32_t depth = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
   if (options.slow == "host") return open_host_store(options.chunk, depth);
   if (options.slow.starts_with("nvme:"))
     return open_nvme_store({.directory = options.slow.substr(5), .slot_bytes = options.chunk, .depth = depth,
