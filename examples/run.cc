@@ -189,6 +189,7 @@ RunResult run_guarded(const RunOptions& options) {
 
 RunResult run(const RunOptions& options) {
   at::set_num_threads(options.threads);
+  resolve_vector_math();             // a plain run is compared with a guarded one bit by bit
   if (!options.small) {              // before anything is measured: data is nobody's model
     for (const ModelEntry& entry : models()) {
       if (entry.name == options.model) entry.read_data();

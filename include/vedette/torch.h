@@ -122,4 +122,12 @@ class Guard {
 // Source: the fused update of LOMO (Lv et al., ACL 2024), for any optimizer.
 void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
 
+// Calls each of oneMKL's vector functions (sqrt, exp, tanh, ...) once on one element, as the Guard's constructor does. oneMKL 2024.2, which
+// libtorch 2.11 is built with, chooses a function's code when it is first called; where several threads make that call at once, one of them may run the
+// code of low accuracy, once, for its whole share (relative errors of 3e-4 were seen in an Adam step's square roots). A program that compares
+// runs bit by bit, or with itself, calls this before its first operator. The first call takes about a millisecond, others nothing.
+// Thread rule: any thread; nobody uses libtorch's operators meanwhile.
+// Source: pytorch/pytorch issue 188792.
+void resolve_vector_math();
+
 }  // namespace vedette

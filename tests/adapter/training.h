@@ -22,8 +22,9 @@
 
 namespace vedette::test {
 
-// In force before main, and so before any guard: plain runs are counted, guarded ones are not.
+// In force before main, and so before any guard: plain runs are counted, guarded ones are not; and plain runs compute as guarded ones do.
 inline const bool plain_runs_are_counted = (examples::count_allocations(), true);
+inline const bool plain_runs_are_exact = (resolve_vector_math(), true);
 
 struct Outcome {
   std::vector<std::uint32_t> losses;            // bit patterns

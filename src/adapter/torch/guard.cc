@@ -87,6 +87,7 @@ struct Guard::State {
 
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
+  resolve_vector_math();
   State& state = *state_;
   // Shared, because the arena goes on speaking after the guard is gone.
   state.say = options.on_message
