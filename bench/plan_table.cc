@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "plan_shapes.h"
+#include "vedette/bound.h"
 #include "vedette/check.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
@@ -31,74 +32,6 @@ struct Options {
   std::vector<double> budgets;  // a share of the peak up to 1.5, else bytes
   bool noise = false;
   std::vector<std::string> traces;
-};
-
-std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t granule) { return (bytes + granule - 1) / granule * granule; }
-
-// What a run of ops must make wait: bytes that exist before it and are used in it come in during it, but for as many as memory
-// holds; bytes that are changed in it and live on afterwards go out during it, but for as many as memory holds.
-class Bound {
- public:
-  Bound(const Trace& trace, const Machine& machine) : trace_(trace), machine_(machine), lives_(lifetimes(trace)) {
-    last_.resize(trace.tensors.size());
-    for (std::size_t t = 0; t < last_.size(); ++t) last_[t] = lives_[t] ? lives_[t]->end.value - 1 : 0;
-    for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
-      for (TensorIndex t : trace.ops[i].frees) last_[t.value] = std::max(last_[t.value], i);
-    }
-  }
-
-  // The largest sum over runs that do not overlap, of two steps, halved. O(ops * accesses).
-  double stall_ns() {
-    const std::size_t ops = trace_.ops.size();
-    best_.assign(2 * ops + 1, 0);
-    for (std::size_t begin = 0; begin < 2 * ops; ++begin) {
-      if (begin > 0) best_[begin] = std::max(best_[begin], best_[begin - 1]);
-      from(begin);
-    }
-    best_[2 * ops] = std::max(best_[2 * ops], best_[2 * ops - 1]);
-    return std::max(best_[ops], best_[2 * ops] / 2);
-  }
-
- private:
-  double size(TensorIndex t) const {
-    return static_cast<double>(rounded_up(trace_.tensors[t.value].bytes.value, machine_.granule.value));
-  }
-  bool born(TensorIndex t, std::size_t op) const {
-    return !trace_.tensors[t.value].persistent && lives_[t.value]->begin.value == op;
-  }
-
-  void from(std::size_t begin) {
-    const std::size_t ops = trace_.ops.size();
-    const double capacity = static_cast<double>(machine_.tiers[0].capacity.value);
-    std::vector<bool> used(trace_.tensors.size()), changed(trace_.tensors.size());
-    double in = 0, out = 0, time = 0;
-    for (std::size_t at = begin; at < std::min(2 * ops, begin + ops); ++at) {
-      const Op& op = trace_.ops[at % ops];
-      for (const auto* list : {&op.reads, &op.writes}) {
-        for (TensorIndex t : *list) {
-          if (!used[t.value] && !born(t, at % ops)) in += size(t);
-          used[t.value] = true;
-        }
-      }
-      for (TensorIndex t : op.writes) {
-        if (!changed[t.value]) out += size(t);
-        changed[t.value] = true;
-      }
-      time += static_cast<double>(op.time.value);
-      const double need = std::max((in - capacity) * 1e9 / static_cast<double>(machine_.links[0].bytes_per_s),
-                                   (out - capacity) * 1e9 / static_cast<double>(machine_.links[1].bytes_per_s));
-      best_[at + 1] = std::max(best_[at + 1], best_[begin] + std::max(0.0, need - time));
-      for (std::uint32_t t = 0; t < changed.size(); ++t) {
-        if (changed[t] && !trace_.tensors[t].persistent && last_[t] == at % ops) out -= size({t}), changed[t] = false;
-      }
-    }
-  }
-
-  const Trace& trace_;
-  const Machine& machine_;
-  std::vector<std::optional<Span<OpIndex>>> lives_;
-  std::vector<std::uint32_t> last_;
-  std::vector<double> best_;
 };
 
 double percent_of_ideal(const Replayed& replayed) {
@@ -167,7 +100,7 @@ void print_trace(const Trace& trace, const Options& options) {
     std::printf("%s: %zu ops, %zu tensors, %.1f ms, peak %.0f MB, fast %.0f MB; no plan above %.1f %%\n", trace.name.c_str(),
                 trace.ops.size(), trace.tensors.size(), ideal_ns / 1e6, peak / 1e6,
                 static_cast<double>(machine.tiers[0].capacity.value) / 1e6,
-                100.0 * ideal_ns / (ideal_ns + Bound(trace, machine).stall_ns()));
+                100.0 * ideal_ns / static_cast<double>(lower_bound(trace, machine).value));
     print_line(trace, machine, "demand", Plan{}, 0);
     for (const PolicyEntry& entry : policies()) {
       const std::unique_ptr<Policy> policy = entry.make(1);

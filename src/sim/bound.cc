@@ -2,13 +2,16 @@
 //
 // Cut the machine between tiers 0..j and the rest: `capacity` bytes lie on the near side at any instant, and links cross the cut with
 // `in` and `out` bytes a second. Take the ops [b, e).
-// In:  what existed before b and is used in [b, e) is on the near side when it is used. When b starts, its workspace and operands lie
-//      there too, so of all else at most capacity less those is near; the rest crosses the cut before op e - 1 begins. Thus
-//      waits before b+1 .. e-1 plus the times of b .. e-2 are at least (bytes - capacity) / in.
-//      The same holds from the end of op b - 1, without b's, and then the wait before b counts as well.
+// In:  what existed before b and is used in [b, e) is on the near side when it is used. While b runs, its workspace and operands lie
+//      there too, so of all else at most capacity less those is near when b ends; the rest crosses the cut before op e - 1 begins. Thus
+//      waits before b+1 .. e-1 plus the times of b+1 .. e-2 are at least (bytes - capacity) / in.
+//      The same holds from the end of op b - 1, without b's workspace and operands, with the wait before b and its time.
 // Only what is read next counts: what is written over may be thrown away.
 // Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was changed, beside
 //      e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at least (bytes - capacity) / out.
+//      What was changed before e - 1 and is none of its operands has made room for it when it begins: the same without e - 1's own changes and its time.
+// Both: where one link each way crosses the cut and the two share a bus, what comes and what goes in the same time takes turns: waits and times of
+//      the two together are at least the sum of both.
 // Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its kind. With x_i of
 //      tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in - time, so for any weight m in [0, 1]
 //      more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in, (1 - m) t_i) - m (capacity / in + time).
@@ -37,7 +40,19 @@ constexpr int most_sources = 32;  // dead, one behind the other; what is behind 
 
 struct Cut {
   double capacity = 0, in = 0, out = 0;  // ns a byte; below 0: no link, nothing can cross
+  bool takes_turns = false;              // one link each way, on one bus
 };
+
+bool takes_turns(const Machine& machine, std::uint32_t near) {
+  const Link *in = nullptr, *out = nullptr;
+  for (const Link& link : machine.links) {
+    const bool inward = link.source.value > near && link.target.value <= near, outward = link.source.value <= near && link.target.value > near;
+    if ((inward && in != nullptr) || (outward && out != nullptr)) return false;
+    if (inward) in = &link;
+    if (outward) out = &link;
+  }
+  return in != nullptr && out != nullptr && in->shared && in->shared == out->shared;
+}
 
 // Links of one bus together are as fast as the fastest of them.
 double ns_per_byte(const Machine& machine, std::uint32_t near, bool inward) {
@@ -78,6 +93,7 @@ class Bound {
     best_.assign(2 * ops_ + 1, 0);
     for (std::uint32_t j = 0; j + 1 < machine.tiers.size(); ++j) {
       Cut cut{.in = ns_per_byte(machine, j, true), .out = ns_per_byte(machine, j, false)};
+      cut.takes_turns = takes_turns(machine, j);
       for (std::uint32_t k = 0; k <= j; ++k) cut.capacity += static_cast<double>(machine.tiers[k].capacity.value);
       if (cut.capacity < static_cast<double>(peak_bytes(trace).value) && cut.in > 0 && cut.out > 0) cuts_.push_back(cut);
     }
@@ -191,7 +207,12 @@ class Bound {
   }
 
   struct Sums {
-    std::array<double, weights.size()> in{}, out{};
+    std::array<double, weights.size()> in{}, out{}, out_before{};  // before the last op has changed anything
+  };
+  struct Run {
+    std::size_t begin, last;                                      // ops
+    double room_before = 0, room = 0;                             // of the last one, beside what has to go: when it begins, and when it ends
+    double times_before = 0, last_time = 0, times_after = 0;      // of begin .. last - 1, of last, of begin + 1 .. last
   };
 
   void add_in(std::vector<Sums>& sums, std::uint32_t t, std::size_t begin) {
@@ -214,12 +235,14 @@ class Bound {
     std::vector<Sums> sums(cuts_.size());
     std::vector<char> used(trace_.tensors.size()), changed(trace_.tensors.size()), counted(trace_.tensors.size());
     const std::vector<double> begin_room = room_of(begin % ops_);
-    double before = 0, after = 0;  // times of begin .. at - 1, and of begin + 1 .. at
+    Run run{.begin = begin, .last = begin};
     for (std::size_t at = begin; at < std::min(2 * ops_, begin + ops_); ++at) {
       const std::size_t op = at % ops_;
-      const double time = static_cast<double>(trace_.ops[op].time.value);
-      if (at > begin) after += time;
-      double end_room = static_cast<double>(trace_.ops[op].workspace.value);
+      run.last = at;
+      run.last_time = static_cast<double>(trace_.ops[op].time.value);
+      if (at > begin) run.times_after += run.last_time;
+      run.room_before = run.room = static_cast<double>(trace_.ops[op].workspace.value);
+      for (Sums& each : sums) each.out_before = each.out;
       for (std::size_t i = 0; i < step_.operands[op].size(); ++i) {
         const sim::Operand& each = step_.operands[op][i];
         if (paged_.contains(each.tensor)) continue;
@@ -228,11 +251,12 @@ class Bound {
         changed[each.tensor] = changed[each.tensor] || each.write;
         const char counts = changed[each.tensor] && next_read_[op][i];
         const double bytes = goes_out(each.tensor, begin, at);
+        if (!in_place_) run.room_before += size(each.tensor) - (counted[each.tensor] ? bytes : 0);
         if (counts != counted[each.tensor]) add_out(sums, counts ? bytes : -bytes), counted[each.tensor] = counts;
-        if (!in_place_) end_room += size(each.tensor) - (counts ? bytes : 0);  // near, whoever needs to go out
+        if (!in_place_) run.room += size(each.tensor) - (counts ? bytes : 0);  // near, whoever needs to go out
       }
-      weigh(sums, begin, at, begin_room, end_room, before, after);
-      before += time;
+      weigh(sums, run, begin_room);
+      run.times_before += run.last_time;
     }
   }
 
@@ -253,18 +277,29 @@ class Bound {
     return room;
   }
 
-  void weigh(const std::vector<Sums>& sums, std::size_t begin, std::size_t at, const std::vector<double>& begin_room, double end_room, double before, double after) {
+  void weigh(const std::vector<Sums>& sums, const Run& run, const std::vector<double>& begin_room) {
+    const double between = run.times_after - run.last_time;  // of begin + 1 .. last - 1
     double most = 0;
     for (std::size_t c = 0; c < cuts_.size(); ++c) {
       const Cut& cut = cuts_[c];
       for (std::size_t w = 0; w < weights.size(); ++w) {
-        const double m = weights[w], none = m * cut.capacity;
-        most = std::max({most, sums[c].in[w] - none * cut.in + begin_room[c * weights.size() + w] - m * before,
-                         sums[c].in[w] - none * cut.in - m * before,
-                         sums[c].out[w] - none * cut.out + m * (end_room * cut.out - after)});
+        const double m = weights[w], all = m * cut.capacity;
+        const double comes = sums[c].in[w] - all * cut.in, comes_after = comes + begin_room[c * weights.size() + w];
+        const double goes = sums[c].out[w] + (m * run.room - all) * cut.out, goes_before = sums[c].out_before[w] + (m * run.room_before - all) * cut.out;
+        most = std::max({most, comes - m * run.times_before, goes - m * run.times_after});
+        if (run.last > run.begin) most = std::max({most, comes_after - m * between, goes_before - m * between});
+        if (!cut.takes_turns) continue;
+        const auto both = [&](double in, double out, double times) {
+          if (in > 0 && out > 0) most = std::max(most, in + out - m * times);
+        };
+        both(comes, goes, run.times_before + run.last_time);
+        if (run.last == run.begin) continue;
+        both(comes, goes_before, run.times_before);
+        both(comes_after, goes, run.times_after);
+        both(comes_after, goes_before, between);
       }
     }
-    best_[at + 1] = std::max(best_[at + 1], best_[begin] + most);
+    best_[run.last + 1] = std::max(best_[run.last + 1], best_[run.begin] + most);
   }
 
   const Trace& trace_;

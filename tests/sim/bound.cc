@@ -32,6 +32,28 @@ TEST(Bound, CountsWhatMustCrossTheLink) {
   EXPECT_LE(lower_bound(trace, two(100)), Nanoseconds{220});
 }
 
+TEST(Bound, CountsWhatMustHaveGoneBeforeALargeOpBegins) {
+  // What the first op changes is in the way of the second one's workspace, however long that runs.
+  Trace trace{.tensors = {{.name = "w", .bytes = {100}, .persistent = true}}, .ops = {op(10, {{0}}, {{0}}), op(1000, {})}};
+  trace.ops[1].workspace = {100};
+  EXPECT_GE(lower_bound(trace, two(100)), Nanoseconds{1109});
+  EXPECT_LE(lower_bound(trace, two(100)), Nanoseconds{1210});  // until its room is free, it cannot come back either
+}
+
+Machine on_one_bus(Machine machine) {
+  for (Link& link : machine.links) link.shared = 0;
+  return machine;
+}
+
+TEST(Bound, AddsWhatComesToWhatGoesWhereBothTakeTurnsOnABus) {
+  // 200 bytes are changed each step and 100 fit: at least 100 come and 100 go, in a step of 20 ns.
+  const Trace trace{.tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
+                    .ops = {op(10, {{0}}, {{0}}), op(10, {{1}}, {{1}})}};
+  EXPECT_LT(lower_bound(trace, two(100)), Nanoseconds{150});
+  EXPECT_GE(lower_bound(trace, on_one_bus(two(100))), Nanoseconds{199});
+  EXPECT_LE(lower_bound(trace, on_one_bus(two(100))), Nanoseconds{420});
+}
+
 TEST(Bound, AllowsMakingAgainWhatIsCheaperThanMoving) {
   const Trace trace{.tensors = {{.name = "a", .bytes = {1000}}, {.name = "b", .bytes = {1000}}}, .ops = {op(10, {}, {{0}}), op(10, {}, {{1}}), op(10, {{1}}), op(10, {{0}})}};
   EXPECT_GT(lower_bound(trace, two(1000)), Nanoseconds{500});
@@ -58,9 +80,10 @@ TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
     const std::uint64_t least = testing::smallest_fast_tier(trace, {4096}).value, most = testing::ample_fast_tier(trace, {4096}).value;
-    for (const bool recompute : {false, true}) {
-      Machine machine = testing::two_tiers({least + (most - least) / 4});
-      machine.can_recompute = recompute;
+    Machine recomputing = testing::two_tiers({least + (most - least) / 4});
+    const Machine moving = recomputing;
+    recomputing.can_recompute = true;
+    for (const Machine& machine : {moving, recomputing, on_one_bus(moving), on_one_bus(recomputing)}) {
       const Nanoseconds bound = lower_bound(trace, machine);
       for (const char* name : {"vedette", "sentinel", "on-demand", "dtr", "capuchin", "superneurons"}) {
         const auto got = replay(trace, machine, *make_policy(name, 1));
