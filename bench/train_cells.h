@@ -47,7 +47,9 @@ struct Disk {  // what no plan can avoid, at one budget of a model
   bool step_in_backward = false;     // as the cells it is for
   std::optional<BeladyBound> moves;  // a step; nullopt: one op alone exceeds the budget
   std::vector<double> bytes_per_s;   // fio at this mix, once a round
+  double waits_ms = 0;               // of a step, whoever plans: proven (vedette/bound.h) of the recorded ops, at fio's median in both directions together
 
+  void prove(const Trace& trace, Bytes budget);
   int read_percent() const;  // of the bytes; 0 when nothing moves
   double step_ms() const;    // the bytes over fio's median; 0 when nothing moves
 };
@@ -70,6 +72,7 @@ struct Row {  // everything the table says about a cell
 
   // Not where one op alone exceeds the budget, or nothing was recorded: Belady has no choice then, and there is no bar.
   bool bounded() const { return disk != nullptr && disk->moves.has_value(); }
+  double least_ms() const { return bounded() && arena_ms > 0 ? arena_ms + disk->waits_ms : 0; }  // of any plan, at the arena's speed; 0: not known
 };
 // `cells` of one model: plain first, the one whose speed is 1. The arena is the same policy's cell with the largest budget, if that is at least the peak.
 std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& disks);

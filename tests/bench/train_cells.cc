@@ -62,6 +62,21 @@ TEST(TrainCells, TheDisksTimeIsItsBytesOverFiosMedian) {
   EXPECT_DOUBLE_EQ(Disk{}.step_ms(), 0);
 }
 
+// Two tensors of 100 MB are changed in turns in memory for one, at 1 GB/s in both directions together: 100 MB come and 100 go at least, and none of it beside an op.
+TEST(TrainCells, TheLeastStepIsTheArenasAndWhatAnyPlanMustWait) {
+  const auto update = [](std::uint32_t t) { return Op{.time = {10'000'000}, .reads = {{t}}, .writes = {{t}}}; };
+  const Tensor weight{.bytes = {100'000'000}, .persistent = true};
+  Disk disk{.share = 0.5, .moves = BeladyBound{}, .bytes_per_s = {1e9}};
+  disk.prove({.tensors = {weight, weight}, .ops = {update(0), update(1)}}, weight.bytes);
+  EXPECT_GE(disk.waits_ms, 199.9);
+  EXPECT_LE(disk.waits_ms, 400);
+  const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 1, 110), cell("a", 0.5, 400)};
+  const std::vector<Disk> disks = {disk};
+  const std::vector<Row> all = rows(cells, disks);
+  EXPECT_DOUBLE_EQ(all[2].least_ms(), 110 + disk.waits_ms);
+  EXPECT_DOUBLE_EQ(all[0].least_ms(), 0);
+}
+
 TEST(TrainCells, EachRowHasItsPoliciesOwnArenaAndItsBudgetsDisk) {
   const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 1, 110), cell("a", 0.25, 104), cell("b", 0.25, 106),
                                    cell("a", 0.5, 100, 2)};
