@@ -84,7 +84,7 @@ void Engine::death(ChunkRange range) noexcept {
     freed = true;
     if (chunk.op_serial == op_serial_ && in_op_ && chunk.holds == 0) --op_pinned_;
     chunk.op_serial = 0;
-    chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
+    chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = chunk.covered = false;
     switch (chunk.state) {
       case ChunkState::resident: idle_push(c); break;
       case ChunkState::evicting:

@@ -133,6 +133,7 @@ void Engine::bring_forth(std::uint32_t c) {
   Chunk& chunk = chunks_[c];
   if (!parked(chunk.state)) return;
   chunk.wanted = chunk.leaving = false;
+  if (std::exchange(chunk.covered, false)) chunk.touched = true;
   show(chunk.frame, c);
   become(c, ChunkState::resident);
 }
@@ -207,14 +208,32 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
                       const Planned& planned) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(!in_op_);
+  op_ = op;
+  op_name_.assign(name);
+  ++counters_.ops;
+  enter(lock, tick, operands, planned);
+}
+
+void Engine::continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands, const Planned& planned) {
+  std::unique_lock lock(mutex_);
+  VEDETTE_ASSERT(in_op_);
+  leave(evictions);
+  enter(lock, tick, operands, planned);
+}
+
+void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!in_op_) return;
+  leave(evictions);
+  if (can_start()) kick();
+}
+
+void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands, const Planned& planned) {
   in_op_ = true;
   op_paged_ = false;
   ++op_serial_;
   op_pinned_ = op_largest_ = 0;
   tick_ = tick;
-  op_ = op;
-  op_name_.assign(name);
-  ++counters_.ops;
   for (const NextUse& use : planned.next_uses)
     for (std::uint32_t c = use.range.first; c < use.range.first + use.range.count; ++c) chunks_[c].next_use = planned.base + use.tick;
   for (const PlannedFetch& fetch : planned.fetches)
@@ -253,9 +272,10 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   add_stall(began, false);
 }
 
-void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!in_op_) return;
+void Engine::leave(std::span<const ChunkRange> evictions) {
+  for (const std::uint32_t c : covered_)
+    if (std::exchange(chunks_[c].covered, false)) bring_forth(c);
+  covered_.clear();
   largest_op_ = std::max(largest_op_, op_largest_ + held_);
   in_op_ = op_paged_ = false;
   op_needs_ = {};
@@ -266,7 +286,29 @@ void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
       evictions_.push_back(c);
       hide_ahead(c);
     }
-  if (can_start()) kick();
+}
+
+void Engine::cover(std::span<const ChunkRange> operands) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool coverable = watch_ == nullptr && in_op_ && !op_paged_;
+  for (const ChunkRange range : operands)
+    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+      Chunk& chunk = chunks_[c];
+      if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && chunk.op_serial == op_serial_ && chunk.holds == 0) {
+        hide(c, chunk.frame);
+        become(c, ChunkState::hidden);
+        chunk.covered = true;
+        covered_.push_back(c);
+      }
+      chunk.touched = !chunk.covered;
+    }
+}
+
+bool Engine::touched(ChunkRange operand) const noexcept {
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t c = operand.first; c < operand.first + operand.count; ++c)
+    if (chunks_[c].touched) return true;
+  return false;
 }
 
 std::string Engine::paged_sentence() const {
@@ -305,6 +347,7 @@ void Engine::fault(const Fault& fault) noexcept {
     return;
   }
   if (chunk.live == 0) return stray(c, fault);
+  if (chunk.covered) return bring_forth(c);  // and nobody's fault
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
     ++counters_.faults;

@@ -110,6 +110,14 @@ class Engine {
   };
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands, const Planned& planned);
   void end_op(std::span<const ChunkRange> evictions) noexcept;
+  // The running op goes on to its next section, which needs `operands` and what was born in the op and lives: the end of one op and the
+  // beginning of another, but for the op's name and number.
+  void continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands, const Planned& planned);
+  // What does the running op touch, and when? Its operands are covered (hidden, with their frames) until somebody touches them. A chunk that
+  // cannot be covered counts as touched. The end of the op uncovers them.
+  void cover(std::span<const ChunkRange> operands) noexcept;
+  bool touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
+  bool serves_system_calls() const noexcept { return memory_->serves_system_calls(); }  // false: they fail where a chunk is away or covered
 
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept;        // drops what is queued; next uses become unknown
@@ -149,6 +157,7 @@ class Engine {
     std::uint32_t live = 0, holds = 0;
     std::uint32_t frame = 0;         // valid in all states but empty and away
     std::uint32_t idle_prev = 0, idle_next = 0;
+    bool covered = false, touched = false;  // hidden only to see whether the running op touches it; it did
     std::uint64_t op_serial = 0;     // pinned while this equals the engine's
     Ticks last_use = 0, next_use = never;
     std::uint64_t arrival = 0;       // order of becoming resident
@@ -165,6 +174,8 @@ class Engine {
   };
 
   void stray(std::uint32_t chunk, const Fault& fault) noexcept;
+  void enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands, const Planned& planned);  // an op or a section
+  void leave(std::span<const ChunkRange> evictions);
   void run() noexcept;
   LinkSpeed measure() noexcept;
   void register_frames();                            // from the migrator: the store's thread rule
@@ -244,6 +255,7 @@ class Engine {
   std::uint32_t op_events_ = 0;
   bool in_op_ = false, op_paged_ = false;
   bool op_waits_ = false;                            // for operands
+  std::vector<std::uint32_t> covered_;               // chunks that cover() hid in the running op
   Ticks tick_ = 0;
   OpIndex op_;
   std::string op_name_;

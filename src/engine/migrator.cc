@@ -290,6 +290,7 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
   if (chunk.state == ChunkState::resident) hide(c, f);
   become(c, ChunkState::evicting);
   chunk.wanted = false;
+  if (std::exchange(chunk.covered, false)) chunk.touched = true;  // nobody will know
   chunk.slot_busy = true;
   Frame& frame = frames_[f];
   frame.io = Frame::Io::write;

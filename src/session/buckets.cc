@@ -21,12 +21,13 @@ void SessionState::learn(StepLog finished) {
   remember_rows(*fresh);
   advise_on_rows();
   fresh->policy = make_policy(options.policy, options.seed);
-  fresh->ops.resize(fresh->log.ops.size());
-  std::uint64_t prefix = 0;
-  for (std::size_t i = 0; i < fresh->ops.size(); ++i) {
-    fresh->ops[i].hash = log_hashes[i];
-    fresh->ops[i].prefix = prefix = mix(prefix, log_hashes[i]);
-  }
+  const std::size_t count = fresh->log.ops.size();
+  fresh->ops.resize(count);
+  fresh->sections.resize(count);
+  fresh->birth_times.resize(count);
+  for (std::uint32_t i = 0; i <= count; ++i) fresh->first.push_back(i);
+  for (const std::uint64_t hash : log_hashes) fresh->prefixes.push_back(mix(fresh->prefixes.empty() ? 0 : fresh->prefixes.back(), hash));
+  choose_worth_watching(*fresh);
   make_plan(*fresh);
   fresh->last_run = step;
   last_bucket = fresh.get();
@@ -100,7 +101,7 @@ void SessionState::make_plan(Bucket& fresh) {
   }
   tabulate(fresh);
   report_places(fresh);
-  if (options.observer != nullptr) options.observer->planned(step, fresh.id, fresh.units.trace, fresh.plan);
+  if (options.observer != nullptr) options.observer->planned(step, fresh.id, whole_ops(fresh.units.trace, fresh.first), whole_ops(fresh.plan, fresh.first));
 }
 
 void SessionState::report_places(const Bucket& placed) const {
@@ -155,7 +156,8 @@ void SessionState::tabulate(Bucket& fresh) {
 }
 
 void SessionState::measure(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
-  for (std::size_t i = 0; i < log.ops.size(); ++i) ran.least_time[i] = std::min(ran.least_time[i], log.ops[i].time);
+  if (op_times.size() != ran.ops.size()) return;  // it began by another bucket's plan, with other sections
+  for (std::size_t i = 0; i < op_times.size(); ++i) ran.least_time[i] = std::min(ran.least_time[i], op_times[i]);
   if (ran.policy == nullptr) return;
   StepMeasured measured{.time = time, .stall = stall, .op_stall = op_stalls, .late = {}};
   constexpr Nanoseconds noticeable{50'000};

@@ -83,7 +83,7 @@ Rows SessionState::rows_of(const Bucket& ran) const {
       for (std::uint32_t k = 0; k < part.chunks.count; ++k) by_op[part.op].push_back(static_cast<std::uint32_t>(at) + k);
     }
     std::vector<RowAccess>& accesses = rows.steps.emplace_back();
-    for (const auto& [op, touched] : by_op) accesses.push_back({.op = {op}, .chunks = joined(touched)});
+    for (const auto& [op, touched] : by_op) accesses.push_back({.op = {ran.first[op]}, .chunks = joined(touched)});
   }
   return rows;
 }

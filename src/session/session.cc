@@ -126,6 +126,8 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   if (bytes > options.chunk.value * chunks)
     return Error{.cause = Cause::out_of_memory, .message = "allocation of " + readable_exactly({bytes}) + " is larger than the arena", .errno_value = 0};
   const bool small_one = heap->is_small(bytes) && allocation.alignment.value <= 64;
+  const bool of_op = in_step && op_depth > 0 && !small_one && std::this_thread::get_id() == op_thread;
+  if (of_op) before_birth(bytes, lock);
   std::optional<Heap::Place> place;
   bool planned = false;
   if (!small_one && !allocation.persistent && in_step) {
@@ -169,6 +171,7 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   }
   const std::uint64_t offset = place->offset;
   const bool watched = pages != nullptr && in_step;
+  if (of_op && sections != nullptr) born_in_op.push_back(range);
   lock.unlock();
   if (auto born = engine->birth(range); !born) {
     lock.lock();
@@ -216,6 +219,7 @@ void SessionState::release(std::byte* memory) noexcept {
   if (pages != nullptr) pages->died(offset);
   const Live dead = std::move(live);
   tensors.erase(found);
+  if (const auto born = std::find(born_in_op.begin(), born_in_op.end(), chunks_of(offset, bytes)); born != born_in_op.end()) born_in_op.erase(born);
   engine->death(chunks_of(offset, bytes));  // before the address can be given out again
   give_back(offset, dead);
   lock.unlock();

@@ -16,11 +16,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/mapping.h"
 #include "engine/engine.h"
+#include "pack/op_sections.h"
 #include "pack/units.h"
 #include "session/heap.h"
 #include "session/page_profile.h"
@@ -47,8 +49,7 @@ struct PlannedAddress {
   bool usable = false;               // false: this one is allocated as if there were no plan
 };
 
-struct OpPlan {                      // what the executor does at one op
-  std::uint64_t hash = 0, prefix = 0;
+struct OpPlan {                      // what the executor does at one op, or one section of it
   std::vector<Engine::PlannedFetch> fetches;
   std::vector<ChunkRange> evictions;
   std::vector<Engine::NextUse> next_uses;  // ticks relative to the step's first
@@ -59,18 +60,38 @@ struct TouchedPart {                 // by an op, in one step
   ChunkRange chunks;
 };
 
+// Of the steps by a bucket's plan the first remembers when ops allocate, the second sees what large ops touch in between: then they are planned
+// in sections.
+enum class Watching : std::uint8_t { times, touches, done };
+
+constexpr std::uint32_t no_log_tensor = ~0u;
+
+struct WatchedOp {                   // while a step is Watching::touches
+  std::uint32_t op = 0;
+  std::vector<ChunkRange> operands;
+  std::vector<std::uint32_t> tensors;  // of the log, one for each operand
+  std::vector<WatchedSection> sections;
+};
+
 struct Bucket {
   std::uint64_t id = 0;
   StepLog log;
-  Units units;
+  std::vector<std::uint64_t> prefixes;  // of each op: the hash of all ops so far
+  std::vector<std::uint32_t> first;  // of each op: its first section, which the plan counts as ops; one more at the end
+  std::vector<std::vector<WatchedSection>> sections;  // of each op; of none or several
+  Watching watching = Watching::times;
+  std::vector<char> worth_watching;  // ops
+  std::vector<std::uint32_t> sections_that_failed;  // ops that touched, in the latest step, what their section did not say
+  std::vector<std::vector<Nanoseconds>> birth_times;  // of each op: of its births, from its beginning on
+  Units units;                       // of sections
   Plan plan;
   std::unique_ptr<Policy> policy;
-  std::vector<OpPlan> ops;
+  std::vector<OpPlan> ops;           // of sections
   std::map<std::uint64_t, std::vector<PlannedAddress>> addresses;  // by bytes: of the n-th allocation of that size in the step
   std::uint64_t zone = 0, zone_bytes = 0;
   std::uint64_t last_run = 0;        // step
   std::uint64_t runs = 0;            // whole steps by its plan
-  std::vector<Nanoseconds> least_time;  // of each op, over the steps so far
+  std::vector<Nanoseconds> least_time;  // of each section, over the steps so far
   Trace program;
   std::uint32_t unplanned = 0;       // chunks of fast memory left to what is touched in parts
   std::deque<std::vector<TouchedPart>> rows;  // of its latest steps, oldest first (rows.cc)
@@ -105,16 +126,26 @@ struct SessionState {
   std::map<std::uint64_t, std::uint32_t> allocations;  // by bytes: how many in this step so far
   std::uint64_t running_hash = 0;
   Ticks step_base = 0;
-  Nanoseconds last_end, op_began;
+  Nanoseconds last_end, section_began;                 // of the running op, or of its section
   std::optional<LayerIndex> layer;
   Phase layer_phase = Phase::forward;
   std::vector<std::pair<std::optional<LayerIndex>, Phase>> layer_stack;
   std::map<std::pair<std::string, Phase>, LayerIndex> layer_index;
   std::vector<ChunkRange> operands;
+  std::vector<std::uint32_t> operand_tensors;          // of the log, of those operands that are whole tensors
+  std::thread::id op_thread;
+  std::uint32_t op_births = 0;                         // by the op thread in the running op
+  std::vector<ChunkRange> born_in_op;                  // and live
+  const std::vector<WatchedSection>* sections = nullptr;  // of the running op, if it has some
+  bool watches = false;                                // the running op
+  std::uint32_t section = 0;
+  std::uint32_t planned_op = 0;                        // the running section, as the plan counts
+  std::uint64_t faults_before = 0;                     // the running op, if it has sections
+  std::vector<WatchedOp> watched_ops;                  // in this step
   std::set<std::uint32_t> touched_in_parts;            // chunks of tensors that no plan moves, in this step
   std::vector<TouchedPart> step_rows;                  // the same with their ops, in order
   bool advised_on_rows = false;
-  std::vector<Nanoseconds> op_stalls;
+  std::vector<Nanoseconds> op_times, op_stalls;        // of sections, where ops have some
   Counters at_step_begin;
   Nanoseconds step_began;
 
@@ -158,6 +189,21 @@ struct SessionState {
   void report_places(const Bucket& bucket) const;
   std::string_view phase() const noexcept;
   Site site() const;                                   // where the op thread is, in a step that may be profiled
+
+  // sections of ops (sections.cc)
+  void choose_worth_watching(Bucket& bucket) const;
+  void begin_watching();                               // the op that begins, if it is worth it
+  void watch_birth(std::uint64_t bytes);               // of the op thread, in an op; before it
+  void end_watching();                                 // the op
+  bool learn_sections(Bucket& bucket);                 // from the step that ended
+  void finish_watching(Bucket& bucket);
+  void form_sections(Bucket& bucket, StepLog log);
+  Engine::Planned plan_of_op(std::uint32_t index);
+  void before_birth(std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
+  bool section_begins(std::uint64_t bytes) const;      // with this birth
+  void next_section(bool runs);                        // false: the op ended without it
+  std::vector<ChunkRange> section_needs() const;       // chunks of the running section
+  Engine::Planned planned_now() const;
 
   // what steps touched in parts (rows.cc)
   void touch_part(std::uint32_t op, ChunkRange chunks);

@@ -35,7 +35,9 @@ void SessionState::begin_step() {
   log.tensors.clear();
   log.ops.clear();
   log_hashes.clear();
+  op_times.clear();
   op_stalls.clear();
+  watched_ops.clear();
   touched_in_parts.clear();
   step_rows.clear();
   events = 0;
@@ -61,7 +63,9 @@ void SessionState::add_operands(std::span<const void* const> addresses, std::vec
     if (found == tensors.end()) continue;  // small ones are always resident
     if (!found->second.small) hash = mix(hash, found->second.bytes.value);  // other steps have it in the slab
     operands.push_back(chunks_of(found->first, found->second.bytes.value));
-    if (in_step) logged.push_back(log_tensor(found->first, found->second));
+    if (!in_step) continue;
+    logged.push_back(log_tensor(found->first, found->second));
+    operand_tensors.push_back(logged.back());
   }
 }
 
@@ -76,6 +80,7 @@ void SessionState::add_parts(std::span<const Part> parts, LoggedOp& op, std::uin
     const auto begin = static_cast<std::uint64_t>(static_cast<const std::byte*>(part.first) - base());
     const ChunkRange range = chunks_of(begin, std::min(part.bytes.value, offset + live.bytes.value - begin));
     operands.push_back(range);
+    operand_tensors.push_back(no_log_tensor);
     if (before != offset) hash = mix(hash, ~live.bytes.value);
     before = offset;
     if (!in_step) continue;
@@ -91,7 +96,7 @@ void SessionState::follow(std::uint64_t hash) {
   const std::size_t i = log.ops.size() - 1;
   running_hash = mix(running_hash, hash);
   log_hashes.push_back(hash);
-  const auto fits = [&](const Bucket& b) { return i < b.ops.size() && b.ops[i].prefix == running_hash; };
+  const auto fits = [&](const Bucket& b) { return i < b.prefixes.size() && b.prefixes[i] == running_hash; };
   if (bucket != nullptr && fits(*bucket)) return;
   Bucket* const before = bucket;
   bucket = nullptr;
@@ -105,6 +110,12 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
   if (op_depth++ > 0) return;        // an op inside an op is part of it
   std::unique_lock lock(mutex);
   operands.clear();
+  operand_tensors.clear();
+  born_in_op.clear();
+  op_thread = std::this_thread::get_id();
+  op_births = section = 0;
+  sections = nullptr;
+  watches = false;
   Engine::Planned planned;
   std::uint32_t index = 0;
   std::uint64_t hash = std::hash<std::string_view>{}(name);
@@ -118,26 +129,27 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
     op.layer = layer;
     op.phase = layer_phase;
     op.events = {events, events};
-    index = static_cast<std::uint32_t>(log.ops.size());
+    index = planned_op = static_cast<std::uint32_t>(log.ops.size());
     log.ops.push_back(std::move(op));
     follow(hash);
     if (pages != nullptr) pages->op_begins(index, log.ops.back(), log.tensors);
-    if (bucket != nullptr)
-      planned = {.fetches = bucket->ops[index].fetches, .next_uses = bucket->ops[index].next_uses, .base = step_base, .needs = bucket->units.needs[index]};
+    if (bucket != nullptr) planned = plan_of_op(index);
   }
   lock.unlock();
-  engine->begin_op(step_base + index, {index}, name, operands, planned);
+  engine->begin_op(step_base + (in_step ? planned_op : 0), {index}, name, sections != nullptr ? section_needs() : operands, planned);
   const Nanoseconds stalled = engine->stalled_since_last_asked();
-  op_began = monotonic_now();
+  section_began = monotonic_now();
   if (!in_step) return;
-  Nanoseconds gap = op_began - last_end - stalled;  // what the program did since the last op counts as this op's compute
-  log.ops[index].time = {std::max<std::int64_t>(gap.value, 0)};
+  Nanoseconds gap = section_began - last_end - stalled;  // what the program did since the last op counts as this op's compute
+  op_times.push_back({std::max<std::int64_t>(gap.value, 0)});
   op_stalls.push_back(stalled);
-  if (options.observer != nullptr) options.observer->op_began(step, {index}, name, op_began);
+  if (options.observer != nullptr) options.observer->op_began(step, {index}, name, section_began);
+  if (watches) begin_watching();
 }
 
 void SessionState::end_op() noexcept {
   if (--op_depth > 0) return;
+  while (sections != nullptr && section + 1 < sections->size()) next_section(false);
   const Nanoseconds ended = monotonic_now();
   std::span<const ChunkRange> evictions;
   const std::size_t index = log.ops.size() - 1;
@@ -146,14 +158,17 @@ void SessionState::end_op() noexcept {
     const std::lock_guard lock(mutex);  // other threads count events too
     log.ops[index].events.end = events;
     lives = live_bytes;
+    if (watches) end_watching();
   }
-  if (in_step && bucket != nullptr) evictions = bucket->ops[index].evictions;
+  if (in_step && bucket != nullptr) evictions = bucket->ops[planned_op].evictions;
   if (in_step && pages != nullptr) pages->op_ended();
   engine->end_op(evictions);
   if (!in_step) return;
   const Nanoseconds stalled = engine->stalled_since_last_asked();
-  log.ops[index].time += Nanoseconds{std::max<std::int64_t>((ended - op_began - stalled).value, 0)};
-  op_stalls[index] += stalled;
+  op_times.back() += Nanoseconds{std::max<std::int64_t>((ended - section_began - stalled).value, 0)};
+  op_stalls.back() += stalled;
+  for (std::size_t s = 0, last = op_times.size(); s <= section; ++s) log.ops[index].time += op_times[last - 1 - s];
+  if (sections != nullptr && engine->counters().faults != faults_before) bucket->sections_that_failed.push_back(static_cast<std::uint32_t>(index));
   last_end = pages != nullptr ? monotonic_now() : ended;  // looking at pages is nobody's compute
   if (options.observer == nullptr) return;
   options.observer->sampled(step, {static_cast<std::uint32_t>(index)}, {engine->counters().resident_bytes}, {lives});
@@ -182,7 +197,7 @@ StepLog SessionState::finished_log() {
 
 std::string_view SessionState::phase() const noexcept {
   if (step <= options.warmup_steps) return "warm-up";
-  return bucket != nullptr ? "planned" : "profiling";
+  return bucket != nullptr && bucket->watching != Watching::touches ? "planned" : "profiling";
 }
 
 void SessionState::report_step_end() {
@@ -194,7 +209,7 @@ void SessionState::report_step_end() {
                        &Counters::faults, &Counters::ops})
     now.*counter -= at_step_begin.*counter;
   now.steps = 1;
-  const bool complete = bucket != nullptr && bucket->ops.size() == log.ops.size();
+  const bool complete = bucket != nullptr && bucket->prefixes.size() == log.ops.size();
   options.observer->step_ran(step, phase(), complete ? std::optional(bucket->id) : std::nullopt);
   options.observer->step_ended(step, monotonic_now(), now);
 }
@@ -211,13 +226,13 @@ void SessionState::end_step() noexcept {
     bucket = nullptr;
     return;
   }
-  const bool complete = bucket != nullptr && bucket->ops.size() == log.ops.size();
+  const bool complete = bucket != nullptr && bucket->prefixes.size() == log.ops.size();
   if (complete) {
     bucket->last_run = step;
     ++bucket->runs;
     last_bucket = bucket;
     remember_rows(*bucket);
-    measure(*bucket, time, stall);
+    if (!learn_sections(*bucket)) measure(*bucket, time, stall);
     return;
   }
   if (bucket != nullptr) engine->forget_plan();  // the step ended early

@@ -1,0 +1,188 @@
+// Large ops in sections: which are worth watching, what watching them tells, and how one goes from section to section.
+//
+// Of the first two steps by a bucket's plan one remembers when ops allocate, and the next covers the operands of large ops at each of their
+// births, so that what is touched until the next birth shows. Then the step is planned anew, its large ops in sections. Only a help: what is
+// touched in another section than was seen is served as a fault, and an op to which that happens is whole again.
+#include <algorithm>
+#include <utility>
+
+#include "session/state.h"
+
+namespace vedette::detail {
+
+// Ops near the largest decide who has to leave; others are not worth their faults.
+void SessionState::choose_worth_watching(Bucket& fresh) const {
+  constexpr std::uint64_t least_chunks = 8, share_of_largest = 4;
+  const Trace& trace = fresh.units.trace;
+  fresh.worth_watching.assign(trace.ops.size(), 0);
+  if (fresh.policy == nullptr || !engine->serves_system_calls()) return;
+  std::vector<char> allocates(trace.ops.size());
+  for (const LoggedTensor& t : fresh.log.tensors) {
+    const bool in_op = t.birth > 0 && t.birth_op < fresh.log.ops.size() && t.birth > fresh.log.ops[t.birth_op].events.begin;
+    if (in_op && !t.small && t.bytes >= options.chunk) allocates[t.birth_op] = 1;
+  }
+  std::vector<std::uint64_t> bytes(trace.ops.size());
+  std::uint64_t largest = 0;
+  for (std::size_t i = 0; i < trace.ops.size(); ++i) {
+    const Op& op = trace.ops[i];
+    std::set<TensorIndex> operands_of(op.reads.begin(), op.reads.end());
+    operands_of.insert(op.writes.begin(), op.writes.end());
+    bytes[i] = op.workspace.value;
+    for (const TensorIndex t : operands_of) bytes[i] += trace.tensors[t.value].bytes.value;
+    largest = std::max(largest, bytes[i]);
+  }
+  for (std::size_t i = 0; i < trace.ops.size(); ++i)
+    fresh.worth_watching[i] = allocates[i] != 0 && bytes[i] >= std::max(least_chunks * options.chunk.value, largest / share_of_largest);
+}
+
+// --- watching ----------------------------------------------------------------------------------------------------------
+
+void SessionState::begin_watching() {
+  watched_ops.back().sections.push_back({.birth = 0, .bytes = 0, .after_event = log.ops.back().events.begin, .time = {}, .touched = std::vector<char>(operands.size())});
+  engine->cover(operands);
+}
+
+void SessionState::watch_birth(std::uint64_t bytes) {
+  end_watching();
+  watched_ops.back().sections.push_back({.birth = op_births + 1, .bytes = bytes, .after_event = events, .time = {}, .touched = std::vector<char>(operands.size())});
+  engine->cover(operands);
+}
+
+void SessionState::end_watching() {
+  WatchedSection& ended = watched_ops.back().sections.back();
+  for (std::size_t k = 0; k < operands.size(); ++k) ended.touched[k] = engine->touched(operands[k]);
+}
+
+void SessionState::finish_watching(Bucket& watched) {
+  watched.watching = Watching::done;
+  const std::uint32_t least_difference = std::max(2u, frames / 64);
+  bool some = false;
+  for (WatchedOp& op : watched_ops) {
+    const std::vector<Nanoseconds>& births = watched.birth_times[op.op];
+    const Nanoseconds whole = watched.least_time[watched.first[op.op]];
+    if (births.size() + 1 != op.sections.size()) continue;  // it does not allocate alike at every step
+    for (std::size_t s = 0; s < op.sections.size(); ++s) {
+      const Nanoseconds begin = s == 0 ? Nanoseconds{} : std::min(births[s - 1], whole);
+      const Nanoseconds end = s < births.size() ? std::min(births[s], whole) : whole;
+      op.sections[s].time = {std::max<std::int64_t>((end - begin).value, 0)};
+    }
+    std::vector<std::uint32_t> sizes;
+    for (const ChunkRange range : op.operands) sizes.push_back(range.count);
+    auto sections_of_op = worth_planning(std::move(op.sections), sizes, least_difference);
+    if (sections_of_op.size() < 2) continue;
+    watched.sections[op.op] = std::move(sections_of_op);
+    some = true;
+  }
+  if (some) form_sections(watched, finished_log());
+}
+
+// After a whole step by its plan; whether it is planned anew now.
+bool SessionState::learn_sections(Bucket& ran) {
+  if (ran.watching == Watching::touches) {
+    finish_watching(ran);
+    return true;
+  }
+  if (ran.watching == Watching::times) {
+    const bool some = std::find(ran.worth_watching.begin(), ran.worth_watching.end(), 1) != ran.worth_watching.end();
+    ran.watching = some ? Watching::touches : Watching::done;
+    return false;
+  }
+  if (ran.sections_that_failed.empty()) return false;
+  for (const std::uint32_t op : std::exchange(ran.sections_that_failed, {})) ran.sections[op].clear();
+  form_sections(ran, finished_log());
+  return true;
+}
+
+void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
+  std::vector<SectionedOp> sectioned;
+  for (std::size_t i = 0; i < of_this_step.ops.size(); ++i)
+    of_this_step.ops[i].time = formed.least_time[formed.first[i]];
+  for (const WatchedOp& op : watched_ops) {
+    const auto& of_op = formed.sections[op.op];
+    if (of_op.size() < 2) continue;
+    SectionedOp& cut = sectioned.emplace_back(SectionedOp{.op = op.op, .sections = {}});
+    for (const WatchedSection& s : of_op) {
+      LogSection& logged = cut.sections.emplace_back(LogSection{.after_event = s.after_event, .time = s.time, .touched = {}});
+      for (std::size_t k = 0; k < s.touched.size(); ++k)
+        if (s.touched[k] != 0 && op.tensors[k] != no_log_tensor) logged.touched.push_back(op.tensors[k]);
+    }
+  }
+  SectionedLog cut = cut_into_sections(std::move(of_this_step), sectioned);
+  formed.units = form_units(cut.log, options.chunk);
+  formed.first = std::move(cut.first);
+  formed.ops.assign(formed.units.trace.ops.size(), {});
+  formed.least_time.clear();
+  for (const LoggedOp& op : cut.log.ops) formed.least_time.push_back(op.time);
+  formed.policy = make_policy(options.policy, options.seed);
+  engine->forget_plan();
+  make_plan(formed);
+}
+
+// --- running -----------------------------------------------------------------------------------------------------------
+
+// The plan of an op that begins, or of its first section.
+Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
+  planned_op = bucket->first[index];
+  watches = bucket->watching == Watching::touches && bucket->worth_watching[index] != 0;
+  const std::vector<WatchedSection>& of_op = bucket->sections[index];
+  if (!of_op.empty() && of_op.front().touched.size() == operands.size()) {
+    sections = &of_op;
+    faults_before = engine->counters().faults;
+  }
+  if (watches || !of_op.empty()) watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
+  if (bucket->watching == Watching::times) bucket->birth_times[index].clear();
+  return planned_now();
+}
+
+Engine::Planned SessionState::planned_now() const {
+  const OpPlan& plan = bucket->ops[planned_op];
+  return {.fetches = plan.fetches, .next_uses = plan.next_uses, .base = step_base, .needs = bucket->units.needs[planned_op]};
+}
+
+std::vector<ChunkRange> SessionState::section_needs() const {
+  std::vector<ChunkRange> needs = born_in_op;
+  const std::vector<char>& touched = (*sections)[section].touched;
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    const bool never = std::none_of(sections->begin(), sections->end(), [&](const WatchedSection& s) { return s.touched[k] != 0; });
+    if (touched[k] != 0 || never) needs.push_back(operands[k]);
+  }
+  return needs;
+}
+
+// Of the op thread, in an op, of more than the slab takes.
+void SessionState::before_birth(std::uint64_t bytes, std::unique_lock<std::mutex>& lock) {
+  if (section_begins(bytes)) {
+    lock.unlock();
+    next_section(true);
+    lock.lock();
+  }
+  if (watches) watch_birth(bytes);
+  if (bucket != nullptr && bucket->watching == Watching::times)
+    bucket->birth_times[log.ops.size() - 1].push_back(monotonic_now() - section_began);
+  ++op_births;
+}
+
+bool SessionState::section_begins(std::uint64_t bytes) const {
+  if (sections == nullptr || section + 1 >= sections->size()) return false;
+  const WatchedSection& next = (*sections)[section + 1];
+  return next.birth == op_births + 1 && next.bytes == bytes;
+}
+
+void SessionState::next_section(bool runs) {
+  const Nanoseconds ended = monotonic_now();
+  op_times.back() += {std::max<std::int64_t>((ended - section_began - engine->stalled_since_last_asked()).value, 0)};
+  const std::vector<ChunkRange>& evictions = bucket->ops[planned_op].evictions;
+  ++section;
+  ++planned_op;
+  std::vector<ChunkRange> needs;
+  if (runs) {
+    const std::lock_guard lock(mutex);  // other threads free what was born
+    needs = section_needs();
+  }
+  engine->continue_op(step_base + planned_op, evictions, needs, planned_now());
+  op_times.push_back({});
+  op_stalls.push_back(engine->stalled_since_last_asked());
+  section_began = monotonic_now();
+}
+
+}  // namespace vedette::detail
