@@ -2,7 +2,9 @@
 // between fast memory (a budget of frames) and a slow tier, while scopes tell where the program is.
 //
 // A step is one iteration, an op is one tick in it. An op announces its operands: when op() returns they are resident, and stay
-// so until the scope ends. Memory that nobody announced may be touched as well: it is served by the fault path, slower.
+// so until the scope ends. Where steps repeat, the session sees which of them a large op touches between one of its own allocations and the
+// next: from then on they are resident there, and elsewhere in the op may be away. Memory that nobody announced, and an operand touched
+// where it was not before, is served by the fault path, slower.
 //
 // Thread rule: allocate, release and resident from any thread; step, layer and op from one thread at a time. Scopes nest
 // strictly and never move. Everything that can fail says so in a Result, but step scopes' ends, which report through on_message.

@@ -249,6 +249,7 @@ void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<con
       missing = missing || !present(c);
     }
   op_needs_ = planned.needs;
+  op_later_ = planned.later;
   op_events_ = 0;
   if (op_pinned_ > frame_count_ - held_) go_paged();
   if (!missing || op_paged_) {
@@ -279,6 +280,7 @@ void Engine::leave(std::span<const ChunkRange> evictions) {
   largest_op_ = std::max(largest_op_, op_largest_ + held_);
   in_op_ = op_paged_ = false;
   op_needs_ = {};
+  op_later_ = {};
   ++op_serial_;
   for (const ChunkRange range : evictions)
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
@@ -309,6 +311,11 @@ bool Engine::touched(ChunkRange operand) const noexcept {
   for (std::uint32_t c = operand.first; c < operand.first + operand.count; ++c)
     if (chunks_[c].touched) return true;
   return false;
+}
+
+std::uint64_t Engine::early_touches() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return early_touches_;
 }
 
 std::string Engine::paged_sentence() const {
@@ -350,6 +357,8 @@ void Engine::fault(const Fault& fault) noexcept {
   if (chunk.covered) return bring_forth(c);  // and nobody's fault
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
+    const bool early = std::any_of(op_later_.begin(), op_later_.end(), [&](const ChunkRange& r) { return c >= r.first && c - r.first < r.count; });
+    early_touches_ += early ? 1 : 0;
     ++counters_.faults;
     const Nanoseconds now = monotonic_now();
     if (observer_ != nullptr)

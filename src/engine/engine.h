@@ -107,12 +107,14 @@ class Engine {
     std::span<const NextUse> next_uses;
     Ticks base = 0;
     std::span<const std::uint32_t> needs;  // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
+    std::span<const ChunkRange> later;  // of an op in sections: all its operands; lives until the op ends
   };
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands, const Planned& planned);
   void end_op(std::span<const ChunkRange> evictions) noexcept;
   // The running op goes on to its next section, which needs `operands` and what was born in the op and lives: the end of one op and the
   // beginning of another, but for the op's name and number.
   void continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands, const Planned& planned);
+  std::uint64_t early_touches() const noexcept;      // so far: faults of an op's operands that its section did not name
   // What does the running op touch, and when? Its operands are covered (hidden, with their frames) until somebody touches them. A chunk that
   // cannot be covered counts as touched. The end of the op uncovers them.
   void cover(std::span<const ChunkRange> operands) noexcept;
@@ -256,6 +258,8 @@ class Engine {
   bool in_op_ = false, op_paged_ = false;
   bool op_waits_ = false;                            // for operands
   std::vector<std::uint32_t> covered_;               // chunks that cover() hid in the running op
+  std::span<const ChunkRange> op_later_;
+  std::uint64_t early_touches_ = 0;
   Ticks tick_ = 0;
   OpIndex op_;
   std::string op_name_;

@@ -127,7 +127,7 @@ Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
   const std::vector<WatchedSection>& of_op = bucket->sections[index];
   if (!of_op.empty() && of_op.front().touched.size() == operands.size()) {
     sections = &of_op;
-    faults_before = engine->counters().faults;
+    early_before = engine->early_touches();
   }
   if (watches || !of_op.empty()) watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
   if (bucket->watching == Watching::times) bucket->birth_times[index].clear();
@@ -136,7 +136,9 @@ Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
 
 Engine::Planned SessionState::planned_now() const {
   const OpPlan& plan = bucket->ops[planned_op];
-  return {.fetches = plan.fetches, .next_uses = plan.next_uses, .base = step_base, .needs = bucket->units.needs[planned_op]};
+  Engine::Planned planned{.fetches = plan.fetches, .next_uses = plan.next_uses, .base = step_base, .needs = bucket->units.needs[planned_op], .later = {}};
+  if (sections != nullptr) planned.later = operands;
+  return planned;
 }
 
 std::vector<ChunkRange> SessionState::section_needs() const {

@@ -140,7 +140,7 @@ struct SessionState {
   bool watches = false;                                // the running op
   std::uint32_t section = 0;
   std::uint32_t planned_op = 0;                        // the running section, as the plan counts
-  std::uint64_t faults_before = 0;                     // the running op, if it has sections
+  std::uint64_t early_before = 0;                      // Engine::early_touches() when the running op began, if it has sections
   std::vector<WatchedOp> watched_ops;                  // in this step
   std::set<std::uint32_t> touched_in_parts;            // chunks of tensors that no plan moves, in this step
   std::vector<TouchedPart> step_rows;                  // the same with their ops, in order

@@ -168,7 +168,7 @@ void SessionState::end_op() noexcept {
   op_times.back() += Nanoseconds{std::max<std::int64_t>((ended - section_began - stalled).value, 0)};
   op_stalls.back() += stalled;
   for (std::size_t s = 0, last = op_times.size(); s <= section; ++s) log.ops[index].time += op_times[last - 1 - s];
-  if (sections != nullptr && engine->counters().faults != faults_before) bucket->sections_that_failed.push_back(static_cast<std::uint32_t>(index));
+  if (sections != nullptr && engine->early_touches() != early_before) bucket->sections_that_failed.push_back(static_cast<std::uint32_t>(index));
   last_end = pages != nullptr ? monotonic_now() : ended;  // looking at pages is nobody's compute
   if (options.observer == nullptr) return;
   options.observer->sampled(step, {static_cast<std::uint32_t>(index)}, {engine->counters().resident_bytes}, {lives});
