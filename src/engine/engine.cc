@@ -357,7 +357,7 @@ void Engine::fault(const Fault& fault) noexcept {
   if (chunk.covered) return bring_forth(c);  // and nobody's fault
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
-    const bool early = std::any_of(op_later_.begin(), op_later_.end(), [&](const ChunkRange& r) { return c >= r.first && c - r.first < r.count; });
+    const bool early = !op_paged_ && std::any_of(op_later_.begin(), op_later_.end(), [&](const ChunkRange& r) { return c >= r.first && c - r.first < r.count; });
     early_touches_ += early ? 1 : 0;
     ++counters_.faults;
     const Nanoseconds now = monotonic_now();
