@@ -97,9 +97,10 @@ struct Part {
   bool written = false;
 };
 
-// A step as its plan sees it, with its ops' least times so far.
+// A step as its plan sees it, with its ops' least times so far. Each section of a large op is an op.
 struct PlannedStep {
   Trace trace;                       // what lives, moves and is used together in whole chunks is one tensor; what never moves is one that every op reads
+  Trace program;                     // the same in the program's tensors, with the profile's times
   std::uint64_t steps = 0;           // that ran whole by the plan
   Rows rows;                         // what its latest steps touched in parts, the profiled one included; no steps: nothing, or too much to remember
 };

@@ -24,7 +24,7 @@ void SessionState::learn(StepLog finished) {
   const std::size_t count = fresh->log.ops.size();
   fresh->ops.resize(count);
   fresh->sections.resize(count);
-  fresh->birth_times.resize(count);
+  fresh->section_ends.resize(count);
   for (std::uint32_t i = 0; i <= count; ++i) fresh->first.push_back(i);
   for (const std::uint64_t hash : log_hashes) fresh->prefixes.push_back(mix(fresh->prefixes.empty() ? 0 : fresh->prefixes.back(), hash));
   choose_worth_watching(*fresh);

@@ -58,18 +58,16 @@ void SessionState::finish_watching(Bucket& watched) {
   const std::uint32_t least_difference = std::max(2u, frames / 64);
   bool some = false;
   for (WatchedOp& op : watched_ops) {
-    const std::vector<Nanoseconds>& births = watched.birth_times[op.op];
-    const Nanoseconds whole = watched.least_time[watched.first[op.op]];
-    if (births.size() + 1 != op.sections.size()) continue;  // it does not allocate alike at every step
-    for (std::size_t s = 0; s < op.sections.size(); ++s) {
-      const Nanoseconds begin = s == 0 ? Nanoseconds{} : std::min(births[s - 1], whole);
-      const Nanoseconds end = s < births.size() ? std::min(births[s], whole) : whole;
-      op.sections[s].time = {std::max<std::int64_t>((end - begin).value, 0)};
-    }
+    const std::vector<Nanoseconds>& ends = watched.section_ends[op.op];
+    if (ends.size() != op.sections.size()) continue;  // it does not allocate alike at every step
+    for (std::size_t s = 0; s < ends.size(); ++s) op.sections[s].time = s == 0 ? ends[s] : ends[s] - ends[s - 1];
     std::vector<std::uint32_t> sizes;
     for (const ChunkRange range : op.operands) sizes.push_back(range.count);
     auto sections_of_op = worth_planning(std::move(op.sections), sizes, least_difference);
     if (sections_of_op.size() < 2) continue;
+    // That step may have been a slow one: together they take what the op takes at its best.
+    const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) / static_cast<double>(std::max<std::int64_t>(ends.back().value, 1));
+    for (WatchedSection& s : sections_of_op) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};
     watched.sections[op.op] = std::move(sections_of_op);
     some = true;
   }
@@ -108,6 +106,7 @@ void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
     }
   }
   SectionedLog cut = cut_into_sections(std::move(of_this_step), sectioned);
+  formed.program_in_sections = program_trace(cut.log);
   formed.units = form_units(cut.log, options.chunk);
   formed.first = std::move(cut.first);
   formed.ops.assign(formed.units.trace.ops.size(), {});
@@ -130,7 +129,7 @@ Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
     early_before = engine->early_touches();
   }
   if (watches || !of_op.empty()) watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
-  if (bucket->watching == Watching::times) bucket->birth_times[index].clear();
+  if (bucket->watching == Watching::times) bucket->section_ends[index].clear();
   return planned_now();
 }
 
@@ -160,7 +159,7 @@ void SessionState::before_birth(std::uint64_t bytes, std::unique_lock<std::mutex
   }
   if (watches) watch_birth(bytes);
   if (bucket != nullptr && bucket->watching == Watching::times)
-    bucket->birth_times[log.ops.size() - 1].push_back(monotonic_now() - section_began);
+    bucket->section_ends[log.ops.size() - 1].push_back(monotonic_now() - section_began);
   ++op_births;
 }
 

@@ -385,7 +385,7 @@ std::vector<PlannedStep> Session::planned_steps() const {
       for (Op& op : trace.ops) op.reads.push_back({static_cast<std::uint32_t>(trace.tensors.size())});
       trace.tensors.push_back({.name = "always near", .bytes = always_near, .kind = TensorKind::constant, .persistent = true, .shape = {}, .site = {}});
     }
-    steps.push_back({.trace = std::move(trace), .steps = bucket->runs, .rows = std::move(rows)});
+    steps.push_back({.trace = std::move(trace), .program = bucket->program_in_sections.value_or(bucket->program), .steps = bucket->runs, .rows = std::move(rows)});
   }
   return steps;
 }

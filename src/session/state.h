@@ -82,7 +82,7 @@ struct Bucket {
   Watching watching = Watching::times;
   std::vector<char> worth_watching;  // ops
   std::vector<std::uint32_t> sections_that_failed;  // ops that touched, in the latest step, what their section did not say
-  std::vector<std::vector<Nanoseconds>> birth_times;  // of each op: of its births, from its beginning on
+  std::vector<std::vector<Nanoseconds>> section_ends;  // of each op, from its beginning on: its births, and its end
   Units units;                       // of sections
   Plan plan;
   std::unique_ptr<Policy> policy;
@@ -93,6 +93,7 @@ struct Bucket {
   std::uint64_t runs = 0;            // whole steps by its plan
   std::vector<Nanoseconds> least_time;  // of each section, over the steps so far
   Trace program;
+  std::optional<Trace> program_in_sections;
   std::uint32_t unplanned = 0;       // chunks of fast memory left to what is touched in parts
   std::deque<std::vector<TouchedPart>> rows;  // of its latest steps, oldest first (rows.cc)
   std::vector<std::uint32_t> program_logged;  // of each of its tensors: its number in `log`

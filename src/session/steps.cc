@@ -161,6 +161,7 @@ void SessionState::end_op() noexcept {
     if (watches) end_watching();
   }
   if (in_step && bucket != nullptr) evictions = bucket->ops[planned_op].evictions;
+  if (in_step && bucket != nullptr && bucket->watching == Watching::times) bucket->section_ends[index].push_back(ended - section_began);
   if (in_step && pages != nullptr) pages->op_ended();
   engine->end_op(evictions);
   if (!in_step) return;
