@@ -98,6 +98,7 @@ class Table {  // of one model
     for (std::size_t i = 0; i < guarded; ++i) run(cells_[plain_runs + (i + static_cast<std::size_t>(round)) % guarded], round);
     if (round == 0) find_bounds();
     for (Disk& each : disks_) measure(each);
+    if (round + 1 == options_.rounds) prove();
   }
   std::vector<Row> rows() const { return bench::rows(cells_, disks_); }
   const Cell& plain() const { return cells_.front(); }
@@ -109,7 +110,7 @@ class Table {  // of one model
 
   void run(Cell& cell, int round) {
     if (!cell.failure.empty()) return;  // it would fail again
-    const std::string result = folder_.file("result.json"), trace = folder_.file("trace.json"), log = folder_.file("log");
+    const std::string result = folder_.file("result.json"), trace = folder_.file("trace"), log = folder_.file("log");
     std::filesystem::remove(result);
     std::filesystem::remove(log);
     std::vector<std::string> words = {options_.train,
@@ -128,7 +129,7 @@ class Table {  // of one model
       cell.budget = budget_of(cell.share);
       words.insert(words.end(), {"--fast-memory", std::to_string(cell.budget.value), "--policy", cell.policy, "--slow",
                                  "nvme:" + options_.slow});
-      if (!trace_of(cell)) words.insert(words.end(), {"--trace", trace});
+      if (!trace_of(cell)) words.insert(words.end(), {"--planned-traces", trace});
     }
     const ChildRun child = [&] {
       const Turn turn(options_.lock);
@@ -139,7 +140,7 @@ class Table {  // of one model
       cell.failure = fmt::format("{} (status {})", last_line(contents(log)), child.status);
     } else {
       cell.add(json, child.others_cores);
-      if (!cell.plain() && !trace_of(cell)) trace_of(cell) = parse_trace(contents(trace)).value();
+      if (!cell.plain() && !trace_of(cell)) trace_of(cell) = parse_trace(contents(trace + ".0.program")).value();
     }
     fmt::print(stderr, "{} {} {:3.0f} %{}  round {}  {:6.1f} s, others {:.2f} cores  {}\n", cell.model, cell.plain() ? "plain" : cell.policy,
                cell.share * 100, cell.step_in_backward ? ", early" : "", round + 1, child.wall_s, child.others_cores, cell.failure);
@@ -158,7 +159,11 @@ class Table {  // of one model
     each.bytes_per_s.push_back(
         run_fio({.file = disk_.path(), .size = disk_file, .read_percent = each.read_percent(), .seconds = options_.fio_seconds})
             .bytes_per_s);
-    each.prove(*trace_of(each), budget_of(each.share));
+  }
+
+  void prove() {
+    for (Disk& each : disks_)
+      if (trace_of(each)) each.prove(*trace_of(each), budget_of(each.share));
   }
 
   const Options& options_;
@@ -166,7 +171,7 @@ class Table {  // of one model
   const DiskFile& disk_;
   std::vector<Cell> cells_;  // plain first
   std::vector<Disk> disks_;  // one a budget and kind
-  std::optional<Trace> trace_, early_trace_;  // of the first guarded run of a kind: the program is the same in all
+  std::optional<Trace> trace_, early_trace_;  // of the first guarded run of a kind, large ops in sections: the program is the same in all
 };
 
 void print_head(const Options& options, double load) {

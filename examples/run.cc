@@ -124,6 +124,7 @@ void write_planned_traces(const Session& session, const std::string& path) {
   for (const PlannedStep& each : session.planned_steps()) {
     const std::string name = path + "." + std::to_string(number++);
     write_trace(&each.trace, name);
+    write_trace(&each.program, name + ".program");
     if (!each.rows.steps.empty()) write_text(format_rows(each.rows), name + ".rows");
   }
 }

@@ -26,7 +26,7 @@ struct RunOptions {
   std::uint64_t plain_step_ns = 0;   // what a step of the plain run took, for the recording; 0: not known
   bool paced = false;                // each step waits for a byte on standard input, so that two runs take turns (bench/recording.py)
   std::string trace;                 // where the profiled step goes as vedette-trace-1, empty: nowhere
-  std::string planned_traces;        // where the steps that have plans go, in chunks: NAME.0, NAME.1 and so on, with NAME.0.rows where tables are; empty: nowhere
+  std::string planned_traces;        // where the steps that have plans go: in chunks to NAME.0, NAME.1 and so on, in tensors to NAME.0.program, with NAME.0.rows where tables are; empty: nowhere
 };
 
 struct RunResult {

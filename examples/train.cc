@@ -280,7 +280,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
-  app.add_option("--planned-traces", options.planned_traces, "for bench/sim_vs_live.py: the steps that have plans, in chunks, to NAME.0, NAME.1 ..., and what steps touched of tables to NAME.0.rows")->group("");
+  app.add_option("--planned-traces", options.planned_traces, "for the benches: the steps that have plans, in chunks, to NAME.0, NAME.1 ..., in tensors to NAME.0.program, and what steps touched of tables to NAME.0.rows")->group("");
   app.add_option("--json", arguments.json, "write the table to this file");
   app.add_flag("--paced", options.paced, "for bench/recording.py: each step waits for a byte on standard input")->group("");
   app.add_option("--plain-step-ns", options.plain_step_ns, "for the driver itself")->group("");
