@@ -88,6 +88,8 @@ struct Link {                        // one per ordered pair of tiers that bytes
   bool operator==(const Link&) const = default;
 };
 
+constexpr bool share_a_bus(const Link& a, const Link& b) noexcept { return a.shared && a.shared == b.shared; }
+
 struct Machine {
   std::vector<Tier> tiers;           // fastest first
   std::vector<Link> links;

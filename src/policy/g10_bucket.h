@@ -11,7 +11,7 @@ namespace vedette::planning {
 
 // Whether what `slower` carries also takes from `bus`: they share a bus, and that link is as fast as it.
 inline bool takes_from(const Link& slower, const Link& bus) {
-  return bus.shared && bus.shared == slower.shared && bus.bytes_per_s > slower.bytes_per_s;
+  return share_a_bus(bus, slower) && bus.bytes_per_s > slower.bytes_per_s;
 }
 
 // Full ops are stepped over, so that walking costs what is not full. Pure.

@@ -36,7 +36,7 @@ Facts::Facts(const Trace& trace, const Machine& machine, TierIndex slow) : lives
   const Link* out = machine.link({0}, slow);
   in_ns = times(trace, in);
   out_ns = times(trace, out);
-  shared = in != nullptr && out != nullptr && in->shared && in->shared == out->shared;
+  shared = in != nullptr && out != nullptr && share_a_bus(*in, *out);
   began.assign(trace.ops.size() + 1, 0);
   for (std::size_t i = 0; i < trace.ops.size(); ++i) began[i + 1] = began[i] + trace.ops[i].time.value;
   const std::vector<std::vector<OpIndex>> all = vedette::uses(trace);

@@ -32,50 +32,56 @@ using planning::Knobs;
 using planning::Setting;
 using planning::Uses;
 
-// The tier to evict to: the fastest slower one that holds everything, else the last that links join both ways.
-Setting setting_of(const Trace& trace, const Machine& machine) {
-  std::uint64_t all = 0;
-  for (const Tensor& tensor : trace.tensors) all += tensor.bytes.value;
+// The slower tiers that links join with the fastest both ways, fastest first.
+std::vector<TierIndex> slower_tiers(const Machine& machine) {
+  std::vector<TierIndex> tiers;
+  for (std::uint32_t k = 1; k < machine.tiers.size(); ++k)
+    if (machine.link({k}, {0}) != nullptr && machine.link({0}, {k}) != nullptr) tiers.push_back({k});
+  return tiers;
+}
+
+// What leaves goes to the tier `slow`; 0: there is none.
+Setting setting_of(const Machine& machine, TierIndex slow) {
   Setting setting;
   setting.budget = static_cast<std::int64_t>(machine.tiers[0].capacity.value);
   setting.granule = std::max<std::uint64_t>(1, machine.granule.value);
-  for (std::uint32_t k = 1; k < machine.tiers.size(); ++k) {
-    const Link* in = machine.link({k}, {0});
-    const Link* out = machine.link({0}, {k});
-    if (in == nullptr || out == nullptr) continue;
-    setting.slow = {k};
-    setting.read_bytes_per_s = in->bytes_per_s;
-    setting.write_bytes_per_s = out->bytes_per_s;
-    setting.read_latency = in->latency;
-    setting.write_latency = out->latency;
-    setting.shared = in->shared && in->shared == out->shared;
-    if (machine.tiers[k].capacity.value >= all) break;
-  }
+  if (slow.value == 0) return setting;
+  const Link &in = *machine.link(slow, {0}), &out = *machine.link({0}, slow);
+  setting.slow = slow;
+  setting.read_bytes_per_s = in.bytes_per_s;
+  setting.write_bytes_per_s = out.bytes_per_s;
+  setting.read_latency = in.latency;
+  setting.write_latency = out.latency;
+  setting.shared = share_a_bus(in, out);
   return setting;
 }
 
-// Where there are several, most of what leaves goes to the fastest of the slower tiers.
-Setting nearest_setting(const Machine& machine, Setting setting) {
-  for (std::uint32_t k = 1; k < machine.tiers.size(); ++k) {
-    const Link* in = machine.link({k}, {0});
-    const Link* out = machine.link({0}, {k});
-    if (in == nullptr || out == nullptr) continue;
-    setting.slow = {k};
-    setting.read_bytes_per_s = in->bytes_per_s;
-    setting.write_bytes_per_s = out->bytes_per_s;
-    setting.read_latency = in->latency;
-    setting.write_latency = out->latency;
-    setting.shared = in->shared && in->shared == out->shared;
-    break;
+std::uint64_t bytes_of_all(const Trace& trace) {
+  std::uint64_t all = 0;
+  for (const Tensor& tensor : trace.tensors) all += tensor.bytes.value;
+  return all;
+}
+
+// The tier to evict to: the fastest slower one that holds everything, else the last; 0: none.
+TierIndex tier_for_all(const Trace& trace, const Machine& machine) {
+  const std::uint64_t all = bytes_of_all(trace);
+  TierIndex chosen;
+  for (const TierIndex tier : slower_tiers(machine)) {
+    chosen = tier;
+    if (machine.tiers[tier.value].capacity.value >= all) break;
   }
-  return setting;
+  return chosen;
+}
+
+// Where there are several, most of what leaves goes to the fastest of the slower tiers; 0: none.
+TierIndex nearest_tier(const Machine& machine) {
+  const std::vector<TierIndex> tiers = slower_tiers(machine);
+  return tiers.empty() ? TierIndex{} : tiers.front();
 }
 
 // Whether the tier below the fastest has room for all tensors at once.
 bool first_holds_all(const Trace& trace, const Machine& machine) {
-  std::uint64_t all = 0;
-  for (const Tensor& tensor : trace.tensors) all += tensor.bytes.value;
-  return nearest_setting(machine, {}).slow.value == 1 && machine.tiers[1].capacity.value >= all;
+  return nearest_tier(machine).value == 1 && machine.tiers[1].capacity.value >= bytes_of_all(trace);
 }
 
 std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t granule) {
@@ -251,7 +257,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   Machine assumed = machine;
   for (Link& link : assumed.links)
     link.bytes_per_s = link.bytes_per_s / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
-  const Setting setting = setting_of(trace, assumed);
+  const Setting setting = setting_of(assumed, tier_for_all(trace, assumed));
   const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);
   const std::int64_t smallest = largest_op(trace, uses, setting.granule);
@@ -261,7 +267,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
                                         "; give it that many"};
   }
   if (machine.can_recompute || machine.tiers.size() > 2) {
-    auto wide = planning::plan_widely(trace, assumed, nearest_setting(assumed, setting), without_);
+    auto wide = planning::plan_widely(trace, assumed, setting_of(assumed, nearest_tier(assumed)), without_);
     if (!wide) return wide.error();
     // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it all. The judge is
     // naive: of many ops it is asked only where that can be.

@@ -51,7 +51,7 @@ bool takes_turns(const Machine& machine, std::uint32_t near) {
     if (inward) in = &link;
     if (outward) out = &link;
   }
-  return in != nullptr && out != nullptr && in->shared && in->shared == out->shared;
+  return in != nullptr && out != nullptr && share_a_bus(*in, *out);
 }
 
 // Links of one bus together are as fast as the fastest of them.
