@@ -194,7 +194,7 @@ function verdict(run) {
   const fit = h.fits ? 'It fits' : 'It does not fit';
   const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + '\u00a0%)';
   const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + '\u00a0\u00d7 the speed of plain training'
-    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + '\u00a0\u00d7 the speed that no plan can exceed' : '';
+    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + '\u00a0\u00d7 the speed that no plan of whole ops can exceed' : '';
   return fit + ': ' + where + speed + '.';
 }
 
