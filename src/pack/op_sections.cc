@@ -79,10 +79,7 @@ Trace whole_ops(const Trace& sectioned, std::span<const std::uint32_t> first) {
       for (const auto& [to, from] : {std::pair{&op.reads, &part.reads}, {&op.writes, &part.writes}, {&op.frees, &part.frees}})
         to->insert(to->end(), from->begin(), from->end());
     }
-    for (auto* list : {&op.reads, &op.writes, &op.frees}) {
-      std::sort(list->begin(), list->end());
-      list->erase(std::unique(list->begin(), list->end()), list->end());
-    }
+    sort_operands(op);
     whole.ops.push_back(std::move(op));
   }
   return whole;

@@ -153,6 +153,13 @@ std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log, const std::
 
 }  // namespace
 
+void sort_operands(Op& op) {
+  for (auto* list : {&op.reads, &op.writes, &op.frees}) {
+    std::sort(list->begin(), list->end());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+  }
+}
+
 Units form_units(const StepLog& log, Bytes chunk_bytes) {
   const std::uint64_t chunk = chunk_bytes.value;
   Units units;
@@ -197,12 +204,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk);
   add_workspaces(units.trace, scratch, chunk);
   units.needs = needs_of(log, chunks_by_event);
-  for (Op& op : units.trace.ops) {
-    for (auto* list : {&op.reads, &op.writes, &op.frees}) {
-      std::sort(list->begin(), list->end());
-      list->erase(std::unique(list->begin(), list->end()), list->end());
-    }
-  }
+  for (Op& op : units.trace.ops) sort_operands(op);
   return units;
 }
 
@@ -240,11 +242,7 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
     for (const std::uint32_t t : log.ops[i].writes)
       if (index[t]) trace.ops[i].writes.push_back(*index[t]);
   }
-  for (Op& op : trace.ops)
-    for (auto* list : {&op.reads, &op.writes, &op.frees}) {
-      std::sort(list->begin(), list->end());
-      list->erase(std::unique(list->begin(), list->end()), list->end());
-    }
+  for (Op& op : trace.ops) sort_operands(op);
   add_workspaces(trace, scratch, 1);
   for (const LoggedPages& p : log.pages)
     if (index[p.tensor]) trace.pages.push_back({.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});

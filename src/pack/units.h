@@ -64,6 +64,8 @@ struct Units {
   std::vector<std::vector<std::uint32_t>> needs;
 };
 
+void sort_operands(Op& op);          // reads, writes and frees as Op wants them: sorted, each once
+
 Units form_units(const StepLog& log, Bytes chunk);
 
 // The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number in the log.
