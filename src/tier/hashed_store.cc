@@ -9,8 +9,11 @@
 //
 // XXH3 hashes some 10 GB/s on one core, several times what a disk moves. A slot is known from its last transfer that was hashed and ended well;
 // before that its bytes mean nothing. What was hashed when it was written, or found unchanged, is not hashed again when it comes.
-#define XXH_INLINE_ALL
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // as wide as the processor's vectors
+#else
 #include <xxhash.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
