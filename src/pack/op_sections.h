@@ -37,7 +37,7 @@ Trace whole_ops(const Trace& sectioned, std::span<const std::uint32_t> first);
 Plan whole_ops(Plan sectioned, std::span<const std::uint32_t> first);
 
 // Sections worth planning, of an op that was watched from birth to birth: neighbours that touch almost the same (`least_difference` chunks), or
-// of which one takes less than a twentieth of the op or 50 us, are one. Fewer than two sections: the op stays whole.
+// of which one takes less than 0.2 ms, are one. Fewer than two sections: the op stays whole.
 struct WatchedSection {
   std::uint32_t birth = 0;           // the op's n-th birth begins it, counted from 1; 0: the op does
   std::uint64_t bytes = 0;           // of that birth

@@ -4,11 +4,23 @@
 // births, so that what is touched until the next birth shows. Then the step is planned anew, its large ops in sections. Only a help: what is
 // touched in another section than was seen is served as a fault, and an op to which that happens is whole again.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "session/state.h"
 
 namespace vedette::detail {
+namespace {
+
+// What an op announces and was not seen to touch may be touched anywhere.
+void touch_everywhere_what_none_touched(std::vector<WatchedSection>& sections) {
+  for (std::size_t k = 0; k < sections.front().touched.size(); ++k) {
+    if (std::any_of(sections.begin(), sections.end(), [&](const WatchedSection& s) { return s.touched[k] != 0; })) continue;
+    for (WatchedSection& s : sections) s.touched[k] = 1;
+  }
+}
+
+}  // namespace
 
 // Ops near the largest decide who has to leave; others are not worth their faults.
 void SessionState::choose_worth_watching(Bucket& fresh) const {
@@ -37,14 +49,8 @@ void SessionState::choose_worth_watching(Bucket& fresh) const {
 
 // --- watching ----------------------------------------------------------------------------------------------------------
 
-void SessionState::begin_watching() {
-  watched_ops.back().sections.push_back({.birth = 0, .bytes = 0, .after_event = log.ops.back().events.begin, .time = {}, .touched = std::vector<char>(operands.size())});
-  engine->cover(operands);
-}
-
-void SessionState::watch_birth(std::uint64_t bytes) {
-  end_watching();
-  watched_ops.back().sections.push_back({.birth = op_births + 1, .bytes = bytes, .after_event = events, .time = {}, .touched = std::vector<char>(operands.size())});
+void SessionState::watch_section(std::uint32_t birth, std::uint64_t bytes, std::uint32_t after_event) {
+  watched_ops.back().sections.push_back({.birth = birth, .bytes = bytes, .after_event = after_event, .time = {}, .touched = std::vector<char>(operands.size())});
   engine->cover(operands);
 }
 
@@ -65,6 +71,7 @@ void SessionState::finish_watching(Bucket& watched) {
     for (const ChunkRange range : op.operands) sizes.push_back(range.count);
     auto sections_of_op = worth_planning(std::move(op.sections), sizes, least_difference);
     if (sections_of_op.size() < 2) continue;
+    touch_everywhere_what_none_touched(sections_of_op);
     // That step may have been a slow one: together they take what the op takes at its best.
     const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) / static_cast<double>(std::max<std::int64_t>(ends.back().value, 1));
     for (WatchedSection& s : sections_of_op) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};
@@ -86,6 +93,10 @@ bool SessionState::learn_sections(Bucket& ran) {
     return false;
   }
   if (ran.sections_that_failed.empty()) return false;
+  for (const WatchedOp& op : watched_ops) {
+    std::vector<WatchedSection>& of_op = ran.sections[op.op];
+    for (std::size_t s = 0; s < of_op.size(); ++s) of_op[s].time = ran.least_time[ran.first[op.op] + s];
+  }
   for (const std::uint32_t op : std::exchange(ran.sections_that_failed, {})) ran.sections[op].clear();
   form_sections(ran, finished_log());
   return true;
@@ -93,8 +104,10 @@ bool SessionState::learn_sections(Bucket& ran) {
 
 void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
   std::vector<SectionedOp> sectioned;
-  for (std::size_t i = 0; i < of_this_step.ops.size(); ++i)
-    of_this_step.ops[i].time = formed.least_time[formed.first[i]];
+  for (std::size_t i = 0; i < of_this_step.ops.size(); ++i) {
+    const auto of_op = formed.least_time.begin() + formed.first[i];
+    of_this_step.ops[i].time = std::accumulate(of_op, formed.least_time.begin() + formed.first[i + 1], Nanoseconds{});
+  }
   for (const WatchedOp& op : watched_ops) {
     const auto& of_op = formed.sections[op.op];
     if (of_op.size() < 2) continue;
@@ -123,10 +136,13 @@ void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
 Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
   planned_op = bucket->first[index];
   watches = bucket->watching == Watching::touches && bucket->worth_watching[index] != 0;
-  const std::vector<WatchedSection>& of_op = bucket->sections[index];
+  std::vector<WatchedSection>& of_op = bucket->sections[index];
   if (!of_op.empty() && of_op.front().touched.size() == operands.size()) {
     sections = &of_op;
+    of_op.front().after_event = events;
     early_before = engine->early_touches();
+  } else if (!of_op.empty()) {
+    bucket->sections_that_failed.push_back(index);  // another op than was watched
   }
   if (watches || !of_op.empty()) watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
   if (bucket->watching == Watching::times) bucket->section_ends[index].clear();
@@ -143,10 +159,8 @@ Engine::Planned SessionState::planned_now() const {
 std::vector<ChunkRange> SessionState::section_needs() const {
   std::vector<ChunkRange> needs = born_in_op;
   const std::vector<char>& touched = (*sections)[section].touched;
-  for (std::size_t k = 0; k < operands.size(); ++k) {
-    const bool never = std::none_of(sections->begin(), sections->end(), [&](const WatchedSection& s) { return s.touched[k] != 0; });
-    if (touched[k] != 0 || never) needs.push_back(operands[k]);
-  }
+  for (std::size_t k = 0; k < operands.size(); ++k)
+    if (touched[k] != 0) needs.push_back(operands[k]);
   return needs;
 }
 
@@ -157,7 +171,10 @@ void SessionState::before_birth(std::uint64_t bytes, std::unique_lock<std::mutex
     next_section(true);
     lock.lock();
   }
-  if (watches) watch_birth(bytes);
+  if (watches) {
+    end_watching();
+    watch_section(op_births + 1, bytes, events);
+  }
   if (bucket != nullptr && bucket->watching == Watching::times)
     bucket->section_ends[log.ops.size() - 1].push_back(monotonic_now() - section_began);
   ++op_births;
@@ -171,14 +188,17 @@ bool SessionState::section_begins(std::uint64_t bytes) const {
 
 void SessionState::next_section(bool runs) {
   const Nanoseconds ended = monotonic_now();
-  op_times.back() += {std::max<std::int64_t>((ended - section_began - engine->stalled_since_last_asked()).value, 0)};
+  const Nanoseconds stalled = engine->stalled_since_last_asked();
+  op_times.back() += {std::max<std::int64_t>((ended - section_began - stalled).value, 0)};
+  op_stalls.back() += stalled;
   const std::vector<ChunkRange>& evictions = bucket->ops[planned_op].evictions;
   ++section;
   ++planned_op;
   std::vector<ChunkRange> needs;
-  if (runs) {
+  {
     const std::lock_guard lock(mutex);  // other threads free what was born
-    needs = section_needs();
+    (*sections)[section].after_event = events;
+    if (runs) needs = section_needs();
   }
   engine->continue_op(step_base + planned_op, evictions, needs, planned_now());
   op_times.push_back({});

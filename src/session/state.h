@@ -137,7 +137,7 @@ struct SessionState {
   std::thread::id op_thread;
   std::uint32_t op_births = 0;                         // by the op thread in the running op
   std::vector<ChunkRange> born_in_op;                  // and live
-  const std::vector<WatchedSection>* sections = nullptr;  // of the running op, if it has some
+  std::vector<WatchedSection>* sections = nullptr;     // of the running op, if it has some
   bool watches = false;                                // the running op
   std::uint32_t section = 0;
   std::uint32_t planned_op = 0;                        // the running section, as the plan counts
@@ -193,9 +193,8 @@ struct SessionState {
 
   // sections of ops (sections.cc)
   void choose_worth_watching(Bucket& bucket) const;
-  void begin_watching();                               // the op that begins, if it is worth it
-  void watch_birth(std::uint64_t bytes);               // of the op thread, in an op; before it
-  void end_watching();                                 // the op
+  void watch_section(std::uint32_t birth, std::uint64_t bytes, std::uint32_t after_event);  // of the running op, that begins with that birth (0: with the op)
+  void end_watching();                                 // the section
   bool learn_sections(Bucket& bucket);                 // from the step that ended
   void finish_watching(Bucket& bucket);
   void form_sections(Bucket& bucket, StepLog log);

@@ -144,7 +144,7 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
   op_times.push_back({std::max<std::int64_t>(gap.value, 0)});
   op_stalls.push_back(stalled);
   if (options.observer != nullptr) options.observer->op_began(step, {index}, name, section_began);
-  if (watches) begin_watching();
+  if (watches) watch_section(0, 0, log.ops.back().events.begin);
 }
 
 void SessionState::end_op() noexcept {

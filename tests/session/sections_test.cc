@@ -137,6 +137,9 @@ TEST(Sections, ServeAnOpThatChangesItsHabits) {
   EXPECT_EQ(plenty, tight);
   EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
   EXPECT_EQ(tight.faults_at_last, 0U) << "an op that faults in its sections is planned whole again";
+  Nanoseconds planned_for;
+  for (const Op& op : tight.planned.ops) planned_for += op.time;
+  EXPECT_GE(planned_for.value, 6 * 3'000'000) << "six ops, each of which computes for a millisecond three times: whole again they take as long as their sections did";
 }
 
 TEST(Sections, GoOnWhereAnOpDoesNotAllocateAsItDid) {
