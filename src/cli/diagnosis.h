@@ -1,0 +1,41 @@
+// What this machine can do, and what it would take to do more. Facts come from os/probe.h, the choice of mechanisms from opening the real ones, the
+// disk's speed from the real store.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/probe.h"
+#include "tier/link_speed.h"
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette::cli {
+
+enum class Mark { fine, partly, missing, fact };
+
+struct Line {
+  Mark mark = Mark::fact;
+  std::string subject, finding;
+  std::string unlocks, remedy;  // of what is missing
+};
+
+struct Uses {  // what a session opened here would get
+  Result<std::string> memory, tracking, io;
+  bool registers_buffers = false;
+};
+
+struct Diagnosis {
+  MachineFacts facts;
+  Uses uses;
+  std::string file_system;
+  std::optional<Bytes> disk_room;
+  std::optional<Result<LinkSpeed>> disk;
+};
+
+// `slow`: the directory of the slow tier. `measures`: its disk, which takes four seconds.
+Diagnosis examine(const std::string& slow, Bytes chunk, bool measures);
+Bytes largest_budget(const MachineFacts& facts);  // that its memory allows
+std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& directory);
+
+}  // namespace vedette::cli
