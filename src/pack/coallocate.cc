@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 
 namespace vedette {
@@ -58,12 +59,17 @@ void append(Block& block, std::size_t index, const Lifetime& life, std::uint64_t
 std::vector<Block> form_blocks(std::span<const Lifetime> lifetimes, std::uint64_t chunk) {
   std::vector<Block> blocks;
   std::vector<std::size_t> open;     // regions whose last chunk has room, oldest first
-  for (std::size_t i = 0; i < lifetimes.size(); ++i) {
+  // What lives longest first: what lives for an op takes the room that is left, and none that something as long-lived could have had.
+  std::vector<std::size_t> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto length = [&](std::size_t i) { return lifetimes[i].life.end - lifetimes[i].life.begin; };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return length(a) > length(b); });
+  for (const std::size_t i : order) {
     const Lifetime& life = lifetimes[i];
     const std::uint64_t whole = round_up(std::max<std::uint64_t>(life.bytes.value, 1), chunk);
     const bool fills = (whole - life.bytes.value) * 16 <= whole;
     std::optional<std::size_t> best;
-    std::uint64_t least = whole / chunk * (life.life.end - life.life.begin);
+    std::uint64_t least = whole / chunk * length(i) - length(i) / 2;
     if (!fills) {
       for (const std::size_t r : open) {
         const std::uint64_t cost = added_cost(blocks[r], life, chunk);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 namespace vedette {
 namespace {
@@ -93,6 +94,22 @@ TEST(Coallocate, KeepsLivesThatDoNotMeetApart) {
   const Placement placement = coallocate(lives, chunk);
   EXPECT_EQ(placement.offset[1] % chunk.value, 0u);  // a chunk of its own, at the place that the first one has left
   EXPECT_EQ(placement.zone_bytes, chunk.value);
+}
+
+TEST(Coallocate, LeavesRoomBesideWhatLivesLongToWhatLivesAsLong) {
+  // Backward: each op makes scratch as large as the gradient that it then leaves to the optimizer, four chunks and a half.
+  constexpr Bytes size{9 * chunk.value / 2};
+  std::vector<Lifetime> lives;
+  for (std::uint32_t op = 0; op < 4; ++op) {
+    lives.push_back({size, {10 * op + 1, 10 * op + 3}});
+    lives.push_back({size, {10 * op + 2, 100 + op}});
+  }
+  const Placement placement = coallocate(lives, chunk);
+  expect_sound(lives, placement);
+  std::set<std::uint64_t> at_the_end;  // chunks
+  for (std::size_t i = 1; i < lives.size(); i += 2)
+    for (std::uint64_t c = placement.offset[i] / chunk.value; c * chunk.value < placement.offset[i] + size.value; ++c) at_the_end.insert(c);
+  EXPECT_EQ(at_the_end.size(), 18U) << "gradients lie end to end";
 }
 
 TEST(Coallocate, NeverPutsTwoLivingTensorsAtOnePlace) {
