@@ -75,7 +75,6 @@ Line kernel_line(const MachineFacts& facts) {
                                  facts.processors, facts.processors == 1 ? "" : "s", facts.kernel)};
 }
 
-// What the frames of a session may take: the machine's memory or the memory cgroup's, less what a session needs beside them.
 Line memory_line(const MachineFacts& facts) {
   Line line{.subject = "memory",
             .finding = fmt::format("{}, {} available, ", readable(facts.memory), readable(facts.available_memory))};
@@ -280,6 +279,7 @@ Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
 
 }  // namespace
 
+// What the frames of a session may take: the machine's memory or the memory cgroup's, less what a session needs beside them.
 Bytes largest_budget(const MachineFacts& facts) {
   const Bytes all = std::min(facts.memory, facts.memory_limit.value_or(facts.memory));
   return all - std::min(all, session_overhead);

@@ -35,7 +35,7 @@ struct Diagnosis {
 
 // `slow`: the directory of the slow tier. `measures`: its disk, which takes four seconds.
 Diagnosis examine(const std::string& slow, Bytes chunk, bool measures);
-Bytes largest_budget(const MachineFacts& facts);  // that its memory allows
+Bytes largest_budget(const MachineFacts& facts);  // of fast memory
 std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& directory);
 
 }  // namespace vedette::cli

@@ -41,7 +41,7 @@ Plan whole_ops(Plan sectioned, std::span<const std::uint32_t> first);
 struct WatchedSection {
   std::uint32_t birth = 0;           // the op's n-th birth begins it, counted from 1; 0: the op does
   std::uint64_t bytes = 0;           // of that birth
-  std::uint32_t after_event = 0;
+  std::uint32_t after_event = 0;     // as LogSection's, in the latest step
   Nanoseconds time;
   std::vector<char> touched;         // by operand of the op
 };
