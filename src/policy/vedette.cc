@@ -17,6 +17,7 @@
 #include "base/readable.h"
 #include "policy/makers.h"
 #include "policy/vedette_layout.h"
+#include "policy/vedette_linger.h"
 #include "policy/vedette_rehearse.h"
 #include "policy/vedette_split.h"
 #include "policy/vedette_sweep.h"
@@ -116,6 +117,7 @@ class Search {
     for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
     for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
     for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
+    if (found_ && as_live()) send_what_lingers();
   }
 
   std::vector<std::string> reasons(std::uint64_t percent) const {
@@ -123,6 +125,8 @@ class Search {
     std::vector<std::string> said = {"of the plans tried, the one kept waits " + ms(stall_.value) + " a step when rehearsed",
                                      "fetches may start " + ms(knobs_.horizon_ns) + " before demand would"};
     if (knobs_.clean_ahead_ns >= 0) said.push_back("what changed is written out up to " + ms(knobs_.clean_ahead_ns) + " before its room is needed");
+    if (lingered_.value > 0)
+      said.push_back(readable_exactly(lingered_) + " that no op uses again are written out before they die, while the links idle: what is needed next comes into their room");
     if (percent != 100) said.push_back("planned for " + std::to_string(percent) + " % of the promised bandwidth, because moves came late");
     return said;
   }
@@ -148,17 +152,30 @@ class Search {
     Plan plan = planning::plan_of(trace_, setting_, *gaps);
     const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, 2);
     if (!replayed) return;
-    // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves
-    // less.
-    const Nanoseconds links = transfer_time(replayed->bytes_in, setting_.read_bytes_per_s) +
-                              transfer_time(replayed->bytes_out, setting_.write_bytes_per_s);
-    const std::int64_t cost = replayed->measured.stall.value + links.value / 100 * link_time_percent_;
+    const std::int64_t cost = cost_of(*replayed);
     if (found_ && cost >= cost_) return;
     found_ = true;
     cost_ = cost;
     knobs_ = knobs;
     plan_ = std::move(plan);
     stall_ = replayed->measured.stall;
+  }
+
+  bool as_live() const { return !machine_.interference_percent; }
+
+  // What it gains is in the fetches that a session starts one op early, and no replay.
+  void send_what_lingers() {
+    planning::Sent sent = planning::send_what_lingers(trace_, uses_, machine_, setting_, std::move(plan_), [&](const planning::Rehearsed& rehearsed) { return cost_of(rehearsed); },
+                                                      most_work / trace_.ops.size());
+    plan_ = std::move(sent.plan);
+    lingered_ = sent.bytes;
+    if (lingered_.value > 0) stall_ = sent.stall;
+  }
+
+  // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves less.
+  std::int64_t cost_of(const planning::Rehearsed& rehearsed) const {
+    const Nanoseconds links = transfer_time(rehearsed.bytes_in, setting_.read_bytes_per_s) + transfer_time(rehearsed.bytes_out, setting_.write_bytes_per_s);
+    return rehearsed.measured.stall.value + links.value / 100 * link_time_percent_;
   }
 
   const Trace& trace_;
@@ -177,6 +194,7 @@ class Search {
   Knobs knobs_;
   Plan plan_;
   Nanoseconds stall_;  // of the step, rehearsed
+  Bytes lingered_;     // that leave before they die
 };
 
 // What moves alone: small enough that room for some of it is found beside a large op, large enough that there are not too many.

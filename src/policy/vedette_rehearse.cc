@@ -56,8 +56,8 @@ struct Line {  // a link and its queue
 
 class Rehearsal {
  public:
-  Rehearsal(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan)
-      : trace_(trace), uses_(uses), machine_(machine), plan_(plan), capacity_(machine.tiers[0].capacity.value) {}
+  Rehearsal(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, Fetches fetches)
+      : trace_(trace), uses_(uses), machine_(machine), plan_(plan), fetches_(fetches), capacity_(machine.tiers[0].capacity.value) {}
 
   Result<Rehearsed> run(std::uint32_t steps);
 
@@ -98,6 +98,7 @@ class Rehearsal {
   const Uses& uses_;
   const Machine& machine_;
   const Plan& plan_;
+  const Fetches fetches_;
   std::uint64_t capacity_ = 0, used_ = 0, peak_ = 0, wanted_ = 0;  // wanted_: room that the waiting op's births still lack
   std::uint64_t workspace_ = 0;
   std::int64_t now_ = 0;
@@ -504,6 +505,7 @@ std::optional<Error> Rehearsal::run_op(std::uint32_t op) {
   const std::int64_t reached = now_;
   for (std::uint32_t t : uses_.operands[op]) pinned_[t] = 1;
   queue_moves(op, true);
+  if (fetches_ == Fetches::one_op_early && op + 1 < trace_.ops.size()) queue_moves(op + 1, true);
   note_late(op);
   workspace_ = trace_.ops[op].workspace.value;
   wanted_ = workspace_;
@@ -548,9 +550,9 @@ Result<Rehearsed> Rehearsal::run(std::uint32_t steps) {
 }  // namespace
 
 Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan,
-                           std::uint32_t steps) {
+                           std::uint32_t steps, Fetches fetches) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
-  return Rehearsal(trace, uses, machine, plan).run(steps);
+  return Rehearsal(trace, uses, machine, plan, fetches).run(steps);
 }
 
 }  // namespace vedette::planning

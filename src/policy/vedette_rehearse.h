@@ -18,7 +18,10 @@ struct Rehearsed {  // the fields of Replayed
   std::vector<Nanoseconds> step_times;
 };
 
+// Whether a fetch may start while the op before the one at which it is issued runs, in what room that op leaves, as sessions let it.
+enum class Fetches : bool { as_issued, one_op_early };
+
 // As replay() of that many steps; `uses` is uses_of(trace), which a planner that rehearses many plans makes once.
-Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, std::uint32_t steps);
+Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, std::uint32_t steps, Fetches fetches = Fetches::as_issued);
 
 }  // namespace vedette::planning

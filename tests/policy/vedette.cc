@@ -5,10 +5,12 @@
 #include <optional>
 #include <set>
 
+#include "policy/vedette_linger.h"
 #include "policy/vedette_marks.h"
 #include "policy/vedette_room.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
+#include "vedette/check.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
@@ -107,6 +109,44 @@ TEST(Vedette, LetsGradientsThatCameBackGoBeforeWhatWouldHaveToBeWritten) {
     if (move.verb == Verb::evict && move.extent.tensor.value % 4 == 0 && move.issue == OpIndex{9 + layer}) left.insert(layer);
   }
   for (std::uint32_t layer = 1; layer <= 6; ++layer) EXPECT_TRUE(left.contains(layer)) << layer;  // by distance alone 1 and 2 would stay
+}
+
+// Op 1 fills the memory with what it makes and with tensor 1, which nobody uses after op 0 and which dies with op 1. Soon after, op 3 needs tensor 0.
+Trace step_in_which_something_lingers(std::int64_t ns_of_op_1) {
+  Trace one = step(3, {op(1'000, {}, {{1}}), op(ns_of_op_1, {}, {{2}}), op(1'000, {}), op(1'000, {{0}})});
+  one.tensors[1].persistent = one.tensors[2].persistent = false;
+  one.ops[1].frees = {{1}, {2}};
+  return one;
+}
+
+// Tensor 0 comes when tensors 1 and 2 have died.
+planning::Sent sent_in_step(const Trace& one) {
+  const Machine machine = testing::two_tiers({2 * kilo});
+  const planning::Setting setting{.budget = 2 * kilo, .slow = {1}, .granule = kilo, .read_bytes_per_s = 1'000'000'000, .write_bytes_per_s = 1'000'000'000, .read_latency = {}, .write_latency = {}};
+  Plan plan;
+  plan.home = {{1}, {0}, {0}};
+  plan.moves = {{.issue = {2}, .due = {3}, .extent = {.tensor = {0}, .part = {}}, .source = {1}, .target = {0}, .verb = Verb::fetch},
+                {.issue = {3}, .due = {0}, .extent = {.tensor = {0}, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict}};
+  EXPECT_FALSE(check(one, machine, plan));
+  planning::Sent sent = planning::send_what_lingers(one, planning::uses_of(one), machine, setting, plan, [](const planning::Rehearsed& rehearsed) { return rehearsed.measured.stall.value; }, 10);
+  EXPECT_FALSE(check(one, machine, sent.plan));
+  return sent;
+}
+
+TEST(Vedette, WritesOutWhatLingersWhereWhatIsNeededNextThenComesSooner) {
+  // A session lets the fetch that is issued at op 2 start in op 1, once the write has made room; else op 2 hides 1,000 ns of it, and op 3 waits.
+  const planning::Sent sent = sent_in_step(step_in_which_something_lingers(20'000));
+  EXPECT_EQ(sent.bytes, Bytes{kilo});
+  EXPECT_EQ(sent.stall, Nanoseconds{0});
+  ASSERT_EQ(sent.plan.moves.size(), 3U);
+  EXPECT_EQ(sent.plan.moves[0], (Move{.issue = {0}, .due = {1}, .extent = {.tensor = {1}, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict}));
+}
+
+TEST(Vedette, LeavesWhatLingersWhereItCouldNotBeWrittenBeforeItDies) {
+  const planning::Sent sent = sent_in_step(step_in_which_something_lingers(3'000));
+  EXPECT_EQ(sent.plan.moves.size(), 2U);
+  EXPECT_EQ(sent.bytes, Bytes{});
+  EXPECT_EQ(sent.stall, Nanoseconds{3'096});
 }
 
 TEST(Vedette, NamesTheLargestOpWhereItDoesNotFit) {
