@@ -117,7 +117,7 @@ class Search {
     for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
     for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
     for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
-    if (found_ && as_live()) send_what_lingers();
+    if (found_ && as_live()) fit_to_sessions();
   }
 
   std::vector<std::string> reasons(std::uint64_t percent) const {
@@ -146,30 +146,51 @@ class Search {
   void consider(Knobs knobs) {
     knobs = without_.of(knobs);
     if (found_ && ++tries_ * trace_.ops.size() > most_work) return;
-    auto gaps = planning::lay_out(trace_, uses_, setting_, planning::sweep(trace_, uses_, setting_, knobs));
-    if (!gaps) return;
-    if (!without_.issuing_early) planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, *gaps);
-    Plan plan = planning::plan_of(trace_, setting_, *gaps);
-    const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, 2);
-    if (!replayed) return;
+    if (consider(planning::sweep(trace_, uses_, setting_, knobs), planning::Fetches::as_issued)) knobs_ = knobs;
+  }
+
+  // Keeps what costs least, and says whether it was this.
+  bool consider(std::vector<Stay> stays, planning::Fetches fetches) {
+    auto laid_out = planning::lay_out(trace_, uses_, setting_, std::move(stays));
+    if (!laid_out) return false;
+    std::vector<Stay> gaps = *laid_out;
+    if (!without_.issuing_early) planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, gaps);
+    Plan plan = planning::plan_of(trace_, setting_, gaps);
+    const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, 2, fetches);
+    if (!replayed) return false;
     const std::int64_t cost = cost_of(*replayed);
-    if (found_ && cost >= cost_) return;
+    if (found_ && cost >= cost_) return false;
     found_ = true;
     cost_ = cost;
-    knobs_ = knobs;
+    stays_ = *std::move(laid_out);
     plan_ = std::move(plan);
     stall_ = replayed->measured.stall;
+    return true;
   }
 
   bool as_live() const { return !machine_.interference_percent; }
 
-  // What it gains is in the fetches that a session starts one op early, and no replay.
-  void send_what_lingers() {
+  // A session starts fetches one op early, a replay does not. With that in mind each stay in the slow tier is left out once, and stays out where that costs less; then what
+  // lingers may leave.
+  void fit_to_sessions() {
+    const auto now = planning::rehearse(trace_, uses_, machine_, plan_, 2, planning::Fetches::one_op_early);
+    if (!now) return;
+    cost_ = cost_of(*now);
+    stall_ = now->measured.stall;
+    std::size_t tries = most_work_for_sessions / trace_.ops.size();
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t s = 0; s < stays_.size() && tries > 0; ++s, --tries) {
+        std::vector<Stay> others = stays_;
+        others.erase(others.begin() + static_cast<std::ptrdiff_t>(s));
+        better = consider(std::move(others), planning::Fetches::one_op_early) || better;
+      }
+    }
     planning::Sent sent = planning::send_what_lingers(trace_, uses_, machine_, setting_, std::move(plan_), [&](const planning::Rehearsed& rehearsed) { return cost_of(rehearsed); },
                                                       most_work / trace_.ops.size());
     plan_ = std::move(sent.plan);
     lingered_ = sent.bytes;
-    if (lingered_.value > 0) stall_ = sent.stall;
+    stall_ = sent.stall;
   }
 
   // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves less.
@@ -188,10 +209,12 @@ class Search {
   static constexpr std::int64_t least_link_time_percent = 3;  // of two equal plans the one that moves less
   static constexpr std::int64_t most_lead = 8;      // of a step: real times deviate less, and looking further back takes long
   static constexpr std::size_t most_work = 80'000;  // tries times ops: 40 tries for 2,000 ops, some 0.1 s
+  static constexpr std::size_t most_work_for_sessions = 600'000;  // some 0.5 s
   std::size_t tries_ = 0;
   std::int64_t step_ns_ = 0, cost_ = 0, link_time_percent_ = 0;
   bool found_ = false;
   Knobs knobs_;
+  std::vector<Stay> stays_;  // of the plan, before fetches were issued early
   Plan plan_;
   Nanoseconds stall_;  // of the step, rehearsed
   Bytes lingered_;     // that leave before they die
