@@ -89,9 +89,9 @@ class Step:
                 self.death[tensor] = max(self.death.get(tensor, i), i)
 
     def gaps(self, tensor):
-        """(use, next use) with ops counted on into the next step; the next use of what only dies is None, and the gap ends with its death."""
-        uses, found = self.uses[tensor], []
-        found += [(a, b, True) for a, b in zip(uses, uses[1:])]
+        """(use, the op that ends the gap, whether it uses the tensor) with ops counted on into the next step; what is used no more only dies."""
+        uses = self.uses[tensor]
+        found = [(a, b, True) for a, b in zip(uses, uses[1:])]
         if self.tensors[tensor]["persistent"]:
             found.append((uses[-1], uses[0] + len(self.ops), True))
         elif self.death[tensor] > uses[-1]:
