@@ -97,10 +97,10 @@ Plan whole_ops(Plan sectioned, std::span<const std::uint32_t> first) {
 }
 
 std::vector<WatchedSection> worth_planning(std::vector<WatchedSection> watched, std::span<const std::uint32_t> operand_chunks,
-                                           std::uint32_t least_difference) {
+                                           Bytes chunk, std::uint32_t least_difference) {
   constexpr std::int64_t least_time = 200'000;
   const auto difference = [&](const WatchedSection& a, const WatchedSection& b) {
-    std::uint32_t chunks = 0;
+    std::uint64_t chunks = b.bytes / chunk.value;
     for (std::size_t k = 0; k < operand_chunks.size(); ++k) chunks += (a.touched[k] != b.touched[k]) ? operand_chunks[k] : 0;
     return chunks;
   };
@@ -111,15 +111,19 @@ std::vector<WatchedSection> worth_planning(std::vector<WatchedSection> watched, 
   while (watched.size() > 1) {
     // The pair that loses least by being one: first those that are alike, then those of which one is short.
     std::size_t best = watched.size();
-    std::uint32_t least = ~0u;
+    std::uint64_t least = ~std::uint64_t{0};
     for (std::size_t s = 0; s + 1 < watched.size(); ++s) {
-      const std::uint32_t chunks = difference(watched[s], watched[s + 1]);
+      const std::uint64_t chunks = difference(watched[s], watched[s + 1]);
       const bool short_one = std::min(watched[s].time, watched[s + 1].time).value < least_time;
       if ((chunks < least_difference || short_one) && chunks < least) best = s, least = chunks;
     }
     if (best == watched.size()) break;
     join(watched[best], watched[best + 1]);
     watched.erase(watched.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  for (std::size_t k = 0; k < operand_chunks.size(); ++k) {
+    if (std::any_of(watched.begin(), watched.end(), [&](const WatchedSection& s) { return s.touched[k] != 0; })) continue;
+    for (WatchedSection& s : watched) s.touched[k] = 1;
   }
   return watched;
 }

@@ -36,8 +36,9 @@ SectionedLog cut_into_sections(StepLog log, std::span<const SectionedOp> ops);
 Trace whole_ops(const Trace& sectioned, std::span<const std::uint32_t> first);
 Plan whole_ops(Plan sectioned, std::span<const std::uint32_t> first);
 
-// Sections worth planning, of an op that was watched from birth to birth: neighbours that touch almost the same (`least_difference` chunks), or
-// of which one takes less than 0.2 ms, are one. Fewer than two sections: the op stays whole.
+// Sections worth planning, of an op that was watched from birth to birth: neighbours are one whose needs differ by less than `least_difference`
+// chunks (the operands that only one of them touches, and the birth between them, whose room is not needed before), or of which one takes less
+// than 0.2 ms. What no section touched is touched in all. Fewer than two sections: the op stays whole.
 struct WatchedSection {
   std::uint32_t birth = 0;           // the op's n-th birth begins it, counted from 1; 0: the op does
   std::uint64_t bytes = 0;           // of that birth
@@ -46,6 +47,6 @@ struct WatchedSection {
   std::vector<char> touched;         // by operand of the op
 };
 std::vector<WatchedSection> worth_planning(std::vector<WatchedSection> watched, std::span<const std::uint32_t> operand_chunks,
-                                           std::uint32_t least_difference);
+                                           Bytes chunk, std::uint32_t least_difference);
 
 }  // namespace vedette

@@ -10,17 +10,6 @@
 #include "session/state.h"
 
 namespace vedette::detail {
-namespace {
-
-// What an op announces and was not seen to touch may be touched anywhere.
-void touch_everywhere_what_none_touched(std::vector<WatchedSection>& sections) {
-  for (std::size_t k = 0; k < sections.front().touched.size(); ++k) {
-    if (std::any_of(sections.begin(), sections.end(), [&](const WatchedSection& s) { return s.touched[k] != 0; })) continue;
-    for (WatchedSection& s : sections) s.touched[k] = 1;
-  }
-}
-
-}  // namespace
 
 // Ops near the largest decide who has to leave; others are not worth their faults.
 void SessionState::choose_worth_watching(Bucket& fresh) const {
@@ -69,9 +58,8 @@ void SessionState::finish_watching(Bucket& watched) {
     for (std::size_t s = 0; s < ends.size(); ++s) op.sections[s].time = s == 0 ? ends[s] : ends[s] - ends[s - 1];
     std::vector<std::uint32_t> sizes;
     for (const ChunkRange range : op.operands) sizes.push_back(range.count);
-    auto sections_of_op = worth_planning(std::move(op.sections), sizes, least_difference);
+    auto sections_of_op = worth_planning(std::move(op.sections), sizes, options.chunk, least_difference);
     if (sections_of_op.size() < 2) continue;
-    touch_everywhere_what_none_touched(sections_of_op);
     // That step may have been a slow one: together they take what the op takes at its best.
     const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) / static_cast<double>(std::max<std::int64_t>(ends.back().value, 1));
     for (WatchedSection& s : sections_of_op) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};

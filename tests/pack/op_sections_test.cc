@@ -190,7 +190,7 @@ WatchedSection watched(std::uint32_t birth, std::int64_t us, std::vector<char> t
 TEST(WorthPlanning, JoinsWhatIsAlikeOrShort) {
   const std::vector<std::uint32_t> chunks = {8, 8};
   const auto kept = worth_planning({watched(0, 100, {0, 0}), watched(1, 1200, {1, 0}), watched(2, 9000, {0, 0}), watched(3, 1000, {0, 0}), watched(4, 1400, {0, 1}),
-                                    watched(5, 20, {0, 0}), watched(6, 9000, {0, 0})}, chunks, 2);
+                                    watched(5, 20, {0, 0}), watched(6, 9000, {0, 0})}, chunks, Bytes{2 << 20}, 2);
   ASSERT_EQ(kept.size(), 4U);
   EXPECT_EQ(kept[0].touched, (std::vector<char>{1, 0})) << "the first is too short to be one";
   EXPECT_EQ(kept[0].birth, 0U);
@@ -200,9 +200,27 @@ TEST(WorthPlanning, JoinsWhatIsAlikeOrShort) {
   EXPECT_EQ(kept[3].birth, 5U) << "the short one is like what follows";
 }
 
+// A convolution computes for long before it allocates the tensor into which it reorders what it has computed.
+TEST(WorthPlanning, BeginsASectionWhereMuchIsBorn) {
+  WatchedSection reorder = watched(2, 800, {0});
+  reorder.bytes = 8 << 20;
+  const std::vector<std::uint32_t> chunks = {8};
+  const auto kept = worth_planning({watched(0, 1000, {1}), watched(1, 14000, {0}), reorder}, chunks, Bytes{2 << 20}, 2);
+  ASSERT_EQ(kept.size(), 3U);
+  EXPECT_EQ(kept[2].birth, 2U);
+  EXPECT_EQ(worth_planning({watched(0, 1000, {1}), watched(1, 14000, {0}), reorder}, chunks, Bytes{2 << 20}, 5).size(), 2U) << "four chunks are too few";
+}
+
+TEST(WorthPlanning, TakesWhatNoSectionTouchedForTouchedInAll) {
+  const auto kept = worth_planning({watched(0, 1000, {1, 0}), watched(1, 9000, {0, 0})}, std::vector<std::uint32_t>{8, 8}, Bytes{2 << 20}, 2);
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept[0].touched, (std::vector<char>{1, 1}));
+  EXPECT_EQ(kept[1].touched, (std::vector<char>{0, 1}));
+}
+
 TEST(WorthPlanning, LeavesAnOpWholeThatTouchesEverythingAlways) {
-  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 1}), watched(2, 5000, {1, 1})}, std::vector<std::uint32_t>{8, 8}, 2).size(), 1U);
-  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 0})}, std::vector<std::uint32_t>{8, 1}, 2).size(), 1U) << "one chunk is not worth it";
+  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 1}), watched(2, 5000, {1, 1})}, std::vector<std::uint32_t>{8, 8}, Bytes{2 << 20}, 2).size(), 1U);
+  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 0})}, std::vector<std::uint32_t>{8, 1}, Bytes{2 << 20}, 2).size(), 1U) << "one chunk is not worth it";
 }
 
 }  // namespace
