@@ -24,7 +24,7 @@ void SessionState::learn(StepLog finished) {
   const std::size_t count = fresh->log.ops.size();
   fresh->ops.resize(count);
   fresh->sections.resize(count);
-  fresh->section_ends.resize(count);
+  fresh->section_times.resize(count);
   for (std::uint32_t i = 0; i <= count; ++i) fresh->first.push_back(i);
   for (const std::uint64_t hash : log_hashes) fresh->prefixes.push_back(mix(fresh->prefixes.empty() ? 0 : fresh->prefixes.back(), hash));
   choose_worth_watching(*fresh);
@@ -157,7 +157,8 @@ void SessionState::tabulate(Bucket& fresh) {
 
 void SessionState::measure(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
   if (op_times.size() != ran.ops.size()) return;  // it began by another bucket's plan, with other sections
-  for (std::size_t i = 0; i < op_times.size(); ++i) ran.least_time[i] = std::min(ran.least_time[i], op_times[i]);
+  const bool first_measured = std::exchange(ran.times_are_guesses, false);
+  for (std::size_t i = 0; i < op_times.size(); ++i) ran.least_time[i] = first_measured ? op_times[i] : std::min(ran.least_time[i], op_times[i]);
   if (ran.policy == nullptr) return;
   StepMeasured measured{.time = time, .stall = stall, .op_stall = op_stalls, .late = {}};
   constexpr Nanoseconds noticeable{50'000};

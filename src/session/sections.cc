@@ -53,15 +53,16 @@ void SessionState::finish_watching(Bucket& watched) {
   const std::uint32_t least_difference = std::max(2u, frames / 64);
   bool some = false;
   for (WatchedOp& op : watched_ops) {
-    const std::vector<Nanoseconds>& ends = watched.section_ends[op.op];
-    if (ends.size() != op.sections.size()) continue;  // it does not allocate alike at every step
-    for (std::size_t s = 0; s < ends.size(); ++s) op.sections[s].time = s == 0 ? ends[s] : ends[s] - ends[s - 1];
+    const std::vector<Nanoseconds>& times = watched.section_times[op.op];
+    if (times.size() != op.sections.size()) continue;  // it does not allocate alike at every step
+    for (std::size_t s = 0; s < times.size(); ++s) op.sections[s].time = times[s];
+    const Nanoseconds in_all = std::accumulate(times.begin(), times.end(), Nanoseconds{});
     std::vector<std::uint32_t> sizes;
     for (const ChunkRange range : op.operands) sizes.push_back(range.count);
     auto sections_of_op = worth_planning(std::move(op.sections), sizes, options.chunk, least_difference);
     if (sections_of_op.size() < 2) continue;
     // That step may have been a slow one: together they take what the op takes at its best.
-    const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) / static_cast<double>(std::max<std::int64_t>(ends.back().value, 1));
+    const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) / static_cast<double>(std::max<std::int64_t>(in_all.value, 1));
     for (WatchedSection& s : sections_of_op) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};
     watched.sections[op.op] = std::move(sections_of_op);
     some = true;
@@ -111,6 +112,7 @@ void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
   formed.units = form_units(cut.log, options.chunk);
   formed.first = std::move(cut.first);
   formed.ops.assign(formed.units.trace.ops.size(), {});
+  formed.times_are_guesses = true;
   formed.least_time.clear();
   for (const LoggedOp& op : cut.log.ops) formed.least_time.push_back(op.time);
   formed.policy = make_policy(options.policy, options.seed);
@@ -133,7 +135,7 @@ Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
     bucket->sections_that_failed.push_back(index);  // another op than was watched
   }
   if (watches || !of_op.empty()) watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
-  if (bucket->watching == Watching::times) bucket->section_ends[index].clear();
+  if (bucket->watching == Watching::times) bucket->section_times[index].clear();
   return planned_now();
 }
 
@@ -164,7 +166,7 @@ void SessionState::before_birth(std::uint64_t bytes, std::unique_lock<std::mutex
     watch_section(op_births + 1, bytes, events);
   }
   if (bucket != nullptr && bucket->watching == Watching::times)
-    bucket->section_ends[log.ops.size() - 1].push_back(monotonic_now() - section_began);
+    bucket->section_times[log.ops.size() - 1].push_back(count_time_until(monotonic_now()));
   ++op_births;
 }
 
@@ -174,11 +176,18 @@ bool SessionState::section_begins(std::uint64_t bytes) const {
   return next.birth == op_births + 1 && next.bytes == bytes;
 }
 
-void SessionState::next_section(bool runs) {
-  const Nanoseconds ended = monotonic_now();
+// What the op, or its running section, took since it was last asked, without what it waited.
+Nanoseconds SessionState::count_time_until(Nanoseconds now) {
   const Nanoseconds stalled = engine->stalled_since_last_asked();
-  op_times.back() += {std::max<std::int64_t>((ended - section_began - stalled).value, 0)};
+  const Nanoseconds took{std::max<std::int64_t>((now - section_began - stalled).value, 0)};
+  op_times.back() += took;
   op_stalls.back() += stalled;
+  section_began = now;
+  return took;
+}
+
+void SessionState::next_section(bool runs) {
+  count_time_until(monotonic_now());
   const std::vector<ChunkRange>& evictions = bucket->ops[planned_op].evictions;
   ++section;
   ++planned_op;

@@ -82,7 +82,7 @@ struct Bucket {
   Watching watching = Watching::times;
   std::vector<char> worth_watching;  // ops
   std::vector<std::uint32_t> sections_that_failed;  // ops that touched, in the latest step, what their section did not say
-  std::vector<std::vector<Nanoseconds>> section_ends;  // of each op, from its beginning on: its births, and its end
+  std::vector<std::vector<Nanoseconds>> section_times;  // of each op, from birth to birth and to its end, without what it waited
   Units units;                       // of sections
   Plan plan;
   std::unique_ptr<Policy> policy;
@@ -92,6 +92,7 @@ struct Bucket {
   std::uint64_t last_run = 0;        // step
   std::uint64_t runs = 0;            // whole steps by its plan
   std::vector<Nanoseconds> least_time;  // of each section, over the steps so far
+  bool times_are_guesses = false;    // least_time: of sections that have not run as such yet
   Trace program;
   std::optional<Trace> program_in_sections;
   std::uint32_t unplanned = 0;       // chunks of fast memory left to what is touched in parts
@@ -201,6 +202,7 @@ struct SessionState {
   Engine::Planned plan_of_op(std::uint32_t index);
   void before_birth(std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
   bool section_begins(std::uint64_t bytes) const;      // with this birth
+  Nanoseconds count_time_until(Nanoseconds now);
   void next_section(bool runs);                        // false: the op ended without it
   std::vector<ChunkRange> section_needs() const;       // chunks of the running section
   Engine::Planned planned_now() const;

@@ -161,13 +161,11 @@ void SessionState::end_op() noexcept {
     if (watches) end_watching();
   }
   if (in_step && bucket != nullptr) evictions = bucket->ops[planned_op].evictions;
-  if (in_step && bucket != nullptr && bucket->watching == Watching::times) bucket->section_ends[index].push_back(ended - section_began);
   if (in_step && pages != nullptr) pages->op_ended();
   engine->end_op(evictions);
   if (!in_step) return;
-  const Nanoseconds stalled = engine->stalled_since_last_asked();
-  op_times.back() += Nanoseconds{std::max<std::int64_t>((ended - section_began - stalled).value, 0)};
-  op_stalls.back() += stalled;
+  const Nanoseconds took = count_time_until(ended);
+  if (bucket != nullptr && bucket->watching == Watching::times) bucket->section_times[index].push_back(took);
   for (std::size_t s = 0, last = op_times.size(); s <= section; ++s) log.ops[index].time += op_times[last - 1 - s];
   if (sections != nullptr && engine->early_touches() != early_before) bucket->sections_that_failed.push_back(static_cast<std::uint32_t>(index));
   last_end = pages != nullptr ? monotonic_now() : ended;  // looking at pages is nobody's compute
