@@ -85,6 +85,8 @@ struct Link {                        // one per ordered pair of tiers that bytes
   // Links with the same number share one bus, whose bandwidth is that of the fastest of them: both directions of a half-duplex
   // bus, or host and disk behind one PCIe link. While several are busy each gets its fair share, and no more than its own.
   std::optional<std::uint32_t> shared;
+  // Where bytes_per_s is only this link's share of such a bus, as a session tells its policy: what it carries while the other rests. 0: bytes_per_s.
+  std::uint64_t alone_bytes_per_s = 0;
   bool operator==(const Link&) const = default;
 };
 

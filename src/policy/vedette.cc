@@ -30,6 +30,7 @@ namespace {
 
 using planning::Stay;
 using planning::Knobs;
+using planning::Rules;
 using planning::Setting;
 using planning::Uses;
 
@@ -85,6 +86,16 @@ bool first_holds_all(const Trace& trace, const Machine& machine) {
   return nearest_tier(machine).value == 1 && machine.tiers[1].capacity.value >= bytes_of_all(trace);
 }
 
+// The machine as its disk is, where its links are told with their shares of a bus.
+Machine on_its_bus(Machine machine) {
+  for (Link& link : machine.links) {
+    if (link.alone_bytes_per_s == 0) continue;
+    link.bytes_per_s = link.alone_bytes_per_s;
+    link.shared = 0;
+  }
+  return machine;
+}
+
 std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t granule) {
   std::int64_t largest = 0;
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
@@ -100,7 +111,7 @@ std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t gran
 class Search {
  public:
   Search(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, const planning::Without& without)
-      : trace_(trace), uses_(uses), machine_(machine), setting_(setting), without_(without) {
+      : trace_(trace), uses_(uses), machine_(machine), bus_(on_its_bus(machine)), setting_(setting), without_(without) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
     link_time_percent_ = std::max(least_link_time_percent, std::int64_t{machine.interference_percent.value_or(live_interference_percent)});
   }
@@ -117,7 +128,9 @@ class Search {
     for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
     for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
     for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
-    if (found_ && as_live()) fit_to_sessions();
+    if (!found_ || !as_live()) return;
+    clean_what_lingers();
+    fit_to_sessions();
   }
 
   std::vector<std::string> reasons(std::uint64_t percent) const {
@@ -125,6 +138,8 @@ class Search {
     std::vector<std::string> said = {"of the plans tried, the one kept waits " + ms(stall_.value) + " a step when rehearsed",
                                      "fetches may start " + ms(knobs_.horizon_ns) + " before demand would"};
     if (knobs_.clean_ahead_ns >= 0) said.push_back("what changed is written out up to " + ms(knobs_.clean_ahead_ns) + " before its room is needed");
+    if (knobs_.clean_lingering_ns >= 0)
+      said.push_back("what lives on after its last use is written out up to " + ms(knobs_.clean_lingering_ns) + " before its room is needed, and leaves for nothing when it was used");
     if (lingered_.value > 0)
       said.push_back(readable_exactly(lingered_) + " that no op uses again are written out before they die, while the links idle: what is needed next comes into their room");
     if (percent != 100) said.push_back("planned for " + std::to_string(percent) + " % of the promised bandwidth, because moves came late");
@@ -146,19 +161,19 @@ class Search {
   void consider(Knobs knobs) {
     knobs = without_.of(knobs);
     if (found_ && ++tries_ * trace_.ops.size() > most_work) return;
-    if (consider(planning::sweep(trace_, uses_, setting_, knobs), planning::Fetches::as_issued)) knobs_ = knobs;
+    if (consider(planning::sweep(trace_, uses_, setting_, knobs), machine_, Rules::replay)) knobs_ = knobs;
   }
 
   // Keeps what costs least, and says whether it was this.
-  bool consider(std::vector<Stay> stays, planning::Fetches fetches) {
+  bool consider(std::vector<Stay> stays, const Machine& machine, Rules rules) {
     auto laid_out = planning::lay_out(trace_, uses_, setting_, std::move(stays));
     if (!laid_out) return false;
     std::vector<Stay> gaps = *laid_out;
     if (!without_.issuing_early) planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, gaps);
     Plan plan = planning::plan_of(trace_, setting_, gaps);
-    const auto replayed = planning::rehearse(trace_, uses_, machine_, plan, 2, fetches);
+    const auto replayed = planning::rehearse(trace_, uses_, machine, plan, 2, rules);
     if (!replayed) return false;
-    const std::int64_t cost = cost_of(*replayed);
+    const std::int64_t cost = cost_of(*replayed, machine);
     if (found_ && cost >= cost_) return false;
     found_ = true;
     cost_ = cost;
@@ -170,38 +185,63 @@ class Search {
 
   bool as_live() const { return !machine_.interference_percent; }
 
+  // From here on the plan's cost is what it costs on that machine by those rules.
+  bool cost_anew(const Machine& machine, Rules rules) {
+    const auto now = planning::rehearse(trace_, uses_, machine, plan_, 2, rules);
+    if (!now) return false;
+    cost_ = cost_of(*now, machine);
+    stall_ = now->measured.stall;
+    return true;
+  }
+
+  // Gradients that went out during backward leave for nothing in the optimizer, where each write would take the disk from what is waited for. Links that are shares of a bus do not
+  // show that, nor do writes that never wait, so this is judged on the bus, as a session runs.
+  void clean_what_lingers() {
+    const bool one_bus = share_a_bus(*bus_.link(setting_.slow, {0}), *bus_.link({0}, setting_.slow));
+    if (!one_bus || without_.cleaning || !cost_anew(bus_, Rules::session)) return;
+    std::size_t tries = most_work / trace_.ops.size();
+    Knobs knobs = knobs_;
+    for (const std::int64_t part : {512, 128, 32, 8}) {
+      if (tries-- == 0) return;
+      knobs.clean_lingering_ns = step_ns_ / part;
+      if (consider(planning::sweep(trace_, uses_, setting_, knobs), bus_, Rules::session)) knobs_ = knobs;
+    }
+  }
+
   // A session starts fetches one op early, a replay does not. With that in mind each stay in the slow tier is left out once, and stays out where that costs less; then what
   // lingers may leave.
   void fit_to_sessions() {
-    const auto now = planning::rehearse(trace_, uses_, machine_, plan_, 2, planning::Fetches::one_op_early);
-    if (!now) return;
-    cost_ = cost_of(*now);
-    stall_ = now->measured.stall;
+    const bool cleans = knobs_.clean_lingering_ns >= 0;
+    const Machine& machine = cleans ? bus_ : machine_;
+    const Rules rules = cleans ? Rules::session : Rules::early_fetches;  // elsewhere plans fitted to the bus wait longer live (docs/measurements.md)
+    if (!cost_anew(machine, rules)) return;
     std::size_t tries = most_work_for_sessions / trace_.ops.size();
     for (bool better = true; better;) {
       better = false;
       for (std::size_t s = 0; s < stays_.size() && tries > 0; ++s, --tries) {
         std::vector<Stay> others = stays_;
         others.erase(others.begin() + static_cast<std::ptrdiff_t>(s));
-        better = consider(std::move(others), planning::Fetches::one_op_early) || better;
+        better = consider(std::move(others), machine, rules) || better;
       }
     }
-    planning::Sent sent = planning::send_what_lingers(trace_, uses_, machine_, setting_, std::move(plan_), [&](const planning::Rehearsed& rehearsed) { return cost_of(rehearsed); },
+    planning::Sent sent = planning::send_what_lingers(trace_, uses_, machine, setting_, rules, std::move(plan_), [&](const planning::Rehearsed& rehearsed) { return cost_of(rehearsed, machine); },
                                                       most_work / trace_.ops.size());
     plan_ = std::move(sent.plan);
     lingered_ = sent.bytes;
     stall_ = sent.stall;
+    if (cleans) cost_anew(machine_, Rules::early_fetches);  // what is promised is of links with their shares, whoever judged the plan
   }
 
   // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves less.
-  std::int64_t cost_of(const planning::Rehearsed& rehearsed) const {
-    const Nanoseconds links = transfer_time(rehearsed.bytes_in, setting_.read_bytes_per_s) + transfer_time(rehearsed.bytes_out, setting_.write_bytes_per_s);
+  std::int64_t cost_of(const planning::Rehearsed& rehearsed, const Machine& machine) const {
+    const Nanoseconds links = transfer_time(rehearsed.bytes_in, machine.link(setting_.slow, {0})->bytes_per_s) + transfer_time(rehearsed.bytes_out, machine.link({0}, setting_.slow)->bytes_per_s);
     return rehearsed.measured.stall.value + links.value / 100 * link_time_percent_;
   }
 
   const Trace& trace_;
   const Uses& uses_;
   const Machine& machine_;
+  const Machine bus_;
   const Setting& setting_;
   const planning::Without without_;
   static constexpr std::uint32_t live_interference_percent =
@@ -297,7 +337,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   const Uses uses = planning::uses_of(trace);
   Machine assumed = machine;
   for (Link& link : assumed.links)
-    link.bytes_per_s = link.bytes_per_s / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
+    for (std::uint64_t* speed : {&link.bytes_per_s, &link.alone_bytes_per_s}) *speed = *speed / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
   const Setting setting = setting_of(assumed, tier_for_all(trace, assumed));
   const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);

@@ -43,9 +43,9 @@ std::vector<Group> lingering(const Trace& trace, const Uses& uses, const Setting
 
 }  // namespace
 
-Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, Plan plan, const std::function<std::int64_t(const Rehearsed&)>& cost_of,
+Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, Rules rules, Plan plan, const std::function<std::int64_t(const Rehearsed&)>& cost_of,
                        std::size_t most_tries) {
-  const auto rehearsed = [&](const Plan& tried) { return rehearse(trace, uses, machine, tried, 2, Fetches::one_op_early); };
+  const auto rehearsed = [&](const Plan& tried) { return rehearse(trace, uses, machine, tried, 2, rules); };
   const auto before = rehearsed(plan);
   Sent sent{.plan = std::move(plan), .stall = {}, .bytes = {}};
   if (!before) return sent;

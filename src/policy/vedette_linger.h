@@ -17,10 +17,10 @@ struct Sent {
   Bytes bytes;                       // of what lingered and leaves
 };
 
-// The plan with those evictions of what lingers by which it costs less when rehearsed as a session runs it, with fetches one op early; each
+// The plan with those evictions of what lingers by which it costs less when rehearsed by the rules of sessions (`rules`); each
 // group of one last use and one death is tried once, within most_tries rehearsals. No room is counted on before the death: in time or not, nobody waits
 // for these writes.
-Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, Plan plan, const std::function<std::int64_t(const Rehearsed&)>& cost_of,
+Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, Rules rules, Plan plan, const std::function<std::int64_t(const Rehearsed&)>& cost_of,
                        std::size_t most_tries);
 
 }  // namespace vedette::planning

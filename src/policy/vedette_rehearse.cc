@@ -15,6 +15,9 @@ namespace {
 constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
+// Chunks that are free up to which a session lets writes wait for reads (src/engine/migrator.cc).
+constexpr std::uint64_t room_for_reads = 4;
+
 // Work on a link is counted in 1/12 ns of the link alone, so that 2, 3 or 4 busy links share evenly in whole numbers.
 constexpr std::int64_t work_per_ns = 12;
 
@@ -56,8 +59,8 @@ struct Line {  // a link and its queue
 
 class Rehearsal {
  public:
-  Rehearsal(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, Fetches fetches)
-      : trace_(trace), uses_(uses), machine_(machine), plan_(plan), fetches_(fetches), capacity_(machine.tiers[0].capacity.value) {}
+  Rehearsal(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, Rules rules)
+      : trace_(trace), uses_(uses), machine_(machine), plan_(plan), rules_(rules), capacity_(machine.tiers[0].capacity.value) {}
 
   Result<Rehearsed> run(std::uint32_t steps);
 
@@ -80,6 +83,7 @@ class Rehearsal {
   std::uint32_t distance(std::uint32_t tensor, std::uint32_t op) const;
   void start_jobs();
   bool start(Line& line);
+  bool writes_wait() const;
   void advance_to(std::int64_t time);
   std::int64_t next_end() const;
   std::int64_t share(const Line& line) const;
@@ -98,7 +102,7 @@ class Rehearsal {
   const Uses& uses_;
   const Machine& machine_;
   const Plan& plan_;
-  const Fetches fetches_;
+  const Rules rules_;
   std::uint64_t capacity_ = 0, used_ = 0, peak_ = 0, wanted_ = 0;  // wanted_: room that the waiting op's births still lack
   std::uint64_t workspace_ = 0;
   std::int64_t now_ = 0;
@@ -267,6 +271,14 @@ void Rehearsal::start_jobs() {
   }
 }
 
+bool Rehearsal::writes_wait() const {
+  if (rules_ != Rules::session || wanted_ > 0 || used_ + room_for_reads * granule() >= capacity_) return false;
+  return std::any_of(lines_.begin(), lines_.end(), [&](const Line& each) {
+    const bool finds_room = !each.queue.empty() && used_ + pieces_[each.queue.front().piece].room + plan_.reserved.value <= capacity_;
+    return each.inward && (each.busy || finds_room);
+  });
+}
+
 // Starts the head of the queue or throws it away when it has become pointless; false when it has to wait.
 bool Rehearsal::start(Line& line) {
   const Job job = line.queue.front();
@@ -287,6 +299,7 @@ bool Rehearsal::start(Line& line) {
       line.queue.pop_front();
       return true;
     }
+    if (writes_wait()) return false;
     piece.place = Place::writing;
     if (measuring_) result_.bytes_out += Bytes{piece.bytes};
   }
@@ -505,7 +518,7 @@ std::optional<Error> Rehearsal::run_op(std::uint32_t op) {
   const std::int64_t reached = now_;
   for (std::uint32_t t : uses_.operands[op]) pinned_[t] = 1;
   queue_moves(op, true);
-  if (fetches_ == Fetches::one_op_early && op + 1 < trace_.ops.size()) queue_moves(op + 1, true);
+  if (rules_ != Rules::replay && op + 1 < trace_.ops.size()) queue_moves(op + 1, true);
   note_late(op);
   workspace_ = trace_.ops[op].workspace.value;
   wanted_ = workspace_;
@@ -550,9 +563,9 @@ Result<Rehearsed> Rehearsal::run(std::uint32_t steps) {
 }  // namespace
 
 Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan,
-                           std::uint32_t steps, Fetches fetches) {
+                           std::uint32_t steps, Rules rules) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
-  return Rehearsal(trace, uses, machine, plan, fetches).run(steps);
+  return Rehearsal(trace, uses, machine, plan, rules).run(steps);
 }
 
 }  // namespace vedette::planning

@@ -18,10 +18,11 @@ struct Rehearsed {  // the fields of Replayed
   std::vector<Nanoseconds> step_times;
 };
 
-// Whether a fetch may start while the op before the one at which it is issued runs, in what room that op leaves, as sessions let it.
-enum class Fetches : bool { as_issued, one_op_early };
+// What sessions do and a replay does not: a fetch may start while the op before the one at which it is issued runs, in what room that op leaves; and besides, writes
+// wait while something is read, until room is scarce.
+enum class Rules : std::uint8_t { replay, early_fetches, session };
 
 // As replay() of that many steps; `uses` is uses_of(trace), which a planner that rehearses many plans makes once.
-Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, std::uint32_t steps, Fetches fetches = Fetches::as_issued);
+Result<Rehearsed> rehearse(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, std::uint32_t steps, Rules rules = Rules::replay);
 
 }  // namespace vedette::planning

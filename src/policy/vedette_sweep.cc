@@ -300,11 +300,15 @@ void Sweep::forget(std::uint32_t t, std::uint32_t at) {
 }
 
 // A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes it clean,
-// and the pressure of the gap after that costs no write.
+// and the pressure of the gap after that costs no write. Weights after the optimizer are such, and gradients before it, which then leave for
+// nothing as soon as they are used, although they live to the step's end.
 void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const State& state = state_[t];
-  if (state.clean || !uses_.tensors[t].persistent || state.next == forever) return;
-  if (time_of(writes_end_) > time_of(at + 1) + knobs_.clean_ahead_ns) return;
+  const TensorUses& tensor = uses_.tensors[t];
+  const bool lingers = !tensor.persistent && tensor.uses.back().op < tensor.death;
+  const std::int64_t ahead = tensor.persistent ? knobs_.clean_ahead_ns : lingers ? knobs_.clean_lingering_ns : -1;
+  if (state.clean || ahead < 0 || state.next == forever) return;
+  if (time_of(writes_end_) > time_of(at + 1) + ahead) return;
   if (uses_.changes[state.key % operands_]) return;
   const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value +
                             transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
@@ -322,7 +326,7 @@ void Sweep::note_uses(std::uint32_t at) {
     near_.insert(state_[t].key);
   }
   for (std::uint32_t t : uses_.deaths[op]) forget(t, at + 1);
-  if (knobs_.clean_ahead_ns < 0) return;
+  if (knobs_.clean_ahead_ns < 0 && knobs_.clean_lingering_ns < 0) return;
   for (TensorIndex t : trace_.ops[op].writes) clean_ahead(t.value, at);
 }
 

@@ -41,6 +41,7 @@ struct Knobs {
   std::uint32_t clean_percent = 115;     // how much further away a clean tensor counts, because leaving costs no write
   std::int64_t clean_ahead_ns = -1;  // changed tensors go out and come back so that they can leave for nothing later, while the
                                      // link out is busy for no longer than this; below 0: never
+  std::int64_t clean_lingering_ns = -1;  // the same, of what dies within the step but later than with its last use, from its last change on
   std::int64_t staging = 0;  // bytes of the budget that are left out of the sweep, as room for fetching earlier
 };
 

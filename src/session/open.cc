@@ -76,14 +76,16 @@ Machine describe(const detail::SessionState& state, const LinkSpeed& speed) {
   Machine machine{.tiers = {{.name = "dram", .capacity = {state.frames * state.options.chunk.value}, .addressable = true},
                             {.name = state.options.slow.substr(0, state.options.slow.find(':')), .capacity = {plenty}, .addressable = false}},
                   .links = {}, .fault_time = {100'000}, .granule = state.options.chunk, .can_recompute = false, .can_reorder = false};
-  std::uint64_t in = speed.read, out = speed.write;
+  std::uint64_t in = speed.read, out = speed.write, in_alone = 0, out_alone = 0;
   if (speed.one_bus()) {             // both directions at once get less than the sum: plan with what each gets then
     const double scale = static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
     in = static_cast<std::uint64_t>(static_cast<double>(speed.read) * scale);
     out = static_cast<std::uint64_t>(static_cast<double>(speed.write) * scale);
+    in_alone = std::min(speed.read, speed.mixed);
+    out_alone = std::min(speed.write, speed.mixed);
   }
-  machine.links.push_back({.source = {1}, .target = {0}, .bytes_per_s = in, .latency = {100'000}, .shared = std::nullopt});
-  machine.links.push_back({.source = {0}, .target = {1}, .bytes_per_s = out, .latency = {100'000}, .shared = std::nullopt});
+  machine.links.push_back({.source = {1}, .target = {0}, .bytes_per_s = in, .latency = {100'000}, .shared = std::nullopt, .alone_bytes_per_s = in_alone});
+  machine.links.push_back({.source = {0}, .target = {1}, .bytes_per_s = out, .latency = {100'000}, .shared = std::nullopt, .alone_bytes_per_s = out_alone});
   return machine;
 }
 
