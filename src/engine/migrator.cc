@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/room_for_reads.h"
 #include "engine/engine.h"
 
 namespace vedette {
@@ -25,9 +26,6 @@ constexpr Pace one_by_one{.most = 2, .refill_at = 1, .group = 1};
 constexpr Pace unhurried{.most = 6, .refill_at = 3, .group = 6};
 // The same while the program waits for the disk, which idles between groups that end together: two in turns keep it busy.
 constexpr Pace awaited{.most = 4, .refill_at = 2, .group = 2};
-
-// Frames beyond those that are promised up to which writes wait for reads: as many as the next groups of reads take.
-constexpr std::uint32_t room_for_reads = 4;
 
 }  // namespace
 

@@ -8,15 +8,13 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/room_for_reads.h"
 
 namespace vedette::planning {
 namespace {
 
 constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
-
-// Chunks that are free up to which a session lets writes wait for reads (src/engine/migrator.cc).
-constexpr std::uint64_t room_for_reads = 4;
 
 // Work on a link is counted in 1/12 ns of the link alone, so that 2, 3 or 4 busy links share evenly in whole numbers.
 constexpr std::int64_t work_per_ns = 12;

@@ -17,7 +17,7 @@ struct Without {
   bool making_again = false;
 
   Knobs of(Knobs knobs) const {
-    if (cleaning) knobs.clean_ahead_ns = knobs.clean_lingering_ns = -1;
+    if (cleaning) knobs.clean_ahead_ns = -1;
     if (looking_ahead) knobs.horizon_ns = 0;
     return knobs;
   }
