@@ -97,12 +97,10 @@ Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
 Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk, Nanoseconds remap_time) {
   constexpr Bytes plenty{std::uint64_t{1} << 44};
   Machine machine;
-  // A bus is as fast as the faster of its links.
-  const std::uint64_t most = speed.one_bus() ? speed.mixed : ~std::uint64_t{0};
   const std::optional<std::uint32_t> bus = speed.one_bus() ? std::optional<std::uint32_t>(0) : std::nullopt;
   machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true}, {.name = "disk", .capacity = room.value_or(plenty)}};
-  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = std::min(speed.read, most), .latency = {100'000}, .shared = bus},
-                   {.source = {0}, .target = {1}, .bytes_per_s = std::min(speed.write, most), .latency = {100'000}, .shared = bus}};
+  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = speed.read_alone(), .latency = {100'000}, .shared = bus},
+                   {.source = {0}, .target = {1}, .bytes_per_s = speed.write_alone(), .latency = {100'000}, .shared = bus}};
   machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
   machine.granule = chunk;
   machine.remap_time = remap_time;

@@ -30,6 +30,8 @@ struct DoctorOptions {
   bool json = false;
 };
 
+std::string not_indented(const std::string& subject) { return subject.substr(subject.find_first_not_of(' ')); }
+
 void print_wrapped(std::size_t indent, const std::string& text) {
   constexpr std::size_t width = 110;
   std::size_t column = indent;
@@ -72,8 +74,7 @@ void print_text(const Diagnosis& diagnosis, const std::vector<Line>& lines) {
   fmt::print("\nWhat is missing\n");
   for (const Line& line : lines) {
     if (line.unlocks.empty()) continue;
-    const std::size_t name = line.subject.find_first_not_of(' ');
-    fmt::print("\n       {}\n         unlocks       ", line.subject.substr(name));
+    fmt::print("\n       {}\n         unlocks       ", not_indented(line.subject));
     print_wrapped(23, line.unlocks);
     fmt::print("         how to get it ");
     print_wrapped(23, line.remedy);
@@ -151,8 +152,7 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
   json["missing"] = Json::array();
   for (const Line& line : lines) {
     if (line.unlocks.empty()) continue;
-    const std::size_t name = line.subject.find_first_not_of(' ');
-    json["missing"].push_back({{"subject", line.subject.substr(name)}, {"unlocks", line.unlocks}, {"how", line.remedy}});
+    json["missing"].push_back({{"subject", not_indented(line.subject)}, {"unlocks", line.unlocks}, {"how", line.remedy}});
   }
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }

@@ -81,8 +81,8 @@ Machine describe(const detail::SessionState& state, const LinkSpeed& speed) {
     const double scale = static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
     in = static_cast<std::uint64_t>(static_cast<double>(speed.read) * scale);
     out = static_cast<std::uint64_t>(static_cast<double>(speed.write) * scale);
-    in_alone = std::min(speed.read, speed.mixed);
-    out_alone = std::min(speed.write, speed.mixed);
+    in_alone = speed.read_alone();
+    out_alone = speed.write_alone();
   }
   machine.links.push_back({.source = {1}, .target = {0}, .bytes_per_s = in, .latency = {100'000}, .shared = std::nullopt, .alone_bytes_per_s = in_alone});
   machine.links.push_back({.source = {0}, .target = {1}, .bytes_per_s = out, .latency = {100'000}, .shared = std::nullopt, .alone_bytes_per_s = out_alone});

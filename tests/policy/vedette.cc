@@ -102,8 +102,7 @@ TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrFromLiveRuns) {
 
 TEST(Vedette, LetsGradientsThatCameBackGoBeforeWhatWouldHaveToBeWritten) {
   const Trace one = training_step();
-  Machine machine = testing::two_tiers({14 * kilo});
-  for (Link& link : machine.links) link.shared = 0;
+  const Machine machine = testing::on_one_bus(testing::two_tiers({14 * kilo}));
   std::set<std::uint32_t> left;      // gradients, when the optimizer has just used them
   for (const Move& move : plan(one, machine).moves) {
     const std::uint32_t layer = move.extent.tensor.value / 4;
@@ -227,8 +226,7 @@ TEST(Rehearsal, LetsWritesWaitForReadsAsSessionsDo) {
   };
   const Plan moving{.home = {{0}, {1}}, .moves = moves};
   const auto stall = [&](Bytes fast, planning::Rules rules) {
-    Machine machine = testing::two_tiers(fast);
-    for (Link& link : machine.links) link.shared = 0;
+    const Machine machine = testing::on_one_bus(testing::two_tiers(fast));
     return planning::rehearse(one, planning::uses_of(one), machine, moving, 2, rules).value().measured.stall.value;
   };
   EXPECT_GT(stall({16 * kilo}, planning::Rules::replay), 7'000);
@@ -274,9 +272,10 @@ Trace with_optimizer(std::uint32_t layers) {
 TEST(Vedette, WritesGradientsBeforeTheOptimizerThatTheyMayLeaveItForNothing) {
   constexpr std::uint32_t layers = 12;
   const Trace one = with_optimizer(layers);
-  Machine told = testing::two_tiers({26 * kilo}, {kilo}, 500'000'000), bus = told;  // shares, and the disk as it is
-  for (Link& link : told.links) link.alone_bytes_per_s = 1'000'000'000;
-  for (Link& link : bus.links) link.bytes_per_s = 1'000'000'000, link.shared = 0;
+  constexpr std::uint64_t alone = 1'000'000'000;
+  Machine told = testing::two_tiers({26 * kilo}, {kilo}, alone / 2);  // each direction's share of the disk
+  for (Link& link : told.links) link.alone_bytes_per_s = alone;
+  const Machine bus = testing::on_one_bus(testing::two_tiers({26 * kilo}, {kilo}, alone));  // the disk as it is
   const auto waits = [&](const Plan& of) { return planning::rehearse(one, planning::uses_of(one), bus, of, 2, planning::Rules::session).value().measured.stall; };
   const auto written_in_backward = [](const Plan& of) {
     return std::count_if(of.moves.begin(), of.moves.end(),

@@ -17,6 +17,7 @@ Machine two(std::uint64_t fast, bool recompute = false) {
   machine.can_recompute = recompute;
   return machine;
 }
+using testing::on_one_bus;
 using testing::op;
 
 TEST(Bound, IsTheOpsTimeWhereEverythingFits) {
@@ -38,11 +39,6 @@ TEST(Bound, CountsWhatMustHaveGoneBeforeALargeOpBegins) {
   trace.ops[1].workspace = {100};
   EXPECT_GE(lower_bound(trace, two(100)), Nanoseconds{1109});
   EXPECT_LE(lower_bound(trace, two(100)), Nanoseconds{1210});  // until its room is free, it cannot come back either
-}
-
-Machine on_one_bus(Machine machine) {
-  for (Link& link : machine.links) link.shared = 0;
-  return machine;
 }
 
 TEST(Bound, AddsWhatComesToWhatGoesWhereBothTakeTurnsOnABus) {

@@ -55,6 +55,11 @@ Machine two_tiers(Bytes fast, Bytes granule, std::uint64_t bytes_per_s) {
           .granule = granule};
 }
 
+Machine on_one_bus(Machine machine) {
+  for (Link& link : machine.links) link.shared = 0;
+  return machine;
+}
+
 Bytes smallest_fast_tier(const Trace& trace, Bytes granule) {
   Bytes largest;
   for (const Op& op : trace.ops) {

@@ -19,6 +19,7 @@ std::string data_folder();
 
 // A machine of two tiers: `fast` bytes over a slow tier without limit, both links of the same bandwidth.
 Machine two_tiers(Bytes fast, Bytes granule = {4096}, std::uint64_t bytes_per_s = 1'000'000'000);
+Machine on_one_bus(Machine machine);  // the same machine, whose links take turns
 // The smallest fast tier in which each op has its operands, each rounded up to the granule.
 Bytes smallest_fast_tier(const Trace& trace, Bytes granule);
 // Everything live at once, each tensor rounded up: room enough to move nothing.
