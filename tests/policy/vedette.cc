@@ -236,7 +236,7 @@ TEST(Rehearsal, LetsWritesWaitForReadsAsSessionsDo) {
 
 // Each rule alone could make somebody wait for ever.
 TEST(Rehearsal, EndsByEveryRule) {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
     const planning::Uses uses = planning::uses_of(one);
     for (const std::uint64_t share : {0U, 1U, 4U}) {
