@@ -28,7 +28,8 @@ struct State {                                  // of a tensor
 
 class Player {
  public:
-  Player(const Trace& trace, Bytes fast_memory, BeladyUnit unit) : trace_(trace), capacity_(fast_memory.value), unit_(unit) {
+  Player(const Trace& trace, Bytes fast_memory, BeladyUnit unit)
+      : trace_(trace), capacity_(fast_memory.value), unit_(unit) {
     tensors_.resize(trace.tensors.size());
     for (std::size_t t = 0; t < tensors_.size(); ++t) tensors_[t].size = trace.tensors[t].bytes.value;
     for (std::size_t i = 0; i < trace.ops.size(); ++i) {
@@ -37,7 +38,8 @@ class Player {
     }
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       tensors_[t].has_bytes = trace.tensors[t].persistent;
-      if (!trace.tensors[t].persistent && !tensors_[t].accesses.empty()) tensors_[t].death = tensors_[t].accesses.back().op;
+      if (!trace.tensors[t].persistent && !tensors_[t].accesses.empty())
+        tensors_[t].death = tensors_[t].accesses.back().op;
     }
     for (std::size_t i = 0; i < trace.ops.size(); ++i) {
       for (TensorIndex t : trace.ops[i].frees) tensors_[t.value].death = i;
@@ -83,8 +85,8 @@ class Player {
 
   void use(std::size_t t, std::size_t op) {
     State& tensor = tensors_[t];
-    const Access now =
-        *std::find_if(tensor.accesses.begin(), tensor.accesses.end(), [&](const Access& each) { return each.op == op; });
+    const Access now = *std::find_if(tensor.accesses.begin(), tensor.accesses.end(),
+                                     [&](const Access& each) { return each.op == op; });
     const std::uint64_t missing = tensor.size - tensor.near;
     if (now.reads && tensor.has_bytes) moved_.read += Bytes{missing};
     used_ += missing;

@@ -69,8 +69,11 @@ FioResult run_fio(const FioJob& job) {
   const auto begin = Clock::now();
   const nlohmann::json result = answer(command_line(job, pattern.str()));
   const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
-  const auto sum = [&](const char* key) { return result["read"][key].get<double>() + result["write"][key].get<double>(); };
-  const double wall = std::max(result["read"]["runtime"].get<double>(), result["write"]["runtime"].get<double>()) * 1e-3;
+  const auto sum = [&](const char* key) {
+    return result["read"][key].get<double>() + result["write"][key].get<double>();
+  };
+  const double wall =
+      std::max(result["read"]["runtime"].get<double>(), result["write"]["runtime"].get<double>()) * 1e-3;
   const double cpu = (result["usr_cpu"].get<double>() + result["sys_cpu"].get<double>()) / 100 * wall;
   return {sum("io_bytes") / wall, cpu * 1e6 / sum("total_ios"), std::max(0.0, whole - wall)};
 }

@@ -85,7 +85,8 @@ double load_per_core() {
 Turn::Turn(const std::string& path) {
   if (path.empty()) return;
   fd_ = Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd_ || ::flock(fd_.get(), LOCK_EX) != 0) throw Failure({.message = "locking " + path + ": " + std::strerror(errno)});
+  if (!fd_ || ::flock(fd_.get(), LOCK_EX) != 0)
+    throw Failure({.message = "locking " + path + ": " + std::strerror(errno)});
 }
 
 ChildRun run_child(std::vector<std::string> words, const std::string& log, double limit_s) {

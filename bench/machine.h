@@ -25,8 +25,8 @@ class Turn {
 struct ChildRun {
   int status = 0;  // of exit; 128 + the signal that ended it
   double wall_s = 0;
-  double others_cores = 0;  // processor time of everything else on the machine meanwhile, kernel threads and the host's theft
-                            // included, over the wall time
+  double others_cores = 0;  // processor time of everything else on the machine meanwhile, kernel threads and the host's
+                            // theft included, over the wall time
 };
 // Runs words[0] with the others as its arguments; what it says goes to `log`. After `limit_s` it is killed. Throws
 // vedette::Failure when no process can be made.

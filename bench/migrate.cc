@@ -1,9 +1,13 @@
 // How fast does the nvme store move chunks, against fio on the same file in the same minute?
 //
 // For blocks of 1 and 2 MiB, depth 4 to 32, reads, writes and half-half apart: fio (io_uring, O_DIRECT, plain and with
-// --fixedbufs) and the store's queue (plain, registered, and on request the pool of threads) take turns on one file at random
-// blocks; the file is preallocated and written once. Medians over the turns. The ideal is fio's best cell of a direction.
-// Ours has what fio gets for its best (fio.h): huge pages under its buffers, which are not rewritten before each write.
+// --fixedbufs) and the store's queue (plain, registered, and on request the pool of threads) take turns on one file at
+// random blocks; the file is preallocated and written once. Medians over the turns. The ideal is fio's best cell of a
+// direction. Ours has what fio gets for its best (fio.h): huge pages under its buffers, which are not rewritten before
+// each write.
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -15,8 +19,6 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -139,16 +141,25 @@ struct Contestant {
   std::vector<double> bandwidths, cpu;  // of the cell at hand
 };
 
-std::vector<Contestant> contestants(const Options& options, const bench::DiskFile& file, Bytes block, std::uint32_t depth) {
+std::vector<Contestant> contestants(const Options& options, const bench::DiskFile& file, Bytes block,
+                                    std::uint32_t depth) {
   std::vector<Contestant> all;
   for (const bool fixed : {false, true}) {
-    bench::FioJob job{.file = file.path(), .size = file_size, .block = block, .depth = depth, .fixed_buffers = fixed,
+    bench::FioJob job{.file = file.path(),
+                      .size = file_size,
+                      .block = block,
+                      .depth = depth,
+                      .fixed_buffers = fixed,
                       .seconds = options.seconds};
-    all.push_back({fixed ? "fio fixedbufs" : "fio", true,
-                   [job](Mix mix) mutable { return job.read_percent = read_percent(mix), run_fio(job); }, {}, {}});
+    all.push_back({fixed ? "fio fixedbufs" : "fio",
+                   true,
+                   [job](Mix mix) mutable { return job.read_percent = read_percent(mix), run_fio(job); },
+                   {},
+                   {}});
   }
   const auto add = [&](const char* name, Ours::Way way) {
-    auto ours = std::make_shared<Ours>(file.fd(), block, depth, way);  // shared: std::function wants to copy what it holds
+    auto ours =
+        std::make_shared<Ours>(file.fd(), block, depth, way);  // shared: std::function wants to copy what it holds
     all.push_back({name, false, [ours, s = options.seconds](Mix mix) { return ours->run(mix, s); }, {}, {}});
   };
   add("ours plain", Ours::Way::plain);
@@ -162,8 +173,8 @@ struct Best {
   std::string fio_cell, ours_cell;
 };
 
-// A disk that works off its write cache, or counts its bandwidth by a bucket, rests while fio starts; it rests as long before
-// our turns, else fio would be given a fresher disk.
+// A disk that works off its write cache, or counts its bandwidth by a bucket, rests while fio starts; it rests as long
+// before our turns, else fio would be given a fresher disk.
 void run_cell(std::vector<Contestant>& all, Mix mix, int turns) {
   double rest_s = 0.5;
   for (Contestant& contestant : all) contestant.bandwidths.clear(), contestant.cpu.clear();
@@ -197,7 +208,8 @@ void report_cell(const std::vector<Contestant>& all, Mix mix, Bytes block, std::
 }
 
 void print_head(const Options& options) {
-  std::printf("machine: %s\nfile system: %s\n", bench::machine_line().c_str(), bench::file_system_of(options.directory).c_str());
+  std::printf("machine: %s\nfile system: %s\n", bench::machine_line().c_str(),
+              bench::file_system_of(options.directory).c_str());
   std::printf("%d turns of %.1f s each, medians; GB/s in total (CPU of a request)\n\n", options.turns, options.seconds);
   std::printf("| direction | MiB | depth | fio | fio fixedbufs | ours plain | ours registered |%s ours/fio |\n",
               options.threads ? " ours threads |" : "");
@@ -222,8 +234,9 @@ int run(const Options& options) {
       }
     }
   }
-  std::printf("\n| direction | ideal: fio's best | our best | ours/fio | the store's defaults | of the ideal | bar %.2f |\n",
-              bar);
+  std::printf(
+      "\n| direction | ideal: fio's best | our best | ours/fio | the store's defaults | of the ideal | bar %.2f |\n",
+      bar);
   std::puts("|---|---|---|---|---|---|---|");
   for (std::size_t i = 0; i < mixes.size(); ++i) {
     const Best& b = best[i];
@@ -256,7 +269,8 @@ int main(int argc, char** argv) try {
     } else if (word == "--turns" && more) {
       options.turns = std::atoi(argv[++i]);
     } else {
-      std::puts("usage: migrate [--directory DIR] [--quick] [--threads] [--seconds S] [--turns N] [--block MIB] [--depth N]");
+      std::puts(
+          "usage: migrate [--directory DIR] [--quick] [--threads] [--seconds S] [--turns N] [--block MIB] [--depth N]");
       return word == "--help" ? 0 : 2;
     }
   }

@@ -1,12 +1,14 @@
-// What does it cost to show, hide and shift a chunk, by each mechanism, while a second thread keeps the address space busy? The ideal
-// is zero; memcpy of the chunk stands beside it. Rounds of the mechanisms alternate; medians over rounds, in microseconds.
+// What does it cost to show, hide and shift a chunk, by each mechanism, while a second thread keeps the address space
+// busy? The ideal is zero; memcpy of the chunk stands beside it. Rounds of the mechanisms alternate; medians over
+// rounds, in microseconds.
+#include <sys/utsname.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <sys/utsname.h>
 #include <thread>
 #include <vector>
 
@@ -30,7 +32,9 @@ struct Subject {
   std::vector<double> show_us = {}, hide_us = {}, shift_us = {}, touch_us = {};
 };
 
-double since_us(Clock::time_point begin) { return std::chrono::duration<double, std::micro>(Clock::now() - begin).count(); }
+double since_us(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -80,8 +84,11 @@ void compare(std::size_t chunk_bytes, bool busy) {
     auto arena = Mapping::reserve({chunks * chunk_bytes}, {std::size_t{2} << 20});
     if (!arena) continue;
     subject.arena = std::move(*arena);
-    auto opened = subject.open({.arena = subject.arena.data(), .chunks = chunks, .frames = frames,
-                                .chunk_bytes = {chunk_bytes}, .on_fault = [](const Fault&) {}});
+    auto opened = subject.open({.arena = subject.arena.data(),
+                                .chunks = chunks,
+                                .frames = frames,
+                                .chunk_bytes = {chunk_bytes},
+                                .on_fault = [](const Fault&) {}});
     if (opened) {
       subject.memory = std::move(*opened);
     } else {
@@ -124,8 +131,8 @@ void compare(std::size_t chunk_bytes, bool busy) {
 int main() {
   utsname system{};
   ::uname(&system);
-  std::printf("%s %s %s, %u processors, medians of %d rounds of %d moves\n", system.sysname, system.release, system.machine,
-              std::thread::hardware_concurrency(), vedette::rounds, vedette::moves);
+  std::printf("%s %s %s, %u processors, medians of %d rounds of %d moves\n", system.sysname, system.release,
+              system.machine, std::thread::hardware_concurrency(), vedette::rounds, vedette::moves);
   for (const std::size_t chunk_bytes : {std::size_t{2} << 20, std::size_t{64} << 10}) {
     for (const bool busy : {false, true}) vedette::compare(chunk_bytes, busy);
   }

@@ -1,10 +1,12 @@
-// What is each part of our planner worth? Percent of ideal of steps planned with one part left out at a time, and with none of them.
+// What is each part of our planner worth? Percent of ideal of steps planned with one part left out at a time, and with
+// none of them.
 //
 //   plan_ablation TRACE.json...
 //
-// Two made steps (those of plan_table: a GPT and a ResNet-18 with Adam) at 20 % of their peak beside a disk of 1.8 GB/s each way, and each
-// given trace twice: with 40 GiB beside links of 15.754 GB/s to a memory without end, and on the preset of G10's machine, whose host is
-// limited and which can run producers again. Replays are exact, so one run is enough on any machine. Prints a table in Markdown.
+// Two made steps (those of plan_table: a GPT and a ResNet-18 with Adam) at 20 % of their peak beside a disk of 1.8 GB/s
+// each way, and each given trace twice: with 40 GiB beside links of 15.754 GB/s to a memory without end, and on the
+// preset of G10's machine, whose host is limited and which can run producers again. Replays are exact, so one run is
+// enough on any machine. Prints a table in Markdown.
 #include <fmt/core.h>
 
 #include <fstream>
@@ -35,7 +37,13 @@ std::vector<Row> rows() {
           {"without issuing early", {.issuing_early = true}},
           {"without making again", {.making_again = true}},
           {"without shares, going around and chance", {.searching = true}},
-          {"none of them", {.parts = true, .cleaning = true, .looking_ahead = true, .issuing_early = true, .searching = true, .making_again = true}}};
+          {"none of them",
+           {.parts = true,
+            .cleaning = true,
+            .looking_ahead = true,
+            .issuing_early = true,
+            .searching = true,
+            .making_again = true}}};
 }
 
 struct Column {
@@ -46,7 +54,11 @@ struct Column {
 
 Machine two_tiers(Bytes capacity, double gb_per_s, std::uint64_t granule) {
   const auto link = [&](std::uint32_t from, std::uint32_t to) {
-    return Link{.source = {from}, .target = {to}, .bytes_per_s = static_cast<std::uint64_t>(gb_per_s * 1e9), .latency = {20'000}, .shared = {}};
+    return Link{.source = {from},
+                .target = {to},
+                .bytes_per_s = static_cast<std::uint64_t>(gb_per_s * 1e9),
+                .latency = {20'000},
+                .shared = {}};
   };
   Machine machine;
   machine.tiers = {{.name = "fast", .capacity = capacity}, {.name = "slow", .capacity = {std::uint64_t{1} << 50}}};
@@ -65,7 +77,8 @@ std::string percent_of_ideal(const Column& column, const Without& without) {
   const auto policy = planning::make_vedette_without(without);
   const auto replayed = replay(column.trace, column.machine, *policy);
   if (!replayed) return "fails";
-  return fmt::format("{:.1f}", 100.0 * static_cast<double>(replayed->ideal.value) / static_cast<double>(replayed->measured.time.value));
+  return fmt::format("{:.1f}", 100.0 * static_cast<double>(replayed->ideal.value) /
+                                   static_cast<double>(replayed->measured.time.value));
 }
 
 }  // namespace
@@ -79,7 +92,9 @@ int main(int count, char** words) {
     std::ifstream file(words[i], std::ios::binary);
     const auto trace = parse_trace(std::string(std::istreambuf_iterator<char>(file), {}));
     if (!trace) return fmt::print(stderr, "{}: {}\n", words[i], trace.error().message), 1;
-    columns.push_back({.name = trace->name + ", two tiers", .trace = *trace, .machine = two_tiers({std::uint64_t{40} << 30}, 15.754, 4096)});
+    columns.push_back({.name = trace->name + ", two tiers",
+                       .trace = *trace,
+                       .machine = two_tiers({std::uint64_t{40} << 30}, 15.754, 4096)});
     columns.push_back({.name = trace->name + ", preset", .trace = *trace, .machine = preset});
   }
   std::string head = "| |", line = "|---|";

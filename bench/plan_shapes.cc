@@ -26,7 +26,8 @@ class Step {
     trace_.device = "cpu";
   }
 
-  TensorIndex tensor(const char* name, double bytes, TensorKind kind = TensorKind::activation, bool persistent = false) {
+  TensorIndex tensor(const char* name, double bytes, TensorKind kind = TensorKind::activation,
+                     bool persistent = false) {
     const std::uint64_t whole = (static_cast<std::uint64_t>(bytes) + unit - 1) / unit * unit;
     trace_.tensors.push_back({.name = name, .bytes = {whole}, .kind = kind, .persistent = persistent});
     return {static_cast<std::uint32_t>(trace_.tensors.size() - 1)};
@@ -54,9 +55,10 @@ class Step {
   }
 
   Parameter parameter(double bytes, bool gradient_persists) {
-    const Parameter made{
-        tensor("weight", bytes, TensorKind::weight, true), tensor("gradient", bytes, TensorKind::gradient, gradient_persists),
-        tensor("exp_avg", bytes, TensorKind::optimizer, true), tensor("exp_avg_sq", bytes, TensorKind::optimizer, true)};
+    const Parameter made{tensor("weight", bytes, TensorKind::weight, true),
+                         tensor("gradient", bytes, TensorKind::gradient, gradient_persists),
+                         tensor("exp_avg", bytes, TensorKind::optimizer, true),
+                         tensor("exp_avg_sq", bytes, TensorKind::optimizer, true)};
     parameters_.push_back(made);
     return made;
   }

@@ -1,8 +1,9 @@
-// How close do plans come to a step without waiting? One line for each trace, budget and policy, beside a bound on what any
-// plan can reach on that machine. Nothing is run: the replay is exact, so one run is enough and a busy machine changes only the
-// planning time.
+// How close do plans come to a step without waiting? One line for each trace, budget and policy, beside a bound on what
+// any plan can reach on that machine. Nothing is run: the replay is exact, so one run is enough and a busy machine
+// changes only the planning time.
 //
-//   plan_table [--read GB/s] [--write GB/s] [--granule BYTES] [--budget SHARE|BYTES]... [--noise] TRACE.json... | gpt | resnet
+//   plan_table [--read GB/s] [--write GB/s] [--granule BYTES] [--budget SHARE|BYTES]... [--noise] TRACE.json... | gpt |
+//   resnet
 //
 // `gpt` and `resnet` are steps made here, in the shapes of a GPT-2-like decoder (63 M parameters, batch 8 x 256) and of
 // ResNet-18 (64 x 3 x 32 x 32), both with Adam, in units of 2 MiB.
@@ -82,7 +83,8 @@ void print_line(const Trace& trace, const Machine& machine, std::string_view nam
     return;
   }
   std::printf(
-      "  %-10.*s %6.1f %%  stall %8.1f ms  in %8.0f  out %8.0f  dropped %7.0f MB  late %4zu  unplanned %5u  planned in %5.0f "
+      "  %-10.*s %6.1f %%  stall %8.1f ms  in %8.0f  out %8.0f  dropped %7.0f MB  late %4zu  unplanned %5u  planned in "
+      "%5.0f "
       "ms\n",
       static_cast<int>(name.size()), name.data(), percent_of_ideal(*replayed),
       static_cast<double>(replayed->measured.stall.value) / 1e6, static_cast<double>(replayed->bytes_in.value) / 1e6,
@@ -97,8 +99,8 @@ void print_trace(const Trace& trace, const Options& options) {
     Nanoseconds ideal;
     for (const Op& op : trace.ops) ideal += op.time;
     const auto ideal_ns = static_cast<double>(ideal.value);
-    std::printf("%s: %zu ops, %zu tensors, %.1f ms, peak %.0f MB, fast %.0f MB; no plan above %.1f %%\n", trace.name.c_str(),
-                trace.ops.size(), trace.tensors.size(), ideal_ns / 1e6, peak / 1e6,
+    std::printf("%s: %zu ops, %zu tensors, %.1f ms, peak %.0f MB, fast %.0f MB; no plan above %.1f %%\n",
+                trace.name.c_str(), trace.ops.size(), trace.tensors.size(), ideal_ns / 1e6, peak / 1e6,
                 static_cast<double>(machine.tiers[0].capacity.value) / 1e6,
                 100.0 * ideal_ns / static_cast<double>(lower_bound(trace, machine).value));
     print_line(trace, machine, "demand", Plan{}, 0);

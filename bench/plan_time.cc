@@ -1,12 +1,14 @@
 // How long does planning a step take, and how does that grow with its ops and tensors, up to a million tensors?
 //
-//   plan_time [--policies vedette,sentinel] [--tensors 2000,20000,200000,1000000] [--budget 30] [--limit SECONDS] [--rounds N]
+//   plan_time [--policies vedette,sentinel] [--tensors 2000,20000,200000,1000000] [--budget 30] [--limit SECONDS]
+//   [--rounds N]
 //
-// Steps are made here: layers of three ops (forward, backward, update) and six tensors (weight, moment, second moment, activation, gradient,
-// gradient of the weight), beside small ops that read and write one activation, so that there are half as many ops as tensors; sizes and times
-// vary. Planning alone is timed, by the processor's clock and by the wall's, for a fast tier of `--budget` percent of the peak. Each line has
-// the exponent k of n^k between it and the size before: 1 is linear, 2 quadratic. A policy that took more of the processor than the limit is not asked for
-// the next size. The ideal beside it: one pass over the accesses.
+// Steps are made here: layers of three ops (forward, backward, update) and six tensors (weight, moment, second moment,
+// activation, gradient, gradient of the weight), beside small ops that read and write one activation, so that there are
+// half as many ops as tensors; sizes and times vary. Planning alone is timed, by the processor's clock and by the
+// wall's, for a fast tier of `--budget` percent of the peak. Each line has the exponent k of n^k between it and the
+// size before: 1 is linear, 2 quadratic. A policy that took more of the processor than the limit is not asked for the
+// next size. The ideal beside it: one pass over the accesses.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -54,10 +56,12 @@ class Maker {
     std::uint32_t g = tensor("g", 4 << 20, TensorKind::gradient, false);
     op("loss", layers - 1, Phase::forward, {x}, {g});
     for (std::uint32_t l = layers; l-- > 0;) {
-      const std::uint32_t dw = tensor("dw", 1 << 20, TensorKind::gradient, false), dx = tensor("g", 4 << 20, TensorKind::gradient, false);
+      const std::uint32_t dw = tensor("dw", 1 << 20, TensorKind::gradient, false),
+                          dx = tensor("g", 4 << 20, TensorKind::gradient, false);
       op("linear_backward", l, Phase::backward, {g, inputs[l], weights[l]}, {dw, dx});
       g = dx;
-      op("update", l, Phase::optimizer, {dw, weights[l], moments[2 * l], moments[2 * l + 1]}, {weights[l], moments[2 * l], moments[2 * l + 1]});
+      op("update", l, Phase::optimizer, {dw, weights[l], moments[2 * l], moments[2 * l + 1]},
+         {weights[l], moments[2 * l], moments[2 * l + 1]});
     }
     return std::move(trace_);
   }
@@ -68,13 +72,24 @@ class Maker {
     return (state_ >> 33) % below;
   }
   std::uint32_t tensor(const char* name, std::uint64_t bytes, TensorKind kind, bool persistent) {
-    trace_.tensors.push_back({.name = fmt::format("{}{}", name, trace_.tensors.size()), .bytes = {bytes / 4 + draw(bytes)}, .kind = kind, .persistent = persistent});
+    trace_.tensors.push_back({.name = fmt::format("{}{}", name, trace_.tensors.size()),
+                              .bytes = {bytes / 4 + draw(bytes)},
+                              .kind = kind,
+                              .persistent = persistent});
     return static_cast<std::uint32_t>(trace_.tensors.size() - 1);
   }
-  void op(const char* name, std::uint32_t layer, Phase phase, std::vector<std::uint32_t> reads, std::vector<std::uint32_t> writes) {
-    while (trace_.layers.size() <= layer) trace_.layers.push_back({.name = fmt::format("layer{}", trace_.layers.size())});
-    Op made{.name = name, .layer = LayerIndex{layer}, .phase = phase, .time = {static_cast<std::int64_t>(50'000 + draw(200'000))}, .workspace = {draw(1 << 20)},
-            .reads = {}, .writes = {}, .frees = {}};
+  void op(const char* name, std::uint32_t layer, Phase phase, std::vector<std::uint32_t> reads,
+          std::vector<std::uint32_t> writes) {
+    while (trace_.layers.size() <= layer)
+      trace_.layers.push_back({.name = fmt::format("layer{}", trace_.layers.size())});
+    Op made{.name = name,
+            .layer = LayerIndex{layer},
+            .phase = phase,
+            .time = {static_cast<std::int64_t>(50'000 + draw(200'000))},
+            .workspace = {draw(1 << 20)},
+            .reads = {},
+            .writes = {},
+            .frees = {}};
     std::sort(reads.begin(), reads.end());
     std::sort(writes.begin(), writes.end());
     for (const std::uint32_t t : reads) made.reads.push_back({t});
@@ -93,7 +108,7 @@ double processor_seconds() {
 }
 
 struct Took {
-  double processor = 0, wall = 0;    // seconds, medians
+  double processor = 0, wall = 0;  // seconds, medians
 };
 
 template <class Work>
@@ -111,17 +126,19 @@ Took timed(std::uint32_t rounds, Work&& work) {
   return {processor[processor.size() / 2], wall[wall.size() / 2]};
 }
 
-struct Ran {                         // of one policy, at the size before
+struct Ran {  // of one policy, at the size before
   std::size_t tensors = 0;
   double seconds = 0;
   bool over = false;
 };
 
 void print_line(std::string_view name, const Trace& trace, const Took& took, Ran& before, const std::string& said) {
-  const double k = before.tensors == 0 ? 0
-                                       : std::log(std::max(1e-9, took.processor) / std::max(1e-9, before.seconds)) /
-                                             std::log(static_cast<double>(trace.tensors.size()) / static_cast<double>(before.tensors));
-  fmt::print("  {:<16} {:>10.1f} ms {:>10.1f} ms {:>7}  {}\n", name, took.processor * 1e3, took.wall * 1e3, before.tensors == 0 ? "" : fmt::format("n^{:.2f}", k), said);
+  const double k = before.tensors == 0
+                       ? 0
+                       : std::log(std::max(1e-9, took.processor) / std::max(1e-9, before.seconds)) /
+                             std::log(static_cast<double>(trace.tensors.size()) / static_cast<double>(before.tensors));
+  fmt::print("  {:<16} {:>10.1f} ms {:>10.1f} ms {:>7}  {}\n", name, took.processor * 1e3, took.wall * 1e3,
+             before.tensors == 0 ? "" : fmt::format("n^{:.2f}", k), said);
   std::fflush(stdout);
   before = {trace.tensors.size(), took.processor, before.over};
 }
@@ -129,24 +146,37 @@ void print_line(std::string_view name, const Trace& trace, const Took& took, Ran
 std::vector<PolicyEntry> chosen(const Options& options) {
   std::vector<PolicyEntry> entries;
   for (const PolicyEntry& entry : policies()) {
-    if (options.policies.empty() || std::find(options.policies.begin(), options.policies.end(), entry.name) != options.policies.end()) entries.push_back(entry);
+    if (options.policies.empty() ||
+        std::find(options.policies.begin(), options.policies.end(), entry.name) != options.policies.end())
+      entries.push_back(entry);
   }
   return entries;
 }
 
-void plan_step(const Trace& trace, const Options& options, const std::vector<PolicyEntry>& entries, std::vector<Ran>& ran, Ran& floor) {
+void plan_step(const Trace& trace, const Options& options, const std::vector<PolicyEntry>& entries,
+               std::vector<Ran>& ran, Ran& floor) {
   Machine machine = machine_presets().front().make();
-  machine.tiers[0].capacity = std::max(largest_op_bytes(trace), Bytes{static_cast<std::uint64_t>(static_cast<double>(peak_bytes(trace).value) * options.budget / 100)});
+  machine.tiers[0].capacity =
+      std::max(largest_op_bytes(trace),
+               Bytes{static_cast<std::uint64_t>(static_cast<double>(peak_bytes(trace).value) * options.budget / 100)});
   machine.tiers[1].capacity = machine.tiers[2].capacity = {std::uint64_t{1} << 56};
-  fmt::print("{}: {} ops, {} tensors, fast memory {:.0f} % of the peak; processor and wall time of planning\n", trace.name, trace.ops.size(), trace.tensors.size(),
-             100.0 * static_cast<double>(machine.tiers[0].capacity.value) / static_cast<double>(peak_bytes(trace).value));
-  print_line("(one pass)", trace, timed(options.rounds, [&] { if (lifetimes(trace).empty()) std::abort(); }), floor, "the lifetimes of all tensors");
+  fmt::print(
+      "{}: {} ops, {} tensors, fast memory {:.0f} % of the peak; processor and wall time of planning\n", trace.name,
+      trace.ops.size(), trace.tensors.size(),
+      100.0 * static_cast<double>(machine.tiers[0].capacity.value) / static_cast<double>(peak_bytes(trace).value));
+  print_line("(one pass)", trace,
+             timed(options.rounds,
+                   [&] {
+                     if (lifetimes(trace).empty()) std::abort();
+                   }),
+             floor, "the lifetimes of all tensors");
   for (std::size_t e = 0; e < entries.size(); ++e) {
     if (ran[e].over) continue;
     Result<Plan> plan = Plan{};
     const Took took = timed(options.rounds, [&] { plan = entries[e].make(1)->prepare(trace, machine); });
     std::string said = plan ? fmt::format("{} moves", plan->moves.size()) : plan.error().message.substr(0, 90);
-    if (plan) for (const std::string& reason : plan->reasons) said += "; " + reason;
+    if (plan)
+      for (const std::string& reason : plan->reasons) said += "; " + reason;
     print_line(entries[e].name, trace, took, ran[e], said);
     ran[e].over = took.processor > options.limit;
   }

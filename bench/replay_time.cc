@@ -36,14 +36,17 @@ Quartiles milliseconds(std::uint32_t rounds, Work&& work) {
 // One step alone, and the three of which `vedette replay` measures the last; the same plan each time.
 void time_replay(const Trace& trace, const PolicyEntry& entry, double percent, std::uint32_t rounds) {
   Machine machine = machine_presets().front().make();
-  machine.tiers[0].capacity = {static_cast<std::uint64_t>(static_cast<double>(peak_bytes(trace).value) * percent / 100)};
+  machine.tiers[0].capacity = {
+      static_cast<std::uint64_t>(static_cast<double>(peak_bytes(trace).value) * percent / 100)};
   const auto plan = entry.make(1)->prepare(trace, machine);
   if (!plan) return fmt::print("{}: {}\n", trace.name, plan.error().message);
   for (const std::uint32_t steps : {1U, 3U}) {
     const auto took = milliseconds(rounds, [&] { (void)replay(trace, machine, *plan, {.steps = steps}); });
-    fmt::print("{:<16} {:>6} ops {:>6} moves at {:>3.0f} %, {} step{}: {:.2f} ms ({:.2f} to {:.2f}), {:.2f} us an op of a step\n", trace.name, trace.ops.size(),
-               plan->moves.size(), percent, steps, steps == 1 ? " " : "s", took.median, took.lower, took.upper,
-               took.median * 1e3 / static_cast<double>(trace.ops.size() * steps));
+    fmt::print(
+        "{:<16} {:>6} ops {:>6} moves at {:>3.0f} %, {} step{}: {:.2f} ms ({:.2f} to {:.2f}), {:.2f} us an op of a "
+        "step\n",
+        trace.name, trace.ops.size(), plan->moves.size(), percent, steps, steps == 1 ? " " : "s", took.median,
+        took.lower, took.upper, took.median * 1e3 / static_cast<double>(trace.ops.size() * steps));
   }
 }
 

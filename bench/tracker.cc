@@ -1,8 +1,8 @@
-// What does it cost to see which pages a program touches? Per touched page, for every source side by side, with the kernel's
-// own minor fault as the floor that no tracker of first touches can go below.
+// What does it cost to see which pages a program touches? Per touched page, for every source side by side, with the
+// kernel's own minor fault as the floor that no tracker of first touches can go below.
 //
-// A tick is: touch some pages, then collect (which arms them again). Reported are medians over alternating rounds, so that a
-// neighbour on the machine disturbs all sources alike.
+// A tick is: touch some pages, then collect (which arms them again). Reported are medians over alternating rounds, so
+// that a neighbour on the machine disturbs all sources alike.
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -51,16 +51,18 @@ struct Source {
   AddressRange range() const { return {base, page_count * page_size}; }
 };
 
-// What the kernel does anyway: page-table entries cleared, refilled at the next touch, nobody looking. An ordinary mapping gets
-// sixteen entries back for one read (fault-around), so it could not tell pages; memory registered with a userfaultfd gets
-// one entry a fault, which is the floor.
+// What the kernel does anyway: page-table entries cleared, refilled at the next touch, nobody looking. An ordinary
+// mapping gets sixteen entries back for one read (fault-around), so it could not tell pages; memory registered with a
+// userfaultfd gets one entry a fault, which is the floor.
 class Floor final : public PageTracker {
  public:
   Result<void> arm(std::span<const AddressRange> ranges) override {
     for (const AddressRange& range : ranges) ::madvise(range.begin, range.bytes, MADV_DONTNEED);
     return {};
   }
-  Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>&) override { return arm(ranges); }
+  Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>&) override {
+    return arm(ranges);
+  }
   Result<void> disarm(std::span<const AddressRange>) override { return {}; }
   bool sees_system_calls() const noexcept override { return false; }
   std::string_view mechanism() const noexcept override { return "minor fault"; }
@@ -137,7 +139,8 @@ Result<std::unique_ptr<PageTracker>> open_handler_thread(std::byte* file) {
   auto userfaultfd = Userfaultfd::open(uapi::feature_minor_shmem);
   if (!userfaultfd) return userfaultfd.error();
   if (file == nullptr) return Error{.cause = Cause::out_of_memory, .message = "no memory"};
-  auto made = std::make_unique<HandlerThread>(std::move(userfaultfd).value(), AddressRange{file, page_count * page_size});
+  auto made =
+      std::make_unique<HandlerThread>(std::move(userfaultfd).value(), AddressRange{file, page_count * page_size});
   if (!made->registered()) return Error{.cause = Cause::unavailable, .message = "minor faults cannot be registered"};
   return std::unique_ptr<PageTracker>(std::move(made));
 }
@@ -232,7 +235,8 @@ void print_machine() {
               name.release, load[0]);
 }
 
-void print_pattern(const Pattern& pattern, const std::vector<Source>& sources, const std::vector<std::vector<Cost>>& costs) {
+void print_pattern(const Pattern& pattern, const std::vector<Source>& sources,
+                   const std::vector<std::vector<Cost>>& costs) {
   std::printf("\n%s (%zu pages a tick)\n", pattern.name, pattern.pages.size());
   std::printf("  %-28s %9s %9s %9s %17s %9s\n", "ns per touched page", "touch", "collect", "both", "(least - most)",
               "of floor");

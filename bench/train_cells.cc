@@ -17,7 +17,8 @@ constexpr std::size_t first_steps = 3;  // the optimizer makes its state, memory
 template <class T>
 void append(std::vector<T>& all, const nlohmann::json& run, const char* key, std::size_t first, double factor = 1) {
   const auto values = run.at(key).get<std::vector<std::uint64_t>>();
-  for (std::size_t i = first; i < values.size(); ++i) all.push_back(static_cast<T>(static_cast<double>(values[i]) * factor));
+  for (std::size_t i = first; i < values.size(); ++i)
+    all.push_back(static_cast<T>(static_cast<double>(values[i]) * factor));
 }
 
 template <class T>
@@ -59,7 +60,8 @@ std::string verdict(const Row& row) {
 }
 
 std::string name(const Row& row) {
-  const std::string run = row.cell->plain() ? "plain" : fmt::format("{} {:g} %", row.cell->policy, row.cell->share * 100);
+  const std::string run =
+      row.cell->plain() ? "plain" : fmt::format("{} {:g} %", row.cell->policy, row.cell->share * 100);
   return row.cell->step_in_backward ? run + ", early" : run;
 }
 double against(double baseline_ms, double step_ms) { return step_ms > 0 ? baseline_ms / step_ms : 0; }
@@ -106,7 +108,8 @@ int Disk::read_percent() const {
 }
 
 double Disk::step_ms() const {
-  const double all = moves ? static_cast<double>((moves->read + moves->written).value) : 0, rate = spread(bytes_per_s).median;
+  const double all = moves ? static_cast<double>((moves->read + moves->written).value) : 0,
+               rate = spread(bytes_per_s).median;
   return all > 0 && rate > 0 ? all / rate * 1e3 : 0;
 }
 
@@ -115,8 +118,10 @@ void Disk::prove(const Trace& trace, Bytes budget) {
   if (rate <= 0) return;
   const auto whole = static_cast<std::uint64_t>(rate);
   Machine machine;
-  machine.tiers = {{.name = "dram", .capacity = budget, .addressable = true}, {.name = "disk", .capacity = peak_bytes(trace)}};
-  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = whole, .latency = {}, .shared = 0}, {.source = {0}, .target = {1}, .bytes_per_s = whole, .latency = {}, .shared = 0}};
+  machine.tiers = {{.name = "dram", .capacity = budget, .addressable = true},
+                   {.name = "disk", .capacity = peak_bytes(trace)}};
+  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = whole, .latency = {}, .shared = 0},
+                   {.source = {0}, .target = {1}, .bytes_per_s = whole, .latency = {}, .shared = 0}};
   Nanoseconds waits = lower_bound(trace, machine);
   for (const Op& op : trace.ops) waits -= op.time;
   waits_ms = static_cast<double>(waits.value) * 1e-6;
@@ -137,7 +142,9 @@ std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& d
     }
     const Cell* arena = nullptr;
     for (const Cell& other : cells) {
-      if (other.policy == cell.policy && other.step_in_backward == cell.step_in_backward && other.share >= 1 && (arena == nullptr || other.share > arena->share)) arena = &other;
+      if (other.policy == cell.policy && other.step_in_backward == cell.step_in_backward && other.share >= 1 &&
+          (arena == nullptr || other.share > arena->share))
+        arena = &other;
     }
     if (arena != nullptr) row.arena_ms = arena->step();
     row.bar = row.bounded() ? bar(row.plain_ms, row.disk->step_ms()) : Bar{};
@@ -148,30 +155,33 @@ std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& d
 }
 
 std::string text_head() {
-  return fmt::format("{:20} {:>9} {:>22} {:>5} {:>7} {:>7} {:>13} {:>13} {:>10} {:>8} {:>8} {:>15} {:>14} {:>6}  {}", "run",
-                     "budget MiB", "step ms (quartiles)", "steps", "x plain", "x arena", "in/out MiB", "bound's MiB",
-                     "disk GB/s", "bound ms", "least ms", "bar ms", "stalls, ms", "others", "bar");
+  return fmt::format("{:20} {:>9} {:>22} {:>5} {:>7} {:>7} {:>13} {:>13} {:>10} {:>8} {:>8} {:>15} {:>14} {:>6}  {}",
+                     "run", "budget MiB", "step ms (quartiles)", "steps", "x plain", "x arena", "in/out MiB",
+                     "bound's MiB", "disk GB/s", "bound ms", "least ms", "bar ms", "stalls, ms", "others", "bar");
 }
 
 std::string text(const Row& row) {
   const Numbers n = numbers(row);
   const std::string step = fmt::format("{:.0f} ({:.0f}-{:.0f})", n.step.median, n.step.lower, n.step.upper);
   std::string line =
-      fmt::format("{:20} {:>10.0f} {:>22} {:>5} {:>7.3f}", name(row), mib(static_cast<double>(row.cell->budget.value)), step,
-                  row.cell->step_ms.size(), against(row.plain_ms, n.step.median));
+      fmt::format("{:20} {:>10.0f} {:>22} {:>5} {:>7.3f}", name(row), mib(static_cast<double>(row.cell->budget.value)),
+                  step, row.cell->step_ms.size(), against(row.plain_ms, n.step.median));
   if (row.cell->plain()) return fmt::format("{}{:>113.2f}  {}", line, n.others, verdict(row));
-  line += row.arena_ms > 0 ? fmt::format(" {:>7.3f}", against(row.arena_ms, n.step.median)) : fmt::format(" {:>7}", "-");
+  line +=
+      row.arena_ms > 0 ? fmt::format(" {:>7.3f}", against(row.arena_ms, n.step.median)) : fmt::format(" {:>7}", "-");
   line += fmt::format(
       " {:>13} {:>13} {:>10.2f} {:>8.0f} {:>8.0f} {:>15} {:>14}", fmt::format("{:.0f}/{:.0f}", n.in, n.out),
       row.bounded() ? fmt::format("{:.0f}/{:.0f}", n.bound_in, n.bound_out) : "none", n.gb_per_s,
       row.disk != nullptr ? row.disk->step_ms() : 0, row.least_ms(),
-      row.bounded() ? fmt::format("{:.0f} ({})", row.bar.step_ms, row.bar.by_disk ? "0.85 bound" : "0.95 plain") : "none",
+      row.bounded() ? fmt::format("{:.0f} ({})", row.bar.step_ms, row.bar.by_disk ? "0.85 bound" : "0.95 plain")
+                    : "none",
       fmt::format("{:.0f}, {:.0f}", n.stalls, n.stall_ms));
   return fmt::format("{} {:>6.2f}  {}", line, n.others, verdict(row));
 }
 
 std::string markdown_head() {
-  return "| model | run | budget MiB | step ms (quartiles) | x plain | x arena | in / out MiB a step | bound's MiB | bound ms "
+  return "| model | run | budget MiB | step ms (quartiles) | x plain | x arena | in / out MiB a step | bound's MiB | "
+         "bound ms "
          "| least ms | bar ms | stalls, ms a step | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 }
 
@@ -180,13 +190,15 @@ std::string markdown(const Row& row) {
   const std::string begin = fmt::format("| {} | {} |", row.cell->model, name(row));
   const std::string step = fmt::format("{:.0f} ({:.0f}-{:.0f})", n.step.median, n.step.lower, n.step.upper);
   if (row.cell->plain())
-    return fmt::format("{} (peak {:.0f}) | {} | {:.3f} | | | | | | | | |", begin, mib(static_cast<double>(row.cell->peak_bytes)),
-                       step, against(row.plain_ms, n.step.median));
+    return fmt::format("{} (peak {:.0f}) | {} | {:.3f} | | | | | | | | |", begin,
+                       mib(static_cast<double>(row.cell->peak_bytes)), step, against(row.plain_ms, n.step.median));
   return fmt::format(
-      "{} {:.0f} | {} | {:.3f} | {:.3f} | {:.0f} / {:.0f} | {:.0f} / {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f}, {:.0f} | {} |", begin,
-      mib(static_cast<double>(row.cell->budget.value)), step, against(row.plain_ms, n.step.median),
-      against(row.arena_ms, n.step.median), n.in, n.out, n.bound_in, n.bound_out, row.disk != nullptr ? row.disk->step_ms() : 0,
-      row.least_ms(), row.bar.step_ms, n.stalls, n.stall_ms, verdict(row));
+      "{} {:.0f} | {} | {:.3f} | {:.3f} | {:.0f} / {:.0f} | {:.0f} / {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f}, "
+      "{:.0f} | {} |",
+      begin, mib(static_cast<double>(row.cell->budget.value)), step, against(row.plain_ms, n.step.median),
+      against(row.arena_ms, n.step.median), n.in, n.out, n.bound_in, n.bound_out,
+      row.disk != nullptr ? row.disk->step_ms() : 0, row.least_ms(), row.bar.step_ms, n.stalls, n.stall_ms,
+      verdict(row));
 }
 
 nlohmann::ordered_json json(const Row& row) {

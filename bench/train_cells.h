@@ -1,5 +1,5 @@
-// The cells of bench/train_table: what single runs of examples/train said, gathered by model, policy and budget, and what is
-// asked of them. No clock, no file: a test fills cells by hand.
+// The cells of bench/train_table: what single runs of examples/train said, gathered by model, policy and budget, and
+// what is asked of them. No clock, no file: a test fills cells by hand.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,8 @@ struct Spread {  // quartiles
 };
 Spread spread(std::vector<double> values);  // interpolated; of nothing: zeros
 
-// A plain run (no policy), or a guarded one at one budget; all its runs added up. Per-step vectors hold the counted steps only.
+// A plain run (no policy), or a guarded one at one budget; all its runs added up. Per-step vectors hold the counted
+// steps only.
 struct Cell {
   std::string model, policy;
   bool step_in_backward = false;  // vedette::step_in_backward instead of a step after backward
@@ -47,7 +48,8 @@ struct Disk {  // what no plan can avoid, at one budget of a model
   bool step_in_backward = false;     // as the cells it is for
   std::optional<BeladyBound> moves;  // a step; nullopt: one op alone exceeds the budget
   std::vector<double> bytes_per_s;   // fio at this mix, once a round
-  double waits_ms = 0;               // of a step, whoever plans: proven (vedette/bound.h) of the recorded ops, at fio's median in both directions together
+  double waits_ms = 0;  // of a step, whoever plans: proven (vedette/bound.h) of the recorded ops, at fio's median in
+                        // both directions together
 
   void prove(const Trace& trace, Bytes budget);
   int read_percent() const;  // of the bytes; 0 when nothing moves
@@ -72,9 +74,12 @@ struct Row {  // everything the table says about a cell
 
   // Not where one op alone exceeds the budget, or nothing was recorded: Belady has no choice then, and there is no bar.
   bool bounded() const { return disk != nullptr && disk->moves.has_value(); }
-  double least_ms() const { return bounded() && arena_ms > 0 ? arena_ms + disk->waits_ms : 0; }  // of any plan, at the arena's speed; 0: not known
+  double least_ms() const {
+    return bounded() && arena_ms > 0 ? arena_ms + disk->waits_ms : 0;
+  }  // of any plan, at the arena's speed; 0: not known
 };
-// `cells` of one model: plain first, the one whose speed is 1. The arena is the same policy's cell with the largest budget, if that is at least the peak.
+// `cells` of one model: plain first, the one whose speed is 1. The arena is the same policy's cell with the largest
+// budget, if that is at least the peak.
 std::vector<Row> rows(const std::vector<Cell>& cells, const std::vector<Disk>& disks);
 
 std::string text_head();

@@ -1,16 +1,18 @@
 // How fast does training run inside a budget, against plain libtorch and against what the disk allows?
 //
-// Each run is examples/train in a process of its own. In every round a plain run and one run per policy and budget follow each
-// other, and the disk is measured: fio on a file in the same directory, at the mix of reads and writes that the bound has. The
-// bound is the bytes that Belady's choice moves at that budget on the recorded trace (belady_bound.h), over fio's bandwidth: no
-// code is shared with the planner. Medians over all steps that ran by a plan.
+// Each run is examples/train in a process of its own. In every round a plain run and one run per policy and budget
+// follow each other, and the disk is measured: fio on a file in the same directory, at the mix of reads and writes that
+// the bound has. The bound is the bytes that Belady's choice moves at that budget on the recorded trace
+// (belady_bound.h), over fio's bandwidth: no code is shared with the planner. Medians over all steps that ran by a
+// plan.
 //
-// With --step-in-backward each run, the plain one too, has a second kind ("early" in the table), which updates each parameter as soon as its
-// gradient is there. All are compared to the plain run that steps after backward as ever.
+// With --step-in-backward each run, the plain one too, has a second kind ("early" in the table), which updates each
+// parameter as soon as its gradient is there. All are compared to the plain run that steps after backward as ever.
 //
-// Baselines: "plain" is libtorch with its own allocator and no guard; "arena" is the guard with the largest budget, the peak or
-// more. "least ms" is the arena's step and what any plan must wait beside it, proven of the recorded step (vedette/bound.h). The bar
-// is 0.95 x plain's speed where the bound allows it, else 0.85 x the speed that the bound allows.
+// Baselines: "plain" is libtorch with its own allocator and no guard; "arena" is the guard with the largest budget, the
+// peak or more. "least ms" is the arena's step and what any plan must wait beside it, proven of the recorded step
+// (vedette/bound.h). The bar is 0.95 x plain's speed where the bound allows it, else 0.85 x the speed that the bound
+// allows.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -83,7 +85,8 @@ class Table {  // of one model
         for (const double percent : options.budgets)
           cells_.push_back({.model = model, .policy = policy, .step_in_backward = early, .share = percent / 100});
       }
-      for (const double percent : options.budgets) disks_.push_back({.share = percent / 100, .step_in_backward = early});
+      for (const double percent : options.budgets)
+        disks_.push_back({.share = percent / 100, .step_in_backward = early});
     }
   }
 
@@ -93,9 +96,11 @@ class Table {  // of one model
       throw Failure({.message = "the plain run of " + cells_.front().model + ": " + cells_.front().failure});
     const std::size_t plain_runs = options_.step_in_backward ? 2 : 1;
     for (std::size_t i = 1; i < plain_runs; ++i) run(cells_[i], round);
-    // Every guarded run has another place in each round: what lasts longer than a run (heat, a disk's cache) meets all of them.
+    // Every guarded run has another place in each round: what lasts longer than a run (heat, a disk's cache) meets all
+    // of them.
     const std::size_t guarded = cells_.size() - plain_runs;
-    for (std::size_t i = 0; i < guarded; ++i) run(cells_[plain_runs + (i + static_cast<std::size_t>(round)) % guarded], round);
+    for (std::size_t i = 0; i < guarded; ++i)
+      run(cells_[plain_runs + (i + static_cast<std::size_t>(round)) % guarded], round);
     if (round == 0) find_bounds();
     for (Disk& each : disks_) measure(each);
     if (round + 1 == options_.rounds) prove();
@@ -105,7 +110,9 @@ class Table {  // of one model
   const std::optional<Trace>& trace() const { return trace_; }
 
  private:
-  Bytes budget_of(double share) const { return {static_cast<std::uint64_t>(share * static_cast<double>(plain().peak_bytes))}; }
+  Bytes budget_of(double share) const {
+    return {static_cast<std::uint64_t>(share * static_cast<double>(plain().peak_bytes))};
+  }
   std::optional<Trace>& trace_of(const auto& each) { return each.step_in_backward ? early_trace_ : trace_; }
 
   void run(Cell& cell, int round) {
@@ -142,8 +149,9 @@ class Table {  // of one model
       cell.add(json, child.others_cores);
       if (!cell.plain() && !trace_of(cell)) trace_of(cell) = parse_trace(contents(trace + ".0.program")).value();
     }
-    fmt::print(stderr, "{} {} {:3.0f} %{}  round {}  {:6.1f} s, others {:.2f} cores  {}\n", cell.model, cell.plain() ? "plain" : cell.policy,
-               cell.share * 100, cell.step_in_backward ? ", early" : "", round + 1, child.wall_s, child.others_cores, cell.failure);
+    fmt::print(stderr, "{} {} {:3.0f} %{}  round {}  {:6.1f} s, others {:.2f} cores  {}\n", cell.model,
+               cell.plain() ? "plain" : cell.policy, cell.share * 100, cell.step_in_backward ? ", early" : "",
+               round + 1, child.wall_s, child.others_cores, cell.failure);
   }
 
   void find_bounds() {
@@ -156,9 +164,11 @@ class Table {  // of one model
   void measure(Disk& each) {
     if (!each.moves || (each.moves->read + each.moves->written).value == 0) return;
     const Turn turn(options_.lock);
-    each.bytes_per_s.push_back(
-        run_fio({.file = disk_.path(), .size = disk_file, .read_percent = each.read_percent(), .seconds = options_.fio_seconds})
-            .bytes_per_s);
+    each.bytes_per_s.push_back(run_fio({.file = disk_.path(),
+                                        .size = disk_file,
+                                        .read_percent = each.read_percent(),
+                                        .seconds = options_.fio_seconds})
+                                   .bytes_per_s);
   }
 
   void prove() {
@@ -171,24 +181,27 @@ class Table {  // of one model
   const DiskFile& disk_;
   std::vector<Cell> cells_;  // plain first
   std::vector<Disk> disks_;  // one a budget and kind
-  std::optional<Trace> trace_, early_trace_;  // of the first guarded run of a kind, large ops in sections: the program is the same in all
+  std::optional<Trace> trace_,
+      early_trace_;  // of the first guarded run of a kind, large ops in sections: the program is the same in all
 };
 
 void print_head(const Options& options, double load) {
   fmt::print("machine: {}, huge pages: {}\nslow tier: {}, {}; fio: {}", machine_line(), huge_pages(), options.slow,
              file_system_of(options.slow), output_of("fio --version"));
   fmt::print("{} rounds of {} steps, {} threads of libtorch; load before the start {:.2f} a core{}\n", options.rounds,
-             options.steps, options.threads, load, load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
+             options.steps, options.threads, load,
+             load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
   std::fflush(stdout);
 }
 
 void print(const Options& options, const Table& table) {
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1048576; };
-  fmt::print("\n{}: libtorch {}, peak {:.0f} MiB", table.plain().model, table.plain().torch, mib(table.plain().peak_bytes));
+  fmt::print("\n{}: libtorch {}, peak {:.0f} MiB", table.plain().model, table.plain().torch,
+             mib(table.plain().peak_bytes));
   if (table.trace()) {
     fmt::print(" (of the recorded step {:.0f}, of its largest op {:.0f}), {} ops, {} tensors",
-               mib(peak_bytes(*table.trace()).value), mib(largest_op_bytes(*table.trace()).value), table.trace()->ops.size(),
-               table.trace()->tensors.size());
+               mib(peak_bytes(*table.trace()).value), mib(largest_op_bytes(*table.trace()).value),
+               table.trace()->ops.size(), table.trace()->tensors.size());
   }
   fmt::print("\n{}\n", text_head());
   for (const Row& row : table.rows()) fmt::print("{}\n", text(row));
@@ -249,7 +262,8 @@ int train_table(int count, char** words) {
   Options options;
   options.train = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "examples" / "train";
   CLI::App app(
-      "Plain libtorch and guarded training in turns, beside what Belady's bytes take on this disk. Exit status 1: a run "
+      "Plain libtorch and guarded training in turns, beside what Belady's bytes take on this disk. Exit status 1: a "
+      "run "
       "failed, "
       "or its losses are not those of the plain run.");
   app.add_option("--models", options.models, "models of examples/train")->delimiter(',')->capture_default_str();
@@ -257,13 +271,21 @@ int train_table(int count, char** words) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--policies", options.policies, "policies, each at every budget")->delimiter(',')->capture_default_str();
-  app.add_option("--rounds", options.rounds, "how often each cell is run")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--policies", options.policies, "policies, each at every budget")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "how often each cell is run")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--steps", options.steps, "of a run; the first three, and all before the plan, do not count")
       ->capture_default_str()
       ->check(CLI::Range(4, 100000));
-  app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--slow", options.slow, "directory of the slow tier")->capture_default_str()->check(CLI::ExistingDirectory);
+  app.add_option("--threads", options.threads, "threads of libtorch")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--slow", options.slow, "directory of the slow tier")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
   app.add_option("--train", options.train, "the driver of the runs")->capture_default_str();
   app.add_option("--json", options.json, "write all rows to this file");
   app.add_option("--lock", options.lock, "hold this file (flock) during each run, so that others can wait");

@@ -1,12 +1,14 @@
-// How much faster is training inside a budget than letting the kernel swap? The same program in the same memory cgroup with a swap file on
-// the same disk: plain libtorch, whose memory the kernel swaps, against the guard, whose budget fits. Beside them plain without a limit.
+// How much faster is training inside a budget than letting the kernel swap? The same program in the same memory cgroup
+// with a swap file on the same disk: plain libtorch, whose memory the kernel swaps, against the guard, whose budget
+// fits. Beside them plain without a limit.
 //
-// Each run is examples/train in a process of its own; the three follow each other in every round. Medians over all steps from the third
-// on, and of a guarded run over those that ran by a plan. The budget is the group's limit, less what a session needs beside it, less what
-// the program itself takes, which is measured first: the most that is charged for a plain run of a model of a few bytes.
+// Each run is examples/train in a process of its own; the three follow each other in every round. Medians over all
+// steps from the third on, and of a guarded run over those that ran by a plan. The budget is the group's limit, less
+// what a session needs beside it, less what the program itself takes, which is measured first: the most that is charged
+// for a plain run of a model of a few bytes.
 //
-// Needs root, a memory cgroup (version 1 or 2) and swapon. The swap file has a name while the bench runs; it is switched off and removed at
-// the end, also after a failure or an interrupt.
+// Needs root, a memory cgroup (version 1 or 2) and swapon. The swap file has a name while the bench runs; it is
+// switched off and removed at the end, also after a failure or an interrupt.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -58,7 +60,8 @@ class SwapFile {
     path = std::filesystem::absolute(path);
     std::snprintf(swap_path, sizeof swap_path, "%s", path.c_str());
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, switch_off);
-    if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes.value)); error != 0) refuse("no room for a swap file", error);
+    if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes.value)); error != 0)
+      refuse("no room for a swap file", error);
     if (run_child({"/sbin/mkswap", path}, "/dev/null", 60).status != 0) refuse("mkswap failed (package util-linux)", 0);
     if (::swapon(path.c_str(), 0) != 0) refuse("the kernel refuses a swap file here (swapon)", errno);
   }
@@ -84,7 +87,7 @@ std::string contents(const std::string& path) {
 struct Run {
   std::string name;
   bool limited = false;
-  Bytes budget;                      // 0: plain
+  Bytes budget;  // 0: plain
   std::vector<double> step_ms;
   std::vector<std::uint32_t> losses;
   std::uint64_t charged = 0, swapped = 0;  // most of all runs; the second is what was swapped at the end
@@ -95,13 +98,15 @@ class Comparison {
  public:
   Comparison(const Options& options, const std::string& folder) : options_(options), folder_(folder) {}
 
-  // Runs `words` in a group of its own with swap, or in none; true if it ended well. What was charged goes to `charged`.
+  // Runs `words` in a group of its own with swap, or in none; true if it ended well. What was charged goes to
+  // `charged`.
   bool child(std::vector<std::string> words, std::optional<Bytes> limit, std::uint64_t& charged, double& others) {
     std::optional<MemoryCgroup> group;
     if (limit) {
       group.emplace("vedette-swap");
       if (!group->made() || !group->set_limit(*limit, true)) throw Failure({.message = group->why_not()});
-      words.insert(words.begin(), {"/bin/sh", "-c", "echo 0 >\"$0\" && exec \"$@\"", group->folder() + "/cgroup.procs"});
+      words.insert(words.begin(),
+                   {"/bin/sh", "-c", "echo 0 >\"$0\" && exec \"$@\"", group->folder() + "/cgroup.procs"});
     }
     const ChildRun run = run_child(words, folder_ + "/log", slowest_run_s);
     if (group) charged = std::max(charged, group->peak().value);
@@ -110,7 +115,15 @@ class Comparison {
   }
 
   std::vector<std::string> train(const std::string& model, int steps) const {
-    return {options_.train, "--model", model, "--steps", std::to_string(steps), "--threads", std::to_string(options_.threads), "--json", folder_ + "/result"};
+    return {options_.train,
+            "--model",
+            model,
+            "--steps",
+            std::to_string(steps),
+            "--threads",
+            std::to_string(options_.threads),
+            "--json",
+            folder_ + "/result"};
   }
 
   Bytes own_memory() {
@@ -118,7 +131,8 @@ class Comparison {
     double others = 0;
     auto words = train("mlp", 2);
     words.insert(words.end(), {"--plain", "--small"});
-    if (!child(words, 4_GiB, charged, others)) throw Failure({.message = "examples/train cannot run in a memory cgroup: " + contents(folder_ + "/log")});
+    if (!child(words, 4_GiB, charged, others))
+      throw Failure({.message = "examples/train cannot run in a memory cgroup: " + contents(folder_ + "/log")});
     return {charged};
   }
 
@@ -133,14 +147,17 @@ class Comparison {
     const auto limit = run.limited ? std::optional(Bytes{options_.limit_mib << 20}) : std::nullopt;
     const bool ended = child(words, limit, run.charged, run.others);
     const auto json = nlohmann::json::parse(contents(folder_ + "/result"), nullptr, false);
-    if (!ended || json.is_discarded()) throw Failure({.message = run.name + " did not end well: " + contents(folder_ + "/log")});
+    if (!ended || json.is_discarded())
+      throw Failure({.message = run.name + " did not end well: " + contents(folder_ + "/log")});
     const auto times = json.at("step_ns").get<std::vector<std::uint64_t>>();
     for (std::size_t i = std::max<std::size_t>(3, json.at("planned_from").get<std::size_t>()); i < times.size(); ++i)
       run.step_ms.push_back(static_cast<double>(times[i]) / 1e6);
     const auto losses = json.at("losses").get<std::vector<std::uint32_t>>();
-    if (!run.losses.empty() && run.losses != losses) throw Failure({.message = run.name + " gave other losses in another round"});
+    if (!run.losses.empty() && run.losses != losses)
+      throw Failure({.message = run.name + " gave other losses in another round"});
     run.losses = losses;
-    fmt::print(stderr, "{:<20} {:8.0f} ms (median so far), others {:.2f} cores\n", run.name, spread(run.step_ms).median, run.others);
+    fmt::print(stderr, "{:<20} {:8.0f} ms (median so far), others {:.2f} cores\n", run.name, spread(run.step_ms).median,
+               run.others);
   }
 
  private:
@@ -149,15 +166,20 @@ class Comparison {
 };
 
 void print(const std::vector<Run>& runs) {
-  const double free = spread(runs[0].step_ms).median, swapped = spread(runs[1].step_ms).median, guarded = spread(runs[2].step_ms).median;
+  const double free = spread(runs[0].step_ms).median, swapped = spread(runs[1].step_ms).median,
+               guarded = spread(runs[2].step_ms).median;
   fmt::print("\n{:<20} {:>10} {:>21} {:>12} {:>14}\n", "", "step, ms", "quartiles", "x unlimited", "charged, MiB");
   for (const Run& run : runs) {
     const Spread s = spread(run.step_ms);
-    fmt::print("{:<20} {:>10.0f} {:>10.0f} {:>10.0f} {:>12.2f} {:>14}\n", run.name, s.median, s.lower, s.upper, s.median / free,
+    fmt::print("{:<20} {:>10.0f} {:>10.0f} {:>10.0f} {:>12.2f} {:>14}\n", run.name, s.median, s.lower, s.upper,
+               s.median / free,
                run.limited ? fmt::format("{:.0f}", static_cast<double>(run.charged) / (1 << 20)) : "-");
   }
-  fmt::print("\nguarded is {:.2f} x as fast as plain with kernel swap, which is {:.2f} x slower than without a limit; losses {}\n", swapped / guarded,
-             swapped / free, runs[0].losses == runs[2].losses && runs[0].losses == runs[1].losses ? "equal, bit by bit" : "DIFFER");
+  fmt::print(
+      "\nguarded is {:.2f} x as fast as plain with kernel swap, which is {:.2f} x slower than without a limit; losses "
+      "{}\n",
+      swapped / guarded, swapped / free,
+      runs[0].losses == runs[2].losses && runs[0].losses == runs[1].losses ? "equal, bit by bit" : "DIFFER");
 }
 
 int measure(const Options& options) {
@@ -177,16 +199,23 @@ int measure(const Options& options) {
   const Bytes own = comparison.own_memory(), limit{options.limit_mib << 20};
   Bytes budget{options.budget_mib << 20};
   if (budget.value == 0) {
-    if (limit <= own + session_overhead) throw Failure({.message = fmt::format("--limit must exceed {} MiB, which the program and a session need", (own + session_overhead).value >> 20)});
+    if (limit <= own + session_overhead)
+      throw Failure({.message = fmt::format("--limit must exceed {} MiB, which the program and a session need",
+                                            (own + session_overhead).value >> 20)});
     budget = limit - own - session_overhead;
   }
   const double load = load_per_core();
-  fmt::print("machine: {}, huge pages: {}\nslow tier and swap file: {}, {}\n", machine_line(), huge_pages(), options.slow, file_system_of(options.slow));
-  fmt::print("{}: memory cgroup of {} MiB; the program's own {} MiB, {} of overhead, budget {}; {} rounds of {} steps; load before the start {:.2f} a core{}\n",
-             options.model, options.limit_mib, own.value >> 20, session_overhead.value >> 20, budget.value >> 20, options.rounds, options.steps, load,
-             load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
+  fmt::print("machine: {}, huge pages: {}\nslow tier and swap file: {}, {}\n", machine_line(), huge_pages(),
+             options.slow, file_system_of(options.slow));
+  fmt::print(
+      "{}: memory cgroup of {} MiB; the program's own {} MiB, {} of overhead, budget {}; {} rounds of {} steps; load "
+      "before the start {:.2f} a core{}\n",
+      options.model, options.limit_mib, own.value >> 20, session_overhead.value >> 20, budget.value >> 20,
+      options.rounds, options.steps, load, load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
   std::fflush(stdout);
-  std::vector<Run> runs{{.name = "plain, no limit"}, {.name = "plain, kernel swap", .limited = true}, {.name = "guarded", .limited = true, .budget = budget}};
+  std::vector<Run> runs{{.name = "plain, no limit"},
+                        {.name = "plain, kernel swap", .limited = true},
+                        {.name = "guarded", .limited = true, .budget = budget}};
   for (int round = 0; round < options.rounds; ++round) {
     for (Run& run : runs) comparison.play(run);
   }
@@ -197,15 +226,26 @@ int measure(const Options& options) {
 int vs_kernel_swap(int count, char** words) {
   Options options;
   options.train = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "examples" / "train";
-  CLI::App app("Training inside a budget against the kernel's swap, in one memory cgroup. Exit status 1: a run failed, or losses differ.");
+  CLI::App app(
+      "Training inside a budget against the kernel's swap, in one memory cgroup. Exit status 1: a run failed, or "
+      "losses differ.");
   app.add_option("--model", options.model, "a model of examples/train")->capture_default_str();
   app.add_option("--limit", options.limit_mib, "of the memory cgroup, MiB")->capture_default_str();
-  app.add_option("--fast-memory", options.budget_mib, "the budget, MiB; 0: what the limit leaves")->capture_default_str();
+  app.add_option("--fast-memory", options.budget_mib, "the budget, MiB; 0: what the limit leaves")
+      ->capture_default_str();
   app.add_option("--swap", options.swap_mib, "size of the swap file, MiB")->capture_default_str();
-  app.add_option("--rounds", options.rounds, "how often each is run")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "of a run; the first three, and all before the plan, do not count")->capture_default_str()->check(CLI::Range(4, 100000));
-  app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--slow", options.slow, "directory of the slow tier and of the swap file")->capture_default_str()->check(CLI::ExistingDirectory);
+  app.add_option("--rounds", options.rounds, "how often each is run")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "of a run; the first three, and all before the plan, do not count")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 100000));
+  app.add_option("--threads", options.threads, "threads of libtorch")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--slow", options.slow, "directory of the slow tier and of the swap file")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
   app.add_option("--train", options.train, "the driver of the runs")->capture_default_str();
   CLI11_PARSE(app, count, words);
   return measure(options);

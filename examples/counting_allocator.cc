@@ -1,11 +1,11 @@
 // An allocator in front of libtorch's own: see counting_allocator.h.
 #include "counting_allocator.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
-
-#include <c10/core/CPUAllocator.h>
 
 namespace vedette::examples {
 namespace {

@@ -1,6 +1,6 @@
-// Counts what libtorch holds in CPU memory, without changing where it comes from: how the driver learns the peak of a plain
-// run. The sum is that of vedette::Counters: live allocations, each rounded up to 64 bytes. Thread rule: any thread; installed
-// once, before the first tensor whose memory is to count.
+// Counts what libtorch holds in CPU memory, without changing where it comes from: how the driver learns the peak of a
+// plain run. The sum is that of vedette::Counters: live allocations, each rounded up to 64 bytes. Thread rule: any
+// thread; installed once, before the first tensor whose memory is to count.
 #pragma once
 #include <cstdint>
 

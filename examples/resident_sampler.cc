@@ -25,7 +25,8 @@ ResidentSampler::ResidentSampler()
     : before_(resident_bytes()), largest_(before_), thread_([this](const std::stop_token& stop) noexcept {
         while (!stop.stop_requested()) {
           // relaxed: one thread writes, and a reader that is late by a sample takes one of its own
-          largest_.store(std::max(largest_.load(std::memory_order_relaxed), resident_bytes()), std::memory_order_relaxed);
+          largest_.store(std::max(largest_.load(std::memory_order_relaxed), resident_bytes()),
+                         std::memory_order_relaxed);
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
       }) {}

@@ -1,5 +1,5 @@
-// How much memory this process holds more than when the sampler was made, from the kernel: the largest RssAnon + RssShmem of
-// /proc/self/status, read fifty times a second by a thread. File pages (libraries) do not count.
+// How much memory this process holds more than when the sampler was made, from the kernel: the largest RssAnon +
+// RssShmem of /proc/self/status, read fifty times a second by a thread. File pages (libraries) do not count.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace vedette::examples {
 
-std::uint64_t resident_bytes();      // RssAnon + RssShmem now; 0 where there is no /proc
+std::uint64_t resident_bytes();  // RssAnon + RssShmem now; 0 where there is no /proc
 
 class ResidentSampler {
  public:

@@ -1,6 +1,9 @@
 // The loop: see run.h.
 #include "run.h"
 
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
 #include <bit>
 #include <chrono>
 #include <cstdio>
@@ -10,9 +13,6 @@
 #include <optional>
 #include <stdexcept>
 #include <utility>
-
-#include <ATen/Parallel.h>
-#include <fmt/core.h>
 
 #include "counting_allocator.h"
 #include "models/model.h"
@@ -26,15 +26,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class Progress {                     // a line a step, at most two a second, and the last
+class Progress {  // a line a step, at most two a second, and the last
  public:
   explicit Progress(const RunOptions& options) : options_(options) {}
   void step(std::int64_t step, float loss, Clock::duration took, std::string_view phase) {
     const auto now = Clock::now();
     if (step + 1 < options_.steps && now - last_ < std::chrono::milliseconds(500)) return;
     last_ = now;
-    fmt::print("{:8} {:4}/{}  loss {:.5f}  {:8.1f} ms  {}\n", options_.guarded ? "guarded" : "plain", step + 1, options_.steps,
-               loss, std::chrono::duration<double, std::milli>(took).count(), phase);
+    fmt::print("{:8} {:4}/{}  loss {:.5f}  {:8.1f} ms  {}\n", options_.guarded ? "guarded" : "plain", step + 1,
+               options_.steps, loss, std::chrono::duration<double, std::milli>(took).count(), phase);
     std::fflush(stdout);
   }
 
@@ -55,7 +55,7 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-struct Loop {                        // what plain and guarded runs share
+struct Loop {  // what plain and guarded runs share
   const RunOptions& options;
   RunResult& result;
   Progress progress{options};
@@ -83,7 +83,8 @@ struct Loop {                        // what plain and guarded runs share
 };
 
 std::unique_ptr<Model> made(const RunOptions& options) {
-  auto model = make_model(options.model, {.batch = options.batch, .small = options.small, .seed = options.seed, .script = options.script});
+  auto model = make_model(
+      options.model, {.batch = options.batch, .small = options.small, .seed = options.seed, .script = options.script});
   if (!model) throw std::runtime_error("no model is called '" + options.model + "'");
   if (options.step_in_backward) model->use(&step_in_backward);
   return model;
@@ -94,7 +95,8 @@ RunResult run_plain(const RunOptions& options) {
   count_allocations();
   const ResidentSampler resident;
   const auto model = made(options);
-  Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("plain"); }, [] {});
+  Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("plain"); },
+                        [] {});
   result.peak_bytes = counted_peak_bytes();
   result.resident_max_bytes = resident.largest_growth();
   return result;
@@ -138,7 +140,10 @@ RunResult run_guarded(const RunOptions& options) {
   RunResult result;
   std::unique_ptr<Recorder> recorder;
   if (!options.record.empty())
-    recorder = Recorder::open({.path = options.record, .program = "examples/train " + options.model, .plain_step = plain_step(options)}).value();
+    recorder =
+        Recorder::open(
+            {.path = options.record, .program = "examples/train " + options.model, .plain_step = plain_step(options)})
+            .value();
   const ResidentSampler resident;
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
@@ -190,8 +195,8 @@ RunResult run_guarded(const RunOptions& options) {
 
 RunResult run(const RunOptions& options) {
   at::set_num_threads(options.threads);
-  resolve_vector_math();             // a plain run is compared with a guarded one bit by bit
-  if (!options.small) {              // before anything is measured: data is nobody's model
+  resolve_vector_math();  // a plain run is compared with a guarded one bit by bit
+  if (!options.small) {   // before anything is measured: data is nobody's model
     for (const ModelEntry& entry : models()) {
       if (entry.name == options.model) entry.read_data();
     }

@@ -3,6 +3,12 @@
 //   train --model resnet18 --fast-memory 25% --slow nvme:/tmp           inside a quarter of what the plain run needs
 //   train --model gpt --compare --fast-memory 500MiB --json table.json   next to a plain run
 //   train --script FILE.pt --compare                                    a model that Python exported
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,20 +16,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "models/model.h"
 #include "profiler/recorder.h"
@@ -44,7 +43,7 @@ struct Arguments {
 // What --fast-memory says: bytes, or a share of a peak that is still to be measured.
 struct FastMemory {
   std::uint64_t bytes = 0;
-  double share = 0;                  // 0: bytes
+  double share = 0;  // 0: bytes
 };
 
 double parse_number(const std::string& text, std::string& unit) {
@@ -57,9 +56,12 @@ double parse_number(const std::string& text, std::string& unit) {
 std::uint64_t parse_bytes(const std::string& text) {
   std::string unit;
   const double number = parse_number(text, unit);
-  constexpr std::pair<std::string_view, double> units[] = {{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  constexpr std::pair<std::string_view, double> units[] = {
+      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
+      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
   for (const auto& [name, factor] : units) {
-    if (unit == name && number * factor >= 1 && number * factor < 1e18) return static_cast<std::uint64_t>(number * factor);
+    if (unit == name && number * factor >= 1 && number * factor < 1e18)
+      return static_cast<std::uint64_t>(number * factor);
   }
   throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
 }
@@ -68,7 +70,8 @@ FastMemory parse_fast_memory(const std::string& text) {
   if (text.empty() || text.back() != '%') return {.bytes = parse_bytes(text)};
   std::string unit;
   const double percent = parse_number(text, unit);
-  if (unit != "%" || percent <= 0 || percent > 1e6) throw std::runtime_error("'" + text + "' is no share of the peak: write 25%, for instance");
+  if (unit != "%" || percent <= 0 || percent > 1e6)
+    throw std::runtime_error("'" + text + "' is no share of the peak: write 25%, for instance");
   return {.share = percent / 100};
 }
 
@@ -86,26 +89,39 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file.flush()) throw std::runtime_error(path + " cannot be written");
 }
 
-// A run in a process of its own, which is this program again; its result comes back through a file in memory, which both have open.
+// A run in a process of its own, which is this program again; its result comes back through a file in memory, which
+// both have open.
 RunResult run_in_child(const RunOptions& options) {
   const int file = memfd_create("result", 0);
   if (file < 0) throw std::runtime_error("no file in memory can be made (memfd_create)");
   const std::string path = "/proc/self/fd/" + std::to_string(file);
-  std::vector<std::string> words = {"train", "--model", options.model, "--steps", std::to_string(options.steps), "--batch",
-                                    std::to_string(options.batch), "--seed", std::to_string(options.seed), "--threads",
-                                    std::to_string(options.threads), "--result", path};
+  std::vector<std::string> words = {"train",
+                                    "--model",
+                                    options.model,
+                                    "--steps",
+                                    std::to_string(options.steps),
+                                    "--batch",
+                                    std::to_string(options.batch),
+                                    "--seed",
+                                    std::to_string(options.seed),
+                                    "--threads",
+                                    std::to_string(options.threads),
+                                    "--result",
+                                    path};
   if (!options.script.empty()) words.insert(words.end(), {"--script", options.script});
   if (options.small) words.push_back("--small");
   if (options.step_in_backward) words.push_back("--step-in-backward");
   if (!options.guarded) words.push_back("--plain");
   if (options.guarded) {
-    for (const std::string& word : {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"),
-                                    options.policy, std::string("--slow"), options.slow, std::string("--chunk"),
-                                    std::to_string(options.chunk), std::string("--profile"), options.profile, std::string("--tracker"), options.tracker}) {
+    for (const std::string& word :
+         {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"), options.policy,
+          std::string("--slow"), options.slow, std::string("--chunk"), std::to_string(options.chunk),
+          std::string("--profile"), options.profile, std::string("--tracker"), options.tracker}) {
       words.push_back(word);
     }
     if (options.checksums) words.push_back("--checksums");
-    if (!options.record.empty()) words.insert(words.end(), {"--record", options.record, "--plain-step-ns", std::to_string(options.plain_step_ns)});
+    if (!options.record.empty())
+      words.insert(words.end(), {"--record", options.record, "--plain-step-ns", std::to_string(options.plain_step_ns)});
     if (!options.trace.empty()) words.insert(words.end(), {"--trace", options.trace});
   }
   std::vector<char*> arguments;
@@ -131,7 +147,8 @@ RunResult run_in_child(const RunOptions& options) {
 // Median of the steps from `first` on; of the last one when that leaves none.
 std::uint64_t median_ns(std::vector<std::uint64_t> steps, std::int64_t first) {
   if (steps.empty()) return 0;
-  steps.erase(steps.begin(), steps.begin() + std::min<std::int64_t>(first, static_cast<std::int64_t>(steps.size()) - 1));
+  steps.erase(steps.begin(),
+              steps.begin() + std::min<std::int64_t>(first, static_cast<std::int64_t>(steps.size()) - 1));
   const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
   std::nth_element(steps.begin(), middle, steps.end());
   return *middle;
@@ -165,15 +182,17 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
   const double share = 100 * mib("budget_bytes") / std::max(mib("peak_bytes"), 1e-9);
   const std::size_t steps = guarded.step_ns.size();
   const std::size_t planned = steps - std::min(steps, static_cast<std::size_t>(guarded.planned_from));
-  fmt::print("\n{}, {} steps, {} of them planned; {}; pages seen by {}\n", table["model"].get<std::string>(), steps, planned, guarded.mechanism,
-             guarded.tracker.empty() ? "nothing" : guarded.tracker);
+  fmt::print("\n{}, {} steps, {} of them planned; {}; pages seen by {}\n", table["model"].get<std::string>(), steps,
+             planned, guarded.mechanism, guarded.tracker.empty() ? "nothing" : guarded.tracker);
   const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<38} {:>16}\n", what, value); };
   row("peak, plain", fmt::format("{:.1f} MiB", mib("peak_bytes")));
   row("budget", fmt::format("{:.1f} MiB", mib("budget_bytes")));
   row("budget, share of the peak", fmt::format("{:.1f} %", share));
-  row("smallest budget without paging", fmt::format("{:.1f} MiB", static_cast<double>(guarded.smallest_budget) / 1048576));
+  row("smallest budget without paging",
+      fmt::format("{:.1f} MiB", static_cast<double>(guarded.smallest_budget) / 1048576));
   row("largest resident (kernel), guarded", fmt::format("{:.1f} MiB", mib("resident_max_bytes")));
-  row("largest resident (kernel), plain", fmt::format("{:.1f} MiB", static_cast<double>(plain.resident_max_bytes) / 1048576));
+  row("largest resident (kernel), plain",
+      fmt::format("{:.1f} MiB", static_cast<double>(plain.resident_max_bytes) / 1048576));
   row("fetched, whole run", fmt::format("{:.1f} MiB", mib("bytes_in")));
   row("written out, whole run", fmt::format("{:.1f} MiB", mib("bytes_out")));
   row("stalls, whole run", fmt::format("{}", count("stall_count")));
@@ -190,8 +209,9 @@ int compare(const Arguments& arguments, const FastMemory& memory) {
   RunOptions plain_options = arguments.run, guarded_options = arguments.run;
   plain_options.guarded = plain_options.step_in_backward = false;
   const RunResult plain = run_in_child(plain_options);
-  guarded_options.fast_memory =
-      memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes)) : memory.bytes;
+  guarded_options.fast_memory = memory.share > 0
+                                    ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes))
+                                    : memory.bytes;
   guarded_options.plain_step_ns = median_ns(plain.step_ns, first_usual_step);
   const RunResult guarded = run_in_child(guarded_options);
   const auto result = table(arguments.run.model, plain, guarded);
@@ -210,7 +230,8 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
     RunOptions measuring = options;
     measuring.guarded = measuring.step_in_backward = false;
     measuring.steps = steps_to_the_peak;
-    options.fast_memory = static_cast<std::uint64_t>(memory.share * static_cast<double>(run_in_child(measuring).peak_bytes));
+    options.fast_memory =
+        static_cast<std::uint64_t>(memory.share * static_cast<double>(run_in_child(measuring).peak_bytes));
   }
   const RunResult result = run(options);
   const nlohmann::json json = result;
@@ -218,7 +239,8 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2));
   if (result_path.empty()) {
     fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n",
-               static_cast<double>(result.peak_bytes) / 1048576, static_cast<double>(result.resident_max_bytes) / 1048576,
+               static_cast<double>(result.peak_bytes) / 1048576,
+               static_cast<double>(result.resident_max_bytes) / 1048576,
                static_cast<double>(median_ns(result.step_ns, result.planned_from)) / 1e6);
   }
   return 0;
@@ -230,23 +252,32 @@ std::vector<std::string> tracker_words() {
   return words;
 }
 
-std::string with_commas(std::string list, std::string_view word) { return (list.empty() ? list : list + ", ").append(word); }
+std::string with_commas(std::string list, std::string_view word) {
+  return (list.empty() ? list : list + ", ").append(word);
+}
 
 // What nobody knows, and what cannot be written, is said before anything runs.
 void require_sense(const Arguments& arguments) {
   const RunOptions& options = arguments.run;
   std::string known;
   for (const ModelEntry& entry : models()) known = with_commas(known, entry.name);
-  if (std::none_of(models().begin(), models().end(), [&](const ModelEntry& entry) { return entry.name == options.model; }))
+  if (std::none_of(models().begin(), models().end(),
+                   [&](const ModelEntry& entry) { return entry.name == options.model; }))
     throw std::runtime_error("there is no model '" + options.model + "'; there are " + known);
   known.clear();
   for (const PolicyEntry& entry : policies()) known = with_commas(known, entry.name);
-  if (make_policy(options.policy, options.seed) == nullptr) throw std::runtime_error("there is no policy '" + options.policy + "'; there are " + known);
-  if (options.model == "script" && options.script.empty()) throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
-  if (!options.slow.starts_with("nvme:") && options.slow != "host") throw std::runtime_error("there is no slow tier '" + options.slow + "'; write nvme:DIRECTORY, or host");
-  if (std::error_code unknown; options.slow.starts_with("nvme:") && !std::filesystem::is_directory(options.slow.substr(5), unknown))
-    throw std::runtime_error("'" + options.slow.substr(5) + "' is no directory; --slow nvme:DIRECTORY names one on a local disk");
-  if (constexpr std::uint64_t smallest_chunk = 16384; options.chunk < smallest_chunk || !std::has_single_bit(options.chunk))
+  if (make_policy(options.policy, options.seed) == nullptr)
+    throw std::runtime_error("there is no policy '" + options.policy + "'; there are " + known);
+  if (options.model == "script" && options.script.empty())
+    throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
+  if (!options.slow.starts_with("nvme:") && options.slow != "host")
+    throw std::runtime_error("there is no slow tier '" + options.slow + "'; write nvme:DIRECTORY, or host");
+  if (std::error_code unknown;
+      options.slow.starts_with("nvme:") && !std::filesystem::is_directory(options.slow.substr(5), unknown))
+    throw std::runtime_error("'" + options.slow.substr(5) +
+                             "' is no directory; --slow nvme:DIRECTORY names one on a local disk");
+  if (constexpr std::uint64_t smallest_chunk = 16384;
+      options.chunk < smallest_chunk || !std::has_single_bit(options.chunk))
     throw std::runtime_error("--chunk is a power of two of at least 16KiB");
   if (arguments.plain && !arguments.compare && !(options.record + options.trace).empty())
     throw std::runtime_error("a plain run has no --record and no --trace: only what trains under a guard is seen");
@@ -260,29 +291,43 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   std::string models_help = "the model:";
   for (const ModelEntry& entry : models()) models_help += fmt::format("\n  {:11} {}", entry.name, entry.summary);
   app.add_option("--model", options.model, models_help)->capture_default_str();
-  app.add_option("--script", options.script, "train this TorchScript file: a classifier of images [n, 3, 32, 32]")->check(CLI::ExistingFile);
-  app.add_option("--fast-memory", arguments.fast_memory, "the budget: bytes (500MiB), or a share of the plain run's peak")
+  app.add_option("--script", options.script, "train this TorchScript file: a classifier of images [n, 3, 32, 32]")
+      ->check(CLI::ExistingFile);
+  app.add_option("--fast-memory", arguments.fast_memory,
+                 "the budget: bytes (500MiB), or a share of the plain run's peak")
       ->capture_default_str();
-  app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")->capture_default_str();
+  app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")
+      ->capture_default_str();
   app.add_option("--slow", options.slow, "where the rest waits: nvme:DIRECTORY, or host")->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(counted(1));
-  app.add_option("--batch", options.batch, "samples a step; 0: the model's own")->capture_default_str()->check(counted(0));
+  app.add_option("--batch", options.batch, "samples a step; 0: the model's own")
+      ->capture_default_str()
+      ->check(counted(0));
   app.add_option("--chunk", chunk, "what moves as one: a power of two, at least 16KiB")->capture_default_str();
-  app.add_option("--seed", options.seed, "of parameters and of what is random in training")->capture_default_str()->check(counted(0));
-  app.add_option("--threads", options.threads, "threads of libtorch")->capture_default_str()->check(CLI::Range(1, 4096));
+  app.add_option("--seed", options.seed, "of parameters and of what is random in training")
+      ->capture_default_str()
+      ->check(counted(0));
+  app.add_option("--threads", options.threads, "threads of libtorch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
   app.add_option("--profile", options.profile, "what the profiling step watches")
       ->capture_default_str()
       ->check(CLI::IsMember({"operands", "layers", "ops"}));
   app.add_option("--tracker", options.tracker, "what sees pages in the profiling step")
       ->capture_default_str()
       ->check(CLI::IsMember(tracker_words()));
-  app.add_flag("--step-in-backward", options.step_in_backward, "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
+  app.add_flag("--step-in-backward", options.step_in_backward,
+               "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
-  app.add_option("--planned-traces", options.planned_traces, "for the benches: the steps that have plans, in chunks, to NAME.0, NAME.1 ..., in tensors to NAME.0.program, and what steps touched of tables to NAME.0.rows")->group("");
+  app.add_option("--planned-traces", options.planned_traces,
+                 "for the benches: the steps that have plans, in chunks, to NAME.0, NAME.1 ..., in tensors to "
+                 "NAME.0.program, and what steps touched of tables to NAME.0.rows")
+      ->group("");
   app.add_option("--json", arguments.json, "write the table to this file");
-  app.add_flag("--paced", options.paced, "for bench/recording.py: each step waits for a byte on standard input")->group("");
+  app.add_flag("--paced", options.paced, "for bench/recording.py: each step waits for a byte on standard input")
+      ->group("");
   app.add_option("--plain-step-ns", options.plain_step_ns, "for the driver itself")->group("");
   app.add_option("--result", result_path, "for the driver itself")->group("");
   app.add_flag("--small", options.small, "shapes and data for tests");
@@ -305,7 +350,8 @@ int train(int count, char** words) {
   RunOptions& options = arguments.run;
   options.chunk = parse_bytes(chunk);
   if (!options.script.empty()) {
-    if (app.count("--model") > 0 && options.model != "script") throw std::runtime_error("--script names a model itself; leave out --model " + options.model);
+    if (app.count("--model") > 0 && options.model != "script")
+      throw std::runtime_error("--script names a model itself; leave out --model " + options.model);
     options.model = "script";
   }
   const FastMemory memory = parse_fast_memory(arguments.fast_memory);

@@ -1,5 +1,6 @@
-// A policy of one's own, in forty lines: random replacement beside two others. `write_a_policy TRACE.json`. To give it a name everywhere
-// (command line, tests, training), put the class and a maker into a file in src/policy and a line into policies.def there: that is all.
+// A policy of one's own, in forty lines: random replacement beside two others. `write_a_policy TRACE.json`. To give it
+// a name everywhere (command line, tests, training), put the class and a maker into a file in src/policy and a line
+// into policies.def there: that is all.
 #include <cstdio>
 #include <fstream>
 
@@ -18,7 +19,8 @@ struct AnybodyLeaves final : Policy {  // when an op lacks room: tensors drawn a
       state = state * 6364136223846793005U + 1442695040888963407U;
       const TensorIndex victim{static_cast<std::uint32_t>((state >> 33) % view.where.size())};
       if (view.where[victim.value] != TierIndex{0}) continue;  // away already
-      reaction.moves.push_back({.extent = {.tensor = victim, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict});
+      reaction.moves.push_back(
+          {.extent = {.tensor = victim, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict});
       freed += view.trace.tensors[victim.value].bytes;
     }
     return reaction;
@@ -30,10 +32,12 @@ int main(int count, char** arguments) try {
   const Trace trace = parse_trace(std::string(std::istreambuf_iterator<char>(in), {})).value();
   const Machine machine{.tiers = {{"fast", {peak_bytes(trace).value * 3 / 5}}, {"slow", {std::uint64_t{1} << 50}}},
                         .links = {{{0}, {1}, 10'000'000'000, {}, {}}, {{1}, {0}, 10'000'000'000, {}, {}}}};
-  const std::unique_ptr<Policy> all[] = {std::make_unique<AnybodyLeaves>(), make_policy("on-demand", 1), make_policy("vedette", 1)};
+  const std::unique_ptr<Policy> all[] = {std::make_unique<AnybodyLeaves>(), make_policy("on-demand", 1),
+                                         make_policy("vedette", 1)};
   for (const auto& policy : all) {
     const Replayed step = replay(trace, machine, *policy).value();
-    std::printf("%-10s %8.3f ms a step\n", std::string(policy->name()).c_str(), static_cast<double>(step.measured.time.value) / 1e6);
+    std::printf("%-10s %8.3f ms a step\n", std::string(policy->name()).c_str(),
+                static_cast<double>(step.measured.time.value) / 1e6);
   }
 } catch (const std::exception& failure) {
   return std::fprintf(stderr, "write_a_policy: %s\n", failure.what()), 1;

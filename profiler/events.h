@@ -16,16 +16,16 @@ struct MoveEvent {
   MoveRecord move;
 };
 
-struct OpEvent {                     // one op that has ended
+struct OpEvent {  // one op that has ended
   std::uint64_t step = 0;
   OpIndex op;
-  std::uint32_t name = 0;            // 0: unknown
+  std::uint32_t name = 0;  // 0: unknown
   Nanoseconds began, ended;
   Bytes resident = unknown, live = unknown;  // when it ended
   static constexpr Bytes unknown{~std::uint64_t{0}};
 };
 
-struct NameEvent {                   // the text of a name, sent before its first use; cut to what fits
+struct NameEvent {  // the text of a name, sent before its first use; cut to what fits
   std::uint32_t name = 0;
   std::uint8_t length = 0;
   std::array<char, 48> text{};

@@ -33,7 +33,8 @@ class Explainer {
     const std::uint32_t seam = move.verb == Verb::fetch ? move.due.value : move.issue.value + 1;
     look_around(uses_[move.extent.tensor.value], seam, unit.persistent, found);
     const Link* const link = machine_.link(move.source, move.target);
-    if (move.verb != Verb::drop && link != nullptr) found.transfer = link->latency + transfer_time(bytes, link->bytes_per_s);
+    if (move.verb != Verb::drop && link != nullptr)
+      found.transfer = link->latency + transfer_time(bytes, link->bytes_per_s);
     found.slack = between(move.verb == Verb::fetch ? move.issue.value : move.issue.value + 1, move.due.value);
     found.reason = sentence(move, bytes, found);
     return found;
@@ -42,30 +43,39 @@ class Explainer {
  private:
   void look_around(const std::vector<OpIndex>& of, std::uint32_t seam, bool repeats, MoveBasis& found) const {
     const auto next = std::lower_bound(of.begin(), of.end(), OpIndex{seam});
-    if (next != of.end()) found.next_use = *next;
-    else if (repeats && !of.empty()) found.next_use = of.front();
-    if (next != of.begin()) found.last_use = *std::prev(next);
-    else if (repeats && !of.empty()) found.last_use = of.back();
+    if (next != of.end())
+      found.next_use = *next;
+    else if (repeats && !of.empty())
+      found.next_use = of.front();
+    if (next != of.begin())
+      found.last_use = *std::prev(next);
+    else if (repeats && !of.empty())
+      found.last_use = of.back();
     if (found.last_use && found.next_use) found.gap = between(found.last_use->value + 1, found.next_use->value);
   }
 
   // From the begin of op `from` to the begin of op `to`, which is in the next step when it is smaller.
   Nanoseconds between(std::uint32_t from, std::uint32_t to) const {
-    const Nanoseconds straight = starts_[std::min<std::size_t>(to, starts_.size() - 1)] - starts_[std::min<std::size_t>(from, starts_.size() - 1)];
+    const Nanoseconds straight = starts_[std::min<std::size_t>(to, starts_.size() - 1)] -
+                                 starts_[std::min<std::size_t>(from, starts_.size() - 1)];
     return to >= from ? straight : straight + starts_.back();
   }
 
   std::string sentence(const Move& move, Bytes bytes, const MoveBasis& b) const {
-    const std::string how_long = b.gap ? "not used for " + in_words(*b.gap) + " (after op " + std::to_string(b.last_use->value) +
-                                             ", until op " + std::to_string(b.next_use->value) + ")"
+    const std::string how_long = b.gap ? "not used for " + in_words(*b.gap) + " (after op " +
+                                             std::to_string(b.last_use->value) + ", until op " +
+                                             std::to_string(b.next_use->value) + ")"
                                        : std::string();
     if (move.verb == Verb::drop) return b.next_use ? how_long + ", and written before it is read" : "not read again";
     if (move.verb == Verb::evict) {
       const std::string cost = "; " + readable(bytes) + " take " + in_words(b.transfer) + " to leave";
-      return (b.gap ? how_long : b.next_use ? "not used before op " + std::to_string(b.next_use->value) : "not used again") + cost;
+      return (b.gap        ? how_long
+              : b.next_use ? "not used before op " + std::to_string(b.next_use->value)
+                           : "not used again") +
+             cost;
     }
-    return (b.next_use ? "op " + std::to_string(b.next_use->value) + " needs it" : std::string("its home is here")) + "; " +
-           readable(bytes) + " take " + in_words(b.transfer) + ", issued " + in_words(b.slack) + " ahead";
+    return (b.next_use ? "op " + std::to_string(b.next_use->value) + " needs it" : std::string("its home is here")) +
+           "; " + readable(bytes) + " take " + in_words(b.transfer) + ", issued " + in_words(b.slack) + " ahead";
   }
 
   const Trace& units_;

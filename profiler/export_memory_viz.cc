@@ -1,9 +1,10 @@
 // A snapshot for PyTorch's memory viewer (pytorch.org/memory_viz; torch 2.11, torch/cuda/_memory_viz.py): what
-// torch.cuda.memory._snapshot() returns, as a pickle. Device 0 is the fastest tier, device 1 the one below; a tensor is as many
-// allocations as it has chunks, because these move one by one; its frames are the tensor, the op and the layer it was born in.
+// torch.cuda.memory._snapshot() returns, as a pickle. Device 0 is the fastest tier, device 1 the one below; a tensor is
+// as many allocations as it has chunks, because these move one by one; its frames are the tensor, the op and the layer
+// it was born in.
 //
-// An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. Where a persistent piece is when the
-// step begins is told by the moves of the step before.
+// An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. Where a persistent
+// piece is when the step begins is told by the moves of the step before.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,14 +16,14 @@
 namespace vedette::exports {
 namespace {
 
-struct Piece {                         // of a tensor, in one chunk
+struct Piece {  // of a tensor, in one chunk
   std::uint32_t tensor = 0;
   std::uint64_t address = 0, bytes = 0;
   Span<Nanoseconds> life;
-  bool to_the_end = false;             // it outlives the step
+  bool to_the_end = false;  // it outlives the step
 };
 
-struct Happening {                     // a piece appears on a device, or is gone from it
+struct Happening {  // a piece appears on a device, or is gone from it
   Nanoseconds when;
   bool appears = false;
   std::uint32_t piece = 0;
@@ -66,7 +67,8 @@ class Snapshot {
     pickle.text("allocator_settings");
     pickle.begin_dict();
     pickle.entry("backend", "vedette");
-    for (std::size_t k = 0; k < run_.machine.tiers.size(); ++k) pickle.entry("device " + std::to_string(k), run_.machine.tiers[k].name);
+    for (std::size_t k = 0; k < run_.machine.tiers.size(); ++k)
+      pickle.entry("device " + std::to_string(k), run_.machine.tiers[k].name);
     pickle.entry("budget_bytes", static_cast<std::int64_t>(run_.budget.value));
     pickle.end_dict();
     pickle.end_dict();
@@ -84,7 +86,8 @@ class Snapshot {
       const Span<Nanoseconds> life{lasts ? clock_.start : clock_.began[life_[t].begin.value],
                                    lasts ? clock_.end : clock_.ended[life_[t].end.value - 1]};
       const bool placed = t < profile.places.size() && profile.places[t].has_value() && run_.chunk.value > 0;
-      const std::uint64_t begin = placed ? *profile.places[t] : next, bytes = trace_.tensors[t].bytes.value, end = begin + bytes;
+      const std::uint64_t begin = placed ? *profile.places[t] : next, bytes = trace_.tensors[t].bytes.value,
+                          end = begin + bytes;
       const std::uint64_t grain = placed ? run_.chunk.value : bytes + begin;
       for (std::uint64_t at = begin; at < end;) {
         const std::uint64_t stop = placed ? std::min(end, (at / grain + 1) * grain) : end;
@@ -97,11 +100,12 @@ class Snapshot {
   }
 
   void happen() {
-    std::set<std::uint32_t> away;      // chunks
+    std::set<std::uint32_t> away;  // chunks
     for (const report::MoveRow& m : run_.earlier_moves) note(m, away);
     std::vector<std::uint32_t> device(pieces_.size(), 0);
     for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
-      const bool begins_away = pieces_[p].to_the_end && run_.chunk.value > 0 && away.contains(static_cast<std::uint32_t>(pieces_[p].address / run_.chunk.value));
+      const bool begins_away = pieces_[p].to_the_end && run_.chunk.value > 0 &&
+                               away.contains(static_cast<std::uint32_t>(pieces_[p].address / run_.chunk.value));
       device[p] = begins_away ? 1 : 0;
       all_.push_back({pieces_[p].life.begin, true, p, device[p]});
     }
@@ -127,8 +131,10 @@ class Snapshot {
   }
 
   static void note(const report::MoveRow& m, std::set<std::uint32_t>& away) {
-    if (m.verb == "fetch") away.erase(static_cast<std::uint32_t>(m.chunk));
-    else away.insert(static_cast<std::uint32_t>(m.chunk));
+    if (m.verb == "fetch")
+      away.erase(static_cast<std::uint32_t>(m.chunk));
+    else
+      away.insert(static_cast<std::uint32_t>(m.chunk));
   }
 
   void write_frames(Pickle& pickle, std::uint32_t tensor) const {
@@ -186,14 +192,16 @@ class Snapshot {
       return false;
     });
     if (held.empty()) return;
-    const std::uint64_t begin = pieces_[held.front()].address, end = pieces_[held.back()].address + pieces_[held.back()].bytes;
+    const std::uint64_t begin = pieces_[held.front()].address,
+                        end = pieces_[held.back()].address + pieces_[held.back()].bytes;
     std::uint64_t active = 0;
     for (const std::uint32_t p : held) active += pieces_[p].bytes;
     pickle.begin_dict();
     pickle.entry("device", device);
     pickle.entry("address", static_cast<std::int64_t>(begin));
     pickle.entry("total_size", static_cast<std::int64_t>(end - begin));
-    for (const char* const key : {"allocated_size", "active_size", "requested_size"}) pickle.entry(key, static_cast<std::int64_t>(active));
+    for (const char* const key : {"allocated_size", "active_size", "requested_size"})
+      pickle.entry(key, static_cast<std::int64_t>(active));
     pickle.entry("stream", 0);
     pickle.entry("segment_type", "large");
     pickle.text("segment_pool_id");
@@ -238,7 +246,7 @@ class Snapshot {
   std::vector<Piece> pieces_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> of_chunk_;
   std::vector<Happening> all_;
-  std::vector<std::uint32_t> last_;    // by piece: its device when the step has ended
+  std::vector<std::uint32_t> last_;  // by piece: its device when the step has ended
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// libCacheSim's oracleGeneral: 24 packed bytes a request, little endian: u32 clock time, u64 object, u32 size, i64 number of the request
-// that comes to the object next (-1: none) (libCacheSim, traceReader/customizedReader/oracle/oracleGeneralBin.h). Its clock is the op.
+// libCacheSim's oracleGeneral: 24 packed bytes a request, little endian: u32 clock time, u64 object, u32 size, i64
+// number of the request that comes to the object next (-1: none) (libCacheSim,
+// traceReader/customizedReader/oracle/oracleGeneralBin.h). Its clock is the op.
 //
-// And the two counts to hold against it: LRU, and Belady's MIN with demand fetching (Belady 1966), where the victim is what is requested
-// again last.
+// And the two counts to hold against it: LRU, and Belady's MIN with demand fetching (Belady 1966), where the victim is
+// what is requested again last.
 #include <algorithm>
 #include <list>
 #include <set>
@@ -32,7 +33,8 @@ std::vector<Touch> touches_of(const Trace& trace) {
   }
   if (!trace.pages.empty()) return touches;
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i)
-    for (const TensorIndex t : operands(trace.ops[i])) touches.push_back({i, t.value, 0, trace.tensors[t.value].bytes.value});
+    for (const TensorIndex t : operands(trace.ops[i]))
+      touches.push_back({i, t.value, 0, trace.tensors[t.value].bytes.value});
   return touches;
 }
 
@@ -51,7 +53,7 @@ std::vector<std::uint64_t> next_requests(std::span<const std::uint64_t> requests
 
 Requests requests_of(const Trace& trace, Bytes object) {
   const std::uint64_t size = std::max<std::uint64_t>(object.value, 1);
-  std::vector<std::uint64_t> first;    // object of each tensor
+  std::vector<std::uint64_t> first;  // object of each tensor
   std::uint64_t objects = 0;
   for (const Tensor& t : trace.tensors) {
     first.push_back(objects);
@@ -60,7 +62,7 @@ Requests requests_of(const Trace& trace, Bytes object) {
   std::vector<Touch> touches = touches_of(trace);
   std::sort(touches.begin(), touches.end());
   Requests requests;
-  std::uint64_t told = 0;              // objects of this op and tensor below it were requested
+  std::uint64_t told = 0;  // objects of this op and tensor below it were requested
   for (std::size_t i = 0; i < touches.size(); ++i) {
     const Touch& t = touches[i];
     if (i > 0 && (touches[i - 1].op != t.op || touches[i - 1].tensor != t.tensor)) told = 0;
@@ -74,7 +76,7 @@ Requests requests_of(const Trace& trace, Bytes object) {
 }
 
 std::uint64_t lru_misses(std::span<const std::uint64_t> requests, std::size_t capacity) {
-  std::list<std::uint64_t> recent;     // the least recently requested last
+  std::list<std::uint64_t> recent;  // the least recently requested last
   std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> held;
   std::uint64_t misses = 0;
   for (const std::uint64_t object : requests) {
@@ -124,21 +126,26 @@ namespace {
 template <class Integer>
 void little_endian(Integer value, std::ostream& out) {
   auto bits = static_cast<std::make_unsigned_t<Integer>>(value);
-  for (std::size_t i = 0; i < sizeof value; ++i, bits = static_cast<decltype(bits)>(bits >> 4 >> 4)) out.put(static_cast<char>(bits & 0xff));
+  for (std::size_t i = 0; i < sizeof value; ++i, bits = static_cast<decltype(bits)>(bits >> 4 >> 4))
+    out.put(static_cast<char>(bits & 0xff));
 }
 
 }  // namespace
 
 Result<void> to_oracle_general(const ExportSource& source, std::ostream& out) {
-  constexpr std::uint64_t largest = ~std::uint32_t{0}, most = std::uint64_t{1} << 24;  // what 32 bits say; 400 MB of requests
+  constexpr std::uint64_t largest = ~std::uint32_t{0},
+                          most = std::uint64_t{1} << 24;  // what 32 bits say; 400 MB of requests
   const std::uint64_t size = source.options.object.value;
   if (size == 0 || size > largest)
-    return Error{Cause::unsupported, "objects of " + readable_exactly({size}) + ": the format has 32 bits for their size, and 0 is none"};
+    return Error{Cause::unsupported,
+                 "objects of " + readable_exactly({size}) + ": the format has 32 bits for their size, and 0 is none"};
   const auto profile = profile_of(source.run);
   if (!profile) return profile.error();
   std::uint64_t count = 0;
   for (const Touch& t : touches_of((*profile)->trace)) count += (t.end - t.begin) / size + 1;
-  if (count > most) return Error{Cause::unsupported, "the step has more than " + std::to_string(most) + " requests; choose larger objects"};
+  if (count > most)
+    return Error{Cause::unsupported,
+                 "the step has more than " + std::to_string(most) + " requests; choose larger objects"};
   const Requests requests = requests_of((*profile)->trace, source.options.object);
   const std::vector<std::uint64_t> next = next_requests(requests.object);
   for (std::size_t i = 0; i < requests.object.size(); ++i) {

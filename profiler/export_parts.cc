@@ -12,9 +12,12 @@ namespace {
 
 constexpr ExportFormat formats[] = {
     {"trace", "the profiled step as vedette-trace-1, for planners and simulators", exports::to_trace},
-    {"perfetto", "a step as Chrome trace events in kineto's dialect, for ui.perfetto.dev and HTA", exports::to_perfetto},
-    {"memory-viz", "a step as a memory snapshot, for PyTorch's memory viewer; its devices are the tiers", exports::to_memory_viz},
-    {"oracle-general", "the step's accesses as libCacheSim's requests, objects of one size", exports::to_oracle_general},
+    {"perfetto", "a step as Chrome trace events in kineto's dialect, for ui.perfetto.dev and HTA",
+     exports::to_perfetto},
+    {"memory-viz", "a step as a memory snapshot, for PyTorch's memory viewer; its devices are the tiers",
+     exports::to_memory_viz},
+    {"oracle-general", "the step's accesses as libCacheSim's requests, objects of one size",
+     exports::to_oracle_general},
     {"minimalloc", "the tensors' lives as minimalloc's CSV", exports::to_minimalloc},
     {"mqsim", "all moves as the slow tier's requests, for MQSim", exports::to_mqsim},
     {"csv", "a table of the recording", exports::to_csv},
@@ -25,13 +28,15 @@ constexpr ExportFormat formats[] = {
 std::span<const ExportFormat> export_formats() noexcept { return formats; }
 
 const ExportFormat* export_format(std::string_view name) noexcept {
-  const auto found = std::find_if(std::begin(formats), std::end(formats), [&](const ExportFormat& each) { return each.name == name; });
+  const auto found =
+      std::find_if(std::begin(formats), std::end(formats), [&](const ExportFormat& each) { return each.name == name; });
   return found == std::end(formats) ? nullptr : found;
 }
 
 std::span<const std::string_view> exported_tables() noexcept { return recording_tables(); }
 
-Result<void> export_recording(const std::string& path, std::string_view format, const ExportOptions& options, std::ostream& out) {
+Result<void> export_recording(const std::string& path, std::string_view format, const ExportOptions& options,
+                              std::ostream& out) {
   const ExportFormat* const found = export_format(format);
   if (found == nullptr) {
     std::string known;

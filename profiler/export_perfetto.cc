@@ -1,7 +1,9 @@
-// Chrome trace events, in the dialect that torch.profiler writes (kineto): Perfetto, HTA and TensorBoard's plugin read them.
+// Chrome trace events, in the dialect that torch.profiler writes (kineto): Perfetto, HTA and TensorBoard's plugin read
+// them.
 //
-// Tracks: the program (a step holds layers, a layer holds ops, so slices nest), what it waited for, and as many tracks of fetches and
-// of evicts as were in flight at once, so that slices of one track never overlap. Flows lead from a layer's forward to its backward
+// Tracks: the program (a step holds layers, a layer holds ops, so slices nest), what it waited for, and as many tracks
+// of fetches and of evicts as were in flight at once, so that slices of one track never overlap. Flows lead from a
+// layer's forward to its backward
 // ("fwdbwd"), and from the op during which a fetch was issued to the fetch. Counters tell each tier's bytes.
 #include <algorithm>
 #include <map>
@@ -29,29 +31,35 @@ class Events {
   }
   void base(std::int64_t ns) { base_ = ns; }
 
-  void slice(const char* category, std::string_view name, int track, std::int64_t began, std::int64_t ended, const std::string& args) {
+  void slice(const char* category, std::string_view name, int track, std::int64_t began, std::int64_t ended,
+             const std::string& args) {
     const std::int64_t length = std::max<std::int64_t>(0, ended - began);
-    row("\"ph\":\"X\",\"cat\":\"" + std::string(category) + "\",\"name\":" + json_string(name) + place(track) + ",\"ts\":" + at(began) +
-        ",\"dur\":" + std::to_string(length / 1000) + '.' + thousandths(length) + ",\"args\":{" + args + "}");
+    row("\"ph\":\"X\",\"cat\":\"" + std::string(category) + "\",\"name\":" + json_string(name) + place(track) +
+        ",\"ts\":" + at(began) + ",\"dur\":" + std::to_string(length / 1000) + '.' + thousandths(length) +
+        ",\"args\":{" + args + "}");
   }
   void instant(std::string_view name, int track, std::int64_t when, const std::string& args) {
-    row("\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":" + json_string(name) + place(track) + ",\"ts\":" + at(when) +
-        ",\"args\":{" + args + "}");
+    row("\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":" + json_string(name) + place(track) +
+        ",\"ts\":" + at(when) + ",\"args\":{" + args + "}");
   }
   void counter(std::string_view name, std::int64_t when, const std::string& args) {
     row("\"ph\":\"C\",\"name\":" + json_string(name) + place(0) + ",\"ts\":" + at(when) + ",\"args\":{" + args + "}");
   }
   void flow(const char* category, int from, std::int64_t leaves, int to, std::int64_t arrives) {
-    const std::string id = ",\"cat\":\"" + std::string(category) + "\",\"name\":\"" + category + "\",\"id\":" + std::to_string(++flows_);
+    const std::string id =
+        ",\"cat\":\"" + std::string(category) + "\",\"name\":\"" + category + "\",\"id\":" + std::to_string(++flows_);
     row("\"ph\":\"s\"" + id + place(from) + ",\"ts\":" + at(leaves));
     row("\"ph\":\"f\",\"bp\":\"e\"" + id + place(to) + ",\"ts\":" + at(arrives));
   }
   void track_name(int track, std::string_view name, int order) {
-    row("\"ph\":\"M\",\"name\":\"thread_name\"" + place(track) + ",\"ts\":0,\"args\":{\"name\":" + json_string(name) + "}");
-    row("\"ph\":\"M\",\"name\":\"thread_sort_index\"" + place(track) + ",\"ts\":0,\"args\":{\"sort_index\":" + std::to_string(order) + "}");
+    row("\"ph\":\"M\",\"name\":\"thread_name\"" + place(track) + ",\"ts\":0,\"args\":{\"name\":" + json_string(name) +
+        "}");
+    row("\"ph\":\"M\",\"name\":\"thread_sort_index\"" + place(track) +
+        ",\"ts\":0,\"args\":{\"sort_index\":" + std::to_string(order) + "}");
   }
   void process_name(std::string_view name) {
-    row("\"ph\":\"M\",\"name\":\"process_name\"" + place(0) + ",\"ts\":0,\"args\":{\"name\":" + json_string(name) + "}");
+    row("\"ph\":\"M\",\"name\":\"process_name\"" + place(0) + ",\"ts\":0,\"args\":{\"name\":" + json_string(name) +
+        "}");
   }
 
  private:
@@ -59,7 +67,9 @@ class Events {
     const std::string digits = std::to_string(length % 1000);
     return std::string(3 - digits.size(), '0') + digits;
   }
-  static std::string place(int track) { return ",\"pid\":" + std::to_string(process) + ",\"tid\":" + std::to_string(track); }
+  static std::string place(int track) {
+    return ",\"pid\":" + std::to_string(process) + ",\"tid\":" + std::to_string(track);
+  }
   void row(const std::string& members) {
     out_ << (any_ ? ",\n{" : "\n{") << members << '}';
     any_ = true;
@@ -70,7 +80,7 @@ class Events {
   bool any_ = false;
 };
 
-struct Ran {                           // an op of the told step
+struct Ran {  // an op of the told step
   std::uint32_t op = 0;
   std::string name;
   std::int64_t began = 0, ended = 0, resident = -1, live = -1;
@@ -82,7 +92,8 @@ class Teller {
 
   void step(const report::StepRow& step) {
     const std::vector<Ran> ops = ops_of(step);
-    events_.slice("user_annotation", "ProfilerStep#" + std::to_string(step.step), program_track, step.began.value, step.ended.value,
+    events_.slice("user_annotation", "ProfilerStep#" + std::to_string(step.step), program_track, step.began.value,
+                  step.ended.value,
                   "\"phase\":" + json_string(step.phase) + ",\"stall ns\":" + std::to_string(step.counters.stall_ns) +
                       ",\"faults\":" + std::to_string(step.counters.faults));
     if (const report::Profile* const profile = profile_for(step, ops.size())) layers(ops, *profile);
@@ -99,12 +110,17 @@ class Teller {
  private:
   std::vector<Ran> ops_of(const report::StepRow& step) {
     std::vector<Ran> ops;
-    Statement ask(source_.database, "SELECT op, IFNULL(text, ''), began_ns, ended_ns, IFNULL(resident_bytes, -1), IFNULL(live_bytes, -1)"
-                                    " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
+    Statement ask(source_.database,
+                  "SELECT op, IFNULL(text, ''), began_ns, ended_ns, IFNULL(resident_bytes, -1), IFNULL(live_bytes, -1)"
+                  " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
     std::int64_t now = step.began.value;
     for (ask.ask(step.step); ask.row();) {
-      Ran op{.op = static_cast<std::uint32_t>(ask.integer(0)), .name = ask.text(1), .began = ask.integer(2), .ended = ask.integer(3),
-             .resident = ask.integer(4), .live = ask.integer(5)};
+      Ran op{.op = static_cast<std::uint32_t>(ask.integer(0)),
+             .name = ask.text(1),
+             .began = ask.integer(2),
+             .ended = ask.integer(3),
+             .resident = ask.integer(4),
+             .live = ask.integer(5)};
       op.began = std::clamp(op.began, now, std::max(now, step.ended.value));
       op.ended = now = std::clamp(op.ended, op.began, std::max(op.began, step.ended.value));
       ops.push_back(std::move(op));
@@ -114,7 +130,8 @@ class Teller {
 
   const report::Profile* profile_for(const report::StepRow& step, std::size_t ops) const {
     for (const report::Profile& profile : source_.run.profiles) {
-      if (profile.trace.ops.size() == ops && (profile.bucket == step.bucket || profile.step == step.step)) return &profile;
+      if (profile.trace.ops.size() == ops && (profile.bucket == step.bucket || profile.step == step.step))
+        return &profile;
     }
     return nullptr;
   }
@@ -129,8 +146,11 @@ class Teller {
       while (end < ops.size() && trace.ops[end].layer == layer) ++end;
       if (layer) {
         const Layer& told = trace.layers[layer->value];
-        const char* const phase = told.phase == Phase::forward ? "forward" : told.phase == Phase::backward ? "backward" : "optimizer";
-        events_.slice("user_annotation", told.name + " (" + phase + ")", program_track, ops[i].began, ops[end - 1].ended, "");
+        const char* const phase = told.phase == Phase::forward    ? "forward"
+                                  : told.phase == Phase::backward ? "backward"
+                                                                  : "optimizer";
+        events_.slice("user_annotation", told.name + " (" + phase + ")", program_track, ops[i].began,
+                      ops[end - 1].ended, "");
         if (told.phase == Phase::forward) forward[told.name] = ops[end - 1].began;
         const auto came_from = forward.find(told.name);
         if (told.phase == Phase::backward && came_from != forward.end()) {
@@ -155,22 +175,27 @@ class Teller {
     for (const Ran& op : ops) {
       if (op.resident < 0 || op.live < 0) continue;
       events_.counter(fast + " bytes", op.ended, "\"resident\":" + std::to_string(op.resident));
-      events_.counter(slow + " bytes", op.ended, "\"away\":" + std::to_string(std::max<std::int64_t>(0, op.live - op.resident)));
+      events_.counter(slow + " bytes", op.ended,
+                      "\"away\":" + std::to_string(std::max<std::int64_t>(0, op.live - op.resident)));
       if (op.live != before) {
         events_.instant("[memory]", program_track, op.ended,
-                        "\"Total Reserved\":" + std::to_string(op.resident) + ",\"Total Allocated\":" + std::to_string(op.live) + ",\"Bytes\":" +
-                            std::to_string(before < 0 ? op.live : op.live - before) + ",\"Addr\":0,\"Device Id\":-1,\"Device Type\":0,\"Ev Idx\":" +
-                            std::to_string(op.op));
+                        "\"Total Reserved\":" + std::to_string(op.resident) +
+                            ",\"Total Allocated\":" + std::to_string(op.live) +
+                            ",\"Bytes\":" + std::to_string(before < 0 ? op.live : op.live - before) +
+                            ",\"Addr\":0,\"Device Id\":-1,\"Device Type\":0,\"Ev Idx\":" + std::to_string(op.op));
       }
       before = op.live;
     }
   }
 
   void moves(const report::StepRow& step, const std::vector<Ran>& ops) {
-    Statement ask(source_.database, "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ? ORDER BY started_ns, move");
+    Statement ask(source_.database,
+                  "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ? ORDER "
+                  "BY started_ns, move");
     for (ask.ask(step.step); ask.row();) {
       const bool fetch = ask.text(0) == "fetch";
-      const std::int64_t issued = ask.nanoseconds(4), started = std::max(issued, ask.nanoseconds(5)), ended = std::max(started, ask.nanoseconds(6));
+      const std::int64_t issued = ask.nanoseconds(4), started = std::max(issued, ask.nanoseconds(5)),
+                         ended = std::max(started, ask.nanoseconds(6));
       std::vector<std::int64_t>& lanes = lanes_[fetch ? 0 : 1];
       std::size_t lane = 0;
       while (lane < lanes.size() && lanes[lane] > started) ++lane;
@@ -179,31 +204,36 @@ class Teller {
       const int track = fetch ? fetch_track(lane) : evict_track(lane);
       events_.slice("gpu_memcpy", ask.text(0) + " (" + ask.text(1) + ")", track, started, ended,
                     "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)));
-      const auto issuer = std::upper_bound(ops.begin(), ops.end(), issued, [](std::int64_t when, const Ran& op) { return when < op.began; });
-      if (fetch && issuer != ops.begin() && issued < std::prev(issuer)->ended) events_.flow("fetch", program_track, issued, track, started);
+      const auto issuer = std::upper_bound(ops.begin(), ops.end(), issued,
+                                           [](std::int64_t when, const Ran& op) { return when < op.began; });
+      if (fetch && issuer != ops.begin() && issued < std::prev(issuer)->ended)
+        events_.flow("fetch", program_track, issued, track, started);
     }
   }
 
   void waits(const report::StepRow& step) {
-    Statement stalls(source_.database, "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ? ORDER BY began_ns, stall");
+    Statement stalls(
+        source_.database,
+        "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ? ORDER BY began_ns, stall");
     std::int64_t now = 0;
     for (stalls.ask(step.step); stalls.row();) {
       const std::int64_t began = std::max(now, stalls.nanoseconds(2));
       now = std::max(began, stalls.nanoseconds(3));
-      events_.slice("user_annotation", stalls.integer(1) != 0 ? "waits for room" : "waits for an operand", wait_track, began, now,
-                    "\"op\":" + std::to_string(stalls.integer(0)));
+      events_.slice("user_annotation", stalls.integer(1) != 0 ? "waits for room" : "waits for an operand", wait_track,
+                    began, now, "\"op\":" + std::to_string(stalls.integer(0)));
     }
-    Statement faults(source_.database, "SELECT op, chunk, page, write, began_ns FROM faults WHERE step = ? ORDER BY fault");
+    Statement faults(source_.database,
+                     "SELECT op, chunk, page, write, began_ns FROM faults WHERE step = ? ORDER BY fault");
     for (faults.ask(step.step); faults.row();) {
       events_.instant(faults.integer(3) != 0 ? "fault (write)" : "fault (read)", wait_track, faults.nanoseconds(4),
-                      "\"op\":" + std::to_string(faults.integer(0)) + ",\"chunk\":" + std::to_string(faults.integer(1)) +
-                          ",\"page\":" + std::to_string(faults.integer(2)));
+                      "\"op\":" + std::to_string(faults.integer(0)) + ",\"chunk\":" +
+                          std::to_string(faults.integer(1)) + ",\"page\":" + std::to_string(faults.integer(2)));
     }
   }
 
   const ExportSource& source_;
   Events& events_;
-  std::vector<std::int64_t> lanes_[2]; // of fetches and evicts: when each track is free again
+  std::vector<std::int64_t> lanes_[2];  // of fetches and evicts: when each track is free again
 };
 
 }  // namespace
@@ -211,12 +241,14 @@ class Teller {
 Result<void> to_perfetto(const ExportSource& source, std::ostream& out) {
   std::vector<const report::StepRow*> steps;
   for (const report::StepRow& step : source.run.steps) {
-    const bool asked = source.options.steps ? step.step >= source.options.steps->begin && step.step < source.options.steps->end
-                                            : source.run.shown_step() == &step;
+    const bool asked = source.options.steps
+                           ? step.step >= source.options.steps->begin && step.step < source.options.steps->end
+                           : source.run.shown_step() == &step;
     if (asked) steps.push_back(&step);
   }
   if (steps.empty()) return Error{Cause::malformed_input, source.run.path + " has no such step"};
-  out << "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":0,\"deviceProperties\":[],\"traceName\":"
+  out << "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":0,\"deviceProperties\":[],"
+         "\"traceName\":"
       << json_string(source.run.path) << ",\n\"traceEvents\":[";
   Events events(out);
   std::int64_t base = steps.front()->began.value;

@@ -7,7 +7,8 @@
 
 namespace vedette::exports {
 
-// id,lower,upper,size (github.com/google/minimalloc, README): lives are [lower, upper), here in ops. Workspaces live for their op.
+// id,lower,upper,size (github.com/google/minimalloc, README): lives are [lower, upper), here in ops. Workspaces live
+// for their op.
 Result<void> to_minimalloc(const ExportSource& source, std::ostream& out) {
   const auto profile = profile_of(source.run);
   if (!profile) return profile.error();
@@ -16,27 +17,33 @@ Result<void> to_minimalloc(const ExportSource& source, std::ostream& out) {
   const auto life = lives(trace);
   for (std::size_t t = 0; t < trace.tensors.size(); ++t) {
     if (life[t].begin == life[t].end || trace.tensors[t].bytes.value == 0) continue;
-    out << 't' << t << ',' << life[t].begin.value << ',' << life[t].end.value << ',' << trace.tensors[t].bytes.value << '\n';
+    out << 't' << t << ',' << life[t].begin.value << ',' << life[t].end.value << ',' << trace.tensors[t].bytes.value
+        << '\n';
   }
   for (std::size_t i = 0; i < trace.ops.size(); ++i) {
-    if (trace.ops[i].workspace.value > 0) out << 'w' << i << ',' << i << ',' << i + 1 << ',' << trace.ops[i].workspace.value << '\n';
+    if (trace.ops[i].workspace.value > 0)
+      out << 'w' << i << ',' << i << ',' << i + 1 << ',' << trace.ops[i].workspace.value << '\n';
   }
   return {};
 }
 
-// arrival (ns), device, first sector, sectors, type (0 write, 1 read) (github.com/CMU-SAFARI/MQSim, README), by arrival.
+// arrival (ns), device, first sector, sectors, type (0 write, 1 read) (github.com/CMU-SAFARI/MQSim, README), by
+// arrival.
 Result<void> to_mqsim(const ExportSource& source, std::ostream& out) {
   constexpr std::uint64_t sector = 512;
   const std::uint64_t chunk = source.run.chunk.value;
   Statement first(source.database, "SELECT MIN(issued_ns) FROM moves WHERE verb IN ('fetch', 'evict')");
   first.ask();
-  if (!first.row() || first.is_null(0)) return Error{Cause::malformed_input, source.run.path + " has no moves, so its slow tier had no requests"};
+  if (!first.row() || first.is_null(0))
+    return Error{Cause::malformed_input, source.run.path + " has no moves, so its slow tier had no requests"};
   const std::int64_t began = first.integer(0);
   Statement moves(source.database,
-                  "SELECT issued_ns - ?1, chunk, bytes, verb = 'fetch' FROM moves WHERE verb IN ('fetch', 'evict') ORDER BY issued_ns, step, move");
+                  "SELECT issued_ns - ?1, chunk, bytes, verb = 'fetch' FROM moves WHERE verb IN ('fetch', 'evict') "
+                  "ORDER BY issued_ns, step, move");
   for (moves.ask(began); moves.row();) {
     const auto at = static_cast<std::uint64_t>(moves.integer(1)), bytes = static_cast<std::uint64_t>(moves.integer(2));
-    out << moves.integer(0) << " 0 " << at * (chunk / sector) << ' ' << (bytes + sector - 1) / sector << ' ' << moves.integer(3) << '\n';
+    out << moves.integer(0) << " 0 " << at * (chunk / sector) << ' ' << (bytes + sector - 1) / sector << ' '
+        << moves.integer(3) << '\n';
   }
   return {};
 }

@@ -33,7 +33,8 @@ Result<void> to_trace(const ExportSource& source, std::ostream& out) {
   const std::string text = format_trace(trace);
   // The reader of the format is its judge: what it refuses is not written.
   if (const auto read = parse_trace(text); !read) {
-    return Error{Cause::malformed_input, source.run.path + ": its profile cannot be told as vedette-trace-1: " + read.error().message};
+    return Error{Cause::malformed_input,
+                 source.run.path + ": its profile cannot be told as vedette-trace-1: " + read.error().message};
   }
   out << text;
   return {};

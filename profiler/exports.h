@@ -1,5 +1,5 @@
-// What other tools read of a recording: one entry per format. Each writes what its tool's documentation asks for; where a step is
-// told, it is the one that stands for the others (profiler/report/run.h).
+// What other tools read of a recording: one entry per format. Each writes what its tool's documentation asks for; where
+// a step is told, it is the one that stands for the others (profiler/report/run.h).
 //
 // Thread rule: one thread at a time per recording.
 #pragma once
@@ -39,15 +39,18 @@ struct ExportFormat {
 std::span<const ExportFormat> export_formats() noexcept;
 const ExportFormat* export_format(std::string_view name) noexcept;  // nullptr: there is none
 
-// Opens the recording at `path` and writes it to `out`. Errors: as report::load_run, unsupported (no such format), system (out fails).
-Result<void> export_recording(const std::string& path, std::string_view format, const ExportOptions& options, std::ostream& out);
+// Opens the recording at `path` and writes it to `out`. Errors: as report::load_run, unsupported (no such format),
+// system (out fails).
+Result<void> export_recording(const std::string& path, std::string_view format, const ExportOptions& options,
+                              std::ostream& out);
 
 // The tables that `csv` can write.
 std::span<const std::string_view> exported_tables() noexcept;
 
-// --- oracle-general's requests, and what a cache makes of them ---------------------------------------------------------------------
-// One object is `object` bytes of one tensor. A request is an object that an op touches, op by op, of each op the tensors by number, of
-// each tensor the objects by place, each once; pages count where they were tracked, whole operands where they were not.
+// --- oracle-general's requests, and what a cache makes of them
+// --------------------------------------------------------------------- One object is `object` bytes of one tensor. A
+// request is an object that an op touches, op by op, of each op the tensors by number, of each tensor the objects by
+// place, each once; pages count where they were tracked, whole operands where they were not.
 struct Requests {
   std::vector<std::uint64_t> object;  // of each request
   std::vector<std::uint32_t> op;      // of each request

@@ -1,5 +1,5 @@
-// DAMON's records, as `damo record` writes them (damo, src/_damo_records.py; its --output_type json_compressed, the default, comes here
-// unpacked). Tried with the records in damo's own tests/report.
+// DAMON's records, as `damo record` writes them (damo, src/_damo_records.py; its --output_type json_compressed, the
+// default, comes here unpacked). Tried with the records in damo's own tests/report.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -30,10 +30,11 @@ struct Unit {
   long double factor;
 };
 // damo's, src/_damo_fmt_str.py: a K is 1024 however it is spelt. In bytes, nanoseconds, percent.
-constexpr Unit units[] = {{"", 1},           {"%", 1},         {"B", 1},           {"K", 0x1p10L},    {"KB", 0x1p10L},  {"KiB", 0x1p10L}, {"M", 0x1p20L},
-                          {"MB", 0x1p20L},   {"MiB", 0x1p20L}, {"G", 0x1p30L},     {"GB", 0x1p30L},   {"GiB", 0x1p30L}, {"T", 0x1p40L},   {"TB", 0x1p40L},
-                          {"TiB", 0x1p40L},  {"P", 0x1p50L},   {"PB", 0x1p50L},    {"PiB", 0x1p50L},  {"ns", 1},        {"us", 1e3L},     {"ms", 1e6L},
-                          {"s", 1e9L},       {"m", 6e10L},     {"h", 3.6e12L},     {"d", 8.64e13L}};
+constexpr Unit units[] = {{"", 1},          {"%", 1},         {"B", 1},         {"K", 0x1p10L},   {"KB", 0x1p10L},
+                          {"KiB", 0x1p10L}, {"M", 0x1p20L},   {"MB", 0x1p20L},  {"MiB", 0x1p20L}, {"G", 0x1p30L},
+                          {"GB", 0x1p30L},  {"GiB", 0x1p30L}, {"T", 0x1p40L},   {"TB", 0x1p40L},  {"TiB", 0x1p40L},
+                          {"P", 0x1p50L},   {"PB", 0x1p50L},  {"PiB", 0x1p50L}, {"ns", 1},        {"us", 1e3L},
+                          {"ms", 1e6L},     {"s", 1e9L},      {"m", 6e10L},     {"h", 3.6e12L},   {"d", 8.64e13L}};
 
 // One number and its unit at the begin of `text`, which loses them; nullopt: there is none.
 std::optional<std::pair<long double, std::string_view>> term(std::string_view& text) {
@@ -46,14 +47,16 @@ std::optional<std::pair<long double, std::string_view>> term(std::string_view& t
   text.remove_prefix(digits);
   skip();
   const std::string_view name = text.substr(0, text.find_first_of(" -.0123456789"));
-  const auto unit = std::find_if(std::begin(units), std::end(units), [&](const Unit& each) { return each.name == name; });
+  const auto unit =
+      std::find_if(std::begin(units), std::end(units), [&](const Unit& each) { return each.name == name; });
   if (unit == std::end(units)) return std::nullopt;
   text.remove_prefix(name.size());
   skip();
   return std::pair{value * unit->factor, name};
 }
 
-// A number, or text like "4,096", "8K", "95%", "2 m 59 s 503 ms": in bytes, nanoseconds, or as it stands. nullopt: null.
+// A number, or text like "4,096", "8K", "95%", "2 m 59 s 503 ms": in bytes, nanoseconds, or as it stands. nullopt:
+// null.
 std::optional<long double> quantity(const Json& value, const char* what) {
   if (value.is_null()) return std::nullopt;
   if (value.is_number()) return value.get<long double>();
@@ -75,12 +78,15 @@ std::optional<long double> quantity(const Json& value, const char* what) {
 std::uint64_t natural(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) throw Malformed{std::string("lacks the key '") + key + "'"};
-  if (found->is_number_unsigned() && found->get<std::uint64_t>() <= static_cast<std::uint64_t>(largest)) return found->get<std::uint64_t>();
-  if (found->is_string()) {            // exactly, where a double would round: times since 1970, addresses
+  if (found->is_number_unsigned() && found->get<std::uint64_t>() <= static_cast<std::uint64_t>(largest))
+    return found->get<std::uint64_t>();
+  if (found->is_string()) {  // exactly, where a double would round: times since 1970, addresses
     std::string digits = found->get<std::string>();
     std::erase(digits, ',');
-    if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == digits.npos) return std::stoull(digits);
-    if (digits.size() == 19 && digits.find_first_not_of("0123456789") == digits.npos && digits < "9000000000000000000") return std::stoull(digits);
+    if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == digits.npos)
+      return std::stoull(digits);
+    if (digits.size() == 19 && digits.find_first_not_of("0123456789") == digits.npos && digits < "9000000000000000000")
+      return std::stoull(digits);
   }
   const std::optional<long double> value = quantity(*found, key);
   if (!value || !(*value >= 0 && *value <= largest)) throw Malformed{std::string(key) + " is out of range"};
@@ -89,7 +95,8 @@ std::uint64_t natural(const Json& object, const char* key) {
 
 const Json& list(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
-  if (!object.is_object() || found == object.end() || !found->is_array()) throw Malformed{std::string("lacks the list '") + key + "'"};
+  if (!object.is_object() || found == object.end() || !found->is_array())
+    throw Malformed{std::string("lacks the list '") + key + "'"};
   return *found;
 }
 
@@ -98,9 +105,9 @@ struct Region {
   std::uint64_t samples = 0;
 };
 
-struct Shot {                            // a snapshot of one target
+struct Shot {  // a snapshot of one target
   std::string target;
-  std::uint64_t began = 0, ended = 0;    // ns
+  std::uint64_t began = 0, ended = 0;  // ns
   std::vector<Region> regions;
 };
 
@@ -120,14 +127,18 @@ std::uint64_t samples_of(const Json& region) {
 }
 
 Shot read_shot(const Json& snapshot, const std::string& target, std::size_t& regions) {
-  Shot shot{.target = target, .began = natural(snapshot, "start_time"), .ended = natural(snapshot, "end_time"), .regions = {}};
+  Shot shot{.target = target,
+            .began = natural(snapshot, "start_time"),
+            .ended = natural(snapshot, "end_time"),
+            .regions = {}};
   if (shot.ended < shot.began) throw Malformed{"a snapshot ends before it begins"};
   for (const Json& region : list(snapshot, "regions")) {
     if (!region.is_object()) throw Malformed{"a region is not an object"};
     const std::uint64_t start = natural(region, "start"), end = natural(region, "end");
     if (end <= start) throw Malformed{"a region ends before it begins"};
     if (++regions > most_regions) throw Malformed{"more than " + std::to_string(most_regions) + " regions"};
-    shot.regions.push_back({.first_page = start / page, .end_page = (end + page - 1) / page, .samples = samples_of(region)});
+    shot.regions.push_back(
+        {.first_page = start / page, .end_page = (end + page - 1) / page, .samples = samples_of(region)});
   }
   return shot;
 }
@@ -140,14 +151,17 @@ std::vector<Shot> read_shots(const Json& records) {
     if (!record.is_object()) throw Malformed{"record " + std::to_string(r) + " is not an object"};
     const auto id = record.find("target_id");
     std::string target = "target " + std::to_string(r);
-    if (id != record.end() && id->is_number_integer()) target = "target " + id->dump();  // an address of the kernel: more than 63 bits
+    if (id != record.end() && id->is_number_integer())
+      target = "target " + id->dump();  // an address of the kernel: more than 63 bits
     for (const Json& snapshot : list(record, "snapshots")) {
       if (!snapshot.is_object()) throw Malformed{"a snapshot is not an object"};
       shots.push_back(read_shot(snapshot, target, regions));
     }
   }
   if (shots.empty()) throw Malformed{"there are no snapshots"};
-  std::stable_sort(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) { return std::tie(a.ended, a.target) < std::tie(b.ended, b.target); });
+  std::stable_sort(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) {
+    return std::tie(a.ended, a.target) < std::tie(b.ended, b.target);
+  });
   return shots;
 }
 
@@ -158,7 +172,7 @@ std::string since(std::uint64_t base, std::uint64_t began) {
   return text;
 }
 
-struct Area {                            // pages next to each other that were watched at some time: a tensor
+struct Area {  // pages next to each other that were watched at some time: a tensor
   std::uint64_t first = 0, end = 0;
   std::uint32_t tensor = 0;
 };
@@ -174,16 +188,22 @@ Areas areas_of(const std::vector<Shot>& shots, Trace& trace) {
     std::sort(areas.begin(), areas.end(), [](const Area& a, const Area& b) { return a.first < b.first; });
     std::vector<Area>& mine = joined[target];
     for (const Area& a : areas) {
-      if (!mine.empty() && a.first <= mine.back().end) mine.back().end = std::max(mine.back().end, a.end);
-      else mine.push_back(a);
+      if (!mine.empty() && a.first <= mine.back().end)
+        mine.back().end = std::max(mine.back().end, a.end);
+      else
+        mine.push_back(a);
     }
     for (Area& a : mine) {
       pages += a.end - a.first;
       if (pages > most_pages) throw Malformed{"regions of more than " + std::to_string(most_pages) + " pages"};
       a.tensor = static_cast<std::uint32_t>(trace.tensors.size());
       char name[64];
-      std::snprintf(name, sizeof name, "0x%llx-0x%llx", static_cast<unsigned long long>(a.first * page), static_cast<unsigned long long>(a.end * page));
-      trace.tensors.push_back({.name = target + " " + name, .bytes = {(a.end - a.first) * page}, .kind = TensorKind::constant, .persistent = true});
+      std::snprintf(name, sizeof name, "0x%llx-0x%llx", static_cast<unsigned long long>(a.first * page),
+                    static_cast<unsigned long long>(a.end * page));
+      trace.tensors.push_back({.name = target + " " + name,
+                               .bytes = {(a.end - a.first) * page},
+                               .kind = TensorKind::constant,
+                               .persistent = true});
     }
   }
   return joined;
@@ -192,20 +212,28 @@ Areas areas_of(const std::vector<Shot>& shots, Trace& trace) {
 Sampled sampled_from(const std::vector<Shot>& shots) {
   Sampled result;
   Trace& trace = result.trace;
-  trace = {.name = "DAMON record", .source = "damon", .device = "cpu", .notes = {"An op is a snapshot, a layer the snapshots of one time; reads and writes are not told apart."}};
+  trace = {.name = "DAMON record",
+           .source = "damon",
+           .device = "cpu",
+           .notes = {"An op is a snapshot, a layer the snapshots of one time; reads and writes are not told apart."}};
   const Areas areas = areas_of(shots, trace);
-  const std::uint64_t base = std::min_element(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) { return a.began < b.began; })->began;
+  const std::uint64_t base = std::min_element(shots.begin(), shots.end(), [](const Shot& a, const Shot& b) {
+                               return a.began < b.began;
+                             })->began;
   for (std::uint32_t i = 0; i < shots.size(); ++i) {
     const Shot& shot = shots[i];
-    if (i == 0 || shot.began != shots[i - 1].began || shot.ended != shots[i - 1].ended) trace.layers.push_back({.name = since(base, shot.began)});
+    if (i == 0 || shot.began != shots[i - 1].began || shot.ended != shots[i - 1].ended)
+      trace.layers.push_back({.name = since(base, shot.began)});
     Op op{.name = "snapshot " + std::to_string(i) + " of " + shot.target,
-          .layer = LayerIndex{static_cast<std::uint32_t>(trace.layers.size() - 1)}, .time = {static_cast<std::int64_t>(std::max<std::uint64_t>(1, shot.ended - shot.began))}};
+          .layer = LayerIndex{static_cast<std::uint32_t>(trace.layers.size() - 1)},
+          .time = {static_cast<std::int64_t>(std::max<std::uint64_t>(1, shot.ended - shot.began))}};
     std::set<TensorIndex> read;
     std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>> touched;
     for (const Region& r : shot.regions) {
       if (r.samples == 0) continue;
       const std::vector<Area>& mine = areas.at(shot.target);
-      const Area& area = *std::prev(std::upper_bound(mine.begin(), mine.end(), r.first_page, [](std::uint64_t p, const Area& a) { return p < a.first; }));
+      const Area& area = *std::prev(std::upper_bound(mine.begin(), mine.end(), r.first_page,
+                                                     [](std::uint64_t p, const Area& a) { return p < a.first; }));
       touched.emplace_back(area.tensor, r.first_page - area.first, r.end_page - area.first, r.samples);
       read.insert({area.tensor});
     }
@@ -216,7 +244,8 @@ Sampled sampled_from(const std::vector<Shot>& shots) {
     }
     op.reads.assign(read.begin(), read.end());
     trace.ops.push_back(std::move(op));
-    result.when.push_back({{static_cast<std::int64_t>(shot.began - base)}, {static_cast<std::int64_t>(shot.ended - base)}});
+    result.when.push_back(
+        {{static_cast<std::int64_t>(shot.began - base)}, {static_cast<std::int64_t>(shot.ended - base)}});
   }
   return result;
 }

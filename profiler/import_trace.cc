@@ -1,10 +1,10 @@
 // From a trace to a recording: one profile, and one step in which the ops ran one after the other.
+#include <zlib.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-
-#include <zlib.h>
 
 #include "base/readable.h"
 #include "profiler/imports.h"
@@ -40,11 +40,13 @@ void write(Tables& tables, const Imported& imported) {
   tables.meta("imported", imported.format);
   tables.meta("complete", "1");
   tables.profile(only_step, only_bucket, trace, imported.samples);
-  StepRecord step{.step = only_step, .phase = "imported", .bucket = std::nullopt, .began = {}, .ended = {}, .counters = {}};
+  StepRecord step{
+      .step = only_step, .phase = "imported", .bucket = std::nullopt, .began = {}, .ended = {}, .counters = {}};
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     const NameEvent name = NameEvent::of(i + 1, trace.ops[i].name);
     tables.event(name);
-    tables.event(OpEvent{.step = only_step, .op = {i}, .name = i + 1, .began = imported.when[i].begin, .ended = imported.when[i].end});
+    tables.event(OpEvent{
+        .step = only_step, .op = {i}, .name = i + 1, .began = imported.when[i].begin, .ended = imported.when[i].end});
     step.ended = std::max(step.ended, imported.when[i].end);
   }
   step.counters.ops = trace.ops.size();
@@ -61,7 +63,8 @@ Result<Imported> parse(std::string_view text) {
     return Imported{std::move(sampled->trace), std::move(sampled->when), std::move(sampled->samples), "damon"};
   }
   if (text[first] != '{')
-    return Error{Cause::unsupported, "it is neither a vedette-trace-1 (a JSON object) nor DAMON's records in JSON (a list)"};
+    return Error{Cause::unsupported,
+                 "it is neither a vedette-trace-1 (a JSON object) nor DAMON's records in JSON (a list)"};
   auto trace = parse_trace(text);
   if (!trace) return trace.error();
   return one_after_the_other(*std::move(trace));
@@ -87,8 +90,11 @@ Result<std::string> unpacked(std::string packed) {
     text.append(part, 0, part.size() - stream.avail_out);
   }
   inflateEnd(&stream);
-  if (text.size() > most_unpacked.value) return Error{Cause::unsupported, "it unpacks to more than " + readable(most_unpacked)};
-  if (state != Z_STREAM_END) return Error{Cause::malformed_input, "it begins as what damo compresses (zlib), and cannot be unpacked: it is damaged or cut"};
+  if (text.size() > most_unpacked.value)
+    return Error{Cause::unsupported, "it unpacks to more than " + readable(most_unpacked)};
+  if (state != Z_STREAM_END)
+    return Error{Cause::malformed_input,
+                 "it begins as what damo compresses (zlib), and cannot be unpacked: it is damaged or cut"};
   return text;
 }
 
@@ -110,7 +116,8 @@ Result<void> import_text(std::string_view text, const std::string& output) {
 
 Result<void> import_recording(const std::string& input, const std::string& output) {
   std::error_code unknown;
-  if (std::filesystem::is_directory(input, unknown)) return Error{Cause::system, input + ": is a directory; name a file in it"};
+  if (std::filesystem::is_directory(input, unknown))
+    return Error{Cause::system, input + ": is a directory; name a file in it"};
   std::ifstream file(input, std::ios::binary);
   if (!file) return Error{Cause::system, input + ": cannot be read; is the path right?"};
   auto text = unpacked({std::istreambuf_iterator<char>(file), {}});

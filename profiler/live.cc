@@ -1,4 +1,5 @@
-// The page as a file, and its reader, which copies it with one read(): a file that shrinks under it is an error and no signal.
+// The page as a file, and its reader, which copies it with one read(): a file that shrinks under it is an error and no
+// signal.
 #include "profiler/live.h"
 
 #include <fcntl.h>
@@ -33,7 +34,9 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(LivePage
 
 namespace {
 
-std::string path_of(const std::string& directory, std::int64_t pid) { return directory + "/" + std::string(prefix) + std::to_string(pid); }
+std::string path_of(const std::string& directory, std::int64_t pid) {
+  return directory + "/" + std::string(prefix) + std::to_string(pid);
+}
 
 bool lives(std::int64_t pid) { return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM; }
 
@@ -86,7 +89,8 @@ std::unique_ptr<LivePage> LivePage::make(std::string_view program, const std::st
   }
   Page* const page = new (memory) Page{.magic = 0, .version = live_version, .pid = ::getpid()};
   copy(program, page->program);
-  std::atomic_ref(page->magic).store(magic, std::memory_order_release);  // release: what is above is there for who sees it
+  std::atomic_ref(page->magic)
+      .store(magic, std::memory_order_release);  // release: what is above is there for who sees it
   return std::unique_ptr<LivePage>(new LivePage(page, std::move(path)));
 }
 
@@ -95,19 +99,24 @@ LivePage::~LivePage() {
   ::unlink(path_.c_str());
 }
 
-std::atomic<std::uint64_t>& LivePage::counter(Live which) noexcept { return page_->values[static_cast<std::size_t>(which)]; }
+std::atomic<std::uint64_t>& LivePage::counter(Live which) noexcept {
+  return page_->values[static_cast<std::size_t>(which)];
+}
 void LivePage::policy(std::string_view name) noexcept { copy(name, page_->policy); }
 
 Result<LiveReading> read_live(std::int64_t pid, const std::string& directory) {
   const std::string path = path_of(directory, pid);
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0)
-    return Error{Cause::unavailable, "process " + std::to_string(pid) + " shows no counters; only programs that record do", errno};
+    return Error{Cause::unavailable,
+                 "process " + std::to_string(pid) + " shows no counters; only programs that record do", errno};
   LivePage::Page page;
   const ssize_t got = ::pread(file.get(), static_cast<void*>(&page), sizeof page, 0);
-  if (got != static_cast<ssize_t>(sizeof page) || page.magic != magic) return Error{Cause::malformed_input, path + " holds no counters"};
+  if (got != static_cast<ssize_t>(sizeof page) || page.magic != magic)
+    return Error{Cause::malformed_input, path + " holds no counters"};
   if (page.version != live_version)
-    return Error{Cause::unsupported, path + " has version " + std::to_string(page.version) + ", and this program reads version " + std::to_string(live_version)};
+    return Error{Cause::unsupported, path + " has version " + std::to_string(page.version) +
+                                         ", and this program reads version " + std::to_string(live_version)};
   LiveReading reading{.pid = pid, .program = printable(page.program), .policy = printable(page.policy)};
   for (std::size_t i = 0; i < counters; ++i) reading.values[i] = page.values[i].load(std::memory_order_relaxed);
   return reading;

@@ -1,5 +1,6 @@
-// A page of counters that a running process shows to whoever looks (`vedette top`): a small file in memory, written with plain stores,
-// read without the writer knowing. Nobody looking costs nothing; somebody looking costs the writer nothing either.
+// A page of counters that a running process shows to whoever looks (`vedette top`): a small file in memory, written
+// with plain stores, read without the writer knowing. Nobody looking costs nothing; somebody looking costs the writer
+// nothing either.
 //
 // Thread rule: LivePage: one writer per counter at a time. Others: any thread.
 #pragma once
@@ -19,8 +20,22 @@ inline constexpr const char* live_directory = "/dev/shm";
 
 // In the order in which they lie in the page; new ones go to the end, and change live_version.
 enum class Live : std::uint8_t {
-  step, last_step_ns, phase, ops, bytes_in, bytes_out, bytes_dropped, moves, stall_ns, stalls, faults, resident_bytes, live_bytes, budget_bytes,
-  dropped_events, count_
+  step,
+  last_step_ns,
+  phase,
+  ops,
+  bytes_in,
+  bytes_out,
+  bytes_dropped,
+  moves,
+  stall_ns,
+  stalls,
+  faults,
+  resident_bytes,
+  live_bytes,
+  budget_bytes,
+  dropped_events,
+  count_
 };
 inline constexpr std::uint64_t live_version = 1;
 
@@ -34,11 +49,13 @@ class LivePage {
 
   // relaxed: each counter is told for itself.
   void set(Live which, std::uint64_t value) noexcept { counter(which).store(value, std::memory_order_relaxed); }
-  void add(Live which, std::uint64_t value) noexcept { set(which, counter(which).load(std::memory_order_relaxed) + value); }
+  void add(Live which, std::uint64_t value) noexcept {
+    set(which, counter(which).load(std::memory_order_relaxed) + value);
+  }
   void policy(std::string_view name) noexcept;
   const std::string& path() const noexcept { return path_; }
 
-  struct Page;                         // what lies in the file
+  struct Page;  // what lies in the file
  private:
   LivePage(Page* page, std::string path) noexcept : page_(page), path_(std::move(path)) {}
   std::atomic<std::uint64_t>& counter(Live which) noexcept;
@@ -46,9 +63,9 @@ class LivePage {
   std::string path_;
 };
 
-struct LiveReading {                   // what a process showed at one moment
+struct LiveReading {  // what a process showed at one moment
   std::int64_t pid = 0;
-  std::string program, policy;         // printable characters only
+  std::string program, policy;  // printable characters only
   std::uint64_t values[static_cast<std::size_t>(Live::count_)] = {};
   std::uint64_t operator[](Live which) const noexcept { return values[static_cast<std::size_t>(which)]; }
 };

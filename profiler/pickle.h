@@ -1,5 +1,5 @@
-// Writes Python pickles of dictionaries, lists, numbers and text, in protocol 2 and with the few opcodes that PyTorch's memory viewer
-// understands (torch/utils/viz/MemoryViz.js): no globals, no reductions.
+// Writes Python pickles of dictionaries, lists, numbers and text, in protocol 2 and with the few opcodes that PyTorch's
+// memory viewer understands (torch/utils/viz/MemoryViz.js): no globals, no reductions.
 #pragma once
 #include <cstdint>
 #include <ostream>
@@ -19,13 +19,13 @@ class Pickle {
   void text(std::string_view text) {
     out_ << 'X';
     bytes(text.size(), 4);
-    out_ << text;                      // UTF-8
+    out_ << text;  // UTF-8
   }
   void number(std::int64_t value) {
     if (value >= INT32_MIN && value <= INT32_MAX) {
       out_ << 'J';
       bytes(static_cast<std::uint64_t>(value), 4);
-    } else {                           // LONG1, two's complement
+    } else {  // LONG1, two's complement
       out_ << '\x8a' << '\x08';
       bytes(static_cast<std::uint64_t>(value), 8);
     }
@@ -41,7 +41,7 @@ class Pickle {
   void entry(std::string_view key, std::string_view value) { text(key), text(value); }
   void entry(std::string_view key, const char* value) { text(key), text(value); }
   template <class Integer>
-    requires std::is_integral_v<Integer>
+  requires std::is_integral_v<Integer>
   void entry(std::string_view key, Integer value) { text(key), number(static_cast<std::int64_t>(value)); }
 
  private:

@@ -1,9 +1,10 @@
 // The recorder's two halves: the observer calls, which only copy, and the thread that writes.
 //
-// Two ways lead from one to the other. Small frequent records go through a ring: one for what the engine tells under its lock,
-// one for what the thread that announces ops tells, so that each ring has one producer. Whole values (a trace, a plan, a step's
-// counters) are copied under a mutex that the writer holds only to take the list; nothing that moves bytes waits for it. The
-// writer takes the list first and drains the rings after, so what precedes a step's end is written with it.
+// Two ways lead from one to the other. Small frequent records go through a ring: one for what the engine tells under
+// its lock, one for what the thread that announces ops tells, so that each ring has one producer. Whole values (a
+// trace, a plan, a step's counters) are copied under a mutex that the writer holds only to take the list; nothing that
+// moves bytes waits for it. The writer takes the list first and drains the rings after, so what precedes a step's end
+// is written with it.
 #include "profiler/recorder.h"
 
 #include <sys/utsname.h>
@@ -72,26 +73,26 @@ struct Recorder::State {
 
   // Of the thread that announces ops.
   NameNumbers names;
-  OpEvent op;                        // the one that is running
+  OpEvent op;  // the one that is running
   Nanoseconds step_began;
-  std::string step_phase;            // as told by step_ran()
+  std::string step_phase;  // as told by step_ran()
   std::optional<std::uint64_t> step_bucket;
 
-  std::unique_ptr<LivePage> live;    // nullptr: nobody can look
+  std::unique_ptr<LivePage> live;  // nullptr: nobody can look
 
-  Ring<Event> of_engine;             // moved, stalled, faulted
-  Ring<Event> of_program;            // ops and their names
+  Ring<Event> of_engine;                // moved, stalled, faulted
+  Ring<Event> of_program;               // ops and their names
   std::atomic<std::uint64_t> step = 0;  // relaxed: a move at a step's seam may be told with either number
   std::atomic<std::uint64_t> dropped = 0;
 
   mutable std::mutex mutex;
   std::condition_variable wake, written;
-  std::vector<Message> messages;     // guarded by mutex, as are the four below
+  std::vector<Message> messages;                    // guarded by mutex, as are the four below
   std::uint64_t rounds_asked = 0, rounds_done = 0;  // of flush()
   std::optional<Error> failure;
   bool stopping = false;
 
-  Tables tables;                     // the writer's alone
+  Tables tables;  // the writer's alone
   std::thread writer;
 };
 
@@ -103,7 +104,8 @@ void Recorder::State::send(Message message) {
   wake.notify_one();
 }
 
-// One transaction: everything that has arrived. After a failure the rings are still emptied, so that nobody notices but failure().
+// One transaction: everything that has arrived. After a failure the rings are still emptied, so that nobody notices but
+// failure().
 void Recorder::State::write_once(std::vector<Message>& taken) {
   const bool works = !tables.database().failure();
   bool begun = false;
@@ -153,8 +155,9 @@ std::optional<std::uint64_t> resident_bytes_of_this_process() {
 // What a reader on another machine wants to know of this one.
 std::vector<std::pair<std::string, std::string>> facts_of_this_machine() {
   std::vector<std::pair<std::string, std::string>> facts;
-  struct utsname system{};
-  if (::uname(&system) == 0) facts.emplace_back("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
+  struct utsname system {};
+  if (::uname(&system) == 0)
+    facts.emplace_back("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
   std::ifstream cpu("/proc/cpuinfo");
   for (std::string line; std::getline(cpu, line);) {
     if (!line.starts_with("model name")) continue;
@@ -167,7 +170,7 @@ std::vector<std::pair<std::string, std::string>> facts_of_this_machine() {
   facts.emplace_back("page_bytes", std::to_string(page));
   const std::time_t now = std::time(nullptr);
   char text[32] = "";
-  struct tm parts{};
+  struct tm parts {};
   if (::gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   facts.emplace_back("started", text);
   facts.emplace_back("pid", std::to_string(::getpid()));
@@ -227,7 +230,9 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
     state_->live->policy(policy);
     state_->live->set(Live::budget_bytes, budget.value);
   }
-  state_->send([record = SessionRecord{machine, std::string(policy), budget, chunk}](Tables& tables) { tables.session(record); });
+  state_->send([record = SessionRecord{machine, std::string(policy), budget, chunk}](Tables& tables) {
+    tables.session(record);
+  });
 }
 
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
@@ -241,11 +246,17 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
     const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->step_phase));
     state_->live->set(Live::step, step);
     state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->step_began).value));
-    state_->live->set(Live::phase, phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
+    state_->live->set(Live::phase,
+                      phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
     state_->live->set(Live::dropped_events, dropped());
   }
-  StepRecord record{.step = step, .phase = std::exchange(state_->step_phase, {}), .bucket = std::exchange(state_->step_bucket, {}),
-                          .began = state_->step_began, .ended = now, .counters = of_this_step, .dropped_events = dropped()};
+  StepRecord record{.step = step,
+                    .phase = std::exchange(state_->step_phase, {}),
+                    .bucket = std::exchange(state_->step_bucket, {}),
+                    .began = state_->step_began,
+                    .ended = now,
+                    .counters = of_this_step,
+                    .dropped_events = dropped()};
   state_->send([record](Tables& tables) mutable {
     record.process_bytes = resident_bytes_of_this_process();  // here, on the writer's time: a moment later
     tables.step(record);
@@ -260,7 +271,8 @@ void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& un
   state_->send([step, bucket, kept = units, plan](Tables& tables) { tables.plan(step, bucket, kept, plan); });
 }
 
-void Recorder::placed(std::uint64_t /*step*/, std::uint64_t bucket, std::span<const Placed> units, std::span<const Placed> tensors) {
+void Recorder::placed(std::uint64_t /*step*/, std::uint64_t bucket, std::span<const Placed> units,
+                      std::span<const Placed> tensors) {
   PlacesRecord record{{units.begin(), units.end()}, {tensors.begin(), tensors.end()}};
   state_->send([bucket, record = std::move(record)](Tables& tables) { tables.places(bucket, record); });
 }
@@ -288,7 +300,8 @@ void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, N
 
 void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {
   OpEvent& running = state_->op;
-  if (running.step != step || running.op != op) running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
+  if (running.step != step || running.op != op)
+    running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
   running.ended = now;
   state_->push(state_->of_program, running);
   if (state_->live) state_->live->add(Live::ops, 1);
@@ -306,7 +319,8 @@ void Recorder::stalled(const StallRecord& record) {
   state_->push(state_->of_engine, record);
   if (!state_->live) return;
   state_->live->add(Live::stalls, 1);
-  state_->live->add(Live::stall_ns, static_cast<std::uint64_t>(std::max<std::int64_t>(0, (record.ended - record.began).value)));
+  state_->live->add(Live::stall_ns,
+                    static_cast<std::uint64_t>(std::max<std::int64_t>(0, (record.ended - record.began).value)));
 }
 
 void Recorder::faulted(const FaultRecord& record) {

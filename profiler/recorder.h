@@ -1,12 +1,13 @@
-// The recorder: an observer that writes what a run did into one SQLite file (its tables: profiler/FORMAT.md), from a thread of
-// its own.
+// The recorder: an observer that writes what a run did into one SQLite file (its tables: profiler/FORMAT.md), from a
+// thread of its own.
 //
 //   auto recorder = vedette::Recorder::open({.path = "run.vedette"}).value();
 //   options.observer = recorder.get();     // outlives the session
 //
 // moved(), stalled(), faulted(), op_began() and op_ended() copy a record of 64 bytes into a bounded ring: no lock, no
-// allocation, no system call. What does not fit is dropped and counted. The thread empties the ring twenty times a second and
-// at each step's end; the file survives the program's death up to that moment (write-ahead log; not a power failure).
+// allocation, no system call. What does not fit is dropped and counted. The thread empties the ring twenty times a
+// second and at each step's end; the file survives the program's death up to that moment (write-ahead log; not a power
+// failure).
 //
 // Thread rule: the observer calls as Observer says; flush(), dropped() and failure() from any thread.
 #pragma once
@@ -24,10 +25,10 @@
 namespace vedette {
 
 struct RecorderOptions {
-  std::string path;                       // an earlier recording of this name is replaced, any other file is not
-  std::size_t ring_records = 1 << 15;     // of each of two rings, 2 MiB each: a second at 30,000 records
-  std::string program = {};               // for `meta`: what ran, in the user's words
-  bool live = true;                       // show counters to `vedette top` (profiler/live.h)
+  std::string path;                    // an earlier recording of this name is replaced, any other file is not
+  std::size_t ring_records = 1 << 15;  // of each of two rings, 2 MiB each: a second at 30,000 records
+  std::string program = {};            // for `meta`: what ran, in the user's words
+  bool live = true;                    // show counters to `vedette top` (profiler/live.h)
   // What a step takes without vedette, where somebody has measured it: reports compare with it.
   std::optional<Nanoseconds> plain_step = {};
 };
@@ -36,21 +37,23 @@ class Recorder final : public Observer {
  public:
   // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording.
   static Result<std::unique_ptr<Recorder>> open(const RecorderOptions& options);
-  static Result<void> may_open(const std::string& path);  // for programs that would know before a long run; touches nothing
-  ~Recorder() override;                   // writes what is left; leaves one file, without -wal and -shm beside it
+  static Result<void> may_open(
+      const std::string& path);  // for programs that would know before a long run; touches nothing
+  ~Recorder() override;          // writes what is left; leaves one file, without -wal and -shm beside it
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  void flush();                           // returns when everything told so far is in the file
-  std::uint64_t dropped() const noexcept; // records that found the ring full
-  std::optional<Error> failure() const;   // why writing stopped (a full disk); the run itself goes on
+  void flush();                            // returns when everything told so far is in the file
+  std::uint64_t dropped() const noexcept;  // records that found the ring full
+  std::optional<Error> failure() const;    // why writing stopped (a full disk); the run itself goes on
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
   void step_began(std::uint64_t step, Nanoseconds now) override;
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
   void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;
   void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override;
-  void placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units, std::span<const Placed> tensors) override;
+  void placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units,
+              std::span<const Placed> tensors) override;
   void step_ran(std::uint64_t step, std::string_view phase, std::optional<std::uint64_t> bucket) override;
   void sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) override;
   void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override;

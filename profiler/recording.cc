@@ -1,5 +1,5 @@
-// Queries on a recording. Page frequencies are a sweep over the boundaries of the recorded ranges, so their cost grows with
-// the ranges, not with the pages.
+// Queries on a recording. Page frequencies are a sweep over the boundaries of the recorded ranges, so their cost grows
+// with the ranges, not with the pages.
 #include "profiler/recording.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::int64_t pragma(Database& database, const char* sql) {
   return ask.row() ? ask.integer(0) : 0;
 }
 
-struct Delta {                       // what changes at a page boundary
+struct Delta {  // what changes at a page boundary
   std::int64_t ticks = 0, reads = 0, writes = 0;
 };
 
@@ -73,11 +73,13 @@ constexpr const char* tracked_ranges =
     "SELECT IFNULL(o.layer, -1) AS l, a.tensor AS t, first_page, end_page, read, written"
     " FROM page_accesses a JOIN ops o USING(profile, op) WHERE profile = ?1 ORDER BY l, t";
 constexpr const char* operand_ranges =
-    "SELECT IFNULL(o.layer, -1) AS l, a.tensor AS t, 0, (t.bytes + ?2 - 1) / ?2, MAX(role = 'read'), MAX(role = 'write')"
+    "SELECT IFNULL(o.layer, -1) AS l, a.tensor AS t, 0, (t.bytes + ?2 - 1) / ?2, MAX(role = 'read'), MAX(role = "
+    "'write')"
     " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
     " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
 
-constexpr std::uint64_t most_ranges = 5'000'000;  // of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
+constexpr std::uint64_t most_ranges =
+    5'000'000;  // of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
 
 using TableTexts = std::map<std::string, std::string>;
 
@@ -106,7 +108,9 @@ std::optional<Error> unlike_the_schema(Database& database, const std::string& pa
   for (const auto& [name, text] : *expected) {
     const auto table = found.find(name);
     if (table == found.end()) return Error{Cause::malformed_input, path + " is damaged: it lacks the table " + name};
-    if (table->second != text) return Error{Cause::malformed_input, path + " is damaged: its table " + name + " is not that of schema " + std::to_string(recording_schema)};
+    if (table->second != text)
+      return Error{Cause::malformed_input, path + " is damaged: its table " + name + " is not that of schema " +
+                                               std::to_string(recording_schema)};
   }
   return std::nullopt;
 }
@@ -116,7 +120,8 @@ Error why_no_recording(const std::string& path, const Database& database) {
   std::string head(sqlite_files_begin.size(), '\0');
   std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
   if (database.failure() && head == sqlite_files_begin)
-    return {Cause::malformed_input, path + " is cut short or damaged; copy it anew, with the -wal file beside it if there is one"};
+    return {Cause::malformed_input,
+            path + " is cut short or damaged; copy it anew, with the -wal file beside it if there is one"};
   std::error_code unknown;
   const bool empty = std::filesystem::file_size(path, unknown) == 0;
   return {Cause::malformed_input, path + (empty ? " is empty" : " is not a recording of vedette")};
@@ -127,14 +132,16 @@ Error why_no_recording(const std::string& path, const Database& database) {
 Result<Database> open_recording(const std::string& path) {
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return Error{Cause::system, path + ": no such file"};
-  if (std::filesystem::is_directory(path, unknown)) return Error{Cause::system, path + " is a directory; name a recording in it"};
+  if (std::filesystem::is_directory(path, unknown))
+    return Error{Cause::system, path + " is a directory; name a recording in it"};
   auto database = Database::open(path, Database::Mode::read);
   if (!database) return database.error();
   if (pragma(*database, "PRAGMA application_id") != recording_application_id) return why_no_recording(path, *database);
   const std::int64_t schema = pragma(*database, "PRAGMA user_version");
   if (schema != recording_schema) {
-    return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) + ", and this program reads schema " +
-                                         std::to_string(recording_schema) + "; use the vedette that wrote it" +
+    return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) +
+                                         ", and this program reads schema " + std::to_string(recording_schema) +
+                                         "; use the vedette that wrote it" +
                                          (schema < recording_schema ? ", or record anew" : ", or a newer one")};
   }
   return database;
@@ -153,10 +160,11 @@ Result<Headline> Recording::headline() {
   h.policy = meta(database_, "policy");
   h.budget = {meta_number(database_, "budget_bytes")};
   h.chunk = {meta_number(database_, "chunk_bytes")};
-  Statement totals(database_,
-                   "SELECT COUNT(*), IFNULL(MAX(peak_bytes), 0), IFNULL(MAX(resident_max_bytes), 0), IFNULL(SUM(bytes_in), 0),"
-                   " IFNULL(SUM(bytes_out), 0), IFNULL(SUM(bytes_dropped), 0), IFNULL(SUM(stall_count), 0),"
-                   " IFNULL(SUM(stall_ns), 0), IFNULL(SUM(faults), 0), IFNULL(MAX(dropped_events), 0) FROM steps");
+  Statement totals(
+      database_,
+      "SELECT COUNT(*), IFNULL(MAX(peak_bytes), 0), IFNULL(MAX(resident_max_bytes), 0), IFNULL(SUM(bytes_in), 0),"
+      " IFNULL(SUM(bytes_out), 0), IFNULL(SUM(bytes_dropped), 0), IFNULL(SUM(stall_count), 0),"
+      " IFNULL(SUM(stall_ns), 0), IFNULL(SUM(faults), 0), IFNULL(MAX(dropped_events), 0) FROM steps");
   totals.ask();
   if (totals.row()) {
     h.steps = natural(totals, 0);
@@ -170,9 +178,10 @@ Result<Headline> Recording::headline() {
     h.faults = natural(totals, 8);
     h.dropped_events = std::max(natural(totals, 9), meta_number(database_, "dropped_events"));
   }
-  Statement median(database_, "WITH usual AS (SELECT ended_ns - began_ns AS t FROM steps WHERE phase = 'planned'"
-                              " OR NOT EXISTS (SELECT 1 FROM steps WHERE phase = 'planned'))"
-                              " SELECT t FROM usual ORDER BY t LIMIT 1 OFFSET (SELECT (COUNT(*) - 1) / 2 FROM usual)");
+  Statement median(database_,
+                   "WITH usual AS (SELECT ended_ns - began_ns AS t FROM steps WHERE phase = 'planned'"
+                   " OR NOT EXISTS (SELECT 1 FROM steps WHERE phase = 'planned'))"
+                   " SELECT t FROM usual ORDER BY t LIMIT 1 OFFSET (SELECT (COUNT(*) - 1) / 2 FROM usual)");
   median.ask();
   if (median.row()) h.median_step = {median.integer(0)};
   h.profiles = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM profiles"));
@@ -189,13 +198,18 @@ Result<Headline> Recording::headline() {
 }
 
 void Recording::read_more(Headline& h) {
-  Statement phases(database_, "SELECT SUM(phase = 'warm-up'), SUM(phase = 'profiling'), SUM(phase = 'planned') FROM steps");
+  Statement phases(database_,
+                   "SELECT SUM(phase = 'warm-up'), SUM(phase = 'profiling'), SUM(phase = 'planned') FROM steps");
   phases.ask();
-  if (phases.row()) h.warmup_steps = natural(phases, 0), h.profiling_steps = natural(phases, 1), h.planned_steps = natural(phases, 2);
-  while (phases.row()) {}
+  if (phases.row())
+    h.warmup_steps = natural(phases, 0), h.profiling_steps = natural(phases, 1), h.planned_steps = natural(phases, 2);
+  while (phases.row()) {
+  }
   Statement tiers(database_, "SELECT name, capacity_bytes, addressable FROM tiers ORDER BY tier LIMIT 16");
-  for (tiers.ask(); tiers.row();) h.tiers.push_back({.name = tiers.text(0), .capacity = {natural(tiers, 1)}, .addressable = tiers.integer(2) != 0});
-  Statement reasons(database_, "SELECT text FROM plan_reasons WHERE plan = (SELECT MAX(plan) FROM plans) ORDER BY position LIMIT 20");
+  for (tiers.ask(); tiers.row();)
+    h.tiers.push_back({.name = tiers.text(0), .capacity = {natural(tiers, 1)}, .addressable = tiers.integer(2) != 0});
+  Statement reasons(
+      database_, "SELECT text FROM plan_reasons WHERE plan = (SELECT MAX(plan) FROM plans) ORDER BY position LIMIT 20");
   for (reasons.ask(); reasons.row();) h.reasons.push_back(reasons.text(0));
 }
 
@@ -206,7 +220,10 @@ Result<std::vector<ProfileInfo>> Recording::profiles() {
                 " EXISTS(SELECT 1 FROM page_accesses a WHERE a.profile = p.profile) FROM profiles p ORDER BY profile");
   ask.ask();
   while (ask.row()) {
-    found.push_back({.profile = ask.integer(0), .step = natural(ask, 1), .bucket = ask.text(2), .page_bytes = {natural(ask, 3)},
+    found.push_back({.profile = ask.integer(0),
+                     .step = natural(ask, 1),
+                     .bucket = ask.text(2),
+                     .page_bytes = {natural(ask, 3)},
                      .tracked = ask.integer(4) != 0});
   }
   return checked(database_, std::move(found));
@@ -215,8 +232,10 @@ Result<std::vector<ProfileInfo>> Recording::profiles() {
 Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo& profile) {
   std::vector<PageFrequency> found;
   Statement ask(database_, profile.tracked ? tracked_ranges : operand_ranges);
-  if (profile.tracked) ask.ask(profile.profile);
-  else ask.ask(profile.profile, profile.page_bytes.value);
+  if (profile.tracked)
+    ask.ask(profile.profile);
+  else
+    ask.ask(profile.profile, profile.page_bytes.value);
   std::pair<std::int64_t, std::int64_t> current{-2, -1};
   std::map<std::uint64_t, Delta> boundaries;
   const auto finish = [&] {
@@ -229,7 +248,8 @@ Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo
     const std::pair key{ask.integer(0), ask.integer(1)};
     if (key != current) finish();
     current = key;
-    const std::int64_t read = ask.integer(4) != 0 ? 1 : 0, written = ask.integer(5) != 0 ? 1 : 0;  // whatever a damaged file holds
+    const std::int64_t read = ask.integer(4) != 0 ? 1 : 0,
+                       written = ask.integer(5) != 0 ? 1 : 0;  // whatever a damaged file holds
     Delta& begin = boundaries[natural(ask, 2)];
     begin = {begin.ticks + 1, begin.reads + read, begin.writes + written};
     Delta& end = boundaries[natural(ask, 3)];
@@ -237,7 +257,8 @@ Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo
   }
   finish();
   if (ranges > most_ranges) {
-    return Error{Cause::unsupported, "profile " + std::to_string(profile.profile) + " has more than " + std::to_string(most_ranges) +
+    return Error{Cause::unsupported, "profile " + std::to_string(profile.profile) + " has more than " +
+                                         std::to_string(most_ranges) +
                                          " ranges of pages: too many to sum up in memory"};
   }
   return checked(database_, std::move(found));

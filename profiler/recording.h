@@ -17,37 +17,37 @@ struct Headline {
   std::string program, policy;
   Bytes budget, chunk;
   std::uint64_t steps = 0;
-  Bytes peak, resident_max;          // largest of all steps
+  Bytes peak, resident_max;                  // largest of all steps
   Bytes bytes_in, bytes_out, bytes_dropped;  // of all steps
   std::uint64_t stall_count = 0, faults = 0, dropped_events = 0;
-  Nanoseconds stall_time;            // of all steps
-  Nanoseconds median_step;           // of the planned steps; of all where no plan ran; 0 without steps
+  Nanoseconds stall_time;   // of all steps
+  Nanoseconds median_step;  // of the planned steps; of all where no plan ran; 0 without steps
   std::uint64_t profiles = 0, plans = 0;
   std::uint64_t moves = 0, op_times = 0;
   std::uint64_t warmup_steps = 0, profiling_steps = 0, planned_steps = 0;
   std::string started, cpu, kernel, imported;  // imported: the format it came from; empty: recorded
-  bool complete = false;             // the recorder closed the file; else the run lives, or was killed
+  bool complete = false;                       // the recorder closed the file; else the run lives, or was killed
   std::vector<Tier> tiers;
   std::vector<std::string> reasons;  // of the last plan
 };
 
 // Pages [begin, end) of one tensor that were all touched by the same numbers of ticks of one layer.
 struct PageFrequency {
-  std::int64_t layer = -1;           // of `layers`; -1: ops without a layer
+  std::int64_t layer = -1;  // of `layers`; -1: ops without a layer
   TensorIndex tensor;
   Span<std::uint64_t> pages;
-  std::uint32_t ticks = 0;           // ops that read or wrote these pages
+  std::uint32_t ticks = 0;  // ops that read or wrote these pages
   std::uint32_t reads = 0, writes = 0;
   bool operator==(const PageFrequency&) const = default;
 };
 
 struct LayerTouches {
-  std::string name;                  // empty: ops without a layer
+  std::string name;  // empty: ops without a layer
   std::string phase;
-  std::uint64_t pages = 0;           // different pages touched
-  std::uint64_t touches = 0;         // sum over pages of the ticks that touched them
+  std::uint64_t pages = 0;    // different pages touched
+  std::uint64_t touches = 0;  // sum over pages of the ticks that touched them
   std::uint64_t written_pages = 0;
-  std::uint32_t hottest = 0;         // ticks, of the page touched most often
+  std::uint32_t hottest = 0;  // ticks, of the page touched most often
 };
 
 struct ProfileInfo {
@@ -55,22 +55,23 @@ struct ProfileInfo {
   std::uint64_t step = 0;
   std::string bucket;
   Bytes page_bytes;
-  bool tracked = false;              // page accesses were seen; else operands count as touched from end to end
+  bool tracked = false;  // page accesses were seen; else operands count as touched from end to end
 };
 
-// The database of a recording, its tables not yet looked at. Errors: system where there is no such file, malformed_input where it is something
-// else or cut short, unsupported where another version wrote it.
+// The database of a recording, its tables not yet looked at. Errors: system where there is no such file,
+// malformed_input where it is something else or cut short, unsupported where another version wrote it.
 Result<Database> open_recording(const std::string& path);
 
 class Recording {
  public:
-  // Errors: Cause::system (no such file), Cause::malformed_input (not a recording, or its tables are not those of its schema),
-  // Cause::unsupported (another schema).
+  // Errors: Cause::system (no such file), Cause::malformed_input (not a recording, or its tables are not those of its
+  // schema), Cause::unsupported (another schema).
   static Result<Recording> open(const std::string& path);
 
   Result<Headline> headline();
   Result<std::vector<ProfileInfo>> profiles();
-  // Sorted by (layer, tensor, pages); neighbouring ranges differ. Errors: Cause::unsupported where there are more than 5,000,000 ranges.
+  // Sorted by (layer, tensor, pages); neighbouring ranges differ. Errors: Cause::unsupported where there are more than
+  // 5,000,000 ranges.
   Result<std::vector<PageFrequency>> page_frequencies(const ProfileInfo& profile);
   // The layers that touched most pages first.
   Result<std::vector<LayerTouches>> layers_by_pages(const ProfileInfo& profile);

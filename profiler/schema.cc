@@ -1,5 +1,5 @@
-// The tables. What is asked for by step is kept in the order of steps (WITHOUT ROWID), so that a step of a long run is read without
-// reading the run.
+// The tables. What is asked for by step is kept in the order of steps (WITHOUT ROWID), so that a step of a long run is
+// read without reading the run.
 #include "profiler/schema.h"
 
 namespace vedette {
@@ -57,10 +57,30 @@ CREATE TABLE faults(step INTEGER NOT NULL, fault INTEGER NOT NULL, op INTEGER NO
 }
 
 std::span<const std::string_view> recording_tables() noexcept {
-  static constexpr std::string_view tables[] = {
-      "meta",  "tiers",        "links",      "profiles",   "notes",         "tensors",             "tensor_places", "layers",
-      "ops",   "operands",     "page_accesses", "plans",   "plan_reasons",  "plan_units",          "plan_moves",    "plan_in_place",
-      "plan_recomputations", "plan_order",   "names",      "steps",         "op_times",            "moves",         "stalls", "faults"};
+  static constexpr std::string_view tables[] = {"meta",
+                                                "tiers",
+                                                "links",
+                                                "profiles",
+                                                "notes",
+                                                "tensors",
+                                                "tensor_places",
+                                                "layers",
+                                                "ops",
+                                                "operands",
+                                                "page_accesses",
+                                                "plans",
+                                                "plan_reasons",
+                                                "plan_units",
+                                                "plan_moves",
+                                                "plan_in_place",
+                                                "plan_recomputations",
+                                                "plan_order",
+                                                "names",
+                                                "steps",
+                                                "op_times",
+                                                "moves",
+                                                "stalls",
+                                                "faults"};
   return tables;
 }
 

@@ -16,7 +16,8 @@ void Statement::Finalize::operator()(sqlite3_stmt* handle) const noexcept { sqli
 
 Result<Database> Database::open(const std::string& path, Mode mode) {
   sqlite3* handle = nullptr;
-  // A recording whose writer was killed has its last steps in the -wal file beside it, which reading merges: so not READONLY.
+  // A recording whose writer was killed has its last steps in the -wal file beside it, which reading merges: so not
+  // READONLY.
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (mode == Mode::create ? SQLITE_OPEN_CREATE : 0);
   int outcome = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
   if (outcome != SQLITE_OK && mode == Mode::read) {
@@ -28,7 +29,7 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
     return Error{Cause::system, path + ": " + (handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
   }
   sqlite3_busy_timeout(handle, 2000);
-  if (mode == Mode::read) {            // the file is somebody else's: its schema runs nothing, and its cells are checked
+  if (mode == Mode::read) {  // the file is somebody else's: its schema runs nothing, and its cells are checked
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_exec(handle, "PRAGMA cell_size_check=ON", nullptr, nullptr, nullptr);
@@ -55,9 +56,7 @@ Statement::Statement(Database& database, std::string_view sql) : database_(datab
   handle_.reset(handle);
 }
 
-void Statement::reset() {
-  sqlite3_reset(handle_.get());
-}
+void Statement::reset() { sqlite3_reset(handle_.get()); }
 
 bool Statement::row() {
   if (!handle_) return false;
@@ -70,7 +69,8 @@ bool Statement::row() {
 
 void Statement::bind(int position, std::string_view text) {
   // An empty view may have no address, which SQLite would take for NULL.
-  sqlite3_bind_text(handle_.get(), position, text.empty() ? "" : text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+  sqlite3_bind_text(handle_.get(), position, text.empty() ? "" : text.data(), static_cast<int>(text.size()),
+                    SQLITE_TRANSIENT);
 }
 
 void Statement::bind_integer(int position, std::int64_t value) { sqlite3_bind_int64(handle_.get(), position, value); }
@@ -85,7 +85,8 @@ std::int64_t Statement::nanoseconds(int column) const {
 
 std::string Statement::text(int column) const {
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));
-  return bytes == nullptr ? std::string() : std::string(bytes, static_cast<std::size_t>(sqlite3_column_bytes(handle_.get(), column)));
+  return bytes == nullptr ? std::string()
+                          : std::string(bytes, static_cast<std::size_t>(sqlite3_column_bytes(handle_.get(), column)));
 }
 
 int Statement::columns() const { return sqlite3_column_count(handle_.get()); }

@@ -17,7 +17,8 @@ namespace vedette {
 namespace {
 
 Database with_tables(Database database) {
-  // The log keeps what was committed when the process dies; synchronous=NORMAL spares the disk that the run is busy with.
+  // The log keeps what was committed when the process dies; synchronous=NORMAL spares the disk that the run is busy
+  // with.
   database.run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");
   database.run(("PRAGMA application_id=" + std::to_string(recording_application_id)).c_str());
   database.run("BEGIN");
@@ -38,8 +39,8 @@ void remove_recording(const std::string& path) {
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
 }
 
-// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; what SQLite puts beside a
-// file has the mode of that file.
+// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; what
+// SQLite puts beside a file has the mode of that file.
 Result<void> make_private_file(const std::string& path) {
   const Fd made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (made.get() >= 0) return {};
@@ -71,7 +72,8 @@ Result<Database> create_recording(const std::string& path) {
 }
 
 std::string_view name_of(TensorKind kind) noexcept {
-  constexpr std::string_view names[] = {"weight", "gradient", "optimizer", "activation", "workspace", "input", "constant"};
+  constexpr std::string_view names[] = {"weight",    "gradient", "optimizer", "activation",
+                                        "workspace", "input",    "constant"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -117,7 +119,8 @@ void Tables::session(const SessionRecord& session) {
     tier.run(i, machine.tiers[i].name, machine.tiers[i].capacity.value, machine.tiers[i].addressable);
   }
   Statement link(database_, "INSERT INTO links VALUES(?, ?, ?, ?, ?)");
-  for (const Link& l : machine.links) link.run(l.source.value, l.target.value, l.bytes_per_s, l.latency.value, l.shared);
+  for (const Link& l : machine.links)
+    link.run(l.source.value, l.target.value, l.bytes_per_s, l.latency.value, l.shared);
 }
 
 namespace {
@@ -137,19 +140,21 @@ std::optional<std::string> unless_empty(const std::string& text) {
 
 }  // namespace
 
-void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace, std::span<const std::uint64_t> samples) {
+void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace,
+                     std::span<const std::uint64_t> samples) {
   const std::int64_t profile = ++profiles_;
   profile_of_[bucket] = profile;
   // A bucket is a hash of 64 bits, which SQLite's signed integers cannot show: text.
   Statement(database_, "INSERT INTO profiles VALUES(?, ?, ?, ?, ?, ?, ?, ?)")
-      .run(profile, step, std::to_string(bucket), trace.name, trace.source, trace.device, trace.page_bytes.value, !trace.pages.empty());
+      .run(profile, step, std::to_string(bucket), trace.name, trace.source, trace.device, trace.page_bytes.value,
+           !trace.pages.empty());
   Statement note(database_, "INSERT INTO notes VALUES(?, ?, ?)");
   for (std::size_t i = 0; i < trace.notes.size(); ++i) note.run(profile, i, trace.notes[i]);
   Statement tensor(database_, "INSERT INTO tensors VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
     const Tensor& t = trace.tensors[i];
-    tensor.run(profile, i, t.name, t.bytes.value, name_of(t.kind), t.persistent, text_of(t.shape), unless_empty(t.site.layer),
-               unless_empty(t.site.op));
+    tensor.run(profile, i, t.name, t.bytes.value, name_of(t.kind), t.persistent, text_of(t.shape),
+               unless_empty(t.site.layer), unless_empty(t.site.op));
   }
   Statement layer(database_, "INSERT INTO layers VALUES(?, ?, ?, ?)");
   for (std::size_t i = 0; i < trace.layers.size(); ++i) {
@@ -170,7 +175,8 @@ void Tables::places(std::uint64_t bucket, PlacesRecord record) {
   const auto profile = profile_of_.find(bucket);
   if (profile == profile_of_.end()) return;
   Statement place(database_, "INSERT OR REPLACE INTO tensor_places VALUES(?, ?, ?, ?)");
-  for (const Placed& p : record.tensors) place.run(profile->second, p.index, p.offset.value, (p.offset + p.bytes).value);
+  for (const Placed& p : record.tensors)
+    place.run(profile->second, p.index, p.offset.value, (p.offset + p.bytes).value);
 }
 
 void Tables::write_ops(std::int64_t profile, const Trace& trace) {
@@ -192,7 +198,8 @@ void Tables::plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, 
   const auto profile = profile_of_.find(bucket);
   std::optional<std::int64_t> of_profile;
   if (profile != profile_of_.end()) of_profile = profile->second;
-  Statement(database_, "INSERT INTO plans VALUES(?, ?, ?, ?, ?)").run(number, step, std::to_string(bucket), of_profile, plan.reserved.value);
+  Statement(database_, "INSERT INTO plans VALUES(?, ?, ?, ?, ?)")
+      .run(number, step, std::to_string(bucket), of_profile, plan.reserved.value);
   Statement reason(database_, "INSERT INTO plan_reasons VALUES(?, ?, ?)");
   for (std::size_t i = 0; i < plan.reasons.size(); ++i) reason.run(number, i, plan.reasons[i]);
   write_units(number, units, plan);
@@ -214,7 +221,8 @@ void Tables::write_units(std::int64_t plan, const Trace& units, const Plan& deci
     std::optional<std::uint32_t> home;
     if (i < decided.home.size()) home = decided.home[i].value;
     std::optional<std::uint64_t> begin, end;
-    if (i < unit_places_.size()) begin = unit_places_[i].offset.value, end = (unit_places_[i].offset + unit_places_[i].bytes).value;
+    if (i < unit_places_.size())
+      begin = unit_places_[i].offset.value, end = (unit_places_[i].offset + unit_places_[i].bytes).value;
     unit.run(plan, i, units.tensors[i].name, units.tensors[i].bytes.value, home, begin, end);
   }
   unit_places_.clear();
@@ -233,8 +241,9 @@ void Tables::write_moves(std::int64_t plan, const Trace& units, const Plan& deci
     const MoveBasis& b = basis[i];
     std::optional<std::uint64_t> begin, end;
     if (m.extent.part) begin = m.extent.part->begin.value, end = m.extent.part->end.value;
-    move.run(plan, i, name_of(m.verb), m.issue.value, m.due.value, m.extent.tensor.value, begin, end, m.source.value, m.target.value,
-             number(b.last_use), number(b.next_use), number(b.gap), b.transfer.value, b.slack.value, b.reason);
+    move.run(plan, i, name_of(m.verb), m.issue.value, m.due.value, m.extent.tensor.value, begin, end, m.source.value,
+             m.target.value, number(b.last_use), number(b.next_use), number(b.gap), b.transfer.value, b.slack.value,
+             b.reason);
   }
 }
 
@@ -242,16 +251,16 @@ void Tables::step(const StepRecord& r) {
   const Counters& c = r.counters;
   std::optional<std::string> bucket;
   if (r.bucket) bucket = std::to_string(*r.bucket);
-  step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped, c.stall_count, c.stall_ns, c.faults,
-            c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes, c.ops, r.dropped_events,
-            r.process_bytes);
+  step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped,
+            c.stall_count, c.stall_ns, c.faults, c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes,
+            c.ops, r.dropped_events, r.process_bytes);
 }
 
 void Tables::event(const Event& event) {
   std::visit([this](const auto& e) { write(e); }, event);
 }
 
-void Tables::write(const OpEvent& e) { 
+void Tables::write(const OpEvent& e) {
   std::optional<std::uint64_t> resident, live;
   if (e.resident != OpEvent::unknown) resident = e.resident.value, live = e.live.value;
   op_time_.run(e.step, e.op.value, e.name, e.began.value, e.ended.value, resident, live);
@@ -260,7 +269,8 @@ void Tables::write(const NameEvent& e) { name_.run(e.name, std::string_view(e.te
 
 void Tables::write(const MoveEvent& e) {
   const MoveRecord& m = e.move;
-  move_.run(e.step, ++moves_, name_of(m.verb), name_of(m.cause), m.chunk, m.bytes.value, m.issued.value, m.started.value, m.ended.value);
+  move_.run(e.step, ++moves_, name_of(m.verb), name_of(m.cause), m.chunk, m.bytes.value, m.issued.value,
+            m.started.value, m.ended.value);
 }
 
 void Tables::write(const StallRecord& r) {

@@ -20,11 +20,11 @@ namespace vedette {
 
 struct StepRecord {
   std::uint64_t step = 0;
-  std::string phase;                 // as Session::phase()
+  std::string phase;  // as Session::phase()
   std::optional<std::uint64_t> bucket;
   Nanoseconds began, ended;
   Counters counters;
-  std::uint64_t dropped_events = 0;  // since the run began
+  std::uint64_t dropped_events = 0;            // since the run began
   std::optional<std::uint64_t> process_bytes;  // resident, of the whole process
 };
 
@@ -45,12 +45,13 @@ class Tables {
 
   void begin() { database_.run("BEGIN"); }
   void commit() { database_.run("COMMIT"); }
-  void close();                      // folds the write-ahead log into the file
+  void close();  // folds the write-ahead log into the file
 
   void meta(std::string_view key, std::string_view value) { meta_.run(key, value); }
   void session(const SessionRecord& session);
   // `samples`: of each of the trace's page accesses, how many samples saw it; empty where they were seen exactly.
-  void profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace, std::span<const std::uint64_t> samples = {});
+  void profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace,
+               std::span<const std::uint64_t> samples = {});
   void places(std::uint64_t bucket, PlacesRecord record);  // of the bucket's last profile, and of its next plan
   void plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan);
   void step(const StepRecord& record);
@@ -72,15 +73,16 @@ class Tables {
   std::int64_t profiles_ = 0, plans_ = 0, moves_ = 0, stalls_ = 0, faults_ = 0;  // numbers given so far
   Machine machine_;
   std::map<std::uint64_t, std::int64_t> profile_of_;  // by bucket: the last
-  std::vector<Placed> unit_places_;  // of the plan that comes next
+  std::vector<Placed> unit_places_;                   // of the plan that comes next
   Statement meta_, name_, op_time_, move_, stall_, fault_, step_;
 };
 
-// A recording may be made at `path`: nothing, an empty file or an earlier recording is there. Cause::unsupported: another file is.
+// A recording may be made at `path`: nothing, an empty file or an earlier recording is there. Cause::unsupported:
+// another file is.
 Result<void> may_become_recording(const std::string& path);
 
-// An empty database at `path`, for Tables. An earlier recording there is replaced. Errors: Cause::unsupported when `path` is a file that
-// is no recording; Cause::system.
+// An empty database at `path`, for Tables. An earlier recording there is replaced. Errors: Cause::unsupported when
+// `path` is a file that is no recording; Cause::system.
 Result<Database> create_recording(const std::string& path);
 
 std::string_view name_of(TensorKind kind) noexcept;

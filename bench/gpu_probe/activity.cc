@@ -39,12 +39,14 @@ std::string error_name(const Library& library, int error) {
 
 std::vector<std::string> places(const std::string& file) {
   if (!file.empty()) return {file};
-  return {"libcupti.so.13", "libcupti.so", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13"};
+  return {"libcupti.so.13", "libcupti.so", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13",
+          "/usr/local/cuda/lib64/libcupti.so.13"};
 }
 
 }  // namespace
 
-Activity::Activity(const std::string& file) : library_({.what = "CUPTI", .names = places(file), .name_of_error = error_name}) {
+Activity::Activity(const std::string& file)
+    : library_({.what = "CUPTI", .names = places(file), .name_of_error = error_name}) {
   register_callbacks_(give_buffer, take_buffer);
   CounterConfiguration wanted[4];
   wanted[0].kind = CounterKind::bytes_to_device;

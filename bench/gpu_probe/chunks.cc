@@ -1,8 +1,9 @@
-// Point 1: what do create, map, set access, unmap and release of a chunk cost, and does any of them wait for the device?
+// Point 1: what do create, map, set access, unmap and release of a chunk cost, and does any of them wait for the
+// device?
 //
-// Microseconds a chunk. Batched: set access and unmap are one call for all chunks, the others have no such call. "Busy": meanwhile a
-// kernel walks through other chunks of the same range; a call has waited when that kernel had ended as it came back (it runs for
-// busy_ms and is started anew for the next call if need be).
+// Microseconds a chunk. Batched: set access and unmap are one call for all chunks, the others have no such call.
+// "Busy": meanwhile a kernel walks through other chunks of the same range; a call has waited when that kernel had ended
+// as it came back (it runs for busy_ms and is started anew for the next call if need be).
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -24,8 +25,13 @@ struct Shape {
 class Chunks {
  public:
   Chunks(const Gpu& gpu, const Shape& shape, double busy_ms, Cell& cell)
-      : gpu_(gpu), shape_(shape), busy_ms_(busy_ms), cell_(cell), range_(gpu, walked_bytes + shape.bytes * shape.count),
-        walked_frame_(gpu, walked_bytes), walked_(gpu, range_.at(0), walked_frame_) {}
+      : gpu_(gpu),
+        shape_(shape),
+        busy_ms_(busy_ms),
+        cell_(cell),
+        range_(gpu, walked_bytes + shape.bytes * shape.count),
+        walked_frame_(gpu, walked_bytes),
+        walked_(gpu, range_.at(0), walked_frame_) {}
 
   ~Chunks() {  // what a refused call left behind
     busy_.reset();
@@ -99,17 +105,19 @@ class Chunks {
 
 void measure_chunks(const ProbeOptions& options, Recorder& recorder) {
   const Gpu gpu(options.driver);
-  const std::vector<std::size_t> sizes = recorder.quick() ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{2, 4, 16, 64};
+  const std::vector<std::size_t> sizes =
+      recorder.quick() ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{2, 4, 16, 64};
   for (const bool busy : {false, true}) {
     for (const std::size_t size : sizes) {
       for (const std::size_t count : {std::size_t{1}, std::size_t{recorder.quick() ? 4u : 16u}}) {
         std::vector<Quantity> quantities = {
             {"create", "us"}, {"map", "us"}, {"set_access", "us"}, {"unmap", "us"}, {"release", "us"}};
         if (busy) quantities.push_back({"waited", ""});
-        recorder.measure(1, "chunk", {{"chunk_mib", size}, {"calls_for", count}, {"device", busy ? "busy" : "idle"}}, quantities,
-                         [&](Cell& cell) {
+        recorder.measure(1, "chunk", {{"chunk_mib", size}, {"calls_for", count}, {"device", busy ? "busy" : "idle"}},
+                         quantities, [&](Cell& cell) {
                            const Shape shape{.bytes = size * mebibyte, .count = count, .busy = busy};
-                           if (2 * shape.bytes * count > gpu.free_bytes()) throw Refused("too little device memory is free");
+                           if (2 * shape.bytes * count > gpu.free_bytes())
+                             throw Refused("too little device memory is free");
                            Chunks chunks(gpu, shape, options.busy_ms, cell);
                            for (int i = recorder.repetitions(busy ? 15 : 51); i > 0; --i) chunks.round();
                            chunks.tell_waits();

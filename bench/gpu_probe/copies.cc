@@ -1,8 +1,8 @@
-// Point 3: how fast are copies between pinned host memory and the device: in, out, both at once; alone and beside a kernel that
-// computes on all multiprocessors?
+// Point 3: how fast are copies between pinned host memory and the device: in, out, both at once; alone and beside a
+// kernel that computes on all multiprocessors?
 //
-// single: one copy, waited for. queued: as many as make 64 MiB (64 at most), one call each. batch: the same in one call of
-// cuMemcpyBatchAsync. GB/s of both directions together; issue: microseconds of the host for a copy.
+// single: one copy, waited for. queued: as many as make 64 MiB (64 at most), one call each. batch: the same in one call
+// of cuMemcpyBatchAsync. GB/s of both directions together; issue: microseconds of the host for a copy.
 #include <array>
 #include <optional>
 #include <string>
@@ -29,9 +29,16 @@ struct Shape {
 class Buffers {
  public:
   Buffers(const Gpu& gpu, std::size_t bytes)
-      : gpu_(gpu), host_in_(gpu, bytes), host_out_(gpu, bytes), device_in_(gpu, bytes), device_out_(gpu, bytes), in_(gpu), out_(gpu) {}
+      : gpu_(gpu),
+        host_in_(gpu, bytes),
+        host_out_(gpu, bytes),
+        device_in_(gpu, bytes),
+        device_out_(gpu, bytes),
+        in_(gpu),
+        out_(gpu) {}
 
-  // Microseconds on the device from the first copy's begin to the last one's end; the host's for issuing one go to the cell.
+  // Microseconds on the device from the first copy's begin to the last one's end; the host's for issuing one go to the
+  // cell.
   double once(const Shape& shape, Cell& cell) {
     Lane& first = shape.in ? in_ : out_;
     double issue = now_us();
@@ -60,12 +67,14 @@ class Buffers {
     if (shape.how == "batch") {
       std::array<Address, most_copies> tos{}, froms{};
       std::array<std::size_t, most_copies> sizes{};
-      for (std::size_t i = 0; i < copies; ++i) tos[i] = to + i * shape.bytes, froms[i] = from + i * shape.bytes, sizes[i] = shape.bytes;
+      for (std::size_t i = 0; i < copies; ++i)
+        tos[i] = to + i * shape.bytes, froms[i] = from + i * shape.bytes, sizes[i] = shape.bytes;
       CopyAttributes attributes;
       std::size_t first = 0;
       gpu_.cuda.copy_batch(tos.data(), froms.data(), sizes.data(), copies, &attributes, &first, 1, lane.stream.get());
     } else {
-      for (std::size_t i = 0; i < copies; ++i) gpu_.cuda.copy(to + i * shape.bytes, from + i * shape.bytes, shape.bytes, lane.stream.get());
+      for (std::size_t i = 0; i < copies; ++i)
+        gpu_.cuda.copy(to + i * shape.bytes, from + i * shape.bytes, shape.bytes, lane.stream.get());
     }
     lane.end.record(lane.stream);
   }
@@ -93,17 +102,24 @@ void measure_shape(const Gpu& gpu, Buffers& buffers, const Shape& shape, bool bu
 
 void measure_copies(const ProbeOptions& options, Recorder& recorder) {
   const Gpu gpu(options.driver);
-  const std::vector<std::size_t> sizes_kib =
-      recorder.quick() ? std::vector<std::size_t>{64, 256} : std::vector<std::size_t>{64, 256, 1024, 2048, 4096, 16384, 65536};
+  const std::vector<std::size_t> sizes_kib = recorder.quick()
+                                                 ? std::vector<std::size_t>{64, 256}
+                                                 : std::vector<std::size_t>{64, 256, 1024, 2048, 4096, 16384, 65536};
   Buffers buffers(gpu, most_bytes);
   for (const bool busy : {false, true}) {
-    for (const auto& [direction, in, out] : {std::tuple{"in", true, false}, {"out", false, true}, {"both", true, true}}) {
+    for (const auto& [direction, in, out] :
+         {std::tuple{"in", true, false}, {"out", false, true}, {"both", true, true}}) {
       for (const char* how : {"single", "queued", "batch"}) {
         for (const std::size_t kib : sizes_kib) {
           const Shape shape{.bytes = kib << 10, .in = in, .out = out, .how = how};
           recorder.measure(3, "copy",
-                           {{"kib", kib}, {"direction", direction}, {"how", how}, {"copies", shape.copies()}, {"device", busy ? "busy" : "idle"}},
-                           {{"rate", "GB/s"}, {"issue", "us"}, {"time", "us"}}, [&, shape_ = shape, busy_ = busy](Cell& cell) {
+                           {{"kib", kib},
+                            {"direction", direction},
+                            {"how", how},
+                            {"copies", shape.copies()},
+                            {"device", busy ? "busy" : "idle"}},
+                           {{"rate", "GB/s"}, {"issue", "us"}, {"time", "us"}},
+                           [&, shape_ = shape, busy_ = busy](Cell& cell) {
                              measure_shape(gpu, buffers, shape_, busy_, recorder.repetitions(21), cell);
                            });
         }

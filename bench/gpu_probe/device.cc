@@ -102,7 +102,9 @@ Mapped::Mapped(const Gpu& gpu, Address at, const Frame& frame) : gpu_(gpu), at_(
   }
 }
 
-AccessDescription access_for_device(const Gpu& gpu) { return {.location = {.type = LocationType::device, .id = gpu.device}}; }
+AccessDescription access_for_device(const Gpu& gpu) {
+  return {.location = {.type = LocationType::device, .id = gpu.device}};
+}
 
 std::size_t granularity(const Gpu& gpu, Location location) {
   AllocationProperties properties;
@@ -125,7 +127,8 @@ Busy::Busy(const Gpu& gpu, double limit_ms, Address from, std::size_t bytes) : g
   words[Word::stop] = 0;
   const auto limit_ns = static_cast<std::uint64_t>(limit_ms * 1e6);
   const Address started = gpu.word_address(Word::started), stop = gpu.word_address(Word::stop);
-  // One block of 128 threads a multiprocessor: its time slots are taken, and there is room for the small kernels of the measurement.
+  // One block of 128 threads a multiprocessor: its time slots are taken, and there is room for the small kernels of the
+  // measurement.
   const Grid grid{.blocks = gpu.multiprocessors, .threads = 128};
   if (bytes == 0) {
     launch(gpu, gpu.kernels.compute, grid, stream_, limit_ns, started, stop, gpu.word_address(Word::sink));

@@ -1,5 +1,6 @@
-// One device and what the measurements need on it: streams, events, frames in a reserved range, pinned memory, kernels that keep it
-// busy. Owners give back what they took; what the driver refuses to take back is let go of, the process ends soon.
+// One device and what the measurements need on it: streams, events, frames in a reserved range, pinned memory, kernels
+// that keep it busy. Owners give back what they took; what the driver refuses to take back is let go of, the process
+// ends soon.
 //
 // Thread rule: the context is current in the thread that opened the device; other threads call make_current() first.
 #pragma once
@@ -177,8 +178,8 @@ void launch(const Gpu& gpu, Function kernel, Grid grid, const Stream& stream, Ar
   gpu.cuda.launch(kernel, grid.blocks, 1, 1, grid.threads, 1, 1, 0, stream.get(), pointers, nullptr);
 }
 
-// Keeps the device busy from construction, which waits until the kernel runs, to stop(): computing, or walking through memory. It ends
-// by itself after `limit_ms`.
+// Keeps the device busy from construction, which waits until the kernel runs, to stop(): computing, or walking through
+// memory. It ends by itself after `limit_ms`.
 class Busy {
  public:
   Busy(const Gpu& gpu, double limit_ms) : Busy(gpu, limit_ms, 0, 0) {}

@@ -1,7 +1,8 @@
 // CUDA's driver, loaded at run time.
 //
-// The names are those that libcuda.so.1 exports and that cuda.h of CUDA 13 maps its own names to (cuMemFree is cuMemFree_v2). What a
-// driver does not export is asked for by cuGetProcAddress as of CUDA 13.0: cuMemcpyBatchAsync had another signature in 12.8.
+// The names are those that libcuda.so.1 exports and that cuda.h of CUDA 13 maps its own names to (cuMemFree is
+// cuMemFree_v2). What a driver does not export is asked for by cuGetProcAddress as of CUDA 13.0: cuMemcpyBatchAsync had
+// another signature in 12.8.
 #pragma once
 #include <string>
 
@@ -47,8 +48,8 @@ struct Driver {
   Call<Address, std::size_t, Location, unsigned, StreamHandle> prefetch{library, "cuMemPrefetchAsync_v2"};
 
   Call<Address, Address, std::size_t, StreamHandle> copy{library, "cuMemcpyAsync"};
-  Call<Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, StreamHandle> copy_batch{
-      library, "cuMemcpyBatchAsync_v2"};
+  Call<Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, StreamHandle>
+      copy_batch{library, "cuMemcpyBatchAsync_v2"};
 
   Call<StreamHandle*, unsigned> stream_create{library, "cuStreamCreate"};
   Call<StreamHandle> stream_destroy{library, "cuStreamDestroy_v2"};
@@ -65,8 +66,8 @@ struct Driver {
   Call<Module*, const void*> module_load{library, "cuModuleLoadData"};
   Call<Module> module_unload{library, "cuModuleUnload"};
   Call<Function*, Module, const char*> module_function{library, "cuModuleGetFunction"};
-  Call<Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**, void**> launch{
-      library, "cuLaunchKernel"};
+  Call<Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**, void**>
+      launch{library, "cuLaunchKernel"};
 };
 
 }  // namespace vedette::gpu

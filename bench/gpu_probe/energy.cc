@@ -1,7 +1,7 @@
 // Point 7: can the device's energy be read, and at what resolution?
 //
-// The counter (millijoules since the driver was loaded) is read again and again beside a kernel that computes: a step is a change
-// between two reads, an interval the time between two changes.
+// The counter (millijoules since the driver was loaded) is read again and again beside a kernel that computes: a step
+// is a change between two reads, an interval the time between two changes.
 #include <optional>
 
 #include "gpu_probe/device.h"
@@ -41,10 +41,11 @@ void measure_energy(const ProbeOptions& options, Recorder& recorder) {
     nvml.driver_version(text, sizeof text);
     cell.fact("version", text);
   });
-  recorder.measure(7, "energy", {{"device", "busy"}}, {{"read", "us"}, {"step", "mJ"}, {"interval", "ms"}}, [&](Cell& cell) {
-    const Busy busy(gpu, poll_us * 1e-3 + 1000);
-    poll_energy(nvml, device, poll_us, cell);
-  });
+  recorder.measure(7, "energy", {{"device", "busy"}}, {{"read", "us"}, {"step", "mJ"}, {"interval", "ms"}},
+                   [&](Cell& cell) {
+                     const Busy busy(gpu, poll_us * 1e-3 + 1000);
+                     poll_energy(nvml, device, poll_us, cell);
+                   });
   recorder.measure(7, "energy", {{"device", "idle"}}, {{"read", "us"}, {"step", "mJ"}, {"interval", "ms"}},
                    [&](Cell& cell) { poll_energy(nvml, device, poll_us, cell); });
   recorder.measure(7, "power", {{"device", "idle"}}, {{"power", "mW"}}, [&](Cell& cell) {

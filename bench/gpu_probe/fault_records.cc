@@ -1,8 +1,8 @@
-// Point 4: do CUPTI's records of the device's page faults carry the page's address and whether it was read or written? If so, the device
-// has a page-level profile of its accesses, as the processor has.
+// Point 4: do CUPTI's records of the device's page faults carry the page's address and whether it was read or written?
+// If so, the device has a page-level profile of its accesses, as the processor has.
 //
-// The device reads every block of a managed range, then, after the host took them back, writes them. Records count when their address
-// lies in the range.
+// The device reads every block of a managed range, then, after the host took them back, writes them. Records count when
+// their address lies in the range.
 #include <set>
 
 #include "gpu_probe/activity.h"
@@ -34,7 +34,7 @@ Seen count(const std::vector<CounterRecord>& records, const ManagedMemory& memor
 }
 
 Json json_of(const Seen& seen, const ManagedMemory& memory) {
-  return {{"faults", seen.faults}, {"in_range", seen.inside},     {"blocks_seen", seen.blocks.size()},
+  return {{"faults", seen.faults},        {"in_range", seen.inside}, {"blocks_seen", seen.blocks.size()},
           {"of_blocks", memory.blocks()}, {"said_read", seen.reads}, {"said_write", seen.writes},
           {"moves", seen.moves}};
 }
@@ -71,7 +71,11 @@ void measure_fault_records(const ProbeOptions& options, Recorder& recorder) {
   // In this order: the driver is there, CUPTI listens, the context comes to be.
   { const Driver there(options.driver); }
   recorder.measure(4, "fault_records", {},
-                   {{"carries_address", ""}, {"carries_access", ""}, {"after_reads", ""}, {"after_writes", ""}, {"fault_recorded", "us"}},
+                   {{"carries_address", ""},
+                    {"carries_access", ""},
+                    {"after_reads", ""},
+                    {"after_writes", ""},
+                    {"fault_recorded", "us"}},
                    [&](Cell& cell) {
                      Activity activity(options.activity);
                      const Gpu gpu(options.driver);

@@ -1,7 +1,9 @@
-// Point 2: may host memory be a frame of the device's range, beside device frames, and how fast do kernels read and write it there?
+// Point 2: may host memory be a frame of the device's range, beside device frames, and how fast do kernels read and
+// write it there?
 //
-// Device frames and pinned memory (cuMemHostAlloc, outside the range) stand beside it. A kernel goes through the memory in 16-byte
-// words with all multiprocessors, as often as makes 64 MiB at least; small device frames come from the L2 cache.
+// Device frames and pinned memory (cuMemHostAlloc, outside the range) stand beside it. A kernel goes through the memory
+// in 16-byte words with all multiprocessors, as often as makes 64 MiB at least; small device frames come from the L2
+// cache.
 #include "gpu_probe/groups.h"
 #include "gpu_probe/transfer.h"
 #include "os/devices.h"
@@ -21,7 +23,8 @@ std::vector<Place> places(const Gpu& gpu) {
                             {.name = "host", .location = {.type = LocationType::host, .id = 0}}};
   for (const NumaNode& node : find_numa_nodes()) {
     const int number = static_cast<int>(node.number);
-    all.push_back({.name = "host_numa:" + std::to_string(number), .location = {.type = LocationType::host_numa, .id = number}});
+    all.push_back(
+        {.name = "host_numa:" + std::to_string(number), .location = {.type = LocationType::host_numa, .id = number}});
   }
   return all;
 }
@@ -30,7 +33,8 @@ void measure_rates(const Gpu& gpu, Address at, std::size_t bytes, int repetition
   Lane lane(gpu);
   const auto passes = static_cast<unsigned>(std::max<std::size_t>(1, least_bytes / bytes));
   for (int i = 0; i <= repetitions; ++i) {
-    const double written = write_gb_per_s(gpu, lane, at, bytes, passes), read = read_gb_per_s(gpu, lane, at, bytes, passes);
+    const double written = write_gb_per_s(gpu, lane, at, bytes, passes),
+                 read = read_gb_per_s(gpu, lane, at, bytes, passes);
     if (i == 0) continue;  // the first touch of the memory
     cell.sample("write", written);
     cell.sample("read", read);
@@ -67,7 +71,8 @@ void measure_processor_access(const Gpu& gpu, const Place& place, Cell& cell) {
 
 void measure_host_frames(const ProbeOptions& options, Recorder& recorder) {
   const Gpu gpu(options.driver);
-  const std::vector<std::size_t> sizes = recorder.quick() ? std::vector<std::size_t>{2} : std::vector<std::size_t>{2, 256};
+  const std::vector<std::size_t> sizes =
+      recorder.quick() ? std::vector<std::size_t>{2} : std::vector<std::size_t>{2, 256};
   const int repetitions = recorder.repetitions(15);
   const std::vector<Quantity> rates = {{"read", "GB/s"}, {"write", "GB/s"}};
   for (const std::size_t size : sizes) {

@@ -4,13 +4,14 @@
 //   walk(ns, started, stop, from, words)           busy: reads and writes `words` 16-byte words again and again
 //   read(from, words, sink)                        reads 16-byte words once; sink is written in no real case
 //   write(to, words, value)                        fills 16-byte words
-//   check(from, words, value, wrong)               sets `wrong` to 1 when a 16-byte word does not hold `value` four times
-//   touch(from, stride, count, sink)               reads one 4-byte word of each stride
-//   store(to, stride, count)                       writes one 4-byte word of each stride
+//   check(from, words, value, wrong)               sets `wrong` to 1 when a 16-byte word does not hold `value` four
+//   times touch(from, stride, count, sink)               reads one 4-byte word of each stride store(to, stride, count)
+//   writes one 4-byte word of each stride
 //
-// started, stop, wrong and sink are addresses of 4-byte words; ns is a 64-bit count of nanoseconds, words, stride and count are 64
-// bits. Any grid of one dimension will do: threads go through memory in strides of the grid. The busy kernels look at `stop`, which is the
-// host's memory, every 0.2 ms or so: looking all the time would fill the bus that is being measured.
+// started, stop, wrong and sink are addresses of 4-byte words; ns is a 64-bit count of nanoseconds, words, stride and
+// count are 64 bits. Any grid of one dimension will do: threads go through memory in strides of the grid. The busy
+// kernels look at `stop`, which is the host's memory, every 0.2 ms or so: looking all the time would fill the bus that
+// is being measured.
 #pragma once
 
 namespace vedette::gpu {

@@ -11,7 +11,8 @@ Library::Library(Options options) : options_(std::move(options)) {
     handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) continue;
     link_map* map = nullptr;
-    path_ = ::dlinfo(handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map->l_name != nullptr ? map->l_name : name;
+    path_ = ::dlinfo(handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map->l_name != nullptr ? map->l_name
+                                                                                                        : name;
     return;
   }
   throw Refused("no " + options_.what + " (" + options_.names.front() + ")");

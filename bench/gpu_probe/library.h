@@ -1,8 +1,8 @@
 // A library that is loaded at run time, and functions in it that answer 0 or the number of an error.
 //
-// A call that fails throws Refused with the error's name and the function's, which is what a row of the report says. A function
-// that the library lacks is refused like a call that fails, and only when it is called.
-// Thread rule: loaded once, then called from any thread that the library itself allows.
+// A call that fails throws Refused with the error's name and the function's, which is what a row of the report says. A
+// function that the library lacks is refused like a call that fails, and only when it is called. Thread rule: loaded
+// once, then called from any thread that the library itself allows.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -17,8 +17,8 @@ struct Refused : std::runtime_error {
 class Library {
  public:
   struct Options {
-    std::string what;                // "driver", as in "no driver (libcuda.so.1)"
-    std::vector<std::string> names;  // tried in turn
+    std::string what;                                                   // "driver", as in "no driver (libcuda.so.1)"
+    std::vector<std::string> names;                                     // tried in turn
     void* (*other_lookup)(const Library&, const char* name) = nullptr;  // for what the file does not export
     std::string (*name_of_error)(const Library&, int error) = nullptr;  // default: "error 7"
   };

@@ -1,5 +1,5 @@
-// Point 6: the rest of the machine, so that the processor's tiers can be run there, too. Found out by what `vedette doctor` uses: the
-// probe of src/os, and the speed of the disk through the very store that training uses.
+// Point 6: the rest of the machine, so that the processor's tiers can be run there, too. Found out by what `vedette
+// doctor` uses: the probe of src/os, and the speed of the disk through the very store that training uses.
 #include "cli/disk_speed.h"
 #include "gpu_probe/groups.h"
 #include "gpu_probe/library.h"
@@ -51,9 +51,21 @@ void measure_slow_directory(const std::string& directory, bool registered, int r
 void measure_machine(const ProbeOptions& options, Recorder& recorder) {
   const MachineFacts facts = probe_machine();
   recorder.measure(6, "machine", {},
-                   {{"kernel"}, {"processor"}, {"processors"}, {"memory_bytes"}, {"cgroup_limit_bytes"}, {"userfaultfd"},
-                    {"userfaultfd_features"}, {"userfaultfd_move"}, {"pagemap_scan"}, {"zap_tracking"}, {"io_uring"},
-                    {"registered_buffers"}, {"huge_page"}, {"huge_pages_setting"}, {"numa_nodes"}},
+                   {{"kernel"},
+                    {"processor"},
+                    {"processors"},
+                    {"memory_bytes"},
+                    {"cgroup_limit_bytes"},
+                    {"userfaultfd"},
+                    {"userfaultfd_features"},
+                    {"userfaultfd_move"},
+                    {"pagemap_scan"},
+                    {"zap_tracking"},
+                    {"io_uring"},
+                    {"registered_buffers"},
+                    {"huge_page"},
+                    {"huge_pages_setting"},
+                    {"numa_nodes"}},
                    [&](Cell& cell) { measure_facts(facts, cell); });
   if (options.slow_directory.empty()) return;
   for (const bool registered : {false, true}) {

@@ -1,8 +1,8 @@
-// Point 4: what do a fault of the device and a prefetch of managed memory cost, a block of 2 MiB; is the kernel's own memory (HMM, ATS)
-// there?
+// Point 4: what do a fault of the device and a prefetch of managed memory cost, a block of 2 MiB; is the kernel's own
+// memory (HMM, ATS) there?
 //
-// Small on purpose: 64 MiB, and never more than a quarter of what is free on the device; a program that asks for more managed memory
-// than the card has can hang it. HMM and ATS are asked for, not tried.
+// Small on purpose: 64 MiB, and never more than a quarter of what is free on the device; a program that asks for more
+// managed memory than the card has can hang it. HMM and ATS are asked for, not tried.
 #include "gpu_probe/groups.h"
 #include "gpu_probe/managed_memory.h"
 #include "gpu_probe/transfer.h"
@@ -20,14 +20,14 @@ void touch_by_host(const ManagedMemory& memory, std::size_t step) {
 // Microseconds a block when the device touches one word of each.
 double fault_by_device(const Gpu& gpu, Lane& lane, const ManagedMemory& memory, Grid grid) {
   const double us = lane.time_us([&] {
-    launch(gpu, gpu.kernels.touch, grid, lane.stream, memory.address(), std::uint64_t{block_bytes}, std::uint64_t{memory.blocks()},
-           gpu.word_address(Word::sink));
+    launch(gpu, gpu.kernels.touch, grid, lane.stream, memory.address(), std::uint64_t{block_bytes},
+           std::uint64_t{memory.blocks()}, gpu.word_address(Word::sink));
   });
   return us / static_cast<double>(memory.blocks());
 }
 
-// one_by_one: a thread of the device touches one word of each block; at_once: a thread for each; resident: the same without faults;
-// all_bytes: the whole device reads every byte; back_by_host: the host touches one word of each.
+// one_by_one: a thread of the device touches one word of each block; at_once: a thread for each; resident: the same
+// without faults; all_bytes: the whole device reads every byte; back_by_host: the host touches one word of each.
 void measure_faults(const Gpu& gpu, const ManagedMemory& memory, int repetitions, Cell& cell) {
   Lane lane(gpu);
   for (int i = 0; i < repetitions; ++i) {
@@ -38,14 +38,17 @@ void measure_faults(const Gpu& gpu, const ManagedMemory& memory, int repetitions
     touch_by_host(memory, block_bytes);
     cell.sample("back_by_host", (now_us() - begin) / static_cast<double>(memory.blocks()));
     touch_by_host(memory, 4096);
-    cell.sample("at_once", fault_by_device(gpu, lane, memory, {.blocks = static_cast<unsigned>(memory.blocks()), .threads = 1}));
+    cell.sample("at_once",
+                fault_by_device(gpu, lane, memory, {.blocks = static_cast<unsigned>(memory.blocks()), .threads = 1}));
     touch_by_host(memory, 4096);
-    const double us = 1e-3 * static_cast<double>(memory.bytes()) / read_gb_per_s(gpu, lane, memory.address(), memory.bytes(), 1);
+    const double us =
+        1e-3 * static_cast<double>(memory.bytes()) / read_gb_per_s(gpu, lane, memory.address(), memory.bytes(), 1);
     cell.sample("all_bytes", us / static_cast<double>(memory.blocks()));
   }
 }
 
-void measure_prefetch(const Gpu& gpu, const ManagedMemory& memory, Location to, Location back, int repetitions, Cell& cell) {
+void measure_prefetch(const Gpu& gpu, const ManagedMemory& memory, Location to, Location back, int repetitions,
+                      Cell& cell) {
   Lane lane(gpu);
   const auto blocks = static_cast<double>(memory.blocks());
   const auto prefetch_all = [&](Location place) {
@@ -74,24 +77,26 @@ void measure_prefetch(const Gpu& gpu, const ManagedMemory& memory, Location to, 
 void measure_managed(const ProbeOptions& options, Recorder& recorder) {
   const Gpu gpu(options.driver);
   const int repetitions = recorder.repetitions(15);
-  recorder.measure(4, "pageable_memory", {}, {{"by_device", ""}, {"by_host_page_tables", ""}, {"means", ""}}, [&](Cell& cell) {
-    const bool access = gpu.attribute(Attribute::pageable_memory_access) != 0;
-    const bool tables = gpu.attribute(Attribute::pageable_memory_access_uses_host_page_tables) != 0;
-    cell.fact("by_device", access);
-    cell.fact("by_host_page_tables", tables);
-    cell.fact("means", !access ? "neither HMM nor ATS" : tables ? "ATS" : "HMM");
-  });
+  recorder.measure(4, "pageable_memory", {}, {{"by_device", ""}, {"by_host_page_tables", ""}, {"means", ""}},
+                   [&](Cell& cell) {
+                     const bool access = gpu.attribute(Attribute::pageable_memory_access) != 0;
+                     const bool tables = gpu.attribute(Attribute::pageable_memory_access_uses_host_page_tables) != 0;
+                     cell.fact("by_device", access);
+                     cell.fact("by_host_page_tables", tables);
+                     cell.fact("means", !access ? "neither HMM nor ATS" : tables ? "ATS" : "HMM");
+                   });
   recorder.measure(4, "managed_memory", {}, {{"supported", ""}, {"concurrent", ""}}, [&](Cell& cell) {
     cell.fact("supported", gpu.attribute(Attribute::managed_memory) != 0);
     cell.fact("concurrent", gpu.attribute(Attribute::concurrent_managed_access) != 0);
   });
   const Location device{.type = LocationType::device, .id = gpu.device}, host{.type = LocationType::host, .id = 0};
-  recorder.measure(4, "fault", {{"block_mib", 2}},
-                   {{"one_by_one", "us"}, {"at_once", "us"}, {"all_bytes", "us"}, {"resident", "us"}, {"back_by_host", "us"}},
-                   [&](Cell& cell) { measure_faults(gpu, ManagedMemory(gpu, recorder.quick()), repetitions, cell); });
+  recorder.measure(
+      4, "fault", {{"block_mib", 2}},
+      {{"one_by_one", "us"}, {"at_once", "us"}, {"all_bytes", "us"}, {"resident", "us"}, {"back_by_host", "us"}},
+      [&](Cell& cell) { measure_faults(gpu, ManagedMemory(gpu, recorder.quick()), repetitions, cell); });
   for (const auto& [name, to, back] : {std::tuple{"device", device, host}, {"host", host, device}}) {
-    recorder.measure(4, "prefetch", {{"block_mib", 2}, {"to", name}}, {{"issue", "us"}, {"whole", "us"}, {"rate", "GB/s"}},
-                     [&, to_ = to, back_ = back](Cell& cell) {
+    recorder.measure(4, "prefetch", {{"block_mib", 2}, {"to", name}},
+                     {{"issue", "us"}, {"whole", "us"}, {"rate", "GB/s"}}, [&, to_ = to, back_ = back](Cell& cell) {
                        measure_prefetch(gpu, ManagedMemory(gpu, recorder.quick()), to_, back_, repetitions, cell);
                      });
   }

@@ -1,8 +1,8 @@
 // The functions of NVML that the probe calls, loaded at run time.
 //
 // Source: nvml.h of CUDA 13.5: nvmlDeviceGetTotalEnergyConsumption(device, unsigned long long* mJ), Volta and later;
-// nvmlDeviceGetPowerUsage(device, unsigned* mW); every function answers 0 or the number of an error. tests/bench/gpu_layout.cc
-// compares these declarations with the header.
+// nvmlDeviceGetPowerUsage(device, unsigned* mW); every function answers 0 or the number of an error.
+// tests/bench/gpu_layout.cc compares these declarations with the header.
 #pragma once
 #include <string>
 
@@ -17,7 +17,10 @@ inline std::string nvml_error_name(const Library& library, int error) {
 }
 
 struct Nvml {
-  explicit Nvml(const std::string& file) : library({.what = "NVML", .names = {file}, .name_of_error = nvml_error_name}) { init(); }
+  explicit Nvml(const std::string& file)
+      : library({.what = "NVML", .names = {file}, .name_of_error = nvml_error_name}) {
+    init();
+  }
 
   using DeviceHandle = struct NvmlDeviceTag*;
   Library library;

@@ -24,9 +24,13 @@ struct Options {
 
 int run_as_child(const Options& options) {
   const std::vector<Group>& all = options.run.groups;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Group& each) { return options.group == each.name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Group& each) { return options.group == each.name; });
   if (found == all.end()) return 2;
-  Recorder recorder({.file = options.rows, .skip = options.skip, .cell_limit_s = options.run.cell_limit_s, .quick = options.run.quick});
+  Recorder recorder({.file = options.rows,
+                     .skip = options.skip,
+                     .cell_limit_s = options.run.cell_limit_s,
+                     .quick = options.run.quick});
   try {
     found->run(options.probe, recorder);
   } catch (const std::exception& error) {
@@ -54,7 +58,8 @@ void write_json(const std::string& path, const Json& document) {
 }
 
 std::vector<std::string> words_for_children(const Options& options) {
-  std::vector<std::string> words = {"--libcuda",    options.probe.driver, "--libnvml", options.probe.energy,
+  std::vector<std::string> words = {"--libcuda",    options.probe.driver,
+                                    "--libnvml",    options.probe.energy,
                                     "--busy-ms",    std::to_string(options.probe.busy_ms),
                                     "--cell-limit", std::to_string(options.run.cell_limit_s)};
   const std::string& slow = options.probe.slow_directory;
@@ -69,8 +74,12 @@ std::vector<std::string> words_for_children(const Options& options) {
 }
 
 int run_all(Options options) {
-  Json document{{"format", "vedette-gpu-probe-1"}, {"began", utc_now()},           {"commit", options.commit},
-                {"machine", bench::machine_line()}, {"quick", options.run.quick}, {"groups", Json::array()},
+  Json document{{"format", "vedette-gpu-probe-1"},
+                {"began", utc_now()},
+                {"commit", options.commit},
+                {"machine", bench::machine_line()},
+                {"quick", options.run.quick},
+                {"groups", Json::array()},
                 {"rows", Json::array()}};
   options.run.program = "/proc/self/exe";
   options.run.words = words_for_children(options);
@@ -94,10 +103,12 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--only", options.run.only, "these groups alone")->delimiter(',');
   app.add_flag("--quick", options.run.quick, "three repetitions, small sizes: for tests");
   app.add_option("--slow", options.probe.slow_directory, "directory whose disk is measured")->capture_default_str();
-  app.add_flag_callback("--no-disk", [&options] { options.probe.slow_directory.clear(); }, "leave the disk alone");
+  app.add_flag_callback(
+      "--no-disk", [&options] { options.probe.slow_directory.clear(); }, "leave the disk alone");
   app.add_option("--budget", options.run.budget_s, "seconds for everything")->capture_default_str();
   app.add_option("--cell-limit", options.run.cell_limit_s, "seconds for one measurement")->capture_default_str();
-  app.add_option("--busy-ms", options.probe.busy_ms, "how long the kernel runs that a call may wait for")->capture_default_str();
+  app.add_option("--busy-ms", options.probe.busy_ms, "how long the kernel runs that a call may wait for")
+      ->capture_default_str();
   app.add_option("--commit", options.commit, "of the source, for the JSON");
   app.add_option("--libcuda", options.probe.driver, "CUDA's driver")->capture_default_str();
   app.add_option("--libnvml", options.probe.energy, "NVML")->capture_default_str();

@@ -1,7 +1,7 @@
 // A program that runs groups of measurements: its command line, its JSON, its table.
 //
-// Each group runs in a process of its own (the program again, with --group), so that a broken context, a crash or a hang costs one
-// cell: the process is started anew behind it. The device is never reset.
+// Each group runs in a process of its own (the program again, with --group), so that a broken context, a crash or a
+// hang costs one cell: the process is started anew behind it. The device is never reset.
 #pragma once
 #include <vector>
 

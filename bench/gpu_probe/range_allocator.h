@@ -1,8 +1,8 @@
-// Device memory for somebody else's allocator, all of it out of one reserved range, in chunks of 2 MiB with a frame each: as a GPU tier
-// would hold it.
+// Device memory for somebody else's allocator, all of it out of one reserved range, in chunks of 2 MiB with a frame
+// each: as a GPU tier would hold it.
 //
-// An allocation is whole chunks, at the first hole that is large enough. What is freed is unmapped and its frames are released.
-// Thread rule: any thread; calls are serialised. Errors: nullptr, and why in last_refusal().
+// An allocation is whole chunks, at the first hole that is large enough. What is freed is unmapped and its frames are
+// released. Thread rule: any thread; calls are serialised. Errors: nullptr, and why in last_refusal().
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
-// Point 3: can the frames of the processor's tier be the device's, too: what does it cost to register memory in pieces, a GiB, and how
-// fast are copies from and to it?
+// Point 3: can the frames of the processor's tier be the device's, too: what does it cost to register memory in pieces,
+// a GiB, and how fast are copies from and to it?
 //
-// memfd: shared mapping of a memory file, as frames are whose pages are tracked. anonymous: private memory in huge pages, as frames are
-// otherwise (src/os/chunk_memory.h). Both are populated before they are registered.
+// memfd: shared mapping of a memory file, as frames are whose pages are tracked. anonymous: private memory in huge
+// pages, as frames are otherwise (src/os/chunk_memory.h). Both are populated before they are registered.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,9 +53,11 @@ class HostMemory {
 // Registered pieces; those that the driver took are given back in any case.
 class Registration {
  public:
-  Registration(const Gpu& gpu, const HostMemory& memory, std::size_t piece) : gpu_(gpu), begin_(memory.data()), piece_(piece) {
+  Registration(const Gpu& gpu, const HostMemory& memory, std::size_t piece)
+      : gpu_(gpu), begin_(memory.data()), piece_(piece) {
     for (; pieces_ * piece < memory.bytes(); ++pieces_) {
-      if (const int error = gpu.cuda.host_register.error(begin_ + pieces_ * piece, piece, host_register_portable | host_register_mapped);
+      if (const int error = gpu.cuda.host_register.error(begin_ + pieces_ * piece, piece,
+                                                         host_register_portable | host_register_mapped);
           error != success) {
         clear();
         gpu.cuda.library.refuse(error, "cuMemHostRegister");
@@ -101,20 +103,27 @@ void measure_registered(const ProbeOptions& options, Recorder& recorder) {
   const Gpu gpu(options.driver);
   const std::size_t wanted = (recorder.quick() ? 16 : 1024) * mebibyte;
   const MachineFacts facts = probe_machine();
-  const std::size_t room = std::min(facts.available_memory.value, facts.memory_limit ? facts.memory_limit->value : ~std::uint64_t{0});
+  const std::size_t room =
+      std::min(facts.available_memory.value, facts.memory_limit ? facts.memory_limit->value : ~std::uint64_t{0});
   const std::size_t bytes = std::min(wanted, room / 4 / (64 * mebibyte) * 64 * mebibyte);
   for (const bool shared : {true, false}) {
     std::optional<HostMemory> memory;
     for (const std::size_t piece : {2 * mebibyte, 16 * mebibyte, 64 * mebibyte, wanted}) {
       if (piece > wanted) continue;
       if (recorder.quick() && piece == wanted) continue;
-      recorder.measure(3, "registered", {{"memory", shared ? "memfd" : "anonymous"}, {"piece_mib", piece / mebibyte}, {"mib", bytes / mebibyte}},
-                       {{"register", "ms/GiB"}, {"unregister", "ms/GiB"}, {"copy_in", "GB/s"}, {"copy_out", "GB/s"}, {"same_address", ""}},
-                       [&](Cell& cell) {
-                         if (bytes < piece) throw Refused("too little memory is free");
-                         if (!memory) memory.emplace(shared, bytes);
-                         measure_pieces(gpu, *memory, piece, recorder.repetitions(7), cell);
-                       });
+      recorder.measure(
+          3, "registered",
+          {{"memory", shared ? "memfd" : "anonymous"}, {"piece_mib", piece / mebibyte}, {"mib", bytes / mebibyte}},
+          {{"register", "ms/GiB"},
+           {"unregister", "ms/GiB"},
+           {"copy_in", "GB/s"},
+           {"copy_out", "GB/s"},
+           {"same_address", ""}},
+          [&](Cell& cell) {
+            if (bytes < piece) throw Refused("too little memory is free");
+            if (!memory) memory.emplace(shared, bytes);
+            measure_pieces(gpu, *memory, piece, recorder.repetitions(7), cell);
+          });
     }
   }
 }

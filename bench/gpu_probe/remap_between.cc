@@ -1,9 +1,12 @@
-// Point 1: can a chunk get another frame between two kernels that are ordered by events only, with no wait for the whole device?
+// Point 1: can a chunk get another frame between two kernels that are ordered by events only, with no wait for the
+// whole device?
 //
-// Kernel 1 writes 1 into the chunk, the frame is exchanged, kernel 2 writes 2; meanwhile a third kernel walks through other chunks of
-// the same range. Right is: frame 1 holds ones, frame 2 holds twos, and the third kernel runs on. Two ways:
+// Kernel 1 writes 1 into the chunk, the frame is exchanged, kernel 2 writes 2; meanwhile a third kernel walks through
+// other chunks of the same range. Right is: frame 1 holds ones, frame 2 holds twos, and the third kernel runs on. Two
+// ways:
 //   waited: the host waits for kernel 1's event, exchanges the frame and launches kernel 2;
-//   queued: both kernels are in the stream, kernel 2 behind a wait for a word that the host sets once the frame is exchanged. If
+//   queued: both kernels are in the stream, kernel 2 behind a wait for a word that the host sets once the frame is
+//   exchanged. If
 //           unmapping waits for the device this could never end, so another thread sets the word after `patience`.
 #include <atomic>
 #include <chrono>
@@ -28,8 +31,14 @@ enum class Outcome { right, wrong_bytes, waited };
 class Scene {
  public:
   explicit Scene(const Gpu& gpu)
-      : gpu_(gpu), range_(gpu, walked_bytes + 2 * chunk_bytes), walked_frame_(gpu, walked_bytes), first_(gpu, chunk_bytes),
-        second_(gpu, chunk_bytes), walked_(gpu, range_.at(0), walked_frame_), stream_(gpu), done_(gpu) {}
+      : gpu_(gpu),
+        range_(gpu, walked_bytes + 2 * chunk_bytes),
+        walked_frame_(gpu, walked_bytes),
+        first_(gpu, chunk_bytes),
+        second_(gpu, chunk_bytes),
+        walked_(gpu, range_.at(0), walked_frame_),
+        stream_(gpu),
+        done_(gpu) {}
 
   // Exchanges the frame of the mapped chunk; microseconds of the host.
   double exchange() {
@@ -112,25 +121,32 @@ class Scene {
   Grid grid_{.blocks = 16, .threads = 256};
 };
 
-void measure(const ProbeOptions& options, Recorder& recorder, const char* order, Outcome (Scene::*once)(Cell&, double)) {
+void measure(const ProbeOptions& options, Recorder& recorder, const char* order,
+             Outcome (Scene::*once)(Cell&, double)) {
   const Gpu gpu(options.driver);
-  recorder.measure(1, "remap_between", {{"order", order}, {"chunk_mib", 2}}, {{"exchange", "us"}, {"outcomes", ""}}, [&](Cell& cell) {
-    Scene scene(gpu);
-    int right = 0, wrong = 0, waited = 0;
-    for (int i = recorder.repetitions(21); i > 0 && waited < 3; --i) {  // who waits three times has told us
-      const Outcome outcome = (scene.*once)(cell, busy_ms);
-      right += outcome == Outcome::right ? 1 : 0;
-      wrong += outcome == Outcome::wrong_bytes ? 1 : 0;
-      waited += outcome == Outcome::waited ? 1 : 0;
-    }
-    cell.fact("outcomes", {{"right", right}, {"wrong_bytes", wrong}, {"waited_for_the_device", waited}});
-  });
+  recorder.measure(
+      1, "remap_between", {{"order", order}, {"chunk_mib", 2}}, {{"exchange", "us"}, {"outcomes", ""}},
+      [&](Cell& cell) {
+        Scene scene(gpu);
+        int right = 0, wrong = 0, waited = 0;
+        for (int i = recorder.repetitions(21); i > 0 && waited < 3; --i) {  // who waits three times has told us
+          const Outcome outcome = (scene.*once)(cell, busy_ms);
+          right += outcome == Outcome::right ? 1 : 0;
+          wrong += outcome == Outcome::wrong_bytes ? 1 : 0;
+          waited += outcome == Outcome::waited ? 1 : 0;
+        }
+        cell.fact("outcomes", {{"right", right}, {"wrong_bytes", wrong}, {"waited_for_the_device", waited}});
+      });
 }
 
 }  // namespace
 
-void measure_remap_waited(const ProbeOptions& options, Recorder& recorder) { measure(options, recorder, "waited", &Scene::waited); }
+void measure_remap_waited(const ProbeOptions& options, Recorder& recorder) {
+  measure(options, recorder, "waited", &Scene::waited);
+}
 
-void measure_remap_queued(const ProbeOptions& options, Recorder& recorder) { measure(options, recorder, "queued", &Scene::queued); }
+void measure_remap_queued(const ProbeOptions& options, Recorder& recorder) {
+  measure(options, recorder, "queued", &Scene::queued);
+}
 
 }  // namespace vedette::gpu

@@ -52,7 +52,8 @@ std::string finding_of(const Json& row) {
   if (row.contains("value")) return row["value"].is_string() ? row["value"].get<std::string>() : row["value"].dump();
   char line[160];
   std::snprintf(line, sizeof line, "%12.4g %-6s %10.4g %10.4g %5d", row["median"].get<double>(),
-                row["unit"].get<std::string>().c_str(), row["p10"].get<double>(), row["p90"].get<double>(), row["n"].get<int>());
+                row["unit"].get<std::string>().c_str(), row["p10"].get<double>(), row["p90"].get<double>(),
+                row["n"].get<int>());
   return line;
 }
 
@@ -61,7 +62,10 @@ std::string finding_of(const Json& row) {
 Spread spread(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
-  return {.median = at_share(samples, 0.5), .p10 = at_share(samples, 0.1), .p90 = at_share(samples, 0.9), .n = samples.size()};
+  return {.median = at_share(samples, 0.5),
+          .p10 = at_share(samples, 0.1),
+          .p90 = at_share(samples, 0.9),
+          .n = samples.size()};
 }
 
 Recorder::Recorder(Options options) : options_(std::move(options)) {
@@ -69,7 +73,8 @@ Recorder::Recorder(Options options) : options_(std::move(options)) {
 }
 
 void Recorder::write(const Json& line) {
-  if (file_.is_open()) file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;  // flushed: we may die
+  if (file_.is_open())
+    file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;  // flushed: we may die
 }
 
 void Recorder::measure(int point, const std::string& name, const Json& setting, const std::vector<Quantity>& quantities,
@@ -136,7 +141,8 @@ std::string table(const Json& rows) {
     if (row["point"].get<int>() != point) {
       point = row["point"].get<int>();
       char head[200];
-      std::snprintf(head, sizeof head, "\npoint %d%-75s %12s %-6s %10s %10s %5s\n", point, "", "median", "unit", "p10", "p90", "n");
+      std::snprintf(head, sizeof head, "\npoint %d%-75s %12s %-6s %10s %10s %5s\n", point, "", "median", "unit", "p10",
+                    "p90", "n");
       text += head;
     }
     char line[160];

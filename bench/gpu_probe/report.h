@@ -1,8 +1,9 @@
 // Rows of measurements: what was measured, how it spreads, or why it was refused.
 //
-// One call of Recorder::measure is a cell: it makes one row for each quantity it names. A cell that throws is refused: its quantities
-// that have no sample say why, and the next cell goes on. Rows reach their file (one JSON object a line) as soon as they exist, and
-// before a cell begins the file says so: whoever reads it after the process died or hung knows in which cell.
+// One call of Recorder::measure is a cell: it makes one row for each quantity it names. A cell that throws is refused:
+// its quantities that have no sample say why, and the next cell goes on. Rows reach their file (one JSON object a line)
+// as soon as they exist, and before a cell begins the file says so: whoever reads it after the process died or hung
+// knows in which cell.
 #pragma once
 #include <cstdint>
 #include <fstream>
@@ -54,7 +55,8 @@ class Recorder {
   bool quick() const { return options_.quick; }
   int repetitions(int usual) const { return options_.quick ? 3 : usual; }
 
-  // `point` is the number of the question in docs/gpu-facts.md, `name` a noun, `setting` what distinguishes cells of that name.
+  // `point` is the number of the question in docs/gpu-facts.md, `name` a noun, `setting` what distinguishes cells of
+  // that name.
   void measure(int point, const std::string& name, const Json& setting, const std::vector<Quantity>& quantities,
                const std::function<void(Cell&)>& body);
 
@@ -68,8 +70,8 @@ class Recorder {
   Json rows_ = Json::array();
 };
 
-// The rows of `lines` (a Recorder's file); the cell that had begun and not ended is one row, refused for `why`. Adds the number of
-// cells that the file knows to `cells`.
+// The rows of `lines` (a Recorder's file); the cell that had begun and not ended is one row, refused for `why`. Adds
+// the number of cells that the file knows to `cells`.
 Json rows_of(std::istream& lines, const std::string& why, std::uint64_t& cells);
 
 std::string table(const Json& rows);  // as text, one row a line, in columns, under a heading for each point

@@ -86,13 +86,18 @@ class GroupRun {
 
  private:
   bench::ChildRun start(const std::string& file, std::uint64_t skip, double limit_s) {
-    std::vector<std::string> words = {options_.program, "--group", group_.name, "--rows", file, "--skip", std::to_string(skip)};
+    std::vector<std::string> words = {options_.program, "--group",           group_.name, "--rows", file,
+                                      "--skip",         std::to_string(skip)};
     words.insert(words.end(), options_.words.begin(), options_.words.end());
     return bench::run_child(std::move(words), folder_.file("log"), limit_s);
   }
 
   Json refused(const std::string& why) const {
-    return {{"point", group_.point}, {"name", group_.name}, {"setting", Json::object()}, {"quantity", "all"}, {"refused", why}};
+    return {{"point", group_.point},
+            {"name", group_.name},
+            {"setting", Json::object()},
+            {"quantity", "all"},
+            {"refused", why}};
   }
 
   const RunOptions& options_;
@@ -109,7 +114,8 @@ void run_groups(const RunOptions& options, Json& document) {
   const Folder folder;
   const auto began = Clock::now();
   for (const Group& group : options.groups) {
-    if (!options.only.empty() && std::find(options.only.begin(), options.only.end(), group.name) == options.only.end()) continue;
+    if (!options.only.empty() && std::find(options.only.begin(), options.only.end(), group.name) == options.only.end())
+      continue;
     const double left = options.budget_s - std::chrono::duration<double>(Clock::now() - began).count();
     // A quick run is a test's, perhaps on a busy machine: only hangs may end it.
     GroupRun run(options, group, options.quick ? left : std::min(group.limit_s, left), folder);

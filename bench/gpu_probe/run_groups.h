@@ -19,8 +19,8 @@ struct RunOptions {
   std::function<void()> after_each = [] {};
 };
 
-// Adds to document["rows"], and for each group to document["groups"]: name, point, seconds, processes. Throws vedette::Failure when no
-// process can be made.
+// Adds to document["rows"], and for each group to document["groups"]: name, point, seconds, processes. Throws
+// vedette::Failure when no process can be made.
 void run_groups(const RunOptions& options, Json& document);
 
 }  // namespace vedette::gpu

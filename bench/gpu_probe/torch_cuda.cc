@@ -1,8 +1,11 @@
-// Point 5, the part that needs CUDA: a shared object that gpu_probe_torch loads once it has seen a driver. Only headers of CUDA are
-// needed to compile it; libtorch_cuda.so and libc10_cuda.so are found when it is loaded.
+// Point 5, the part that needs CUDA: a shared object that gpu_probe_torch loads once it has seen a driver. Only headers
+// of CUDA are needed to compile it; libtorch_cuda.so and libc10_cuda.so are found when it is loaded.
 //
-// Every allocation comes from a range of our own: a MemPool whose allocator is RangeAllocator, for every stream of the device, so that
-// backward's device threads are meant to get there, too. An observer of libtorch's caching allocator says what did.
+// Every allocation comes from a range of our own: a MemPool whose allocator is RangeAllocator, for every stream of the
+// device, so that backward's device threads are meant to get there, too. An observer of libtorch's caching allocator
+// says what did.
+#include "gpu_probe/torch_cuda.h"
+
 #include <ATen/Context.h>
 #include <ATen/cuda/MemPool.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -16,7 +19,6 @@
 #include <thread>
 
 #include "gpu_probe/range_allocator.h"
-#include "gpu_probe/torch_cuda.h"
 #include "gpu_probe/torch_training.h"
 
 namespace vedette::gpu {
@@ -24,11 +26,12 @@ namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-constexpr int steps = 20, warm_up = 5;  // warm-up steps are left out of the times
+constexpr int steps = 20, warm_up = 5;                      // warm-up steps are left out of the times
 constexpr std::size_t range_bytes = std::size_t{64} << 30;  // of addresses
 
 struct Seen {  // by the observer, which may run in any thread
-  std::atomic<std::uint64_t> inside{0}, inside_bytes{0}, outside{0}, outside_bytes{0}, by_other_threads{0}, outside_by_other_threads{0};
+  std::atomic<std::uint64_t> inside{0}, inside_bytes{0}, outside{0}, outside_bytes{0}, by_other_threads{0},
+      outside_by_other_threads{0};
 };
 
 // For ever: libtorch frees through them after main() has ended.
@@ -69,7 +72,8 @@ void sample_steps(const Run& run, Cell& cell) {
 
 void tell_equal(const std::vector<float>& plain, const std::vector<float>& ours, Cell& cell) {
   double most = 0;
-  for (std::size_t i = 0; i < plain.size() && i < ours.size(); ++i) most = std::max(most, static_cast<double>(std::abs(plain[i] - ours[i])));
+  for (std::size_t i = 0; i < plain.size() && i < ours.size(); ++i)
+    most = std::max(most, static_cast<double>(std::abs(plain[i] - ours[i])));
   cell.fact("losses_equal", plain == ours);
   cell.fact("largest_difference", most);
   cell.fact("last_loss", ours.back());
@@ -99,7 +103,8 @@ Run train_in_range(const Gpu& gpu, const std::string& model, Cell& cell) {
   cell.fact("segments", counts.allocations);
   cell.fact("segments_by_other_threads", counts.by_other_threads);
   cell.fact("allocator_ms", counts.milliseconds);
-  cell.fact("used_beside_range_bytes", used - std::min(used, counts.bytes));  // cuDNN, cuBLAS, modules: what bypasses libtorch's allocator
+  cell.fact("used_beside_range_bytes",
+            used - std::min(used, counts.bytes));  // cuDNN, cuBLAS, modules: what bypasses libtorch's allocator
   return run;
 }
 
@@ -149,17 +154,31 @@ void measure_plain(const Gpu& gpu, Recorder& recorder, const std::string& model)
   for (const char* what : {"nothing", "tick", "tick and event"}) {
     Json ticked = setting;
     ticked["each_operator"] = what;
-    recorder.measure(5, "ticks", ticked, {{"step", "ms"}, {"ticks_a_step", ""}}, [&](Cell& cell) { measure_ticks(gpu, model, what, cell); });
+    recorder.measure(5, "ticks", ticked, {{"step", "ms"}, {"ticks_a_step", ""}},
+                     [&](Cell& cell) { measure_ticks(gpu, model, what, cell); });
   }
 }
 
-// In a process of its own, and before a plain run: what cuDNN and cuBLAS take for themselves, they take at their first use.
+// In a process of its own, and before a plain run: what cuDNN and cuBLAS take for themselves, they take at their first
+// use.
 void measure_in_range(const Gpu& gpu, Recorder& recorder, const std::string& model) {
   seen = new Seen;
   recorder.measure(5, "own_range", {{"model", model}, {"steps", steps}},
-                   {{"step", "ms"}, {"losses_equal"}, {"largest_difference"}, {"last_loss"}, {"range_most_bytes"}, {"segments"},
-                    {"segments_by_other_threads"}, {"allocator_ms"}, {"used_beside_range_bytes"}, {"allocations_inside"}, {"bytes_inside"},
-                    {"allocations_outside"}, {"bytes_outside"}, {"by_backward_threads"}, {"outside_by_backward_threads"}},
+                   {{"step", "ms"},
+                    {"losses_equal"},
+                    {"largest_difference"},
+                    {"last_loss"},
+                    {"range_most_bytes"},
+                    {"segments"},
+                    {"segments_by_other_threads"},
+                    {"allocator_ms"},
+                    {"used_beside_range_bytes"},
+                    {"allocations_inside"},
+                    {"bytes_inside"},
+                    {"allocations_outside"},
+                    {"bytes_outside"},
+                    {"by_backward_threads"},
+                    {"outside_by_backward_threads"}},
                    [&](Cell& cell) {
                      caching::attachAllocatorTraceTracker(observe);
                      const Run run = train_in_range(gpu, model, cell);
@@ -172,9 +191,9 @@ void measure_in_range(const Gpu& gpu, Recorder& recorder, const std::string& mod
 }  // namespace
 }  // namespace vedette::gpu
 
-extern "C" __attribute__((visibility("default"))) void gpu_probe_torch_measure(const vedette::gpu::ProbeOptions& options,
-                                                                               vedette::gpu::Recorder& recorder,
-                                                                               const std::string& model, bool in_range) {
+extern "C" __attribute__((visibility("default"))) void gpu_probe_torch_measure(
+    const vedette::gpu::ProbeOptions& options, vedette::gpu::Recorder& recorder, const std::string& model,
+    bool in_range) {
   static const vedette::gpu::Gpu gpu(options.driver);  // for ever, as libtorch's allocator
   vedette::gpu::prepare();
   (in_range ? vedette::gpu::measure_in_range : vedette::gpu::measure_plain)(gpu, recorder, model);

@@ -1,6 +1,6 @@
-// Point 5 of docs/gpu-facts.md: training by libtorch with every allocation from a range of our own, and what a tick of the program's clock
-// costs. What needs CUDA is a shared object beside this program, loaded where a driver is; without one the program says so and trains
-// small models on the processor, which shows that it works as far as it can.
+// Point 5 of docs/gpu-facts.md: training by libtorch with every allocation from a range of our own, and what a tick of
+// the program's clock costs. What needs CUDA is a shared object beside this program, loaded where a driver is; without
+// one the program says so and trains small models on the processor, which shows that it works as far as it can.
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -18,7 +18,8 @@ constexpr int steps = 10;
 void measure_on_processor(const ProbeOptions&, Recorder& recorder) {
   for (const char* model : {"resnet50", "gpt2"}) {
     for (const bool ticked : {false, true}) {
-      recorder.measure(5, "processor", {{"model", std::string(model) + ", small"}, {"each_operator", ticked ? "tick" : "nothing"}},
+      recorder.measure(5, "processor",
+                       {{"model", std::string(model) + ", small"}, {"each_operator", ticked ? "tick" : "nothing"}},
                        {{"step", "ms"}, {"first_loss", ""}, {"last_loss", ""}, {"ticks_a_step", ""}}, [&](Cell& cell) {
                          const auto training = make_training({.model = model, .device = "cpu", .small = true});
                          std::unique_ptr<Ticks> ticks;
@@ -39,7 +40,8 @@ void measure_on_processor(const ProbeOptions&, Recorder& recorder) {
 void measure_on_device(const ProbeOptions& options, Recorder& recorder, const char* model, bool in_range) {
   { const Driver there(options.driver); }
   const auto file = std::filesystem::read_symlink("/proc/self/exe").parent_path() / gpu_probe_torch_file;
-  if (!std::filesystem::exists(file)) throw Refused("built without CUDA's headers: " + file.filename().string() + " is missing");
+  if (!std::filesystem::exists(file))
+    throw Refused("built without CUDA's headers: " + file.filename().string() + " is missing");
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) throw Refused(::dlerror());
   const auto measure = reinterpret_cast<GpuProbeTorchMeasure>(::dlsym(library, gpu_probe_torch_function));
@@ -71,5 +73,6 @@ std::vector<Group> torch_groups() {
 }  // namespace vedette::gpu
 
 int main(int count, char** words) {
-  return vedette::gpu::run_program("Trains by libtorch with all memory from one range", vedette::gpu::torch_groups(), count, words);
+  return vedette::gpu::run_program("Trains by libtorch with all memory from one range", vedette::gpu::torch_groups(),
+                                   count, words);
 }

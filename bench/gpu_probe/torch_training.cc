@@ -30,15 +30,18 @@ nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, s
 
 struct BottleneckImpl : nn::Module {
   BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride)
-      : path(register_module("path", nn::Sequential(convolution(in, width, 1, 1), nn::BatchNorm2d(width), nn::Functional(torch::relu),
-                                                    convolution(width, width, 3, stride), nn::BatchNorm2d(width),
-                                                    nn::Functional(torch::relu), convolution(width, 4 * width, 1, 1),
-                                                    nn::BatchNorm2d(4 * width)))) {
+      : path(register_module("path", nn::Sequential(convolution(in, width, 1, 1), nn::BatchNorm2d(width),
+                                                    nn::Functional(torch::relu), convolution(width, width, 3, stride),
+                                                    nn::BatchNorm2d(width), nn::Functional(torch::relu),
+                                                    convolution(width, 4 * width, 1, 1), nn::BatchNorm2d(4 * width)))) {
     if (stride != 1 || in != 4 * width) {
-      shortcut = register_module("shortcut", nn::Sequential(convolution(in, 4 * width, 1, stride), nn::BatchNorm2d(4 * width)));
+      shortcut = register_module("shortcut",
+                                 nn::Sequential(convolution(in, 4 * width, 1, stride), nn::BatchNorm2d(4 * width)));
     }
   }
-  torch::Tensor forward(const torch::Tensor& x) { return torch::relu(path->forward(x) + (shortcut ? shortcut->forward(x) : x)); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::relu(path->forward(x) + (shortcut ? shortcut->forward(x) : x));
+  }
   nn::Sequential path, shortcut{nullptr};
 };
 TORCH_MODULE(Bottleneck);
@@ -95,7 +98,8 @@ struct DecoderImpl : nn::Module {
         position(register_module("position", nn::Embedding(shape.context, shape.width))),
         norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({shape.width})))),
         head(register_module("head", nn::Linear(nn::LinearOptions(shape.width, shape.symbols).bias(false)))) {
-    for (std::int64_t i = 0; i < shape.layers; ++i) blocks.push_back(register_module("block" + std::to_string(i), Block(shape)));
+    for (std::int64_t i = 0; i < shape.layers; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), Block(shape)));
     future = register_buffer("future", torch::ones({shape.context, shape.context}, torch::kBool).triu(1));
     places = register_buffer("places", torch::arange(shape.context));
   }
@@ -184,7 +188,8 @@ std::unique_ptr<Training> make_training(const TrainingOptions& options) {
 
 Ticks::Ticks(std::function<void()> tick) {
   on_tick = std::move(tick);
-  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(began).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  handle_ = at::addGlobalCallback(
+      at::RecordFunctionCallback(began).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 Ticks::~Ticks() {

@@ -1,7 +1,8 @@
-// ResNet-50 and a decoder like GPT-2, trained by libtorch on any device with data made up from a seed; no libtorch in this header.
+// ResNet-50 and a decoder like GPT-2, trained by libtorch on any device with data made up from a seed; no libtorch in
+// this header.
 //
-// ResNet-50 as in He et al., CVPR'16, table 1 (bottleneck blocks), SGD with momentum; the decoder as in Radford et al., 2019, with
-// the attention's probabilities written out, AdamW. Thread rule: one thread.
+// ResNet-50 as in He et al., CVPR'16, table 1 (bottleneck blocks), SGD with momentum; the decoder as in Radford et al.,
+// 2019, with the attention's probabilities written out, AdamW. Thread rule: one thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,7 +24,8 @@ struct TrainingOptions {
 };
 std::unique_ptr<Training> make_training(const TrainingOptions& options);
 
-// While it lives, `tick` is called at the begin of every operator that libtorch's RecordFunction tells of, in that operator's thread.
+// While it lives, `tick` is called at the begin of every operator that libtorch's RecordFunction tells of, in that
+// operator's thread.
 class Ticks {
  public:
   explicit Ticks(std::function<void()> tick);

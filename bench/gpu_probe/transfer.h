@@ -33,7 +33,8 @@ inline double copy_gb_per_s(const Gpu& gpu, Lane& lane, Address to, Address from
 inline double read_gb_per_s(const Gpu& gpu, Lane& lane, Address from, std::size_t bytes, unsigned passes) {
   return gb_per_s(bytes * passes, lane.time_us([&] {
     for (unsigned i = 0; i < passes; ++i) {
-      launch(gpu, gpu.kernels.read, whole_device(gpu), lane.stream, from, std::uint64_t{bytes / 16}, gpu.word_address(Word::sink));
+      launch(gpu, gpu.kernels.read, whole_device(gpu), lane.stream, from, std::uint64_t{bytes / 16},
+             gpu.word_address(Word::sink));
     }
   }));
 }

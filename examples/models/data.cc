@@ -1,6 +1,10 @@
 // Readers of the examples' data: see data.h.
 #include "models/data.h"
 
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -10,10 +14,6 @@
 #include <random>
 #include <span>
 #include <stdexcept>
-
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/stack.h>
-#include <zlib.h>
 
 namespace vedette::examples {
 namespace {
@@ -37,7 +37,8 @@ std::vector<std::uint8_t> read_idx(const std::string& path, std::size_t header) 
   return bytes;
 }
 
-at::Tensor borrowed(const std::uint8_t* bytes, at::IntArrayRef shape) {  // read only: the data is never written through it
+at::Tensor borrowed(const std::uint8_t* bytes,
+                    at::IntArrayRef shape) {  // read only: the data is never written through it
   return at::from_blob(const_cast<std::uint8_t*>(bytes), shape, at::TensorOptions(at::kByte));
 }
 

@@ -1,5 +1,6 @@
-// DCGAN (Radford et al., ICLR'16) for 28 x 28 images: a generator and a discriminator, each with an Adam of its own. A step is
-// three backward passes (real images, made-up ones, and through the discriminator into the generator) and two optimizer steps.
+// DCGAN (Radford et al., ICLR'16) for 28 x 28 images: a generator and a discriminator, each with an Adam of its own. A
+// step is three backward passes (real images, made-up ones, and through the discriminator into the generator) and two
+// optimizer steps.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -21,12 +22,15 @@ constexpr std::int64_t noise_width = 100;
 nn::ConvTranspose2dOptions up(std::int64_t in, std::int64_t out, std::int64_t kernel) {
   return nn::ConvTranspose2dOptions(in, out, kernel).bias(false);
 }
-nn::Conv2dOptions down(std::int64_t in, std::int64_t out) { return nn::Conv2dOptions(in, out, 4).stride(2).padding(1).bias(false); }
+nn::Conv2dOptions down(std::int64_t in, std::int64_t out) {
+  return nn::Conv2dOptions(in, out, 4).stride(2).padding(1).bias(false);
+}
 
 nn::Sequential generator(std::int64_t width) {  // noise [n, 100, 1, 1] to images [n, 1, 28, 28] in [-1, 1]
   return nn::Sequential(nn::ConvTranspose2d(up(noise_width, 4 * width, 4)), nn::BatchNorm2d(4 * width), nn::ReLU(),
-                        nn::ConvTranspose2d(up(4 * width, 2 * width, 3).stride(2).padding(1)), nn::BatchNorm2d(2 * width),
-                        nn::ReLU(), nn::ConvTranspose2d(up(2 * width, width, 4).stride(2).padding(1)), nn::BatchNorm2d(width),
+                        nn::ConvTranspose2d(up(4 * width, 2 * width, 3).stride(2).padding(1)),
+                        nn::BatchNorm2d(2 * width), nn::ReLU(),
+                        nn::ConvTranspose2d(up(2 * width, width, 4).stride(2).padding(1)), nn::BatchNorm2d(width),
                         nn::ReLU(), nn::ConvTranspose2d(up(width, 1, 4).stride(2).padding(1)), nn::Tanh());
 }
 
@@ -40,7 +44,8 @@ nn::Sequential discriminator(std::int64_t width) {  // images to scores [n, 1, 1
 
 struct BothImpl : nn::Module {
   explicit BothImpl(std::int64_t width)
-      : generates(register_module("generator", generator(width))), judges(register_module("discriminator", discriminator(width))) {}
+      : generates(register_module("generator", generator(width))),
+        judges(register_module("discriminator", discriminator(width))) {}
   nn::Sequential generates, judges;
 };
 TORCH_MODULE(Both);
@@ -48,7 +53,9 @@ TORCH_MODULE(Both);
 class Dcgan final : public Model {
  public:
   explicit Dcgan(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 16 : 128),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 16
+                                 : 128),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
     torch::manual_seed(options.seed);
     both_ = Both(options.small ? 16 : 64);
@@ -59,7 +66,9 @@ class Dcgan final : public Model {
 
   nn::Module& module() override { return *both_; }
   torch::optim::Optimizer& optimizer() override { return *generator_adam_; }
-  std::vector<torch::optim::Optimizer*> optimizers() override { return {generator_adam_.get(), discriminator_adam_.get()}; }
+  std::vector<torch::optim::Optimizer*> optimizers() override {
+    return {generator_adam_.get(), discriminator_adam_.get()};
+  }
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {  // what the discriminator minimises
     const at::Tensor real = judge(images_->batch(step, batch_, size).images.mul_(2).sub_(1), 1);

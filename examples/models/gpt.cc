@@ -1,15 +1,15 @@
-// A decoder as in GPT-2 (Radford et al., 2019): learned positions, layer norm before attention and before the feed-forward
-// part, GELU. It predicts the next character. Attention is written out, so that its probabilities are saved for the backward
-// pass.
-#include <cmath>
-#include <vector>
-
+// A decoder as in GPT-2 (Radford et al., 2019): learned positions, layer norm before attention and before the
+// feed-forward part, GELU. It predicts the next character. Attention is written out, so that its probabilities are
+// saved for the backward pass.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
+
+#include <cmath>
+#include <vector>
 
 #include "models/data.h"
 #include "models/model.h"
@@ -72,7 +72,7 @@ struct DecoderImpl : nn::Module {
   nn::LayerNorm norm;
   nn::Linear head;
   std::vector<Block> blocks;
-  torch::Tensor future;              // [context, context]: what a position must not see
+  torch::Tensor future;  // [context, context]: what a position must not see
 };
 TORCH_MODULE(Decoder);
 

@@ -29,7 +29,9 @@ TORCH_MODULE(Reader);
 class Lstm final : public Model {
  public:
   explicit Lstm(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 16 : 256),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 16
+                                 : 256),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
     torch::manual_seed(options.seed);
     net_ = Reader(options.small ? 64 : 512);

@@ -16,7 +16,9 @@ namespace {
 class Mlp final : public Model {
  public:
   explicit Mlp(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 32 : 256),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 32
+                                 : 256),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
     torch::manual_seed(options.seed);
     const std::int64_t width = options.small ? 256 : 2048;

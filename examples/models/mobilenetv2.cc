@@ -1,7 +1,6 @@
-// MobileNetV2 (Sandler et al., CVPR'18, table 2) for 32 x 32 images: the stem and the second stage keep their resolution, as is
-// usual there. Expansions make its activations wide and its weights few: most of its ops are depthwise and cheap for their bytes.
-#include <array>
-
+// MobileNetV2 (Sandler et al., CVPR'18, table 2) for 32 x 32 images: the stem and the second stage keep their
+// resolution, as is usual there. Expansions make its activations wide and its weights few: most of its ops are
+// depthwise and cheap for their bytes.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/functional/padding.h>
 #include <torch/nn/modules/activation.h>
@@ -13,6 +12,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/utils.h>
 
+#include <array>
+
 #include "models/data.h"
 #include "models/model.h"
 
@@ -21,15 +22,16 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Stage {                       // t, c, n and s of the paper's table
+struct Stage {  // t, c, n and s of the paper's table
   std::int64_t expansion, channels, blocks, stride;
 };
-constexpr std::array stages = {Stage{1, 16, 1, 1},  Stage{6, 24, 2, 1},  Stage{6, 32, 3, 2}, Stage{6, 64, 4, 2},
+constexpr std::array stages = {Stage{1, 16, 1, 1}, Stage{6, 24, 2, 1},  Stage{6, 32, 3, 2}, Stage{6, 64, 4, 2},
                                Stage{6, 96, 3, 1}, Stage{6, 160, 3, 2}, Stage{6, 320, 1, 1}};
 
 void add_convolution(nn::Sequential& to, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                      std::int64_t groups) {
-  to->push_back(nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).groups(groups).bias(false)));
+  to->push_back(
+      nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).groups(groups).bias(false)));
   to->push_back(nn::BatchNorm2d(out));
 }
 
@@ -72,8 +74,11 @@ nn::Sequential features_of(bool small) {
 struct NetImpl : nn::Module {
   explicit NetImpl(bool small)
       : features(register_module("features", features_of(small))),
-        classifier(register_module("classifier", nn::Sequential(nn::Dropout(0.2), nn::Linear(small ? 320 : 1280, 10)))) {}
-  torch::Tensor forward(const torch::Tensor& images) { return classifier->forward(features->forward(images).mean({2, 3})); }
+        classifier(
+            register_module("classifier", nn::Sequential(nn::Dropout(0.2), nn::Linear(small ? 320 : 1280, 10)))) {}
+  torch::Tensor forward(const torch::Tensor& images) {
+    return classifier->forward(features->forward(images).mean({2, 3}));
+  }
   nn::Sequential features, classifier;
 };
 TORCH_MODULE(Net);
@@ -81,11 +86,14 @@ TORCH_MODULE(Net);
 class MobileNetV2 final : public Model {
  public:
   explicit MobileNetV2(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 4 : 64),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 4
+                                 : 64),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
     torch::manual_seed(options.seed);
     net_ = Net(options.small);
-    rmsprop_ = std::make_unique<torch::optim::RMSprop>(net_->parameters(), torch::optim::RMSpropOptions(1e-3).momentum(0.9));
+    rmsprop_ =
+        std::make_unique<torch::optim::RMSprop>(net_->parameters(), torch::optim::RMSpropOptions(1e-3).momentum(0.9));
   }
 
   nn::Module& module() override { return *net_; }

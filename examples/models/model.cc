@@ -1,10 +1,10 @@
 // The table of models, and the training step they share.
 #include "models/model.h"
 
-#include <array>
-
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
+
+#include <array>
 
 #include "models/data.h"
 
@@ -48,16 +48,17 @@ std::span<const ModelEntry> models() noexcept {
       ModelEntry{"gpt", "a GPT-2-like decoder of 64 million parameters on the characters of licences, AdamW", &make_gpt,
                  &read_text},
       ModelEntry{"gpt-small", "the same decoder with 0.8 million parameters", &make_gpt_small, &read_text},
-      ModelEntry{"mobilenetv2", "MobileNetV2 for 32 x 32 images on Fashion-MNIST, RMSprop with momentum", &make_mobilenetv2,
-                 &read_images},
+      ModelEntry{"mobilenetv2", "MobileNetV2 for 32 x 32 images on Fashion-MNIST, RMSprop with momentum",
+                 &make_mobilenetv2, &read_images},
       ModelEntry{"vgg16", "VGG-16 for 32 x 32 images on Fashion-MNIST, SGD with momentum", &make_vgg16, &read_images},
-      ModelEntry{"dcgan", "DCGAN on Fashion-MNIST, a generator and a discriminator with an Adam each", &make_dcgan, &read_images},
-      ModelEntry{"bert", "a BERT-like encoder with dropout and padding of changing length on licences, AdamW", &make_bert,
-                 &read_text},
-      ModelEntry{"recommender", "a DLRM-like recommender: a table of 1 GiB, a hundredth of its rows hot, SGD", &make_recommender,
-                 &read_nothing},
-      ModelEntry{"script", "the TorchScript file that --script names, a classifier of images, on Fashion-MNIST, SGD", &make_script,
+      ModelEntry{"dcgan", "DCGAN on Fashion-MNIST, a generator and a discriminator with an Adam each", &make_dcgan,
                  &read_images},
+      ModelEntry{"bert", "a BERT-like encoder with dropout and padding of changing length on licences, AdamW",
+                 &make_bert, &read_text},
+      ModelEntry{"recommender", "a DLRM-like recommender: a table of 1 GiB, a hundredth of its rows hot, SGD",
+                 &make_recommender, &read_nothing},
+      ModelEntry{"script", "the TorchScript file that --script names, a classifier of images, on Fashion-MNIST, SGD",
+                 &make_script, &read_images},
   };
   return table;
 }

@@ -1,8 +1,8 @@
 // The models the examples, tests and benches train: each is one file, and one line in the table at the end.
 //
-// A model is deterministic: the same options, step numbers and thread count give the same bits. Batch i of a run is the i-th
-// slice of its data, in order, from the start again when the data ends. Thread rule: one thread. Errors: std::runtime_error
-// with a sentence, when the data is not there.
+// A model is deterministic: the same options, step numbers and thread count give the same bits. Batch i of a run is the
+// i-th slice of its data, in order, from the start again when the data ends. Thread rule: one thread. Errors:
+// std::runtime_error with a sentence, when the data is not there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,24 +25,24 @@ class Optimizer;
 namespace vedette::examples {
 
 struct ModelOptions {
-  std::int64_t batch = 0;            // samples; 0: the model's own
-  bool small = false;                // a few megabytes, on data made up from the seed: for tests
-  std::uint64_t seed = 1;            // of the parameters and of what is random in training
-  std::string script;                // path of a TorchScript file; for the model "script" alone
+  std::int64_t batch = 0;  // samples; 0: the model's own
+  bool small = false;      // a few megabytes, on data made up from the seed: for tests
+  std::uint64_t seed = 1;  // of the parameters and of what is random in training
+  std::string script;      // path of a TorchScript file; for the model "script" alone
 };
 
 class Model {
  public:
   virtual ~Model() = default;
   virtual torch::nn::Module& module() = 0;
-  virtual torch::optim::Optimizer& optimizer() = 0;                // the first, where there are several
+  virtual torch::optim::Optimizer& optimizer() = 0;  // the first, where there are several
   virtual std::vector<torch::optim::Optimizer*> optimizers();
-  virtual std::int64_t batch() const = 0;                          // samples a step, unless said otherwise
+  virtual std::int64_t batch() const = 0;                              // samples a step, unless said otherwise
   virtual at::Tensor loss(std::int64_t step, std::int64_t batch) = 0;  // the forward pass
 
   // One training step on `batch` samples (0: batch()). Returns the loss.
   virtual float train_step(std::int64_t step, std::int64_t batch = 0);
-  float evaluate(std::int64_t step);                               // the loss alone: no gradients, no dropout
+  float evaluate(std::int64_t step);  // the loss alone: no gradients, no dropout
 
   // How `optimizer` is stepped by a backward pass: vedette::step_in_backward, or else the one after the other.
   using StepBy = void(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
@@ -58,21 +58,21 @@ class Model {
 struct ModelEntry {
   std::string_view name, summary;
   std::unique_ptr<Model> (*make)(const ModelOptions&);
-  void (*read_data)();               // what the models of this kind that are not small train on; once a process
+  void (*read_data)();  // what the models of this kind that are not small train on; once a process
 };
-std::span<const ModelEntry> models() noexcept;                     // the one list
+std::span<const ModelEntry> models() noexcept;                                          // the one list
 std::unique_ptr<Model> make_model(std::string_view name, const ModelOptions& options);  // nullptr: no such model
 
 std::unique_ptr<Model> make_mlp(const ModelOptions&);
 std::unique_ptr<Model> make_resnet18(const ModelOptions&);
 std::unique_ptr<Model> make_lstm(const ModelOptions&);
-std::unique_ptr<Model> make_gpt(const ModelOptions&);              // 64 million parameters
-std::unique_ptr<Model> make_gpt_small(const ModelOptions&);        // 0.8 million parameters
+std::unique_ptr<Model> make_gpt(const ModelOptions&);        // 64 million parameters
+std::unique_ptr<Model> make_gpt_small(const ModelOptions&);  // 0.8 million parameters
 std::unique_ptr<Model> make_mobilenetv2(const ModelOptions&);
 std::unique_ptr<Model> make_vgg16(const ModelOptions&);
-std::unique_ptr<Model> make_dcgan(const ModelOptions&);            // two optimizers
-std::unique_ptr<Model> make_bert(const ModelOptions&);             // lengths that change
-std::unique_ptr<Model> make_recommender(const ModelOptions&);      // a table of 1 GiB, few rows of which are hot
-std::unique_ptr<Model> make_script(const ModelOptions&);           // somebody else's, from ModelOptions::script
+std::unique_ptr<Model> make_dcgan(const ModelOptions&);        // two optimizers
+std::unique_ptr<Model> make_bert(const ModelOptions&);         // lengths that change
+std::unique_ptr<Model> make_recommender(const ModelOptions&);  // a table of 1 GiB, few rows of which are hot
+std::unique_ptr<Model> make_script(const ModelOptions&);       // somebody else's, from ModelOptions::script
 
 }  // namespace vedette::examples

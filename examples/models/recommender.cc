@@ -1,10 +1,8 @@
-// A recommender as in DLRM (Naumov et al., 2019): categories look up rows of an embedding table, their products with each other and
-// with the dense features go through a multilayer perceptron that guesses a click. The table is nearly all of the model, and few of
-// its rows are looked up: 99 of 100 look-ups fall on the first hundredth of a category's rows, as where rows are numbered by how
-// often they occur. Its gradient is sparse. Data is made up from the seed: no data set of this kind comes as a package.
-#include <random>
-#include <vector>
-
+// A recommender as in DLRM (Naumov et al., 2019): categories look up rows of an embedding table, their products with
+// each other and with the dense features go through a multilayer perceptron that guesses a click. The table is nearly
+// all of the model, and few of its rows are looked up: 99 of 100 look-ups fall on the first hundredth of a category's
+// rows, as where rows are numbered by how often they occur. Its gradient is sparse. Data is made up from the seed: no
+// data set of this kind comes as a package.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -12,6 +10,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
+
+#include <random>
+#include <vector>
 
 #include "models/data.h"
 #include "models/model.h"
@@ -28,7 +29,8 @@ constexpr std::int64_t dense_features = 13;
 
 struct ClicksImpl : nn::Module {
   explicit ClicksImpl(const Shape& shape)
-      : table(register_module("table", nn::Embedding(nn::EmbeddingOptions(shape.categories * shape.rows, shape.width).sparse(true)))),
+      : table(register_module(
+            "table", nn::Embedding(nn::EmbeddingOptions(shape.categories * shape.rows, shape.width).sparse(true)))),
         bottom(register_module("bottom", nn::Sequential(nn::Linear(dense_features, shape.hidden), nn::ReLU(),
                                                         nn::Linear(shape.hidden, shape.width), nn::ReLU()))) {
     const std::int64_t vectors = shape.categories + 1;
@@ -60,7 +62,9 @@ class Recommender final : public Model {
   std::int64_t batch() const override { return shape_.batch; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     std::mt19937_64 random(seed_ * 1'000'003 + static_cast<std::uint64_t>(step));
-    const auto below = [&](std::int64_t bound) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)); };
+    const auto below = [&](std::int64_t bound) {
+      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound));
+    };
     const auto dense = torch::empty({size, dense_features});
     const auto rows = torch::empty({size, shape_.categories}, torch::kLong);
     const auto clicks = torch::empty({size});

@@ -1,5 +1,5 @@
-// ResNet-18 (He et al., CVPR'16, table 1) in the form used for 32 x 32 images: a 3 x 3 stem without max-pooling. Fashion-MNIST
-// is padded to 32 x 32 and repeated to three channels. Activations are most of its memory.
+// ResNet-18 (He et al., CVPR'16, table 1) in the form used for 32 x 32 images: a 3 x 3 stem without max-pooling.
+// Fashion-MNIST is padded to 32 x 32 and repeated to three channels. Activations are most of its memory.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/functional/padding.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -70,7 +70,9 @@ TORCH_MODULE(ResNet18);
 class Training final : public Model {
  public:
   explicit Training(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 8 : 64),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 8
+                                 : 64),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
     torch::manual_seed(options.seed);
     net_ = ResNet18(options.small ? 8 : 64);

@@ -1,8 +1,7 @@
 // Somebody else's model: a TorchScript file, as torch.jit.script(model).save(FILE) leaves it in Python. It takes images
-// [n, 3, 32, 32] and gives at least ten scores each, as torchvision's classifiers do. Fashion-MNIST is padded and repeated to
-// three channels. Its parameters and buffers are shown to the guard by a module that holds the same tensors under the same names.
-#include <stdexcept>
-
+// [n, 3, 32, 32] and gives at least ten scores each, as torchvision's classifiers do. Fashion-MNIST is padded and
+// repeated to three channels. Its parameters and buffers are shown to the guard by a module that holds the same tensors
+// under the same names.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/nn/functional/loss.h>
@@ -10,6 +9,8 @@
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
+
+#include <stdexcept>
 
 #include "models/data.h"
 #include "models/model.h"
@@ -19,9 +20,10 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Mirror : nn::Module {         // of a script module and those in it
+struct Mirror : nn::Module {  // of a script module and those in it
   explicit Mirror(const torch::jit::Module& of) {
-    for (const auto& parameter : of.named_parameters(/*recurse=*/false)) register_parameter(parameter.name, parameter.value);
+    for (const auto& parameter : of.named_parameters(/*recurse=*/false))
+      register_parameter(parameter.name, parameter.value);
     for (const auto& buffer : of.named_buffers(/*recurse=*/false)) register_buffer(buffer.name, buffer.value);
     for (const auto& child : of.named_children()) register_module(child.name, std::make_shared<Mirror>(child.value));
   }
@@ -32,14 +34,17 @@ torch::jit::Module load(const std::string& path) {
     return torch::jit::load(path);
   } catch (const c10::Error& error) {
     const std::string why = error.what_without_backtrace();
-    throw std::runtime_error(path + " cannot be loaded as TorchScript (" + why.substr(0, why.find_first_of(".\n")) + "); save it with torch.jit.script(model).save(FILE)");
+    throw std::runtime_error(path + " cannot be loaded as TorchScript (" + why.substr(0, why.find_first_of(".\n")) +
+                             "); save it with torch.jit.script(model).save(FILE)");
   }
 }
 
 class Script final : public Model {
  public:
   explicit Script(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 4 : 64),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 4
+                                 : 64),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()),
         net_(load(options.script)),
         mirror_(std::make_shared<Mirror>(net_)) {

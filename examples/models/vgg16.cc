@@ -1,7 +1,6 @@
-// VGG-16 (Simonyan & Zisserman, ICLR'15, configuration D) in the form used for 32 x 32 images: batch norm after each convolution,
-// one linear layer of 512 in place of the two of 4096. A straight chain: no activation is needed by anybody but its neighbours.
-#include <array>
-
+// VGG-16 (Simonyan & Zisserman, ICLR'15, configuration D) in the form used for 32 x 32 images: batch norm after each
+// convolution, one linear layer of 512 in place of the two of 4096. A straight chain: no activation is needed by
+// anybody but its neighbours.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/functional/padding.h>
 #include <torch/nn/modules/activation.h>
@@ -13,6 +12,8 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
+
+#include <array>
 
 #include "models/data.h"
 #include "models/model.h"
@@ -49,7 +50,9 @@ nn::Sequential vgg16(std::int64_t divisor) {
 class Vgg16 final : public Model {
  public:
   explicit Vgg16(const ModelOptions& options)
-      : batch_(options.batch > 0 ? options.batch : options.small ? 8 : 128),
+      : batch_(options.batch > 0 ? options.batch
+               : options.small   ? 8
+                                 : 128),
         images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
     torch::manual_seed(options.seed);
     net_ = vgg16(options.small ? 8 : 1);

@@ -6,8 +6,8 @@
 //    "links": [{"from": "host", "to": "gpu", "bytes_per_s": 15754000000, "latency_ns": 5000, "bus": 0}],
 //    "fault_ns": 45000, "granule_bytes": 4096, "can_recompute": true, "can_reorder": false, "interference_percent": 0,
 //    "remap_ns": 18000}
-// Tiers stand fastest first. Left out: addressable, latency_ns, fault_ns, remap_ns, can_* count as false or 0, granule_bytes as 4096,
-// bytes_per_s as no limit, interference_percent as not known; links without "bus" share nothing.
+// Tiers stand fastest first. Left out: addressable, latency_ns, fault_ns, remap_ns, can_* count as false or 0,
+// granule_bytes as 4096, bytes_per_s as no limit, interference_percent as not known; links without "bus" share nothing.
 #pragma once
 #include <span>
 #include <string>

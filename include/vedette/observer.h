@@ -1,8 +1,10 @@
-// What happened, told while it happens: the engine knows this interface, never who listens (the recorder in profiler/ does).
+// What happened, told while it happens: the engine knows this interface, never who listens (the recorder in profiler/
+// does).
 //
-// Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock; all others
-// from the thread that announces steps and ops. The two groups may overlap. Implementations copy what they need into memory they
-// already own and return: no lock that an allocation may hold, no allocation in moved(), stalled() and faulted(), no exception.
+// Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock;
+// all others from the thread that announces steps and ops. The two groups may overlap. Implementations copy what they
+// need into memory they already own and return: no lock that an allocation may hold, no allocation in moved(),
+// stalled() and faulted(), no exception.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,15 +17,15 @@
 namespace vedette {
 
 enum class MoveCause : std::uint8_t {
-  planned,                           // the plan had it
-  urgent,                            // an op or a fault waits for it
-  room,                              // something else needs the frame, and no plan made room
+  planned,  // the plan had it
+  urgent,   // an op or a fault waits for it
+  room,     // something else needs the frame, and no plan made room
 };
 
 struct MoveRecord {
   Verb verb = Verb::fetch;
   MoveCause cause = MoveCause::planned;
-  std::uint64_t chunk = 0;           // of the arena
+  std::uint64_t chunk = 0;  // of the arena
   Bytes bytes;
   Nanoseconds issued, started, ended;  // on the clock of `now` below
 };
@@ -31,7 +33,7 @@ struct MoveRecord {
 struct StallRecord {
   std::uint64_t step = 0;
   OpIndex op;
-  bool in_allocation = false;        // waiting for room, not for an operand
+  bool in_allocation = false;  // waiting for room, not for an operand
   Nanoseconds began, ended;
 };
 
@@ -39,17 +41,17 @@ struct FaultRecord {
   std::uint64_t step = 0;
   OpIndex op;
   std::uint64_t chunk = 0;
-  std::uint64_t page = 0;            // of the chunk, 4 KiB each
+  std::uint64_t page = 0;  // of the chunk, 4 KiB each
   bool write = false;
   Nanoseconds began, ended;
 };
 
-struct Placed {                      // where a tensor or a unit lies in the arena
-  std::uint32_t index = 0;           // of the trace it is in
+struct Placed {             // where a tensor or a unit lies in the arena
+  std::uint32_t index = 0;  // of the trace it is in
   Bytes offset, bytes;
 };
 
-struct Counters {                    // since the session opened, or of one step
+struct Counters {                                                // since the session opened, or of one step
   std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
   std::uint64_t stall_count = 0, stall_ns = 0;                   // waiting for operands, and for room in allocations
   std::uint64_t faults = 0;                                      // accesses that nobody announced
@@ -71,7 +73,8 @@ class Observer {
   // Where what was profiled and planned lies: units of planned()'s trace, tensors of profiled()'s. Before planned().
   virtual void placed(std::uint64_t /*step*/, std::uint64_t /*bucket*/, std::span<const Placed> /*units*/,
                       std::span<const Placed> /*tensors*/) {}
-  // What a step turned out to be, before step_ended(): `phase` as Session::phase(), the bucket whose sequence it ran to its end.
+  // What a step turned out to be, before step_ended(): `phase` as Session::phase(), the bucket whose sequence it ran to
+  // its end.
   virtual void step_ran(std::uint64_t /*step*/, std::string_view /*phase*/, std::optional<std::uint64_t> /*bucket*/) {}
   // What is resident and what lives when an op ends, before op_ended().
   virtual void sampled(std::uint64_t /*step*/, OpIndex, Bytes /*resident*/, Bytes /*live*/) {}

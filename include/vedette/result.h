@@ -37,12 +37,12 @@ class [[nodiscard("a Result may hold an error")]] Result {
 
   bool ok() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return ok(); }
-  T& operator*() & { return std::get<0>(state_); }
+  T& operator*()& { return std::get<0>(state_); }
   const T& operator*() const& { return std::get<0>(state_); }
   T* operator->() { return &std::get<0>(state_); }
   const T* operator->() const { return &std::get<0>(state_); }
   const Error& error() const { return std::get<1>(state_); }
-  T value() && {
+  T value()&& {
     if (!ok()) throw Failure(std::get<1>(std::move(state_)));
     return std::get<0>(std::move(state_));
   }
@@ -60,7 +60,7 @@ class [[nodiscard("a Result may hold an error")]] Result<void> {
   bool ok() const noexcept { return !failed_; }
   explicit operator bool() const noexcept { return ok(); }
   const Error& error() const { return error_; }
-  void value() && {
+  void value()&& {
     if (failed_) throw Failure(std::move(error_));
   }
 

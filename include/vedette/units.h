@@ -22,8 +22,14 @@ using TierIndex = Index<struct TierTag>;    // 0 is the fastest tier
 struct Bytes {
   std::uint64_t value = 0;
   auto operator<=>(const Bytes&) const = default;
-  constexpr Bytes& operator+=(Bytes other) noexcept { value += other.value; return *this; }
-  constexpr Bytes& operator-=(Bytes other) noexcept { value -= other.value; return *this; }
+  constexpr Bytes& operator+=(Bytes other) noexcept {
+    value += other.value;
+    return *this;
+  }
+  constexpr Bytes& operator-=(Bytes other) noexcept {
+    value -= other.value;
+    return *this;
+  }
   friend constexpr Bytes operator+(Bytes a, Bytes b) noexcept { return {a.value + b.value}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) noexcept { return {a.value - b.value}; }  // a >= b
 };
@@ -31,8 +37,14 @@ struct Bytes {
 struct Nanoseconds {  // an integer, so that replays compare byte for byte
   std::int64_t value = 0;
   auto operator<=>(const Nanoseconds&) const = default;
-  constexpr Nanoseconds& operator+=(Nanoseconds other) noexcept { value += other.value; return *this; }
-  constexpr Nanoseconds& operator-=(Nanoseconds other) noexcept { value -= other.value; return *this; }
+  constexpr Nanoseconds& operator+=(Nanoseconds other) noexcept {
+    value += other.value;
+    return *this;
+  }
+  constexpr Nanoseconds& operator-=(Nanoseconds other) noexcept {
+    value -= other.value;
+    return *this;
+  }
   friend constexpr Nanoseconds operator+(Nanoseconds a, Nanoseconds b) noexcept { return {a.value + b.value}; }
   friend constexpr Nanoseconds operator-(Nanoseconds a, Nanoseconds b) noexcept { return {a.value - b.value}; }
 };

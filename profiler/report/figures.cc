@@ -9,7 +9,7 @@ namespace vedette::report {
 
 namespace {
 
-constexpr std::size_t rate_slices = 160;  // as many bars as a picture of a step shows well
+constexpr std::size_t rate_slices = 160;     // as many bars as a picture of a step shows well
 constexpr std::size_t most_samples = 20000;  // of memory over a step: ten for each pixel of a wide screen
 
 template <class T>
@@ -34,7 +34,8 @@ bool follows_profile(const Run& run) {
   return run.shown_profile() != nullptr && run.ops.size() == run.shown_profile()->trace.ops.size();
 }
 
-// At the fullest op what exceeds the budget is away, and has to come back before its next use: the link's time for it is a bound.
+// At the fullest op what exceeds the budget is away, and has to come back before its next use: the link's time for it
+// is a bound.
 void add_bounds(Headline& h, const Run& run, const Bound& bound) {
   const Profile* profile = run.shown_profile();
   if (profile == nullptr) return;
@@ -44,8 +45,10 @@ void add_bounds(Headline& h, const Run& run, const Bound& bound) {
   h.compute = h.bound = compute;
   const std::uint64_t peak = peak_bytes(trace).value;
   const Link* link = run.machine.link({1}, {0});
-  if (bound && !run.machine.tiers.empty()) h.bound = bound(trace, run.machine);
-  else if (link != nullptr && peak > run.budget.value) h.bound = std::max(compute, transfer_time({peak - run.budget.value}, link->bytes_per_s));
+  if (bound && !run.machine.tiers.empty())
+    h.bound = bound(trace, run.machine);
+  else if (link != nullptr && peak > run.budget.value)
+    h.bound = std::max(compute, transfer_time({peak - run.budget.value}, link->bytes_per_s));
   if (h.median_step.value > 0) h.speed_of_bound = ratio(*h.bound, h.median_step);
 }
 
@@ -68,12 +71,15 @@ std::vector<MoveRate> rates(const Run& run) {
   std::vector<MoveRate> slices;
   const std::int64_t length = step.time().value;
   if (length <= 0) return slices;
-  const auto edge = [&](std::size_t i) { return Nanoseconds{static_cast<std::int64_t>(static_cast<long double>(length) * i / rate_slices)}; };
+  const auto edge = [&](std::size_t i) {
+    return Nanoseconds{static_cast<std::int64_t>(static_cast<long double>(length) * i / rate_slices)};
+  };
   for (std::size_t i = 0; i < rate_slices; ++i) slices.push_back({.time = {edge(i), edge(i + 1)}, .in = {}, .out = {}});
   for (const MoveRow& move : run.moves) {
     const std::int64_t at = (move.ended - step.began).value;
     if (at < 0 || at >= length) continue;
-    const auto slice = std::upper_bound(slices.begin(), slices.end(), at, [](std::int64_t t, const MoveRate& s) { return t < s.time.end.value; });
+    const auto slice = std::upper_bound(slices.begin(), slices.end(), at,
+                                        [](std::int64_t t, const MoveRate& s) { return t < s.time.end.value; });
     if (slice == slices.end()) continue;
     (move.verb == "fetch" ? slice->in : slice->out) += move.bytes;
   }
@@ -88,7 +94,8 @@ std::vector<PhaseSpan> phases(const Run& run) {
   for (std::size_t i = 0; i < run.ops.size(); ++i) {
     const std::string_view phase = names[static_cast<std::size_t>(run.shown_profile()->trace.ops[i].phase)];
     const Nanoseconds end = run.ops[i].ended - origin;
-    if (spans.empty() || spans.back().phase != phase) spans.push_back({.phase = std::string(phase), .time = {last, end}});
+    if (spans.empty() || spans.back().phase != phase)
+      spans.push_back({.phase = std::string(phase), .time = {last, end}});
     spans.back().time.end = last = end;
   }
   return spans;
@@ -103,7 +110,8 @@ void thin(std::vector<MemorySample>& samples) {
     const auto first = samples.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto last = samples.begin() + static_cast<std::ptrdiff_t>(std::min(begin + each, samples.size()));
     const auto live = std::max_element(first, last, [](const auto& a, const auto& b) { return a.live < b.live; });
-    const auto resident = std::max_element(first, last, [](const auto& a, const auto& b) { return a.resident < b.resident; });
+    const auto resident =
+        std::max_element(first, last, [](const auto& a, const auto& b) { return a.resident < b.resident; });
     kept.push_back(*std::min(live, resident));
     if (live != resident) kept.push_back(*std::max(live, resident));
   }
@@ -119,7 +127,8 @@ Trace steady_trace(const Run& run) {
   for (const StallRow& stall : run.stalls)
     if (stall.op < stalled.size()) stalled[stall.op] += stall.ended - stall.began;
   Nanoseconds last = run.shown_step()->began;
-  for (std::size_t i = 0; i < run.ops.size(); ++i) {  // what the program does between two ops counts as the second's, as in a profile
+  for (std::size_t i = 0; i < run.ops.size();
+       ++i) {  // what the program does between two ops counts as the second's, as in a profile
     const Nanoseconds took = run.ops[i].ended - last - stalled[i];
     trace.ops[i].time = std::min(trace.ops[i].time, std::max(Nanoseconds{1}, took));
     last = std::max(last, run.ops[i].ended);
@@ -159,14 +168,16 @@ Memory memory_of(const Run& run) {
   Memory memory;
   if (run.shown_step() == nullptr) return memory;
   const Nanoseconds origin = run.shown_step()->began;
-  const bool measured = std::any_of(run.ops.begin(), run.ops.end(), [](const OpRow& op) { return op.live.value > 0 || op.resident.value > 0; });
+  const bool measured = std::any_of(run.ops.begin(), run.ops.end(),
+                                    [](const OpRow& op) { return op.live.value > 0 || op.resident.value > 0; });
   memory.live_source = measured ? "measured" : "traced";
   std::vector<Bytes> traced;
   if (!measured && follows_profile(run)) traced = traced_live(run.shown_profile()->trace);
   if (measured || !traced.empty()) {
     for (std::size_t i = 0; i < run.ops.size(); ++i) {
       const OpRow& op = run.ops[i];
-      memory.samples.push_back({.time = op.ended - origin, .live = measured ? op.live : traced[i], .resident = op.resident});
+      memory.samples.push_back(
+          {.time = op.ended - origin, .live = measured ? op.live : traced[i], .resident = op.resident});
     }
   }
   thin(memory.samples);
@@ -188,7 +199,8 @@ Overhead overhead_of(const Run& run) {
     if (step.phase == "warm-up") o.warm_up_step = step.time();
   }
   if (o.process) o.unmanaged = Bytes{o.process->value - std::min(o.process->value, run.budget.value)};
-  const Nanoseconds usual = run.shown_step() == nullptr ? Nanoseconds{} : median_of_steady(run, [](const StepRow& s) { return s.time(); });
+  const Nanoseconds usual =
+      run.shown_step() == nullptr ? Nanoseconds{} : median_of_steady(run, [](const StepRow& s) { return s.time(); });
   if (o.profiling_step && usual.value > 0) o.profiling_cost = ratio(*o.profiling_step, usual);
   o.events_written = written;
   return o;
@@ -198,7 +210,8 @@ Report analyse(const Run& run, const ReportOptions& options) {
   Report report;
   report.path = run.path;
   report.headline = headline_of(run, options);
-  const std::size_t stride = std::max<std::size_t>(1, (run.steps.size() + options.most_steps - 1) / std::max<std::size_t>(options.most_steps, 1));
+  const std::size_t stride = std::max<std::size_t>(
+      1, (run.steps.size() + options.most_steps - 1) / std::max<std::size_t>(options.most_steps, 1));
   for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.push_back(run.steps[i]);
   report.steps_left_out = run.steps.size() - report.steps.size();
   if (run.shown_step() != nullptr) report.shown_step = run.shown_step()->step;
@@ -217,11 +230,14 @@ Report analyse(const Run& run, const ReportOptions& options) {
   const auto remark = [&](bool applies, std::string sentence) {
     if (applies) report.remarks.push_back(std::move(sentence));
   };
-  remark(!run.ended, "The recording has no end: the run was still going, or was killed. What was written by then is shown.");
-  remark(run.dropped_events > 0, std::to_string(run.dropped_events) + " events found the recorder's ring full and are missing.");
+  remark(!run.ended,
+         "The recording has no end: the run was still going, or was killed. What was written by then is shown.");
+  remark(run.dropped_events > 0,
+         std::to_string(run.dropped_events) + " events found the recorder's ring full and are missing.");
   remark(!run.imported.empty(), "Imported from " + run.imported + ": what that does not tell is missing here.");
   remark(run.steps.empty() && run.imported.empty(), "No step ended, so there are no times.");
-  remark(run.shown_profile() == nullptr, "No profile fits the shown step, so there is nothing about layers, tensors and pages.");
+  remark(run.shown_profile() == nullptr,
+         "No profile fits the shown step, so there is nothing about layers, tensors and pages.");
   remark(run.shown_profile() != nullptr && !run.shown_profile()->tracked,
          "Pages were not tracked: an operand counts as touched from its first byte to its last.");
   return report;

@@ -14,12 +14,12 @@ namespace vedette::report {
 
 namespace {
 
-struct Touch {                       // pages of a tensor that one tick touched
+struct Touch {  // pages of a tensor that one tick touched
   std::uint32_t tensor = 0;
   std::int64_t layer = -1;
   Span<std::uint64_t> pages;
   bool read = false, written = false;
-  std::int64_t times = 1;            // samples that saw it
+  std::int64_t times = 1;  // samples that saw it
 };
 
 std::int64_t layer_of(const Trace& trace, OpIndex op) {
@@ -33,7 +33,11 @@ std::vector<Touch> touches(const Profile& profile) {
   if (profile.tracked) {
     for (std::size_t i = 0; i < trace.pages.size(); ++i) {
       const PageAccess& a = trace.pages[i];
-      found.push_back({.tensor = a.tensor.value, .layer = layer_of(trace, a.op), .pages = a.pages, .read = a.read, .written = a.written,
+      found.push_back({.tensor = a.tensor.value,
+                       .layer = layer_of(trace, a.op),
+                       .pages = a.pages,
+                       .read = a.read,
+                       .written = a.written,
                        .times = profile.samples.empty() ? 1 : profile.samples[i]});
     }
     return found;
@@ -42,7 +46,9 @@ std::vector<Touch> touches(const Profile& profile) {
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     const Op& op = trace.ops[i];
     for (const TensorIndex t : operands(op)) {
-      found.push_back({.tensor = t.value, .layer = layer_of(trace, {i}), .pages = {0, (trace.tensors[t.value].bytes.value + page - 1) / page},
+      found.push_back({.tensor = t.value,
+                       .layer = layer_of(trace, {i}),
+                       .pages = {0, (trace.tensors[t.value].bytes.value + page - 1) / page},
                        .read = std::binary_search(op.reads.begin(), op.reads.end(), t),
                        .written = std::binary_search(op.writes.begin(), op.writes.end(), t)});
     }
@@ -50,17 +56,27 @@ std::vector<Touch> touches(const Profile& profile) {
   return found;
 }
 
-struct Change { std::int64_t ticks = 0, reads = 0, writes = 0; };
+struct Change {
+  std::int64_t ticks = 0, reads = 0, writes = 0;
+};
 
 // Of one tensor and layer.
-void sweep(std::uint32_t tensor, std::int64_t layer, const std::map<std::uint64_t, Change>& changes, std::vector<HeatRange>& out) {
+void sweep(std::uint32_t tensor, std::int64_t layer, const std::map<std::uint64_t, Change>& changes,
+           std::vector<HeatRange>& out) {
   Change level;
   std::uint64_t begin = 0;
   for (const auto& [page, change] : changes) {
-    if (change.ticks == 0 && change.reads == 0 && change.writes == 0) continue;  // one range ends where its equal begins
+    if (change.ticks == 0 && change.reads == 0 && change.writes == 0)
+      continue;  // one range ends where its equal begins
     if (level.ticks > 0 && begin < page) {
-      const auto limited = [](std::int64_t times) { return static_cast<std::uint32_t>(std::min<std::int64_t>(times, ~0u)); };
-      out.push_back({.layer = layer, .tensor = tensor, .pages = {begin, page}, .reads = limited(level.reads), .writes = limited(level.writes)});
+      const auto limited = [](std::int64_t times) {
+        return static_cast<std::uint32_t>(std::min<std::int64_t>(times, ~0u));
+      };
+      out.push_back({.layer = layer,
+                     .tensor = tensor,
+                     .pages = {begin, page},
+                     .reads = limited(level.reads),
+                     .writes = limited(level.writes)});
     }
     level = {level.ticks + change.ticks, level.reads + change.reads, level.writes + change.writes};
     begin = page;
@@ -116,7 +132,8 @@ void fill_overview(Heat& heat, const Trace& trace, std::size_t most_rows) {
   std::vector<std::uint64_t> base(trace.tensors.size());
   std::uint64_t total = 0;
   for (const std::uint32_t t : heat.order) base[t] = std::exchange(total, total + pages_of(trace, t));
-  const std::uint64_t rows = std::min({total, std::uint64_t{most_rows}, std::max<std::uint64_t>(1, most_cells / heat.columns.size())});
+  const std::uint64_t rows =
+      std::min({total, std::uint64_t{most_rows}, std::max<std::uint64_t>(1, most_cells / heat.columns.size())});
   const auto edge = [&](std::uint64_t row) { return total * row / rows; };
   std::size_t at = 0;
   for (std::uint64_t r = 0; r < rows; ++r) {

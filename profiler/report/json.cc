@@ -1,4 +1,5 @@
-// A report as JSON: what `--json` prints, and what the page is drawn from. docs/report.md lists the keys; tests/report checks the list.
+// A report as JSON: what `--json` prints, and what the page is drawn from. docs/report.md lists the keys; tests/report
+// checks the list.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -15,36 +16,70 @@ Json of(Nanoseconds time) { return time.value; }
 Json of(double number) { return std::isfinite(number) ? Json(std::round(number * 1e6) / 1e6) : Json(nullptr); }
 Json of(std::uint64_t number) { return number; }
 template <class T>
-Json of(const std::optional<T>& value) { return value ? of(*value) : Json(nullptr); }
+Json of(const std::optional<T>& value) {
+  return value ? of(*value) : Json(nullptr);
+}
 template <class T>
-Json of(Span<T> span) { return Json::array({of(span.begin), of(span.end)}); }
+Json of(Span<T> span) {
+  return Json::array({of(span.begin), of(span.end)});
+}
 
 template <class T>
 Json list(const std::vector<T>& values);  // defined last, where it knows all of them
 
 Json of(const Headline& h) {
-  return {{"program", h.program}, {"policy", h.policy}, {"fits", h.fits}, {"budget_bytes", of(h.budget)}, {"peak_bytes", of(h.peak)},
-          {"resident_max_bytes", of(h.resident_max)}, {"budget_share", of(h.budget_share)}, {"steps", h.steps}, {"steady_steps", h.steady_steps},
-          {"median_step_ns", of(h.median_step)}, {"plain_step_ns", of(h.plain_step)}, {"speed_of_plain", of(h.speed_of_plain)},
-          {"compute_ns", of(h.compute)}, {"bound_ns", of(h.bound)}, {"speed_of_bound", of(h.speed_of_bound)}, {"stall_ns", of(h.stall)},
-          {"stall_share", of(h.stall_share)}, {"bytes_in", of(h.bytes_in)}, {"bytes_out", of(h.bytes_out)},
-          {"bytes_dropped", of(h.bytes_dropped)}, {"faults", h.faults}, {"dropped_events", h.dropped_events}};
+  return {{"program", h.program},
+          {"policy", h.policy},
+          {"fits", h.fits},
+          {"budget_bytes", of(h.budget)},
+          {"peak_bytes", of(h.peak)},
+          {"resident_max_bytes", of(h.resident_max)},
+          {"budget_share", of(h.budget_share)},
+          {"steps", h.steps},
+          {"steady_steps", h.steady_steps},
+          {"median_step_ns", of(h.median_step)},
+          {"plain_step_ns", of(h.plain_step)},
+          {"speed_of_plain", of(h.speed_of_plain)},
+          {"compute_ns", of(h.compute)},
+          {"bound_ns", of(h.bound)},
+          {"speed_of_bound", of(h.speed_of_bound)},
+          {"stall_ns", of(h.stall)},
+          {"stall_share", of(h.stall_share)},
+          {"bytes_in", of(h.bytes_in)},
+          {"bytes_out", of(h.bytes_out)},
+          {"bytes_dropped", of(h.bytes_dropped)},
+          {"faults", h.faults},
+          {"dropped_events", h.dropped_events}};
 }
 
 Json of(const StepRow& s) {
-  return {{"step", s.step}, {"phase", s.phase}, {"bucket", s.bucket}, {"time_ns", of(s.time())}, {"stall_ns", s.counters.stall_ns},
-          {"bytes_in", s.counters.bytes_in}, {"bytes_out", s.counters.bytes_out}, {"bytes_dropped", s.counters.bytes_dropped},
-          {"faults", s.counters.faults}, {"peak_bytes", s.counters.peak_bytes}, {"resident_max_bytes", s.counters.resident_max_bytes},
+  return {{"step", s.step},
+          {"phase", s.phase},
+          {"bucket", s.bucket},
+          {"time_ns", of(s.time())},
+          {"stall_ns", s.counters.stall_ns},
+          {"bytes_in", s.counters.bytes_in},
+          {"bytes_out", s.counters.bytes_out},
+          {"bytes_dropped", s.counters.bytes_dropped},
+          {"faults", s.counters.faults},
+          {"peak_bytes", s.counters.peak_bytes},
+          {"resident_max_bytes", s.counters.resident_max_bytes},
           {"process_bytes", of(s.process)}};
 }
 
-Json of(const CauseTotal& c) { return {{"verb", c.verb}, {"cause", c.cause}, {"moves", c.moves}, {"bytes", of(c.bytes)}}; }
+Json of(const CauseTotal& c) {
+  return {{"verb", c.verb}, {"cause", c.cause}, {"moves", c.moves}, {"bytes", of(c.bytes)}};
+}
 
 Json of(const Machine& machine) {
   Json tiers = Json::array(), links = Json::array();
-  for (const Tier& t : machine.tiers) tiers.push_back({{"name", t.name}, {"capacity_bytes", of(t.capacity)}, {"addressable", t.addressable}});
+  for (const Tier& t : machine.tiers)
+    tiers.push_back({{"name", t.name}, {"capacity_bytes", of(t.capacity)}, {"addressable", t.addressable}});
   for (const Link& l : machine.links) {
-    links.push_back({{"source", l.source.value}, {"target", l.target.value}, {"bytes_per_s", l.bytes_per_s}, {"latency_ns", of(l.latency)}});
+    links.push_back({{"source", l.source.value},
+                     {"target", l.target.value},
+                     {"bytes_per_s", l.bytes_per_s},
+                     {"latency_ns", of(l.latency)}});
   }
   return {{"tiers", tiers}, {"links", links}};
 }
@@ -54,7 +89,10 @@ Json of(const MoveRate& r) { return Json::array({of(r.time.begin), of(r.time.end
 Json of(const PhaseSpan& p) { return {{"phase", p.phase}, {"time_ns", of(p.time)}}; }
 
 Json of(const Memory& m) {
-  return {{"live_source", m.live_source}, {"samples", list(m.samples)}, {"moved", list(m.moved)}, {"phases", list(m.phases)}};
+  return {{"live_source", m.live_source},
+          {"samples", list(m.samples)},
+          {"moved", list(m.moved)},
+          {"phases", list(m.phases)}};
 }
 
 Json of(const HeatRow& r) { return Json::array({r.first_tensor, r.last_tensor, r.pages}); }
@@ -63,67 +101,117 @@ Json of(const std::vector<float>& row) {
   Json all = Json::array();
   for (const float value : row) {
     const double rounded = std::round(static_cast<double>(value) * 1000) / 1000;
-    if (rounded == std::floor(rounded)) all.push_back(static_cast<std::int64_t>(rounded));
-    else all.push_back(rounded);
+    if (rounded == std::floor(rounded))
+      all.push_back(static_cast<std::int64_t>(rounded));
+    else
+      all.push_back(rounded);
   }
   return all;
 }
 
 Json of(const Heat& h) {
-  return {{"page_bytes", of(h.page_bytes)}, {"tracked", h.tracked}, {"sampled", h.sampled}, {"columns", h.columns}, {"rows", list(h.rows)}, {"order", h.order},
-          {"reads", list(h.reads)}, {"writes", list(h.writes)}, {"ranges", list(h.ranges)}, {"ranges_left_out", h.ranges_left_out}};
+  return {{"page_bytes", of(h.page_bytes)}, {"tracked", h.tracked},
+          {"sampled", h.sampled},           {"columns", h.columns},
+          {"rows", list(h.rows)},           {"order", h.order},
+          {"reads", list(h.reads)},         {"writes", list(h.writes)},
+          {"ranges", list(h.ranges)},       {"ranges_left_out", h.ranges_left_out}};
 }
 
 Json of(const LayerRow& l) {
-  return {{"layer", l.layer}, {"name", l.name}, {"phase", l.phase}, {"ops", l.ops}, {"time_ns", of(l.time)}, {"read_bytes", of(l.read)},
-          {"written_bytes", of(l.written)}, {"moved_in_bytes", of(l.moved_in)}, {"moved_out_bytes", of(l.moved_out)},
-          {"stall_ns", of(l.stall)}, {"faults", l.faults}};
+  return {{"layer", l.layer},
+          {"name", l.name},
+          {"phase", l.phase},
+          {"ops", l.ops},
+          {"time_ns", of(l.time)},
+          {"read_bytes", of(l.read)},
+          {"written_bytes", of(l.written)},
+          {"moved_in_bytes", of(l.moved_in)},
+          {"moved_out_bytes", of(l.moved_out)},
+          {"stall_ns", of(l.stall)},
+          {"faults", l.faults}};
 }
 
 Json of(const TensorRow& t) {
   Json life = t.life ? Json::array({t.life->begin, t.life->end}) : Json(nullptr);
-  return {{"tensor", t.tensor}, {"name", t.name}, {"role", t.role}, {"shape", t.shape}, {"site", t.site}, {"bytes", of(t.bytes)},
-          {"persistent", t.persistent}, {"life", life}, {"first_layer", t.first_layer}, {"last_layer", t.last_layer}, {"reads", t.reads},
-          {"writes", t.writes}, {"longest_gap_ns", of(t.longest_gap)}, {"class", name_of(t.warmth)}, {"tier", t.tier},
-          {"fetches", t.fetches}, {"evictions", t.evictions}};
+  return {{"tensor", t.tensor},
+          {"name", t.name},
+          {"role", t.role},
+          {"shape", t.shape},
+          {"site", t.site},
+          {"bytes", of(t.bytes)},
+          {"persistent", t.persistent},
+          {"life", life},
+          {"first_layer", t.first_layer},
+          {"last_layer", t.last_layer},
+          {"reads", t.reads},
+          {"writes", t.writes},
+          {"longest_gap_ns", of(t.longest_gap)},
+          {"class", name_of(t.warmth)},
+          {"tier", t.tier},
+          {"fetches", t.fetches},
+          {"evictions", t.evictions}};
 }
 
 Json of(const ShortLived& s) {
-  return {{"tensors", s.tensors}, {"all_tensors", s.all_tensors}, {"bytes", of(s.bytes)}, {"all_bytes", of(s.all_bytes)},
-          {"peak_bytes", of(s.peak)}, {"scratch_peak_bytes", of(s.scratch_peak)}};
+  return {{"tensors", s.tensors},         {"all_tensors", s.all_tensors}, {"bytes", of(s.bytes)},
+          {"all_bytes", of(s.all_bytes)}, {"peak_bytes", of(s.peak)},     {"scratch_peak_bytes", of(s.scratch_peak)}};
 }
 
 Json of(const SharingOf& s) { return {{"used", s.used}, {"shared", s.shared}, {"dragged_bytes", of(s.dragged)}}; }
 
 Json of(const Sharing& s) {
-  return {{"known", s.known}, {"pages_before", of(s.pages_before)}, {"pages_after", of(s.pages_after)},
-          {"chunks_before", of(s.chunks_before)}, {"chunks_after", of(s.chunks_after)}};
+  return {{"known", s.known},
+          {"pages_before", of(s.pages_before)},
+          {"pages_after", of(s.pages_after)},
+          {"chunks_before", of(s.chunks_before)},
+          {"chunks_after", of(s.chunks_after)}};
 }
 
 Json of(const ReuseBin& b) { return {{"least_bytes", of(b.least)}, {"accesses", b.accesses}, {"bytes", of(b.bytes)}}; }
 
 Json of(const CurvePoint& p) {
-  return {{"share", of(p.share)}, {"fast_memory_bytes", of(p.fast_memory)}, {"lru_in_bytes", of(p.lru_in)}, {"transfer_ns", of(p.transfer)},
-          {"bound_ns", of(p.bound)}, {"step_ns", of(p.step)}, {"stall_ns", of(p.stall)}, {"bytes_in", of(p.bytes_in)}, {"bytes_out", of(p.bytes_out)}, {"note", p.note}};
+  return {{"share", of(p.share)},         {"fast_memory_bytes", of(p.fast_memory)},
+          {"lru_in_bytes", of(p.lru_in)}, {"transfer_ns", of(p.transfer)},
+          {"bound_ns", of(p.bound)},      {"step_ns", of(p.step)},
+          {"stall_ns", of(p.stall)},      {"bytes_in", of(p.bytes_in)},
+          {"bytes_out", of(p.bytes_out)}, {"note", p.note}};
 }
 
-Json of(const Reuse& r) { return {{"histogram", list(r.histogram)}, {"curve", list(r.curve)}, {"simulated", r.simulated}}; }
+Json of(const Reuse& r) {
+  return {{"histogram", list(r.histogram)}, {"curve", list(r.curve)}, {"simulated", r.simulated}};
+}
 
 Json of(const PlanMoveRow& m) {
-  return {{"position", m.position}, {"verb", m.verb}, {"unit", m.unit}, {"fate", m.fate}, {"issue", m.issue}, {"due", m.due},
-          {"bytes", of(m.bytes)}, {"lead_ns", of(m.lead)}, {"reason", m.reason}};
+  return {{"position", m.position}, {"verb", m.verb},        {"unit", m.unit},
+          {"fate", m.fate},         {"issue", m.issue},      {"due", m.due},
+          {"bytes", of(m.bytes)},   {"lead_ns", of(m.lead)}, {"reason", m.reason}};
 }
 
 Json of(const PlanFigures& p) {
-  return {{"known", p.known}, {"plan", p.plan}, {"planned_fetches", p.planned_fetches}, {"planned_evictions", p.planned_evictions},
-          {"in_time", p.in_time}, {"late", p.late}, {"early", p.early}, {"not_needed", p.not_needed}, {"wasted", p.wasted},
-          {"missed", p.missed}, {"unplanned_evictions", p.unplanned_evictions}, {"operand_wait_ns", of(p.late_wait)},
-          {"early_limit_ns", of(p.early_limit)}, {"moves", list(p.moves)}, {"reasons", p.reasons}};
+  return {{"known", p.known},
+          {"plan", p.plan},
+          {"planned_fetches", p.planned_fetches},
+          {"planned_evictions", p.planned_evictions},
+          {"in_time", p.in_time},
+          {"late", p.late},
+          {"early", p.early},
+          {"not_needed", p.not_needed},
+          {"wasted", p.wasted},
+          {"missed", p.missed},
+          {"unplanned_evictions", p.unplanned_evictions},
+          {"operand_wait_ns", of(p.late_wait)},
+          {"early_limit_ns", of(p.early_limit)},
+          {"moves", list(p.moves)},
+          {"reasons", p.reasons}};
 }
 
 Json of(const Overhead& o) {
-  return {{"process_bytes", of(o.process)}, {"unmanaged_bytes", of(o.unmanaged)}, {"profiling_step_ns", of(o.profiling_step)},
-          {"warm_up_step_ns", of(o.warm_up_step)}, {"profiling_cost", of(o.profiling_cost)}, {"events_written", of(o.events_written)},
+  return {{"process_bytes", of(o.process)},
+          {"unmanaged_bytes", of(o.unmanaged)},
+          {"profiling_step_ns", of(o.profiling_step)},
+          {"warm_up_step_ns", of(o.warm_up_step)},
+          {"profiling_cost", of(o.profiling_cost)},
+          {"events_written", of(o.events_written)},
           {"events_dropped", of(o.events_dropped)}};
 }
 

@@ -1,4 +1,5 @@
-// A report as one HTML document: the page's parts and the charts' library, embedded when this was built, around the report's JSON.
+// A report as one HTML document: the page's parts and the charts' library, embedded when this was built, around the
+// report's JSON.
 #include <algorithm>
 #include <tuple>
 #include <unordered_set>
@@ -11,13 +12,16 @@ namespace vedette::report {
 
 namespace {
 
-// A script element ends at the first "</script", whatever the JSON around it means, and "<!--" changes how it is read: no "<" is left.
+// A script element ends at the first "</script", whatever the JSON around it means, and "<!--" changes how it is read:
+// no "<" is left.
 std::string in_script(const std::string& json) {
   std::string safe;
   safe.reserve(json.size() + json.size() / 64);
   for (const char c : json) {
-    if (c == '<') safe += "\\u003c";
-    else safe += c;
+    if (c == '<')
+      safe += "\\u003c";
+    else
+      safe += c;
   }
   return safe;
 }

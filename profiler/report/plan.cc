@@ -1,9 +1,10 @@
 // The plan against what happened in the shown step.
 //
-// A planned fetch of a chunk is matched with the chunk's transfer that started after the engine can have heard of it (one op before
-// its issue) and before the due op ended. It is late when its bytes came after somebody began to wait for them, early
-// when they lay unused for longer than a twentieth of the step, not needed when no transfer was: the chunk had stayed. What was
-// fetched and is matched with nothing was missed by the plan. A fetched chunk that left before any op that uses it ran was wasted.
+// A planned fetch of a chunk is matched with the chunk's transfer that started after the engine can have heard of it
+// (one op before its issue) and before the due op ended. It is late when its bytes came after somebody began to wait
+// for them, early when they lay unused for longer than a twentieth of the step, not needed when no transfer was: the
+// chunk had stayed. What was fetched and is matched with nothing was missed by the plan. A fetched chunk that left
+// before any op that uses it ran was wasted.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -20,14 +21,16 @@ constexpr std::size_t most_rows = 500;  // of moves, the worst first: more nobod
 
 struct Matching {
   const Run& run;
-  std::vector<Nanoseconds> waited_from;    // by op: when it was wanted, before any wait for its operands
-  std::map<std::uint64_t, std::vector<const MoveRow*>> fetches, earlier;  // by chunk, by start; earlier: of the step before
+  std::vector<Nanoseconds> waited_from;  // by op: when it was wanted, before any wait for its operands
+  std::map<std::uint64_t, std::vector<const MoveRow*>> fetches,
+      earlier;  // by chunk, by start; earlier: of the step before
   std::set<const MoveRow*> matched;
 
   explicit Matching(const Run& r) : run(r) {
     for (const OpRow& op : run.ops) waited_from.push_back(op.began);
     for (const StallRow& stall : run.stalls)
-      if (!stall.in_allocation && stall.op < waited_from.size()) waited_from[stall.op] = std::min(waited_from[stall.op], stall.began);
+      if (!stall.in_allocation && stall.op < waited_from.size())
+        waited_from[stall.op] = std::min(waited_from[stall.op], stall.began);
     collect(run.moves, fetches);
     collect(run.earlier_moves, earlier);
   }
@@ -39,8 +42,11 @@ struct Matching {
       std::sort(list.begin(), list.end(), [](const MoveRow* a, const MoveRow* b) { return a->started < b->started; });
   }
 
-  // The engine hears of a plan's fetch when the op before its issue begins, so not before the one before that has ended.
-  Nanoseconds told(std::uint32_t issue) const { return issue < 2 ? run.shown_step()->began : run.ops[std::min<std::size_t>(issue, run.ops.size()) - 2].ended; }
+  // The engine hears of a plan's fetch when the op before its issue begins, so not before the one before that has
+  // ended.
+  Nanoseconds told(std::uint32_t issue) const {
+    return issue < 2 ? run.shown_step()->began : run.ops[std::min<std::size_t>(issue, run.ops.size()) - 2].ended;
+  }
 
   const MoveRow* take(std::uint64_t chunk, Nanoseconds from, Nanoseconds until) {
     const auto found = fetches.find(chunk);
@@ -50,8 +56,8 @@ struct Matching {
     return nullptr;
   }
 
-  // The transfer that a planned fetch turned into. One that is due in the next step belongs to that one: here it is the last step's
-  // that counts, and this step's is only known to be planned.
+  // The transfer that a planned fetch turned into. One that is due in the next step belongs to that one: here it is the
+  // last step's that counts, and this step's is only known to be planned.
   const MoveRow* match(std::uint64_t chunk, const PlannedMove& move) {
     const Nanoseconds due_ended = run.ops[std::min<std::size_t>(move.due, run.ops.size() - 1)].ended;
     if (move.due >= move.issue) return take(chunk, told(move.issue), due_ended);
@@ -83,14 +89,21 @@ void judge(PlanFigures& figures, Matching& matching, std::size_t position) {
       continue;
     }
     ++figures.planned_fetches;
-    PlanMoveRow row{.position = position, .verb = move.verb, .unit = unit.name, .fate = "not needed", .issue = move.issue, .due = move.due,
-                    .bytes = run.chunk, .lead = {}, .reason = move.reason};
+    PlanMoveRow row{.position = position,
+                    .verb = move.verb,
+                    .unit = unit.name,
+                    .fate = "not needed",
+                    .issue = move.issue,
+                    .due = move.due,
+                    .bytes = run.chunk,
+                    .lead = {},
+                    .reason = move.reason};
     const MoveRow* moved = matching.match(chunk, move);
     if (moved == nullptr) {
       ++figures.not_needed;
     } else {
       row.lead = matching.waited_from[move.due < run.ops.size() ? move.due : 0] - moved->ended;
-      const bool late = row.lead->value < 0, early = *row.lead > figures.early_limit;
+      const bool late = row.lead->value<0, early = *row.lead> figures.early_limit;
       row.fate = late ? "late" : early ? "early" : "in time";
       ++(late ? figures.late : early ? figures.early : figures.in_time);
     }
@@ -106,7 +119,8 @@ std::map<std::uint64_t, std::vector<std::uint32_t>> uses_of_chunks(const Run& ru
   for (std::size_t t = 0; t < profile.places.size() && t < used.size(); ++t) {
     const std::uint64_t bytes = profile.trace.tensors[t].bytes.value;
     if (!profile.places[t] || bytes == 0) continue;
-    for (std::uint64_t c = *profile.places[t] / run.chunk.value; c <= (*profile.places[t] + bytes - 1) / run.chunk.value; ++c)
+    for (std::uint64_t c = *profile.places[t] / run.chunk.value;
+         c <= (*profile.places[t] + bytes - 1) / run.chunk.value; ++c)
       for (const OpIndex op : used[t]) found[c].push_back(op.value);
   }
   return found;
@@ -124,7 +138,9 @@ std::uint64_t count_wasted(const Run& run) {
     for (const MoveRow* leave : leaves[move.chunk])
       if (leave->started >= move.ended && (!left || leave->started < *left)) left = leave->started;
     const auto& ops = used.at(move.chunk);
-    const auto ran_between = [&](std::uint32_t op) { return op < run.ops.size() && run.ops[op].ended >= move.ended && run.ops[op].began <= *left; };
+    const auto ran_between = [&](std::uint32_t op) {
+      return op < run.ops.size() && run.ops[op].ended >= move.ended && run.ops[op].began <= *left;
+    };
     if (left && std::none_of(ops.begin(), ops.end(), ran_between)) ++wasted;
   }
   return wasted;
@@ -144,7 +160,9 @@ void sort_worst_first(std::vector<PlanMoveRow>& moves) {
 PlanFigures plan_of(const Run& run) {
   PlanFigures figures;
   const Profile* profile = run.shown_profile();
-  if (!run.plan || profile == nullptr || run.ops.empty() || run.ops.size() != profile->trace.ops.size() || run.chunk.value == 0) return figures;
+  if (!run.plan || profile == nullptr || run.ops.empty() || run.ops.size() != profile->trace.ops.size() ||
+      run.chunk.value == 0)
+    return figures;
   const auto placed = [](const PlanUnit& unit) { return unit.chunks.has_value(); };
   if (!std::all_of(run.plan->units.begin(), run.plan->units.end(), placed)) return figures;
   figures.known = true;
@@ -155,8 +173,10 @@ PlanFigures plan_of(const Run& run) {
   for (std::size_t i = 0; i < run.plan->moves.size(); ++i)
     if (run.plan->moves[i].unit < run.plan->units.size()) judge(figures, matching, i);
   for (const MoveRow& move : run.moves) {
-    if (move.verb == "fetch") figures.missed += matching.matched.contains(&move) ? 0 : 1;
-    else figures.unplanned_evictions += move.cause != "planned" ? 1 : 0;
+    if (move.verb == "fetch")
+      figures.missed += matching.matched.contains(&move) ? 0 : 1;
+    else
+      figures.unplanned_evictions += move.cause != "planned" ? 1 : 0;
   }
   for (const StallRow& stall : run.stalls)
     if (!stall.in_allocation) figures.late_wait += stall.ended - stall.began;

@@ -1,7 +1,8 @@
 // The figures of a report, computed once and shown three ways: as a page, as text, as JSON.
 //
-// Bytes and nanoseconds are whole numbers; times of the shown step count from its begin. A tensor, layer or op is told by its number
-// in the profile that the shown step repeats. Intervals are half open. docs/report.md says what each figure means.
+// Bytes and nanoseconds are whole numbers; times of the shown step count from its begin. A tensor, layer or op is told
+// by its number in the profile that the shown step repeats. Intervals are half open. docs/report.md says what each
+// figure means.
 //
 // Thread rule: values; the functions keep nothing.
 #pragma once
@@ -22,26 +23,26 @@ struct Headline {
   Bytes budget, peak, resident_max;  // peak: most bytes that lived at once
   double budget_share = 0;           // budget / peak; 0: no peak is known
   std::uint64_t steps = 0, steady_steps = 0;
-  Nanoseconds median_step;           // of the steady steps
+  Nanoseconds median_step;  // of the steady steps
   std::optional<Nanoseconds> plain_step;
   std::optional<double> speed_of_plain;  // plain / median: 1 is as fast
   std::optional<Nanoseconds> compute;    // the ops' own times: no step can be faster
-  std::optional<Nanoseconds> bound;      // no plan is faster: given by ReportOptions, else compute, or what the link needs to bring back
-                                         // what cannot stay, whichever is longer
-  std::optional<double> speed_of_bound;  // bound / median
-  Nanoseconds stall;                 // a steady step's, the median
-  double stall_share = 0;            // stall / median_step
+  std::optional<Nanoseconds> bound;  // no plan is faster: given by ReportOptions, else compute, or what the link needs
+                                     // to bring back what cannot stay, whichever is longer
+  std::optional<double> speed_of_bound;      // bound / median
+  Nanoseconds stall;                         // a steady step's, the median
+  double stall_share = 0;                    // stall / median_step
   Bytes bytes_in, bytes_out, bytes_dropped;  // of the shown step
-  std::uint64_t faults = 0;          // of the shown step
+  std::uint64_t faults = 0;                  // of the shown step
   std::uint64_t dropped_events = 0;
 };
 
-struct MemorySample {                // after an op of the shown step; of very many ops the highest of each few
+struct MemorySample {  // after an op of the shown step; of very many ops the highest of each few
   Nanoseconds time;
   Bytes live, resident;
 };
 
-struct MoveRate {                    // bytes whose transfer ended in a slice of the step
+struct MoveRate {  // bytes whose transfer ended in a slice of the step
   Span<Nanoseconds> time;
   Bytes in, out;
 };
@@ -53,20 +54,20 @@ struct PhaseSpan {
 
 struct Memory {
   std::vector<MemorySample> samples;
-  std::string live_source;           // "measured" at op ends, or "traced": summed over the profile's lifetimes
+  std::string live_source;  // "measured" at op ends, or "traced": summed over the profile's lifetimes
   std::vector<MoveRate> moved;
   std::vector<PhaseSpan> phases;
 };
 
-struct HeatRange {                   // pages of a tensor that were touched alike by the ticks of one layer
-  std::int64_t layer = -1;           // -1: ops without a layer
+struct HeatRange {          // pages of a tensor that were touched alike by the ticks of one layer
+  std::int64_t layer = -1;  // -1: ops without a layer
   std::uint32_t tensor = 0;
   Span<std::uint64_t> pages;
   std::uint32_t reads = 0, writes = 0;  // ticks; of a sampled profile samples
   auto operator<=>(const HeatRange&) const = default;
 };
 
-struct HeatRow {                     // a run of pages of the overview: tensors in order of their first touch, one after the other
+struct HeatRow {  // a run of pages of the overview: tensors in order of their first touch, one after the other
   std::uint32_t first_tensor = 0, last_tensor = 0;
   std::uint64_t pages = 0;
 };
@@ -77,19 +78,19 @@ struct Heat {
   bool sampled = false;              // by a monitor that takes samples: they are counted, not ticks
   std::vector<std::uint32_t> order;  // of tensors, top to bottom
   std::vector<HeatRow> rows;
-  std::vector<std::int64_t> columns; // layers, in order of their first op
+  std::vector<std::int64_t> columns;              // layers, in order of their first op
   std::vector<std::vector<float>> reads, writes;  // [row][column]: ticks (samples) a page, on average
-  std::vector<HeatRange> ranges;     // sorted by (tensor, layer, pages)
-  std::uint64_t ranges_left_out = 0; // of the tensors with most ranges
+  std::vector<HeatRange> ranges;                  // sorted by (tensor, layer, pages)
+  std::uint64_t ranges_left_out = 0;              // of the tensors with most ranges
 };
 
 struct LayerRow {
   std::int64_t layer = -1;
   std::string name, phase;
   std::uint64_t ops = 0;
-  Nanoseconds time;                  // in the shown step, without its stalls
-  Bytes read, written;               // different bytes: pages where they were tracked, else operands
-  Bytes moved_in, moved_out;         // transfers that ended while it ran
+  Nanoseconds time;           // in the shown step, without its stalls
+  Bytes read, written;        // different bytes: pages where they were tracked, else operands
+  Bytes moved_in, moved_out;  // transfers that ended while it ran
   Nanoseconds stall;
   std::uint64_t faults = 0;
 };
@@ -100,29 +101,30 @@ struct TensorRow {
   std::uint32_t tensor = 0;
   std::string name, role;
   std::vector<std::int64_t> shape;
-  std::string site;                  // layer and op that allocated it
+  std::string site;  // layer and op that allocated it
   Bytes bytes;
   bool persistent = false;
   std::optional<Span<std::uint32_t>> life;  // ops
   std::string first_layer, last_layer;      // that touch it
   std::uint64_t reads = 0, writes = 0;      // ops
-  Nanoseconds longest_gap;           // between two accesses, round the step's seam if it is persistent
+  Nanoseconds longest_gap;                  // between two accesses, round the step's seam if it is persistent
   Warmth warmth = Warmth::untouched;
-  std::string tier;                  // home under the plan; "mixed"; empty: not known
-  std::uint64_t fetches = 0, evictions = 0;  // moves of chunks that hold a part of it, while it lived, in the shown step
+  std::string tier;  // home under the plan; "mixed"; empty: not known
+  std::uint64_t fetches = 0,
+                evictions = 0;  // moves of chunks that hold a part of it, while it lived, in the shown step
 };
 
-struct ShortLived {                  // tensors that live within one layer
+struct ShortLived {                            // tensors that live within one layer
   std::uint64_t tensors = 0, all_tensors = 0;  // scratch within one op is not counted: it is no tensor of the profile
   Bytes bytes, all_bytes;
-  Bytes peak;                        // most of them alive at once
-  Bytes scratch_peak;                // most scratch of one op
+  Bytes peak;          // most of them alive at once
+  Bytes scratch_peak;  // most scratch of one op
 };
 
-struct SharingOf {                   // pages or chunks of one layout
+struct SharingOf {  // pages or chunks of one layout
   std::uint64_t used = 0;
-  std::uint64_t shared = 0;          // two tensors that live at the same time lie in it and are not touched by the same layers
-  Bytes dragged;                     // summed over layers: living bytes in chunks that the layer touches, which it does not touch
+  std::uint64_t shared = 0;  // two tensors that live at the same time lie in it and are not touched by the same layers
+  Bytes dragged;  // summed over layers: living bytes in chunks that the layer touches, which it does not touch
 };
 
 struct Sharing {
@@ -130,21 +132,21 @@ struct Sharing {
   SharingOf pages_before, pages_after, chunks_before, chunks_after;
 };
 
-struct ReuseBin {                    // distances [least, 2 * least), least 0: again at once
+struct ReuseBin {  // distances [least, 2 * least), least 0: again at once
   Bytes least;
   std::uint64_t accesses = 0;
   Bytes bytes;
 };
 
 struct CurvePoint {
-  double share = 0;                  // of the peak
+  double share = 0;  // of the peak
   Bytes fast_memory;
-  Bytes lru_in;                      // what LRU fetches a step, from the reuse distances
-  std::optional<Nanoseconds> transfer;  // of lru_in over the link, were nothing hidden
+  Bytes lru_in;                            // what LRU fetches a step, from the reuse distances
+  std::optional<Nanoseconds> transfer;     // of lru_in over the link, were nothing hidden
   std::optional<Nanoseconds> step, stall;  // simulated
   std::optional<Bytes> bytes_in, bytes_out;
   std::optional<Nanoseconds> bound;
-  std::string note;                  // why nothing was simulated
+  std::string note;  // why nothing was simulated
 };
 
 struct Reuse {
@@ -155,30 +157,30 @@ struct Reuse {
 
 struct PlanMoveRow {
   std::uint64_t position = 0;
-  std::string verb, unit, fate;      // "in time", "late", "early", "not needed"
+  std::string verb, unit, fate;  // "in time", "late", "early", "not needed"
   std::uint32_t issue = 0, due = 0;
   Bytes bytes;
-  std::optional<Nanoseconds> lead;   // from the bytes' arrival to when the op that is due wants them; negative: late
-  std::string reason;                // the policy's
+  std::optional<Nanoseconds> lead;  // from the bytes' arrival to when the op that is due wants them; negative: late
+  std::string reason;               // the policy's
 };
 
 struct PlanFigures {
   bool known = false;
   std::int64_t plan = 0;
-  std::uint64_t planned_fetches = 0, planned_evictions = 0;  // chunks
+  std::uint64_t planned_fetches = 0, planned_evictions = 0;        // chunks
   std::uint64_t in_time = 0, late = 0, early = 0, not_needed = 0;  // planned fetches
-  std::uint64_t wasted = 0;          // fetched chunks that left before an op used them
-  std::uint64_t missed = 0;          // fetches that nobody had planned
+  std::uint64_t wasted = 0;                                        // fetched chunks that left before an op used them
+  std::uint64_t missed = 0;                                        // fetches that nobody had planned
   std::uint64_t unplanned_evictions = 0;
-  Nanoseconds late_wait;             // stalls for operands
+  Nanoseconds late_wait;  // stalls for operands
   Nanoseconds early_limit;
-  std::vector<PlanMoveRow> moves;    // fetches, by lead; the worst ones
+  std::vector<PlanMoveRow> moves;  // fetches, by lead; the worst ones
   std::vector<std::string> reasons;
 };
 
 struct Overhead {
-  std::optional<Bytes> process;      // resident bytes of the process, most at a step's end
-  std::optional<Bytes> unmanaged;    // of them, outside of fast memory
+  std::optional<Bytes> process;    // resident bytes of the process, most at a step's end
+  std::optional<Bytes> unmanaged;  // of them, outside of fast memory
   std::optional<Nanoseconds> profiling_step, warm_up_step;
   std::optional<double> profiling_cost;  // profiling step / median step
   std::optional<std::uint64_t> events_written, events_dropped;
@@ -186,9 +188,10 @@ struct Overhead {
 
 struct Report {
   std::string path;
-  std::vector<std::string> remarks;  // what the reader must know: still being written, events dropped, pages not tracked
+  std::vector<std::string>
+      remarks;  // what the reader must know: still being written, events dropped, pages not tracked
   Headline headline;
-  std::vector<StepRow> steps;        // at most as many as fit a picture; see steps_left_out
+  std::vector<StepRow> steps;  // at most as many as fit a picture; see steps_left_out
   std::uint64_t steps_left_out = 0;
   std::optional<std::uint64_t> shown_step;
   std::vector<CauseTotal> causes;
@@ -209,14 +212,15 @@ struct Simulated {
   Nanoseconds step, stall;
   Bytes bytes_in, bytes_out;
 };
-// Runs a step on a machine under the run's policy, in a simulator. The analysis knows none; the command line gives it one.
+// Runs a step on a machine under the run's policy, in a simulator. The analysis knows none; the command line gives it
+// one.
 using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, std::string_view policy)>;
 
 // No plan is faster.
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
 struct ReportOptions {
-  Simulate simulate;                 // empty: the curve has reuse distances only
+  Simulate simulate;  // empty: the curve has reuse distances only
   Bound bound;
   std::optional<Nanoseconds> plain_step;  // overrides the recording's
   std::size_t heat_rows = 480, most_ranges = 200000, most_steps = 2000;
@@ -225,8 +229,8 @@ struct ReportOptions {
 Report analyse(const Run& run, const ReportOptions& options);
 
 // Its parts, each of one file.
-// The shown profile. An op's time is the smaller of what it took while profiled, when it may have been slow, and in the shown step, so that
-// what is simulated and what bounds a step speak of steps like it. Needs a shown profile.
+// The shown profile. An op's time is the smaller of what it took while profiled, when it may have been slow, and in the
+// shown step, so that what is simulated and what bounds a step speak of steps like it. Needs a shown profile.
 Trace steady_trace(const Run&);
 Headline headline_of(const Run&, const ReportOptions&);
 Memory memory_of(const Run&);
@@ -240,7 +244,8 @@ Reuse reuse_of(const Run&, const ReportOptions&);
 PlanFigures plan_of(const Run&);
 Overhead overhead_of(const Run&);
 
-// What a page of very many tensors can show: those that moved most, then the largest, and those at which a row of the heat map begins or ends.
+// What a page of very many tensors can show: those that moved most, then the largest, and those at which a row of the
+// heat map begins or ends.
 void shorten(Report&, std::size_t most);
 
 std::string_view name_of(Warmth) noexcept;
@@ -248,6 +253,6 @@ std::string_view name_of(Warmth) noexcept;
 std::string format_json(const Report&, const Report* other);  // one object, docs/report.md; `other`: to compare with
 std::string format_text(const Report&, const Report* other);  // for terminals: nothing in it controls one
 std::string format_page(const Report&, const Report* other);  // a whole HTML document, of 20,000 tensors at most
-bool page_has_charts() noexcept;     // false: built without the charts' library
+bool page_has_charts() noexcept;                              // false: built without the charts' library
 
 }  // namespace vedette::report

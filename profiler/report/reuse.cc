@@ -1,9 +1,9 @@
 // Reuse distances, what they say about smaller and larger budgets, and what a simulator says.
 //
-// The distance of an access is the bytes of other tensors that were accessed since its tensor's last one: LRU with a capacity of
-// less than the distance and the tensor itself has lost it by then (Mattson et al., 1970: one pass for all capacities). The step
-// repeats, so a first pass warms the stack and the second is counted. A Fenwick tree over the times of accesses holds the bytes of
-// the tensors last accessed at each. O(accesses * log(accesses)).
+// The distance of an access is the bytes of other tensors that were accessed since its tensor's last one: LRU with a
+// capacity of less than the distance and the tensor itself has lost it by then (Mattson et al., 1970: one pass for all
+// capacities). The step repeats, so a first pass warms the stack and the second is counted. A Fenwick tree over the
+// times of accesses holds the bytes of the tensors last accessed at each. O(accesses * log(accesses)).
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,7 +21,7 @@ class Fenwick {
   void add(std::size_t at, std::uint64_t value) {  // wraps for negative ones, as the sums do
     for (++at; at < sums_.size(); at += at & (~at + 1)) sums_[at] += value;
   }
-  std::uint64_t sum(std::size_t end) const {       // of [0, end)
+  std::uint64_t sum(std::size_t end) const {  // of [0, end)
     std::uint64_t total = 0;
     for (; end > 0; end -= end & (~end + 1)) total += sums_[end];
     return total;
@@ -31,7 +31,7 @@ class Fenwick {
   std::vector<std::uint64_t> sums_;
 };
 
-struct Again {                       // an access to bytes that were accessed before
+struct Again {  // an access to bytes that were accessed before
   Bytes distance, bytes;
 };
 
@@ -61,7 +61,9 @@ std::vector<Again> distances(const Trace& trace) {
         stack.add(now, bytes.value);
         last[t.value] = now++;
       }
-      const auto dies = [&](TensorIndex t) { return !trace.tensors[t.value].persistent && alive[t.value].end.value <= i + 1; };
+      const auto dies = [&](TensorIndex t) {
+        return !trace.tensors[t.value].persistent && alive[t.value].end.value <= i + 1;
+      };
       for (const TensorIndex t : touched)
         if (dies(t)) leave(t.value);
       for (const TensorIndex t : trace.ops[i].frees) leave(t.value);
@@ -74,7 +76,8 @@ std::vector<ReuseBin> histogram_of(const std::vector<Again>& all) {
   std::vector<ReuseBin> bins;
   for (const Again& again : all) {
     const std::size_t bin = static_cast<std::size_t>(std::bit_width(again.distance.value));
-    while (bins.size() <= bin) bins.push_back({.least = {bins.empty() ? 0 : std::uint64_t{1} << (bins.size() - 1)}, .accesses = 0, .bytes = {}});
+    while (bins.size() <= bin)
+      bins.push_back({.least = {bins.empty() ? 0 : std::uint64_t{1} << (bins.size() - 1)}, .accesses = 0, .bytes = {}});
     ++bins[bin].accesses;
     bins[bin].bytes += again.bytes;
   }
@@ -88,8 +91,8 @@ Bytes lru_fetches(const std::vector<Again>& all, Bytes capacity) {
   return fetched;
 }
 
-// A run moves chunks, in which many small tensors lie together. Here each tensor would round up to chunks of its own, and all of them not even
-// fit into the peak; so they are moved to the byte.
+// A run moves chunks, in which many small tensors lie together. Here each tensor would round up to chunks of its own,
+// and all of them not even fit into the peak; so they are moved to the byte.
 void simulate(CurvePoint& point, const Trace& step, const Run& run, const ReportOptions& options) {
   Machine machine = run.machine;
   machine.granule = {1};
@@ -118,12 +121,15 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
   if (peak == 0) return reuse;
   std::vector<double> shares = {0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75, 1.0};
   const double own = static_cast<double>(run.budget.value) / static_cast<double>(peak);
-  if (own > 0 && own < 1 && std::none_of(shares.begin(), shares.end(), [&](double s) { return std::abs(s - own) < 0.005; })) shares.push_back(own);
+  if (own > 0 && own < 1 &&
+      std::none_of(shares.begin(), shares.end(), [&](double s) { return std::abs(s - own) < 0.005; }))
+    shares.push_back(own);
   std::sort(shares.begin(), shares.end());
   const Link* link = run.machine.link({1}, {0});
   const Trace step = steady_trace(run);
   for (const double share : shares) {
-    CurvePoint point{.share = share, .fast_memory = {static_cast<std::uint64_t>(std::ceil(static_cast<double>(peak) * share))}};
+    CurvePoint point{.share = share,
+                     .fast_memory = {static_cast<std::uint64_t>(std::ceil(static_cast<double>(peak) * share))}};
     point.lru_in = lru_fetches(all, point.fast_memory);
     if (link != nullptr) point.transfer = transfer_time(point.lru_in, link->bytes_per_s);
     if (options.simulate && run.machine.tiers.size() > 1) simulate(point, step, run, options);

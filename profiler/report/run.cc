@@ -1,5 +1,5 @@
-// Reads a recording for a report. What a file claims is checked before it is used as an index or added up: a file may be damaged, or made
-// to harm.
+// Reads a recording for a report. What a file claims is checked before it is used as an index or added up: a file may
+// be damaged, or made to harm.
 #include "profiler/report/run.h"
 
 #include <algorithm>
@@ -17,9 +17,10 @@ namespace vedette::report {
 
 namespace {
 
-constexpr std::int64_t largest = std::int64_t{1} << 50;  // of a size or a time: a petabyte, thirteen days; sums of many still fit
-constexpr std::int64_t most_samples = 1'000'000;         // of one page in one tick; monitors take some tens
-constexpr std::uint64_t most_chunks = 100'000'000;       // that all tensors together may cover
+constexpr std::int64_t largest = std::int64_t{1}
+                                 << 50;  // of a size or a time: a petabyte, thirteen days; sums of many still fit
+constexpr std::int64_t most_samples = 1'000'000;    // of one page in one tick; monitors take some tens
+constexpr std::uint64_t most_chunks = 100'000'000;  // that all tensors together may cover
 
 class Reader {
  public:
@@ -33,13 +34,15 @@ class Reader {
 
   // The next row of an answer; none once something was refused.
   bool row(Statement& s) { return !bad_ && s.row(); }
-  // Counts a row that stays in memory, with its texts: a file of any size takes no more of it than its reader was given.
+  // Counts a row that stays in memory, with its texts: a file of any size takes no more of it than its reader was
+  // given.
   template <class Row>
   void keep(const Row&, std::initializer_list<std::string_view> texts = {}) {
     kept_ += sizeof(Row);
     for (const std::string_view text : texts) kept_ += text.size();
     if (kept_ <= room_.value || bad_) return;
-    bad_ = Error{Cause::unsupported, path_ + " is too large: what a report needs of it takes more than " + readable(room_) +
+    bad_ = Error{Cause::unsupported, path_ + " is too large: what a report needs of it takes more than " +
+                                         readable(room_) +
                                          " of memory; SQLite's own shell reads such a file (profiler/FORMAT.md)"};
   }
 
@@ -85,7 +88,9 @@ std::optional<Enum> named(std::string_view name, std::initializer_list<std::stri
   return std::nullopt;
 }
 
-std::optional<Phase> phase_named(std::string_view name) { return named<Phase>(name, {"forward", "backward", "optimizer"}); }
+std::optional<Phase> phase_named(std::string_view name) {
+  return named<Phase>(name, {"forward", "backward", "optimizer"});
+}
 std::optional<TensorKind> kind_named(std::string_view name) {
   return named<TensorKind>(name, {"weight", "gradient", "optimizer", "activation", "workspace", "input", "constant"});
 }
@@ -119,7 +124,8 @@ void read_meta(Reader& reader, Run& run) {
 void read_machine(Reader& reader, Run& run) {
   Statement tier(reader.database(), "SELECT name, capacity_bytes, addressable FROM tiers ORDER BY tier");
   for (tier.ask(); reader.row(tier);) {
-    run.machine.tiers.push_back({.name = tier.text(0), .capacity = {reader.capacity(tier, 1)}, .addressable = tier.integer(2) != 0});
+    run.machine.tiers.push_back(
+        {.name = tier.text(0), .capacity = {reader.capacity(tier, 1)}, .addressable = tier.integer(2) != 0});
     reader.keep(run.machine.tiers.back(), {run.machine.tiers.back().name});
   }
   Statement link(reader.database(), "SELECT source, target, bytes_per_s, latency_ns, shared FROM links");
@@ -135,17 +141,20 @@ void read_machine(Reader& reader, Run& run) {
 }
 
 void read_steps(Reader& reader, Run& run) {
-  Statement ask(reader.database(), "SELECT step, began_ns, ended_ns, bytes_in, bytes_out, bytes_dropped, stall_count, stall_ns, faults, live_bytes,"
-                                   " peak_bytes, resident_bytes, resident_max_bytes, ops, dropped_events, phase, bucket, process_bytes"
-                                   " FROM steps ORDER BY step");
+  Statement ask(
+      reader.database(),
+      "SELECT step, began_ns, ended_ns, bytes_in, bytes_out, bytes_dropped, stall_count, stall_ns, faults, live_bytes,"
+      " peak_bytes, resident_bytes, resident_max_bytes, ops, dropped_events, phase, bucket, process_bytes"
+      " FROM steps ORDER BY step");
   for (ask.ask(); reader.row(ask);) {
     StepRow& s = run.steps.emplace_back();
     s.step = reader.natural(ask, 0, "a step's number");
     s.began = reader.time(ask, 1);
     s.ended = std::max(s.began, reader.time(ask, 2));
     Counters& c = s.counters;
-    std::uint64_t* const counters[] = {&c.bytes_in, &c.bytes_out, &c.bytes_dropped, &c.stall_count, &c.stall_ns, &c.faults,
-                                       &c.live_bytes, &c.peak_bytes, &c.resident_bytes, &c.resident_max_bytes, &c.ops};
+    std::uint64_t* const counters[] = {
+        &c.bytes_in,   &c.bytes_out,  &c.bytes_dropped,  &c.stall_count,        &c.stall_ns, &c.faults,
+        &c.live_bytes, &c.peak_bytes, &c.resident_bytes, &c.resident_max_bytes, &c.ops};
     for (int i = 0; i < 11; ++i) *counters[i] = reader.natural(ask, 3 + i, "a counter of a step");
     run.dropped_events = std::max(run.dropped_events, reader.natural(ask, 14, "a step's dropped events"));
     s.phase = ask.text(15);
@@ -163,7 +172,8 @@ void read_causes(Reader& reader, Run& run) {
     const auto [total, fresh] = totals.try_emplace({ask.text(0), ask.text(1)});
     if (fresh) reader.keep(*total, {total->first.first, total->first.second});
     ++total->second.moves;
-    total->second.bytes = {std::min(total->second.bytes.value + reader.capacity(ask, 2), static_cast<std::uint64_t>(largest))};
+    total->second.bytes = {
+        std::min(total->second.bytes.value + reader.capacity(ask, 2), static_cast<std::uint64_t>(largest))};
   }
   for (auto& [of, total] : totals) {
     total.verb = of.first, total.cause = of.second;
@@ -184,11 +194,14 @@ std::vector<std::int64_t> shape_of(const std::string& text) {  // "64x3x7x7"
 }
 
 void read_tensors(Reader& reader, Run& run, Profile& profile) {
-  Statement ask(reader.database(), "SELECT tensor, name, bytes, kind, persistent, shape, site_layer, site_op FROM tensors WHERE profile = ?"
-                                   " ORDER BY tensor");
+  Statement ask(
+      reader.database(),
+      "SELECT tensor, name, bytes, kind, persistent, shape, site_layer, site_op FROM tensors WHERE profile = ?"
+      " ORDER BY tensor");
   std::uint64_t total = 0;
   for (ask.ask(profile.profile); reader.row(ask);) {
-    if (reader.natural(ask, 0, "a tensor's number") != profile.trace.tensors.size()) return reader.refuse("tensors are missing");
+    if (reader.natural(ask, 0, "a tensor's number") != profile.trace.tensors.size())
+      return reader.refuse("tensors are missing");
     Tensor& t = profile.trace.tensors.emplace_back();
     t.name = ask.text(1);
     t.bytes = {reader.natural(ask, 2, "a tensor's size")};
@@ -209,15 +222,18 @@ void read_ops(Reader& reader, Profile& profile) {
   Statement layers(reader.database(), "SELECT layer, name, phase FROM layers WHERE profile = ? ORDER BY layer");
   for (layers.ask(profile.profile); reader.row(layers);) {
     const auto phase = phase_named(layers.text(2));
-    if (!phase || reader.natural(layers, 0, "a layer's number") != profile.trace.layers.size()) return reader.refuse("its layers cannot be");
+    if (!phase || reader.natural(layers, 0, "a layer's number") != profile.trace.layers.size())
+      return reader.refuse("its layers cannot be");
     profile.trace.layers.push_back({.name = layers.text(1), .phase = *phase});
     reader.keep(profile.trace.layers.back(), {profile.trace.layers.back().name});
   }
-  Statement ops(reader.database(), "SELECT op, name, layer, phase, time_ns, workspace_bytes FROM ops WHERE profile = ? ORDER BY op");
+  Statement ops(reader.database(),
+                "SELECT op, name, layer, phase, time_ns, workspace_bytes FROM ops WHERE profile = ? ORDER BY op");
   std::int64_t total = 0;
   for (ops.ask(profile.profile); reader.row(ops);) {
     const auto phase = phase_named(ops.text(3));
-    if (!phase || reader.natural(ops, 0, "an op's number") != profile.trace.ops.size()) return reader.refuse("its ops cannot be");
+    if (!phase || reader.natural(ops, 0, "an op's number") != profile.trace.ops.size())
+      return reader.refuse("its ops cannot be");
     Op& op = profile.trace.ops.emplace_back();
     op.name = ops.text(1);
     op.phase = *phase;
@@ -238,13 +254,17 @@ void read_operands(Reader& reader, Profile& profile) {
     if (reader.bad()) return;
     const std::string role = ask.text(1);
     reader.keep(tensor);
-    (role == "read" ? trace.ops[op].reads : role == "write" ? trace.ops[op].writes : trace.ops[op].frees).push_back(tensor);
+    (role == "read"    ? trace.ops[op].reads
+     : role == "write" ? trace.ops[op].writes
+                       : trace.ops[op].frees)
+        .push_back(tensor);
   }
 }
 
 void read_pages(Reader& reader, Profile& profile) {
   Trace& trace = profile.trace;
-  Statement ask(reader.database(), "SELECT op, tensor, first_page, end_page, read, written, samples FROM page_accesses WHERE profile = ?");
+  Statement ask(reader.database(),
+                "SELECT op, tensor, first_page, end_page, read, written, samples FROM page_accesses WHERE profile = ?");
   const std::uint64_t page = trace.page_bytes.value;
   for (ask.ask(profile.profile); reader.row(ask);) {
     PageAccess& a = trace.pages.emplace_back();
@@ -254,7 +274,8 @@ void read_pages(Reader& reader, Profile& profile) {
     a.pages = {reader.natural(ask, 2, "a page"), reader.natural(ask, 3, "a page")};
     if (reader.bad()) return;
     const std::uint64_t pages = (trace.tensors[a.tensor.value].bytes.value + page - 1) / page;
-    if (a.pages.begin >= a.pages.end || a.pages.end > pages) return reader.refuse("pages outside of their tensor were touched");
+    if (a.pages.begin >= a.pages.end || a.pages.end > pages)
+      return reader.refuse("pages outside of their tensor were touched");
     a.read = ask.integer(4) != 0;
     a.written = ask.integer(5) != 0;
     if (ask.is_null(6) && profile.samples.empty()) continue;
@@ -263,7 +284,9 @@ void read_pages(Reader& reader, Profile& profile) {
     reader.keep(profile.samples.back());
   }
   // Recorders write them in this order; SQLite would sort them anew, on disk.
-  const auto before = [](const PageAccess& x, const PageAccess& y) { return std::tie(x.op, x.tensor, x.pages) < std::tie(y.op, y.tensor, y.pages); };
+  const auto before = [](const PageAccess& x, const PageAccess& y) {
+    return std::tie(x.op, x.tensor, x.pages) < std::tie(y.op, y.tensor, y.pages);
+  };
   if (std::is_sorted(trace.pages.begin(), trace.pages.end(), before)) return;
   if (profile.samples.empty()) return std::sort(trace.pages.begin(), trace.pages.end(), before);
   std::vector<std::uint32_t> order(trace.pages.size());
@@ -286,7 +309,9 @@ void read_places(Reader& reader, Run& run, Profile& profile) {
 }
 
 void read_profiles(Reader& reader, Run& run) {
-  Statement ask(reader.database(), "SELECT profile, step, bucket, name, source, device, page_bytes, tracked FROM profiles ORDER BY profile");
+  Statement ask(
+      reader.database(),
+      "SELECT profile, step, bucket, name, source, device, page_bytes, tracked FROM profiles ORDER BY profile");
   for (ask.ask(); reader.row(ask);) {
     Profile& p = run.profiles.emplace_back();
     p.profile = ask.integer(0);
@@ -311,19 +336,23 @@ void choose_step(Run& run) {
   std::map<std::string, std::size_t> repeated;
   for (const StepRow& s : run.steps)
     if (!s.bucket.empty() && s.phase != "warm-up" && s.phase != "profiling") ++repeated[s.bucket];
-  const auto usual = std::max_element(repeated.begin(), repeated.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto usual = std::max_element(repeated.begin(), repeated.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   for (std::size_t i = 0; i < run.steps.size(); ++i)
-    if (usual == repeated.end() || (run.steps[i].bucket == usual->first && run.steps[i].phase != "warm-up" && run.steps[i].phase != "profiling"))
+    if (usual == repeated.end() ||
+        (run.steps[i].bucket == usual->first && run.steps[i].phase != "warm-up" && run.steps[i].phase != "profiling"))
       run.steady.push_back(i);
   if (run.steady.empty()) return;
   std::vector<std::size_t> by_time = run.steady;
-  std::stable_sort(by_time.begin(), by_time.end(), [&](auto a, auto b) { return run.steps[a].time() < run.steps[b].time(); });
+  std::stable_sort(by_time.begin(), by_time.end(),
+                   [&](auto a, auto b) { return run.steps[a].time() < run.steps[b].time(); });
   run.shown = by_time[(by_time.size() - 1) / 2];
 }
 
 void read_op_times(Reader& reader, Run& run) {
-  Statement ask(reader.database(), "SELECT op, IFNULL(text, ''), began_ns, ended_ns, live_bytes, resident_bytes"
-                                   " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
+  Statement ask(reader.database(),
+                "SELECT op, IFNULL(text, ''), began_ns, ended_ns, live_bytes, resident_bytes"
+                " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
   for (ask.ask(run.shown_step()->step); reader.row(ask);) {
     OpRow& op = run.ops.emplace_back();
     op.op = reader.number(ask, 0, "op");
@@ -338,10 +367,16 @@ void read_op_times(Reader& reader, Run& run) {
 
 std::vector<MoveRow> moves_of(Reader& reader, std::uint64_t step) {
   std::vector<MoveRow> moves;
-  Statement ask(reader.database(), "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ?");
+  Statement ask(reader.database(),
+                "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ?");
   for (ask.ask(step); reader.row(ask);) {
-    moves.push_back({.verb = ask.text(0), .cause = ask.text(1), .chunk = reader.natural(ask, 2, "a chunk"), .bytes = {reader.natural(ask, 3, "a move's size")},
-                     .issued = reader.time(ask, 4), .started = reader.time(ask, 5), .ended = reader.time(ask, 6)});
+    moves.push_back({.verb = ask.text(0),
+                     .cause = ask.text(1),
+                     .chunk = reader.natural(ask, 2, "a chunk"),
+                     .bytes = {reader.natural(ask, 3, "a move's size")},
+                     .issued = reader.time(ask, 4),
+                     .started = reader.time(ask, 5),
+                     .ended = reader.time(ask, 6)});
     reader.keep(moves.back());
   }
   return moves;
@@ -350,14 +385,18 @@ std::vector<MoveRow> moves_of(Reader& reader, std::uint64_t step) {
 void read_waits(Reader& reader, Run& run) {
   Statement stalls(reader.database(), "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ?");
   for (stalls.ask(run.shown_step()->step); reader.row(stalls);) {
-    run.stalls.push_back({.op = reader.number(stalls, 0, "op"), .in_allocation = stalls.integer(1) != 0, .began = reader.time(stalls, 2),
+    run.stalls.push_back({.op = reader.number(stalls, 0, "op"),
+                          .in_allocation = stalls.integer(1) != 0,
+                          .began = reader.time(stalls, 2),
                           .ended = reader.time(stalls, 3)});
     reader.keep(run.stalls.back());
   }
   Statement faults(reader.database(), "SELECT op, chunk, page, write FROM faults WHERE step = ?");
   for (faults.ask(run.shown_step()->step); reader.row(faults);) {
-    run.faults.push_back({.op = reader.number(faults, 0, "op"), .chunk = reader.natural(faults, 1, "a chunk"),
-                          .page = reader.natural(faults, 2, "a page"), .write = faults.integer(3) != 0});
+    run.faults.push_back({.op = reader.number(faults, 0, "op"),
+                          .chunk = reader.natural(faults, 1, "a chunk"),
+                          .page = reader.natural(faults, 2, "a page"),
+                          .write = faults.integer(3) != 0});
     reader.keep(run.faults.back());
   }
 }
@@ -367,43 +406,54 @@ void choose_profile(Run& run) {
   for (std::size_t i = 0; i < run.profiles.size(); ++i) {
     const StepRow* shown = run.shown_step();
     const bool fits = shown == nullptr || (shown->bucket.empty() ? run.profiles[i].trace.ops.size() == run.ops.size()
-                                                                  : run.profiles[i].bucket == shown->bucket);
+                                                                 : run.profiles[i].bucket == shown->bucket);
     if (fits) run.profile = i;
   }
 }
 
 void read_plan_units(Reader& reader, Run& run, PlanRow& plan) {
   if (run.chunk.value == 0) return reader.refuse("it has a plan and no size of chunks");
-  Statement ask(reader.database(), "SELECT unit, name, bytes, home, begin_byte, end_byte FROM plan_units WHERE plan = ? ORDER BY unit");
+  Statement ask(reader.database(),
+                "SELECT unit, name, bytes, home, begin_byte, end_byte FROM plan_units WHERE plan = ? ORDER BY unit");
   std::uint64_t total = 0;
   for (ask.ask(plan.plan); reader.row(ask);) {
-    if (reader.natural(ask, 0, "a unit's number") != plan.units.size()) return reader.refuse("units of a plan are missing");
+    if (reader.natural(ask, 0, "a unit's number") != plan.units.size())
+      return reader.refuse("units of a plan are missing");
     PlanUnit& unit = plan.units.emplace_back();
     unit.name = ask.text(1);
     unit.bytes = {reader.natural(ask, 2, "a unit's size")};
     reader.keep(unit, {unit.name});
     if (!ask.is_null(3)) unit.home = reader.number(ask, 3, "a unit's home");
     if (ask.is_null(4) || ask.is_null(5)) continue;
-    const std::uint64_t begin = reader.natural(ask, 4, "a unit's place"), end = reader.natural(ask, 5, "a unit's place");
+    const std::uint64_t begin = reader.natural(ask, 4, "a unit's place"),
+                        end = reader.natural(ask, 5, "a unit's place");
     unit.chunks = {begin / run.chunk.value, (end + run.chunk.value - 1) / run.chunk.value};
     total += unit.chunks->end - std::min(unit.chunks->begin, unit.chunks->end);
     if (begin > end || total > most_chunks) return reader.refuse("a unit lies where none can");
   }
   Statement reasons(reader.database(), "SELECT text FROM plan_reasons WHERE plan = ? ORDER BY position");
-  for (reasons.ask(plan.plan); reader.row(reasons);) reader.keep(plan.reasons, {plan.reasons.emplace_back(reasons.text(0))});
+  for (reasons.ask(plan.plan); reader.row(reasons);)
+    reader.keep(plan.reasons, {plan.reasons.emplace_back(reasons.text(0))});
 }
 
 void read_plan(Reader& reader, Run& run) {
   const StepRow* shown = run.shown_step();
   if (shown == nullptr || run.profile == std::nullopt) return;
-  Statement ask(reader.database(), "SELECT plan, step, bucket, reserved_bytes FROM plans WHERE step < ?1 AND bucket = ?2 ORDER BY plan DESC LIMIT 1");
+  Statement ask(reader.database(),
+                "SELECT plan, step, bucket, reserved_bytes FROM plans WHERE step < ?1 AND bucket = ?2 ORDER BY plan "
+                "DESC LIMIT 1");
   ask.ask(shown->step, run.shown_profile()->bucket);
   if (!ask.row()) return;
-  PlanRow plan{.plan = ask.integer(0), .step = reader.natural(ask, 1, "a plan's step"), .bucket = ask.text(2),
+  PlanRow plan{.plan = ask.integer(0),
+               .step = reader.natural(ask, 1, "a plan's step"),
+               .bucket = ask.text(2),
                .reserved = {reader.natural(ask, 3, "what a plan reserves")}};
-  while (ask.row()) {}
+  while (ask.row()) {
+  }
   read_plan_units(reader, run, plan);
-  Statement moves(reader.database(), "SELECT verb, issue, due, unit, begin_byte, end_byte, reason FROM plan_moves WHERE plan = ? ORDER BY position");
+  Statement moves(
+      reader.database(),
+      "SELECT verb, issue, due, unit, begin_byte, end_byte, reason FROM plan_moves WHERE plan = ? ORDER BY position");
   for (moves.ask(plan.plan); reader.row(moves);) {
     PlannedMove& move = plan.moves.emplace_back();
     move.verb = moves.text(0);
@@ -412,7 +462,8 @@ void read_plan(Reader& reader, Run& run) {
     move.unit = reader.below(moves, 3, plan.units.size(), "unit");
     move.reason = moves.text(6);
     reader.keep(move, {move.verb, move.reason});
-    if (!moves.is_null(4) && !moves.is_null(5)) move.part = Span<Bytes>{{reader.natural(moves, 4, "a byte")}, {reader.natural(moves, 5, "a byte")}};
+    if (!moves.is_null(4) && !moves.is_null(5))
+      move.part = Span<Bytes>{{reader.natural(moves, 4, "a byte")}, {reader.natural(moves, 5, "a byte")}};
   }
   run.plan = std::move(plan);
 }
@@ -424,7 +475,7 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   if (!database) return database.error();
   Reader reader(*database, path, options.most_memory);
   Run run{.path = path};
-  database->run("BEGIN");            // one state of a file that may still be written
+  database->run("BEGIN");  // one state of a file that may still be written
   read_meta(reader, run);
   read_machine(reader, run);
   read_steps(reader, run);
@@ -439,7 +490,8 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
       read_waits(reader, run);
     }
     choose_profile(run);
-    // Pages are most of a recording: of the profile that is looked at (exports take the last where the shown step has none).
+    // Pages are most of a recording: of the profile that is looked at (exports take the last where the shown step has
+    // none).
     if (!run.profiles.empty()) read_pages(reader, run.profiles[run.profile.value_or(run.profiles.size() - 1)]);
     read_plan(reader, run);
   }

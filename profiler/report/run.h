@@ -1,8 +1,9 @@
-// What a report is made from: the facts of a recording, its profiles as traces, and one of its steps in full. A run of many steps is
-// summed up by SQLite; only the step that stands for the others is read event by event, so that memory does not grow with the run.
+// What a report is made from: the facts of a recording, its profiles as traces, and one of its steps in full. A run of
+// many steps is summed up by SQLite; only the step that stands for the others is read event by event, so that memory
+// does not grow with the run.
 //
-// The step that stands for the others: of the steps that ran a plan, the bucket that most of them repeated, the one of median time.
-// Without plans the median of all steps.
+// The step that stands for the others: of the steps that ran a plan, the bucket that most of them repeated, the one of
+// median time. Without plans the median of all steps.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -21,17 +22,17 @@ struct StepRow {
   std::uint64_t step = 0;
   Nanoseconds began, ended;
   Counters counters;
-  std::string phase;                 // "warm-up", "profiling", "planned"; empty: not told
-  std::string bucket;                // empty: none was repeated
-  std::optional<Bytes> process;      // resident bytes of the whole process at its end
+  std::string phase;             // "warm-up", "profiling", "planned"; empty: not told
+  std::string bucket;            // empty: none was repeated
+  std::optional<Bytes> process;  // resident bytes of the whole process at its end
   Nanoseconds time() const noexcept { return ended - began; }
 };
 
-struct OpRow {                       // an op that ran
+struct OpRow {  // an op that ran
   std::uint32_t op = 0;
   std::string name;
   Nanoseconds began, ended;
-  Bytes live, resident;              // as it left them; both 0: not told
+  Bytes live, resident;  // as it left them; both 0: not told
 };
 
 struct MoveRow {
@@ -57,16 +58,18 @@ struct Profile {
   std::int64_t profile = 0;
   std::uint64_t step = 0;
   std::string bucket;
-  bool tracked = false;              // page accesses were seen; else operands count as touched from end to end
+  bool tracked = false;  // page accesses were seen; else operands count as touched from end to end
   Trace trace;
-  std::vector<std::uint32_t> samples;  // of each of trace.pages: how many samples of a sampling monitor saw it; empty: seen exactly
-  std::vector<std::optional<std::uint64_t>> places;  // of its tensors under a plan, bytes from the arena's first; or empty
+  std::vector<std::uint32_t>
+      samples;  // of each of trace.pages: how many samples of a sampling monitor saw it; empty: seen exactly
+  std::vector<std::optional<std::uint64_t>>
+      places;  // of its tensors under a plan, bytes from the arena's first; or empty
 };
 
 struct PlanUnit {
   std::string name;
   Bytes bytes;
-  std::optional<std::uint32_t> home; // a tier
+  std::optional<std::uint32_t> home;  // a tier
   std::optional<Span<std::uint64_t>> chunks;
 };
 
@@ -80,7 +83,7 @@ struct PlannedMove {
 
 struct PlanRow {
   std::int64_t plan = 0;
-  std::uint64_t step = 0;            // at whose end it came into force
+  std::uint64_t step = 0;  // at whose end it came into force
   std::string bucket;
   Bytes reserved;
   std::vector<PlanUnit> units;
@@ -88,7 +91,7 @@ struct PlanRow {
   std::vector<std::string> reasons;  // of the policy's decisions
 };
 
-struct CauseTotal {                  // over all steps
+struct CauseTotal {  // over all steps
   std::string verb, cause;
   std::uint64_t moves = 0;
   Bytes bytes;
@@ -99,18 +102,18 @@ struct Run {
   Bytes budget, chunk;
   Machine machine;
   std::uint64_t dropped_events = 0;
-  bool ended = false;                // the recorder closed the file; else the run lives, or was killed
-  std::string imported;              // the format that it came from; empty: it was recorded
+  bool ended = false;    // the recorder closed the file; else the run lives, or was killed
+  std::string imported;  // the format that it came from; empty: it was recorded
   std::optional<Nanoseconds> plain_step;
-  std::vector<StepRow> steps;        // by number
+  std::vector<StepRow> steps;  // by number
   std::vector<CauseTotal> causes;
   std::vector<Profile> profiles;
 
-  std::optional<std::size_t> shown;  // position in `steps`
-  std::vector<std::size_t> steady;   // positions in `steps`: those that the shown one stands for
-  std::optional<std::size_t> profile;  // position in `profiles`: of the shown step's bucket
-  std::optional<PlanRow> plan;       // in force in the shown step
-  std::vector<OpRow> ops;            // of the shown step, in order, as are the rest
+  std::optional<std::size_t> shown;           // position in `steps`
+  std::vector<std::size_t> steady;            // positions in `steps`: those that the shown one stands for
+  std::optional<std::size_t> profile;         // position in `profiles`: of the shown step's bucket
+  std::optional<PlanRow> plan;                // in force in the shown step
+  std::vector<OpRow> ops;                     // of the shown step, in order, as are the rest
   std::vector<MoveRow> moves, earlier_moves;  // the latter: of the step before
   std::vector<StallRow> stalls;
   std::vector<FaultRow> faults;
@@ -120,11 +123,13 @@ struct Run {
 };
 
 struct LoadOptions {
-  Bytes most_memory{std::uint64_t{256} << 20};  // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more
+  Bytes most_memory{
+      std::uint64_t{256}
+      << 20};  // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more
 };
 
-// Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported (another schema, or more
-// than options.most_memory is needed).
+// Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported
+// (another schema, or more than options.most_memory is needed).
 Result<Run> load_run(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace vedette::report

@@ -1,8 +1,10 @@
-// False sharing: tensors of different habits in one page, or in one chunk, so that moving one drags the other (Sentinel, HPCA'21,
-// section 2.2). Two layouts are measured alike: the one under the plan, as recorded, and the one before, in which an ordinary
-// allocator (first fit at the lowest address, 64 bytes aligned, in the order of births) lays the same tensors.
+// False sharing: tensors of different habits in one page, or in one chunk, so that moving one drags the other
+// (Sentinel, HPCA'21, section 2.2). Two layouts are measured alike: the one under the plan, as recorded, and the one
+// before, in which an ordinary allocator (first fit at the lowest address, 64 bytes aligned, in the order of births)
+// lays the same tensors.
 //
-// Living tensors never overlap, so only granules that hold a tensor's edge can be shared; the rest are counted, not looked at.
+// Living tensors never overlap, so only granules that hold a tensor's edge can be shared; the rest are counted, not
+// looked at.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,14 +16,14 @@ namespace vedette::report {
 
 namespace {
 
-struct Habit {                       // when a tensor lives, and in which runs of ops of one layer it is touched
+struct Habit {  // when a tensor lives, and in which runs of ops of one layer it is touched
   Span<OpIndex> life;
-  std::vector<std::uint32_t> runs;   // ascending
+  std::vector<std::uint32_t> runs;  // ascending
   auto operator<=>(const Habit&) const = default;
 };
 
 struct Habits {
-  std::vector<Habit> of;             // by tensor
+  std::vector<Habit> of;                  // by tensor
   std::vector<Span<std::uint32_t>> runs;  // ops of each run
 };
 
@@ -45,7 +47,9 @@ Habits habits_of(const Trace& trace) {
   return habits;
 }
 
-bool touched_in(const Habit& habit, std::uint32_t run) { return std::binary_search(habit.runs.begin(), habit.runs.end(), run); }
+bool touched_in(const Habit& habit, std::uint32_t run) {
+  return std::binary_search(habit.runs.begin(), habit.runs.end(), run);
+}
 
 using Layout = std::vector<std::optional<std::uint64_t>>;  // byte offset of each tensor
 
@@ -84,7 +88,9 @@ class FirstFit {
 Layout ordinary_layout(const Trace& trace, const Habits& habits, const Layout& known) {
   constexpr std::uint64_t alignment = 64;
   Layout layout(trace.tensors.size());
-  const auto rounded = [&](std::uint32_t t) { return (trace.tensors[t].bytes.value + alignment - 1) / alignment * alignment; };
+  const auto rounded = [&](std::uint32_t t) {
+    return (trace.tensors[t].bytes.value + alignment - 1) / alignment * alignment;
+  };
   FirstFit heap;
   std::vector<std::vector<std::uint32_t>> born(trace.ops.size() + 1), dead(trace.ops.size() + 1);
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
@@ -118,7 +124,7 @@ bool shared_falsely(const std::vector<std::uint32_t>& tensors, const Habits& hab
 struct Granules {
   const Trace& trace;
   const Layout& layout;
-  std::uint64_t bytes;               // of a granule
+  std::uint64_t bytes;                                        // of a granule
   std::map<std::uint64_t, std::vector<std::uint32_t>> edges;  // tensors that lie in a granule and do not fill it
 
   std::uint64_t overlap(std::uint32_t t, std::uint64_t granule) const {
@@ -132,7 +138,8 @@ std::uint64_t fill(Granules& granules) {
   for (std::uint32_t t = 0; t < granules.layout.size(); ++t) {
     const std::uint64_t bytes = granules.trace.tensors[t].bytes.value;
     if (!granules.layout[t] || bytes == 0) continue;
-    const std::uint64_t first = *granules.layout[t] / granules.bytes, last = (*granules.layout[t] + bytes - 1) / granules.bytes;
+    const std::uint64_t first = *granules.layout[t] / granules.bytes,
+                        last = (*granules.layout[t] + bytes - 1) / granules.bytes;
     used.push_back({first, last + 1});
     for (const std::uint64_t g : first == last ? std::vector{first} : std::vector{first, last})
       if (granules.overlap(t, g) < granules.bytes) granules.edges[g].push_back(t);
@@ -146,7 +153,8 @@ std::uint64_t fill(Granules& granules) {
   return count;
 }
 
-Bytes dragged_in(const Granules& granules, std::uint64_t granule, const std::vector<std::uint32_t>& tensors, const Habits& habits) {
+Bytes dragged_in(const Granules& granules, std::uint64_t granule, const std::vector<std::uint32_t>& tensors,
+                 const Habits& habits) {
   std::set<std::uint32_t> runs;
   for (const std::uint32_t t : tensors) runs.insert(habits.of[t].runs.begin(), habits.of[t].runs.end());
   Bytes dragged;
@@ -154,7 +162,8 @@ Bytes dragged_in(const Granules& granules, std::uint64_t granule, const std::vec
     const auto ops = habits.runs[run];
     for (const std::uint32_t t : tensors) {
       const Span<OpIndex> life = habits.of[t].life;
-      if (life.begin.value < ops.end && ops.begin < life.end.value && !touched_in(habits.of[t], run)) dragged += {granules.overlap(t, granule)};
+      if (life.begin.value < ops.end && ops.begin < life.end.value && !touched_in(habits.of[t], run))
+        dragged += {granules.overlap(t, granule)};
     }
   }
   return dragged;

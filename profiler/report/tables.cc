@@ -16,7 +16,8 @@ bool follows_profile(const Run& run) { return run.ops.size() == run.shown_profil
 
 // The op that was running at a time, or next to run: what happens between two ops belongs to the later one.
 std::size_t op_at(const Run& run, Nanoseconds time) {
-  const auto found = std::lower_bound(run.ops.begin(), run.ops.end(), time, [](const OpRow& op, Nanoseconds t) { return op.ended < t; });
+  const auto found = std::lower_bound(run.ops.begin(), run.ops.end(), time,
+                                      [](const OpRow& op, Nanoseconds t) { return op.ended < t; });
   return static_cast<std::size_t>(found - run.ops.begin());
 }
 
@@ -42,7 +43,7 @@ void add_what_ran(std::map<std::int64_t, LayerRow>& rows, const Run& run, const 
     if (fault.op < trace.ops.size()) ++rows[layer_of(trace.ops[fault.op])].faults;
 }
 
-struct Place {                       // which tensors lie in a chunk
+struct Place {  // which tensors lie in a chunk
   std::map<std::uint64_t, std::vector<std::uint32_t>> tensors;
 };
 
@@ -53,7 +54,8 @@ Place tensors_by_chunk(const Run& run) {
   for (std::uint32_t t = 0; t < profile.places.size() && t < profile.trace.tensors.size(); ++t) {
     const std::uint64_t bytes = profile.trace.tensors[t].bytes.value;
     if (!profile.places[t] || bytes == 0) continue;
-    const std::uint64_t first = *profile.places[t] / run.chunk.value, last = (*profile.places[t] + bytes - 1) / run.chunk.value;
+    const std::uint64_t first = *profile.places[t] / run.chunk.value,
+                        last = (*profile.places[t] + bytes - 1) / run.chunk.value;
     for (std::uint64_t c = first; c <= last; ++c) place.tensors[c].push_back(t);
   }
   return place;
@@ -88,7 +90,8 @@ void tell_tiers(std::vector<TensorRow>& rows, const Run& run) {
   }
   for (std::size_t t = 0; t < rows.size(); ++t) {
     if (homes[t].size() > 1) rows[t].tier = "mixed";
-    if (homes[t].size() == 1 && *homes[t].begin() < run.machine.tiers.size()) rows[t].tier = run.machine.tiers[*homes[t].begin()].name;
+    if (homes[t].size() == 1 && *homes[t].begin() < run.machine.tiers.size())
+      rows[t].tier = run.machine.tiers[*homes[t].begin()].name;
   }
 }
 
@@ -130,15 +133,16 @@ std::optional<Nanoseconds> round_trip(const Machine& machine, Bytes bytes) {
   return transfer_time(bytes, out->bytes_per_s) + out->latency + transfer_time(bytes, in->bytes_per_s) + in->latency;
 }
 
-Warmth warmth_of(const Trace& trace, std::uint32_t t, const std::vector<OpIndex>& uses, Span<OpIndex> life, Nanoseconds gap,
-                 const Machine& machine) {
+Warmth warmth_of(const Trace& trace, std::uint32_t t, const std::vector<OpIndex>& uses, Span<OpIndex> life,
+                 Nanoseconds gap, const Machine& machine) {
   if (uses.empty()) return Warmth::untouched;
   if (!trace.tensors[t].persistent && within_one_layer(trace, life)) return Warmth::short_lived;
   const auto trip = round_trip(machine, trace.tensors[t].bytes);
   return trip && gap >= *trip ? Warmth::cold : Warmth::hot;
 }
 
-constexpr std::string_view roles[] = {"weight", "gradient", "optimizer", "activation", "workspace", "input", "constant"};
+constexpr std::string_view roles[] = {"weight",    "gradient", "optimizer", "activation",
+                                      "workspace", "input",    "constant"};
 
 std::string site_text(const Site& site) {
   return site.layer.empty() || site.op.empty() ? site.layer + site.op : site.layer + ", " + site.op;
@@ -160,7 +164,8 @@ std::vector<LayerRow> layers_of(const Run& run, const Heat& heat) {
   for (const Op& op : trace.ops) ++rows[layer_of(op)].ops;
   for (const HeatRange& range : heat.ranges) {
     const std::uint64_t page = heat.page_bytes.value, size = trace.tensors[range.tensor].bytes.value;
-    const Bytes bytes{std::min(range.pages.end * page, std::max(size, range.pages.begin * page)) - range.pages.begin * page};
+    const Bytes bytes{std::min(range.pages.end * page, std::max(size, range.pages.begin * page)) -
+                      range.pages.begin * page};
     if (range.reads > 0) rows[range.layer].read += bytes;
     if (range.writes > 0) rows[range.layer].written += bytes;
   }
@@ -189,8 +194,13 @@ std::vector<TensorRow> tensors_of(const Run& run) {
   const auto began = clock_of(trace);
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
     const Tensor& tensor = trace.tensors[t];
-    TensorRow row{.tensor = t, .name = tensor.name, .role = std::string(roles[static_cast<std::size_t>(tensor.kind)]), .shape = tensor.shape,
-                  .site = site_text(tensor.site), .bytes = tensor.bytes, .persistent = tensor.persistent};
+    TensorRow row{.tensor = t,
+                  .name = tensor.name,
+                  .role = std::string(roles[static_cast<std::size_t>(tensor.kind)]),
+                  .shape = tensor.shape,
+                  .site = site_text(tensor.site),
+                  .bytes = tensor.bytes,
+                  .persistent = tensor.persistent};
     if (alive[t].begin < alive[t].end) row.life = {alive[t].begin.value, alive[t].end.value};
     if (!used[t].empty()) {
       row.first_layer = layer_text(trace, used[t].front());
@@ -224,7 +234,8 @@ ShortLived short_lived_of(const Trace& trace) {
     change[alive[t].end.value] -= static_cast<std::int64_t>(bytes.value);
   }
   std::int64_t now = 0;
-  for (const std::int64_t delta : change) share.peak = std::max(share.peak, Bytes{static_cast<std::uint64_t>(now += delta)});
+  for (const std::int64_t delta : change)
+    share.peak = std::max(share.peak, Bytes{static_cast<std::uint64_t>(now += delta)});
   for (const Op& op : trace.ops) share.scratch_peak = std::max(share.scratch_peak, op.workspace);
   return share;
 }

@@ -1,4 +1,5 @@
-// A report for the terminal: the same headline and tables as the page. Names may hold anything, so control characters never leave here.
+// A report for the terminal: the same headline and tables as the page. Names may hold anything, so control characters
+// never leave here.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -28,11 +29,14 @@ std::string printable(std::string_view text, std::size_t width) {
 using vedette::readable;
 std::string readable(Nanoseconds time) {
   if (std::abs(time.value) >= 10'000'000'000) return fmt::format("{:.2f} s", static_cast<double>(time.value) / 1e9);
-  if (time.value != 0 && std::abs(time.value) < 50'000) return fmt::format("{:.1f} us", static_cast<double>(time.value) / 1e3);
+  if (time.value != 0 && std::abs(time.value) < 50'000)
+    return fmt::format("{:.1f} us", static_cast<double>(time.value) / 1e3);
   return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6);
 }
 template <class T>
-std::string readable(const std::optional<T>& value) { return value ? readable(*value) : "-"; }
+std::string readable(const std::optional<T>& value) {
+  return value ? readable(*value) : "-";
+}
 std::string times(const std::optional<double>& ratio) { return ratio ? fmt::format("{:.3f} x", *ratio) : "-"; }
 
 using Pair = std::pair<std::string, std::string>;  // of the run, of the other
@@ -42,8 +46,10 @@ struct Lines {
 
   void title(std::string_view words) { text += fmt::format("\n{}\n{}\n", words, std::string(words.size(), '-')); }
   void figure(std::string_view label, const Pair& values) {
-    if (!values.second.empty()) text += fmt::format("{:<26}{:>22}  {:>22}\n", label, values.first, values.second);
-    else text += fmt::format("{:<26}{}\n", label, values.first);
+    if (!values.second.empty())
+      text += fmt::format("{:<26}{:>22}  {:>22}\n", label, values.first, values.second);
+    else
+      text += fmt::format("{:<26}{}\n", label, values.first);
   }
 };
 
@@ -56,31 +62,37 @@ std::string budget(const Headline& h) {
 void headline(Lines& out, const Report& a, const Report* b) {
   const auto both = [&](auto of) { return Pair{of(a.headline), b != nullptr ? of(b->headline) : std::string()}; };
   if (b != nullptr) out.figure("", {"this run", "the other"});
-  out.figure("program", both([](const Headline& h) { return printable(h.program.empty() ? "-" : h.program, name_width); }));
+  out.figure("program",
+             both([](const Headline& h) { return printable(h.program.empty() ? "-" : h.program, name_width); }));
   out.figure("policy", both([](const Headline& h) { return printable(h.policy, name_width); }));
   out.figure("stays within the budget", both(fits));
   out.figure("budget", both(budget));
   out.figure("peak of live memory", both([](const Headline& h) { return readable(h.peak); }));
   out.figure("resident at most", both([](const Headline& h) { return readable(h.resident_max); }));
-  out.figure("step, median", both([](const Headline& h) { return fmt::format("{} of {}", readable(h.median_step), h.steady_steps); }));
+  out.figure("step, median",
+             both([](const Headline& h) { return fmt::format("{} of {}", readable(h.median_step), h.steady_steps); }));
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
   out.figure("bound of a step", both([](const Headline& h) { return readable(h.bound); }));
   out.figure("speed, of the bound", both([](const Headline& h) { return times(h.speed_of_bound); }));
-  out.figure("stalls in a step", both([](const Headline& h) { return fmt::format("{} ({:.1f} %)", readable(h.stall), h.stall_share * 100); }));
-  out.figure("moved in, out", both([](const Headline& h) { return readable(h.bytes_in) + ", " + readable(h.bytes_out); }));
+  out.figure("stalls in a step", both([](const Headline& h) {
+               return fmt::format("{} ({:.1f} %)", readable(h.stall), h.stall_share * 100);
+             }));
+  out.figure("moved in, out",
+             both([](const Headline& h) { return readable(h.bytes_in) + ", " + readable(h.bytes_out); }));
   out.figure("faults in a step", both([](const Headline& h) { return std::to_string(h.faults); }));
 }
 
 void layers(Lines& out, const Report& report) {
   if (report.layers.empty()) return;
   out.title("Layers, in the order in which they run");
-  out.text += fmt::format("{:<36} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n", "layer", "phase", "time", "read", "written", "moved in",
-                          "moved out", "stall", "faults");
+  out.text += fmt::format("{:<36} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n", "layer", "phase", "time", "read",
+                          "written", "moved in", "moved out", "stall", "faults");
   for (const LayerRow& l : report.layers) {
     out.text += fmt::format("{:<36} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n",
-                            l.layer < 0 ? "(ops without a layer)" : printable(l.name, name_width), l.phase, readable(l.time), readable(l.read),
-                            readable(l.written), readable(l.moved_in), readable(l.moved_out), readable(l.stall), l.faults);
+                            l.layer < 0 ? "(ops without a layer)" : printable(l.name, name_width), l.phase,
+                            readable(l.time), readable(l.read), readable(l.written), readable(l.moved_in),
+                            readable(l.moved_out), readable(l.stall), l.faults);
   }
 }
 
@@ -90,25 +102,31 @@ void tensors(Lines& out, const Report& report) {
   for (const TensorRow& t : report.tensors) largest.push_back(&t);
   std::stable_sort(largest.begin(), largest.end(), [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
   out.title("Tensors, largest first");
-  out.text += fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", "tensor", "role", "bytes", "ops", "reads", "writes", "class",
-                          "tier", "in", "out");
+  out.text += fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", "tensor", "role", "bytes",
+                          "ops", "reads", "writes", "class", "tier", "in", "out");
   for (std::size_t i = 0; i < largest.size() && i < most_tensors; ++i) {
     const TensorRow& t = *largest[i];
     const std::string life = t.persistent ? "all" : t.life ? fmt::format("{}-{}", t.life->begin, t.life->end - 1) : "-";
-    out.text += fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", printable(t.name, name_width), t.role, readable(t.bytes),
-                            life, t.reads, t.writes, name_of(t.warmth), t.tier.empty() ? "-" : printable(t.tier, 7), t.fetches, t.evictions);
+    out.text += fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n",
+                            printable(t.name, name_width), t.role, readable(t.bytes), life, t.reads, t.writes,
+                            name_of(t.warmth), t.tier.empty() ? "-" : printable(t.tier, 7), t.fetches, t.evictions);
   }
-  if (largest.size() > most_tensors) out.text += fmt::format("and {} more (--json has all)\n", largest.size() - most_tensors);
+  if (largest.size() > most_tensors)
+    out.text += fmt::format("and {} more (--json has all)\n", largest.size() - most_tensors);
 }
 
 void sharing(Lines& out, const Report& r) {
   out.title("What lives briefly, and what shares");
   const ShortLived& s = r.short_lived;
-  out.figure("short-lived tensors", {fmt::format("{} of {}, {} of {}", s.tensors, s.all_tensors, readable(s.bytes), readable(s.all_bytes)), ""});
-  out.figure("alive at once", {fmt::format("{}, and {} of scratch in one op", readable(s.peak), readable(s.scratch_peak)), ""});
+  out.figure(
+      "short-lived tensors",
+      {fmt::format("{} of {}, {} of {}", s.tensors, s.all_tensors, readable(s.bytes), readable(s.all_bytes)), ""});
+  out.figure("alive at once",
+             {fmt::format("{}, and {} of scratch in one op", readable(s.peak), readable(s.scratch_peak)), ""});
   if (!r.sharing.known) return;
   const auto change = [](const SharingOf& before, const SharingOf& after) {
-    return fmt::format("{} -> {} shared falsely, {} -> {} dragged along", before.shared, after.shared, readable(before.dragged), readable(after.dragged));
+    return fmt::format("{} -> {} shared falsely, {} -> {} dragged along", before.shared, after.shared,
+                       readable(before.dragged), readable(after.dragged));
   };
   out.figure("pages", {change(r.sharing.pages_before, r.sharing.pages_after), ""});
   out.figure("chunks", {change(r.sharing.chunks_before, r.sharing.chunks_after), ""});
@@ -117,10 +135,12 @@ void sharing(Lines& out, const Report& r) {
 void curve(Lines& out, const Report& r) {
   if (r.reuse.curve.empty()) return;
   out.title("What other budgets would cost");
-  out.text += fmt::format("{:>8}{:>14}{:>16}{:>16}{:>14}{:>14}\n", "of peak", "fast memory", "LRU fetches", "simulated in", "step", "stall");
+  out.text += fmt::format("{:>8}{:>14}{:>16}{:>16}{:>14}{:>14}\n", "of peak", "fast memory", "LRU fetches",
+                          "simulated in", "step", "stall");
   for (const CurvePoint& p : r.reuse.curve) {
-    out.text += fmt::format("{:>6.0f} %{:>14}{:>16}{:>16}{:>14}{:>14}{}\n", p.share * 100, readable(p.fast_memory), readable(p.lru_in),
-                            readable(p.bytes_in), readable(p.step), readable(p.stall), p.note.empty() ? "" : "  " + printable(p.note, 200));
+    out.text += fmt::format("{:>6.0f} %{:>14}{:>16}{:>16}{:>14}{:>14}{}\n", p.share * 100, readable(p.fast_memory),
+                            readable(p.lru_in), readable(p.bytes_in), readable(p.step), readable(p.stall),
+                            p.note.empty() ? "" : "  " + printable(p.note, 200));
   }
 }
 
@@ -128,8 +148,9 @@ void plan(Lines& out, const Report& r) {
   if (!r.plan.known) return;
   const PlanFigures& p = r.plan;
   out.title("The plan, and what happened in the shown step");
-  out.figure("planned fetches", {fmt::format("{}: {} in time, {} late, {} early, {} not needed", p.planned_fetches, p.in_time, p.late, p.early,
-                                             p.not_needed), ""});
+  out.figure("planned fetches", {fmt::format("{}: {} in time, {} late, {} early, {} not needed", p.planned_fetches,
+                                             p.in_time, p.late, p.early, p.not_needed),
+                                 ""});
   out.figure("fetched for nothing", {std::to_string(p.wasted), ""});
   out.figure("not planned", {fmt::format("{} fetches, {} evictions", p.missed, p.unplanned_evictions), ""});
   out.figure("waits for operands", {readable(p.late_wait), ""});
@@ -138,9 +159,12 @@ void plan(Lines& out, const Report& r) {
 void overhead(Lines& out, const Report& r) {
   const Overhead& o = r.overhead;
   out.title("Unmanaged memory, and what profiling cost");
-  out.figure("process at most", {fmt::format("{}, outside of fast memory {}", readable(o.process), readable(o.unmanaged)), ""});
-  out.figure("profiling step", {fmt::format("{}, {} the usual step", readable(o.profiling_step), times(o.profiling_cost)), ""});
-  out.figure("events", {fmt::format("{} written, {} dropped", o.events_written.value_or(0), o.events_dropped.value_or(0)), ""});
+  out.figure("process at most",
+             {fmt::format("{}, outside of fast memory {}", readable(o.process), readable(o.unmanaged)), ""});
+  out.figure("profiling step",
+             {fmt::format("{}, {} the usual step", readable(o.profiling_step), times(o.profiling_cost)), ""});
+  out.figure("events",
+             {fmt::format("{} written, {} dropped", o.events_written.value_or(0), o.events_dropped.value_or(0)), ""});
 }
 
 }  // namespace
@@ -150,7 +174,8 @@ std::string format_text(const Report& report, const Report* other) {
   headline(out, report, other);
   for (const Report* r : {&report, other}) {
     if (r == nullptr) continue;
-    if (other != nullptr) out.text += std::string(r == &report ? "\n== this run: " : "\n== the other: ") + printable(r->path, 200) + "\n";
+    if (other != nullptr)
+      out.text += std::string(r == &report ? "\n== this run: " : "\n== the other: ") + printable(r->path, 200) + "\n";
     for (const std::string& remark : r->remarks) out.text += "\nNote: " + remark + "\n";
     layers(out, *r);
     tensors(out, *r);

@@ -1,16 +1,18 @@
 #include "base/assert.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
 
 namespace vedette {
 
 void die(const char* sentence) noexcept {
   char line[1024];
   const int n = std::snprintf(line, sizeof line, "vedette: %s\n", sentence);
-  if (n > 0) [[maybe_unused]] const auto written = ::write(2, line, std::strlen(line));
+  if (n > 0) [[maybe_unused]]
+    const auto written = ::write(2, line, std::strlen(line));
   std::abort();
 }
 

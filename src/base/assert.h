@@ -1,5 +1,6 @@
-// The one macro of the library. A broken promise inside the library stops the program, in release builds too: bytes that
-// moved under a running program must not be trusted after it. Failures that a user can meet are Results, never this.
+// The one macro of the library. A broken promise inside the library stops the program, in release builds too: bytes
+// that moved under a running program must not be trusted after it. Failures that a user can meet are Results, never
+// this.
 #pragma once
 
 namespace vedette {

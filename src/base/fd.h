@@ -1,6 +1,7 @@
 // A file descriptor with one owner.
 #pragma once
 #include <unistd.h>
+
 #include <utility>
 
 namespace vedette {
@@ -11,7 +12,10 @@ class Fd {
   explicit Fd(int fd) noexcept : fd_(fd) {}
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) { reset(); fd_ = std::exchange(other.fd_, -1); }
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
     return *this;
   }
   ~Fd() { reset(); }

@@ -1,9 +1,10 @@
 #include "base/mapping.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <sys/mman.h>
 
 #include "base/readable.h"
 

@@ -16,13 +16,17 @@ class Mapping {
   Mapping& operator=(Mapping&& other) noexcept;
   ~Mapping();
 
-  // Private anonymous memory, readable and writable, no swap reservation, nothing populated. `alignment` is a power of two.
+  // Private anonymous memory, readable and writable, no swap reservation, nothing populated. `alignment` is a power of
+  // two.
   static Result<Mapping> reserve(Bytes bytes, Bytes alignment);
 
   std::byte* data() const noexcept { return data_; }
   Bytes bytes() const noexcept { return bytes_; }
-  void empty() noexcept;             // gives the memory back and keeps the addresses taken: touching them is SIGSEGV from now on
-  std::byte* release() noexcept { bytes_ = {}; return std::exchange(data_, nullptr); }  // now immortal
+  void empty() noexcept;  // gives the memory back and keeps the addresses taken: touching them is SIGSEGV from now on
+  std::byte* release() noexcept {
+    bytes_ = {};
+    return std::exchange(data_, nullptr);
+  }  // now immortal
 
  private:
   Mapping(std::byte* data, Bytes bytes) noexcept : data_(data), bytes_(bytes) {}

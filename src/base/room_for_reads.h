@@ -1,5 +1,5 @@
-// A rule of sessions that the engine keeps and the planner rehearses: one disk serves both directions, so writes wait for reads while more chunks of fast
-// memory are free than the next groups of reads take.
+// A rule of sessions that the engine keeps and the planner rehearses: one disk serves both directions, so writes wait
+// for reads while more chunks of fast memory are free than the next groups of reads take.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// vedette compare TRACE...: every policy on the same steps and the same machine, a row each, beside a bound that no plan can pass.
+// vedette compare TRACE...: every policy on the same steps and the same machine, a row each, beside a bound that no
+// plan can pass.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
@@ -58,10 +59,13 @@ Json json_of(const Row& row) {
 }
 
 void print_heading(const Row& row) {
-  fmt::print("\n{}: fast memory {} ({:.1f} % of peak), ideal {:.1f} ms, no plan above {:.1f} % of it\n", row.trace, readable(row.fast),
-             100 * row.fraction, static_cast<double>(row.ideal.value) / 1e6,
-             row.lower_bound.value == 0 ? 100.0 : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value));
-  fmt::print("  {:<16} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "policy", "% ideal", "stall ms", "again ms", "in", "out", "peak", "plan ms");
+  fmt::print("\n{}: fast memory {} ({:.1f} % of peak), ideal {:.1f} ms, no plan above {:.1f} % of it\n", row.trace,
+             readable(row.fast), 100 * row.fraction, static_cast<double>(row.ideal.value) / 1e6,
+             row.lower_bound.value == 0
+                 ? 100.0
+                 : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value));
+  fmt::print("  {:<16} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "policy", "% ideal", "stall ms", "again ms",
+             "in", "out", "peak", "plan ms");
 }
 
 void print_row(const Row& row, const PolicyEntry& entry) {
@@ -71,8 +75,9 @@ void print_row(const Row& row, const PolicyEntry& entry) {
   }
   const Replayed& got = *row.replayed;
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
-  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry), row.percent_of_ideal(),
-             ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in), readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
+  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry),
+             row.percent_of_ideal(), ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
+             readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
 
 struct Cell {  // a size of one trace, its rows in the order of the policies
@@ -81,16 +86,21 @@ struct Cell {  // a size of one trace, its rows in the order of the policies
   std::size_t first_row = 0;
 };
 
-// The smallest size at which two policies run, and the two: those named, or ours (else the best) and the best of the other systems.
-std::optional<Timeline> timeline_of(const std::vector<Cell>& cells, const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries, const CompareOptions& options) {
+// The smallest size at which two policies run, and the two: those named, or ours (else the best) and the best of the
+// other systems.
+std::optional<Timeline> timeline_of(const std::vector<Cell>& cells, const std::vector<Row>& rows,
+                                    const std::vector<PolicyEntry>& entries, const CompareOptions& options) {
   const auto wanted = split(options.timeline, ',');
   for (const Cell& cell : cells) {
     std::vector<const PolicyEntry*> ran;
     for (std::size_t e = 0; e < entries.size(); ++e) {
-      const bool counts = wanted.empty() ? !entries[e].bound : std::count(wanted.begin(), wanted.end(), entries[e].name) > 0;
+      const bool counts =
+          wanted.empty() ? !entries[e].bound : std::count(wanted.begin(), wanted.end(), entries[e].name) > 0;
       if (counts && rows[cell.first_row + e].replayed) ran.push_back(&entries[e]);
     }
-    const auto row_of = [&](const PolicyEntry* entry) -> const Row& { return rows[cell.first_row + static_cast<std::size_t>(entry - entries.data())]; };
+    const auto row_of = [&](const PolicyEntry* entry) -> const Row& {
+      return rows[cell.first_row + static_cast<std::size_t>(entry - entries.data())];
+    };
     std::stable_sort(ran.begin(), ran.end(), [&](const PolicyEntry* a, const PolicyEntry* b) {
       const bool ours = a->name == "vedette", theirs = b->name == "vedette";
       return ours != theirs ? ours : row_of(a).percent_of_ideal() > row_of(b).percent_of_ideal();
@@ -98,19 +108,23 @@ std::optional<Timeline> timeline_of(const std::vector<Cell>& cells, const std::v
     if (ran.size() < 2) continue;
     std::vector<Row> drawn;
     for (std::size_t k = 0; k < 2; ++k)
-      drawn.push_back(run_policy(cell.trace, cell.machine, *ran[k], options.seed, {.noise_percent = options.noise, .seed = options.seed, .timeline = true}));
+      drawn.push_back(run_policy(cell.trace, cell.machine, *ran[k], options.seed,
+                                 {.noise_percent = options.noise, .seed = options.seed, .timeline = true}));
     if (!drawn[0].replayed || !drawn[1].replayed) continue;
-    return Timeline{.trace = cell.trace.name,
-                    .svg = timeline_svg({{drawn[0].policy, &*drawn[0].replayed}, {drawn[1].policy, &*drawn[1].replayed}}, cell.machine),
-                    .caption = fmt::format("One step under {} and {}, with {} of fast memory ({:.0f} % of the peak).", drawn[0].policy, drawn[1].policy,
-                                           readable(drawn[0].fast), 100 * drawn[0].fraction)};
+    return Timeline{
+        .trace = cell.trace.name,
+        .svg = timeline_svg({{drawn[0].policy, &*drawn[0].replayed}, {drawn[1].policy, &*drawn[1].replayed}},
+                            cell.machine),
+        .caption = fmt::format("One step under {} and {}, with {} of fast memory ({:.0f} % of the peak).",
+                               drawn[0].policy, drawn[1].policy, readable(drawn[0].fast), 100 * drawn[0].fraction)};
   }
   return std::nullopt;
 }
 
 // All sizes of one trace, smallest first. Prints rows as they come, unless JSON is wanted.
-std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, const std::vector<Bytes>& sizes, const std::vector<PolicyEntry>& entries,
-                                const CompareOptions& options, std::vector<Row>& rows) {
+std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, const std::vector<Bytes>& sizes,
+                                const std::vector<PolicyEntry>& entries, const CompareOptions& options,
+                                std::vector<Row>& rows) {
   std::vector<Cell> cells;
   for (const Bytes size : sizes) {
     Machine sized = machine;
@@ -118,7 +132,8 @@ std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, cons
     const Nanoseconds bound = lower_bound(trace, sized);
     cells.push_back({.trace = trace, .machine = sized, .first_row = rows.size()});
     for (const PolicyEntry& entry : entries) {
-      rows.push_back(run_policy(trace, sized, entry, options.seed, {.noise_percent = options.noise, .seed = options.seed}));
+      rows.push_back(
+          run_policy(trace, sized, entry, options.seed, {.noise_percent = options.noise, .seed = options.seed}));
       rows.back().lower_bound = bound;
       if (options.json) continue;
       if (entry.name == entries.front().name) print_heading(rows.back());
@@ -126,7 +141,9 @@ std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, cons
       std::fflush(stdout);
     }
   }
-  std::stable_sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) { return a.machine.tiers[0].capacity < b.machine.tiers[0].capacity; });
+  std::stable_sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) {
+    return a.machine.tiers[0].capacity < b.machine.tiers[0].capacity;
+  });
   return cells;
 }
 
@@ -143,20 +160,25 @@ std::vector<Bytes> sizes_of(const CompareOptions& options, const Trace& trace, c
 void compare(const CompareOptions& options) {
   const std::vector<PolicyEntry> entries = policies_named(options.policies);
   if (const auto two = split(options.timeline, ','); !two.empty()) {
-    const auto runs = [&](const std::string& name) { return std::any_of(entries.begin(), entries.end(), [&](const PolicyEntry& each) { return each.name == name; }); };
+    const auto runs = [&](const std::string& name) {
+      return std::any_of(entries.begin(), entries.end(), [&](const PolicyEntry& each) { return each.name == name; });
+    };
     if (two.size() != 2 || two[0] == two[1] || !runs(two[0]) || !runs(two[1]))
-      throw Failure({Cause::malformed_input, "--timeline draws two of the policies that are compared; name them as in vedette,sentinel"});
+      throw Failure({Cause::malformed_input,
+                     "--timeline draws two of the policies that are compared; name them as in vedette,sentinel"});
   }
   const Machine machine = read_machine(options.machine, options.directory);
   std::vector<Trace> traces;
   for (const std::string& file : options.traces) traces.push_back(read_trace(file));
-  for (const Trace& trace : traces) sizes_of(options, trace, machine);  // what is wrong is said before hours of work, not after
+  for (const Trace& trace : traces)
+    sizes_of(options, trace, machine);  // what is wrong is said before hours of work, not after
   std::ofstream page(options.page.empty() ? "/dev/null" : options.page);
   if (!page) throw Failure({Cause::system, options.page + " cannot be written"});
   std::vector<Row> rows;
   std::vector<Timeline> timelines;
   for (const Trace& trace : traces) {
-    const std::vector<Cell> cells = compare_trace(trace, machine, sizes_of(options, trace, machine), entries, options, rows);
+    const std::vector<Cell> cells =
+        compare_trace(trace, machine, sizes_of(options, trace, machine), entries, options, rows);
     if (options.page.empty()) continue;
     if (auto drawn = timeline_of(cells, rows, entries, options)) timelines.push_back(*std::move(drawn));
   }
@@ -164,7 +186,8 @@ void compare(const CompareOptions& options) {
     Json all = Json::array();
     for (const Row& row : rows) all.push_back(json_of(row));
     fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
-  } else if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); })) {
+  } else if (std::any_of(entries.begin(), entries.end(),
+                         [](const PolicyEntry& each) { return !each.partial.empty(); })) {
     fmt::print("\n* {} (vedette plan --list says what)\n", what_partial_means);
   }
   if (options.page.empty()) return;
@@ -175,18 +198,28 @@ void compare(const CompareOptions& options) {
 }  // namespace
 
 void add_compare(CLI::App& app) {
-  auto* verb = app.add_subcommand("compare", "Replays steps under every policy: percent of ideal, stalls, bytes, beside a proven bound");
+  auto* verb = app.add_subcommand(
+      "compare", "Replays steps under every policy: percent of ideal, stalls, bytes, beside a proven bound");
   const auto options = std::make_shared<CompareOptions>();
   verb->add_option("trace", options->traces, "files in the format vedette-trace-1, or recordings")->required();
-  verb->add_option("--fast", options->fast, "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
+  verb->add_option(
+      "--fast", options->fast,
+      "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
   verb->add_option("--policies", options->policies, "all, or names with commas")->capture_default_str();
-  verb->add_option("--machine", options->machine, "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
-  verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")->capture_default_str();
-  verb->add_option("--seed", options->seed, "of policies that search at random, and of the noise")->capture_default_str()->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
-  verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
+  verb->add_option("--machine", options->machine,
+                   "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")
+      ->capture_default_str();
+  verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
+      ->capture_default_str();
+  verb->add_option("--seed", options->seed, "of policies that search at random, and of the noise")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
+  verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")
+      ->check(CLI::Range(0, 90));
   verb->add_flag("--json", options->json, "print an array with an object a row");
   verb->add_option("-o,--output", options->page, "write a page with the table and charts (HTML)");
-  verb->add_option("--timeline", options->timeline, "the two policies whose step the page draws (default: vedette and the best of the others)");
+  verb->add_option("--timeline", options->timeline,
+                   "the two policies whose step the page draws (default: vedette and the best of the others)");
   verb->callback([options] { compare(*options); });
 }
 

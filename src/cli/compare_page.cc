@@ -1,5 +1,5 @@
-// The table of `vedette compare` as one page: for each trace the step time against fast memory, a line a policy, one step under two
-// policies, and its rows. No script, no link: a line shows its name and comes forward under the pointer.
+// The table of `vedette compare` as one page: for each trace the step time against fast memory, a line a policy, one
+// step under two policies, and its rows. No script, no link: a line shows its name and comes forward under the pointer.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,18 +12,24 @@
 namespace vedette::cli {
 namespace {
 
-constexpr std::array colours = {"#4c78a8", "#f58518", "#54a24b", "#b279a2", "#9d755d", "#439894", "#c9a227", "#d67195", "#79706e", "#2f6b2f"};
+constexpr std::array colours = {"#4c78a8", "#f58518", "#54a24b", "#b279a2", "#9d755d",
+                                "#439894", "#c9a227", "#d67195", "#79706e", "#2f6b2f"};
 constexpr std::array dashes = {"", "6 3", "2 2"};  // a colour comes again with another of these
 constexpr const char* bound_name = "lower bound";
 
 std::string escaped(const std::string& words) {
   std::string safe;
   for (const char c : words) {
-    if (c == '<') safe += "&lt;";
-    else if (c == '>') safe += "&gt;";
-    else if (c == '&') safe += "&amp;";
-    else if (c == '"') safe += "&quot;";
-    else safe += c;
+    if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '&')
+      safe += "&amp;";
+    else if (c == '"')
+      safe += "&quot;";
+    else
+      safe += c;
   }
   return safe;
 }
@@ -36,7 +42,7 @@ struct Point {
 struct Line {
   std::string policy, colour, dash;
   double width = 1.5;
-  std::vector<Point> points;         // by fraction
+  std::vector<Point> points;  // by fraction
 };
 
 // One line a policy in the order of the rows, then the bound; ours is red and wide.
@@ -57,10 +63,13 @@ std::vector<Line> lines_of(const std::vector<const Row*>& rows) {
       line = lines.end() - 1;
     }
     if (row->replayed) line->points.push_back({row->fraction, ms(row->replayed->measured.time)});
-    if (row->lower_bound.value > 0 && row->policy == rows.front()->policy) bound.points.push_back({row->fraction, ms(row->lower_bound)});
+    if (row->lower_bound.value > 0 && row->policy == rows.front()->policy)
+      bound.points.push_back({row->fraction, ms(row->lower_bound)});
   }
   lines.push_back(std::move(bound));
-  for (Line& line : lines) std::sort(line.points.begin(), line.points.end(), [](const Point& a, const Point& b) { return a.fraction < b.fraction; });
+  for (Line& line : lines)
+    std::sort(line.points.begin(), line.points.end(),
+              [](const Point& a, const Point& b) { return a.fraction < b.fraction; });
   std::erase_if(lines, [](const Line& line) { return line.points.empty(); });
   return lines;
 }
@@ -68,7 +77,8 @@ std::vector<Line> lines_of(const std::vector<const Row*>& rows) {
 // Where things lie: fast memory to the right, the step's time upwards in logarithms from a little below the ideal.
 class Chart {
  public:
-  Chart(const std::vector<const Row*>& rows, std::vector<Line> lines) : rows_(rows), lines_(std::move(lines)), ideal_(std::max(1e-6, ms(rows.front()->ideal))) {
+  Chart(const std::vector<const Row*>& rows, std::vector<Line> lines)
+      : rows_(rows), lines_(std::move(lines)), ideal_(std::max(1e-6, ms(rows.front()->ideal))) {
     least_ = rows.front()->fraction;
     for (const Row* row : rows) least_ = std::min(least_, row->fraction), most_ = std::max(most_, row->fraction);
     for (const Line& line : lines_) {
@@ -79,7 +89,10 @@ class Chart {
 
   std::string draw() {
     const double bottom = std::max(top + high + 48, top + 14.0 * static_cast<double>(lines_.size()) + 8);
-    svg_ = fmt::format("<svg viewBox=\"0 0 900 {0}\" width=\"900\" height=\"{0}\" role=\"img\" aria-label=\"step time by fast memory and policy\">", bottom);
+    svg_ = fmt::format(
+        "<svg viewBox=\"0 0 900 {0}\" width=\"900\" height=\"{0}\" role=\"img\" aria-label=\"step time by fast memory "
+        "and policy\">",
+        bottom);
     grid();
     for (const Line& line : lines_) curve(line);
     legend();
@@ -89,17 +102,23 @@ class Chart {
  private:
   static constexpr double left = 96, top = 14, wide = 600, high = 330;
 
-  double x(double fraction) const { return most_ > least_ ? left + 14 + (wide - 28) * (fraction - least_) / (most_ - least_) : left + wide / 2; }
-  double y(double time) const { return top + high * (1 - std::log(std::clamp(time / ideal_, 1.0, slowest_)) / std::log(slowest_)); }
+  double x(double fraction) const {
+    return most_ > least_ ? left + 14 + (wide - 28) * (fraction - least_) / (most_ - least_) : left + wide / 2;
+  }
+  double y(double time) const {
+    return top + high * (1 - std::log(std::clamp(time / ideal_, 1.0, slowest_)) / std::log(slowest_));
+  }
 
   void grid() {
     double last = 1e9;
     for (const double times : {1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0}) {
       if (times > slowest_ || last - y(times * ideal_) < 15) continue;
       last = y(times * ideal_);
-      svg_ += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/><text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.4g} ms</text>"
-                          "<text x=\"4\" y=\"{4:.1f}\" fill=\"#777\">{6:g} x</text>",
-                          left, left + wide, last, left - 6, last + 4, times * ideal_, times);
+      svg_ += fmt::format(
+          "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/><text x=\"{3}\" y=\"{4:.1f}\" "
+          "text-anchor=\"end\">{5:.4g} ms</text>"
+          "<text x=\"4\" y=\"{4:.1f}\" fill=\"#777\">{6:g} x</text>",
+          left, left + wide, last, left - 6, last + 4, times * ideal_, times);
     }
     std::vector<double> fractions;
     for (const Row* row : rows_) fractions.push_back(row->fraction);
@@ -108,32 +127,45 @@ class Chart {
     for (const double fraction : fractions) {
       if (x(fraction) - from < 34) continue;
       from = x(fraction);
-      svg_ += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#eee\"/><text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4:.0f} %</text>",
-                          from, top, top + high, top + high + 16, 100 * fraction);
+      svg_ += fmt::format(
+          "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#eee\"/><text x=\"{0:.1f}\" y=\"{3}\" "
+          "text-anchor=\"middle\">{4:.0f} %</text>",
+          from, top, top + high, top + high + 16, 100 * fraction);
     }
-    svg_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">fast memory, of the step's peak</text>", left + wide / 2, top + high + 36);
+    svg_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">fast memory, of the step's peak</text>",
+                        left + wide / 2, top + high + 36);
   }
 
   void curve(const Line& line) {
-    svg_ += fmt::format("<g class=\"line\" stroke=\"{0}\" fill=\"{0}\"><title>{1}</title>", line.colour, escaped(line.policy));
+    svg_ += fmt::format("<g class=\"line\" stroke=\"{0}\" fill=\"{0}\"><title>{1}</title>", line.colour,
+                        escaped(line.policy));
     std::string path;
     for (const Point& point : line.points) path += fmt::format("{:.1f},{:.1f} ", x(point.fraction), y(point.ms));
-    svg_ += fmt::format("<polyline fill=\"none\" stroke-width=\"{}\" stroke-dasharray=\"{}\" points=\"{}\"/>", line.width, line.dash, path);
+    svg_ += fmt::format("<polyline fill=\"none\" stroke-width=\"{}\" stroke-dasharray=\"{}\" points=\"{}\"/>",
+                        line.width, line.dash, path);
     for (const Point& point : line.points)
-      svg_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" stroke=\"none\"><title>{}: {:.3f} ms, {:.1f} % of ideal, at {:.0f} % of the peak</title></circle>",
-                          x(point.fraction), y(point.ms), escaped(line.policy), point.ms, 100 * ideal_ / point.ms, 100 * point.fraction);
+      svg_ += fmt::format(
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" stroke=\"none\"><title>{}: {:.3f} ms, {:.1f} % of ideal, at "
+          "{:.0f} % of the peak</title></circle>",
+          x(point.fraction), y(point.ms), escaped(line.policy), point.ms, 100 * ideal_ / point.ms,
+          100 * point.fraction);
     svg_ += "</g>";
   }
 
   // Slowest first, as the lines lie at the left edge.
   void legend() {
     std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) {
-      return a.points.front().fraction != b.points.front().fraction ? a.points.front().fraction > b.points.front().fraction : a.points.front().ms > b.points.front().ms;
+      return a.points.front().fraction != b.points.front().fraction
+                 ? a.points.front().fraction > b.points.front().fraction
+                 : a.points.front().ms > b.points.front().ms;
     });
     double at = top + 8;
     for (const Line& line : lines_) {
-      svg_ += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"{4}\" stroke-dasharray=\"{5}\"/><text x=\"{6}\" y=\"{7}\">{8}</text>",
-                          left + wide + 16, left + wide + 44, at, line.colour, line.width, line.dash, left + wide + 50, at + 4, escaped(line.policy));
+      svg_ += fmt::format(
+          "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"{4}\" "
+          "stroke-dasharray=\"{5}\"/><text x=\"{6}\" y=\"{7}\">{8}</text>",
+          left + wide + 16, left + wide + 44, at, line.colour, line.width, line.dash, left + wide + 50, at + 4,
+          escaped(line.policy));
       at += 14;
     }
   }
@@ -145,18 +177,27 @@ class Chart {
 };
 
 std::string table_row(const Row& row, const std::string& policy) {
-  std::string cells = fmt::format("<td>{}</td><td>{:.1f} %</td><td>{}</td>", readable(row.fast), 100 * row.fraction, escaped(policy));
-  if (!row.replayed) return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", escaped(row.error));
+  std::string cells =
+      fmt::format("<td>{}</td><td>{:.1f} %</td><td>{}</td>", readable(row.fast), 100 * row.fraction, escaped(policy));
+  if (!row.replayed)
+    return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", escaped(row.error));
   const Replayed& got = *row.replayed;
-  const double bound = row.lower_bound.value == 0 ? 100 : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value);
-  return "<tr>" + cells + fmt::format("<td>{:.1f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td></tr>\n",
-                                      ms(got.measured.time), row.percent_of_ideal(), bound, ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
-                                      readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
+  const double bound = row.lower_bound.value == 0
+                           ? 100
+                           : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value);
+  return "<tr>" + cells +
+         fmt::format(
+             "<td>{:.1f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</"
+             "td><td>{:.1f}</td></tr>\n",
+             ms(got.measured.time), row.percent_of_ideal(), bound, ms(got.measured.stall), ms(got.recompute),
+             readable(got.bytes_in), readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
 
 // The rows of one trace. A size at which all policies fail for one reason, the largest op, is one row.
 std::string table_of(const std::vector<const Row*>& rows, const std::vector<PolicyEntry>& entries) {
-  std::string table = "<table><tr><th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>made again ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
+  std::string table =
+      "<table><tr><th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>made again "
+      "ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
   for (std::size_t first = 0; first < rows.size(); first += entries.size()) {
     const auto fails_alike = [&](const Row* row) { return !row->replayed && row->error == rows[first]->error; };
     const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(first);
@@ -170,9 +211,13 @@ std::string table_of(const std::vector<const Row*>& rows, const std::vector<Poli
 }
 
 constexpr const char* head =
-    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>vedette compare</title>\n"
-    "<style>body{font:14px sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-    "td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{position:sticky;top:0;background:#fff}"
+    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
+    "content=\"width=device-width\"><title>vedette compare</title>\n"
+    "<style>body{font:14px "
+    "sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}table{border-collapse:collapse;font-variant-"
+    "numeric:tabular-nums}"
+    "td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid "
+    "#ddd;white-space:nowrap}th{position:sticky;top:0;background:#fff}"
     "td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:#777;white-space:normal}"
     "figure{margin:1em 0;overflow-x:auto}figcaption{color:#555;max-width:60em}svg text{font:11px sans-serif}"
     "g.line:hover polyline{stroke-width:5}</style>\n"
@@ -180,7 +225,8 @@ constexpr const char* head =
 
 }  // namespace
 
-std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries, const std::vector<Timeline>& timelines) {
+std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries,
+                         const std::vector<Timeline>& timelines) {
   std::string page = head;
   std::vector<std::string> traces;
   for (const Row& row : rows) {
@@ -192,16 +238,20 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyE
       if (row.trace == trace) of_trace.push_back(&row);
     }
     page += "<h2>" + escaped(trace) + "</h2>\n<figure>" + Chart(of_trace, lines_of(of_trace)).draw() +
-            "<figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. Nobody can be below the dashed black line: that is proven. "
+            "<figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. Nobody can be below "
+            "the dashed black line: that is proven. "
             "Sizes at which a policy cannot run have no point.</figcaption></figure>\n";
     for (const Timeline& timeline : timelines) {
-      if (timeline.trace == trace) page += "<figure>" + timeline.svg + "<figcaption>" + escaped(timeline.caption) + "</figcaption></figure>\n";
+      if (timeline.trace == trace)
+        page += "<figure>" + timeline.svg + "<figcaption>" + escaped(timeline.caption) + "</figcaption></figure>\n";
     }
     page += table_of(of_trace, entries);
   }
-  if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); })) page += fmt::format("<p>* {}:</p><ul>\n", what_partial_means);
+  if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); }))
+    page += fmt::format("<p>* {}:</p><ul>\n", what_partial_means);
   for (const PolicyEntry& entry : entries) {
-    if (!entry.partial.empty()) page += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
+    if (!entry.partial.empty())
+      page += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
   }
   return page + "</ul></html>\n";
 }

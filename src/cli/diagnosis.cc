@@ -19,7 +19,8 @@
 namespace vedette::cli {
 namespace {
 
-// A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. What sees pages depends on it.
+// A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. What sees pages
+// depends on it.
 void find_memory(Uses& uses) {
   constexpr Bytes chunk = 2_MiB;
   auto arena = Mapping::reserve({4 * chunk.value}, chunk);
@@ -70,9 +71,10 @@ std::string file_system_of(const std::string& directory) {
 }
 
 Line kernel_line(const MachineFacts& facts) {
-  return {.subject = "machine",
-          .finding = fmt::format("{}, {} processor{}, {}", facts.processor.empty() ? "unnamed processor" : facts.processor,
-                                 facts.processors, facts.processors == 1 ? "" : "s", facts.kernel)};
+  return {
+      .subject = "machine",
+      .finding = fmt::format("{}, {} processor{}, {}", facts.processor.empty() ? "unnamed processor" : facts.processor,
+                             facts.processors, facts.processors == 1 ? "" : "s", facts.kernel)};
 }
 
 Line memory_line(const MachineFacts& facts) {
@@ -80,7 +82,8 @@ Line memory_line(const MachineFacts& facts) {
             .finding = fmt::format("{}, {} available, ", readable(facts.memory), readable(facts.available_memory))};
   if (facts.memory_limit && *facts.memory_limit < facts.memory) {
     line.finding += fmt::format(
-        "memory cgroup allows {}: who exceeds it is killed, so fast_memory, {} of a session's own and what the program itself "
+        "memory cgroup allows {}: who exceeds it is killed, so fast_memory, {} of a session's own and what the program "
+        "itself "
         "allocates must fit (fast_memory of at most {}, less the program's own)",
         readable(*facts.memory_limit), readable(session_overhead), readable(largest_budget(facts)));
   } else {
@@ -94,26 +97,31 @@ Line userfaultfd_line(const MachineFacts& facts) {
     case UserfaultfdAccess::full:
       return {.mark = Mark::fine, .subject = "userfaultfd", .finding = "full"};
     case UserfaultfdAccess::user_mode_only:
-      return {.mark = Mark::partly,
-              .subject = "userfaultfd",
-              .finding = "user mode only",
-              .unlocks = "system calls (read, write, torch::save) may touch memory that is away; here they fail with EFAULT",
-              .remedy = "sysctl vm.unprivileged_userfaultfd=1, or let this user open /dev/userfaultfd, or CAP_SYS_PTRACE"};
+      return {
+          .mark = Mark::partly,
+          .subject = "userfaultfd",
+          .finding = "user mode only",
+          .unlocks =
+              "system calls (read, write, torch::save) may touch memory that is away; here they fail with EFAULT",
+          .remedy = "sysctl vm.unprivileged_userfaultfd=1, or let this user open /dev/userfaultfd, or CAP_SYS_PTRACE"};
     case UserfaultfdAccess::none:
       break;
   }
-  return {.mark = Mark::missing,
-          .subject = "userfaultfd",
-          .finding = facts.userfaultfd_refusal,
-          .unlocks =
-              "chunks that move in 11 us (UFFDIO_MOVE), system calls into memory that is away, profiling for 1 to 3 us a "
-              "page instead of 5 to 10 (WP_ASYNC); and threads that block SIGSEGV: without userfaultfd the kernel kills them when "
-              "they touch memory that is away",
-          .remedy = "in a container: --device /dev/userfaultfd, or a seccomp profile that allows userfaultfd"};
+  return {
+      .mark = Mark::missing,
+      .subject = "userfaultfd",
+      .finding = facts.userfaultfd_refusal,
+      .unlocks =
+          "chunks that move in 11 us (UFFDIO_MOVE), system calls into memory that is away, profiling for 1 to 3 us a "
+          "page instead of 5 to 10 (WP_ASYNC); and threads that block SIGSEGV: without userfaultfd the kernel kills "
+          "them when "
+          "they touch memory that is away",
+      .remedy = "in a container: --device /dev/userfaultfd, or a seccomp profile that allows userfaultfd"};
 }
 
 // What vedette needs of userfaultfd, each tried out.
-Line behaviour_line(const char* subject, const Tried& tried, const char* finding, const char* unlocks, const char* remedy) {
+Line behaviour_line(const char* subject, const Tried& tried, const char* finding, const char* unlocks,
+                    const char* remedy) {
   if (tried.works) return {.mark = Mark::fine, .subject = subject, .finding = finding};
   return {.mark = Mark::missing, .subject = subject, .finding = tried.why_not, .unlocks = unlocks, .remedy = remedy};
 }
@@ -129,15 +137,17 @@ void add_userfaultfd(const MachineFacts& facts, std::vector<Line>& lines) {
   if (facts.userfaultfd == UserfaultfdAccess::none) return;  // the rest hangs on it, and its line says what it unlocks
   lines.push_back({.subject = "  features", .finding = joined(userfaultfd_feature_names(facts.userfaultfd_features))});
   lines.push_back(behaviour_line("  MOVE", facts.move, "works (a page moved with its bytes)",
-                                 "chunks move in 11 us and never split mappings; mremap takes about 16", "Linux 6.8 or later"));
-  lines.push_back(behaviour_line("  WP_ASYNC", facts.zap,
-                                 "works (with PAGEMAP_SCAN it told pages read, written and untouched apart)",
-                                 "profiling for 1 to 3 us a page that is touched, system calls included; SIGSEGV costs 5 to 10 "
-                                 "and system calls into tracked memory fail",
-                                 "Linux 6.7 or later, /proc mounted"));
+                                 "chunks move in 11 us and never split mappings; mremap takes about 16",
+                                 "Linux 6.8 or later"));
+  lines.push_back(behaviour_line(
+      "  WP_ASYNC", facts.zap, "works (with PAGEMAP_SCAN it told pages read, written and untouched apart)",
+      "profiling for 1 to 3 us a page that is touched, system calls included; SIGSEGV costs 5 to 10 "
+      "and system calls into tracked memory fail",
+      "Linux 6.7 or later, /proc mounted"));
 }
 
-// Every page tracker, tried; a session takes zap, else missing pages where they see system calls, else mprotect, or what it is told to take.
+// Every page tracker, tried; a session takes zap, else missing pages where they see system calls, else mprotect, or
+// what it is told to take.
 void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
   struct Known {
     const char* subject;
@@ -146,24 +156,35 @@ void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
   };
   const Known all[] = {
       {"  zap", facts.zap, "1 to 3 us a touched page, system calls seen; what a session takes"},
-      {"  missing", facts.missing_messages, "told to a thread in their order, system calls too where userfaultfd is full; what a session takes then without zap"},
-      {"  missing-sigbus", facts.missing_signals, "told to the thread that touches; system calls into watched memory fail"},
-      {"  minor", facts.minor_messages, "told to a thread in their order, system calls too where userfaultfd is full; frames become shared memory meanwhile"},
+      {"  missing", facts.missing_messages,
+       "told to a thread in their order, system calls too where userfaultfd is full; what a session takes then without "
+       "zap"},
+      {"  missing-sigbus", facts.missing_signals,
+       "told to the thread that touches; system calls into watched memory fail"},
+      {"  minor", facts.minor_messages,
+       "told to a thread in their order, system calls too where userfaultfd is full; frames become shared memory "
+       "meanwhile"},
       {"  minor-sigbus", facts.minor_signals, "half the time of a message; system calls into watched memory fail"},
       {"  guards", facts.guard_pages, "splits no mapping; system calls into watched memory fail"},
-      {"  mprotect", facts.mprotect, "5 to 10 us a touched page, system calls into watched memory fail; what a session takes where nothing better works"},
+      {"  mprotect", facts.mprotect,
+       "5 to 10 us a touched page, system calls into watched memory fail; what a session takes where nothing better "
+       "works"},
   };
-  lines.push_back({.subject = "page trackers", .finding = "each opened, and tried with pages of its own where the kernel may lack it"});
+  lines.push_back({.subject = "page trackers",
+                   .finding = "each opened, and tried with pages of its own where the kernel may lack it"});
   for (const Known& known : all) {
     Line line{.subject = known.subject, .finding = known.what};
-    if (known.tried.works) line.mark = Mark::fine;
-    else line.finding = std::string("not here: ").append(known.tried.why_not);
+    if (known.tried.works)
+      line.mark = Mark::fine;
+    else
+      line.finding = std::string("not here: ").append(known.tried.why_not);
     lines.push_back(std::move(line));
   }
 }
 
 std::string lock_limit(const MachineFacts& facts) {
-  const std::string limit = facts.locked_memory_limit == unlimited_bytes ? "unlimited" : readable({facts.locked_memory_limit});
+  const std::string limit =
+      facts.locked_memory_limit == unlimited_bytes ? "unlimited" : readable({facts.locked_memory_limit});
   return facts.may_exceed_locked_limit ? limit + ", does not bind this user (CAP_IPC_LOCK)" : limit;
 }
 
@@ -192,8 +213,9 @@ void add_scan_and_io(const MachineFacts& facts, std::vector<Line>& lines) {
 
 void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
   Line huge{.mark = Mark::fine, .subject = "huge pages"};
-  huge.finding = fmt::format("{}, for shared memory {}", facts.huge_pages.empty() ? "not in this kernel" : facts.huge_pages,
-                             facts.shared_huge_pages.empty() ? "never" : facts.shared_huge_pages);
+  huge.finding =
+      fmt::format("{}, for shared memory {}", facts.huge_pages.empty() ? "not in this kernel" : facts.huge_pages,
+                  facts.shared_huge_pages.empty() ? "never" : facts.shared_huge_pages);
   if (facts.huge_page.works) {
     huge.finding += " (asked for one and got it)";
   } else {
@@ -207,10 +229,12 @@ void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
   lines.push_back(std::move(huge));
 
   constexpr std::uint64_t usual_map_count = 65530;
-  Line maps{.mark = Mark::fine, .subject = "mappings", .finding = fmt::format("{} (vm.max_map_count)", facts.max_map_count)};
+  Line maps{
+      .mark = Mark::fine, .subject = "mappings", .finding = fmt::format("{} (vm.max_map_count)", facts.max_map_count)};
   if (facts.max_map_count < usual_map_count) {
     maps.mark = Mark::partly;
-    maps.unlocks = "single pages instead of larger runs where pages are tracked by mprotect; more chunks moved by mremap";
+    maps.unlocks =
+        "single pages instead of larger runs where pages are tracked by mprotect; more chunks moved by mremap";
     maps.remedy = "sysctl vm.max_map_count=65530";
   }
   lines.push_back(std::move(maps));
@@ -221,7 +245,8 @@ void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
                   .subject = "overcommit",
                   .finding = fmt::format("{} (vm.overcommit_memory={})", policies[policy], facts.overcommit)};
   if (policy == 2) {
-    overcommit.unlocks = "a large arena: only its addresses are reserved, but they count where overcommit is never allowed";
+    overcommit.unlocks =
+        "a large arena: only its addresses are reserved, but they count where overcommit is never allowed";
     overcommit.remedy = "sysctl vm.overcommit_memory=0";
   }
   lines.push_back(std::move(overcommit));
@@ -241,11 +266,14 @@ void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
   for (const Gpu& gpu : facts.gpus) {
     gpus.finding += fmt::format("{}{} ({})", gpus.finding.empty() ? "" : ", ", gpu.name, readable(gpu.memory));
   }
-  gpus.finding += facts.gpus.empty() ? "; not needed: this version trains on the CPU" : "; this version trains on the CPU";
+  gpus.finding +=
+      facts.gpus.empty() ? "; not needed: this version trains on the CPU" : "; this version trains on the CPU";
   lines.push_back(std::move(gpus));
 }
 
-std::string rate(std::uint64_t bytes_per_s) { return fmt::format("{:.2f} GB/s", static_cast<double>(bytes_per_s) / 1e9); }
+std::string rate(std::uint64_t bytes_per_s) {
+  return fmt::format("{:.2f} GB/s", static_cast<double>(bytes_per_s) / 1e9);
+}
 
 Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
   Line line{.subject = "slow directory", .finding = directory};
@@ -273,13 +301,15 @@ Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
   }
   const LinkSpeed& speed = **diagnosis.disk;
   if (line.mark == Mark::fact) line.mark = Mark::fine;
-  line.finding += fmt::format(", write {}, read {}, both at once {}", rate(speed.write), rate(speed.read), rate(speed.mixed));
+  line.finding +=
+      fmt::format(", write {}, read {}, both at once {}", rate(speed.write), rate(speed.read), rate(speed.mixed));
   return line;
 }
 
 }  // namespace
 
-// What the frames of a session may take: the machine's memory or the memory cgroup's, less what a session needs beside them.
+// What the frames of a session may take: the machine's memory or the memory cgroup's, less what a session needs beside
+// them.
 Bytes largest_budget(const MachineFacts& facts) {
   const Bytes all = std::min(facts.memory, facts.memory_limit.value_or(facts.memory));
   return all - std::min(all, session_overhead);

@@ -1,5 +1,5 @@
-// What this machine can do, and what it would take to do more. Facts come from os/probe.h, the choice of mechanisms from opening the real ones, the
-// disk's speed from the real store.
+// What this machine can do, and what it would take to do more. Facts come from os/probe.h, the choice of mechanisms
+// from opening the real ones, the disk's speed from the real store.
 #pragma once
 #include <optional>
 #include <string>

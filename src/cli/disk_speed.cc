@@ -26,7 +26,9 @@ constexpr auto rest = std::chrono::milliseconds(150);
 
 enum class Way : std::uint8_t { in, out, both };
 
-std::uint32_t slots_of(const Store& store) { return static_cast<std::uint32_t>(std::min<std::uint64_t>(burst_bytes.value / store.slot_bytes().value, most_slots)); }
+std::uint32_t slots_of(const Store& store) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(burst_bytes.value / store.slot_bytes().value, most_slots));
+}
 
 // Every slot once, in order. Bytes a second.
 Result<double> run_pass(Store& store, Way way, std::byte* memory) {
@@ -50,7 +52,9 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
       ++completed;
       if (completion.error != 0) {
         return Error{.cause = Cause::system,
-                     .message = std::string(way == Way::in ? "reading" : way == Way::out ? "writing" : "reading and writing") +
+                     .message = std::string(way == Way::in    ? "reading"
+                                            : way == Way::out ? "writing"
+                                                              : "reading and writing") +
                                 " the slow directory: " + std::strerror(completion.error),
                      .errno_value = completion.error};
       }
@@ -65,7 +69,8 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
 
 Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
   if (auto room = store.reserve(slots_of(store)); !room) return room.error();
-  auto memory = Mapping::reserve({store.slot_bytes().value * std::min(store.depth(), slots_of(store))}, {std::uint64_t{2} << 20});
+  auto memory =
+      Mapping::reserve({store.slot_bytes().value * std::min(store.depth(), slots_of(store))}, {std::uint64_t{2} << 20});
   if (!memory) return memory.error();
   // As a session's chunks lie: a transfer from small pages is cut into many, and is half as fast.
   ::madvise(memory->data(), memory->bytes().value, MADV_HUGEPAGE);
@@ -75,7 +80,8 @@ Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
     std::memcpy(memory->data() + at, &word, sizeof word);
   }
   if (register_buffers) store.register_memory(memory->data(), memory->bytes());
-  // The first pass fills slots that were never written: file systems are slower there, and reads of such slots touch no disk.
+  // The first pass fills slots that were never written: file systems are slower there, and reads of such slots touch no
+  // disk.
   if (const auto fill = run_pass(store, Way::out, memory->data()); !fill) return fill.error();
   std::array<std::array<double, bursts>, 3> found{};
   for (int burst = 0; burst < bursts; ++burst) {
@@ -94,13 +100,16 @@ Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
   return LinkSpeed{.read = median(Way::in), .write = median(Way::out), .mixed = median(Way::both)};
 }
 
-Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk, Nanoseconds remap_time) {
+Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk,
+                     Nanoseconds remap_time) {
   constexpr Bytes plenty{std::uint64_t{1} << 44};
   Machine machine;
   const std::optional<std::uint32_t> bus = speed.one_bus() ? std::optional<std::uint32_t>(0) : std::nullopt;
-  machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true}, {.name = "disk", .capacity = room.value_or(plenty)}};
-  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = speed.read_alone(), .latency = {100'000}, .shared = bus},
-                   {.source = {0}, .target = {1}, .bytes_per_s = speed.write_alone(), .latency = {100'000}, .shared = bus}};
+  machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true},
+                   {.name = "disk", .capacity = room.value_or(plenty)}};
+  machine.links = {
+      {.source = {1}, .target = {0}, .bytes_per_s = speed.read_alone(), .latency = {100'000}, .shared = bus},
+      {.source = {0}, .target = {1}, .bytes_per_s = speed.write_alone(), .latency = {100'000}, .shared = bus}};
   machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
   machine.granule = chunk;
   machine.remap_time = remap_time;

@@ -1,5 +1,5 @@
-// vedette doctor: what this machine can do, line by line; which mechanisms vedette will use here; and for everything that is
-// missing, what it would unlock and how to get it.
+// vedette doctor: what this machine can do, line by line; which mechanisms vedette will use here; and for everything
+// that is missing, what it would unlock and how to get it.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
@@ -128,7 +128,8 @@ Json json_of_facts(const MachineFacts& facts) {
   json["overcommit"] = facts.overcommit;
   json["numa_nodes"] = Json::array();
   for (const NumaNode& node : facts.numa_nodes) {
-    json["numa_nodes"].push_back({{"node", node.number}, {"bytes", node.memory.value}, {"processors", node.processors}});
+    json["numa_nodes"].push_back(
+        {{"node", node.number}, {"bytes", node.memory.value}, {"processors", node.processors}});
   }
   json["gpus"] = Json::array();
   for (const Gpu& gpu : facts.gpus) json["gpus"].push_back({{"name", gpu.name}, {"bytes", gpu.memory.value}});
@@ -138,7 +139,8 @@ Json json_of_facts(const MachineFacts& facts) {
 
 void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, const DoctorOptions& options) {
   Json json = json_of_facts(diagnosis.facts);
-  json["slow_directory"] = {{"path", options.slow}, {"file_system", diagnosis.file_system}, {"chunk_bytes", options.chunk}};
+  json["slow_directory"] = {
+      {"path", options.slow}, {"file_system", diagnosis.file_system}, {"chunk_bytes", options.chunk}};
   if (diagnosis.disk_room) json["slow_directory"]["free_bytes"] = diagnosis.disk_room->value;
   if (diagnosis.disk && *diagnosis.disk) {
     json["slow_directory"]["write_bytes_per_s"] = (*diagnosis.disk)->write;
@@ -152,20 +154,25 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
   json["missing"] = Json::array();
   for (const Line& line : lines) {
     if (line.unlocks.empty()) continue;
-    json["missing"].push_back({{"subject", not_indented(line.subject)}, {"unlocks", line.unlocks}, {"how", line.remedy}});
+    json["missing"].push_back(
+        {{"subject", not_indented(line.subject)}, {"unlocks", line.unlocks}, {"how", line.remedy}});
   }
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 void write_machine(const Diagnosis& diagnosis, const std::string& path, Bytes chunk) {
-  if (!diagnosis.disk || !*diagnosis.disk) throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
+  if (!diagnosis.disk || !*diagnosis.disk)
+    throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
   std::ofstream file(path);
-  file << format_machine(machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room, chunk, measure_remap(chunk)), "this-machine");
+  file << format_machine(
+      machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room, chunk, measure_remap(chunk)),
+      "this-machine");
   if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
 }
 
 void doctor(const DoctorOptions& options) {
-  if (constexpr std::uint64_t smallest = (16_KiB).value, largest = (64_MiB).value; options.chunk < smallest || options.chunk > largest || !std::has_single_bit(options.chunk))
+  if (constexpr std::uint64_t smallest = (16_KiB).value, largest = (64_MiB).value;
+      options.chunk < smallest || options.chunk > largest || !std::has_single_bit(options.chunk))
     throw Failure({.cause = Cause::malformed_input, .message = "--chunk is a power of two between 16KiB and 64MiB"});
   const Diagnosis diagnosis = examine(options.slow, {options.chunk}, !options.no_disk);
   const std::vector<Line> lines = lines_of(diagnosis, options.slow);
@@ -186,10 +193,14 @@ void doctor(const DoctorOptions& options) {
 void add_doctor(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("doctor", "Tells what this machine can do, and what would make it do more");
   auto options = std::make_shared<DoctorOptions>();  // shared: the callback is copied into the App
-  verb->add_option("--slow", options->slow, "directory of the slow tier, whose disk is measured")->capture_default_str();
-  verb->add_option("--chunk", options->chunk, "what moves as one: the disk is measured by transfers of this size")->transform(CLI::AsSizeValue(true))->default_str("2MiB");
+  verb->add_option("--slow", options->slow, "directory of the slow tier, whose disk is measured")
+      ->capture_default_str();
+  verb->add_option("--chunk", options->chunk, "what moves as one: the disk is measured by transfers of this size")
+      ->transform(CLI::AsSizeValue(true))
+      ->default_str("2MiB");
   verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for four seconds)");
-  verb->add_option("--machine", options->machine, "write what was measured (vedette-machine-1), for plan, replay and compare");
+  verb->add_option("--machine", options->machine,
+                   "write what was measured (vedette-machine-1), for plan, replay and compare");
   verb->add_flag("--json", options->json, "as JSON, sizes in bytes");
   verb->callback([options] { doctor(*options); });
 }

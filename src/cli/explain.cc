@@ -13,7 +13,8 @@ namespace vedette::cli {
 namespace {
 
 TensorIndex find(const Trace& trace, const std::string& which) {
-  if (!which.empty() && std::all_of(which.begin(), which.end(), [](char c) { return c >= '0' && c <= '9'; }) && which.size() < 9) {
+  if (!which.empty() && std::all_of(which.begin(), which.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+      which.size() < 9) {
     const auto number = static_cast<std::uint32_t>(std::stoul(which));
     if (number < trace.tensors.size()) return {number};
   }
@@ -24,15 +25,20 @@ TensorIndex find(const Trace& trace, const std::string& which) {
   if (named.size() == 1) return {named[0]};
   if (named.empty()) {
     std::string some;
-    for (std::size_t t = 0; t < std::min<std::size_t>(3, trace.tensors.size()); ++t) some += fmt::format("{} '{}', ", t, trace.tensors[t].name);
-    throw Failure({Cause::malformed_input, fmt::format("the trace has no tensor '{}', by name or number; it has {}: {}...", which, trace.tensors.size(), some)});
+    for (std::size_t t = 0; t < std::min<std::size_t>(3, trace.tensors.size()); ++t)
+      some += fmt::format("{} '{}', ", t, trace.tensors[t].name);
+    throw Failure(
+        {Cause::malformed_input, fmt::format("the trace has no tensor '{}', by name or number; it has {}: {}...", which,
+                                             trace.tensors.size(), some)});
   }
-  throw Failure({Cause::malformed_input, fmt::format("{} tensors are called '{}'; name one by its number, such as {}", named.size(), which, named[0])});
+  throw Failure({Cause::malformed_input, fmt::format("{} tensors are called '{}'; name one by its number, such as {}",
+                                                     named.size(), which, named[0])});
 }
 
 class Story {
  public:
-  Story(const Trace& trace, const Machine& machine, const Plan& plan, TensorIndex t) : trace_(trace), machine_(machine), plan_(plan), t_(t), uses_(uses(trace)[t.value]) {
+  Story(const Trace& trace, const Machine& machine, const Plan& plan, TensorIndex t)
+      : trace_(trace), machine_(machine), plan_(plan), t_(t), uses_(uses(trace)[t.value]) {
     find_load();
   }
 
@@ -49,8 +55,10 @@ class Story {
     if (told > most_moves) say(fmt::format("{} more moves of its parts are of the same kind.", told - most_moves));
     for (const Recomputation& each : plan_.recomputations) {
       if (each.tensor == t_)
-        say(fmt::format("Before {} it is made again by {}, which takes {:.3f} ms; bringing it would keep the link busy for {:.3f} ms.", op(each.before),
-                        op(each.producer), ms(trace_.ops[each.producer.value].time), ms(trip(home_link()))));
+        say(fmt::format(
+            "Before {} it is made again by {}, which takes {:.3f} ms; bringing it would keep the link busy for {:.3f} "
+            "ms.",
+            op(each.before), op(each.producer), ms(trace_.ops[each.producer.value].time), ms(trip(home_link()))));
     }
     if (told == 0) stay();
     return std::move(said_);
@@ -65,8 +73,13 @@ class Story {
   std::string op(OpIndex i, OpIndex now) const { return op(i) + (i <= now ? " of the next step" : ""); }
   std::string op(OpIndex i) const { return fmt::format("op {} '{}'", i.value, trace_.ops[i.value].name); }
   const std::string& tier(TierIndex k) const { return machine_.tiers[k.value].name; }
-  Bytes size_of(const Extent& extent) const { return extent.part ? extent.part->end - extent.part->begin : trace_.tensors[t_.value].bytes; }
-  Nanoseconds trip(const Link* link) const { return link == nullptr ? Nanoseconds{} : transfer_time(trace_.tensors[t_.value].bytes, link->bytes_per_s) + link->latency; }
+  Bytes size_of(const Extent& extent) const {
+    return extent.part ? extent.part->end - extent.part->begin : trace_.tensors[t_.value].bytes;
+  }
+  Nanoseconds trip(const Link* link) const {
+    return link == nullptr ? Nanoseconds{}
+                           : transfer_time(trace_.tensors[t_.value].bytes, link->bytes_per_s) + link->latency;
+  }
 
   const Link* home_link() const { return machine_.tiers.size() < 2 ? nullptr : machine_.link({1}, {0}); }
 
@@ -81,9 +94,10 @@ class Story {
 
   void introduce() {
     const Tensor& tensor = trace_.tensors[t_.value];
-    std::string where = tensor.persistent ? fmt::format("persists and lies in {} when a step begins", tier(plan_.home[t_.value]))
-                        : uses_.empty()   ? std::string("is never used")
-                                          : fmt::format("is born at {} and last used at {}", op(uses_.front()), op(uses_.back()));
+    std::string where =
+        tensor.persistent ? fmt::format("persists and lies in {} when a step begins", tier(plan_.home[t_.value]))
+        : uses_.empty()   ? std::string("is never used")
+                          : fmt::format("is born at {} and last used at {}", op(uses_.front()), op(uses_.back()));
     say(fmt::format("Tensor {} '{}' ({}) {}; {}.", t_.value, tensor.name, readable(tensor.bytes), where,
                     uses_.size() == 1 ? "one op uses it" : fmt::format("{} ops use it", uses_.size())));
   }
@@ -114,23 +128,32 @@ class Story {
     const auto next = next_use(move.issue);
     const OpIndex full = fullest(move.issue.value + 1, next ? next->value : move.issue.value);
     const Link* link = machine_.link(move.source, move.target);
-    const Nanoseconds takes = link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
-    say(fmt::format("After {} {} of it leaves {} for {}, because {}, and the step needs up to {} {} ({}), of the {} there are.", op(move.issue),
-                    readable(size_of(move.extent)), tier(move.source), tier(move.target),
-                    next ? fmt::format("nobody uses it before {}, {:.1f} ms later", op(*next, move.issue), ms(between(move.issue.value + 1, next->value)))
-                         : std::string("nobody uses it again in this step"),
-                    readable(load_[full.value]), next ? "in between" : "after that", op(full), readable(machine_.tiers[0].capacity)));
-    say(fmt::format("  Writing takes {:.3f} ms at the most (nothing where {} still has the same bytes); its room is wanted when {} begins.", ms(takes),
-                    tier(move.target), op(move.due, move.issue)));
+    const Nanoseconds takes =
+        link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
+    say(fmt::format(
+        "After {} {} of it leaves {} for {}, because {}, and the step needs up to {} {} ({}), of the {} there are.",
+        op(move.issue), readable(size_of(move.extent)), tier(move.source), tier(move.target),
+        next ? fmt::format("nobody uses it before {}, {:.1f} ms later", op(*next, move.issue),
+                           ms(between(move.issue.value + 1, next->value)))
+             : std::string("nobody uses it again in this step"),
+        readable(load_[full.value]), next ? "in between" : "after that", op(full),
+        readable(machine_.tiers[0].capacity)));
+    say(
+        fmt::format("  Writing takes {:.3f} ms at the most (nothing where {} still has the same bytes); its room is "
+                    "wanted when {} begins.",
+                    ms(takes), tier(move.target), op(move.due, move.issue)));
   }
   void come(const Move& move) {
     const Link* link = machine_.link(move.source, move.target);
-    const Nanoseconds takes = link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
+    const Nanoseconds takes =
+        link == nullptr ? Nanoseconds{} : transfer_time(size_of(move.extent), link->bytes_per_s) + link->latency;
     const Nanoseconds lead = move.issue == move.due ? Nanoseconds{} : between(move.issue.value, move.due.value);
-    const std::string why = move.issue == move.due ? std::string("that op needs it at once")
-                                                   : fmt::format("{} needs it {:.3f} ms later", move.due < move.issue ? op(move.due, move.issue) : op(move.due), ms(lead));
-    say(fmt::format("When {} begins {} of it is fetched from {}, because {}; the transfer takes {:.3f} ms{}.", op(move.issue),
-                    readable(size_of(move.extent)), tier(move.source), why, ms(takes),
+    const std::string why =
+        move.issue == move.due ? std::string("that op needs it at once")
+                               : fmt::format("{} needs it {:.3f} ms later",
+                                             move.due < move.issue ? op(move.due, move.issue) : op(move.due), ms(lead));
+    say(fmt::format("When {} begins {} of it is fetched from {}, because {}; the transfer takes {:.3f} ms{}.",
+                    op(move.issue), readable(size_of(move.extent)), tier(move.source), why, ms(takes),
                     lead >= takes ? " and is hidden unless others are ahead of it" : ", so the op waits for the rest"));
   }
   void drop(const Move& move) { say(fmt::format("After {} its bytes are thrown away.", op(move.issue))); }
@@ -143,7 +166,8 @@ class Story {
     } else if (!uses_.empty() && uses_.back().value - uses_.front().value <= 2) {
       say("It never moves: it lives too short to be worth a transfer.");
     } else {
-      say("It never moves: others whose next use is further away, or that are cheaper to bring back, make the room that the step needs.");
+      say("It never moves: others whose next use is further away, or that are cheaper to bring back, make the room "
+          "that the step needs.");
     }
   }
 
@@ -158,7 +182,8 @@ class Story {
 
 }  // namespace
 
-std::vector<std::string> explain(const Trace& trace, const Machine& machine, const Plan& plan, const std::string& which) {
+std::vector<std::string> explain(const Trace& trace, const Machine& machine, const Plan& plan,
+                                 const std::string& which) {
   return Story(trace, machine, plan, find(trace, which)).tell();
 }
 

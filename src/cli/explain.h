@@ -8,6 +8,7 @@
 namespace vedette::cli {
 
 // `which`: a tensor's name, or its number. Throws Failure where there is none, or several of the name.
-std::vector<std::string> explain(const Trace& trace, const Machine& machine, const Plan& plan, const std::string& which);
+std::vector<std::string> explain(const Trace& trace, const Machine& machine, const Plan& plan,
+                                 const std::string& which);
 
 }  // namespace vedette::cli

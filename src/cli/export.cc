@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
   std::string path, format, output;
-  std::vector<std::uint64_t> steps;      // first, last
+  std::vector<std::uint64_t> steps;  // first, last
   ExportOptions to;
 };
 
@@ -70,13 +70,19 @@ void add_export(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("export", "Writes a recording for another tool");
   auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
   std::string formats;
-  for (const ExportFormat& format : export_formats()) formats += "\n  " + std::string(format.name) + ": " + std::string(format.summary);
+  for (const ExportFormat& format : export_formats())
+    formats += "\n  " + std::string(format.name) + ": " + std::string(format.summary);
   verb->add_option("file", options->path, "a recording, for instance demo.vedette")->required();
   verb->add_option("--to", options->format, "the format:" + formats)->required();
-  verb->add_option("-o,--output", options->output, "a file; - is standard output; for csv without --table a directory")->default_val("-");
+  verb->add_option("-o,--output", options->output, "a file; - is standard output; for csv without --table a directory")
+      ->default_val("-");
   verb->add_option("--table", options->to.table, "csv: one table");
-  verb->add_option("--steps", options->steps, "perfetto: one step, or the first and the last; else the one that stands for the others")->expected(1, 2);
-  verb->add_option("--object", options->to.object.value, "oracle-general: bytes of an object")->capture_default_str()->check(CLI::PositiveNumber);
+  verb->add_option("--steps", options->steps,
+                   "perfetto: one step, or the first and the last; else the one that stands for the others")
+      ->expected(1, 2);
+  verb->add_option("--object", options->to.object.value, "oracle-general: bytes of an object")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   verb->callback([options] { run(*options); });
 }
 

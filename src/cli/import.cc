@@ -19,9 +19,12 @@ struct Options {
 }  // namespace
 
 void add_import(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("import", "Makes a recording of a trace (vedette-trace-1) or of DAMON's records (damo's damon.data)");
+  CLI::App* verb = app.add_subcommand(
+      "import", "Makes a recording of a trace (vedette-trace-1) or of DAMON's records (damo's damon.data)");
   auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
-  verb->add_option("file", options->input, "a trace, or what `damo record` wrote (--output_type json or json_compressed, its default)")->required();
+  verb->add_option("file", options->input,
+                   "a trace, or what `damo record` wrote (--output_type json or json_compressed, its default)")
+      ->required();
   verb->add_option("-o,--output", options->output, "the recording to make")->required();
   verb->callback([options] { import_recording(options->input, options->output).value(); });
 }

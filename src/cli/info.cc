@@ -47,27 +47,31 @@ void print_origin(const Headline& h, const std::string& path) {
 }
 
 void print_headline(const Headline& h) {
-  fmt::print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : shown(h.program), h.policy.empty() ? "-" : shown(h.policy));
+  fmt::print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : shown(h.program),
+             h.policy.empty() ? "-" : shown(h.policy));
   for (std::size_t i = 0; i < h.tiers.size(); ++i) {
     const bool endless = h.tiers[i].capacity.value >= std::uint64_t{1} << 59;
-    fmt::print("tier {}         {}, {}{}\n", i, shown(h.tiers[i].name), endless ? "no limit" : readable(h.tiers[i].capacity),
+    fmt::print("tier {}         {}, {}{}\n", i, shown(h.tiers[i].name),
+               endless ? "no limit" : readable(h.tiers[i].capacity),
                h.tiers[i].addressable ? "" : ", reached by copying");
   }
   fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
-  fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.warmup_steps, h.profiling_steps, h.planned_steps,
-             milliseconds(h.median_step));
+  fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.warmup_steps,
+             h.profiling_steps, h.planned_steps, milliseconds(h.median_step));
   fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
-  fmt::print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in), readable(h.bytes_out), readable(h.bytes_dropped),
-             h.moves);
-  fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time), h.faults);
+  fmt::print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in),
+             readable(h.bytes_out), readable(h.bytes_dropped), h.moves);
+  fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time),
+             h.faults);
   fmt::print("profiles       {}\nplans          {}\n", h.profiles, h.plans);
   for (const std::string& reason : h.reasons) fmt::print("               {}\n", shown(reason));
   if (h.dropped_events > 0) fmt::print("not recorded   {} events (the recorder's ring was full)\n", h.dropped_events);
 }
 
 void print_profile(Recording& recording, const ProfileInfo& profile, std::size_t limit) {
-  fmt::print("\nprofile {} (step {}, bucket {}): layers by pages of {} bytes{}\n", profile.profile, profile.step, profile.bucket,
-             profile.page_bytes.value, profile.tracked ? "" : " (pages were not tracked: whole operands)");
+  fmt::print("\nprofile {} (step {}, bucket {}): layers by pages of {} bytes{}\n", profile.profile, profile.step,
+             profile.bucket, profile.page_bytes.value,
+             profile.tracked ? "" : " (pages were not tracked: whole operands)");
   fmt::print("{:>10} {:>10} {:>10} {:>8}  layer\n", "pages", "written", "touches", "hottest");
   const auto layers = recording.layers_by_pages(profile).value();
   for (std::size_t i = 0; i < layers.size() && i < limit; ++i) {

@@ -15,8 +15,8 @@
 #include <sstream>
 
 #include "cli/disk_speed.h"
-#include "cli/remap_time.h"
 #include "cli/plan_file.h"
+#include "cli/remap_time.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
 #include "profiler/schema.h"
@@ -32,7 +32,8 @@ Machine this_machine(const std::string& directory) {
   const LinkSpeed speed = measure_disk(*store, false).value();
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
-  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes(), measure_remap(store->slot_bytes()));
+  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt,
+                      store->slot_bytes(), measure_remap(store->slot_bytes()));
 }
 
 // Times what prepare() takes, and is the policy otherwise.
@@ -43,7 +44,8 @@ class Timed final : public Policy {
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     const auto began = std::chrono::steady_clock::now();
     auto plan = policy_->prepare(trace, machine);
-    if (time_.value == 0) time_ = {std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began).count()};
+    if (time_.value == 0)
+      time_ = {std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began).count()};
     return plan;
   }
   Reaction react(const Event& event, const View& view) override { return policy_->react(event, view); }
@@ -59,7 +61,8 @@ class Timed final : public Policy {
 std::string read_file(const std::string& name) {
   std::ifstream file(name, std::ios::binary);
   if (!file) throw Failure({Cause::system, name + " cannot be opened; is the path right?"});
-  if (std::error_code unknown; std::filesystem::is_directory(name, unknown)) throw Failure({Cause::system, name + " cannot be read; it is a directory"});
+  if (std::error_code unknown; std::filesystem::is_directory(name, unknown))
+    throw Failure({Cause::system, name + " cannot be read; it is a directory"});
   const std::string text(std::istreambuf_iterator<char>(file), {});
   if (text.empty()) throw Failure({Cause::malformed_input, name + " is empty"});
   return text;
@@ -98,7 +101,8 @@ Machine read_machine(const std::string& what, const std::string& directory) {
   if (std::error_code unknown; !std::filesystem::exists(what, unknown)) {
     std::string known;
     for (const MachinePreset& preset : machine_presets()) known += std::string(preset.name) + ", ";
-    throw Failure({Cause::malformed_input, "there is no machine '" + what + "', neither a preset (" + known + "this-machine) nor a file"});
+    throw Failure({Cause::malformed_input,
+                   "there is no machine '" + what + "', neither a preset (" + known + "this-machine) nor a file"});
   }
   auto machine = parse_machine(read_file(what));
   if (!machine) throw Failure({machine.error().cause, what + ": " + machine.error().message});
@@ -109,17 +113,21 @@ Bytes read_size(const std::string& words, const Trace& trace) {
   char* end = nullptr;
   const double number = std::strtod(words.c_str(), &end);
   std::string unit(end);
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::pair<const char*, double> units[] = {{"", 1}, {"b", 1}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0},
-                                                      {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::pair<const char*, double> units[] = {
+      {"", 1},     {"b", 1},    {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0},
+      {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
   if (end != words.c_str() && std::isfinite(number) && number > 0) {
     const double part = static_cast<double>(peak_bytes(trace).value) * number / 100;
     if (unit == "%" && part >= 1 && part < 1e18) return {static_cast<std::uint64_t>(part)};
     for (const auto& [name, factor] : units) {
-      if (unit == name && number * factor >= 1 && number * factor < 1e18) return {static_cast<std::uint64_t>(number * factor)};
+      if (unit == name && number * factor >= 1 && number * factor < 1e18)
+        return {static_cast<std::uint64_t>(number * factor)};
     }
   }
-  throw Failure({Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
+  throw Failure(
+      {Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
 }
 
 std::vector<std::string> split(const std::string& words, char at) {
@@ -151,8 +159,10 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
 void require_room(const Trace& trace, const Machine& machine) {
   const Bytes need = largest_op_bytes(trace), room = machine.tiers[0].capacity;
   if (need <= room) return;
-  throw Failure({Cause::infeasible, fmt::format("the largest op of {} needs {} of fast memory at once, and there are {}; give it that many",
-                                                trace.name, readable_exactly(need), readable_exactly(room))});
+  throw Failure(
+      {Cause::infeasible,
+       fmt::format("the largest op of {} needs {} of fast memory at once, and there are {}; give it that many",
+                   trace.name, readable_exactly(need), readable_exactly(room))});
 }
 
 std::string marked(const PolicyEntry& entry) {
@@ -164,12 +174,14 @@ double Row::percent_of_ideal() const {
   return 100.0 * static_cast<double>(ideal.value) / static_cast<double>(replayed->measured.time.value);
 }
 
-Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed, const ReplayOptions& options) {
+Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed,
+               const ReplayOptions& options) {
   Row row{.trace = trace.name, .policy = std::string(entry.name), .fast = machine.tiers[0].capacity};
   row.fraction = static_cast<double>(row.fast.value) / std::max(1.0, static_cast<double>(peak_bytes(trace).value));
   for (const Op& op : trace.ops) row.ideal += op.time;
   if (largest_op_bytes(trace) > row.fast) {
-    row.error = fmt::format("infeasible: the largest op needs {} of fast memory at once", readable_exactly(largest_op_bytes(trace)));
+    row.error = fmt::format("infeasible: the largest op needs {} of fast memory at once",
+                            readable_exactly(largest_op_bytes(trace)));
     return row;
   }
   Timed policy(entry.make(seed));
@@ -178,7 +190,8 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
   if (replayed) {
     row.replayed = *std::move(replayed);
   } else {
-    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "", replayed.error().message);
+    row.error = fmt::format("{}{}", replayed.error().cause == Cause::infeasible ? "infeasible: " : "",
+                            replayed.error().message);
   }
   return row;
 }

@@ -18,11 +18,13 @@ namespace vedette::cli {
 std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
 // vedette-trace-1, or a recording: its step that stands for the others. Throws Failure, naming the file.
 Trace read_trace(const std::string& file);
-Trace trace_of(const std::string& file, std::string text);  // the same of a file that was read
+Trace trace_of(const std::string& file, std::string text);    // the same of a file that was read
 Rows read_rows(const std::string& file, const Trace& trace);  // vedette-rows-1; throws Failure, naming the file
-Plan read_plan(const std::string& file, const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
+Plan read_plan(const std::string& file,
+               const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
 
-// A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws Failure.
+// A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws
+// Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
 
 // "20%" of the trace's peak, "512MiB", "40GB", bytes. Throws Failure.
@@ -36,7 +38,7 @@ std::vector<std::string> split(const std::string& words, char at);
 struct Row {  // one policy on one trace and machine
   std::string trace, policy;
   Bytes fast;
-  double fraction = 0;         // of the trace's peak
+  double fraction = 0;  // of the trace's peak
   Nanoseconds ideal, lower_bound, plan_time;
   std::optional<Replayed> replayed;  // none: error says why
   std::string error;
@@ -45,7 +47,8 @@ struct Row {  // one policy on one trace and machine
 };
 
 // Plans and replays; the time that planning took is measured here.
-Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed, const ReplayOptions& options);
+Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed,
+               const ReplayOptions& options);
 
 // All, or those named, separated by commas. Throws Failure at a name that nobody has.
 std::vector<PolicyEntry> policies_named(const std::string& names);
@@ -57,8 +60,10 @@ constexpr std::string_view what_partial_means = "partial: the paper uses what a 
 struct Timeline {  // one step under some policies, drawn
   std::string trace, svg, caption;
 };
-// The table and its charts as one page without scripts or links: `rows` by trace, size and policy, each of one of `entries`.
-std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries, const std::vector<Timeline>& timelines);
+// The table and its charts as one page without scripts or links: `rows` by trace, size and policy, each of one of
+// `entries`.
+std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries,
+                         const std::vector<Timeline>& timelines);
 
 struct TimelineOf {
   std::string title;

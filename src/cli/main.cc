@@ -1,5 +1,5 @@
-// The command `vedette`: reads the command line, runs one verb, turns failures into a sentence and a status: 0 done, 1 what was asked for
-// failed, 2 the command line cannot be understood.
+// The command `vedette`: reads the command line, runs one verb, turns failures into a sentence and a status: 0 done, 1
+// what was asked for failed, 2 the command line cannot be understood.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -18,7 +18,10 @@ int misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc, c
   const auto chosen = app.get_subcommands();
   if (chosen.empty()) {
     const std::string first = argc < 2 ? "" : argv[1];
-    sentence = (first.empty() ? "name a verb" : first[0] == '-' ? "there is no option '" + first + "' before a verb" : "there is no verb '" + first + "'") + "; there are" + verbs;
+    sentence = (first.empty()     ? "name a verb"
+                : first[0] == '-' ? "there is no option '" + first + "' before a verb"
+                                  : "there is no verb '" + first + "'") +
+               "; there are" + verbs;
   }
   const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
   std::fprintf(stderr, "vedette%s: %s (vedette%s --help says more)\n", verb.c_str(), sentence.c_str(), verb.c_str());

@@ -1,5 +1,5 @@
-// vedette pack FILE: offsets for lifetimes (a CSV, a trace, or a recording), how close to the most that lives at once they are, and what a pool that
-// does not know the future would need.
+// vedette pack FILE: offsets for lifetimes (a CSV, a trace, or a recording), how close to the most that lives at once
+// they are, and what a pool that does not know the future would need.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
@@ -66,7 +66,8 @@ pack::Layout plan(const pack::Problem& problem, const PackOptions& options, Meas
   const auto begin = std::chrono::steady_clock::now();
   const std::uint64_t cpu_begin = cpu();
   const auto capacity = options.capacity ? std::optional{Bytes{*options.capacity}} : std::nullopt;
-  pack::Layout layout = pack::plan_offsets(problem, capacity, {.greedy = options.effort * 1'000'000, .exact = options.effort * 1'000'000});
+  pack::Layout layout = pack::plan_offsets(problem, capacity,
+                                           {.greedy = options.effort * 1'000'000, .exact = options.effort * 1'000'000});
   measured.cpu_ns = cpu() - cpu_begin;
   measured.ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
   return layout;
@@ -84,28 +85,37 @@ void print_pack(const PackOptions& options) {
   const auto capacity = options.capacity ? std::optional{Bytes{*options.capacity}} : std::nullopt;
   const auto fault = pack::find_fault(problem, layout.offset, capacity);
   const std::uint64_t live = pack::most_live_rounded(problem).value, pool = pack::online_pool_peak(problem).value;
-  const auto ratio = [&](std::uint64_t bytes) { return live == 0 ? 1.0 : static_cast<double>(bytes) / static_cast<double>(live); };
+  const auto ratio = [&](std::uint64_t bytes) {
+    return live == 0 ? 1.0 : static_cast<double>(bytes) / static_cast<double>(live);
+  };
   if (!options.out.empty()) {
     std::ofstream out(options.out, std::ios::binary);
     out << pack::format_layout(table, layout.offset);
     if (!out.flush()) throw Failure({Cause::system, options.out + " cannot be written"});
   }
   if (options.json) {
-    const nlohmann::ordered_json row{{"n", problem.buffers.size()}, {"live_max", live},        {"peak", layout.peak.value},
-                                     {"ratio", ratio(layout.peak.value)}, {"ns", measured.ns}, {"valid", !fault},
-                                     {"cpu_ns", measured.cpu_ns},   {"bound", layout.bound.value}, {"how", layout.how},
-                                     {"pool_peak", pool},           {"pool_ratio", ratio(pool)},   {"fault", fault.value_or("")}};
+    const nlohmann::ordered_json row{{"n", problem.buffers.size()}, {"live_max", live},
+                                     {"peak", layout.peak.value},   {"ratio", ratio(layout.peak.value)},
+                                     {"ns", measured.ns},           {"valid", !fault},
+                                     {"cpu_ns", measured.cpu_ns},   {"bound", layout.bound.value},
+                                     {"how", layout.how},           {"pool_peak", pool},
+                                     {"pool_ratio", ratio(pool)},   {"fault", fault.value_or("")}};
     fmt::print("{}\n", row.dump(2));
   } else {
-    fmt::print("buffers    {}\nlive_max   {}\npeak       {}\nratio      {:.5f}\n", problem.buffers.size(), live, layout.peak.value, ratio(layout.peak.value));
+    fmt::print("buffers    {}\nlive_max   {}\npeak       {}\nratio      {:.5f}\n", problem.buffers.size(), live,
+               layout.peak.value, ratio(layout.peak.value));
     fmt::print("bound      {}{}\nfound by   {}\ntime       {:.2f} ms ({:.2f} ms of CPU)\n", layout.bound.value,
-               layout.peak <= layout.bound ? " (reached: no plan is lower)" : "", layout.how, static_cast<double>(measured.ns) / 1e6,
-               static_cast<double>(measured.cpu_ns) / 1e6);
-    fmt::print("valid      {}\nonline     {} ({:.5f}), a best-fit pool\n", fault ? "no: " + *fault : "yes", pool, ratio(pool));
+               layout.peak <= layout.bound ? " (reached: no plan is lower)" : "", layout.how,
+               static_cast<double>(measured.ns) / 1e6, static_cast<double>(measured.cpu_ns) / 1e6);
+    fmt::print("valid      {}\nonline     {} ({:.5f}), a best-fit pool\n", fault ? "no: " + *fault : "yes", pool,
+               ratio(pool));
   }
   if (!options.capacity || layout.peak.value <= *options.capacity) return;
-  throw Failure({Cause::infeasible, fmt::format("no plan within {} was found, the best needs {}{}", readable_exactly({*options.capacity}), readable_exactly(layout.peak),
-                                                layout.bound.value > *options.capacity ? "; there is none" : "; more --effort may find one")});
+  throw Failure(
+      {Cause::infeasible,
+       fmt::format("no plan within {} was found, the best needs {}{}", readable_exactly({*options.capacity}),
+                   readable_exactly(layout.peak),
+                   layout.bound.value > *options.capacity ? "; there is none" : "; more --effort may find one")});
 }
 
 }  // namespace
@@ -113,8 +123,12 @@ void print_pack(const PackOptions& options) {
 void add_pack(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("pack", "Finds offsets for lifetimes, as low as can be");
   auto options = std::make_shared<PackOptions>();  // shared: the callback is copied into the App
-  verb->add_option("file", options->file, "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), a trace (vedette-trace-1), or a recording")->required();
-  verb->add_option("--capacity", options->capacity, "bytes that are enough; without it, the peak is made as low as can be")
+  verb->add_option(
+          "file", options->file,
+          "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), a trace (vedette-trace-1), or a recording")
+      ->required();
+  verb->add_option("--capacity", options->capacity,
+                   "bytes that are enough; without it, the peak is made as low as can be")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 60));
   verb->add_option("-o,--out", options->out, "write the lifetimes with their offsets to this CSV");
   verb->add_option("--alignment", options->alignment, "every offset is a multiple of this")

@@ -1,4 +1,5 @@
-// The verbs that look at one plan: `vedette plan` makes and explains it, `vedette check` judges it, `vedette replay` runs it.
+// The verbs that look at one plan: `vedette plan` makes and explains it, `vedette check` judges it, `vedette replay`
+// runs it.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
@@ -41,7 +42,8 @@ Subject read_subject(const PlanOptions& options) {
 
 std::unique_ptr<Policy> policy_of(const PlanOptions& options) {
   const auto named = policies_named(options.policy);
-  if (named.size() != 1) throw Failure({Cause::malformed_input, "one policy makes one plan; `vedette compare` runs several"});
+  if (named.size() != 1)
+    throw Failure({Cause::malformed_input, "one policy makes one plan; `vedette compare` runs several"});
   return named.front().make(options.seed);
 }
 
@@ -69,7 +71,8 @@ void make_plan(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const Plan plan = plan_of(options, subject);
   if (!options.explain.empty()) {
-    for (const std::string& sentence : explain(subject.trace, subject.machine, plan, options.explain)) fmt::print("{}\n", sentence);
+    for (const std::string& sentence : explain(subject.trace, subject.machine, plan, options.explain))
+      fmt::print("{}\n", sentence);
     return;
   }
   if (!options.output.empty()) {
@@ -79,11 +82,12 @@ void make_plan(const PlanOptions& options) {
   }
   Bytes moved;
   for (const Move& move : plan.moves) {
-    const Bytes size = move.extent.part ? move.extent.part->end - move.extent.part->begin : subject.trace.tensors[move.extent.tensor.value].bytes;
+    const Bytes size = move.extent.part ? move.extent.part->end - move.extent.part->begin
+                                        : subject.trace.tensors[move.extent.tensor.value].bytes;
     if (move.verb == Verb::fetch) moved += size;
   }
-  fmt::print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy, subject.trace.name,
-             plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
+  fmt::print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy,
+             subject.trace.name, plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
   for (const std::string& reason : plan.reasons) fmt::print("  {}\n", reason);
 }
 
@@ -91,23 +95,32 @@ void judge(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const auto found = check(subject.trace, subject.machine, plan_of(options, subject));
   if (found) throw Failure({Cause::infeasible, "the plan breaks a rule: " + found->message});
-  fmt::print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan, subject.trace.name);
+  fmt::print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan,
+             subject.trace.name);
 }
 
 Replayed replayed(const PlanOptions& options, const Subject& subject) {
-  const ReplayOptions how{.steps = options.steps, .noise_percent = options.noise, .seed = options.seed, .timeline = !options.timeline.empty()};
-  if (!options.plan.empty()) return replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
+  const ReplayOptions how{.steps = options.steps,
+                          .noise_percent = options.noise,
+                          .seed = options.seed,
+                          .timeline = !options.timeline.empty()};
+  if (!options.plan.empty())
+    return replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
   const auto policy = policy_of(options);
   if (options.rows.empty()) return of_policy(options, replay(subject.trace, subject.machine, *policy, how));
-  return of_policy(options, replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));
+  return of_policy(options,
+                   replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));
 }
 
 // Of steps that differ none stands for the others. The first brings what the others find.
 void print_steps(std::vector<Nanoseconds> times) {
   if (times.size() > 1) times.erase(times.begin());
   std::sort(times.begin(), times.end());
-  const auto ms = [&](std::size_t quarters) { return static_cast<double>(times[(times.size() - 1) * quarters / 4].value) / 1e6; };
-  fmt::print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", ms(2), ms(1), ms(3), times.size());
+  const auto ms = [&](std::size_t quarters) {
+    return static_cast<double>(times[(times.size() - 1) * quarters / 4].value) / 1e6;
+  };
+  fmt::print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", ms(2), ms(1), ms(3),
+             times.size());
 }
 
 void run(const PlanOptions& options) {
@@ -117,29 +130,42 @@ void run(const PlanOptions& options) {
   const Replayed got = replayed(options, subject);
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
   fmt::print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
-             100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+             100.0 * static_cast<double>(got.ideal.value) /
+                 static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   if (!options.rows.empty()) print_steps(got.step_times);
   if (options.rows.empty()) fmt::print("no plan under  {:.3f} ms\n", ms(lower_bound(subject.trace, subject.machine)));
   fmt::print("waiting        {:.3f} ms, recomputing {:.3f} ms\n", ms(got.measured.stall), ms(got.recompute));
-  fmt::print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out), readable(got.bytes_dropped));
+  fmt::print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out),
+             readable(got.bytes_dropped));
   fmt::print("fast memory    {} at most of {}\n", readable(got.peak), readable(subject.machine.tiers[0].capacity));
-  fmt::print("unplanned      {} moves, {} ops faulted, {} moves late\n", got.unplanned, got.faults, got.measured.late.size());
+  fmt::print("unplanned      {} moves, {} ops faulted, {} moves late\n", got.unplanned, got.faults,
+             got.measured.late.size());
   for (std::size_t l = 0; l < got.link_busy.size(); ++l) {
     const Link& link = subject.machine.links[l];
-    fmt::print("link           {} to {}: busy {:.1f} %\n", subject.machine.tiers[link.source.value].name, subject.machine.tiers[link.target.value].name,
-               100.0 * static_cast<double>(got.link_busy[l].value) / static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+    fmt::print("link           {} to {}: busy {:.1f} %\n", subject.machine.tiers[link.source.value].name,
+               subject.machine.tiers[link.target.value].name,
+               100.0 * static_cast<double>(got.link_busy[l].value) /
+                   static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   }
   if (options.timeline.empty()) return;
-  drawing << timeline_svg({{.title = subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), .replayed = &got}}, subject.machine);
+  drawing << timeline_svg(
+      {{.title = subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), .replayed = &got}},
+      subject.machine);
   if (!drawing.flush()) throw Failure({Cause::system, options.timeline + " cannot be written"});
 }
 
 void add_common(CLI::App& verb, PlanOptions& options) {
-  verb.add_option("--fast", options.fast, "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
+  verb.add_option("--fast", options.fast,
+                  "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
   verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
-  verb.add_option("--machine", options.machine, "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")->capture_default_str();
-  verb.add_option("--slow", options.directory, "the directory whose disk is this-machine's slow tier")->capture_default_str();
-  verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")->capture_default_str()->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
+  verb.add_option("--machine", options.machine,
+                  "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")
+      ->capture_default_str();
+  verb.add_option("--slow", options.directory, "the directory whose disk is this-machine's slow tier")
+      ->capture_default_str();
+  verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
 }
 
 }  // namespace
@@ -168,12 +194,20 @@ void add_replay(CLI::App& app) {
   auto* verb = app.add_subcommand("replay", "Runs a plan, or a policy with its reactions, against the clock");
   const auto options = std::make_shared<PlanOptions>();
   verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
-  auto* plan = verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
+  auto* plan =
+      verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options);
-  verb->add_option("--rows", options->rows, "replay these steps in a row, each with the parts of tables that it touched (vedette-rows-1)")->excludes(plan);
-  verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")->check(CLI::Range(0, 90));
-  verb->add_option("--steps", options->steps, "the last of so many steps is measured")->capture_default_str()->check(CLI::Range(1, 100));
-  verb->add_option("--timeline", options->timeline, "draw the last step into this file (SVG)")->expected(0, 1)->default_str("timeline.svg");
+  verb->add_option("--rows", options->rows,
+                   "replay these steps in a row, each with the parts of tables that it touched (vedette-rows-1)")
+      ->excludes(plan);
+  verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")
+      ->check(CLI::Range(0, 90));
+  verb->add_option("--steps", options->steps, "the last of so many steps is measured")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100));
+  verb->add_option("--timeline", options->timeline, "draw the last step into this file (SVG)")
+      ->expected(0, 1)
+      ->default_str("timeline.svg");
   verb->callback([options, verb] {
     if (verb->count("--timeline") > 0 && options->timeline.empty()) options->timeline = "timeline.svg";
     run(*options);

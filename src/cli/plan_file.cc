@@ -6,16 +6,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-
 namespace vedette::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view format_name = "vedette-plan-1";
-constexpr std::array<std::string_view, 3> verbs{"fetch", "evict", "drop"};                  // by Verb
-constexpr std::array<std::string_view, 2> fallbacks{"furthest", "least_recent"};            // by Fallback
-constexpr std::array<std::string_view, 3> after_lives{"freed", "dropped", "kept"};          // by AfterLife
+constexpr std::array<std::string_view, 3> verbs{"fetch", "evict", "drop"};          // by Verb
+constexpr std::array<std::string_view, 2> fallbacks{"furthest", "least_recent"};    // by Fallback
+constexpr std::array<std::string_view, 3> after_lives{"freed", "dropped", "kept"};  // by AfterLife
 
 struct Malformed {
   std::string message;
@@ -31,7 +30,8 @@ const Json& member(const Json& object, const char* key) {
 template <class Number>
 Number number(const Json& value, const char* what) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::numeric_limits<Number>::max())
-    throw Malformed{fmt::format("{} is {}, which is no whole number in its range", what, value.dump(-1, ' ', false, Json::error_handler_t::replace))};
+    throw Malformed{fmt::format("{} is {}, which is no whole number in its range", what,
+                                value.dump(-1, ' ', false, Json::error_handler_t::replace))};
   return value.get<Number>();
 }
 
@@ -42,7 +42,8 @@ std::size_t word(const Words& words, const Json& value, const char* what) {
   for (std::size_t w = 0; w < words.size(); ++w) {
     if (value == words[w]) return w;
   }
-  throw Malformed{fmt::format("{} is {}, which is none of the known words", what, value.dump(-1, ' ', false, Json::error_handler_t::replace))};
+  throw Malformed{fmt::format("{} is {}, which is none of the known words", what,
+                              value.dump(-1, ' ', false, Json::error_handler_t::replace))};
 }
 
 const Json& list(const Json& top, const char* key) {
@@ -53,8 +54,12 @@ const Json& list(const Json& top, const char* key) {
 }
 
 Json move_json(const Move& move) {
-  Json row{{"verb", verbs[static_cast<std::size_t>(move.verb)]}, {"tensor", move.extent.tensor.value}, {"issue", move.issue.value},
-           {"due", move.due.value}, {"from", move.source.value}, {"to", move.target.value}};
+  Json row{{"verb", verbs[static_cast<std::size_t>(move.verb)]},
+           {"tensor", move.extent.tensor.value},
+           {"issue", move.issue.value},
+           {"due", move.due.value},
+           {"from", move.source.value},
+           {"to", move.target.value}};
   if (move.extent.part) row["part"] = {move.extent.part->begin.value, move.extent.part->end.value};
   return row;
 }
@@ -78,14 +83,16 @@ Plan plan_of(const Json& top) {
   Plan plan;
   for (const Json& tier : list(top, "home")) plan.home.push_back({number<std::uint32_t>(tier, "home")});
   for (const Json& row : list(top, "moves")) plan.moves.push_back(move_of(row));
-  for (const Json& row : list(top, "in_place")) plan.in_place.push_back({{index(row, "op")}, {index(row, "tensor")}, {index(row, "tier")}});
+  for (const Json& row : list(top, "in_place"))
+    plan.in_place.push_back({{index(row, "op")}, {index(row, "tensor")}, {index(row, "tier")}});
   for (const Json& row : list(top, "recomputations"))
     plan.recomputations.push_back({{index(row, "before")}, {index(row, "producer")}, {index(row, "tensor")}});
   for (const Json& op : list(top, "order")) plan.order.push_back({number<std::uint32_t>(op, "order")});
   for (const Json& op : list(top, "barriers")) plan.barriers.push_back({number<std::uint32_t>(op, "barriers")});
   if (top.contains("reserved")) plan.reserved = {number<std::uint64_t>(top["reserved"], "reserved")};
   if (top.contains("fallback")) plan.fallback = static_cast<Fallback>(word(fallbacks, top["fallback"], "fallback"));
-  if (top.contains("after_life")) plan.after_life = static_cast<AfterLife>(word(after_lives, top["after_life"], "after_life"));
+  if (top.contains("after_life"))
+    plan.after_life = static_cast<AfterLife>(word(after_lives, top["after_life"], "after_life"));
   if (top.contains("one_copy")) {
     if (!top["one_copy"].is_boolean()) throw Malformed{"one_copy is neither true nor false"};
     plan.one_copy = top["one_copy"].get<bool>();
@@ -93,7 +100,9 @@ Plan plan_of(const Json& top) {
   if (top.contains("block")) plan.block = {number<std::uint64_t>(top["block"], "block")};
   if (top.contains("window")) plan.paging = Paging{.window = number<std::uint32_t>(top["window"], "window")};
   constexpr std::uint64_t least_block = 4096;  // of smaller ones a tensor has so many that a replay would not end
-  if (plan.block.value > 0 && plan.block.value < least_block) throw Malformed{fmt::format("has blocks of {} bytes; they are of {} at least, or 0 for none", plan.block.value, least_block)};
+  if (plan.block.value > 0 && plan.block.value < least_block)
+    throw Malformed{
+        fmt::format("has blocks of {} bytes; they are of {} at least, or 0 for none", plan.block.value, least_block)};
   return plan;
 }
 
@@ -103,23 +112,28 @@ std::string format_plan(const Plan& plan) {
   std::string text = fmt::format("{{\"format\": \"{}\",\n\"home\": [", format_name);
   for (std::size_t t = 0; t < plan.home.size(); ++t) text += fmt::format("{}{}", t == 0 ? "" : ",", plan.home[t].value);
   text += "],\n\"moves\": [";
-  for (std::size_t m = 0; m < plan.moves.size(); ++m) text += fmt::format("{}{}", m == 0 ? "\n" : ",\n", move_json(plan.moves[m]).dump());
+  for (std::size_t m = 0; m < plan.moves.size(); ++m)
+    text += fmt::format("{}{}", m == 0 ? "\n" : ",\n", move_json(plan.moves[m]).dump());
   text += "],\n\"in_place\": [";
   for (std::size_t i = 0; i < plan.in_place.size(); ++i) {
     const InPlace& each = plan.in_place[i];
-    text += fmt::format("{}{{\"op\": {}, \"tensor\": {}, \"tier\": {}}}", i == 0 ? "\n" : ",\n", each.op.value, each.tensor.value, each.tier.value);
+    text += fmt::format("{}{{\"op\": {}, \"tensor\": {}, \"tier\": {}}}", i == 0 ? "\n" : ",\n", each.op.value,
+                        each.tensor.value, each.tier.value);
   }
   text += "],\n\"recomputations\": [";
   for (std::size_t r = 0; r < plan.recomputations.size(); ++r) {
     const Recomputation& each = plan.recomputations[r];
-    text += fmt::format("{}{{\"before\": {}, \"producer\": {}, \"tensor\": {}}}", r == 0 ? "\n" : ",\n", each.before.value, each.producer.value, each.tensor.value);
+    text += fmt::format("{}{{\"before\": {}, \"producer\": {}, \"tensor\": {}}}", r == 0 ? "\n" : ",\n",
+                        each.before.value, each.producer.value, each.tensor.value);
   }
   for (const auto& [key, ops] : {std::pair{"order", &plan.order}, std::pair{"barriers", &plan.barriers}}) {
     text += fmt::format("],\n\"{}\": [", key);
     for (std::size_t i = 0; i < ops->size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ",", (*ops)[i].value);
   }
-  text += fmt::format("],\n\"reserved\": {}, \"fallback\": \"{}\", \"after_life\": \"{}\", \"one_copy\": {}, \"block\": {}", plan.reserved.value,
-                      fallbacks[static_cast<std::size_t>(plan.fallback)], after_lives[static_cast<std::size_t>(plan.after_life)], plan.one_copy, plan.block.value);
+  text +=
+      fmt::format("],\n\"reserved\": {}, \"fallback\": \"{}\", \"after_life\": \"{}\", \"one_copy\": {}, \"block\": {}",
+                  plan.reserved.value, fallbacks[static_cast<std::size_t>(plan.fallback)],
+                  after_lives[static_cast<std::size_t>(plan.after_life)], plan.one_copy, plan.block.value);
   if (plan.paging) text += fmt::format(", \"window\": {}", plan.paging->window);
   return text + "}\n";
 }
@@ -128,7 +142,8 @@ Result<Plan> parse_plan(std::string_view json, const Trace& trace) {
   try {
     Plan plan = plan_of(Json::parse(json));
     if (plan.home.size() != trace.tensors.size())
-      throw Malformed{fmt::format("has {} homes for the {} tensors of {}; it was made for another trace", plan.home.size(), trace.tensors.size(), trace.name)};
+      throw Malformed{fmt::format("has {} homes for the {} tensors of {}; it was made for another trace",
+                                  plan.home.size(), trace.tensors.size(), trace.name)};
     return plan;
   } catch (const Malformed& malformed) {
     return Error{Cause::malformed_input, "the plan " + malformed.message};

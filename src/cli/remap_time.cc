@@ -33,7 +33,8 @@ class Busy {
 
  private:
   void compute() const {
-    for (volatile std::uint64_t count = 0; !stop_.load(std::memory_order_relaxed);) count = count + 1;  // relaxed: nothing is handed over
+    for (volatile std::uint64_t count = 0; !stop_.load(std::memory_order_relaxed);)
+      count = count + 1;  // relaxed: nothing is handed over
   }
 
   std::atomic<bool> stop_{false};
@@ -46,7 +47,8 @@ Nanoseconds measure_remap(Bytes chunk) {
   constexpr std::size_t rounds = 500;
   auto arena = Mapping::reserve({4 * chunk.value}, chunk);
   if (!arena) return {};
-  const auto memory = open_best_memory({.arena = arena->data(), .chunks = 4, .frames = 2, .chunk_bytes = chunk, .on_fault = [](const Fault&) {}});
+  const auto memory = open_best_memory(
+      {.arena = arena->data(), .chunks = 4, .frames = 2, .chunk_bytes = chunk, .on_fault = [](const Fault&) {}});
   if (!memory) return {};
   std::memset((*memory)->parked({0}), 1, chunk.value);
   const Busy others;

@@ -1,6 +1,9 @@
 // vedette report RUN -o report.html, --text, --json: what a recorded run did, for people and for scripts.
 //
-// The figures are profiler/report's. Here they get a simulator: the run's own policy, replayed on its profile with other budgets.
+// The figures are profiler/report's. Here they get a simulator: the run's own policy, replayed on its profile with
+// other budgets.
+#include "profiler/report/report.h"
+
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
@@ -14,7 +17,6 @@
 #include <string>
 
 #include "cli/verbs.h"
-#include "profiler/report/report.h"
 #include "vedette/bound.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
@@ -39,7 +41,10 @@ report::Simulate simulator(double seconds) {
     if (policy == nullptr) return Error{Cause::unavailable, "no policy '" + std::string(name) + "' is known here"};
     auto ran = replay(trace, machine, *policy);
     if (!ran) return ran.error();
-    return report::Simulated{.step = ran->measured.time, .stall = ran->measured.stall, .bytes_in = ran->bytes_in, .bytes_out = ran->bytes_out};
+    return report::Simulated{.step = ran->measured.time,
+                             .stall = ran->measured.stall,
+                             .bytes_in = ran->bytes_in,
+                             .bytes_out = ran->bytes_out};
   };
 }
 
@@ -58,7 +63,8 @@ void write_file(const std::string& path, const std::string& text) {
   std::FILE* const file = std::fopen(path.c_str(), "wbe");
   const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (!written || !closed) throw Failure(Error{Cause::system, path + ": " + std::strerror(errno) + "; name another file with -o"});
+  if (!written || !closed)
+    throw Failure(Error{Cause::system, path + ": " + std::strerror(errno) + "; name another file with -o"});
 }
 
 void print_report(const ReportVerb& verb) {
@@ -88,9 +94,11 @@ void add_report(CLI::App& app) {
   verb->add_option("--compare", options->other, "another recording, shown beside the first");
   auto* text = verb->add_flag("--text", options->text, "the headline and the tables, for a terminal");
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
-  verb->add_option("--plain-ms", options->plain_ms, "what a step takes without vedette, in milliseconds, if the recording does not say");
+  verb->add_option("--plain-ms", options->plain_ms,
+                   "what a step takes without vedette, in milliseconds, if the recording does not say");
   verb->add_flag("--no-simulation", options->no_simulation, "other budgets' costs from reuse distances only");
-  verb->add_option("--simulate-seconds", options->simulate_seconds, "time to spend on other budgets, a recording")->capture_default_str();
+  verb->add_option("--simulate-seconds", options->simulate_seconds, "time to spend on other budgets, a recording")
+      ->capture_default_str();
   verb->callback([options] {
     if (!options->json && !options->text && options->output.empty()) options->output = "report.html";
     print_report(*options);

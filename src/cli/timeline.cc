@@ -14,20 +14,28 @@ constexpr double left = 130, wide = 1040, lane_high = 18, lane_step = 24;
 std::string escaped(const std::string& words) {
   std::string safe;
   for (const char c : words) {
-    if (c == '<') safe += "&lt;";
-    else if (c == '>') safe += "&gt;";
-    else if (c == '&') safe += "&amp;";
-    else safe += c;
+    if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '&')
+      safe += "&amp;";
+    else
+      safe += c;
   }
   return safe;
 }
 
 const char* colour_of(Bar::Kind kind) {
   switch (kind) {
-    case Bar::Kind::op: return "#4c78a8";
-    case Bar::Kind::wait: return "#e45756";
-    case Bar::Kind::recompute: return "#f58518";
-    case Bar::Kind::move: return "#72b7b2";
+    case Bar::Kind::op:
+      return "#4c78a8";
+    case Bar::Kind::wait:
+      return "#e45756";
+    case Bar::Kind::recompute:
+      return "#f58518";
+    case Bar::Kind::move:
+      return "#72b7b2";
   }
   return "#000";
 }
@@ -38,7 +46,8 @@ class Lane {
   Lane(double y, double ns_a_pixel) : y_(y), ns_a_pixel_(ns_a_pixel) {}
 
   void add(const Bar& bar) {
-    const double begin = left + static_cast<double>(bar.time.begin.value) / ns_a_pixel_, end = left + static_cast<double>(bar.time.end.value) / ns_a_pixel_;
+    const double begin = left + static_cast<double>(bar.time.begin.value) / ns_a_pixel_,
+                 end = left + static_cast<double>(bar.time.end.value) / ns_a_pixel_;
     if (open_ && (bar.kind != kind_ || begin - end_ > 0.34)) close();
     if (!open_) open_ = true, begin_ = begin, end_ = end, kind_ = bar.kind;
     end_ = std::max(end_, end);
@@ -51,7 +60,8 @@ class Lane {
  private:
   void close() {
     const double width = std::max(0.2, std::min(end_, left + wide + 8) - begin_);
-    svg_ += fmt::format("<rect x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"{}\"/>", begin_, y_, width, lane_high, colour_of(kind_));
+    svg_ += fmt::format("<rect x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"{}\"/>", begin_, y_,
+                        width, lane_high, colour_of(kind_));
     open_ = false;
   }
 
@@ -62,12 +72,16 @@ class Lane {
 };
 
 // The lanes of one step from `y` on; returns their drawing.
-std::string lanes(const Replayed& replayed, const std::string& title, const Machine& machine, double y, double ns_a_pixel) {
-  std::string svg = fmt::format("<text x=\"4\" y=\"{:g}\">{}</text><text x=\"4\" y=\"{:g}\">ops</text>", y + 12, escaped(title), y + 33);
+std::string lanes(const Replayed& replayed, const std::string& title, const Machine& machine, double y,
+                  double ns_a_pixel) {
+  std::string svg = fmt::format("<text x=\"4\" y=\"{:g}\">{}</text><text x=\"4\" y=\"{:g}\">ops</text>", y + 12,
+                                escaped(title), y + 33);
   std::vector<Lane> all;
-  for (std::size_t l = 0; l <= machine.links.size(); ++l) all.emplace_back(y + 20 + lane_step * static_cast<double>(l), ns_a_pixel);
+  for (std::size_t l = 0; l <= machine.links.size(); ++l)
+    all.emplace_back(y + 20 + lane_step * static_cast<double>(l), ns_a_pixel);
   for (std::size_t l = 0; l < machine.links.size(); ++l)
-    svg += fmt::format("<text x=\"4\" y=\"{:g}\">{} to {}</text>", y + 57 + lane_step * static_cast<double>(l), escaped(machine.tiers[machine.links[l].source.value].name),
+    svg += fmt::format("<text x=\"4\" y=\"{:g}\">{} to {}</text>", y + 57 + lane_step * static_cast<double>(l),
+                       escaped(machine.tiers[machine.links[l].source.value].name),
                        escaped(machine.tiers[machine.links[l].target.value].name));
   std::vector<Bar> bars = replayed.timeline;
   std::stable_sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return a.time.begin < b.time.begin; });
@@ -85,18 +99,28 @@ std::string lanes(const Replayed& replayed, const std::string& title, const Mach
 }  // namespace
 
 std::string timeline_svg(const std::vector<TimelineOf>& steps, const Machine& machine) {
-  const double block = 32 + lane_step * static_cast<double>(machine.links.size() + 1), high = block * static_cast<double>(steps.size()) + 26;
+  const double block = 32 + lane_step * static_cast<double>(machine.links.size() + 1),
+               high = block * static_cast<double>(steps.size()) + 26;
   double total = 1;
   for (const TimelineOf& step : steps) total = std::max(total, static_cast<double>(step.replayed->measured.time.value));
-  std::string svg = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1200 {0:g}\" width=\"1200\" height=\"{0:g}\"><style>text{{font:11px sans-serif}}</style>"
-                                "<rect width=\"1200\" height=\"{0:g}\" fill=\"#fff\"/>", high);
-  const double unit = std::pow(10, std::floor(std::log10(total / 1e6))), tick = total / 1e6 / unit < 2 ? unit / 5 : total / 1e6 / unit < 5 ? unit / 2 : unit;
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1200 {0:g}\" width=\"1200\" "
+      "height=\"{0:g}\"><style>text{{font:11px sans-serif}}</style>"
+      "<rect width=\"1200\" height=\"{0:g}\" fill=\"#fff\"/>",
+      high);
+  const double unit = std::pow(10, std::floor(std::log10(total / 1e6))), tick = total / 1e6 / unit < 2   ? unit / 5
+                                                                                : total / 1e6 / unit < 5 ? unit / 2
+                                                                                                         : unit;
   for (double at = 0; at <= total / 1e6 * 1.0001; at += tick)
-    svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"18\" y2=\"{1:g}\" stroke=\"#ddd\"/><text x=\"{0:.1f}\" y=\"{2:g}\" text-anchor=\"middle\">{3:g} ms</text>",
-                       left + wide * at * 1e6 / total, high - 22, high - 8, at);
+    svg += fmt::format(
+        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"18\" y2=\"{1:g}\" stroke=\"#ddd\"/><text x=\"{0:.1f}\" y=\"{2:g}\" "
+        "text-anchor=\"middle\">{3:g} ms</text>",
+        left + wide * at * 1e6 / total, high - 22, high - 8, at);
   double y = 2;
   for (const TimelineOf& step : steps) {
-    svg += lanes(*step.replayed, fmt::format("{}: {:.2f} ms; ops blue, waits red, made again orange", step.title, static_cast<double>(step.replayed->measured.time.value) / 1e6),
+    svg += lanes(*step.replayed,
+                 fmt::format("{}: {:.2f} ms; ops blue, waits red, made again orange", step.title,
+                             static_cast<double>(step.replayed->measured.time.value) / 1e6),
                  machine, y, total / wide);
     y += block;
   }

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<std::int64_t> pids;
   double interval = 1;
-  std::uint64_t count = 0;               // 0: until interrupted
+  std::uint64_t count = 0;  // 0: until interrupted
   bool once = false;
   std::string directory = live_directory;
 };
@@ -36,7 +36,9 @@ struct Sample {
   LiveReading reading;
 };
 
-std::string time(double ns) { return ns >= 1e10 ? fmt::format("{:.2f} s", ns / 1e9) : fmt::format("{:.1f} ms", ns / 1e6); }
+std::string time(double ns) {
+  return ns >= 1e10 ? fmt::format("{:.2f} s", ns / 1e9) : fmt::format("{:.1f} ms", ns / 1e6);
+}
 std::string size(double bytes) { return readable({static_cast<std::uint64_t>(bytes)}); }
 std::string number(double count) { return fmt::format("{:.0f}", count); }
 
@@ -46,9 +48,10 @@ void print(const Sample& now, const Sample* before) {
   const LiveReading& r = now.reading;
   const double seconds = before == nullptr ? 0 : std::chrono::duration<double>(now.when - before->when).count();
   const std::size_t phase = r[Live::phase] < std::size(phases) ? static_cast<std::size_t>(r[Live::phase]) : 0;
-  fmt::print("{} {}, policy {}, step {} ({}), last step {}\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy, r[Live::step], phases[phase],
-             time(static_cast<double>(r[Live::last_step_ns])));
-  fmt::print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}), readable({r[Live::live_bytes]}));
+  fmt::print("{} {}, policy {}, step {} ({}), last step {}\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy,
+             r[Live::step], phases[phase], time(static_cast<double>(r[Live::last_step_ns])));
+  fmt::print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}),
+             readable({r[Live::live_bytes]}));
   fmt::print("  {:<10}{:>14}{:>14}\n", "", "in all", "a second");
   const auto row = [&](const char* name, Live which, std::string (*words)(double)) {
     const bool rated = seconds > 0 && r[which] >= before->reading[which];
@@ -60,7 +63,8 @@ void print(const Sample& now, const Sample* before) {
   row("stalled", Live::stall_ns, time);
   row("faults", Live::faults, number);
   row("ops", Live::ops, number);
-  if (r[Live::dropped_events] > 0) fmt::print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
+  if (r[Live::dropped_events] > 0)
+    fmt::print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
 }
 
 // False: nothing is left to look at.
@@ -88,7 +92,9 @@ void run(const Options& options) {
     if (shown > 0) std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
     if (clears) fmt::print("\x1b[H\x1b[2J");
     const bool any = look(options, last);
-    if (!any && shown == 0) throw Failure({Cause::unavailable, "no process shows counters here; programs that record do (train --record FILE)"});
+    if (!any && shown == 0)
+      throw Failure(
+          {Cause::unavailable, "no process shows counters here; programs that record do (train --record FILE)"});
     std::fflush(stdout);
     if (!any || options.once) return;
   }
@@ -100,7 +106,9 @@ void add_top(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("top", "Shows the counters of programs that record right now");
   auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
   verb->add_option("pid", options->pids, "processes; all that show counters, if none is named");
-  verb->add_option("--interval", options->interval, "seconds between two looks")->capture_default_str()->check(CLI::Range(0.05, 3600.0));
+  verb->add_option("--interval", options->interval, "seconds between two looks")
+      ->capture_default_str()
+      ->check(CLI::Range(0.05, 3600.0));
   verb->add_option("--count", options->count, "how many looks; 0: until interrupted")->capture_default_str();
   verb->add_flag("--once", options->once, "one look");
   verb->callback([options] { run(*options); });

@@ -38,7 +38,8 @@ Result<void> Engine::birth(ChunkRange range) {
       if (may_be_unbacked()) break;  // a fault will bring it
       if (chunks_[c].state != ChunkState::empty) request(c);
       std::uint32_t lacking = 0;
-      for (std::uint32_t rest = c; rest < range.first + range.count; ++rest) lacking += chunks_[rest].state == ChunkState::empty ? 1u : 0u;
+      for (std::uint32_t rest = c; rest < range.first + range.count; ++rest)
+        lacking += chunks_[rest].state == ChunkState::empty ? 1u : 0u;
       waiting_frames_ += lacking;
       waited = true;
       kick();
@@ -68,8 +69,9 @@ Result<void> Engine::birth(ChunkRange range) {
 
 Error Engine::no_room() {
   if (!write_error_)
-    return {.cause = Cause::out_of_memory, .message = "no room in fast memory: everything resident is held; use a larger budget"};
-  forgive_writes();                  // whoever asks next has them tried again
+    return {.cause = Cause::out_of_memory,
+            .message = "no room in fast memory: everything resident is held; use a larger budget"};
+  forgive_writes();  // whoever asks next has them tried again
   return *write_error_;
 }
 
@@ -86,7 +88,9 @@ void Engine::death(ChunkRange range) noexcept {
     chunk.op_serial = 0;
     chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = chunk.covered = false;
     switch (chunk.state) {
-      case ChunkState::resident: idle_push(c); break;
+      case ChunkState::resident:
+        idle_push(c);
+        break;
       case ChunkState::evicting:
       case ChunkState::fetching:
         frames_[chunk.frame].owned = false;  // the I/O's completion frees it
@@ -97,8 +101,11 @@ void Engine::death(ChunkRange range) noexcept {
         free_frame(chunk.frame);
         become(c, ChunkState::empty);
         break;
-      case ChunkState::away: become(c, ChunkState::empty); break;
-      case ChunkState::empty: break;
+      case ChunkState::away:
+        become(c, ChunkState::empty);
+        break;
+      case ChunkState::empty:
+        break;
     }
   }
   if (!freed) return;
@@ -140,8 +147,8 @@ Result<void> Engine::hold(ChunkRange range) {
 Error Engine::too_much_held(std::uint32_t more) const {
   const auto size = [&](std::uint64_t chunks) { return readable({chunks * chunk_bytes_.value}); };
   return {.cause = Cause::out_of_memory,
-          .message = "memory of " + size(more) + " cannot be kept in fast memory, which is " + size(frame_count_) + " with " +
-                     size(held_ - more) + " held already; use a larger budget"};
+          .message = "memory of " + size(more) + " cannot be kept in fast memory, which is " + size(frame_count_) +
+                     " with " + size(held_ - more) + " held already; use a larger budget"};
 }
 
 void Engine::tell_hold(std::uint32_t c) {
@@ -157,7 +164,8 @@ void Engine::release_hold(ChunkRange range) noexcept {
     if (--chunks_[c].holds > 0) continue;
     --held_;
     if (watch_ != nullptr) tell_hold(c);
-    if (in_op_ && chunks_[c].op_serial == op_serial_ && chunks_[c].live > 0) op_largest_ = std::max(op_largest_, ++op_pinned_);
+    if (in_op_ && chunks_[c].op_serial == op_serial_ && chunks_[c].live > 0)
+      op_largest_ = std::max(op_largest_, ++op_pinned_);
   }
   kick();
 }

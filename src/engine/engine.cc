@@ -1,4 +1,5 @@
-// The side of the engine that the program sees: ops, faults, plans and figures. Tensors come and go in births.cc, what moves is started and completed in migrator.cc.
+// The side of the engine that the program sees: ops, faults, plans and figures. Tensors come and go in births.cc, what
+// moves is started and completed in migrator.cc.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -47,16 +48,17 @@ Engine::~Engine() {
   if (migrator_.joinable()) quiesce();
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;                    // faults that are told from here on are late: fault() leaves them alone
+    stop_ = true;  // faults that are told from here on are late: fault() leaves them alone
   }
   if (migrator_.joinable()) {
     store_->wake();
     migrator_.join();
   }
-  memory_.reset();                   // no fault is told any more
+  memory_.reset();  // no fault is told any more
 }
 
-// --- states ------------------------------------------------------------------------------------------------------------
+// --- states
+// ------------------------------------------------------------------------------------------------------------
 
 void Engine::become(std::uint32_t c, ChunkState next) {
   Chunk& chunk = chunks_[c];
@@ -82,7 +84,7 @@ void Engine::pin(std::uint32_t c) {
   chunk.leaving = false;
   if (chunk.op_serial == op_serial_) return;
   chunk.op_serial = op_serial_;
-  if (chunk.holds > 0) return;       // counted in held_
+  if (chunk.holds > 0) return;  // counted in held_
   op_largest_ = std::max(op_largest_, ++op_pinned_);
 }
 
@@ -142,7 +144,8 @@ void Engine::bring_forth_all() {
   for (std::uint32_t c = 0; c < high_; ++c) bring_forth(c);
 }
 
-// --- frames ------------------------------------------------------------------------------------------------------------
+// --- frames
+// ------------------------------------------------------------------------------------------------------------
 
 std::optional<std::uint32_t> Engine::take_parked() {
   if (!free_.empty()) {
@@ -160,7 +163,8 @@ void Engine::free_frame(std::uint32_t frame) {
 }
 
 std::uint32_t Engine::take_idle() {
-  const std::uint32_t c = chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
+  const std::uint32_t c =
+      chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
   idle_remove(c);
   const std::uint32_t frame = chunks_[c].frame;
   hide(c, frame);
@@ -191,7 +195,8 @@ void Engine::back(std::uint32_t c) {
   become(c, ChunkState::resident);
 }
 
-// --- ops ---------------------------------------------------------------------------------------------------------------
+// --- ops
+// ---------------------------------------------------------------------------------------------------------------
 
 void Engine::request(std::uint32_t c) {
   Chunk& chunk = chunks_[c];
@@ -214,7 +219,8 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   enter(lock, tick, operands, planned);
 }
 
-void Engine::continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands, const Planned& planned) {
+void Engine::continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands,
+                         const Planned& planned) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(in_op_);
   leave(evictions);
@@ -228,14 +234,16 @@ void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
   if (can_start()) kick();
 }
 
-void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands, const Planned& planned) {
+void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
+                   const Planned& planned) {
   in_op_ = true;
   op_paged_ = false;
   ++op_serial_;
   op_pinned_ = op_largest_ = 0;
   tick_ = tick;
   for (const NextUse& use : planned.next_uses)
-    for (std::uint32_t c = use.range.first; c < use.range.first + use.range.count; ++c) chunks_[c].next_use = planned.base + use.tick;
+    for (std::uint32_t c = use.range.first; c < use.range.first + use.range.count; ++c)
+      chunks_[c].next_use = planned.base + use.tick;
   for (const PlannedFetch& fetch : planned.fetches)
     for (std::uint32_t c = fetch.range.first; c < fetch.range.first + fetch.range.count; ++c) {
       chunks_[c].unchanged = fetch.unchanged;
@@ -263,7 +271,7 @@ void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<con
   op_waits_ = true;
   kick();
   arrived_.wait(lock, [&] {
-    if (op_paged_) return true;      // somebody else's allocation made the op too large for the budget
+    if (op_paged_) return true;  // somebody else's allocation made the op too large for the budget
     for (const ChunkRange range : operands)
       for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
         if (!present(c)) return false;
@@ -296,7 +304,8 @@ void Engine::cover(std::span<const ChunkRange> operands) noexcept {
   for (const ChunkRange range : operands)
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
       Chunk& chunk = chunks_[c];
-      if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && chunk.op_serial == op_serial_ && chunk.holds == 0) {
+      if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && chunk.op_serial == op_serial_ &&
+          chunk.holds == 0) {
         hide(c, chunk.frame);
         become(c, ChunkState::hidden);
         chunk.covered = true;
@@ -320,8 +329,9 @@ std::uint64_t Engine::early_touches() const noexcept {
 
 std::string Engine::paged_sentence() const {
   const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
-  return "op '" + op_name_ + "' needs " + readable(size(std::uint64_t{op_largest_} + held_)) + " at once and the budget is " +
-         readable(size(frame_count_)) + ": it runs paged, slowly; give fast_memory at least " +
+  return "op '" + op_name_ + "' needs " + readable(size(std::uint64_t{op_largest_} + held_)) +
+         " at once and the budget is " + readable(size(frame_count_)) +
+         ": it runs paged, slowly; give fast_memory at least " +
          readable_exactly(size(std::uint64_t{op_largest_} + held_ + 2));
 }
 
@@ -341,12 +351,13 @@ void Engine::add_stall(Nanoseconds began, bool in_allocation) {
   ++counters_.stall_count;
   counters_.stall_ns += static_cast<std::uint64_t>((ended - began).value);
   op_thread_stall_ += ended - began;
-  if (observer_ != nullptr) observer_->stalled({.step = step_, .op = op_, .in_allocation = in_allocation, .began = began, .ended = ended});
+  if (observer_ != nullptr)
+    observer_->stalled({.step = step_, .op = op_, .in_allocation = in_allocation, .began = began, .ended = ended});
 }
 
 void Engine::fault(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
-  if (stop_) return;                 // the memory is ending or has ended, and wakes everybody itself
+  if (stop_) return;  // the memory is ending or has ended, and wakes everybody itself
   const std::uint32_t c = fault.chunk.value;
   Chunk& chunk = chunks_[c];
   if (chunk.state == ChunkState::resident) {
@@ -357,34 +368,40 @@ void Engine::fault(const Fault& fault) noexcept {
   if (chunk.covered) return bring_forth(c);  // and nobody's fault
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
-    const bool early = !op_paged_ && std::any_of(op_later_.begin(), op_later_.end(), [&](const ChunkRange& r) { return c >= r.first && c - r.first < r.count; });
+    const bool early = !op_paged_ && std::any_of(op_later_.begin(), op_later_.end(), [&](const ChunkRange& r) {
+      return c >= r.first && c - r.first < r.count;
+    });
     early_touches_ += early ? 1 : 0;
     ++counters_.faults;
     const Nanoseconds now = monotonic_now();
     if (observer_ != nullptr)
-      observer_->faulted({.step = step_, .op = op_, .chunk = c, .page = fault.page, .write = fault.write, .began = now, .ended = now});
+      observer_->faulted(
+          {.step = step_, .op = op_, .chunk = c, .page = fault.page, .write = fault.write, .began = now, .ended = now});
   }
   chunk.last_use = tick_;
-  chunk.fault = ++faults_;           // or it would be the next to leave, before who waits for it has run
+  chunk.fault = ++faults_;  // or it would be the next to leave, before who waits for it has run
   request(c);
   kick();
 }
 
-// A fault is told some time after it happened: whoever faulted may have been woken by the chunk's arrival and have freed it since. So it
-// is asked again; only a thread that is still there comes back, and again, and each chunk that died has been waited for by few.
+// A fault is told some time after it happened: whoever faulted may have been woken by the chunk's arrival and have
+// freed it since. So it is asked again; only a thread that is still there comes back, and again, and each chunk that
+// died has been waited for by few.
 void Engine::stray(std::uint32_t c, const Fault& fault) noexcept {
   constexpr std::uint32_t most_late = 256;
   if (++chunks_[c].strays > most_late) {
     std::array<char, 160> sentence;
     std::snprintf(sentence.data(), sentence.size(),
-                  "the program touched memory of the arena that belongs to no tensor (freed, or never allocated), in the page at %p",
+                  "the program touched memory of the arena that belongs to no tensor (freed, or never allocated), in "
+                  "the page at %p",
                   static_cast<const void*>(fault.address));
     die(sentence.data());
   }
   memory_->wake({c});
 }
 
-// --- tracking ----------------------------------------------------------------------------------------------------------
+// --- tracking
+// ----------------------------------------------------------------------------------------------------------
 
 void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
@@ -400,7 +417,9 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(watch_ == nullptr);
   if (kind != FrameKind::fast && registered_) {
-    return Error{.cause = Cause::unavailable, .message = "frames that are registered for I/O cannot change their memory", .errno_value = 0};
+    return Error{.cause = Cause::unavailable,
+                 .message = "frames that are registered for I/O cannot change their memory",
+                 .errno_value = 0};
   }
   fetches_.clear();
   evictions_.clear();
@@ -421,7 +440,8 @@ void Engine::expect_writes(std::byte* begin, std::size_t bytes, std::uint32_t c)
   if (chunks_[c].state == ChunkState::resident) memory_->expect_writes(begin, bytes);
 }
 
-// --- plans and figures -------------------------------------------------------------------------------------------------
+// --- plans and figures
+// -------------------------------------------------------------------------------------------------
 
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
@@ -474,7 +494,9 @@ bool Engine::idle_backed(std::uint32_t chunk) const noexcept {
   return chunks_[chunk].in_idle;
 }
 
-std::string Engine::mechanism() const { return std::string(memory_->mechanism()) + "; " + std::string(store_->mechanism()); }
+std::string Engine::mechanism() const {
+  return std::string(memory_->mechanism()) + "; " + std::string(store_->mechanism());
+}
 
 void Engine::set_observer(Observer* observer) noexcept {
   const std::lock_guard lock(mutex_);

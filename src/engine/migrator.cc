@@ -1,5 +1,5 @@
-// The migrator: one thread that starts and completes every move between fast memory and the store. What is wanted now goes
-// first, then what the plan evicts, then room for who waits, then what the plan fetches.
+// The migrator: one thread that starts and completes every move between fast memory and the store. What is wanted now
+// goes first, then what the plan evicts, then room for who waits, then what the plan fetches.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -13,18 +13,21 @@
 namespace vedette {
 namespace {
 
-// How planned moves of one direction start: up to `group` in one submission, when at most `refill_at` are in flight, never more than `most`. What is
-// submitted together ends together, each request more holds a frame that nobody can use and delays who waits, and each group wakes the migrator.
+// How planned moves of one direction start: up to `group` in one submission, when at most `refill_at` are in flight,
+// never more than `most`. What is submitted together ends together, each request more holds a frame that nobody can use
+// and delays who waits, and each group wakes the migrator.
 struct Pace {
   std::uint32_t most, refill_at, group;
 };
-// Reads, where two keep the disk as busy as many do (2 MiB each here: 1, 2, 3, 4, 6 in flight read 2.59, 2.57, 2.44, 2.33, 2.28 GB/s and take 0.8, 1.6, 3.4, 3.6,
-// 7.3 ms; fio, medians): an op waits for the one chunk it lacks and for no others.
+// Reads, where two keep the disk as busy as many do (2 MiB each here: 1, 2, 3, 4, 6 in flight
+// read 2.59, 2.57, 2.44, 2.33, 2.28 GB/s and take 0.8, 1.6, 3.4, 3.6, 7.3 ms; fio, medians): an op waits for the one
+// chunk it lacks and for no others.
 constexpr Pace one_by_one{.most = 2, .refill_at = 1, .group = 1};
-// Else, and writes, beside a computation: one request of 2 MiB alone takes some 90 us of the machine's two cores (submission, interrupt, waking the migrator),
-// one of four that go together 25 us.
+// Else, and writes, beside a computation: one request of 2 MiB alone takes some 90 us of the machine's two cores
+// (submission, interrupt, waking the migrator), one of four that go together 25 us.
 constexpr Pace unhurried{.most = 6, .refill_at = 3, .group = 6};
-// The same while the program waits for the disk, which idles between groups that end together: two in turns keep it busy.
+// The same while the program waits for the disk, which idles between groups that end together: two in turns keep it
+// busy.
 constexpr Pace awaited{.most = 4, .refill_at = 2, .group = 2};
 
 }  // namespace
@@ -38,7 +41,7 @@ void Engine::run() noexcept {
   arrived_.notify_all();
   while (!stop_) {
     pump();
-    if (!requests_.empty()) {        // the next group is another submission
+    if (!requests_.empty()) {  // the next group is another submission
       batch.swap(requests_);
       requests_.clear();
       lock.unlock();
@@ -66,8 +69,8 @@ void Engine::register_frames() {
   registered_ = true;
 }
 
-// Writes, reads and alternates both over slots nobody uses yet, each slot six times: what a plan may count on. Then reads two at a time: what the pace of
-// reads rests on. Some 0.25 s on a disk of 3 GB/s.
+// Writes, reads and alternates both over slots nobody uses yet, each slot six times: what a plan may count on. Then
+// reads two at a time: what the pace of reads rests on. Some 0.25 s on a disk of 3 GB/s.
 LinkSpeed Engine::measure() noexcept {
   const std::uint32_t width = std::min({store_->depth(), frame_count_, 16u});
   LinkSpeed speed;
@@ -83,7 +86,8 @@ LinkSpeed Engine::measure() noexcept {
       while (!ready.empty() && submitted < requests) {
         const std::uint32_t f = ready.back();
         ready.pop_back();
-        batch.push_back({.direction = direction_of(submitted++), .slot = {f}, .memory = memory_->parked({f}), .token = f});
+        batch.push_back(
+            {.direction = direction_of(submitted++), .slot = {f}, .memory = memory_->parked({f}), .token = f});
       }
       store_->submit(batch);
       const std::size_t count = store_->wait(done, {1'000'000'000});
@@ -95,11 +99,13 @@ LinkSpeed Engine::measure() noexcept {
   };
   using enum StoreRequest::Direction;
   const auto at_full_width = [&](auto direction_of) { return pass(6 * width, width, direction_of); };
-  at_full_width([](std::uint32_t) { return write; });  // the first write of a slot is slower: the file system fills its map
+  at_full_width(
+      [](std::uint32_t) { return write; });  // the first write of a slot is slower: the file system fills its map
   speed.write = at_full_width([](std::uint32_t) { return write; });
   speed.read = at_full_width([](std::uint32_t) { return read; });
   speed.mixed = at_full_width([](std::uint32_t i) { return i % 2 == 0 ? read : write; });
-  const std::uint64_t two_at_a_time = pass(2 * width, std::min(width, one_by_one.most), [](std::uint32_t) { return read; });
+  const std::uint64_t two_at_a_time =
+      pass(2 * width, std::min(width, one_by_one.most), [](std::uint32_t) { return read; });
   if (!reads_one_by_one_) reads_one_by_one_ = two_at_a_time > speed.read / 10 * 9;
   return speed;
 }
@@ -132,8 +138,8 @@ bool Engine::room_impossible() const noexcept {
 
 bool Engine::may_be_unbacked() const noexcept { return op_paged_ && !write_error_ && !room_impossible(); }
 
-// Waking the migrator interrupts a thread that computes, so nobody does it for what it will see by itself: it comes back with the next
-// completion, and then starts all that has gathered in one system call.
+// Waking the migrator interrupts a thread that computes, so nobody does it for what it will see by itself: it comes
+// back with the next completion, and then starts all that has gathered in one system call.
 bool Engine::can_start() const noexcept {
   if (waiting_need() > 0) return true;
   return (!evictions_.empty() && writes_in_flight_ == 0 && !writes_wait()) ||
@@ -147,7 +153,7 @@ void Engine::start_urgent() {
     Chunk& chunk = chunks_[c];
     const bool unbacked = chunk.state == ChunkState::empty && chunk.live > 0;
     if (!unbacked && (chunk.state != ChunkState::away || chunk.live == 0)) {
-      urgent_.pop_front();           // it came, died, or will be shown when its write ends
+      urgent_.pop_front();  // it came, died, or will be shown when its write ends
       continue;
     }
     if (available() == 0) break;
@@ -166,13 +172,16 @@ void Engine::start_urgent() {
 std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noexcept {
   const bool read = direction == StoreRequest::Direction::read;
   const std::uint32_t in_flight = read ? in_flight_ - writes_in_flight_ : writes_in_flight_;
-  const Pace pace = read && reads_one_by_one_.value_or(false) ? one_by_one : op_waits_ || waiting_frames_ > 0 ? awaited : unhurried;
+  const Pace pace = read && reads_one_by_one_.value_or(false) ? one_by_one
+                    : op_waits_ || waiting_frames_ > 0        ? awaited
+                                                              : unhurried;
   return in_flight > pace.refill_at ? 0 : std::min(pace.group, pace.most - in_flight);
 }
 
 // One disk serves both directions, so a write that nobody needs yet slows down reads that somebody will.
 bool Engine::writes_wait() const noexcept {
-  return (!fetches_.empty() || in_flight_ > writes_in_flight_) && waiting_need() == 0 && available() > promised() + room_for_reads;
+  return (!fetches_.empty() || in_flight_ > writes_in_flight_) && waiting_need() == 0 &&
+         available() > promised() + room_for_reads;
 }
 
 // Goes once through the whole queue: what has to wait keeps its place in it.
@@ -184,7 +193,7 @@ void Engine::start_planned_evictions() {
     const std::uint32_t c = evictions_.front();
     evictions_.pop_front();
     Chunk& chunk = chunks_[c];
-    if (!chunk.leaving) continue;    // needed again meanwhile
+    if (!chunk.leaving) continue;  // needed again meanwhile
     const bool will_be_written = !chunk.unchanged;
     const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
     if (most == 0 || in_flight_ >= store_->depth() || (wait && will_be_written) || slot_in_use) {
@@ -198,7 +207,8 @@ void Engine::start_planned_evictions() {
 
 void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
-  while (!fetches_.empty() && most > 0 && in_flight_ < store_->depth() && waiting_need() == 0 && available() > promised()) {
+  while (!fetches_.empty() && most > 0 && in_flight_ < store_->depth() && waiting_need() == 0 &&
+         available() > promised()) {
     const std::uint32_t c = fetches_.front();
     fetches_.pop_front();
     Chunk& chunk = chunks_[c];
@@ -214,7 +224,8 @@ void Engine::start_planned_fetches() {
 
 void Engine::make_room() {
   while (waiting_need() > available() + evicting_ && in_flight_ < store_->depth()) {
-    const std::vector<std::uint32_t> leaving = victims(std::min<std::size_t>(waiting_need() - available() - evicting_, store_->depth() - in_flight_));
+    const std::vector<std::uint32_t> leaving =
+        victims(std::min<std::size_t>(waiting_need() - available() - evicting_, store_->depth() - in_flight_));
     for (const std::uint32_t c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
     if (evicting_ != 0 || in_flight_ != 0 || available() != 0) return;
@@ -225,7 +236,8 @@ void Engine::make_room() {
   }
 }
 
-// Somebody waits for bytes and no chunk that could make room can be written. A passing error goes away; else the wait would never end.
+// Somebody waits for bytes and no chunk that could make room can be written. A passing error goes away; else the wait
+// would never end.
 bool Engine::try_writes_again() {
   if (!write_error_) return false;
   constexpr std::uint32_t most_rounds = 3;
@@ -240,7 +252,9 @@ void Engine::forgive_writes() {
   for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
 }
 
-bool Engine::has_victim() const { return std::any_of(chunks_.begin(), chunks_.begin() + high_, [&](const Chunk& chunk) { return may_leave(chunk); }); }
+bool Engine::has_victim() const {
+  return std::any_of(chunks_.begin(), chunks_.begin() + high_, [&](const Chunk& chunk) { return may_leave(chunk); });
+}
 
 std::vector<std::uint32_t> Engine::victims(std::size_t most) const {
   const std::uint64_t recent = std::max(frame_count_ / 4, 4u);
@@ -252,8 +266,8 @@ std::vector<std::uint32_t> Engine::victims(std::size_t most) const {
     // What has arrived and was not used yet is what the plan needs next.
     const bool a_arrived = a.state == ChunkState::arrived, b_arrived = b.state == ChunkState::arrived;
     if (a_arrived != b_arrived) return b_arrived;
-    // Who runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again. One instruction may need
-    // two of them at once, and its own plan may say that nobody needs them for long.
+    // Who runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again. One
+    // instruction may need two of them at once, and its own plan may say that nobody needs them for long.
     const bool a_cycles = cycles(a), b_cycles = cycles(b);
     if (a_cycles != b_cycles) return b_cycles;
     if (a_cycles) return a.arrival < b.arrival;
@@ -281,7 +295,13 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
     free_frame(f);
     counters_.bytes_dropped += chunk_bytes_.value;
     if (observer_ != nullptr)
-      observer_->moved({.verb = Verb::drop, .cause = cause, .chunk = c, .bytes = chunk_bytes_, .issued = now, .started = now, .ended = now});
+      observer_->moved({.verb = Verb::drop,
+                        .cause = cause,
+                        .chunk = c,
+                        .bytes = chunk_bytes_,
+                        .issued = now,
+                        .started = now,
+                        .ended = now});
     arrived_.notify_all();
     return true;
   }
@@ -295,7 +315,8 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
   frame.chunk = c;
   frame.cause = cause;
   frame.issued = frame.started = now;
-  requests_.push_back({.direction = StoreRequest::Direction::write, .slot = {c}, .memory = memory_->parked({f}), .token = f});
+  requests_.push_back(
+      {.direction = StoreRequest::Direction::write, .slot = {c}, .memory = memory_->parked({f}), .token = f});
   ++in_flight_;
   ++writes_in_flight_;
   return true;
@@ -313,7 +334,11 @@ void Engine::start_fetch(std::uint32_t c, std::uint32_t f, MoveCause cause) {
   frame.io = Frame::Io::read;
   frame.cause = cause;
   frame.issued = frame.started = monotonic_now();
-  requests_.push_back({.direction = StoreRequest::Direction::read, .slot = {c}, .memory = memory_->parked({f}), .token = f, .remember = chunk.unchanged});
+  requests_.push_back({.direction = StoreRequest::Direction::read,
+                       .slot = {c},
+                       .memory = memory_->parked({f}),
+                       .token = f,
+                       .remember = chunk.unchanged});
   ++in_flight_;
 }
 
@@ -328,12 +353,19 @@ void Engine::complete(const StoreCompletion& completion) {
   chunks_[frame.chunk].slot_busy = false;
   if (completion.error == 0) {
     const Verb verb = read ? Verb::fetch : completion.spared ? Verb::drop : Verb::evict;
-    (read ? counters_.bytes_in : completion.spared ? counters_.bytes_dropped : counters_.bytes_out) += chunk_bytes_.value;
+    (read                ? counters_.bytes_in
+     : completion.spared ? counters_.bytes_dropped
+                         : counters_.bytes_out) += chunk_bytes_.value;
     if (observer_ != nullptr)
-      observer_->moved({.verb = verb, .cause = frame.cause, .chunk = frame.chunk, .bytes = chunk_bytes_,
-                        .issued = frame.issued, .started = frame.started, .ended = monotonic_now()});
+      observer_->moved({.verb = verb,
+                        .cause = frame.cause,
+                        .chunk = frame.chunk,
+                        .bytes = chunk_bytes_,
+                        .issued = frame.issued,
+                        .started = frame.started,
+                        .ended = monotonic_now()});
   }
-  if (!frame.owned) {                // its chunk died meanwhile
+  if (!frame.owned) {  // its chunk died meanwhile
     free_.push_back(f);
     return;
   }
@@ -352,7 +384,8 @@ void Engine::complete_read(std::uint32_t f, int error) {
     constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
     if (++chunk.failed_reads >= most_attempts) {
       const std::string what = describe_ ? describe_(c) : "chunk " + std::to_string(c);
-      const std::string cause = error == EBADMSG ? "they are not the bytes that were written there (checksum)" : std::strerror(error);
+      const std::string cause =
+          error == EBADMSG ? "they are not the bytes that were written there (checksum)" : std::strerror(error);
       const std::string sentence = "reading " + what + " back from the slow tier: " + cause +
                                    "; its bytes are lost and somebody needs them, so the program ends here";
       die(sentence.c_str());
@@ -373,7 +406,8 @@ void Engine::complete_write(std::uint32_t f, int error) {
   Chunk& chunk = chunks_[c];
   if (error != 0) {
     write_error_ = Error{.cause = Cause::system,
-                         .message = "writing to the slow tier: " + std::string(std::strerror(error)) + "; free space or choose another directory",
+                         .message = "writing to the slow tier: " + std::string(std::strerror(error)) +
+                                    "; free space or choose another directory",
                          .errno_value = error};
     if (!error_) error_ = write_error_;
   } else {

@@ -1,8 +1,8 @@
-// The judge: plays the plan once around the step and stops at the first broken rule. Naive on purpose: every tensor is cut at
-// every boundary a move names, each piece is in one state, and every op looks at every piece.
+// The judge: plays the plan once around the step and stops at the first broken rule. Naive on purpose: every tensor is
+// cut at every boundary a move names, each piece is in one state, and every op looks at every piece.
 //
-// A persistent tensor starts at its home; a move that wraps into the next step is in flight when op 0 begins, as it was left by
-// the step before. After one step everything must be where it was (Rule::repeats), so one step is proof enough.
+// A persistent tensor starts at its home; a move that wraps into the next step is in flight when op 0 begins, as it was
+// left by the step before. After one step everything must be where it was (Rule::repeats), so one step is proof enough.
 #include "vedette/check.h"
 
 #include <algorithm>
@@ -60,12 +60,14 @@ class Judge {
     if (machine_.tiers.empty() || machine_.granule.value == 0)
       broken(Rule::well_formed, "the machine has no tier, or a granule of 0");
     for (std::size_t i = 0; i < trace_.ops.size(); ++i) well_formed_op(i);
-    if (plan_.paging && (plan_.block.value == 0 || !(plan_.moves.empty() && plan_.in_place.empty() && plan_.recomputations.empty() && plan_.order.empty())))
+    if (plan_.paging && (plan_.block.value == 0 || !(plan_.moves.empty() && plan_.in_place.empty() &&
+                                                     plan_.recomputations.empty() && plan_.order.empty())))
       broken(Rule::well_formed, "the plan leaves paging to the driver, and says more than the size of its blocks");
     if (plan_.home.size() != trace_.tensors.size())
       broken(Rule::well_formed, "the plan does not have one home for each tensor");
     for (TierIndex tier : plan_.home) {
-      if (!tier_exists(tier)) broken(Rule::well_formed, "a home is tier " + number(tier.value) + ", which the machine lacks");
+      if (!tier_exists(tier))
+        broken(Rule::well_formed, "a home is tier " + number(tier.value) + ", which the machine lacks");
     }
     if (!found_ && plan_.reserved > machine_.tiers[0].capacity)
       broken(Rule::well_formed, "more is reserved than the fastest tier has");
@@ -79,7 +81,8 @@ class Judge {
       if (!op_exists(each.before) || !op_exists(each.producer) || !tensor_exists(each.tensor)) {
         broken(Rule::well_formed, "a recomputation names an op or a tensor that is not there");
       } else if (!std::ranges::count(trace_.ops[each.producer.value].writes, each.tensor)) {
-        broken(Rule::well_formed, "op " + number(each.producer.value) + " does not write tensor " + number(each.tensor.value));
+        broken(Rule::well_formed,
+               "op " + number(each.producer.value) + " does not write tensor " + number(each.tensor.value));
       }
     }
     well_formed_order();
@@ -97,8 +100,8 @@ class Judge {
   void well_formed_move(std::size_t m) {
     const Move& move = plan_.moves[m];
     const std::string who = "move " + number(m);
-    if (!op_exists(move.issue) || !op_exists(move.due) || !tensor_exists(move.extent.tensor) || !tier_exists(move.source) ||
-        !tier_exists(move.target)) {
+    if (!op_exists(move.issue) || !op_exists(move.due) || !tensor_exists(move.extent.tensor) ||
+        !tier_exists(move.source) || !tier_exists(move.target)) {
       return broken(Rule::well_formed, who + " names an op, a tensor or a tier that is not there");
     }
     if (m > 0 && plan_.moves[m - 1].issue > move.issue)
@@ -129,14 +132,14 @@ class Judge {
     if (!permutation) broken(Rule::well_formed, "the order does not name each op once");
   }
 
-  // A fetch may be issued and due at one op: the op waits. What goes away starts when its op has ended, so it needs another op
-  // to be due at; in a step of one op that is the same op, one step later.
+  // A fetch may be issued and due at one op: the op waits. What goes away starts when its op has ended, so it needs
+  // another op to be due at; in a step of one op that is the same op, one step later.
   void due_after_issue() {
     for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
       const Move& move = plan_.moves[m];
       if (move.verb == Verb::evict && move.issue == move.due && trace_.ops.size() > 1) {
-        broken(Rule::due_after_issue,
-               "move " + number(m) + " starts when op " + number(move.issue.value) + " has ended and is due before it begins");
+        broken(Rule::due_after_issue, "move " + number(m) + " starts when op " + number(move.issue.value) +
+                                          " has ended and is due before it begins");
       }
     }
   }
@@ -152,8 +155,8 @@ class Judge {
     for (std::size_t later = 0; later < place.size(); ++later) {
       for (std::size_t earlier = 0; earlier < later; ++earlier) {
         if (place[earlier] > place[later] && depends(trace_.ops[later], trace_.ops[earlier])) {
-          broken(Rule::allowed,
-                 "op " + number(later) + " is placed before op " + number(earlier) + ", whose result or operand it needs");
+          broken(Rule::allowed, "op " + number(later) + " is placed before op " + number(earlier) +
+                                    ", whose result or operand it needs");
         }
       }
     }
@@ -199,7 +202,8 @@ class Judge {
     std::vector<std::set<std::uint64_t>> cuts(trace_.tensors.size());
     for (std::size_t t = 0; t < cuts.size(); ++t) cuts[t] = {0, trace_.tensors[t].bytes.value};
     for (const Move& move : plan_.moves) {
-      if (move.extent.part) cuts[move.extent.tensor.value].insert({move.extent.part->begin.value, move.extent.part->end.value});
+      if (move.extent.part)
+        cuts[move.extent.tensor.value].insert({move.extent.part->begin.value, move.extent.part->end.value});
     }
     first_piece_.assign(cuts.size() + 1, 0);
     for (std::uint32_t t = 0; t < cuts.size(); ++t) {
@@ -216,7 +220,9 @@ class Judge {
   static bool inside(const Piece& piece, const Extent& extent) {
     return !extent.part || (extent.part->begin.value <= piece.bytes.begin && piece.bytes.end <= extent.part->end.value);
   }
-  bool wraps(const Move& move) const { return move.due < move.issue || (move.due == move.issue && move.verb == Verb::evict); }
+  bool wraps(const Move& move) const {
+    return move.due < move.issue || (move.due == move.issue && move.verb == Verb::evict);
+  }
 
   // One step.
 
@@ -233,7 +239,8 @@ class Judge {
       piece.state = Piece::State::moving;
       piece.move = *last;
       if (piece.at != move.source)
-        broken(Rule::repeats, name(piece.tensor) + " is on its way when op 0 begins, but its home is not where it comes from");
+        broken(Rule::repeats,
+               name(piece.tensor) + " is on its way when op 0 begins, but its home is not where it comes from");
     }
     start_ = pieces_;
   }
@@ -241,7 +248,9 @@ class Judge {
   // The one that starts last in a step: at one op, what goes away starts after what is fetched.
   std::optional<std::size_t> last_move_of(const Piece& piece) const {
     std::optional<std::size_t> last;
-    const auto when = [&](std::size_t m) { return std::tuple(plan_.moves[m].issue, plan_.moves[m].verb != Verb::fetch, m); };
+    const auto when = [&](std::size_t m) {
+      return std::tuple(plan_.moves[m].issue, plan_.moves[m].verb != Verb::fetch, m);
+    };
     for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
       if (plan_.moves[m].extent.tensor != piece.tensor || !inside(piece, plan_.moves[m].extent)) continue;
       if (!last || when(*last) < when(m)) last = m;
@@ -295,7 +304,8 @@ class Judge {
     }
   }
 
-  // What is made again lies in the fastest tier; what the trace holds dead by now was a means, and is dead again when all are made.
+  // What is made again lies in the fastest tier; what the trace holds dead by now was a means, and is dead again when
+  // all are made.
   void recompute(OpIndex now) {
     std::vector<TensorIndex> means;
     for (std::size_t r = 0; r < plan_.recomputations.size() && !found_; ++r) {
@@ -305,7 +315,8 @@ class Judge {
       for (TensorIndex t : trace_.ops[each.producer.value].reads)
         require_near(now, t, "is needed to make " + name(each.tensor) + " again before");
       for (Piece& piece : pieces_of(each.tensor)) {
-        if (piece.state == Piece::State::dropped || piece.state == Piece::State::dead) piece.state = Piece::State::lies, piece.at = {0};
+        if (piece.state == Piece::State::dropped || piece.state == Piece::State::dead)
+          piece.state = Piece::State::lies, piece.at = {0};
       }
       capacity(now, scratch(each, r));
       if (!trace_.tensors[each.tensor.value].persistent && last_[each.tensor.value] < now) means.push_back(each.tensor);
@@ -321,10 +332,13 @@ class Judge {
     std::uint64_t bytes = producer.workspace.value;
     for (TensorIndex t : producer.writes) {
       bool made = t == each.tensor;
-      for (std::size_t other = r; other-- > 0 && plan_.recomputations[other].producer == each.producer && plan_.recomputations[other].before == each.before;)
+      for (std::size_t other = r; other-- > 0 && plan_.recomputations[other].producer == each.producer &&
+                                  plan_.recomputations[other].before == each.before;)
         made = made || plan_.recomputations[other].tensor == t;
-      for (std::size_t other = r + 1; other < plan_.recomputations.size() && plan_.recomputations[other].producer == each.producer &&
-                                      plan_.recomputations[other].before == each.before; ++other)
+      for (std::size_t other = r + 1;
+           other < plan_.recomputations.size() && plan_.recomputations[other].producer == each.producer &&
+           plan_.recomputations[other].before == each.before;
+           ++other)
         made = made || plan_.recomputations[other].tensor == t;
       const std::uint64_t granule = machine_.granule.value;
       if (!made) bytes += (trace_.tensors[t.value].bytes.value + granule - 1) / granule * granule;
@@ -334,11 +348,12 @@ class Judge {
 
   void made_again(OpIndex now, const Recomputation& each) {
     const Op& producer = trace_.ops[each.producer.value];
-    const std::string who = name(each.tensor) + " cannot be made again before op " + number(index_at(now).value) + ": op " +
-                            number(each.producer.value) + " '" + producer.name + "' ";
+    const std::string who = name(each.tensor) + " cannot be made again before op " + number(index_at(now).value) +
+                            ": op " + number(each.producer.value) + " '" + producer.name + "' ";
     if (!replayable(producer)) return broken(Rule::made_again, who + "would not give the same bytes twice");
     if (!ran_[each.producer.value]) return broken(Rule::made_again, who + "has not run yet in this step");
-    if (written_by_[each.tensor.value] != each.producer) return broken(Rule::made_again, who + "was not the last to write it");
+    if (written_by_[each.tensor.value] != each.producer)
+      return broken(Rule::made_again, who + "was not the last to write it");
     for (std::size_t i = 0; i < producer.reads.size(); ++i) {
       if (written_by_[producer.reads[i].value] != read_from_[each.producer.value][i])
         return broken(Rule::made_again, who + "read " + name(producer.reads[i]) + ", which has changed since");
@@ -375,8 +390,8 @@ class Judge {
     const OpIndex op = index_at(now);
     for (const Piece& piece : pieces_of(t)) {
       if (!op_touches(op, piece)) continue;
-      const std::string message =
-          name(t) + " " + why + " op " + number(op.value) + " '" + trace_.ops[op.value].name + "' but it " + whereabouts(piece);
+      const std::string message = name(t) + " " + why + " op " + number(op.value) + " '" + trace_.ops[op.value].name +
+                                  "' but it " + whereabouts(piece);
       if (piece.state == Piece::State::dropped) broken(Rule::nothing_lost, message);
       if (piece.state == Piece::State::lies && piece.at.value == 0) continue;
       const bool usable = piece.state == Piece::State::lies && machine_.tiers[piece.at.value].addressable &&
@@ -411,15 +426,17 @@ class Judge {
     }
     for (std::size_t k = 0; k < used.size(); ++k) {
       if (used[k] > machine_.tiers[k].capacity.value) {
-        broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " + readable_exactly({used[k]}) + " of " +
-                                   readable_exactly(machine_.tiers[k].capacity) + " during op " + number(index_at(now).value));
+        broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " +
+                                   readable_exactly({used[k]}) + " of " + readable_exactly(machine_.tiers[k].capacity) +
+                                   " during op " + number(index_at(now).value));
       }
     }
   }
 
   void die(OpIndex now) {
     for (Piece& piece : pieces_) {
-      if (!trace_.tensors[piece.tensor.value].persistent && last_[piece.tensor.value] == now) piece.state = Piece::State::dead;
+      if (!trace_.tensors[piece.tensor.value].persistent && last_[piece.tensor.value] == now)
+        piece.state = Piece::State::dead;
     }
   }
 
@@ -430,14 +447,17 @@ class Judge {
       if (!trace_.tensors[now.tensor.value].persistent) continue;
       const bool same_move = now.state != Piece::State::moving || now.move == then.move;
       if (now.state != then.state || now.at != then.at || !same_move) {
-        return broken(Rule::repeats, name(now.tensor) + " " + whereabouts(now) + " when the step ends, unlike when it began");
+        return broken(Rule::repeats,
+                      name(now.tensor) + " " + whereabouts(now) + " when the step ends, unlike when it began");
       }
     }
   }
 
   // Words.
 
-  std::string name(TensorIndex t) const { return "tensor " + number(t.value) + " '" + trace_.tensors[t.value].name + "'"; }
+  std::string name(TensorIndex t) const {
+    return "tensor " + number(t.value) + " '" + trace_.tensors[t.value].name + "'";
+  }
 
   std::string whereabouts(const Piece& piece) const {
     switch (piece.state) {
@@ -462,7 +482,7 @@ class Judge {
   const Machine& machine_;
   const Plan& plan_;
   std::optional<Violation> found_;
-  std::vector<std::optional<OpIndex>> last_;  // by place in the order
+  std::vector<std::optional<OpIndex>> last_;                    // by place in the order
   std::vector<bool> ran_;                                       // [op]: in this step
   std::vector<std::optional<OpIndex>> written_by_;              // [tensor]: nullopt: by a step before
   std::vector<std::vector<std::optional<OpIndex>>> read_from_;  // [op]: who had written its reads when it ran

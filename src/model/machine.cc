@@ -12,16 +12,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view format_name = "vedette-machine-1";
-constexpr std::uint64_t most_interference = 1000;  // percent
+constexpr std::uint64_t most_interference = 1000;          // percent
 constexpr std::uint64_t largest = std::uint64_t{1} << 60;  // of any number here: sums stay far from overflow
 
-// The machine of G10's published runs: an A100 with 40 GB, 128 GB of host memory (both in GiB there), PCIe 3.0 x16 with 15.754 GB/s
-// and 5 us each way, an SSD of 3.2 GB/s each way (12 us to read, 16 us to write) behind the same PCIe link, 45 us a fault.
+// The machine of G10's published runs: an A100 with 40 GB, 128 GB of host memory (both in GiB there), PCIe 3.0 x16
+// with 15.754 GB/s and 5 us each way, an SSD of 3.2 GB/s each way (12 us to read, 16 us to write) behind the same PCIe
+// link, 45 us a fault.
 Machine a100_g10() {
   constexpr std::uint64_t pcie = 15'754'000'000, ssd = 3'200'000'000;
   constexpr std::uint32_t in = 0, out = 1;  // the two directions of the GPU's PCIe link
   Machine machine;
-  machine.tiers = {{.name = "gpu", .capacity = 40_GiB}, {.name = "host", .capacity = 128_GiB}, {.name = "ssd", .capacity = {std::uint64_t{1} << 44}}};
+  machine.tiers = {{.name = "gpu", .capacity = 40_GiB},
+                   {.name = "host", .capacity = 128_GiB},
+                   {.name = "ssd", .capacity = {std::uint64_t{1} << 44}}};
   machine.links = {
       {.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {5'000}, .shared = in},
       {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {5'000}, .shared = out},
@@ -48,7 +51,8 @@ class Reader {
       : object_(object), place_(std::move(place)) {
     if (!object.is_object()) fail("is not an object");
     for (const auto& item : object.items()) {
-      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) fail("has the unknown key '" + item.key() + "'");
+      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+        fail("has the unknown key '" + item.key() + "'");
     }
   }
 
@@ -61,7 +65,8 @@ class Reader {
   }
   std::string text(const char* key) const {
     const Json& value = member(key);
-    if (!value.is_string() || value.get_ref<const std::string&>().empty()) fail(std::string(key) + " is not a non-empty string");
+    if (!value.is_string() || value.get_ref<const std::string&>().empty())
+      fail(std::string(key) + " is not a non-empty string");
     return value.get<std::string>();
   }
   std::uint64_t number(const char* key, std::uint64_t least) const {
@@ -70,7 +75,9 @@ class Reader {
       fail(std::string(key) + " is not an integer between " + std::to_string(least) + " and 2^60");
     return value.get<std::uint64_t>();
   }
-  std::uint64_t number_or(const char* key, std::uint64_t otherwise) const { return has(key) ? number(key, 0) : otherwise; }
+  std::uint64_t number_or(const char* key, std::uint64_t otherwise) const {
+    return has(key) ? number(key, 0) : otherwise;
+  }
   bool truth(const char* key) const {
     if (!has(key)) return false;
     if (!member(key).is_boolean()) fail(std::string(key) + " is neither true nor false");
@@ -90,7 +97,8 @@ class Reader {
 void read_tiers(const Json& list, Machine& machine) {
   for (const Json& row : list) {
     const Reader tier(row, "machine: tier " + std::to_string(machine.tiers.size()), {"name", "bytes", "addressable"});
-    machine.tiers.push_back({.name = tier.text("name"), .capacity = {tier.number("bytes", 1)}, .addressable = tier.truth("addressable")});
+    machine.tiers.push_back(
+        {.name = tier.text("name"), .capacity = {tier.number("bytes", 1)}, .addressable = tier.truth("addressable")});
     for (std::size_t k = 0; k + 1 < machine.tiers.size(); ++k) {
       if (machine.tiers[k].name == machine.tiers.back().name) tier.fail("has the name of another tier");
     }
@@ -107,13 +115,15 @@ TierIndex tier_named(const Machine& machine, const Reader& link, const char* key
 
 void read_links(const Json& list, Machine& machine) {
   for (const Json& row : list) {
-    const Reader link(row, "machine: link " + std::to_string(machine.links.size()), {"from", "to", "bytes_per_s", "latency_ns", "bus"});
+    const Reader link(row, "machine: link " + std::to_string(machine.links.size()),
+                      {"from", "to", "bytes_per_s", "latency_ns", "bus"});
     Link read{.source = tier_named(machine, link, "from"),
               .target = tier_named(machine, link, "to"),
               .bytes_per_s = link.has("bytes_per_s") ? link.number("bytes_per_s", 1) : 0,
               .latency = {static_cast<std::int64_t>(link.number_or("latency_ns", 0))},
               .shared = {}};
-    if (link.has("bus")) read.shared = static_cast<std::uint32_t>(std::min<std::uint64_t>(link.number("bus", 0), 1U << 30));
+    if (link.has("bus"))
+      read.shared = static_cast<std::uint32_t>(std::min<std::uint64_t>(link.number("bus", 0), 1U << 30));
     if (read.source == read.target) link.fail("goes from a tier to itself");
     if (machine.link(read.source, read.target) != nullptr) link.fail("joins the same two tiers as another link");
     machine.links.push_back(read);
@@ -121,7 +131,9 @@ void read_links(const Json& list, Machine& machine) {
 }
 
 Machine read_machine(const Json& json) {
-  const Reader top(json, "machine", {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "interference_percent", "remap_ns"});
+  const Reader top(json, "machine",
+                   {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder",
+                    "interference_percent", "remap_ns"});
   if (top.text("format") != format_name) top.fail("is not in the format " + std::string(format_name));
   Machine machine;
   read_tiers(top.list("tiers"), machine);

@@ -18,9 +18,11 @@ const Link* Machine::link(TierIndex source, TierIndex target) const noexcept {
 
 bool replayable(const Op& op) {
   std::string name = op.name;
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   // "droupout" is how PyTorch 1.7 spells one of its operators.
-  for (const char* word : {"dropout", "droupout", "cudnn_batch_norm", "native_batch_norm", "bernoulli", "rand", "uniform", "normal_"}) {
+  for (const char* word :
+       {"dropout", "droupout", "cudnn_batch_norm", "native_batch_norm", "bernoulli", "rand", "uniform", "normal_"}) {
     if (name.find(word) != std::string::npos && name.find("backward") == std::string::npos) return false;
   }
   return std::none_of(op.writes.begin(), op.writes.end(),
@@ -48,7 +50,12 @@ Trace workspaces_as_tensors(Trace trace) {
     Op& op = trace.ops[i];
     if (op.workspace.value == 0) continue;
     op.writes.push_back({static_cast<std::uint32_t>(trace.tensors.size())});  // the largest number so far: still sorted
-    trace.tensors.push_back({.name = "workspace" + std::to_string(i), .bytes = op.workspace, .kind = TensorKind::workspace, .persistent = false, .shape = {}, .site = {}});
+    trace.tensors.push_back({.name = "workspace" + std::to_string(i),
+                             .bytes = op.workspace,
+                             .kind = TensorKind::workspace,
+                             .persistent = false,
+                             .shape = {},
+                             .site = {}});
     op.workspace = {};
   }
   return trace;

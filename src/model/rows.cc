@@ -1,4 +1,5 @@
-// vedette-rows-1 in and out. The reader trusts nothing; what must hold between rows and their trace is said once, in misfit().
+// vedette-rows-1 in and out. The reader trusts nothing; what must hold between rows and their trace is said once, in
+// misfit().
 #include "vedette/rows.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ struct Malformed {  // thrown inside this file only
 };
 
 std::uint64_t number(const Json& value, const std::string& what, std::uint64_t most) {
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) throw Malformed{what + " is not an integer of at most " + std::to_string(most)};
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)
+    throw Malformed{what + " is not an integer of at most " + std::to_string(most)};
   return value.get<std::uint64_t>();
 }
 
@@ -36,24 +38,31 @@ const Json& list(const Json& value, const std::string& what) {
 }
 
 RowAccess read_access(const Json& row, const std::string& place) {
-  RowAccess access{.op = {static_cast<std::uint32_t>(number(member(row, "op", place + ": "), place + ": op", ~std::uint32_t{0}))}, .chunks = {}};
+  RowAccess access{
+      .op = {static_cast<std::uint32_t>(number(member(row, "op", place + ": "), place + ": op", ~std::uint32_t{0}))},
+      .chunks = {}};
   if (row.size() != 2) throw Malformed{place + " has an unknown key"};
   for (const Json& range : list(member(row, "chunks", place + ": "), place + ": chunks")) {
     if (!range.is_array() || range.size() != 2) throw Malformed{place + ": chunks has a range that is not two numbers"};
-    const auto end_of = [&](std::size_t which) { return static_cast<std::uint32_t>(number(range[which], place + ": a chunk", most_chunks)); };
+    const auto end_of = [&](std::size_t which) {
+      return static_cast<std::uint32_t>(number(range[which], place + ": a chunk", most_chunks));
+    };
     access.chunks.push_back({end_of(0), end_of(1)});
   }
   return access;
 }
 
 Rows read_rows(const Json& top) {
-  constexpr std::array<std::string_view, 6> keys{"format", "always_near", "held_bytes", "chunk_bytes", "chunks", "steps"};
+  constexpr std::array<std::string_view, 6> keys{"format",      "always_near", "held_bytes",
+                                                 "chunk_bytes", "chunks",      "steps"};
   if (!top.is_object()) throw Malformed{"is not an object"};
   for (const auto& item : top.items()) {
-    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) throw Malformed{"has the unknown key '" + item.key() + "'"};
+    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+      throw Malformed{"has the unknown key '" + item.key() + "'"};
   }
   if (member(top, "format", {}) != format_name) throw Malformed{"is not in the format " + std::string(format_name)};
-  Rows rows{.always_near = {static_cast<std::uint32_t>(number(member(top, "always_near", {}), "always_near", ~std::uint32_t{0}))},
+  Rows rows{.always_near = {static_cast<std::uint32_t>(
+                number(member(top, "always_near", {}), "always_near", ~std::uint32_t{0}))},
             .held = {number(member(top, "held_bytes", {}), "held_bytes", largest_size)},
             .chunk = {number(member(top, "chunk_bytes", {}), "chunk_bytes", largest_size)},
             .chunks = static_cast<std::uint32_t>(number(member(top, "chunks", {}), "chunks", most_chunks)),
@@ -61,7 +70,8 @@ Rows read_rows(const Json& top) {
   for (const Json& step : list(member(top, "steps", {}), "steps")) {
     const std::string place = "step " + std::to_string(rows.steps.size());
     std::vector<RowAccess>& accesses = rows.steps.emplace_back();
-    for (const Json& row : list(step, place)) accesses.push_back(read_access(row, place + ", row " + std::to_string(accesses.size())));
+    for (const Json& row : list(step, place))
+      accesses.push_back(read_access(row, place + ", row " + std::to_string(accesses.size())));
   }
   return rows;
 }
@@ -84,10 +94,13 @@ std::optional<Error> misfit(const Rows& rows, const Trace& trace) {
   if (rows.always_near.value >= trace.tensors.size()) return error("always_near is no tensor of the trace");
   const Tensor& near = trace.tensors[rows.always_near.value];
   if (!near.persistent) return error("always_near names a tensor that does not live always");
-  if (rows.held > near.bytes) return error("held_bytes is more than tensor " + std::to_string(rows.always_near.value) + " has");
-  const bool countable = rows.chunk.value > 0 && rows.chunk.value <= largest_size / most_chunks && rows.chunks <= most_chunks;
+  if (rows.held > near.bytes)
+    return error("held_bytes is more than tensor " + std::to_string(rows.always_near.value) + " has");
+  const bool countable =
+      rows.chunk.value > 0 && rows.chunk.value <= largest_size / most_chunks && rows.chunks <= most_chunks;
   if (!countable) return error("chunk_bytes or chunks is 0 or too large");
-  if (rows.steps.empty() || rows.steps.size() > most_steps) return error("steps are none, or more than " + std::to_string(most_steps));
+  if (rows.steps.empty() || rows.steps.size() > most_steps)
+    return error("steps are none, or more than " + std::to_string(most_steps));
   for (std::size_t s = 0; s < rows.steps.size(); ++s) {
     for (std::size_t i = 0; i < rows.steps[s].size(); ++i) {
       const std::string place = "step " + std::to_string(s) + ", row " + std::to_string(i) + " ";

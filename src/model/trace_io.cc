@@ -1,8 +1,9 @@
-// vedette-trace-1: the JSON of one training step, in and out. The reader trusts nothing: each value is checked where it is
-// read, and the first thing wrong is named by its place ("op 3: reads: ..."). The rules are those of the format's checker,
-// except its search for file system paths, which protects published files and not programs.
+// vedette-trace-1: the JSON of one training step, in and out. The reader trusts nothing: each value is checked where it
+// is read, and the first thing wrong is named by its place ("op 3: reads: ..."). The rules are those of the format's
+// checker, except its search for file system paths, which protects published files and not programs.
 //
-// A layer in the file is a string beside a phase; here each distinct pair becomes one Layer, numbered in order of first use.
+// A layer in the file is a string beside a phase; here each distinct pair becomes one Layer, numbered in order of first
+// use.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -21,7 +22,8 @@ using Json = nlohmann::json;
 constexpr std::string_view format_name = "vedette-trace-1";
 // Sums of sizes and of times stay far from overflow: a trace may hold 4 EiB and last 146 years.
 constexpr std::uint64_t largest_sum = std::uint64_t{1} << 62;
-// A step of a million ops is a file that repeats itself, or a bug of whoever wrote it. Tensors outnumber ops in training.
+// A step of a million ops is a file that repeats itself, or a bug of whoever wrote it. Tensors outnumber ops in
+// training.
 constexpr std::size_t most_ops = 1'000'000, most_tensors = 10'000'000;
 
 constexpr std::array<std::pair<std::string_view, TensorKind>, 7> kinds{{{"weight", TensorKind::weight},
@@ -61,7 +63,8 @@ const Json& member(const Json& object, const char* key, const Place& place) {
 void require_keys(const Json& object, std::span<const std::string_view> keys, const Place& place) {
   if (!object.is_object()) place.fail("is not an object");
   for (const auto& item : object.items()) {
-    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) place.fail("has the unknown key '" + item.key() + "'");
+    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+      place.fail("has the unknown key '" + item.key() + "'");
   }
 }
 
@@ -72,11 +75,14 @@ std::string text(const Json& object, const char* key, const Place& place) {
   return value.get<std::string>();
 }
 
-std::uint64_t whole_number(const Json& object, const char* key, std::uint64_t least, std::uint64_t most, const Place& place) {
+std::uint64_t whole_number(const Json& object, const char* key, std::uint64_t least, std::uint64_t most,
+                           const Place& place) {
   const Json& value = member(object, key, place);
-  const bool in_range = value.is_number_unsigned() && value.get<std::uint64_t>() >= least && value.get<std::uint64_t>() <= most;
+  const bool in_range =
+      value.is_number_unsigned() && value.get<std::uint64_t>() >= least && value.get<std::uint64_t>() <= most;
   if (!in_range) {
-    place.fail(std::string(key) + " is not an integer between " + std::to_string(least) + " and " + std::to_string(most));
+    place.fail(std::string(key) + " is not an integer between " + std::to_string(least) + " and " +
+               std::to_string(most));
   }
   return value.get<std::uint64_t>();
 }
@@ -90,7 +96,8 @@ auto one_of(const Table& table, const Json& object, const char* key, const Place
   place.fail(std::string(key) + " is '" + word + "', which is none of the known words");
 }
 
-std::vector<TensorIndex> tensor_list(const Json& object, const char* key, std::size_t tensor_count, const Place& place) {
+std::vector<TensorIndex> tensor_list(const Json& object, const char* key, std::size_t tensor_count,
+                                     const Place& place) {
   const Json& list = member(object, key, place);
   if (!list.is_array()) place.fail(std::string(key) + " is not a list");
   std::vector<TensorIndex> found;
@@ -101,14 +108,17 @@ std::vector<TensorIndex> tensor_list(const Json& object, const char* key, std::s
     found.push_back({static_cast<std::uint32_t>(each.get<std::uint64_t>())});
   }
   std::sort(found.begin(), found.end());
-  if (std::adjacent_find(found.begin(), found.end()) != found.end()) place.fail(std::string(key) + " names an id twice");
+  if (std::adjacent_find(found.begin(), found.end()) != found.end())
+    place.fail(std::string(key) + " names an id twice");
   return found;
 }
 
 const Json& rows(const Json& top, const char* key, std::size_t most) {
   const Json& list = member(top, key, {});
   if (!list.is_array() || list.empty()) Place{key}.fail("is not a non-empty list");
-  if (list.size() > most) Place{key}.fail("has " + std::to_string(list.size()) + " entries, more than the " + std::to_string(most) + " that a step may have");
+  if (list.size() > most)
+    Place{key}.fail("has " + std::to_string(list.size()) + " entries, more than the " + std::to_string(most) +
+                    " that a step may have");
   return list;
 }
 
@@ -160,8 +170,8 @@ class OpReader {
   std::optional<LayerIndex> layer(const Json& value, Phase phase, const Place& place) {
     if (value.is_null()) return std::nullopt;
     if (!value.is_string()) place.fail("layer is neither a string nor null");
-    const auto [found, fresh] =
-        known_.try_emplace({value.get<std::string>(), phase}, LayerIndex{static_cast<std::uint32_t>(trace_.layers.size())});
+    const auto [found, fresh] = known_.try_emplace({value.get<std::string>(), phase},
+                                                   LayerIndex{static_cast<std::uint32_t>(trace_.layers.size())});
     if (fresh) trace_.layers.push_back({.name = found->first.first, .phase = phase});
     return found->second;
   }
@@ -202,7 +212,8 @@ void require_sound_lives(const Trace& trace) {
     }
   }
   for (std::size_t t = 0; t < seen.size(); ++t) {
-    if (!seen[t].accessed && !trace.tensors[t].persistent) Place{"tensor " + std::to_string(t)}.fail("is never accessed");
+    if (!seen[t].accessed && !trace.tensors[t].persistent)
+      Place{"tensor " + std::to_string(t)}.fail("is never accessed");
   }
 }
 
@@ -270,8 +281,9 @@ std::string row_of(const Trace& trace, std::size_t index) {
 
 std::string row_of(const Tensor& tensor, std::size_t index) {
   return "{\"id\":" + std::to_string(index) + ",\"name\":" + quoted(tensor.name) +
-         ",\"bytes\":" + std::to_string(tensor.bytes.value) + ",\"kind\":\"" + std::string(word_for(kinds, tensor.kind)) +
-         "\",\"persistent\":" + (tensor.persistent ? "true" : "false") + "}";
+         ",\"bytes\":" + std::to_string(tensor.bytes.value) + ",\"kind\":\"" +
+         std::string(word_for(kinds, tensor.kind)) + "\",\"persistent\":" + (tensor.persistent ? "true" : "false") +
+         "}";
 }
 
 }  // namespace
@@ -291,7 +303,8 @@ std::string format_trace(const Trace& trace) {
                     ",\"source\":" + quoted(trace.source) + ",\"device\":" + quoted(trace.device) + ",\n\"notes\":[";
   for (std::size_t i = 0; i < trace.notes.size(); ++i) out.append(i ? ",\n" : "\n").append(quoted(trace.notes[i]));
   out += "],\n\"tensors\":[";
-  for (std::size_t i = 0; i < trace.tensors.size(); ++i) out.append(i ? ",\n" : "\n").append(row_of(trace.tensors[i], i));
+  for (std::size_t i = 0; i < trace.tensors.size(); ++i)
+    out.append(i ? ",\n" : "\n").append(row_of(trace.tensors[i], i));
   out += "],\n\"ops\":[";
   for (std::size_t i = 0; i < trace.ops.size(); ++i) out.append(i ? ",\n" : "\n").append(row_of(trace, i));
   return out + "]}\n";

@@ -11,10 +11,12 @@ namespace vedette {
 
 inline std::byte* end_of(const AddressRange& range) noexcept { return range.begin + range.bytes; }
 
-// The pages of `ranges`, each once, in order of address, as few ranges as possible; into `joined`, whose memory is reused.
+// The pages of `ranges`, each once, in order of address, as few ranges as possible; into `joined`, whose memory is
+// reused.
 inline void join_ranges(std::span<const AddressRange> ranges, std::vector<AddressRange>& joined) {
   joined.assign(ranges.begin(), ranges.end());
-  std::sort(joined.begin(), joined.end(), [](const AddressRange& a, const AddressRange& b) { return a.begin < b.begin; });
+  std::sort(joined.begin(), joined.end(),
+            [](const AddressRange& a, const AddressRange& b) { return a.begin < b.begin; });
   std::size_t kept = 0;
   for (const AddressRange& range : joined) {
     VEDETTE_ASSERT(reinterpret_cast<std::uintptr_t>(range.begin) % page_size == 0 && range.bytes % page_size == 0);

@@ -1,5 +1,5 @@
-// Chooses how chunks move on this machine by what works, not by what claims to: each mechanism serves one fault of another
-// thread in a small arena and must bring back every byte.
+// Chooses how chunks move on this machine by what works, not by what claims to: each mechanism serves one fault of
+// another thread in a small arena and must bring back every byte.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -21,7 +21,10 @@ Result<void> behaves(Open open, Bytes chunk_bytes) {
   auto arena = Mapping::reserve({2 * chunk_bytes.value}, chunk_bytes);
   if (!arena) return arena.error();
   std::atomic<ChunkMemory*> served{nullptr};  // by the memory's own thread, which runs before the memory is returned
-  auto opened = open({.arena = arena->data(), .chunks = 2, .frames = 2, .chunk_bytes = chunk_bytes,
+  auto opened = open({.arena = arena->data(),
+                      .chunks = 2,
+                      .frames = 2,
+                      .chunk_bytes = chunk_bytes,
                       .on_fault = [&served](const Fault& fault) { served.load()->show(first, fault.chunk); }});
   if (!opened) return opened.error();
   ChunkMemory* const memory = opened->get();
@@ -32,7 +35,7 @@ Result<void> behaves(Open open, Bytes chunk_bytes) {
   std::memset(arena->data(), 0x5a, bytes);
   std::memset(arena->data() + bytes, 0x3c, bytes);
   memory->hide(here, first);
-  served = memory;                   // again: who serves the fault sees all of the above
+  served = memory;  // again: who serves the fault sees all of the above
   unsigned char seen = 0;
   std::thread([&] { seen = *reinterpret_cast<volatile unsigned char*>(arena->data() + bytes / 2); }).join();
   const bool right = seen == 0x5a && std::memcmp(arena->data(), arena->data() + 1, bytes - 1) == 0 &&
@@ -55,7 +58,9 @@ Result<std::unique_ptr<ChunkMemory>> open_best_memory(ChunkMemoryOptions options
     }
     return open(std::move(options));
   }
-  return Error{.cause = Cause::unavailable, .message = "no way to move memory works on this machine: " + refused, .errno_value = 0};
+  return Error{.cause = Cause::unavailable,
+               .message = "no way to move memory works on this machine: " + refused,
+               .errno_value = 0};
 }
 
 }  // namespace vedette

@@ -1,12 +1,13 @@
 #include "os/bus_faults.h"
 
+#include <ucontext.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <mutex>
-#include <ucontext.h>
-#include <unistd.h>
 
 namespace vedette {
 namespace {
@@ -23,7 +24,8 @@ void on_bus(int signal, siginfo_t* info, void* context) {
 #endif
   inside.fetch_add(1);
   BusServer* const server = serving.load();
-  const bool served = server != nullptr && info->si_code > 0 && server->serve_bus(static_cast<std::byte*>(info->si_addr), write);
+  const bool served =
+      server != nullptr && info->si_code > 0 && server->serve_bus(static_cast<std::byte*>(info->si_addr), write);
   inside.fetch_sub(1);
   errno = saved_errno;
   if (served) return;

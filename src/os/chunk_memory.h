@@ -1,19 +1,21 @@
-// How frames become visible at chunks of the arena. A frame is chunk-sized physical memory that stays allocated; a chunk is a
-// chunk-sized piece of the arena's addresses. A frame is either parked (reachable by I/O at parked(f), invisible to the
-// program) or shown at exactly one chunk. A chunk without a frame is away: whoever touches it waits until the engine shows a
-// frame there.
+// How frames become visible at chunks of the arena. A frame is chunk-sized physical memory that stays allocated; a
+// chunk is a chunk-sized piece of the arena's addresses. A frame is either parked (reachable by I/O at parked(f),
+// invisible to the program) or shown at exactly one chunk. A chunk without a frame is away: whoever touches it waits
+// until the engine shows a frame there.
 //
-// What always holds, in every implementation: going away is atomic. At every instant a load or store of the chunk by any thread
-// either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy. After hide() returns
-// nobody can change the frame's bytes but through parked(f).
+// What always holds, in every implementation: going away is atomic. At every instant a load or store of the chunk by
+// any thread either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy.
+// After hide() returns nobody can change the frame's bytes but through parked(f).
 //
-// In-flight transfers: a frame whose pages the program itself has pinned (an O_DIRECT read(2) into the chunk that is still running)
-// leaves only after the transfer under UFFDIO_MOVE; the other mechanisms do not wait, so such memory is to be kept resident.
+// In-flight transfers: a frame whose pages the program itself has pinned (an O_DIRECT read(2) into the chunk that is
+// still running) leaves only after the transfer under UFFDIO_MOVE; the other mechanisms do not wait, so such memory is
+// to be kept resident.
 //
-// fork: a child has neither arena nor frames (MADV_DONTFORK); touching them there is SIGSEGV, never zeros, never shared pages.
+// fork: a child has neither arena nor frames (MADV_DONTFORK); touching them there is SIGSEGV, never zeros, never shared
+// pages.
 //
-// The end: a ChunkMemory lives as long as the arena is used. Its destructor stops the fault thread and leaves the arena mapped: chunks
-// that are shown keep their bytes, chunks that are away are no longer guarded, parked frames are gone.
+// The end: a ChunkMemory lives as long as the arena is used. Its destructor stops the fault thread and leaves the arena
+// mapped: chunks that are shown keep their bytes, chunks that are away are no longer guarded, parked frames are gone.
 //
 // Thread rule: show, hide and shift may be called from several threads at once for different chunks and frames.
 #pragma once
@@ -32,19 +34,20 @@ namespace vedette {
 using ChunkIndex = Index<struct ChunkTag>;
 using FrameIndex = Index<struct FrameTag>;
 
-struct Fault {                       // an access of a chunk that is away
+struct Fault {  // an access of a chunk that is away
   ChunkIndex chunk;
-  std::uint64_t page = 0;            // of the chunk, 4 KiB each
+  std::uint64_t page = 0;  // of the chunk, 4 KiB each
   bool write = false;
   const std::byte* address = nullptr;  // at least to the page
 };
 
-// Told of every fault, from a thread that belongs to the ChunkMemory. It must not touch the arena; it brings the chunk by
-// show(), now or later, from any thread; or calls wake() if the chunk is already shown. The same fault may be told twice.
+// Told of every fault, from a thread that belongs to the ChunkMemory. It must not touch the arena; it brings the chunk
+// by show(), now or later, from any thread; or calls wake() if the chunk is already shown. The same fault may be told
+// twice.
 using FaultSink = std::function<void(const Fault&)>;
 
 struct ChunkMemoryOptions {
-  std::byte* arena = nullptr;        // aligned to chunk_bytes, reserved by Mapping; nobody else maps anything there
+  std::byte* arena = nullptr;  // aligned to chunk_bytes, reserved by Mapping; nobody else maps anything there
   std::uint32_t chunks = 0;
   std::uint32_t frames = 0;
   Bytes chunk_bytes = {std::uint64_t{2} << 20};  // a power of two, a multiple of 4 KiB
@@ -52,47 +55,56 @@ struct ChunkMemoryOptions {
 };
 
 enum class FrameKind : std::uint8_t {
-  fast,                              // private anonymous memory, huge pages where the chunk size allows
-  trackable,                         // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
-                                     // slower to move
-  shared,                            // pages of a memfd, 4 KiB each, registered with no userfaultfd while shown: for trackers that bring their own
-  alone,                             // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
+  fast,       // private anonymous memory, huge pages where the chunk size allows
+  trackable,  // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
+              // slower to move
+  shared,     // pages of a memfd, 4 KiB each, registered with no userfaultfd while shown: for trackers that bring their
+              // own
+  alone,      // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
 };
 
 class ChunkMemory {
  public:
   virtual ~ChunkMemory() = default;
 
-  virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;      // parked -> shown; wakes who waits for the chunk
-  virtual void hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;      // shown -> parked, atomically
+  virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // parked -> shown; wakes who waits for the chunk
+  virtual void hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;  // shown -> parked, atomically
   virtual void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;  // shown at from -> shown at to
-  virtual void wake(ChunkIndex chunk) noexcept = 0;                        // after a fault of a chunk that is shown, or that nobody should touch: it is told again
+  virtual void wake(ChunkIndex chunk) noexcept = 0;  // after a fault of a chunk that is shown, or that nobody should
+                                                     // touch: it is told again
   // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
   virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
 
   // Whether frames may become of this kind here; the sentence names what is missing.
   virtual Result<void> allows(FrameKind kind) const = 0;
-  // Copies the frame into memory of another kind, in place: same index, same bytes, same chunk if it is shown at one. Threads
-  // that touch the chunk meanwhile wait; they may be told as faults, to be answered by wake() or not at all. The old memory is
-  // given back before the call returns, so the budget is exceeded by one frame at a time. parked(frame) changes, and with it what
-  // I/O has registered. Frames of several kinds may live side by side. About 0.3 ms for 2 MiB (`alone`: nothing is copied); calls for one
-  // frame at a time. Error: as allows(), or no memory is left; then nothing has changed. A converted chunk is to be armed anew.
-  // keep_bytes false: of a parked frame whose bytes nobody needs, which spares the copy.
-  virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) = 0;
-  // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a write, as of
-  // memory just allocated. The kernel then takes one fault for it instead of two. Elsewhere it does nothing.
+  // Copies the frame into memory of another kind, in place: same index, same bytes, same chunk if it is shown at one.
+  // Threads that touch the chunk meanwhile wait; they may be told as faults, to be answered by wake() or not at all.
+  // The old memory is given back before the call returns, so the budget is exceeded by one frame at a time.
+  // parked(frame) changes, and with it what I/O has registered. Frames of several kinds may live side by side. About
+  // 0.3 ms for 2 MiB (`alone`: nothing is copied); calls for one frame at a time. Error: as allows(), or no memory is
+  // left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false: of a parked frame whose
+  // bytes nobody needs, which spares the copy.
+  virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
+                               bool keep_bytes) = 0;
+  // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a
+  // write, as of memory just allocated. The kernel then takes one fault for it instead of two. Elsewhere it does
+  // nothing.
   virtual void expect_writes(std::byte* begin, std::size_t bytes) noexcept = 0;
 
-  virtual bool registrable() const noexcept = 0;         // frames keep their pages pinned by I/O registration across moves
-  virtual bool serves_system_calls() const noexcept = 0; // false: read(2) into an away chunk fails with EFAULT
+  virtual bool registrable() const noexcept = 0;  // frames keep their pages pinned by I/O registration across moves
+  virtual bool serves_system_calls() const noexcept = 0;    // false: read(2) into an away chunk fails with EFAULT
   virtual std::string_view mechanism() const noexcept = 0;  // "userfaultfd, UFFDIO_MOVE", for doctor and diagnostics
 };
 
 // Each allocates and touches `frames` frames at once (they are the budget), or says why not. All frames start parked.
-Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions);    // userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
-Result<std::unique_ptr<ChunkMemory>> open_remap_memory(ChunkMemoryOptions);   // userfaultfd MISSING + mremap (Linux >= 5.7)
-Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions);  // PROT_NONE + SIGSEGV + mremap, no privileges
-Result<std::unique_ptr<ChunkMemory>> open_file_memory(ChunkMemoryOptions);    // all frames trackable from birth (Linux >= 6.7)
+Result<std::unique_ptr<ChunkMemory>> open_move_memory(
+    ChunkMemoryOptions);  // userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
+Result<std::unique_ptr<ChunkMemory>> open_remap_memory(
+    ChunkMemoryOptions);  // userfaultfd MISSING + mremap (Linux >= 5.7)
+Result<std::unique_ptr<ChunkMemory>> open_signal_memory(
+    ChunkMemoryOptions);  // PROT_NONE + SIGSEGV + mremap, no privileges
+Result<std::unique_ptr<ChunkMemory>> open_file_memory(
+    ChunkMemoryOptions);  // all frames trackable from birth (Linux >= 6.7)
 
 // The best of the first three that passes a small behaviour test on this machine.
 Result<std::unique_ptr<ChunkMemory>> open_best_memory(ChunkMemoryOptions);

@@ -1,5 +1,5 @@
-// Places for memory besides the main one: NUMA nodes as hwloc sees them, GPUs as their driver sees them. The GPU driver is
-// loaded at run time, so one binary serves machines with and without.
+// Places for memory besides the main one: NUMA nodes as hwloc sees them, GPUs as their driver sees them. The GPU driver
+// is loaded at run time, so one binary serves machines with and without.
 #pragma once
 #include <string>
 #include <vector>

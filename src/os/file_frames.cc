@@ -1,11 +1,12 @@
 #include "os/file_frames.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "base/assert.h"
 #include "os/kernel_order.h"
@@ -25,9 +26,11 @@ bool advise_shared(std::byte* begin, std::size_t bytes) noexcept {
 
 Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const Userfaultfd& userfaultfd) {
   if (!userfaultfd.has(features)) {
-    return Error{.cause = Cause::unavailable,
-                 .message = "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
-                 .errno_value = 0};
+    return Error{
+        .cause = Cause::unavailable,
+        .message =
+            "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
+        .errno_value = 0};
   }
   Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
   if (!file) return system_error("memfd_create", errno, "raise ulimit -n");
@@ -35,17 +38,21 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   if (::ftruncate(file.get(), static_cast<off_t>(layout.frame_bytes())) != 0) {
     return system_error("ftruncate of a memfd", errno, "raise the file size limit (ulimit -f)");
   }
-  auto alias = Mapping::reserve({layout.frame_bytes()}, {std::max<std::uint64_t>(layout.chunk_bytes(), huge_page_bytes)});
+  auto alias =
+      Mapping::reserve({layout.frame_bytes()}, {std::max<std::uint64_t>(layout.chunk_bytes(), huge_page_bytes)});
   if (!alias) return alias.error();
-  if (::mmap(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) {
+  if (::mmap(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) ==
+      MAP_FAILED) {
     return system_error("mapping a memfd", errno, "");
   }
-  if (::madvise(alias->data(), layout.frame_bytes(), MADV_DONTFORK) != 0) return system_error("madvise of a memfd", errno, "");
+  if (::madvise(alias->data(), layout.frame_bytes(), MADV_DONTFORK) != 0)
+    return system_error("madvise of a memfd", errno, "");
   return std::unique_ptr<FileFrames>(new FileFrames(layout, userfaultfd, std::move(file), std::move(*alias)));
 }
 
-// Makes huge pages of a frame that has no memory yet: zeroed, mapped at the alias. Of a hole the kernel makes none, so a byte of each is written.
-// False where it cannot (Linux < 6.1, no huge page free, huge pages of shared memory denied): the frame then has a small page here and there.
+// Makes huge pages of a frame that has no memory yet: zeroed, mapped at the alias. Of a hole the kernel makes none, so
+// a byte of each is written. False where it cannot (Linux < 6.1, no huge page free, huge pages of shared memory
+// denied): the frame then has a small page here and there.
 bool FileFrames::make_huge(FrameIndex frame) noexcept {
   if (layout_.chunk_bytes() % huge_page_bytes != 0) return false;
   for (std::size_t i = 0; i < layout_.chunk_bytes(); i += huge_page_bytes) {
@@ -54,8 +61,8 @@ bool FileFrames::make_huge(FrameIndex frame) noexcept {
   return ::madvise(parked(frame), layout_.chunk_bytes(), uapi::madvise_collapse) == 0;
 }
 
-// Huge pages where the kernel makes them: five times faster to fill and to give back than small ones, and one given back becomes the huge
-// page of a fast frame at once. Small ones it must join first, and often prefers not to.
+// Huge pages where the kernel makes them: five times faster to fill and to give back than small ones, and one given
+// back becomes the huge page of a fast frame at once. Small ones it must join first, and often prefers not to.
 int FileFrames::allocate(FrameIndex frame) noexcept {
   if (make_huge(frame)) return 0;
   const auto offset = static_cast<off_t>(layout_.offset(frame)), bytes = static_cast<off_t>(layout_.chunk_bytes());
@@ -65,7 +72,8 @@ int FileFrames::allocate(FrameIndex frame) noexcept {
   return 0;
 }
 
-// Of small pages a system call takes half the time of touching and copying (0.7 ms against 1.3 for 2 MiB): none is cleared first, none mapped.
+// Of small pages a system call takes half the time of touching and copying (0.7 ms against 1.3 for 2 MiB): none is
+// cleared first, none mapped.
 int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
   if (make_huge(frame)) {
     std::memcpy(parked(frame), bytes, layout_.chunk_bytes());
@@ -73,7 +81,8 @@ int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
   }
   const auto offset = static_cast<off_t>(layout_.offset(frame));
   for (std::size_t done = 0; done < layout_.chunk_bytes();) {
-    const ssize_t written = ::pwrite(file_.get(), bytes + done, layout_.chunk_bytes() - done, offset + static_cast<off_t>(done));
+    const ssize_t written =
+        ::pwrite(file_.get(), bytes + done, layout_.chunk_bytes() - done, offset + static_cast<off_t>(done));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       const int error = written < 0 ? errno : ENOMEM;
@@ -88,7 +97,8 @@ int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
 void FileFrames::read(FrameIndex frame, std::byte* bytes) const noexcept {
   const auto offset = static_cast<off_t>(layout_.offset(frame));
   for (std::size_t done = 0; done < layout_.chunk_bytes();) {
-    const ssize_t got = ::pread(file_.get(), bytes + done, layout_.chunk_bytes() - done, offset + static_cast<off_t>(done));
+    const ssize_t got =
+        ::pread(file_.get(), bytes + done, layout_.chunk_bytes() - done, offset + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) die("a frame of a memfd cannot be read (pread)");
     done += static_cast<std::size_t>(got);
@@ -105,7 +115,7 @@ void FileFrames::release(FrameIndex frame) noexcept {
 void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   const auto offset = static_cast<off_t>(layout_.offset(frame));
-  const OrderedByKernel mapping;     // which is no write
+  const OrderedByKernel mapping;  // which is no write
   if (::mmap(chunk, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.get(), offset) == MAP_FAILED) {
     die("mmap of a frame over its chunk failed; too many mappings (vm.max_map_count)");
   }
@@ -116,15 +126,16 @@ void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept
   // Armed before anybody is woken: what a thread touches that has waited for the chunk is seen, too.
   if (for_zap && userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
   userfaultfd_.wake(chunk, bytes);
-  // Nobody uses the alias of a frame that is shown; without its entries the kernel counts the pages once (RssShmem). I/O brings
-  // them back when it reaches the frame there.
+  // Nobody uses the alias of a frame that is shown; without its entries the kernel counts the pages once (RssShmem).
+  // I/O brings them back when it reaches the frame there.
   ::madvise(parked(frame), bytes, MADV_DONTNEED);
 }
 
 void FileFrames::hide(std::byte* chunk, bool for_zap) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   // Faults that are under way finish before the registration returns; later ones wait. Then the entries go.
-  const int error = for_zap ? userfaultfd_.register_away_and_write_protect(chunk, bytes) : userfaultfd_.register_away(chunk, bytes);
+  const int error =
+      for_zap ? userfaultfd_.register_away_and_write_protect(chunk, bytes) : userfaultfd_.register_away(chunk, bytes);
   if (error != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }

@@ -1,5 +1,5 @@
-// A memory whose frames are all trackable from birth, over whichever way of moving the kernel has for fast ones, so that its
-// frames can become fast when the tracking ends.
+// A memory whose frames are all trackable from birth, over whichever way of moving the kernel has for fast ones, so
+// that its frames can become fast when the tracking ends.
 #include "os/chunk_memory.h"
 #include "os/uffd_memory.h"
 

@@ -1,13 +1,14 @@
 #include "os/gate.h"
 
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <fcntl.h>
-#include <linux/futex.h>
 #include <span>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "os/uffd.h"
@@ -18,7 +19,8 @@ namespace {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);  // returns at once when the word has changed
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr,
+            0);  // returns at once when the word has changed
 }
 
 void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
@@ -27,8 +29,8 @@ void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
 
 bool is_open(std::uint32_t word) noexcept { return (word & 1) != 0; }
 
-// The last fault of this thread that found its gate open. While a gate's word stays the same its chunk stays accessible, so a
-// second fault of the same address under the same word is not late: it has a cause that is not ours.
+// The last fault of this thread that found its gate open. While a gate's word stays the same its chunk stays
+// accessible, so a second fault of the same address under the same word is not late: it has a cause that is not ours.
 struct Late {
   const std::byte* address = nullptr;
   std::uint32_t word = 0;
@@ -60,11 +62,11 @@ Gate::~Gate() {
   if (claim_) claim_->retire();
   gone_.store(true);
   for (std::uint32_t i = 0; i < layout_.chunks(); ++i) {
-    words_[i].fetch_add(2);          // whoever is about to sleep sees another word
+    words_[i].fetch_add(2);  // whoever is about to sleep sees another word
     futex_wake(words_[i]);
   }
-  claim_.reset();                    // nobody waits here any more
-  tell_.reset();                     // the end of the pipe ends the thread
+  claim_.reset();  // nobody waits here any more
+  tell_.reset();   // the end of the pipe ends the thread
   if (thread_.joinable()) thread_.join();
 }
 
@@ -79,7 +81,8 @@ void Gate::open(ChunkIndex chunk) noexcept {
 
 void Gate::close(ChunkIndex chunk) noexcept {
   VEDETTE_ASSERT(chunk.value < layout_.chunks());
-  // The mapping is changed after this and a fault of it enters wait() later still: the system calls in between order it.
+  // The mapping is changed after this and a fault of it enters wait() later still: the system calls in between order
+  // it.
   const std::uint32_t before = words_[chunk.value].fetch_add(1, std::memory_order_acq_rel);
   VEDETTE_ASSERT(is_open(before));
 }
@@ -87,7 +90,7 @@ void Gate::close(ChunkIndex chunk) noexcept {
 void Gate::ask_again(ChunkIndex chunk) noexcept {
   std::atomic<std::uint32_t>& word = words_[chunk.value];
   if (is_open(word.load(std::memory_order_relaxed))) return;
-  word.fetch_add(2);                 // stays closed
+  word.fetch_add(2);  // stays closed
   futex_wake(word);
 }
 
@@ -129,7 +132,8 @@ void Gate::run() noexcept {
       die("the thread that serves page faults cannot read them any more");
     }
     if (static_cast<std::size_t>(bytes) % sizeof(Fault) != 0) die("a page fault was told in part");
-    for (const Fault& fault : std::span(faults).first(static_cast<std::size_t>(bytes) / sizeof(Fault))) on_fault_(fault);
+    for (const Fault& fault : std::span(faults).first(static_cast<std::size_t>(bytes) / sizeof(Fault)))
+      on_fault_(fault);
   }
 }
 

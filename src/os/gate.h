@@ -1,7 +1,9 @@
-// What a thread waits at that gets SIGSEGV in a chunk: a word per chunk, closed while the chunk must not be touched. The signal
-// handler tells the sink (through a pipe and a thread, since a handler may do next to nothing) and sleeps until the gate opens.
+// What a thread waits at that gets SIGSEGV in a chunk: a word per chunk, closed while the chunk must not be touched.
+// The signal handler tells the sink (through a pipe and a thread, since a handler may do next to nothing) and sleeps
+// until the gate opens.
 //
-//   closed (even) --open()--> open (odd) --close()--> closed      one counter a chunk: no wake-up is lost, none is mistaken
+//   closed (even) --open()--> open (odd) --close()--> closed      one counter a chunk: no wake-up is lost, none is
+//   mistaken
 //
 // Thread rule: open() and close() of one chunk by one thread at a time; of different chunks at once.
 #pragma once
@@ -27,7 +29,8 @@ class Gate {
 
   void open(ChunkIndex chunk) noexcept;
   void close(ChunkIndex chunk) noexcept;
-  void ask_again(ChunkIndex chunk) noexcept;  // who waits at a closed gate tells the sink once more; nobody waits at an open one
+  void ask_again(
+      ChunkIndex chunk) noexcept;  // who waits at a closed gate tells the sink once more; nobody waits at an open one
 
  private:
   Gate(const Layout& layout, FaultSink on_fault);
@@ -39,7 +42,7 @@ class Gate {
   FaultSink on_fault_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> words_;
   std::atomic<bool> gone_{false};
-  Fd told_, tell_;                   // the two ends of the pipe
+  Fd told_, tell_;  // the two ends of the pipe
   std::thread thread_;
   std::unique_ptr<SegvClaim> claim_;
 };

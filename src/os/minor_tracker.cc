@@ -1,20 +1,23 @@
-// Sees accesses as minor faults of userfaultfd: the bytes stay in the file, the page-table entries of armed pages are cleared, and who touches
-// a page is told before it goes on. A page that is read is mapped write-protected, so that its first write is told as well.
+// Sees accesses as minor faults of userfaultfd: the bytes stay in the file, the page-table entries of armed pages are
+// cleared, and who touches a page is told before it goes on. A page that is read is mapped write-protected, so that its
+// first write is told as well.
 //
 //   armed (no entry) --read--> mapped, protected --write--> mapped, open
 //          ^--------------------- collect ----------------------'
 //
-// Two ways to be told: messages to a thread, which keeps the order of faults and serves system calls where userfaultfd is privileged; or SIGBUS
-// to the thread that faults, half the time of a message, where system calls fail with EFAULT. Facts and costs: two to ten times the zap
-// tracker's, whose place this is on kernels from 6.4 to 6.6.
+// Two ways to be told: messages to a thread, which keeps the order of faults and serves system calls where userfaultfd
+// is privileged; or SIGBUS to the thread that faults, half the time of a message, where system calls fail with EFAULT.
+// Facts and costs: two to ten times the zap tracker's, whose place this is on kernels from 6.4 to 6.6.
 //
-// What always holds: the state of a page changes before its entry, so a fault that meets another on the same page finds the page served or
-// serves it again; both do no harm. Nothing is served while arm, collect or disarm changes entries (turnstile.h): the answer to an old fault
-// would map a page where there may be another frame's by now. arm, collect and disarm are called from one thread at a time.
-#include <cerrno>
-#include <string>
+// What always holds: the state of a page changes before its entry, so a fault that meets another on the same page finds
+// the page served or serves it again; both do no harm. Nothing is served while arm, collect or disarm changes entries
+// (turnstile.h): the answer to an old fault would map a page where there may be another frame's by now. arm, collect
+// and disarm are called from one thread at a time.
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <string>
 
 #include "base/assert.h"
 #include "base/fd.h"
@@ -25,7 +28,8 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t zap_gap_pages = 96;  // untouched pages between touched ones that one call clears as well: cheaper than two calls
+constexpr std::size_t zap_gap_pages =
+    96;  // untouched pages between touched ones that one call clears as well: cheaper than two calls
 
 class MinorTracker final : public ServedTracker {
  public:
@@ -44,7 +48,8 @@ class MinorTracker final : public ServedTracker {
   static void zap(const AddressRange& range);
 };
 
-// --- faults ------------------------------------------------------------------------------------------------------------
+// --- faults
+// ------------------------------------------------------------------------------------------------------------
 
 bool MinorTracker::answer(std::byte* begin, State, bool write) noexcept {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(begin) / page_size;
@@ -61,10 +66,12 @@ MinorTracker::~MinorTracker() {
   stop();
 }
 
-// --- ranges ------------------------------------------------------------------------------------------------------------
+// --- ranges
+// ------------------------------------------------------------------------------------------------------------
 
 void MinorTracker::zap(const AddressRange& range) {
-  if (::madvise(range.begin, range.bytes, MADV_DONTNEED) != 0) die("the page-table entries of tracked memory cannot be cleared (MADV_DONTNEED)");
+  if (::madvise(range.begin, range.bytes, MADV_DONTNEED) != 0)
+    die("the page-table entries of tracked memory cannot be cleared (MADV_DONTNEED)");
 }
 
 Result<void> MinorTracker::arm(std::span<const AddressRange> ranges) {
@@ -75,11 +82,13 @@ Result<void> MinorTracker::arm(std::span<const AddressRange> ranges) {
     for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.add(page, named);
     // A page without memory in the file would be a missing fault, which nobody is told.
     if ((states_.load(pages.begin) & armed) == 0) {
-      if (const int error = populate(range.begin, range.bytes); error != 0) return system_error("filling tracked memory", error, "");
+      if (const int error = populate(range.begin, range.bytes); error != 0)
+        return system_error("filling tracked memory", error, "");
     }
     const Closed closed(turnstile_);
     if (const int error = userfaultfd_.register_minor_and_write_protect(range.begin, range.bytes); error != 0) {
-      return system_error("registering tracked memory for minor faults", error, "it must be shared memory of nobody else's userfaultfd");
+      return system_error("registering tracked memory for minor faults", error,
+                          "it must be shared memory of nobody else's userfaultfd");
     }
     for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, named | armed);
     zap(range);
@@ -100,7 +109,9 @@ Result<void> MinorTracker::collect(std::span<const AddressRange> ranges, std::ve
       if ((state & (read_seen | written)) == 0) continue;
       states_.exchange(page, named | armed);
       append_touched(touched, first,
-                     {.pages = {PageStates::address_of(page), page_size}, .read = (state & read_seen) != 0, .written = (state & written) != 0});
+                     {.pages = {PageStates::address_of(page), page_size},
+                      .read = (state & read_seen) != 0,
+                      .written = (state & written) != 0});
       if (clearing.end > 0 && page - clearing.end > zap_gap_pages) {
         zap({PageStates::address_of(clearing.begin), (clearing.end - clearing.begin) * page_size});
         clearing.end = 0;
@@ -118,7 +129,8 @@ Result<void> MinorTracker::disarm(std::span<const AddressRange> ranges) {
   for (const AddressRange& range : joined_) {
     const auto pages = PageStates::pages_of(range);
     for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, named);
-    if (const int error = userfaultfd_.unregister(range.begin, range.bytes); error != 0) return system_error("unregistering tracked memory", error, "");
+    if (const int error = userfaultfd_.unregister(range.begin, range.bytes); error != 0)
+      return system_error("unregistering tracked memory", error, "");
   }
   return {};
 }
@@ -126,14 +138,16 @@ Result<void> MinorTracker::disarm(std::span<const AddressRange> ranges) {
 // One page is read and then written, by system calls only where those are served; the tracker must tell both.
 Result<void> behaves(MinorTracker& tracker) {
   const auto wrong = [](const char* what) {
-    return Error{.cause = Cause::unavailable, .message = std::string("userfaultfd minor faults: ") + what, .errno_value = 0};
+    return Error{
+        .cause = Cause::unavailable, .message = std::string("userfaultfd minor faults: ") + what, .errno_value = 0};
   };
   const Fd file{::memfd_create("vedette-probe", MFD_CLOEXEC)};
   if (!file || ::ftruncate(file.get(), 4 * page_size) != 0) return wrong("no shared memory to try them");
   auto memory = Mapping::reserve({4 * page_size}, {page_size});
   if (!memory) return memory.error();
   std::byte* const begin = memory->data();
-  if (::mmap(begin, 4 * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) return wrong("no memory");
+  if (::mmap(begin, 4 * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED)
+    return wrong("no memory");
   begin[page_size] = std::byte{42};
   const AddressRange all[] = {{begin, 4 * page_size}};
   if (auto started = tracker.arm(all); !started) return started;
@@ -142,8 +156,8 @@ Result<void> behaves(MinorTracker& tracker) {
   static_cast<void>(*static_cast<volatile std::byte*>(begin + 3 * page_size));
   std::vector<TouchedRange> touched;
   if (auto collected = tracker.collect(all, touched); !collected) return collected;
-  const bool right = there == std::byte{42} && touched.size() == 2 && touched[0].pages.begin == begin + page_size && touched[0].written &&
-                     touched[1].pages.begin == begin + 3 * page_size && !touched[1].written;
+  const bool right = there == std::byte{42} && touched.size() == 2 && touched[0].pages.begin == begin + page_size &&
+                     touched[0].written && touched[1].pages.begin == begin + 3 * page_size && !touched[1].written;
   if (auto ended = tracker.disarm(all); !ended) return ended;
   if (!right) return wrong("other pages were told than were touched");
   return {};
@@ -152,8 +166,9 @@ Result<void> behaves(MinorTracker& tracker) {
 }  // namespace
 
 Result<std::unique_ptr<PageTracker>> open_minor_tracker(bool signals) {
-  const std::uint64_t needed = uapi::feature_minor_shmem | uapi::feature_wp_hugetlbfs_shmem | uapi::feature_wp_unpopulated |
-                               uapi::feature_pagefault_flag_wp | (signals ? uapi::feature_sigbus : 0);
+  const std::uint64_t needed = uapi::feature_minor_shmem | uapi::feature_wp_hugetlbfs_shmem |
+                               uapi::feature_wp_unpopulated | uapi::feature_pagefault_flag_wp |
+                               (signals ? uapi::feature_sigbus : 0);
   auto userfaultfd = Userfaultfd::open(needed);
   if (!userfaultfd) return userfaultfd.error();
   auto states = PageStates::create();

@@ -1,29 +1,33 @@
-// Sees accesses as missing pages of userfaultfd: the bytes of armed pages wait in a shadow, the pages themselves are taken away, and who
-// touches one is told before it gets its bytes back. A page that is read comes back write-protected, so that its first write is told as well.
+// Sees accesses as missing pages of userfaultfd: the bytes of armed pages wait in a shadow, the pages themselves are
+// taken away, and who touches one is told before it gets its bytes back. A page that is read comes back
+// write-protected, so that its first write is told as well.
 //
 //   armed (missing, bytes in the shadow) --read--> there, protected --write--> there, open
 //          ^-------------------------------- collect --------------------------------'
 //
-// For private anonymous memory, where neither zap nor minor faults reach, on any kernel with userfaultfd from 5.7 on. Two ways to be told, as
-// with minor faults: messages to a thread, which serves system calls too where userfaultfd is privileged; or SIGBUS to the thread that
-// faults, where system calls fail with EFAULT.
+// For private anonymous memory, where neither zap nor minor faults reach, on any kernel with userfaultfd from 5.7 on.
+// Two ways to be told, as with minor faults: messages to a thread, which serves system calls too where userfaultfd is
+// privileged; or SIGBUS to the thread that faults, where system calls fail with EFAULT.
 //
-// A page is taken away in three steps, 1. protect 2. copy to the shadow 3. drop, and nobody is served meanwhile (turnstile.h): who writes in
-// between waits, and gets back what was copied. So no byte is lost whoever touches the page when; but the page that comes back is another
-// piece of physical memory, so transfers that the program has in flight into armed memory (O_DIRECT, DMA) are lost: keeps_frames() is false.
+// A page is taken away in three steps, 1. protect 2. copy to the shadow 3. drop, and nobody is served meanwhile
+// (turnstile.h): who writes in between waits, and gets back what was copied. So no byte is lost whoever touches the
+// page when; but the page that comes back is another piece of physical memory, so transfers that the program has in
+// flight into armed memory (O_DIRECT, DMA) are lost: keeps_frames() is false.
 //
-// Nobody else discards armed memory (madvise): its bytes would be gone, and who takes pages away would wait for one that is missing.
+// Nobody else discards armed memory (madvise): its bytes would be gone, and who takes pages away would wait for one
+// that is missing.
 //
-// What always holds, outside of the turnstile: an armed page is missing exactly while its state says neither read nor written, and only then
-// are its bytes in the shadow, which is given back page by page as they return: both together take no more memory than was tracked, and
-// while arming at most `take_at_once` more.
+// What always holds, outside of the turnstile: an armed page is missing exactly while its state says neither read nor
+// written, and only then are its bytes in the shadow, which is given back page by page as they return: both together
+// take no more memory than was tracked, and while arming at most `take_at_once` more.
 //
 // arm, collect and disarm are called from one thread at a time.
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <sys/mman.h>
 
 #include "base/assert.h"
 #include "os/bus_faults.h"
@@ -38,7 +42,8 @@ namespace {
 
 constexpr std::size_t take_at_once = std::size_t{2} << 20;
 
-// Where the bytes of missing pages wait: for each gigabyte of which a page was named, as many addresses, filled where they are needed.
+// Where the bytes of missing pages wait: for each gigabyte of which a page was named, as many addresses, filled where
+// they are needed.
 class Shadow {
  public:
   static Result<Shadow> create() {
@@ -64,12 +69,14 @@ class Shadow {
   std::byte* of(const std::byte* page) const noexcept {
     return entry(number(page)).load(std::memory_order_acquire) + reinterpret_cast<std::uintptr_t>(page) % block_bytes;
   }
-  // Calls `with(AddressRange)` for pieces of at most take_at_once, each in one block; stops at the first error and returns it.
+  // Calls `with(AddressRange)` for pieces of at most take_at_once, each in one block; stops at the first error and
+  // returns it.
   template <class With>
   static int for_pieces(const AddressRange& range, With with) {
     for (std::size_t done = 0; done < range.bytes;) {
       std::byte* const begin = range.begin + done;
-      const std::size_t bytes = std::min(range.bytes - done, take_at_once - reinterpret_cast<std::uintptr_t>(begin) % take_at_once);
+      const std::size_t bytes =
+          std::min(range.bytes - done, take_at_once - reinterpret_cast<std::uintptr_t>(begin) % take_at_once);
       if (const int error = with(AddressRange{begin, bytes}); error != 0) return error;
       done += bytes;
     }
@@ -81,7 +88,9 @@ class Shadow {
   static constexpr std::size_t block_count = std::size_t{1} << (PageStates::address_bits - PageStates::block_bits);
 
   explicit Shadow(Mapping table) : table_(std::move(table)) {}
-  static std::uintptr_t number(const std::byte* page) noexcept { return reinterpret_cast<std::uintptr_t>(page) / block_bytes; }
+  static std::uintptr_t number(const std::byte* page) noexcept {
+    return reinterpret_cast<std::uintptr_t>(page) / block_bytes;
+  }
   std::atomic_ref<std::byte*> entry(std::uintptr_t block) const noexcept {
     return std::atomic_ref<std::byte*>(reinterpret_cast<std::byte**>(table_.data())[block]);
   }
@@ -120,9 +129,10 @@ class MissingTracker final : public ServedTracker {
 
 Error failed(const char* what, int error) {
   return system_error(std::string(what).append(" memory tracked by missing pages"), error,
-                      error == EBUSY || error == EINVAL ? "it must be private anonymous memory of nobody else's userfaultfd"
-                      : error == ENOMEM                 ? "free memory or raise vm.max_map_count"
-                                                        : "");
+                      error == EBUSY || error == EINVAL
+                          ? "it must be private anonymous memory of nobody else's userfaultfd"
+                      : error == ENOMEM ? "free memory or raise vm.max_map_count"
+                                        : "");
 }
 
 // Runs of pages whose state `is`, in order of address; stops at the first error and returns it.
@@ -133,7 +143,8 @@ int MissingTracker::for_runs(const AddressRange& range, Is is, With with) {
     if (!is(states_.load(page))) continue;
     std::uintptr_t end = page + 1;
     while (end < pages.end && is(states_.load(end))) ++end;
-    if (const int error = with(AddressRange{PageStates::address_of(page), (end - page) * page_size}); error != 0) return error;
+    if (const int error = with(AddressRange{PageStates::address_of(page), (end - page) * page_size}); error != 0)
+      return error;
     page = end;
   }
   return 0;
@@ -143,10 +154,11 @@ void MissingTracker::set(Span<std::uintptr_t> pages, State state) noexcept {
   for (std::uintptr_t page = pages.begin; page < pages.end; ++page) states_.exchange(page, state);
 }
 
-// --- faults ------------------------------------------------------------------------------------------------------------
+// --- faults
+// ------------------------------------------------------------------------------------------------------------
 
-// The same page may be served by several threads at once, and for a fault that is over: COPY fills only what is missing, and only who filled
-// gives the shadow back.
+// The same page may be served by several threads at once, and for a fault that is over: COPY fills only what is
+// missing, and only who filled gives the shadow back.
 bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept {
   const int error = touched_in(state) ? EEXIST : userfaultfd_.copy_in(begin, shadow_.of(begin), page_size, !write);
   if (error != 0 && error != EEXIST) return false;
@@ -160,20 +172,24 @@ bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept 
 MissingTracker::~MissingTracker() {
   {
     const Closed closed(turnstile_);
-    states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(release(run)); });  // memory that has gone needs nothing
+    states_.for_runs(armed, [this](const AddressRange& run) {
+      static_cast<void>(release(run));
+    });  // memory that has gone needs nothing
   }
   stop();
 }
 
-// --- ranges ------------------------------------------------------------------------------------------------------------
+// --- ranges
+// ------------------------------------------------------------------------------------------------------------
 
 // 1. protect   2. copy   3. drop. Every page of the range is there, and is armed afterwards.
 int MissingTracker::take_away(const AddressRange& range) noexcept {
   return Shadow::for_pieces(range, [this](const AddressRange& piece) {
     if (const int error = userfaultfd_.write_protect(piece.begin, piece.bytes); error != 0) return error;
-    const OrderedByKernel copy;      // whoever writes waits from here on
+    const OrderedByKernel copy;  // whoever writes waits from here on
     std::memcpy(shadow_.of(piece.begin), piece.begin, piece.bytes);
-    if (clear_entries(piece.begin, piece.bytes) != 0) die("pages of tracked memory cannot be taken away (MADV_DONTNEED)");
+    if (clear_entries(piece.begin, piece.bytes) != 0)
+      die("pages of tracked memory cannot be taken away (MADV_DONTNEED)");
     set(PageStates::pages_of(piece), named | armed);
     return 0;
   });
@@ -181,15 +197,19 @@ int MissingTracker::take_away(const AddressRange& range) noexcept {
 
 int MissingTracker::bring_back(const AddressRange& range) noexcept {
   return Shadow::for_pieces(range, [this](const AddressRange& piece) {
-    if (const int error = userfaultfd_.copy_in(piece.begin, shadow_.of(piece.begin), piece.bytes, false); error != 0) return error;
+    if (const int error = userfaultfd_.copy_in(piece.begin, shadow_.of(piece.begin), piece.bytes, false); error != 0)
+      return error;
     return clear_entries(shadow_.of(piece.begin), piece.bytes);
   });
 }
 
-// Armed pages are there again, open, and nobody's. The turnstile is closed. An error leaves pages missing whose bytes are in the shadow.
+// Armed pages are there again, open, and nobody's. The turnstile is closed. An error leaves pages missing whose bytes
+// are in the shadow.
 int MissingTracker::release(const AddressRange& range) noexcept {
   const auto missing = [](State state) { return (state & armed) != 0 && !touched_in(state); };
-  if (const int error = for_runs(range, missing, [this](const AddressRange& run) { return bring_back(run); }); error != 0) return error;
+  if (const int error = for_runs(range, missing, [this](const AddressRange& run) { return bring_back(run); });
+      error != 0)
+    return error;
   if (const int error = userfaultfd_.write_unprotect(range.begin, range.bytes); error != 0) return error;
   if (const int error = userfaultfd_.unregister(range.begin, range.bytes); error != 0) return error;
   set(PageStates::pages_of(range), named);
@@ -200,7 +220,8 @@ int MissingTracker::release(const AddressRange& range) noexcept {
 Result<void> MissingTracker::register_new(const AddressRange& range) {
   set(PageStates::pages_of(range), named);
   if (const int error = populate(range.begin, range.bytes); error != 0) return failed("filling", error);
-  if (const int error = userfaultfd_.register_missing_and_write_protect(range.begin, range.bytes); error != 0) return failed("registering", error);
+  if (const int error = userfaultfd_.register_missing_and_write_protect(range.begin, range.bytes); error != 0)
+    return failed("registering", error);
   if (const int error = take_away(range); error != 0) return failed("arming", error);
   // A page of shared memory is still in its file: nobody would be told of an access.
   unsigned char in_memory = 0;
@@ -240,7 +261,9 @@ Result<void> MissingTracker::collect(std::span<const AddressRange> ranges, std::
       for (std::uintptr_t page = pages.begin; page < pages.end; ++page) {
         const State state = states_.load(page);
         append_touched(touched, first,
-                       {.pages = {PageStates::address_of(page), page_size}, .read = (state & read_seen) != 0, .written = (state & written) != 0});
+                       {.pages = {PageStates::address_of(page), page_size},
+                        .read = (state & read_seen) != 0,
+                        .written = (state & written) != 0});
       }
       return take_away(run);
     });
@@ -254,7 +277,9 @@ Result<void> MissingTracker::disarm(std::span<const AddressRange> ranges) {
   const Closed closed(turnstile_);
   for (const AddressRange& range : joined_) {
     const auto is_armed = [](State state) { return (state & armed) != 0; };
-    if (for_runs(range, is_armed, [this](const AddressRange& run) { return release(run); }) != 0) die("pages of tracked memory cannot be given back: the system has no memory left, or somebody changed the mapping");
+    if (for_runs(range, is_armed, [this](const AddressRange& run) { return release(run); }) != 0)
+      die("pages of tracked memory cannot be given back: the system has no memory left, or somebody changed the "
+          "mapping");
   }
   return {};
 }
@@ -273,12 +298,14 @@ Result<void> behaves(MissingTracker& tracker) {
   std::vector<TouchedRange> touched;
   if (auto collected = tracker.collect(all, touched); !collected) return collected;
   if (auto ended = tracker.disarm(all); !ended) return ended;
-  const bool right = there == std::byte{41} && touched.size() == 2 && touched[0].pages.begin == begin + page_size && touched[0].written &&
-                     touched[1].pages.begin == begin + 3 * page_size && !touched[1].written;
-  const bool kept = begin[0] == std::byte{40} && begin[page_size] == std::byte{50} && begin[2 * page_size] == std::byte{42};
+  const bool right = there == std::byte{41} && touched.size() == 2 && touched[0].pages.begin == begin + page_size &&
+                     touched[0].written && touched[1].pages.begin == begin + 3 * page_size && !touched[1].written;
+  const bool kept =
+      begin[0] == std::byte{40} && begin[page_size] == std::byte{50} && begin[2 * page_size] == std::byte{42};
   if (right && kept) return {};
   return Error{.cause = Cause::unavailable,
-               .message = std::string("userfaultfd missing pages: ").append(kept ? "other pages were told than were touched" : "bytes were lost"),
+               .message = std::string("userfaultfd missing pages: ")
+                              .append(kept ? "other pages were told than were touched" : "bytes were lost"),
                .errno_value = 0};
 }
 

@@ -1,12 +1,13 @@
-// Frames moved by UFFDIO_MOVE: the page tables' entries travel between the parking range and the arena, no mapping is ever
-// changed. Two mappings for the life of the memory, each registered once: no hole, no lost registration, no map count limit,
-// and no exclusive lock of the address space while a chunk moves.
+// Frames moved by UFFDIO_MOVE: the page tables' entries travel between the parking range and the arena, no mapping is
+// ever changed. Two mappings for the life of the memory, each registered once: no hole, no lost registration, no map
+// count limit, and no exclusive lock of the address space while a chunk moves.
 //
-// Both ranges are registered for missing pages: the kernel demands it of the target of a move, and the parking range is a
-// target when a chunk goes away. Parking is filled before it is registered: a first touch after that would be a fault to serve.
+// Both ranges are registered for missing pages: the kernel demands it of the target of a move, and the parking range is
+// a target when a chunk goes away. Parking is filled before it is registered: a first touch after that would be a fault
+// to serve.
 //
-// The arena asks for huge pages too: without that a fault in an away chunk would leave an empty table of small pages behind,
-// and the huge page that moves in next would be split.
+// The arena asks for huge pages too: without that a fault in an away chunk would leave an empty table of small pages
+// behind, and the huge page that moves in next would be split.
 #include "base/assert.h"
 #include "os/chunk_memory.h"
 #include "os/uapi.h"

@@ -1,24 +1,30 @@
-// Sees accesses with what every Linux has: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the handler
-// notes it and opens the page. Works in every container and for any private or shared memory whose protection is otherwise
-// read-write; system calls into armed pages fail with EFAULT (or stop short), which is why zap comes first.
+// Sees accesses with what every Linux has: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the
+// handler notes it and opens the page. Works in every container and for any private or shared memory whose protection
+// is otherwise read-write; system calls into armed pages fail with EFAULT (or stop short), which is why zap comes
+// first.
 //
 //   armed (PROT_NONE) --read--> read seen (PROT_READ) --write--> written (PROT_READ | PROT_WRITE)
 //          ^------------------------- collect -------------------------------'
 //   A first access that writes goes straight to written: `read` says that a read came before the first write.
 //
-// What always holds: the state of a page is one byte, changed by fetch_or in the handler and by exchange in collect; the
-// protection follows the state, so two threads that fault on one page at once open it twice and lose nothing. If the older of
-// two mprotect calls lands last, the page is less open than its state says, and faults once more. The handler allocates nothing, and does not
-// run while arm, collect or disarm changes protections (turnstile.h): it would open a page that is armed again, or away.
+// What always holds: the state of a page is one byte, changed by fetch_or in the handler and by exchange in collect;
+// the protection follows the state, so two threads that fault on one page at once open it twice and lose nothing. If
+// the older of two mprotect calls lands last, the page is less open than its state says, and faults once more. The
+// handler allocates nothing, and does not run while arm, collect or disarm changes protections (turnstile.h): it would
+// open a page that is armed again, or away.
 //
-// With guards (open_guard_tracker) an untouched page is closed by an entry of the page table instead: arming and a first write split no
-// mapping, only pages that are read and not written do. Shared memory only: a guard takes the bytes of private memory away.
+// With guards (open_guard_tracker) an untouched page is closed by an entry of the page table instead: arming and a
+// first write split no mapping, only pages that are read and not written do. Shared memory only: a guard takes the
+// bytes of private memory away.
 //
 // Every opened run that lies alone splits its mapping in three, and a process may have only vm.max_map_count of them
 // (ENOMEM after 32,743 alternate pages). The tracker counts its splits and, as they near the limit, opens and reports
 // larger runs: 64 KiB, 2 MiB, at last 1 GiB. mechanism() says so from then on.
 //
 // arm, collect and disarm are called from one thread at a time.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -26,8 +32,6 @@
 #include <cstring>
 #include <optional>
 #include <string>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/mapping.h"
@@ -146,7 +150,9 @@ Result<void> MprotectTracker::close(const AddressRange& range) {
     result = ::madvise(range.begin, range.bytes, madvise_guard_install);
   } while (result != 0 && errno == EINTR);
   if (result != 0) {
-    return Error{.cause = Cause::system, .message = std::string("guard pages in tracked memory: ") + std::strerror(errno), .errno_value = errno};
+    return Error{.cause = Cause::system,
+                 .message = std::string("guard pages in tracked memory: ") + std::strerror(errno),
+                 .errno_value = errno};
   }
   return protect(range, PROT_READ | PROT_WRITE);
 }
@@ -154,11 +160,13 @@ Result<void> MprotectTracker::close(const AddressRange& range) {
 Result<void> MprotectTracker::unclose(const AddressRange& range) {
   if (auto opened = protect(range, PROT_READ | PROT_WRITE); !opened || closing_ == Closing::protection) return opened;
   if (::madvise(range.begin, range.bytes, madvise_guard_remove) == 0) return {};
-  return Error{.cause = Cause::system, .message = std::string("guard pages in tracked memory: ") + std::strerror(errno), .errno_value = errno};
+  return Error{.cause = Cause::system,
+               .message = std::string("guard pages in tracked memory: ") + std::strerror(errno),
+               .errno_value = errno};
 }
 
-// Closing sets the states first, so that a fault that comes in between is told at the next collect; opening sets them last, so
-// that one that comes in between still finds its page tracked.
+// Closing sets the states first, so that a fault that comes in between is told at the next collect; opening sets them
+// last, so that one that comes in between still finds its page tracked.
 Result<void> MprotectTracker::change(const AddressRange& range, State next) {
   if (auto named = states_.name(range); !named) return named;
   const auto pages = pages_of(range);
@@ -199,15 +207,18 @@ Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std:
       if (!touched_in(state)) continue;
       // The state goes first, the protection follows: a fault in between is told at the next collect.
       state = states_.exchange(page, known | armed);
-      append_touched(
-          touched, first,
-          {.pages = {address_of(page), page_size}, .read = (state & read_seen) != 0, .written = (state & written) != 0});
+      append_touched(touched, first,
+                     {.pages = {address_of(page), page_size},
+                      .read = (state & read_seen) != 0,
+                      .written = (state & written) != 0});
       closing = {std::min(closing.begin, page), page + 1};
     }
-    // One call closes everything between the first and the last touched page: those in between are closed already or close now.
+    // One call closes everything between the first and the last touched page: those in between are closed already or
+    // close now.
     if (closing.begin == pages.end) continue;
     boundaries_before += protection(load(pages.end)) != left ? 1 : 0;
-    if (auto closed = close({address_of(closing.begin), (closing.end - closing.begin) * page_size}); !closed) return closed;
+    if (auto closed = close({address_of(closing.begin), (closing.end - closing.begin) * page_size}); !closed)
+      return closed;
     splits_.fetch_add(boundaries({pages.begin, pages.begin}) + boundaries({pages.end, pages.end}) - boundaries_before,
                       std::memory_order_relaxed);
   }
@@ -245,13 +256,13 @@ bool MprotectTracker::open(Span<std::uintptr_t> run, bool write) noexcept {
     const State seen = write ? written : read_seen;
     all |= static_cast<State>(states_.add(page, seen) | seen);
   }
-  // A single page that another thread has just written stays writable. In a longer run written pages may close for writing and
-  // fault once more, which costs time and no truth.
+  // A single page that another thread has just written stays writable. In a longer run written pages may close for
+  // writing and fault once more, which costs time and no truth.
   const bool writable = write || (run.end - run.begin == 1 && (all & written) != 0);
   const int wanted = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   const std::size_t bytes = (run.end - run.begin) * page_size;
-  // A guarded page that is written needs no protection changed, unless it was read before. The guard goes last, so that nobody writes
-  // unseen what is opened for reading.
+  // A guarded page that is written needs no protection changed, unless it was read before. The guard goes last, so that
+  // nobody writes unseen what is opened for reading.
   const bool plain = closing_ == Closing::guards && writable && run.end - run.begin == 1 && (all & read_seen) == 0;
   if (!plain && ::mprotect(address_of(run.begin), bytes, wanted) != 0) return false;
   if (closing_ == Closing::guards && ::madvise(address_of(run.begin), bytes, madvise_guard_remove) != 0) return false;
@@ -275,8 +286,11 @@ SegvAnswer MprotectTracker::faulted(std::byte* at, bool write) noexcept {
 // One claim over all addresses, because the states tell in two loads which pages are ours.
 Result<void> MprotectTracker::claim_faults() {
   auto claim = SegvClaim::make(
-      SegvOrder::tracker, reinterpret_cast<std::byte*>(page_size), (std::size_t{1} << PageStates::address_bits) - page_size,
-      [](void* self, std::byte* at, bool write) noexcept { return static_cast<MprotectTracker*>(self)->faulted(at, write); },
+      SegvOrder::tracker, reinterpret_cast<std::byte*>(page_size),
+      (std::size_t{1} << PageStates::address_bits) - page_size,
+      [](void* self, std::byte* at, bool write) noexcept {
+        return static_cast<MprotectTracker*>(self)->faulted(at, write);
+      },
       this);
   if (!claim) return claim.error();
   claim_.emplace(std::move(claim).value());
@@ -296,8 +310,8 @@ std::int64_t default_split_limit() {
 Result<std::unique_ptr<PageTracker>> open_tracker(std::uint32_t split_limit, Closing closing) {
   auto states = PageStates::create();
   if (!states) return states.error();
-  auto tracker = std::make_unique<MprotectTracker>(std::move(states).value(),
-                                                   split_limit > 0 ? std::int64_t{split_limit} : default_split_limit(), closing);
+  auto tracker = std::make_unique<MprotectTracker>(
+      std::move(states).value(), split_limit > 0 ? std::int64_t{split_limit} : default_split_limit(), closing);
   if (auto claimed = tracker->claim_faults(); !claimed) return claimed.error();
   return std::unique_ptr<PageTracker>(std::move(tracker));
 }
@@ -305,7 +319,8 @@ Result<std::unique_ptr<PageTracker>> open_tracker(std::uint32_t split_limit, Clo
 // A guarded page must refuse a system call and give its bytes back when the guard goes.
 Result<void> guards_behave() {
   const auto missing = [](const char* what) {
-    return Error{.cause = Cause::unavailable, .message = std::string("guard pages in shared memory: ") + what + "; Linux 6.15 or later is needed",
+    return Error{.cause = Cause::unavailable,
+                 .message = std::string("guard pages in shared memory: ") + what + "; Linux 6.15 or later is needed",
                  .errno_value = 0};
   };
   const Fd file{::memfd_create("vedette-probe", MFD_CLOEXEC)};
@@ -313,7 +328,8 @@ Result<void> guards_behave() {
   auto memory = Mapping::reserve({page_size}, {page_size});
   if (!memory) return memory.error();
   std::byte* const page = memory->data();
-  if (::mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) return missing("no memory");
+  if (::mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED)
+    return missing("no memory");
   page[0] = std::byte{42};
   if (::madvise(page, page_size, madvise_guard_install) != 0) return missing("the kernel has none");
   std::byte byte{};
@@ -326,7 +342,9 @@ Result<void> guards_behave() {
 
 }  // namespace
 
-Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit) { return open_tracker(split_limit, Closing::protection); }
+Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit) {
+  return open_tracker(split_limit, Closing::protection);
+}
 
 Result<std::unique_ptr<PageTracker>> open_guard_tracker() {
   if (auto behave = guards_behave(); !behave) return behave.error();

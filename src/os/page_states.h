@@ -1,5 +1,5 @@
-// One byte for each page that a tracker watches, found in two loads from anywhere, signal handlers included: a table of the address space's
-// gigabytes, each with a block of states once a page of it was named.
+// One byte for each page that a tracker watches, found in two loads from anywhere, signal handlers included: a table of
+// the address space's gigabytes, each with a block of states once a page of it was named.
 //
 // Thread rule: name() from one thread at a time; the rest from any, also while name() runs.
 #pragma once
@@ -43,10 +43,15 @@ class PageStates {
     return state == nullptr ? State{0} : std::atomic_ref(*state).load(std::memory_order_relaxed);
   }
   // Of named pages; both return what was there.
-  State exchange(std::uintptr_t page, State next) noexcept { return std::atomic_ref(*find(page)).exchange(next, std::memory_order_relaxed); }
-  State add(std::uintptr_t page, State bits) noexcept { return std::atomic_ref(*find(page)).fetch_or(bits, std::memory_order_relaxed); }
+  State exchange(std::uintptr_t page, State next) noexcept {
+    return std::atomic_ref(*find(page)).exchange(next, std::memory_order_relaxed);
+  }
+  State add(std::uintptr_t page, State bits) noexcept {
+    return std::atomic_ref(*find(page)).fetch_or(bits, std::memory_order_relaxed);
+  }
 
-  // These pages have states from now on, 0 at first. A block is one page that holds the number of its first page, then its states.
+  // These pages have states from now on, 0 at first. A block is one page that holds the number of its first page, then
+  // its states.
   Result<void> name(const AddressRange& range) {
     const auto pages = pages_of(range);
     for (std::uintptr_t base = pages.begin - pages.begin % pages_per_block; base < pages.end; base += pages_per_block) {
@@ -65,7 +70,9 @@ class PageStates {
   void for_runs(State bits, With with) const {
     for (const Mapping& mapping : blocks_) {
       State* const states = reinterpret_cast<State*>(mapping.data() + page_size);
-      const auto has = [&](std::size_t i) { return (std::atomic_ref(states[i]).load(std::memory_order_relaxed) & bits) != 0; };
+      const auto has = [&](std::size_t i) {
+        return (std::atomic_ref(states[i]).load(std::memory_order_relaxed) & bits) != 0;
+      };
       std::uintptr_t base = 0;
       std::memcpy(&base, mapping.data(), sizeof base);
       for (std::size_t i = 0; i < pages_per_block; ++i) {
@@ -86,7 +93,7 @@ class PageStates {
     return std::atomic_ref<State*>(reinterpret_cast<State**>(table_.data())[page >> (block_bits - page_bits)]);
   }
 
-  Mapping table_;                    // block_count pointers to blocks of pages_per_block states
+  Mapping table_;  // block_count pointers to blocks of pages_per_block states
   std::vector<Mapping> blocks_;
 };
 

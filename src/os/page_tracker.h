@@ -1,7 +1,8 @@
 // Which pages did the program touch since the last look, reads and writes apart? One interface, several sources.
 //
-// Between arm() and collect() the tracked memory may be read and written by any thread and (zap) by system calls. Threads that
-// touch tracked memory are quiet during arm() and collect(), else their accesses may be told one tick later.
+// Between arm() and collect() the tracked memory may be read and written by any thread and (zap) by system calls.
+// Threads that touch tracked memory are quiet during arm() and collect(), else their accesses may be told one tick
+// later.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace vedette {
 
 constexpr std::size_t page_size = 4096;  // of x86-64 and of every tracked mapping here; huge pages are not tracked
 
-struct AddressRange {                // whole pages
+struct AddressRange {  // whole pages
   std::byte* begin = nullptr;
   std::size_t bytes = 0;
   bool operator==(const AddressRange&) const = default;
@@ -25,9 +26,9 @@ struct AddressRange {                // whole pages
 
 struct TouchedRange {
   AddressRange pages;
-  // `written` is exact, and so is `read` where written is false. Of a written page no source can see every read: zap says
-  // read = true for it always, mprotect only when a read came before the first write (an instruction that does both
-  // is a write on some processors).
+  // `written` is exact, and so is `read` where written is false. Of a written page no source can see every read: zap
+  // says read = true for it always, mprotect only when a read came before the first write (an instruction that does
+  // both is a write on some processors).
   bool read = false, written = false;
   bool operator==(const TouchedRange&) const = default;
 };
@@ -35,37 +36,40 @@ struct TouchedRange {
 class PageTracker {
  public:
   virtual ~PageTracker() = default;
-  // Forgets what was touched in these ranges; from now on accesses of them are seen. Ranges are mapped as the source needs.
-  // Memory that is mapped anew after arm() (a chunk that was hidden and shown again) must be armed again, else zap tells its
-  // reads as writes; what was touched before it was hidden is told only if collect() came first.
+  // Forgets what was touched in these ranges; from now on accesses of them are seen. Ranges are mapped as the source
+  // needs. Memory that is mapped anew after arm() (a chunk that was hidden and shown again) must be armed again, else
+  // zap tells its reads as writes; what was touched before it was hidden is told only if collect() came first.
   virtual Result<void> arm(std::span<const AddressRange> ranges) = 0;
-  // Appends the pages of `ranges` touched since they were armed, in order of address, merged; and arms those pages again.
+  // Appends the pages of `ranges` touched since they were armed, in order of address, merged; and arms those pages
+  // again.
   virtual Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) = 0;
   // No more tracking of these ranges: all pages accessible at full speed. Touches every page, so none may be away.
   virtual Result<void> disarm(std::span<const AddressRange> ranges) = 0;
 
   virtual bool sees_system_calls() const noexcept = 0;
-  // False: a page that was armed may come back as another piece of physical memory with the same bytes, so nothing may have it registered
-  // or be in the middle of a transfer into it.
+  // False: a page that was armed may come back as another piece of physical memory with the same bytes, so nothing may
+  // have it registered or be in the middle of a transfer into it.
   virtual bool keeps_frames() const noexcept { return true; }
   virtual std::string_view mechanism() const noexcept = 0;
 };
 
-// zap: memfd pages mapped shared (ChunkMemory of open_file_memory, or any such mapping); page tables are cleared between ticks,
-// the kernel refills them with no handler, PAGEMAP_SCAN tells what was refilled and what was written. Linux >= 6.7.
+// zap: memfd pages mapped shared (ChunkMemory of open_file_memory, or any such mapping); page tables are cleared
+// between ticks, the kernel refills them with no handler, PAGEMAP_SCAN tells what was refilled and what was written.
+// Linux >= 6.7.
 Result<std::unique_ptr<PageTracker>> open_zap_tracker();
-// mprotect(PROT_NONE) + SIGSEGV, chaining to handlers installed before: any memory, any kernel, no privileges; system calls
-// into armed memory fail with EFAULT. Beyond `split_limit` mappings (0: what vm.max_map_count allows) pages are told in larger
-// runs, and mechanism() says so.
+// mprotect(PROT_NONE) + SIGSEGV, chaining to handlers installed before: any memory, any kernel, no privileges; system
+// calls into armed memory fail with EFAULT. Beyond `split_limit` mappings (0: what vm.max_map_count allows) pages are
+// told in larger runs, and mechanism() says so.
 Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit = 0);
-// Guard pages (MADV_GUARD_INSTALL) + SIGSEGV: shared memory, Linux >= 6.15, no privileges; no mapping is split by arming or by writing.
-// System calls into armed memory fail with EFAULT.
+// Guard pages (MADV_GUARD_INSTALL) + SIGSEGV: shared memory, Linux >= 6.15, no privileges; no mapping is split by
+// arming or by writing. System calls into armed memory fail with EFAULT.
 Result<std::unique_ptr<PageTracker>> open_guard_tracker();
-// Minor faults of userfaultfd, told to a thread (`signals` false; system calls are seen where userfaultfd is privileged) or as SIGBUS to
-// the thread that faults (true; one such tracker at a time). Shared memory that no other userfaultfd has registered. Linux >= 6.4.
+// Minor faults of userfaultfd, told to a thread (`signals` false; system calls are seen where userfaultfd is
+// privileged) or as SIGBUS to the thread that faults (true; one such tracker at a time). Shared memory that no other
+// userfaultfd has registered. Linux >= 6.4.
 Result<std::unique_ptr<PageTracker>> open_minor_tracker(bool signals);
-// Missing pages of userfaultfd, told likewise: private anonymous memory that no other userfaultfd has registered, whose bytes wait at other
-// addresses until they are touched. Linux >= 5.7.
+// Missing pages of userfaultfd, told likewise: private anonymous memory that no other userfaultfd has registered, whose
+// bytes wait at other addresses until they are touched. Linux >= 5.7.
 Result<std::unique_ptr<PageTracker>> open_missing_tracker(bool signals);
 
 }  // namespace vedette

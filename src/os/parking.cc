@@ -1,10 +1,11 @@
 #include "os/parking.h"
 
+#include <sys/mman.h>
+
 #include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <string>
-#include <sys/mman.h>
 
 #include "base/assert.h"
 #include "base/readable.h"
@@ -33,8 +34,8 @@ std::uint64_t available_bytes() {
 
 Error too_little_memory(std::size_t bytes, std::uint64_t available) {
   return Error{.cause = Cause::out_of_memory,
-               .message = "fast memory of " + readable_exactly({bytes}) + " cannot be allocated, " + readable_exactly({available}) +
-                          " are free; choose a smaller budget or free memory",
+               .message = "fast memory of " + readable_exactly({bytes}) + " cannot be allocated, " +
+                          readable_exactly({available}) + " are free; choose a smaller budget or free memory",
                .errno_value = ENOMEM};
 }
 
@@ -45,7 +46,8 @@ int populate(std::byte* begin, std::size_t bytes) noexcept {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
     // Linux < 5.14: one write a page does the same, of what is there already.
-    for (std::size_t i = 0; i < bytes; i += 4096) __atomic_fetch_or(reinterpret_cast<unsigned char*>(begin + i), 0, __ATOMIC_RELAXED);
+    for (std::size_t i = 0; i < bytes; i += 4096)
+      __atomic_fetch_or(reinterpret_cast<unsigned char*>(begin + i), 0, __ATOMIC_RELAXED);
     return 0;
   }
   return 0;

@@ -1,5 +1,5 @@
-// Where frames wait: chunk-sized physical memory, allocated and touched at once (it is the budget), at addresses of its own.
-// And the small facts about the options of a ChunkMemory that every implementation checks and uses.
+// Where frames wait: chunk-sized physical memory, allocated and touched at once (it is the budget), at addresses of its
+// own. And the small facts about the options of a ChunkMemory that every implementation checks and uses.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,17 +13,18 @@ namespace vedette {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;  // of x86-64
 
-// Reserves parking for the frames and fills it: with huge pages where a chunk is a whole number of them, else with 4 KiB pages.
-// Error: not enough memory is free. `fill` false leaves it empty, for frames that come one by one.
+// Reserves parking for the frames and fills it: with huge pages where a chunk is a whole number of them, else with 4
+// KiB pages. Error: not enough memory is free. `fill` false leaves it empty, for frames that come one by one.
 Result<Mapping> open_parking(const ChunkMemoryOptions&, bool fill);
 
 // Makes every page of the range present and writable. 0 or an errno.
 int populate(std::byte* begin, std::size_t bytes) noexcept;
-// Clears page-table entries (MADV_DONTNEED), of locked pages too: private memory is lost, a file's stays in the file. 0 or an errno.
+// Clears page-table entries (MADV_DONTNEED), of locked pages too: private memory is lost, a file's stays in the file. 0
+// or an errno.
 int clear_entries(std::byte* begin, std::size_t bytes) noexcept;
 
-// Huge pages where the chunk size allows them; not inherited by fork: a child that touches the arena gets SIGSEGV, never
-// zeros and never a copy that the budget does not know.
+// Huge pages where the chunk size allows them; not inherited by fork: a child that touches the arena gets SIGSEGV,
+// never zeros and never a copy that the budget does not know.
 Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes);
 
 // The program has promised all of this: aligned arena, power of two, a sink.
@@ -33,7 +34,10 @@ void assert_sane(const ChunkMemoryOptions&);
 class Layout {
  public:
   explicit Layout(const ChunkMemoryOptions& options) noexcept
-      : arena_(options.arena), chunk_bytes_(options.chunk_bytes.value), chunks_(options.chunks), frames_(options.frames) {}
+      : arena_(options.arena),
+        chunk_bytes_(options.chunk_bytes.value),
+        chunks_(options.chunks),
+        frames_(options.frames) {}
 
   std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   std::size_t arena_bytes() const noexcept { return chunk_bytes_ * chunks_; }
@@ -41,8 +45,8 @@ class Layout {
   std::byte* arena() const noexcept { return arena_; }
   std::uint32_t chunks() const noexcept { return chunks_; }
   std::uint32_t frames() const noexcept { return frames_; }
-  std::byte* chunk(ChunkIndex index) const noexcept;                  // index < chunks
-  std::size_t offset(FrameIndex index) const noexcept;                // index < frames; of the frame in parking
+  std::byte* chunk(ChunkIndex index) const noexcept;    // index < chunks
+  std::size_t offset(FrameIndex index) const noexcept;  // index < frames; of the frame in parking
   std::optional<Fault> fault(const std::byte* page, bool write) const noexcept;  // nullopt: not in the arena
 
  private:

@@ -1,5 +1,6 @@
 #include "os/probe.h"
 
+#include <fcntl.h>
 #include <liburing.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -13,7 +14,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <fstream>
 #include <sstream>
 
@@ -89,7 +89,8 @@ void probe_memory(MachineFacts& facts) {
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   facts.locked_memory_limit = limit.rlim_cur == RLIM_INFINITY ? unlimited_bytes : limit.rlim_cur;
   constexpr std::uint64_t cap_ipc_lock = 14;
-  const std::uint64_t capabilities = std::strtoull(field(read_text("/proc/self/status"), "CapEff").c_str(), nullptr, 16);
+  const std::uint64_t capabilities =
+      std::strtoull(field(read_text("/proc/self/status"), "CapEff").c_str(), nullptr, 16);
   facts.may_exceed_locked_limit = (capabilities >> cap_ipc_lock & 1) != 0;
 }
 
@@ -101,7 +102,8 @@ Tried try_huge_page() {
   // One touch makes the whole huge page resident, and of small pages only itself.
   std::vector<unsigned char> resident(huge_page_bytes / page_size);
   if (::mincore(memory->data(), huge_page_bytes, resident.data()) != 0) return fails("mincore", errno);
-  const auto count = std::count_if(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; });
+  const auto count =
+      std::count_if(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; });
   if (static_cast<std::size_t>(count) == resident.size()) return works();
   return fails("the kernel gave small pages: huge pages are switched off, or memory is too fragmented now");
 }
@@ -213,7 +215,9 @@ std::optional<Bytes> limit_in(const std::string& path) {
   return Bytes{bytes};
 }
 
-Tried opened(const Result<std::unique_ptr<PageTracker>>& tracker) { return tracker ? works() : fails(tracker.error().message); }
+Tried opened(const Result<std::unique_ptr<PageTracker>>& tracker) {
+  return tracker ? works() : fails(tracker.error().message);
+}
 
 void probe_trackers(MachineFacts& facts) {
   facts.zap = opened(open_zap_tracker());
@@ -252,7 +256,9 @@ std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std:
   return smallest;
 }
 
-std::optional<Bytes> memory_cgroup_limit() { return memory_cgroup_limit(read_text("/proc/self/cgroup"), "/sys/fs/cgroup"); }
+std::optional<Bytes> memory_cgroup_limit() {
+  return memory_cgroup_limit(read_text("/proc/self/cgroup"), "/sys/fs/cgroup");
+}
 
 std::string chosen_setting(std::string_view text) {
   const std::size_t open = text.find('['), close = text.find(']');
@@ -261,10 +267,23 @@ std::string chosen_setting(std::string_view text) {
 }
 
 std::vector<std::string> userfaultfd_feature_names(std::uint64_t features) {
-  static constexpr const char* names[] = {
-      "PAGEFAULT_FLAG_WP", "EVENT_FORK",      "EVENT_REMAP", "EVENT_REMOVE", "MISSING_HUGETLBFS", "MISSING_SHMEM",
-      "EVENT_UNMAP",       "SIGBUS",          "THREAD_ID",   "MINOR_HUGETLBFS", "MINOR_SHMEM",    "EXACT_ADDRESS",
-      "WP_HUGETLBFS_SHMEM", "WP_UNPOPULATED", "POISON",      "WP_ASYNC",     "MOVE"};
+  static constexpr const char* names[] = {"PAGEFAULT_FLAG_WP",
+                                          "EVENT_FORK",
+                                          "EVENT_REMAP",
+                                          "EVENT_REMOVE",
+                                          "MISSING_HUGETLBFS",
+                                          "MISSING_SHMEM",
+                                          "EVENT_UNMAP",
+                                          "SIGBUS",
+                                          "THREAD_ID",
+                                          "MINOR_HUGETLBFS",
+                                          "MINOR_SHMEM",
+                                          "EXACT_ADDRESS",
+                                          "WP_HUGETLBFS_SHMEM",
+                                          "WP_UNPOPULATED",
+                                          "POISON",
+                                          "WP_ASYNC",
+                                          "MOVE"};
   std::vector<std::string> found;
   for (std::uint64_t rest = features; rest != 0; rest &= rest - 1) {
     const auto bit = static_cast<std::size_t>(std::countr_zero(rest));

@@ -1,7 +1,8 @@
-// What this machine can do, as facts found out by doing: a feature counts when it behaved, not when a version or a return code
-// promises it. No advice and no printing here; `vedette doctor` speaks.
+// What this machine can do, as facts found out by doing: a feature counts when it behaved, not when a version or a
+// return code promises it. No advice and no printing here; `vedette doctor` speaks.
 //
-// Probing takes some milliseconds and leaves nothing behind: no descriptor, no mapping, no setting. Any thread may call it.
+// Probing takes some milliseconds and leaves nothing behind: no descriptor, no mapping, no setting. Any thread may call
+// it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -16,18 +17,18 @@ namespace vedette {
 
 struct Tried {
   bool works = false;
-  std::string why_not;               // a sentence; empty where it works
+  std::string why_not;  // a sentence; empty where it works
 };
 
 enum class UserfaultfdAccess : std::uint8_t {
   none,
-  user_mode_only,                    // faults of system calls fail with EFAULT
+  user_mode_only,  // faults of system calls fail with EFAULT
   full,
 };
 
 struct NumaNode {
-  std::uint32_t number = 0;          // as the kernel counts
-  std::uint32_t processors = 0;      // 0: memory only (CXL, HBM)
+  std::uint32_t number = 0;      // as the kernel counts
+  std::uint32_t processors = 0;  // 0: memory only (CXL, HBM)
   Bytes memory;
 };
 
@@ -38,41 +39,41 @@ struct Gpu {
 
 struct MachineFacts {
   std::string kernel, processor;
-  std::uint32_t processors = 0;      // that this process may use
+  std::uint32_t processors = 0;  // that this process may use
 
   UserfaultfdAccess userfaultfd = UserfaultfdAccess::none;
-  std::string userfaultfd_refusal;   // why there is no full access
+  std::string userfaultfd_refusal;         // why there is no full access
   std::uint64_t userfaultfd_features = 0;  // bits of uapi.h
-  Tried move;                        // UFFDIO_MOVE took a page elsewhere with its bytes
-  Tried pagemap_scan;                // told a touched page from an untouched one
+  Tried move;                              // UFFDIO_MOVE took a page elsewhere with its bytes
+  Tried pagemap_scan;                      // told a touched page from an untouched one
   // Each page tracker, by opening it: all told a page read from one written.
-  Tried zap;                         // WP_ASYNC and PAGEMAP_SCAN
+  Tried zap;  // WP_ASYNC and PAGEMAP_SCAN
   Tried missing_messages, missing_signals, minor_messages, minor_signals, guard_pages, mprotect;
 
-  Tried uring;                       // a ring ran a request
-  Tried registered_buffers;          // registered more than the usual memory lock limit
+  Tried uring;                            // a ring ran a request
+  Tried registered_buffers;               // registered more than the usual memory lock limit
   std::uint64_t locked_memory_limit = 0;  // bytes; unlimited_bytes: none
   bool may_exceed_locked_limit = false;   // CAP_IPC_LOCK
 
   std::string huge_pages, shared_huge_pages;  // the setting in force: "madvise"
-  Tried huge_page;                   // private memory really got one
+  Tried huge_page;                            // private memory really got one
   std::uint64_t max_map_count = 0;
-  int overcommit = 0;                // vm.overcommit_memory: 0 heuristic, 1 always, 2 never
+  int overcommit = 0;  // vm.overcommit_memory: 0 heuristic, 1 always, 2 never
 
   Bytes memory, available_memory, swap;
-  std::optional<Bytes> memory_limit; // of the memory cgroup, the smallest of all levels
+  std::optional<Bytes> memory_limit;  // of the memory cgroup, the smallest of all levels
 
   std::vector<NumaNode> numa_nodes;
   std::vector<Gpu> gpus;
-  std::string gpu_refusal;           // "no driver", and so on; empty where there is a GPU
+  std::string gpu_refusal;  // "no driver", and so on; empty where there is a GPU
 };
 
 constexpr std::uint64_t unlimited_bytes = std::numeric_limits<std::uint64_t>::max();
 
 MachineFacts probe_machine();
 
-// The smallest limit on the way from the cgroup that `membership` (the text of /proc/self/cgroup) names to the root, for both
-// versions of the hierarchy under `mount` (/sys/fs/cgroup). nullopt: no limit, or none that can be seen.
+// The smallest limit on the way from the cgroup that `membership` (the text of /proc/self/cgroup) names to the root,
+// for both versions of the hierarchy under `mount` (/sys/fs/cgroup). nullopt: no limit, or none that can be seen.
 std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount);
 std::optional<Bytes> memory_cgroup_limit();  // of this process, as it is now
 

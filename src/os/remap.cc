@@ -1,17 +1,18 @@
 #include "os/remap.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <sys/mman.h>
 
 #include "base/assert.h"
 #include "base/mapping.h"
 #include "os/uffd.h"
 
 #ifndef MREMAP_DONTUNMAP
-#define MREMAP_DONTUNMAP 4           // Linux 5.7
+#define MREMAP_DONTUNMAP 4  // Linux 5.7
 #endif
 
 namespace vedette {
@@ -40,7 +41,8 @@ Result<void> can_remap(Bytes chunk_bytes) {
   auto probe = Mapping::reserve({2 * chunk_bytes.value}, {4096});
   if (!probe) return probe.error();
   std::byte* const target = probe->data() + chunk_bytes.value;
-  if (::mremap(probe->data(), chunk_bytes.value, chunk_bytes.value, move_and_stay, target) != static_cast<void*>(target)) {
+  if (::mremap(probe->data(), chunk_bytes.value, chunk_bytes.value, move_and_stay, target) !=
+      static_cast<void*>(target)) {
     Error error = system_error("mremap with MREMAP_DONTUNMAP", errno, "Linux 5.7 or later is needed");
     error.cause = Cause::unavailable;
     return error;
@@ -54,7 +56,8 @@ Result<void> enough_mappings(const ChunkMemoryOptions& options) {
   if (needed <= limit - limit / 4) return {};
   return Error{.cause = Cause::unsupported,
                .message = std::to_string(options.frames) + " frames may need " + std::to_string(needed) +
-                          " mappings, the limit is " + std::to_string(limit) + "; raise vm.max_map_count or the chunk size",
+                          " mappings, the limit is " + std::to_string(limit) +
+                          "; raise vm.max_map_count or the chunk size",
                .errno_value = 0};
 }
 

@@ -7,14 +7,15 @@
 
 namespace vedette {
 
-// Moves the pages and the mapping of [source, source + bytes) over [target, target + bytes), which loses what it held; `source`
-// stays mapped, empty, with its protection and registration. Dies with a sentence where the kernel refuses.
+// Moves the pages and the mapping of [source, source + bytes) over [target, target + bytes), which loses what it held;
+// `source` stays mapped, empty, with its protection and registration. Dies with a sentence where the kernel refuses.
 void remap_pages(std::byte* source, std::byte* target, std::size_t bytes) noexcept;
 
 // Cause::unavailable where the kernel cannot (Linux < 5.7).
 Result<void> can_remap(Bytes chunk_bytes);
 
-// Every shown chunk and every frame is a mapping of its own: vm.max_map_count must hold them. Reserves a quarter for the program.
+// Every shown chunk and every frame is a mapping of its own: vm.max_map_count must hold them. Reserves a quarter for
+// the program.
 Result<void> enough_mappings(const ChunkMemoryOptions&);
 
 }  // namespace vedette

@@ -1,19 +1,21 @@
-// Frames moved by mremap, for kernels with userfaultfd but without UFFDIO_MOVE, and for I/O through registered buffers: the
-// physical pages of a frame never change, so a registration of parked(frame) stays good wherever the frame is shown.
+// Frames moved by mremap, for kernels with userfaultfd but without UFFDIO_MOVE, and for I/O through registered buffers:
+// the physical pages of a frame never change, so a registration of parked(frame) stays good wherever the frame is
+// shown.
 //
-// MREMAP_DONTUNMAP takes the pages and leaves the mapping they came from behind, empty, in one step under the lock of the
-// address space. So neither side is ever a hole that another thread's mmap could land in:
+// MREMAP_DONTUNMAP takes the pages and leaves the mapping they came from behind, empty, in one step under the lock of
+// the address space. So neither side is ever a hole that another thread's mmap could land in:
 //
 //                  parking(f)                        chunk
 //   parked         pages                             empty, registered for missing pages: a touch waits
-//   show           empty placeholder  <-- mremap --  pages; then registered (mremap drops the registration of what it moves)
-//   hide           pages              -- mremap -->  empty; still registered, for the mapping itself stayed
+//   show           empty placeholder  <-- mremap --  pages; then registered (mremap drops the registration of what it
+//   moves) hide           pages              -- mremap -->  empty; still registered, for the mapping itself stayed
 //
-// While a frame is shown its parking address holds an empty mapping that nobody may touch: I/O through registered buffers names
-// that address but reaches the pages.
+// While a frame is shown its parking address holds an empty mapping that nobody may touch: I/O through registered
+// buffers names that address but reaches the pages.
 //
-// Unlike UFFDIO_MOVE, mremap does not wait for pages that a system call of the program has pinned: an O_DIRECT read that the
-// program itself started goes on writing into the frame after it is hidden. Memory used so must be kept resident.
+// Unlike UFFDIO_MOVE, mremap does not wait for pages that a system call of the program has pinned: an O_DIRECT read
+// that the program itself started goes on writing into the frame after it is hidden. Memory used so must be kept
+// resident.
 #include "os/chunk_memory.h"
 #include "os/remap.h"
 #include "os/uffd_memory.h"

@@ -4,7 +4,8 @@ namespace vedette {
 
 Result<void> ServedTracker::start(bool signals) {
   if (!signals) {
-    reader_ = std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); }, true);
+    reader_ = std::make_unique<FaultReader>(
+        userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); }, true);
     return {};
   }
   auto claim = BusClaim::make(*this);

@@ -1,5 +1,6 @@
-// What trackers share that are told of accesses by a userfaultfd of their own: a state for each page, who is told (a thread by messages, or
-// the thread that faults by SIGBUS), and the turnstile that keeps a fault's answer out of changes. What an answer is, each tracker says.
+// What trackers share that are told of accesses by a userfaultfd of their own: a state for each page, who is told (a
+// thread by messages, or the thread that faults by SIGBUS), and the turnstile that keeps a fault's answer out of
+// changes. What an answer is, each tracker says.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,11 +25,13 @@ class ServedTracker : public PageTracker, private BusServer {
   using State = PageStates::State;
   static constexpr State armed = 1, read_seen = 2, written = 4, named = 8;
 
-  ServedTracker(Userfaultfd userfaultfd, PageStates states) : userfaultfd_(std::move(userfaultfd)), states_(std::move(states)) {}
+  ServedTracker(Userfaultfd userfaultfd, PageStates states)
+      : userfaultfd_(std::move(userfaultfd)), states_(std::move(states)) {}
 
-  // A fault of an armed page, inside the turnstile: on any thread, in a signal handler. True: the access can be repeated.
+  // A fault of an armed page, inside the turnstile: on any thread, in a signal handler. True: the access can be
+  // repeated.
   virtual bool answer(std::byte* page, State state, bool write) noexcept = 0;
-  void stop() noexcept;              // in the destructor of who answers, at its end
+  void stop() noexcept;  // in the destructor of who answers, at its end
   bool by_signals() const noexcept { return claim_.has_value(); }
 
   Userfaultfd userfaultfd_;

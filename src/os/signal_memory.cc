@@ -1,6 +1,6 @@
-// Frames moved by mremap, faults by SIGSEGV: needs no privilege and no userfaultfd, so it works in every container. A chunk
-// that is away is PROT_NONE; who touches it enters our signal handler and sleeps until the chunk is shown. System calls get
-// EFAULT there.
+// Frames moved by mremap, faults by SIGSEGV: needs no privilege and no userfaultfd, so it works in every container. A
+// chunk that is away is PROT_NONE; who touches it enters our signal handler and sleeps until the chunk is shown. System
+// calls get EFAULT there.
 //
 //                  parking(f)                        chunk
 //   parked         pages, RW                         empty, PROT_NONE
@@ -8,8 +8,9 @@
 //   hide           pages, made RW     -- mremap -->  made PROT_NONE first, then emptied: nobody ever reads zeros
 //
 // What remap_memory.cc says about pages that the program has pinned itself holds here too.
-#include <cerrno>
 #include <sys/mman.h>
+
+#include <cerrno>
 
 #include "base/assert.h"
 #include "os/chunk_memory.h"
@@ -49,10 +50,14 @@ class SignalMemory final : public ChunkMemory {
   Result<void> allows(FrameKind kind) const override {
     if (kind == FrameKind::fast || kind == FrameKind::alone) return {};
     return Error{.cause = Cause::unavailable,
-                 .message = "shared memory as fast memory, which this tracker watches, needs userfaultfd; allow it, or track with mprotect",
+                 .message =
+                     "shared memory as fast memory, which this tracker watches, needs userfaultfd; allow it, or track "
+                     "with mprotect",
                  .errno_value = 0};
   }
-  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override { return allows(kind); }  // no frame is registered
+  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override {
+    return allows(kind);
+  }  // no frame is registered
   void expect_writes(std::byte*, std::size_t) noexcept override {}
   bool registrable() const noexcept override { return true; }
   bool serves_system_calls() const noexcept override { return false; }
@@ -78,7 +83,8 @@ Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions optio
   auto parking = open_parking(options, true);
   if (!parking) return parking.error();
   const Layout layout(options);
-  if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised) return advised.error();
+  if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised)
+    return advised.error();
   auto gate = Gate::make(layout, std::move(options.on_fault));
   if (!gate) return gate.error();
   if (::mprotect(layout.arena(), layout.arena_bytes(), PROT_NONE) != 0) {

@@ -1,14 +1,15 @@
 #include "os/signals.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <ucontext.h>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <mutex>
-#include <pthread.h>
-#include <sched.h>
-#include <ucontext.h>
 #include <utility>
 
 #include "base/assert.h"
@@ -18,34 +19,34 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t slots = 32;    // a session needs two claims; the rest is for tests
+constexpr std::size_t slots = 32;  // a session needs two claims; the rest is for tests
 constexpr std::size_t no_slot = ~std::size_t{0};
 
 struct Slot {
-  std::atomic<std::uintptr_t> begin{0};   // 0: nobody is to be asked. release: pairs with the acquire in ask()
-  std::atomic<std::uint32_t> inside{0};   // threads that may be calling serve
+  std::atomic<std::uintptr_t> begin{0};  // 0: nobody is to be asked. release: pairs with the acquire in ask()
+  std::atomic<std::uint32_t> inside{0};  // threads that may be calling serve
   std::uintptr_t end = 0;
-  SegvClaim::Serve serve = nullptr;       // one of the two
+  SegvClaim::Serve serve = nullptr;  // one of the two
   FaultHandler handler = nullptr;
   void* context = nullptr;
   std::atomic<SegvOrder> order{SegvOrder::memory};
-  bool taken = false;                     // under the mutex
+  bool taken = false;  // under the mutex
 };
 
 // What a signal handler can see must outlive every thread, so this is the one place with globals.
 std::array<Slot, slots> table;
-std::mutex table_mutex;                   // of claims being made and ended; never taken by the handler
-// Handlers that were there before ours, oldest first. More than one when the program installs its own over ours and a later
-// claim puts ours in front again. Written under the mutex; release: pairs with the acquire in call_previous().
+std::mutex table_mutex;  // of claims being made and ended; never taken by the handler
+// Handlers that were there before ours, oldest first. More than one when the program installs its own over ours and a
+// later claim puts ours in front again. Written under the mutex; release: pairs with the acquire in call_previous().
 constexpr std::size_t most_previous = 16;
 std::array<struct sigaction, most_previous> previous;
 std::atomic<std::size_t> previous_count{0};
 
-// How many of them a fault has been through already, one having called the next: such a one may chain back to us with the siginfo it got,
-// so that is where the number travels, in the last words, which the kernel clears (copy_siginfo_to_user) and nobody reads. A counter of
-// the thread would stay up when a handler leaves by a jump.
+// How many of them a fault has been through already, one having called the next: such a one may chain back to us with
+// the siginfo it got, so that is where the number travels, in the last words, which the kernel clears
+// (copy_siginfo_to_user) and nobody reads. A counter of the thread would stay up when a handler leaves by a jump.
 struct Journey {
-  std::uint32_t mark = 0;            // journey_mark where the number is ours
+  std::uint32_t mark = 0;  // journey_mark where the number is ours
   std::uint32_t handlers = 0;
 };
 constexpr std::uint32_t journey_mark = 0x7ede77e1;
@@ -57,9 +58,10 @@ std::byte* last_words(siginfo_t* info) noexcept {
 
 bool is_write([[maybe_unused]] const void* context) noexcept {
 #if defined(__x86_64__)
-  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;  // bit 1 of the page fault's code
+  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) !=
+         0;  // bit 1 of the page fault's code
 #else
-  return true;                            // unknown: a write is the safe assumption
+  return true;  // unknown: a write is the safe assumption
 #endif
 }
 
@@ -86,7 +88,8 @@ bool served(std::uintptr_t address, bool write) noexcept {
   bool stale = false;
   for (const SegvOrder order : {SegvOrder::memory, SegvOrder::tracker}) {
     for (Slot& slot : table) {
-      if (slot.begin.load(std::memory_order_acquire) == 0 || slot.order.load(std::memory_order_relaxed) != order) continue;
+      if (slot.begin.load(std::memory_order_acquire) == 0 || slot.order.load(std::memory_order_relaxed) != order)
+        continue;
       const SegvAnswer answer = ask(slot, address, write);
       if (answer == SegvAnswer::retry) return true;
       stale = stale || answer == SegvAnswer::stale;
@@ -131,8 +134,8 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   if (!done) call_previous(signal, info, context);
 }
 
-// A forked child has no arena (MADV_DONTFORK) and none of the threads that would serve it: a touch must kill it, not wait for
-// ever. Trackers stay, for they open their pages themselves.
+// A forked child has no arena (MADV_DONTFORK) and none of the threads that would serve it: a touch must kill it, not
+// wait for ever. Trackers stay, for they open their pages themselves.
 void forget_memories_in_child() noexcept {
   for (Slot& slot : table) {
     slot.inside.store(0);
@@ -156,9 +159,10 @@ Result<void> remember(const struct sigaction& current) {
   for (std::size_t i = 0; i < count; ++i)
     if (same_handler(previous[i], current)) return {};
   if (count == most_previous) {
-    return Error{.cause = Cause::unsupported,
-                 .message = "SIGSEGV handlers were installed over ours too often; install yours once, before the session",
-                 .errno_value = 0};
+    return Error{
+        .cause = Cause::unsupported,
+        .message = "SIGSEGV handlers were installed over ours too often; install yours once, before the session",
+        .errno_value = 0};
   }
   if (count == 0) {
     if (const int error = ::pthread_atfork(nullptr, nullptr, forget_memories_in_child); error != 0) {
@@ -185,8 +189,10 @@ Result<void> install() {
   // A sanitizer may take the call, say yes and do nothing.
   if (::sigaction(SIGSEGV, nullptr, &current) != 0 || !is_ours(current)) {
     return Error{.cause = Cause::unavailable,
-                 .message = "SIGSEGV has a handler that lets no other be installed; with AddressSanitizer set ASAN_OPTIONS=handle_segv=1, or "
-                            "allow userfaultfd",
+                 .message =
+                     "SIGSEGV has a handler that lets no other be installed; with AddressSanitizer set "
+                     "ASAN_OPTIONS=handle_segv=1, or "
+                     "allow userfaultfd",
                  .errno_value = 0};
   }
   return {};
@@ -234,7 +240,7 @@ void come_first_for_segv() noexcept {
   struct sigaction current {};
   if (::sigaction(SIGSEGV, nullptr, &current) != 0 || is_ours(current)) return;
   const std::lock_guard lock(table_mutex);
-  static_cast<void>(install());      // refused: the program's handler stays in front, and may call ours
+  static_cast<void>(install());  // refused: the program's handler stays in front, and may call ours
 }
 
 Result<SegvClaim> SegvClaim::make(SegvOrder order, std::byte* begin, std::size_t bytes, Serve serve, void* context) {

@@ -1,9 +1,9 @@
-// One SIGSEGV handler for everything here that needs one, in front of whatever the program had installed before. Who owns a
-// range of addresses claims it; a fault outside of all claims, or that no claim answers, goes to the program's handler, or
-// kills the process with the address of the fault, as if we were not here.
+// One SIGSEGV handler for everything here that needs one, in front of whatever the program had installed before. Who
+// owns a range of addresses claims it; a fault outside of all claims, or that no claim answers, goes to the program's
+// handler, or kills the process with the address of the fault, as if we were not here.
 //
-// Order matters where claims overlap: memory is asked before trackers, so that a chunk that is away is waited for, and only a
-// fault in a chunk that is there is taken for a tracked access.
+// Order matters where claims overlap: memory is asked before trackers, so that a chunk that is away is waited for, and
+// only a fault in a chunk that is there is taken for a tracked access.
 //
 // The handler runs on the faulting thread, on its alternate stack where it has one. It never allocates, locks or logs.
 // A thread that has SIGSEGV blocked while it faults is killed by the kernel: nothing can be done for it here.
@@ -16,22 +16,22 @@
 namespace vedette {
 
 enum class SegvAnswer : std::uint8_t {
-  retry,                             // served: the access can be repeated
-  pass,                              // not mine
-  stale,                             // mine, and accessible by now: repeat, unless a later claim knows why it faulted. The
-                                     // owner must not say this twice for a fault that repeats without anything having changed
+  retry,  // served: the access can be repeated
+  pass,   // not mine
+  stale,  // mine, and accessible by now: repeat, unless a later claim knows why it faulted. The
+          // owner must not say this twice for a fault that repeats without anything having changed
 };
 
 enum class SegvOrder : std::uint8_t { memory, tracker };  // who is asked first
 
-// A claim of [begin, begin + bytes) from construction to destruction. `serve` must be async-signal-safe and may wait; it may
-// run on many threads at once, for the last time before the destructor returns.
+// A claim of [begin, begin + bytes) from construction to destruction. `serve` must be async-signal-safe and may wait;
+// it may run on many threads at once, for the last time before the destructor returns.
 class [[nodiscard("the claim ends with this object")]] SegvClaim {
  public:
   using Serve = SegvAnswer (*)(void* context, std::byte* address, bool write) noexcept;
 
-  static Result<SegvClaim> make(SegvOrder order, std::byte* begin, std::size_t bytes, Serve serve, void* context);
-  SegvClaim(SegvClaim&& other) noexcept;
+  static Result<SegvClaim> make(SegvOrder order, std::byte * begin, std::size_t bytes, Serve serve, void* context);
+  SegvClaim(SegvClaim && other) noexcept;
   SegvClaim& operator=(SegvClaim&&) = delete;
   ~SegvClaim();
 
@@ -44,16 +44,19 @@ class [[nodiscard("the claim ends with this object")]] SegvClaim {
   std::size_t slot_;
 };
 
-// A handler that the program installed over ours meanwhile is put behind ours again, if anything is claimed; one that calls ours for what
-// it does not know would do no harm where it is, another one would take our faults for errors. From any thread; one system call.
+// A handler that the program installed over ours meanwhile is put behind ours again, if anything is claimed; one that
+// calls ours for what it does not know would do no harm where it is, another one would take our faults for errors. From
+// any thread; one system call.
 void come_first_for_segv() noexcept;
 
-// The short form for trackers: asked about every address, after all memories; true means that the access can be repeated.
+// The short form for trackers: asked about every address, after all memories; true means that the access can be
+// repeated.
 using FaultHandler = bool (*)(void* self, std::byte* address, bool write) noexcept;
 struct FaultHandlerId {
   std::size_t slot = ~std::size_t{0};
 };
 Result<FaultHandlerId> add_fault_handler(FaultHandler handler, void* self);
-void remove_fault_handler(FaultHandlerId id) noexcept;  // when it returns no thread is inside the handler; the default id is none
+void remove_fault_handler(
+    FaultHandlerId id) noexcept;  // when it returns no thread is inside the handler; the default id is none
 
 }  // namespace vedette

@@ -1,8 +1,9 @@
 #include "os/tracked_memory.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstring>
-#include <sys/mman.h>
 #include <utility>
 
 #include "os/uapi.h"
@@ -16,7 +17,8 @@ Result<TrackedMemory> TrackedMemory::create(Bytes bytes) {
   TrackedMemory memory(std::move(userfaultfd).value());
 
   const Fd file{::memfd_create("vedette-tracked", MFD_CLOEXEC)};
-  if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes.value)) != 0) return system_error("memfd_create", errno, "");
+  if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes.value)) != 0)
+    return system_error("memfd_create", errno, "");
   for (Mapping* mapping : {&memory.mapping_, &memory.alias_}) {
     auto reserved = Mapping::reserve(bytes, {page_size});
     if (!reserved) return reserved.error();

@@ -1,5 +1,6 @@
-// Memory that the zap tracker can watch, with one owner: pages of a memfd, mapped shared and registered with a userfaultfd for
-// asynchronous write protection. For tests, benches and the behaviour probe; the engine gets such memory from open_file_memory.
+// Memory that the zap tracker can watch, with one owner: pages of a memfd, mapped shared and registered with a
+// userfaultfd for asynchronous write protection. For tests, benches and the behaviour probe; the engine gets such
+// memory from open_file_memory.
 #pragma once
 #include <cstddef>
 #include <utility>

@@ -21,13 +21,16 @@ Result<void> works(const TrackerKind& kind, const ChunkMemory& memory, bool sees
   auto tracker = kind.open();
   if (!tracker) return tracker.error();
   if ((*tracker)->sees_system_calls() || !sees_system_calls) return {};
-  return Error{.cause = Cause::unavailable,
-               .message = std::string((*tracker)->mechanism()).append(": system calls are not seen, userfaultfd is for user mode only"),
-               .errno_value = 0};
+  return Error{
+      .cause = Cause::unavailable,
+      .message =
+          std::string((*tracker)->mechanism()).append(": system calls are not seen, userfaultfd is for user mode only"),
+      .errno_value = 0};
 }
 
 const TrackerKind* find(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kinds), std::end(kinds), [&](const TrackerKind& kind) { return kind.name == name; });
+  const auto* const found =
+      std::find_if(std::begin(kinds), std::end(kinds), [&](const TrackerKind& kind) { return kind.name == name; });
   return found == std::end(kinds) ? nullptr : found;
 }
 
@@ -51,12 +54,17 @@ Result<ChosenTracker> choose_tracker(std::string_view name, const ChunkMemory& m
     const auto works_here = works(*kind, memory, false);
     if (works_here) return ChosenTracker{kind, {}};
     return Error{.cause = Cause::unavailable,
-                 .message = std::string("page tracker '").append(name).append("' does not work here: ").append(works_here.error().message),
+                 .message = std::string("page tracker '")
+                                .append(name)
+                                .append("' does not work here: ")
+                                .append(works_here.error().message),
                  .errno_value = works_here.error().errno_value};
   }
   std::string known = "best";
   for (const TrackerKind& kind : kinds) known.append(", ").append(kind.name);
-  return Error{.cause = Cause::unsupported, .message = std::string("no page tracker '").append(name).append("'; there are: ").append(known), .errno_value = 0};
+  return Error{.cause = Cause::unsupported,
+               .message = std::string("no page tracker '").append(name).append("'; there are: ").append(known),
+               .errno_value = 0};
 }
 
 }  // namespace vedette

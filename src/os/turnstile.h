@@ -1,14 +1,17 @@
-// Those who serve faults and the one who changes what is tracked keep out of each other's way: a fault is served wholly before a change or
-// wholly after it. So no answer to an old fault opens a page that has been closed again, or has gone away, since.
+// Those who serve faults and the one who changes what is tracked keep out of each other's way: a fault is served wholly
+// before a change or wholly after it. So no answer to an old fault opens a page that has been closed again, or has gone
+// away, since.
 //
-// Everything is async-signal-safe: who waits yields. A child of fork() that finds the turnstile closed by its parent goes through.
+// Everything is async-signal-safe: who waits yields. A child of fork() that finds the turnstile closed by its parent
+// goes through.
 //
 // Thread rule: enter() and leave() from any thread or signal handler, close() and open() by one at a time.
 #pragma once
-#include <atomic>
-#include <cstdint>
 #include <sched.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
 
 namespace vedette {
 
@@ -39,7 +42,7 @@ class Turnstile {
 
 class [[nodiscard("the turnstile is closed while this lives")]] Closed {
  public:
-  explicit Closed(Turnstile& turnstile) noexcept : turnstile_(turnstile) { turnstile_.close(); }
+  explicit Closed(Turnstile & turnstile) noexcept : turnstile_(turnstile) { turnstile_.close(); }
   ~Closed() { turnstile_.open(); }
   Closed(const Closed&) = delete;
   Closed& operator=(const Closed&) = delete;
@@ -50,7 +53,7 @@ class [[nodiscard("the turnstile is closed while this lives")]] Closed {
 
 class [[nodiscard("a fault is served while this lives")]] Serving {
  public:
-  explicit Serving(Turnstile& turnstile) noexcept : turnstile_(turnstile) { turnstile_.enter(); }
+  explicit Serving(Turnstile & turnstile) noexcept : turnstile_(turnstile) { turnstile_.enter(); }
   ~Serving() { turnstile_.leave(); }
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;

@@ -1,10 +1,12 @@
 // Kernel interface that is younger than the headers of Debian 12 (Linux 6.1): userfaultfd up to UFFDIO_MOVE (6.8) and
-// PAGEMAP_SCAN (6.7). The numbers are the kernel's ABI (include/uapi/linux/userfaultfd.h, include/uapi/linux/fs.h); they have
-// names of our own, so that newer system headers cannot clash with them. What a kernel really offers is probed at run time.
+// PAGEMAP_SCAN (6.7). The numbers are the kernel's ABI (include/uapi/linux/userfaultfd.h, include/uapi/linux/fs.h);
+// they have names of our own, so that newer system headers cannot clash with them. What a kernel really offers is
+// probed at run time.
 #pragma once
-#include <cstdint>
 #include <linux/ioctl.h>
 #include <linux/userfaultfd.h>
+
+#include <cstdint>
 
 namespace vedette::uapi {
 
@@ -29,8 +31,8 @@ constexpr std::uint64_t feature_move = 1u << 16;            // Linux 6.8
 constexpr int user_mode_only = 1;
 constexpr unsigned long userfaultfd_ioc_new = _IO(0xAA, 0x00);
 
-// Moves pages from `source` to `destination` without copying; both lie in the caller's address space, the destination is
-// registered with the userfaultfd. `moved` comes back as bytes, or a negative errno when nothing was moved.
+// Moves pages from `source` to `destination` without copying; both lie in the caller's address space, the destination
+// is registered with the userfaultfd. `moved` comes back as bytes, or a negative errno when nothing was moved.
 struct MoveArguments {
   std::uint64_t destination, source, length, mode;
   std::int64_t moved;
@@ -39,7 +41,8 @@ constexpr std::uint64_t move_dontwake = 1u << 0;
 constexpr std::uint64_t move_allow_source_holes = 1u << 1;
 constexpr unsigned long uffdio_move = _IOWR(0xAA, 0x05, MoveArguments);
 
-// Maps pages that the file has already; like UFFDIO_CONTINUE, which older headers know without write protection (Linux 6.4).
+// Maps pages that the file has already; like UFFDIO_CONTINUE, which older headers know without write protection
+// (Linux 6.4).
 struct ContinueArguments {
   std::uint64_t start, length, mode;
   std::int64_t mapped;
@@ -64,8 +67,8 @@ constexpr std::uint64_t page_is_swapped = 1u << 4;
 constexpr std::uint64_t page_is_pfnzero = 1u << 5;
 constexpr std::uint64_t page_is_huge = 1u << 6;
 
-constexpr std::uint64_t scan_wp_matching = 1u << 0;     // write-protect the pages that match
-constexpr std::uint64_t scan_check_wpasync = 1u << 1;   // fail where the range is not registered with WP_ASYNC
+constexpr std::uint64_t scan_wp_matching = 1u << 0;    // write-protect the pages that match
+constexpr std::uint64_t scan_check_wpasync = 1u << 1;  // fail where the range is not registered with WP_ASYNC
 
 struct PageRegion {
   std::uint64_t start, end, categories;

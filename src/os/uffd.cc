@@ -1,11 +1,5 @@
 #include "os/uffd.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,6 +7,13 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "base/assert.h"
@@ -22,8 +23,8 @@ namespace vedette {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-constexpr std::size_t faults_per_read = 64;       // more threads than this rarely fault at the same time
-constexpr long longest_pause_ns = 1'000'000;      // between two tries to move a page that is pinned
+constexpr std::size_t faults_per_read = 64;                   // more threads than this rarely fault at the same time
+constexpr long longest_pause_ns = 1'000'000;                  // between two tries to move a page that is pinned
 constexpr std::uint64_t pinned_for_good_ns = 60'000'000'000;  // no single transfer of a chunk takes a minute
 
 std::uint64_t monotonic_ns() noexcept {
@@ -45,13 +46,15 @@ Opened open_any() {
   if (Fd device{::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC)}) {
     if (Fd fd{::ioctl(device.get(), uapi::userfaultfd_ioc_new, flags)}) return {std::move(fd), true, 0};
   }
-  if (Fd fd{static_cast<int>(::syscall(SYS_userfaultfd, flags | uapi::user_mode_only))}) return {std::move(fd), false, 0};
+  if (Fd fd{static_cast<int>(::syscall(SYS_userfaultfd, flags | uapi::user_mode_only))})
+    return {std::move(fd), false, 0};
   return {Fd{}, false, errno};
 }
 
 // Whether each page of a range has memory or a swap entry of its own; how many pages could be read.
 constexpr std::size_t pages_at_once = 64;
-std::size_t backed(int pagemap, const std::byte* begin, std::size_t pages, std::array<bool, pages_at_once>& result) noexcept {
+std::size_t backed(int pagemap, const std::byte* begin, std::size_t pages,
+                   std::array<bool, pages_at_once>& result) noexcept {
   constexpr std::uint64_t present = std::uint64_t{1} << 63, swapped = std::uint64_t{1} << 62;
   std::array<std::uint64_t, pages_at_once> entries{};
   const auto offset = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(begin) / page_bytes * sizeof(std::uint64_t));
@@ -86,7 +89,8 @@ Error system_error(std::string what, int errno_value, std::string_view advice) {
     what += advice;
   }
   const bool memory = errno_value == ENOMEM;
-  return Error{.cause = memory ? Cause::out_of_memory : Cause::system, .message = std::move(what), .errno_value = errno_value};
+  return Error{
+      .cause = memory ? Cause::out_of_memory : Cause::system, .message = std::move(what), .errno_value = errno_value};
 }
 
 std::thread start_quiet_thread(std::function<void()> body) {
@@ -95,7 +99,7 @@ std::thread start_quiet_thread(std::function<void()> body) {
   ::sigfillset(&blocked);
   for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) ::sigdelset(&blocked, fault);
   ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
-  const struct Restore {               // also where no thread can be started
+  const struct Restore {  // also where no thread can be started
     const sigset_t& mask;
     ~Restore() { ::pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
   } restore{before};
@@ -107,8 +111,9 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t want
   Opened probe = open_any();
   if (!probe.fd) {
     Error error = system_error("userfaultfd", probe.errno_value,
-                               probe.errno_value == EMFILE ? "raise the limit of open files (ulimit -n)"
-                                                           : "set vm.unprivileged_userfaultfd=1, allow /dev/userfaultfd, or run as root");
+                               probe.errno_value == EMFILE
+                                   ? "raise the limit of open files (ulimit -n)"
+                                   : "set vm.unprivileged_userfaultfd=1, allow /dev/userfaultfd, or run as root");
     error.cause = Cause::unavailable;
     return error;
   }
@@ -121,13 +126,15 @@ Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t want
   Opened kept = open_any();
   if (!kept.fd) return system_error("userfaultfd", kept.errno_value, "raise the limit of open files (ulimit -n)");
   api = {.api = UFFD_API, .features = features, .ioctls = 0};
-  if (::ioctl(kept.fd.get(), UFFDIO_API, &api) != 0) return system_error("userfaultfd, UFFDIO_API with features", errno, "");
+  if (::ioctl(kept.fd.get(), UFFDIO_API, &api) != 0)
+    return system_error("userfaultfd, UFFDIO_API with features", errno, "");
   Fd pagemap;
   if ((features & uapi::feature_move) != 0) {
     pagemap = Fd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
     if (!pagemap) {
-      Error error = system_error("/proc/self/pagemap, which UFFDIO_MOVE needs beside it", errno,
-                                 errno == EACCES ? "a process that has changed its user must be dumpable (PR_SET_DUMPABLE)" : "mount /proc");
+      Error error = system_error(
+          "/proc/self/pagemap, which UFFDIO_MOVE needs beside it", errno,
+          errno == EACCES ? "a process that has changed its user must be dumpable (PR_SET_DUMPABLE)" : "mount /proc");
       error.cause = Cause::unavailable;
       return error;
     }
@@ -153,7 +160,8 @@ int Userfaultfd::register_write_protect(std::byte* begin, std::size_t bytes) con
 }
 
 int Userfaultfd::register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
-  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
+  return register_mode(begin, bytes,
+                       UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
 }
 
 int Userfaultfd::register_away(std::byte* begin, std::size_t bytes) const noexcept {
@@ -183,7 +191,8 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
       const std::size_t half = half_of(left);
       if (const int first = copy_in(begin + done, source + done, half, protect); first != 0) return first;
       done += half;
-    } else if (error != 0 && error != EAGAIN && error != EINTR) {  // EAGAIN: partly done, or the address space is changing
+    } else if (error != 0 && error != EAGAIN &&
+               error != EINTR) {  // EAGAIN: partly done, or the address space is changing
       return error;
     }
   }
@@ -191,7 +200,8 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
 }
 
 int Userfaultfd::map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept {
-  uapi::ContinueArguments request{reinterpret_cast<std::uintptr_t>(begin), bytes, protect ? uapi::continue_mode_wp : 0, 0};
+  uapi::ContinueArguments request{reinterpret_cast<std::uintptr_t>(begin), bytes, protect ? uapi::continue_mode_wp : 0,
+                                  0};
   while (::ioctl(fd_.get(), uapi::uffdio_continue, &request) != 0) {
     if (errno != EAGAIN && errno != EINTR) return errno;
   }
@@ -207,7 +217,9 @@ int Userfaultfd::write_protect(std::byte* begin, std::size_t bytes) const noexce
   return change_protection(begin, bytes, UFFDIO_WRITEPROTECT_MODE_WP);
 }
 
-int Userfaultfd::write_unprotect(std::byte* begin, std::size_t bytes) const noexcept { return change_protection(begin, bytes, 0); }
+int Userfaultfd::write_unprotect(std::byte* begin, std::size_t bytes) const noexcept {
+  return change_protection(begin, bytes, 0);
+}
 
 int Userfaultfd::change_protection(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept {
   uffdio_writeprotect request{};
@@ -229,12 +241,13 @@ void Userfaultfd::wake(std::byte* begin, std::size_t bytes) const noexcept {
   if (::ioctl(fd_.get(), UFFDIO_WAKE, &range) != 0) die("userfaultfd: UFFDIO_WAKE failed, threads would wait for ever");
 }
 
-// How many bytes from the beginning have come to `destination` although the kernel has not said so. Linux 6.18 batches pages, and where
-// it has to try a page again (another thread has just touched it, or the kernel is migrating it) it keeps the error of the first try:
-// it moves the batch, does not count it, moves it once more, and then says EEXIST for pages that it has moved itself. Such a page is
-// missing at its source; where both sides have one, the one at the destination is somebody else's. tests/os/move_race_test meets
-// this within a second.
-std::size_t Userfaultfd::moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept {
+// How many bytes from the beginning have come to `destination` although the kernel has not said so. Linux 6.18 batches
+// pages, and where it has to try a page again (another thread has just touched it, or the kernel is migrating it) it
+// keeps the error of the first try: it moves the batch, does not count it, moves it once more, and then says EEXIST for
+// pages that it has moved itself. Such a page is missing at its source; where both sides have one, the one at the
+// destination is somebody else's. tests/os/move_race_test meets this within a second.
+std::size_t Userfaultfd::moved_untold(const std::byte* destination, const std::byte* source,
+                                      std::size_t bytes) const noexcept {
   std::array<bool, pages_at_once> here, there;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t pages = (bytes - done) / page_bytes;
@@ -273,16 +286,22 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
     switch (error) {
       case EAGAIN:  // partly done, or the address space is changing
       case EINTR:
-      case EBUSY: break;  // a transfer of the program has the page pinned, or the kernel is migrating it
-      case EEXIST: die("a chunk that is away holds pages already: somebody filled or mapped memory inside the arena");
-      case ENOENT: die("a frame has lost pages: somebody discarded (madvise) memory inside the arena");
-      case ENOMEM: die("UFFDIO_MOVE: the kernel has no memory for page tables");
-      default: die("UFFDIO_MOVE failed: the mapping of the arena was changed by somebody else");
+      case EBUSY:
+        break;  // a transfer of the program has the page pinned, or the kernel is migrating it
+      case EEXIST:
+        die("a chunk that is away holds pages already: somebody filled or mapped memory inside the arena");
+      case ENOENT:
+        die("a frame has lost pages: somebody discarded (madvise) memory inside the arena");
+      case ENOMEM:
+        die("UFFDIO_MOVE: the kernel has no memory for page tables");
+      default:
+        die("UFFDIO_MOVE failed: the mapping of the arena was changed by somebody else");
     }
     const std::uint64_t now = monotonic_ns();
     if (busy_since == 0) busy_since = now;
     if (now - busy_since > pinned_for_good_ns) {
-      die("a chunk cannot move since its pages stay pinned (registered for I/O or for a device); keep such memory resident");
+      die("a chunk cannot move since its pages stay pinned (registered for I/O or for a device); keep such memory "
+          "resident");
     }
     const timespec pause{0, pause_ns};
     ::clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
@@ -291,8 +310,12 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
   VEDETTE_ASSERT(done == bytes);
 }
 
-FaultReader::FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink, bool serves_at_once)
-    : userfaultfd_(userfaultfd.fd()), end_(userfaultfd.end_fd()), serves_at_once_(serves_at_once), sink_(std::move(sink)) {
+FaultReader::FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink,
+                         bool serves_at_once)
+    : userfaultfd_(userfaultfd.fd()),
+      end_(userfaultfd.end_fd()),
+      serves_at_once_(serves_at_once),
+      sink_(std::move(sink)) {
   thread_ = start_quiet_thread([this] { run(); });
 }
 

@@ -1,7 +1,8 @@
-// A userfaultfd with one owner, and the thread that reads its page faults. The kernel parks a thread that touches a registered
-// page without memory behind it, and tells us the address; whoever fills the page wakes it.
+// A userfaultfd with one owner, and the thread that reads its page faults. The kernel parks a thread that touches a
+// registered page without memory behind it, and tells us the address; whoever fills the page wakes it.
 //
-// What always holds: a fault is told to the sink or the program dies with a sentence; nobody waits for a reader that has gone.
+// What always holds: a fault is told to the sink or the program dies with a sentence; nobody waits for a reader that
+// has gone.
 //
 // Thread rule: everything but open() and close may be called from any thread.
 #pragma once
@@ -19,9 +20,9 @@ namespace vedette {
 
 class Userfaultfd {
  public:
-  // Tries userfaultfd(2), then /dev/userfaultfd, then the user-mode-only kind that needs no privilege. `features` are bits of
-  // uapi.h that must all be there, else Cause::unavailable names the first kernel that has them; those of `wanted` are
-  // switched on where the kernel has them: has() tells.
+  // Tries userfaultfd(2), then /dev/userfaultfd, then the user-mode-only kind that needs no privilege. `features` are
+  // bits of uapi.h that must all be there, else Cause::unavailable names the first kernel that has them; those of
+  // `wanted` are switched on where the kernel has them: has() tells.
   static Result<Userfaultfd> open(std::uint64_t features, std::uint64_t wanted = 0);
 
   bool has(std::uint64_t features) const noexcept { return (features & ~features_) == 0; }
@@ -34,17 +35,17 @@ class Userfaultfd {
   // Both return 0 or an errno. The range is whole pages of mappings that allow the mode.
   int register_missing(std::byte* begin, std::size_t bytes) const noexcept;
   int register_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
-  // For shared memory: write protection as above, and whoever touches a page without an entry in the page table waits, whether
-  // the file has a page there or a hole.
+  // For shared memory: write protection as above, and whoever touches a page without an entry in the page table waits,
+  // whether the file has a page there or a hole.
   int register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int register_away(std::byte* begin, std::size_t bytes) const noexcept;  // without the protection
   int register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int register_missing_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
-  // Fills registered pages that are missing with copies, perhaps write-protected; who waits goes on. 0 or an errno, EEXIST where there is
-  // a page already (those before it are filled).
+  // Fills registered pages that are missing with copies, perhaps write-protected; who waits goes on. 0 or an errno,
+  // EEXIST where there is a page already (those before it are filled).
   int copy_in(std::byte* begin, const std::byte* source, std::size_t bytes, bool protect) const noexcept;
-  // A page of shared memory that the file has, and no entry for: mapped as it is, perhaps write-protected; who waits goes on. 0 or an errno,
-  // EEXIST where there is an entry already.
+  // A page of shared memory that the file has, and no entry for: mapped as it is, perhaps write-protected; who waits
+  // goes on. 0 or an errno, EEXIST where there is an entry already.
   int map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept;
   int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;  // and who waits goes on. 0 or an errno
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
@@ -54,37 +55,44 @@ class Userfaultfd {
   // Wakes every thread that waits for a page of this range; they try again.
   void wake(std::byte* begin, std::size_t bytes) const noexcept;
 
-  // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant either
-  // there or here or both missing for the accessing thread. Waits while a page is pinned by a running transfer; dies with a
-  // sentence where it cannot succeed (a page is pinned for good, or somebody changed the mapping under us). Needs feature_move.
+  // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant
+  // either there or here or both missing for the accessing thread. Waits while a page is pinned by a running transfer;
+  // dies with a sentence where it cannot succeed (a page is pinned for good, or somebody changed the mapping under us).
+  // Needs feature_move.
   void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
 
  private:
   Userfaultfd(Fd fd, Fd end, Fd pagemap, bool serves_system_calls, std::uint64_t features) noexcept
-      : fd_(std::move(fd)), end_(std::move(end)), pagemap_(std::move(pagemap)), serves_system_calls_(serves_system_calls), features_(features) {}
+      : fd_(std::move(fd)),
+        end_(std::move(end)),
+        pagemap_(std::move(pagemap)),
+        serves_system_calls_(serves_system_calls),
+        features_(features) {}
   int change_protection(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   std::size_t moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept;
 
   Fd fd_, end_;
-  Fd pagemap_;                       // /proc/self/pagemap, where pages are to be moved
+  Fd pagemap_;  // /proc/self/pagemap, where pages are to be moved
   bool serves_system_calls_ = false;
   std::uint64_t features_ = 0;
 };
 
 struct MissingPage {
-  std::byte* page = nullptr;         // its first byte
+  std::byte* page = nullptr;  // its first byte
   bool write = false;
 };
 
-// Reads the faults of one userfaultfd until it is destroyed. `sink` runs on this thread and must not touch registered memory
-// that is missing. It returns false for an address that it does not know, which stops the program.
+// Reads the faults of one userfaultfd until it is destroyed. `sink` runs on this thread and must not touch registered
+// memory that is missing. It returns false for an address that it does not know, which stops the program.
 //
-// `serves_at_once`: when the sink returns, everybody who waited for the page has been woken. Then faults of the same page that were read with
-// the first one are over, and are not told: served late, they would make the page seem touched once more.
+// `serves_at_once`: when the sink returns, everybody who waited for the page has been woken. Then faults of the same
+// page that were read with the first one are over, and are not told: served late, they would make the page seem touched
+// once more.
 class [[nodiscard]] FaultReader {
  public:
-  FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink, bool serves_at_once = false);  // borrowed, outlives it
+  FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink,
+              bool serves_at_once = false);  // borrowed, outlives it
   ~FaultReader();
   FaultReader(const FaultReader&) = delete;
   FaultReader& operator=(const FaultReader&) = delete;
@@ -99,7 +107,8 @@ class [[nodiscard]] FaultReader {
   std::thread thread_;
 };
 
-// A thread that no signal handler of the program runs on. Throws std::system_error where there are too many (ulimit -u).
+// A thread that no signal handler of the program runs on. Throws std::system_error where there are too many (ulimit
+// -u).
 std::thread start_quiet_thread(std::function<void()> body);
 
 // "what: strerror; advice"

@@ -1,8 +1,9 @@
 #include "os/uffd_memory.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstring>
-#include <sys/mman.h>
 
 #include "base/assert.h"
 #include "os/remap.h"
@@ -12,15 +13,21 @@ namespace vedette {
 namespace {
 
 Error no_memory_for_a_copy(int error) {
-  return system_error("memory for one frame more, while a frame changes its kind", error, "choose a smaller budget or free memory");
+  return system_error("memory for one frame more, while a frame changes its kind", error,
+                      "choose a smaller budget or free memory");
 }
 
 }  // namespace
 
 UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
-    : layout_(options), userfaultfd_(std::move(userfaultfd)), on_fault_(std::move(options.on_fault)),
-      parking_(std::move(parking)), kinds_(options.frames, FrameKind::fast), mapped_(options.chunks, Mapped::anonymous),
-      reader_(std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing); })) {}
+    : layout_(options),
+      userfaultfd_(std::move(userfaultfd)),
+      on_fault_(std::move(options.on_fault)),
+      parking_(std::move(parking)),
+      kinds_(options.frames, FrameKind::fast),
+      mapped_(options.chunks, Mapped::anonymous),
+      reader_(
+          std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing); })) {}
 
 void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
   Mapped& mapped = mapped_[chunk.value];
@@ -108,7 +115,8 @@ Result<void> UffdMemory::start_trackable() {
   return {};
 }
 
-Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) {
+Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
+                                 bool keep_bytes) {
   VEDETTE_ASSERT(frame.value < layout_.frames() && (keep_bytes || !shown_at));
   const FrameKind now = kinds_[frame.value];
   if (now == kind) return {};
@@ -126,13 +134,17 @@ Result<void> UffdMemory::allows(FrameKind kind) const {
   if (!of_file(kind)) return {};
   const bool zap = kind == FrameKind::trackable;
   if (userfaultfd_.has(zap ? FileFrames::zap_features : FileFrames::features)) return {};
-  return Error{.cause = Cause::unavailable,
-               .message = zap ? "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; Linux 6.7 or later is needed"
-                              : "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
-               .errno_value = 0};
+  return Error{
+      .cause = Cause::unavailable,
+      .message =
+          zap ? "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; Linux 6.7 or "
+                "later is needed"
+              : "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
+      .errno_value = 0};
 }
 
-// The bytes stay where they are. Pages that a tracker has replaced are small: where the kernel can, they become a huge one again.
+// The bytes stay where they are. Pages that a tracker has replaced are small: where the kernel can, they become a huge
+// one again.
 void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) noexcept {
   kinds_[frame.value] = kind;
   if (shown_at) kind == FrameKind::alone ? let_go(*shown_at) : take_hold(*shown_at);
@@ -144,19 +156,23 @@ void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> 
 
 void UffdMemory::expect_writes(std::byte* begin, std::size_t bytes) noexcept {
   const auto at = layout_.fault(begin, true);
-  if (at && mapped_[at->chunk.value] == Mapped::file_for_zap) userfaultfd_.write_unprotect(begin, bytes);  // a refusal costs a fault a page
+  if (at && mapped_[at->chunk.value] == Mapped::file_for_zap)
+    userfaultfd_.write_unprotect(begin, bytes);  // a refusal costs a fault a page
 }
 
 // 1. away   2. copy   3. give the old memory back   4. show again
-// Without bytes to keep the old memory goes first, so that the new is made of it: memory that lies free for seconds a hypervisor
-// may take back, and then filling 2 MiB takes 4 ms instead of 0.2 (measured, free page reporting).
-Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) {
+// Without bytes to keep the old memory goes first, so that the new is made of it: memory that lies free for seconds a
+// hypervisor may take back, and then filling 2 MiB takes 4 ms instead of 0.2 (measured, free page reporting).
+Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
+                                      bool keep_bytes) {
   auto ready = files();
   if (!ready) return ready.error();
   if (shown_at) hide(*shown_at, frame);
   if (!keep_bytes) give_fast_back(frame);
-  if (const int error = keep_bytes ? files_->allocate(frame, parked_fast(frame)) : files_->allocate(frame); error != 0) {
-    if (!keep_bytes && allocate_fast(frame) != 0) die("the system has no memory left for a frame that changes its kind");
+  if (const int error = keep_bytes ? files_->allocate(frame, parked_fast(frame)) : files_->allocate(frame);
+      error != 0) {
+    if (!keep_bytes && allocate_fast(frame) != 0)
+      die("the system has no memory left for a frame that changes its kind");
     if (shown_at) show(frame, *shown_at);
     return no_memory_for_a_copy(error);
   }
@@ -169,7 +185,8 @@ Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex
 Result<void> UffdMemory::make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes) {
   if (!keep_bytes) files_->release(frame);
   if (const int error = allocate_fast(frame); error != 0) {
-    if (!keep_bytes && files_->allocate(frame) != 0) die("the system has no memory left for a frame that changes its kind");
+    if (!keep_bytes && files_->allocate(frame) != 0)
+      die("the system has no memory left for a frame that changes its kind");
     return no_memory_for_a_copy(error);
   }
   if (shown_at) hide(*shown_at, frame);
@@ -183,7 +200,8 @@ Result<void> UffdMemory::make_fast(FrameIndex frame, std::optional<ChunkIndex> s
 }
 
 void UffdMemory::give_fast_back(FrameIndex frame) noexcept {
-  if (::madvise(parked_fast(frame), layout_.chunk_bytes(), MADV_DONTNEED) != 0) die("a frame cannot be given back (madvise)");
+  if (::madvise(parked_fast(frame), layout_.chunk_bytes(), MADV_DONTNEED) != 0)
+    die("a frame cannot be given back (madvise)");
 }
 
 Result<void> register_arena(const ChunkMemoryOptions& options, const Userfaultfd& userfaultfd) {

@@ -1,8 +1,9 @@
-// What the memories with userfaultfd share: the arena's registration, the thread that reads faults, and the kinds of frames: fast ones
-// (private anonymous memory with huge pages; how they move is the derived class), the same alone, and two kinds of a file (file_frames.h).
+// What the memories with userfaultfd share: the arena's registration, the thread that reads faults, and the kinds of
+// frames: fast ones (private anonymous memory with huge pages; how they move is the derived class), the same alone, and
+// two kinds of a file (file_frames.h).
 //
-// A chunk's mapping follows the frame shown there last: anonymous after a fast frame or one alone, the file's after the others. Away,
-// both make who touches them wait.
+// A chunk's mapping follows the frame shown there last: anonymous after a fast frame or one alone, the file's after the
+// others. Away, both make who touches them wait.
 #pragma once
 #include <memory>
 #include <optional>
@@ -33,21 +34,21 @@ class UffdMemory : public ChunkMemory {
  protected:
   // `options` as given; `parking` is filled, or is left empty for start_trackable().
   UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking);
-  // Every derived class calls this in its destructor: a fault that was read late is still told to the sink, which may show(),
-  // and that is only possible while the derived class is there.
+  // Every derived class calls this in its destructor: a fault that was read late is still told to the sink, which may
+  // show(), and that is only possible while the derived class is there.
   void stop_reader() noexcept { reader_.reset(); }
 
   virtual void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is anonymous
   virtual void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
   virtual void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
   virtual void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is the file's
-  virtual int allocate_fast(FrameIndex frame) noexcept = 0;  // 0 or an errno; at parked_fast(frame)
+  virtual int allocate_fast(FrameIndex frame) noexcept = 0;                      // 0 or an errno; at parked_fast(frame)
 
   std::byte* parked_fast(FrameIndex frame) const noexcept { return parking_.data() + layout_.offset(frame); }
-  // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it. `source` must not be
-  // registered: mremap makes the copy with its registration, joins it to registered neighbours of the chunk where they match,
-  // and then drops the registration of the whole, the neighbours' with it, which would read as zeros (Linux 6.18, met by
-  // the tests).
+  // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it. `source` must
+  // not be registered: mremap makes the copy with its registration, joins it to registered neighbours of the chunk
+  // where they match, and then drops the registration of the whole, the neighbours' with it, which would read as zeros
+  // (Linux 6.18, met by the tests).
   void replace(std::byte* source, ChunkIndex chunk) noexcept;
 
   Layout layout_;
@@ -61,7 +62,7 @@ class UffdMemory : public ChunkMemory {
   Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
 
   void give_fast_back(FrameIndex frame) noexcept;
-  void let_go(ChunkIndex chunk) noexcept;    // of its registration, while a frame is shown there
+  void let_go(ChunkIndex chunk) noexcept;  // of its registration, while a frame is shown there
   void take_hold(ChunkIndex chunk) noexcept;
 
   enum class Mapped : std::uint8_t { anonymous, file, file_for_zap };
@@ -70,8 +71,8 @@ class UffdMemory : public ChunkMemory {
   FaultSink on_fault_;
   Mapping parking_;
   std::unique_ptr<FileFrames> files_;
-  std::vector<FrameKind> kinds_;           // of each frame
-  std::vector<Mapped> mapped_;             // of each chunk
+  std::vector<FrameKind> kinds_;  // of each frame
+  std::vector<Mapped> mapped_;    // of each chunk
   std::unique_ptr<FaultReader> reader_;
 };
 

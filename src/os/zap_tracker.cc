@@ -1,6 +1,6 @@
-// Sees accesses without a single handler ("zap"). Arming clears the page-table entries of shared memfd pages; the bytes stay in
-// the page cache and the kernel puts an entry back at the first access, as for any minor fault. PAGEMAP_SCAN then tells which
-// entries are back (PRESENT: touched) and which have lost their write protection (WRITTEN: written).
+// Sees accesses without a single handler ("zap"). Arming clears the page-table entries of shared memfd pages; the bytes
+// stay in the page cache and the kernel puts an entry back at the first access, as for any minor fault. PAGEMAP_SCAN
+// then tells which entries are back (PRESENT: touched) and which have lost their write protection (WRITTEN: written).
 //
 //   arm       protect every page, then clear the entries: what stays behind is a write-protection marker per page
 //   access    a read brings back a protected entry; a write removes the protection (asynchronously, nobody is asked)
@@ -8,17 +8,18 @@
 //
 // What always holds: WRITTEN counts only where PRESENT, and only after arm(): an entry that was never protected reports
 // written from birth. So memory that was mapped anew (MAP_FIXED, mremap) must be armed anew. The registration with
-// userfaultfd, by whoever maps the memory, does two things: it lets the kernel drop protection by itself (WP_ASYNC) and it
-// switches off fault-around, which would bring back sixteen entries for one read. The protection is set through
+// userfaultfd, by whoever maps the memory, does two things: it lets the kernel drop protection by itself (WP_ASYNC) and
+// it switches off fault-around, which would bring back sixteen entries for one read. The protection is set through
 // PAGEMAP_SCAN, so the tracker needs no userfaultfd of its own and works with any owner's.
 //
 // arm, collect and disarm are called from one thread at a time.
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
-#include <string>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
 
 #include "base/fd.h"
 #include "os/address_ranges.h"
@@ -30,10 +31,10 @@ namespace vedette {
 namespace {
 
 constexpr std::size_t regions_per_scan = 2048;  // 48 KiB; the kernel fills 512 at a time
-// A system call that clears one entry costs as much as walking past 110 empty ones (1.1 us against 10 ns each), so touched
-// pages nearer than this are cleared in one call.
+// A system call that clears one entry costs as much as walking past 110 empty ones (1.1 us against 10 ns each), so
+// touched pages nearer than this are cleared in one call.
 constexpr std::size_t zap_gap_bytes = 96 * page_size;
-constexpr int madvise_populate_write = 23;   // Linux 5.14
+constexpr int madvise_populate_write = 23;  // Linux 5.14
 
 std::uint64_t address(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
@@ -53,7 +54,9 @@ class ZapTracker final : public PageTracker {
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
   bool sees_system_calls() const noexcept override { return true; }
-  std::string_view mechanism() const noexcept override { return "zap: page tables cleared between ticks, PAGEMAP_SCAN"; }
+  std::string_view mechanism() const noexcept override {
+    return "zap: page tables cleared between ticks, PAGEMAP_SCAN";
+  }
 
  private:
   Result<void> collect_one(const AddressRange& range, std::size_t first, std::vector<TouchedRange>& touched);
@@ -118,8 +121,8 @@ Result<void> ZapTracker::collect_one(const AddressRange& range, std::size_t firs
       if (auto zapped = zap(clear); !zapped) return zapped;
     }
     if (regions.size() < regions_.size()) break;
-    // Not from walk_end: Linux 6.18 leaves it behind the last region after more than 512 of them (measured), which would tell
-    // pages twice.
+    // Not from walk_end: Linux 6.18 leaves it behind the last region after more than 512 of them (measured), which
+    // would tell pages twice.
     scan.start = regions.back().end;
   }
   return {};
@@ -134,7 +137,8 @@ Result<void> ZapTracker::zap(const AddressRange& range) {
 Result<void> ZapTracker::disarm(std::span<const AddressRange> ranges) {
   join_ranges(ranges, joined_);
   for (const AddressRange& range : joined_) {
-    if (::madvise(range.begin, range.bytes, madvise_populate_write) != 0) return failed("disarming (MADV_POPULATE_WRITE)");
+    if (::madvise(range.begin, range.bytes, madvise_populate_write) != 0)
+      return failed("disarming (MADV_POPULATE_WRITE)");
   }
   return {};
 }
@@ -156,9 +160,10 @@ Result<void> behaves(PageTracker& tracker) {
                      !first[0].written && first[1].pages == AddressRange{memory->data() + 3 * page_size, page_size} &&
                      first[1].written && second.size() == 1 && second[0].pages == first[1].pages && !second[0].written;
   if (right) return {};
-  return Error{.cause = Cause::unavailable,
-               .message = "PAGEMAP_SCAN told other pages than those touched; this kernel cannot be trusted with zap tracking",
-               .errno_value = 0};
+  return Error{
+      .cause = Cause::unavailable,
+      .message = "PAGEMAP_SCAN told other pages than those touched; this kernel cannot be trusted with zap tracking",
+      .errno_value = 0};
 }
 
 }  // namespace
@@ -166,10 +171,12 @@ Result<void> behaves(PageTracker& tracker) {
 Result<std::unique_ptr<PageTracker>> open_zap_tracker() {
   Fd pagemap{::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)};
   if (!pagemap) {
-    return Error{.cause = Cause::unavailable,
-                 .message = std::string("/proc/self/pagemap: ") + std::strerror(errno) +
-                            (errno == EACCES ? "; a process that has changed its user must be dumpable (PR_SET_DUMPABLE)" : "; mount /proc"),
-                 .errno_value = errno};
+    return Error{
+        .cause = Cause::unavailable,
+        .message = std::string("/proc/self/pagemap: ") + std::strerror(errno) +
+                   (errno == EACCES ? "; a process that has changed its user must be dumpable (PR_SET_DUMPABLE)"
+                                    : "; mount /proc"),
+        .errno_value = errno};
   }
   auto tracker = std::make_unique<ZapTracker>(std::move(pagemap));
   if (auto right = behaves(*tracker); !right) return right.error();

@@ -9,15 +9,15 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t most_open_regions = 64;  // packing is flat beyond it on the traces of our models
-constexpr std::size_t most_region_chunks = 32; // keeps one region's addresses from growing over the whole step
+constexpr std::size_t most_open_regions = 64;   // packing is flat beyond it on the traces of our models
+constexpr std::size_t most_region_chunks = 32;  // keeps one region's addresses from growing over the whole step
 constexpr std::uint64_t page = 4096;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-struct Block {                       // a lone tensor, or a region of several
-  std::uint64_t used = 0;            // bytes, from the block's begin
-  std::vector<Span<std::uint32_t>> chunks;  // when each chunk must be kept
+struct Block {                                                 // a lone tensor, or a region of several
+  std::uint64_t used = 0;                                      // bytes, from the block's begin
+  std::vector<Span<std::uint32_t>> chunks;                     // when each chunk must be kept
   std::vector<std::pair<std::size_t, std::uint64_t>> members;  // (lifetime, offset in the block)
 
   Span<std::uint32_t> life() const {
@@ -47,7 +47,8 @@ void append(Block& block, std::size_t index, const Lifetime& life, std::uint64_t
   const std::uint64_t begin = block.used, end = block.used + life.bytes.value;
   for (std::uint64_t c = begin / chunk; c * chunk < end; ++c) {
     if (c < block.chunks.size()) {
-      block.chunks[c] = {std::min(block.chunks[c].begin, life.life.begin), std::max(block.chunks[c].end, life.life.end)};
+      block.chunks[c] = {std::min(block.chunks[c].begin, life.life.begin),
+                         std::max(block.chunks[c].end, life.life.end)};
     } else {
       block.chunks.push_back(life.life);
     }
@@ -58,8 +59,9 @@ void append(Block& block, std::size_t index, const Lifetime& life, std::uint64_t
 
 std::vector<Block> form_blocks(std::span<const Lifetime> lifetimes, std::uint64_t chunk) {
   std::vector<Block> blocks;
-  std::vector<std::size_t> open;     // regions whose last chunk has room, oldest first
-  // What lives longest first: what lives for an op takes the room that is left, and none that something as long-lived could have had.
+  std::vector<std::size_t> open;  // regions whose last chunk has room, oldest first
+  // What lives longest first: what lives for an op takes the room that is left, and none that something as long-lived
+  // could have had.
   std::vector<std::size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto length = [&](std::size_t i) { return lifetimes[i].life.end - lifetimes[i].life.begin; };

@@ -1,10 +1,12 @@
-// Where the temporaries of a step live, so that moving one does not drag another: Sentinel's co-allocation (HPCA'21, "co-allocating
-// tensors with similar lifetime and memory access frequency into the same pages"), for chunks instead of pages.
+// Where the temporaries of a step live, so that moving one does not drag another: Sentinel's co-allocation (HPCA'21,
+// "co-allocating tensors with similar lifetime and memory access frequency into the same pages"), for chunks instead of
+// pages.
 //
-// Tensors that fill their chunks live alone. The others are packed into shared regions, what lives longest first, each where it adds the least
-// chunk-time (chunks times how long they must be kept), and only where it saves a chunk for half its life at least: so gradients lie end to
-// end, and scratch takes the room beside them that is left. Regions and lone tensors are then given addresses, last in first out by size, so
-// that a tensor is born where one of its size has just died and the memory is still there.
+// Tensors that fill their chunks live alone. The others are packed into shared regions, what lives longest first, each
+// where it adds the least chunk-time (chunks times how long they must be kept), and only where it saves a chunk for
+// half its life at least: so gradients lie end to end, and scratch takes the room beside them that is left. Regions and
+// lone tensors are then given addresses, last in first out by size, so that a tensor is born where one of its size has
+// just died and the memory is still there.
 //
 // Pure, deterministic. O(n * open regions), at most `most_open_regions` of them.
 #pragma once
@@ -18,12 +20,12 @@ namespace vedette {
 
 struct Lifetime {
   Bytes bytes;
-  Span<std::uint32_t> life;          // event numbers, unique over all births and deaths; sorted by begin in the input
+  Span<std::uint32_t> life;  // event numbers, unique over all births and deaths; sorted by begin in the input
 };
 
 struct Placement {
-  std::vector<std::uint64_t> offset; // offset[i] of lifetimes[i], from the zone's first byte; a multiple of 4096
-  std::uint64_t zone_bytes = 0;      // a multiple of the chunk
+  std::vector<std::uint64_t> offset;  // offset[i] of lifetimes[i], from the zone's first byte; a multiple of 4096
+  std::uint64_t zone_bytes = 0;       // a multiple of the chunk
 };
 
 Placement coallocate(std::span<const Lifetime> lifetimes, Bytes chunk);

@@ -15,7 +15,7 @@ constexpr Time latest = std::numeric_limits<Time>::max() / 8;  // room for arith
 
 struct Head {
   std::vector<Column> columns;
-  bool end_counts = false;           // the upper column is called `end`, whose instant is part of the life
+  bool end_counts = false;  // the upper column is called `end`, whose instant is part of the life
 };
 
 std::string_view next_piece(std::string_view& rest, char separator) {
@@ -44,7 +44,9 @@ std::optional<T> number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() ? std::optional{value} : std::nullopt;
 }
 
-Error wrong(std::size_t line, const std::string& what) { return {Cause::malformed_input, "line " + std::to_string(line) + ": " + what}; }
+Error wrong(std::size_t line, const std::string& what) {
+  return {Cause::malformed_input, "line " + std::to_string(line) + ": " + what};
+}
 
 Result<Head> read_head(std::string_view line) {
   Head head;
@@ -70,17 +72,20 @@ Result<Head> read_head(std::string_view line) {
 }
 
 // "3-5 9-12", appended for `buffer`, in order.
-std::optional<std::string> read_gaps(std::string_view text, const Head& head, Span<Time> life, std::uint32_t buffer, std::vector<Away>& away) {
+std::optional<std::string> read_gaps(std::string_view text, const Head& head, Span<Time> life, std::uint32_t buffer,
+                                     std::vector<Away>& away) {
   const std::size_t first = away.size();
   while (!(text = trimmed(text)).empty()) {
     std::string_view gap = next_piece(text, ' ');
     const auto begin = number<Time>(next_piece(gap, '-')), end = number<Time>(gap);
     if (!begin || !end || *end > latest) return "a gap is not of the form lower-upper";
     const Span<Time> when{*begin, *end + (head.end_counts ? 1 : 0)};
-    if (when.begin < life.begin || when.end > life.end || when.begin >= when.end) return "a gap is empty or outside the life";
+    if (when.begin < life.begin || when.end > life.end || when.begin >= when.end)
+      return "a gap is empty or outside the life";
     away.push_back({buffer, when});
   }
-  std::sort(away.begin() + static_cast<std::ptrdiff_t>(first), away.end(), [](const Away& a, const Away& b) { return a.when < b.when; });
+  std::sort(away.begin() + static_cast<std::ptrdiff_t>(first), away.end(),
+            [](const Away& a, const Away& b) { return a.when < b.when; });
   for (std::size_t i = first + 1; i < away.size(); ++i)
     if (away[i].when.begin < away[i - 1].when.end) return "gaps overlap";
   return std::nullopt;
@@ -91,22 +96,37 @@ std::optional<std::string> read_row(std::string_view line, const Head& head, Tab
   std::optional<std::uint64_t> size, alignment = 1;
   std::string_view id, gaps;
   const std::string_view whole = line;
-  if (static_cast<std::size_t>(std::count(whole.begin(), whole.end(), ',')) + 1 != head.columns.size()) return "it has not as many fields as there are columns";
+  if (static_cast<std::size_t>(std::count(whole.begin(), whole.end(), ',')) + 1 != head.columns.size())
+    return "it has not as many fields as there are columns";
   for (const Column column : head.columns) {
     const std::string_view field = trimmed(next_piece(line, ','));
     switch (column) {
-      case Column::id: id = field; break;
-      case Column::lower: lower = number<Time>(field); break;
-      case Column::upper: upper = number<Time>(field); break;
-      case Column::size: size = number<std::uint64_t>(field); break;
-      case Column::alignment: alignment = number<std::uint64_t>(field); break;
-      case Column::gaps: gaps = field; break;
-      case Column::other: break;
+      case Column::id:
+        id = field;
+        break;
+      case Column::lower:
+        lower = number<Time>(field);
+        break;
+      case Column::upper:
+        upper = number<Time>(field);
+        break;
+      case Column::size:
+        size = number<std::uint64_t>(field);
+        break;
+      case Column::alignment:
+        alignment = number<std::uint64_t>(field);
+        break;
+      case Column::gaps:
+        gaps = field;
+        break;
+      case Column::other:
+        break;
     }
   }
   if (!lower || !upper || *lower < -latest || *upper > latest) return "lower and upper have to be whole numbers";
   if (!size || *size > std::uint64_t{1} << 56) return "size has to be a whole number of bytes, below 2^56";
-  if (!alignment || *alignment == 0 || *alignment > std::uint64_t{1} << 40) return "alignment has to be a whole number from 1 to 2^40";
+  if (!alignment || *alignment == 0 || *alignment > std::uint64_t{1} << 40)
+    return "alignment has to be a whole number from 1 to 2^40";
   const Span<Time> life{*lower, *upper + (head.end_counts ? 1 : 0)};
   if (life.begin > life.end) return "it ends before it begins";
   const auto buffer = static_cast<std::uint32_t>(table.id.size());
@@ -135,12 +155,18 @@ Result<Table> parse_lifetimes(std::string_view csv) {
 
 std::string format_layout(const Table& table, const std::vector<std::uint64_t>& offset) {
   const Problem& problem = table.problem;
-  const bool aligned = std::any_of(problem.buffers.begin(), problem.buffers.end(), [](const Buffer& b) { return b.alignment != 1; });
-  std::string out = std::string("id,lower,upper,size") + (aligned ? ",alignment" : "") + (problem.away.empty() ? "" : ",gaps") + ",offset\n";
+  const bool aligned =
+      std::any_of(problem.buffers.begin(), problem.buffers.end(), [](const Buffer& b) { return b.alignment != 1; });
+  std::string out = std::string("id,lower,upper,size") + (aligned ? ",alignment" : "") +
+                    (problem.away.empty() ? "" : ",gaps") + ",offset\n";
   std::size_t away = 0;
   for (std::uint32_t b = 0; b < offset.size(); ++b) {
     const Buffer& buffer = problem.buffers[b];
-    out.append(table.id[b]).append(",").append(std::to_string(buffer.life.begin)).append(",").append(std::to_string(buffer.life.end));
+    out.append(table.id[b])
+        .append(",")
+        .append(std::to_string(buffer.life.begin))
+        .append(",")
+        .append(std::to_string(buffer.life.end));
     out.append(",").append(std::to_string(buffer.bytes.value));
     if (aligned) out.append(",").append(std::to_string(buffer.alignment));
     if (!problem.away.empty()) out.append(",");

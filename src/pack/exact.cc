@@ -13,7 +13,8 @@ constexpr std::size_t most_remembered = 1 << 20;  // states, 40 MB
 
 constexpr std::uint64_t least_limit = 300'000;
 
-// 1 1 2 1 1 2 4 1 1 2 ...: restart limits within a constant of the best for any distribution of luck (Luby, Sinclair, Zuckerman, 1993).
+// 1 1 2 1 1 2 4 1 1 2 ...: restart limits within a constant of the best for any distribution of luck (Luby, Sinclair,
+// Zuckerman, 1993).
 std::uint64_t luby(std::uint64_t i) {
   for (;;) {
     std::uint64_t power = 1;
@@ -29,8 +30,15 @@ bool covers(Sections life, std::uint32_t section) { return life.begin <= section
 }  // namespace
 
 ExactSearch::ExactSearch(std::uint32_t sections, std::vector<Sections> life, std::vector<std::uint64_t> bytes)
-    : sections_(sections), count_(static_cast<std::uint32_t>(life.size())), life_(std::move(life)), bytes_(std::move(bytes)),
-      load_(sections), meets_(count_), cover_(sections), twin_(count_), weight_(sections, 1.0) {
+    : sections_(sections),
+      count_(static_cast<std::uint32_t>(life.size())),
+      life_(std::move(life)),
+      bytes_(std::move(bytes)),
+      load_(sections),
+      meets_(count_),
+      cover_(sections),
+      twin_(count_),
+      weight_(sections, 1.0) {
   for (std::uint32_t b = 0; b < count_; ++b) {
     twin_[b] = b;
     for (std::uint32_t a = 0; a < b; ++a) {
@@ -71,7 +79,9 @@ void ExactSearch::begin(std::uint64_t capacity, Prefer prefer) {
   const auto measure = [&](std::uint32_t b) {
     const std::uint64_t length = life_[b].end - life_[b].begin;
     const std::uint64_t area = length * bytes_[b];
-    return prefer == Prefer::area ? std::pair{area, length} : prefer == Prefer::length ? std::pair{length, bytes_[b]} : std::pair{bytes_[b], length};
+    return prefer == Prefer::area     ? std::pair{area, length}
+           : prefer == Prefer::length ? std::pair{length, bytes_[b]}
+                                      : std::pair{bytes_[b], length};
   };
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     const auto x = measure(a), y = measure(b);
@@ -88,13 +98,15 @@ Found ExactSearch::run(std::uint64_t capacity, std::uint64_t effort) {
   const std::uint64_t end = steps_ + effort;
   for (const std::uint64_t load : load_)
     if (load > capacity) return Found::proof_of_none;
-  const std::uint64_t unit = std::max<std::uint64_t>(least_limit, std::uint64_t{count_} * count_ * count_ / 32);  // a dive or two
+  const std::uint64_t unit =
+      std::max<std::uint64_t>(least_limit, std::uint64_t{count_} * count_ * count_ / 32);  // a dive or two
   for (unsigned round = 0; steps_ < end; ++round) {
     begin(capacity, std::array{Prefer::bytes, Prefer::length, Prefer::area}[round % 3]);
     limit_ = std::min(end, steps_ + unit * luby(round / 3 + 1));
     const Found found = search();
     if (found != Found::nothing_yet) return found;
-    for (double& w : weight_) w = 1 + (w - 1) * 0.5;  // what failed long ago counts less, but tells this round from the last
+    for (double& w : weight_)
+      w = 1 + (w - 1) * 0.5;  // what failed long ago counts less, but tells this round from the last
   }
   return Found::nothing_yet;
 }
@@ -109,7 +121,7 @@ bool ExactSearch::rescan(std::uint32_t section) {
   }
   trail_.push_back({section, true, witness_[section], floor_[section]});
   witness_[section] = who;
-  floor_[section] = low;             // never: nobody is left, and the section is a wall for its neighbours
+  floor_[section] = low;  // never: nobody is left, and the section is a wall for its neighbours
   if (low == never || low + left_[section] <= capacity_) return true;
   weight_[section] += 1;
   return false;
@@ -175,7 +187,7 @@ void ExactSearch::undo(std::size_t mark) {
 void ExactSearch::take_back(std::uint32_t buffer) {
   for (std::uint32_t s = life_[buffer].begin; s < life_[buffer].end; ++s) left_[s] += bytes_[buffer];
   placed_[buffer] = false;
-  ++unplaced_;                       // the last one placed is the first one behind the unplaced
+  ++unplaced_;  // the last one placed is the first one behind the unplaced
   hash_ ^= mix(buffer);
 }
 
@@ -194,7 +206,8 @@ bool ExactSearch::leave_empty(std::uint32_t section) {
   }
   for (std::uint32_t i = 0; i < unplaced_; ++i) {
     const std::uint32_t under = order_[i];
-    if (meet(life_[under], reach) && !covers(life_[under], section)) rest = std::min(rest, lowest_[under] + bytes_[under]);
+    if (meet(life_[under], reach) && !covers(life_[under], section))
+      rest = std::min(rest, lowest_[under] + bytes_[under]);
   }
   steps_ += cover_[section].size() + unplaced_;
   if (rest == never || rest + left_[section] > capacity_) {
@@ -206,14 +219,16 @@ bool ExactSearch::leave_empty(std::uint32_t section) {
   return settle();
 }
 
-// How many buffers can lie at the bottom of each section, counted from those that can: 0 where the section is in no valley.
+// How many buffers can lie at the bottom of each section, counted from those that can: 0 where the section is in no
+// valley.
 void ExactSearch::count_options() {
   options_.assign(sections_ + 1, 0);
   in_valley_.assign(sections_, false);
   for (std::uint32_t from = 0; from < sections_;) {
     std::uint32_t to = from + 1;
     while (to < sections_ && floor_[to] == floor_[from]) ++to;
-    const bool low = floor_[from] != never && (from == 0 || floor_[from - 1] > floor_[from]) && (to == sections_ || floor_[to] > floor_[from]);
+    const bool low = floor_[from] != never && (from == 0 || floor_[from - 1] > floor_[from]) &&
+                     (to == sections_ || floor_[to] > floor_[from]);
     if (low) std::fill(in_valley_.begin() + from, in_valley_.begin() + to, true);
     from = to;
   }

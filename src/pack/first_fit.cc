@@ -5,7 +5,8 @@
 
 namespace vedette::pack {
 
-AddressTree::AddressTree(std::uint32_t sections) : leaves_(std::bit_ceil(std::max(sections, 1u))), full_(2 * leaves_), any_(2 * leaves_) {}
+AddressTree::AddressTree(std::uint32_t sections)
+    : leaves_(std::bit_ceil(std::max(sections, 1u))), full_(2 * leaves_), any_(2 * leaves_) {}
 
 void AddressTree::gather(const Set& set) {
   if (set.count > 0) cursors_.push_back({pool_.data() + set.at, pool_.data() + set.at + set.count});
@@ -13,7 +14,8 @@ void AddressTree::gather(const Set& set) {
 
 void AddressTree::gather(Sections piece) {
   std::uint32_t left = piece.begin + leaves_, right = piece.end + leaves_;
-  std::uint32_t low = left, high = right - 1;  // walks up from both ends: every ancestor of the nodes that make up the piece
+  std::uint32_t low = left,
+                high = right - 1;  // walks up from both ends: every ancestor of the nodes that make up the piece
   bool left_known = false, right_known = false;  // whether a node of the piece lies below low, or below high
   for (; left < right; left /= 2, right /= 2) {
     if (left_known) gather(full_[low]);
@@ -82,9 +84,10 @@ bool AddressTree::add(Set& set, Range range) {
   steps_ += 4 + set.count / 16;
   const Range* const begin = pool_.data() + set.at;
   const Range* const end = begin + set.count;
-  const Range* const first = std::lower_bound(begin, end, range.begin, [](const Range& r, std::uint64_t at) { return r.end < at; });
+  const Range* const first =
+      std::lower_bound(begin, end, range.begin, [](const Range& r, std::uint64_t at) { return r.end < at; });
   if (first != end && first->begin <= range.begin && range.end <= first->end) return false;
-  const Range* last = first;         // [first, last) touch the new range
+  const Range* last = first;  // [first, last) touch the new range
   while (last != end && last->begin <= range.end) ++last;
   if (last != first) range = {std::min(range.begin, first->begin), std::max(range.end, last[-1].end)};
   *open_up(set, static_cast<std::uint32_t>(first - begin), static_cast<std::uint32_t>(last - first)) = range;
@@ -98,7 +101,8 @@ void AddressTree::insert(std::span<const Sections> life, std::uint64_t begin, st
     const auto cover = [&](std::uint32_t node) {
       add(full_[node], {begin, end});
       // What an ancestor has, its own ancestors have.
-      for (; node > 0 && add(any_[node], {begin, end}); node /= 2) {}
+      for (; node > 0 && add(any_[node], {begin, end}); node /= 2) {
+      }
     };
     for (; left < right; left /= 2, right /= 2) {
       if (left % 2 == 1) cover(left++);

@@ -1,10 +1,11 @@
-// The lowest offset at which a buffer meets nobody, for any life, in any order of asking: a segment tree over sections whose nodes keep sets of
-// addresses. Node v has full[v], the addresses of the buffers that cover all of v's sections (and not all of its parent's), and
-// any[v], those of all that touch one of them. What lives during [l, r) is any[] of the O(log n) nodes that make up [l, r), and full[] of
-// their ancestors; the sets are swept together, upwards, until a hole is wide enough.
+// The lowest offset at which a buffer meets nobody, for any life, in any order of asking: a segment tree over sections
+// whose nodes keep sets of addresses. Node v has full[v], the addresses of the buffers that cover all of v's sections
+// (and not all of its parent's), and any[v], those of all that touch one of them. What lives during [l, r) is any[] of
+// the O(log n) nodes that make up [l, r), and full[] of their ancestors; the sets are swept together, upwards, until a
+// hole is wide enough.
 //
-// Pure, deterministic; one thread. A question costs O(log n) sets and the intervals passed below the hole; sets are merged, so they
-// stay short where little is wasted.
+// Pure, deterministic; one thread. A question costs O(log n) sets and the intervals passed below the hole; sets are
+// merged, so they stay short where little is wasted.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -22,7 +23,8 @@ struct Shape {
   std::uint64_t settle(std::uint64_t at) const {
     const auto up = [](std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; };
     if (alignment > 1) at = up(at, alignment);
-    // Beginning a chunk is a multiple of the alignment only where the chunk is; else the search goes on until both hold.
+    // Beginning a chunk is a multiple of the alignment only where the chunk is; else the search goes on until both
+    // hold.
     while (chunk != 0 && at % chunk + bytes > up(bytes, chunk)) {
       at = up(at, chunk);
       if (alignment > 1) at = up(at, alignment);
@@ -47,7 +49,7 @@ class AddressTree {
   struct Range {
     std::uint64_t begin, end;
   };
-  struct Set {                       // sorted, disjoint, not touching; in pool_[at, at + count)
+  struct Set {  // sorted, disjoint, not touching; in pool_[at, at + count)
     std::uint32_t at = 0, count = 0, room = 0;
   };
   struct Cursor {
@@ -57,11 +59,11 @@ class AddressTree {
 
   void gather(Sections piece);
   void gather(const Set& set);
-  bool add(Set& set, Range range);   // false: it was all there already
+  bool add(Set& set, Range range);  // false: it was all there already
   Range* open_up(Set& set, std::uint32_t position, std::uint32_t remove);
 
   std::uint32_t leaves_ = 1;
-  std::vector<Set> full_, any_;      // by node: 1 is the root, leaves_ + s is section s
+  std::vector<Set> full_, any_;  // by node: 1 is the root, leaves_ + s is section s
   std::vector<Range> pool_;
   std::vector<Cursor> cursors_;
   std::uint64_t steps_ = 0;

@@ -11,12 +11,12 @@
 namespace vedette::pack {
 
 struct TraceLives {
-  Problem problem;                   // alignments are 1
-  std::vector<std::string> id;       // names of tensors; "workspace of op 7" for what lives inside one op
+  Problem problem;              // alignments are 1
+  std::vector<std::string> id;  // names of tensors; "workspace of op 7" for what lives inside one op
 };
 
-// Persistent tensors live through the whole step; the others from the first op that touches them to the one that frees them, or the last
-// that touches them.
+// Persistent tensors live through the whole step; the others from the first op that touches them to the one that frees
+// them, or the last that touches them.
 TraceLives lives_of(const Trace& trace);
 
 }  // namespace vedette::pack

@@ -13,22 +13,24 @@
 namespace vedette::pack {
 namespace {
 
-constexpr std::size_t most_for_search = 2500;      // buffers of one part: a search keeps all pairs that meet
-constexpr std::size_t many = 50'000;                // buffers of one part: first fit in the order of birth is not the cheapest any more
+constexpr std::size_t most_for_search = 2500;  // buffers of one part: a search keeps all pairs that meet
+constexpr std::size_t many =
+    50'000;  // buffers of one part: first fit in the order of birth is not the cheapest any more
 constexpr std::size_t most_for_permutations = 7;
-constexpr std::size_t most_visits = 8;             // of every buffer, while time is taken apart
+constexpr std::size_t most_visits = 8;  // of every buffer, while time is taken apart
 constexpr std::uint64_t unknown = ~std::uint64_t{0};
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 class Planner {
  public:
-  Planner(const Problem& problem, std::optional<Bytes> capacity, Effort effort) : problem_(problem), capacity_(capacity), effort_(effort) {}
+  Planner(const Problem& problem, std::optional<Bytes> capacity, Effort effort)
+      : problem_(problem), capacity_(capacity), effort_(effort) {}
 
   Layout plan();
 
  private:
-  struct Part {                      // buffers whose offsets are to be found above `base`, in a time that no other of them crosses
+  struct Part {  // buffers whose offsets are to be found above `base`, in a time that no other of them crosses
     std::vector<std::uint32_t> buffers;  // by birth
     std::uint64_t base = 0;
   };
@@ -43,31 +45,36 @@ class Planner {
   void search(const Part& part, std::uint64_t enough);
   void permutations(const Part& part);
   std::uint64_t top_of(const Part& part) const;
-  std::uint64_t bytes(std::uint32_t b) const { return round_up(problem_.buffers[b].bytes.value, problem_.buffers[b].alignment); }
+  std::uint64_t bytes(std::uint32_t b) const {
+    return round_up(problem_.buffers[b].bytes.value, problem_.buffers[b].alignment);
+  }
   Sections span_of(std::uint32_t b) const { return {timeline_.of(b).front().begin, timeline_.of(b).back().end}; }
   Sections span_of(const Part& part) const;
 
   const Problem& problem_;
   const std::optional<Bytes> capacity_;
   Effort effort_;
-  bool uniform_ = false;             // one alignment, no chunks, nobody is ever away: time can be taken apart, and searched
+  bool uniform_ = false;  // one alignment, no chunks, nobody is ever away: time can be taken apart, and searched
   Timeline timeline_;
   std::vector<std::uint64_t> load_;
-  std::multimap<std::uint64_t, Part> solved_;  // by a hash of their shape: a program that repeats itself is planned once
+  std::multimap<std::uint64_t, Part>
+      solved_;  // by a hash of their shape: a program that repeats itself is planned once
   std::vector<std::uint64_t> offset_;
   std::uint64_t bound_ = 0, peak_ = 0;
-  std::uint64_t highest_ = 0;        // top of the highest part so far, which how_ is about
+  std::uint64_t highest_ = 0;  // top of the highest part so far, which how_ is about
   std::string how_, found_by_;
 };
 
 bool Planner::uniform() const {
   if (!problem_.away.empty() || problem_.chunk != 0) return false;
-  return std::all_of(problem_.buffers.begin(), problem_.buffers.end(), [&](const Buffer& b) { return b.alignment == problem_.buffers.front().alignment; });
+  return std::all_of(problem_.buffers.begin(), problem_.buffers.end(),
+                     [&](const Buffer& b) { return b.alignment == problem_.buffers.front().alignment; });
 }
 
 Sections Planner::span_of(const Part& part) const {
   Sections all = span_of(part.buffers.front());
-  for (const std::uint32_t b : part.buffers) all = {std::min(all.begin, span_of(b).begin), std::max(all.end, span_of(b).end)};
+  for (const std::uint32_t b : part.buffers)
+    all = {std::min(all.begin, span_of(b).begin), std::max(all.end, span_of(b).end)};
   return all;
 }
 
@@ -82,8 +89,10 @@ Layout Planner::plan() {
   if (count == 0) return {.offset = std::move(offset_), .peak = {}, .bound = {}, .how = "nothing lives"};
   if (effort_.greedy == 0) effort_.greedy = count > many ? std::min<std::uint64_t>(60 * count, 20'000'000) : 12'000'000;
   if (effort_.exact == 0) effort_.exact = capacity_ ? 4'000'000'000 : 250'000'000;
-  // Where nobody meets more than this, no effort is needed. In rounded bytes, a plan may end in its last buffer's padding.
-  std::uint64_t enough = std::max(capacity_ ? capacity_->value : 0, uniform_ ? *std::max_element(load_.begin(), load_.end()) : bound_);
+  // Where nobody meets more than this, no effort is needed. In rounded bytes, a plan may end in its last buffer's
+  // padding.
+  std::uint64_t enough =
+      std::max(capacity_ ? capacity_->value : 0, uniform_ ? *std::max_element(load_.begin(), load_.end()) : bound_);
   if (uniform_) {
     const std::vector<Part> parts = parts_of(whole);
     // Whoever ends highest decides how much of an effort the others deserve; the largest part is the likeliest.
@@ -93,11 +102,15 @@ Layout Planner::plan() {
   }
   for (const std::uint32_t b : whole.buffers) peak_ = std::max(peak_, offset_[b] + problem_.buffers[b].bytes.value);
   if (peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count <= most_for_permutations) permutations(whole);
-  return {.offset = std::move(offset_), .peak = {peak_}, .bound = {std::min(bound_, peak_)}, .how = how_.empty() ? "bottom" : how_};
+  return {.offset = std::move(offset_),
+          .peak = {peak_},
+          .bound = {std::min(bound_, peak_)},
+          .how = how_.empty() ? "bottom" : how_};
 }
 
-// Buffers that live through all of the part's time lie at its bottom: in any plan they can be moved there without raising the peak.
-// Without them, time may fall apart. Returns the parts that do not come apart any more, the largest first.
+// Buffers that live through all of the part's time lie at its bottom: in any plan they can be moved there without
+// raising the peak. Without them, time may fall apart. Returns the parts that do not come apart any more, the largest
+// first.
 std::vector<Planner::Part> Planner::parts_of(Part whole) {
   std::vector<Part> open, closed;
   std::size_t visits = whole.buffers.size() * most_visits;
@@ -125,13 +138,15 @@ std::vector<Planner::Part> Planner::parts_of(Part whole) {
     const bool changed = base != part.base || pieces.size() > 1;
     for (Part& piece : pieces) (changed ? open : closed).push_back(std::move(piece));
   }
-  std::stable_sort(closed.begin(), closed.end(), [](const Part& a, const Part& b) { return a.buffers.size() > b.buffers.size(); });
+  std::stable_sort(closed.begin(), closed.end(),
+                   [](const Part& a, const Part& b) { return a.buffers.size() > b.buffers.size(); });
   return closed;
 }
 
 std::uint64_t Planner::top_of(const Part& part) const {
   std::uint64_t top = 0;
-  for (const std::uint32_t b : part.buffers) top = std::max(top, offset_[b] + (uniform_ ? bytes(b) : problem_.buffers[b].bytes.value));
+  for (const std::uint32_t b : part.buffers)
+    top = std::max(top, offset_[b] + (uniform_ ? bytes(b) : problem_.buffers[b].bytes.value));
   return top;
 }
 
@@ -166,7 +181,8 @@ bool Planner::solved_before(const Part& part) {
     bool same = other.buffers.size() == part.buffers.size();
     for (std::size_t i = 0; same && i < part.buffers.size(); ++i) same = shape(part, i, from) == shape(other, i, start);
     if (!same) continue;
-    for (std::size_t i = 0; i < part.buffers.size(); ++i) offset_[part.buffers[i]] = offset_[other.buffers[i]] - other.base + part.base;
+    for (std::size_t i = 0; i < part.buffers.size(); ++i)
+      offset_[part.buffers[i]] = offset_[other.buffers[i]] - other.base + part.base;
     return true;
   }
   solved_.emplace(hash, part);
@@ -174,8 +190,10 @@ bool Planner::solved_before(const Part& part) {
 }
 
 void Planner::first_fits(const Part& part, std::uint64_t enough) {
-  static constexpr Order few[] = {Order::size, Order::length, Order::balanced, Order::birth, Order::pressure, Order::area};
-  static constexpr Order cheap_first[] = {Order::size, Order::length, Order::birth, Order::pressure, Order::balanced, Order::area};
+  static constexpr Order few[] = {Order::size,  Order::length,   Order::balanced,
+                                  Order::birth, Order::pressure, Order::area};
+  static constexpr Order cheap_first[] = {Order::size,     Order::length,   Order::birth,
+                                          Order::pressure, Order::balanced, Order::area};
   for (const std::uint32_t b : part.buffers) offset_[b] = unknown / 2;
   if (uniform_ && part.buffers.size() > many) best_fit(part);
   for (const Order order : part.buffers.size() > many ? cheap_first : few) {
@@ -251,13 +269,14 @@ void Planner::search(const Part& part, std::uint64_t enough) {
     } else {
       low = capacity + 1;
       if (found == Found::proof_of_none && low > padding) bound_ = std::max(bound_, low - padding);
-      if (capacity_) break;          // it was asked for this one
+      if (capacity_) break;  // it was asked for this one
     }
   }
   effort_.exact -= std::min(effort_.exact, exact.steps());
 }
 
-// In the order of the offsets of a best plan, first fit puts nobody higher than that plan does: some permutation is best.
+// In the order of the offsets of a best plan, first fit puts nobody higher than that plan does: some permutation is
+// best.
 void Planner::permutations(const Part& part) {
   std::vector<std::uint32_t> order = part.buffers;
   std::sort(order.begin(), order.end());
@@ -267,17 +286,20 @@ void Planner::permutations(const Part& part) {
     std::uint64_t peak = 0;
     for (const std::uint32_t b : order) {
       const Buffer& buffer = problem_.buffers[b];
-      offset[b] = tree.first_fit(timeline_.of(b), {.bytes = buffer.bytes.value, .alignment = buffer.alignment, .chunk = problem_.chunk});
+      offset[b] = tree.first_fit(timeline_.of(b),
+                                 {.bytes = buffer.bytes.value, .alignment = buffer.alignment, .chunk = problem_.chunk});
       tree.insert(timeline_.of(b), offset[b], offset[b] + buffer.bytes.value);
       peak = std::max(peak, offset[b] + buffer.bytes.value);
     }
     if (peak < peak_) offset_ = offset, peak_ = peak, how_ = "permutations";
   } while (peak_ > bound_ && std::next_permutation(order.begin(), order.end()));
-  bound_ = peak_;                    // all were tried, or none is lower
+  bound_ = peak_;  // all were tried, or none is lower
 }
 
 }  // namespace
 
-Layout plan_offsets(const Problem& problem, std::optional<Bytes> capacity, Effort effort) { return Planner(problem, capacity, effort).plan(); }
+Layout plan_offsets(const Problem& problem, std::optional<Bytes> capacity, Effort effort) {
+  return Planner(problem, capacity, effort).plan();
+}
 
 }  // namespace vedette::pack

@@ -37,7 +37,7 @@ void BestFitPool::give(std::uint64_t at, std::uint64_t bytes) {
 }
 
 std::uint64_t BestFitPool::grow(std::uint64_t bytes) {
-  std::uint64_t at = end_;           // or where a hole at the end of the pool begins
+  std::uint64_t at = end_;  // or where a hole at the end of the pool begins
   if (!holes_.empty() && std::prev(holes_.end())->first + std::prev(holes_.end())->second == end_) {
     at = std::prev(holes_.end())->first;
     forget(at);
@@ -65,7 +65,9 @@ Bytes online_pool_peak(const Problem& problem) {
     const bool lives = buffer.life.begin < buffer.life.end && buffer.bytes.value > 0;
     if (lives) events.emplace_back(buffer.life.begin, true, b), events.emplace_back(buffer.life.end, false, b);
     for (; away < problem.away.size() && problem.away[away].buffer == b; ++away)
-      if (lives) events.emplace_back(problem.away[away].when.begin, false, b), events.emplace_back(problem.away[away].when.end, true, b);
+      if (lives)
+        events.emplace_back(problem.away[away].when.begin, false, b),
+            events.emplace_back(problem.away[away].when.end, true, b);
   }
   std::sort(events.begin(), events.end());
   BestFitPool pool;

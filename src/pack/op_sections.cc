@@ -5,23 +5,27 @@
 namespace vedette {
 namespace {
 
-struct Cut {                         // of the whole log: where each new op lies in the old one
+struct Cut {  // of the whole log: where each new op lies in the old one
   std::vector<std::uint32_t> first;
   std::vector<Span<std::uint32_t>> events;  // by new op
 };
 
-// The section in which event `event` happened; an event before the op counts for its first section, one after it for its last.
+// The section in which event `event` happened; an event before the op counts for its first section, one after it for
+// its last.
 std::uint32_t section_at(const Cut& cut, std::uint32_t op, std::uint32_t event) {
   std::uint32_t at = cut.first[op];
   while (at + 1 < cut.first[op + 1] && event > cut.events[at].end) ++at;
   return at;
 }
 
-bool in(const std::vector<std::uint32_t>& list, std::uint32_t tensor) { return std::find(list.begin(), list.end(), tensor) != list.end(); }
+bool in(const std::vector<std::uint32_t>& list, std::uint32_t tensor) {
+  return std::find(list.begin(), list.end(), tensor) != list.end();
+}
 
 void keep(std::vector<std::uint32_t>& operands, const LogSection& section, const std::vector<LogSection>& all) {
   std::erase_if(operands, [&](std::uint32_t t) {
-    return !in(section.touched, t) && std::any_of(all.begin(), all.end(), [&](const LogSection& s) { return in(s.touched, t); });
+    return !in(section.touched, t) &&
+           std::any_of(all.begin(), all.end(), [&](const LogSection& s) { return in(s.touched, t); });
   });
 }
 
@@ -54,9 +58,12 @@ SectionedLog cut_into_sections(StepLog log, std::span<const SectionedOp> ops) {
   for (std::uint32_t t = 0; t < log.tensors.size(); ++t) {
     LoggedTensor& tensor = log.tensors[t];
     const std::uint32_t born_in = tensor.birth_op;
-    if (tensor.birth > 0) tensor.birth_op = born_in < log.ops.size() ? section_at(cut, born_in, tensor.birth) : cut.first.back();
-    if (tensor.death_op >= 0) tensor.death_op = section_at(cut, static_cast<std::uint32_t>(tensor.death_op), tensor.death);
-    if (tensor.birth == 0 || born_in >= log.ops.size() || tensor.birth <= cut.events[cut.first[born_in]].begin) continue;
+    if (tensor.birth > 0)
+      tensor.birth_op = born_in < log.ops.size() ? section_at(cut, born_in, tensor.birth) : cut.first.back();
+    if (tensor.death_op >= 0)
+      tensor.death_op = section_at(cut, static_cast<std::uint32_t>(tensor.death_op), tensor.death);
+    if (tensor.birth == 0 || born_in >= log.ops.size() || tensor.birth <= cut.events[cut.first[born_in]].begin)
+      continue;
     for (std::uint32_t s = tensor.birth_op + 1; s < cut.first[born_in + 1] && tensor.death > cut.events[s].begin; ++s)
       if (!in(cut_ops[s].writes, t)) cut_ops[s].writes.push_back(t);
   }
@@ -76,7 +83,8 @@ Trace whole_ops(const Trace& sectioned, std::span<const std::uint32_t> first) {
       const Op& part = sectioned.ops[s];
       op.time += part.time;
       op.workspace = std::max(op.workspace, part.workspace);
-      for (const auto& [to, from] : {std::pair{&op.reads, &part.reads}, {&op.writes, &part.writes}, {&op.frees, &part.frees}})
+      for (const auto& [to, from] :
+           {std::pair{&op.reads, &part.reads}, {&op.writes, &part.writes}, {&op.frees, &part.frees}})
         to->insert(to->end(), from->begin(), from->end());
     }
     sort_operands(op);
@@ -87,21 +95,25 @@ Trace whole_ops(const Trace& sectioned, std::span<const std::uint32_t> first) {
 
 Plan whole_ops(Plan sectioned, std::span<const std::uint32_t> first) {
   const auto op_of = [&](OpIndex section) -> OpIndex {
-    return {static_cast<std::uint32_t>(std::upper_bound(first.begin(), first.end() - 1, section.value) - first.begin() - 1)};
+    return {static_cast<std::uint32_t>(std::upper_bound(first.begin(), first.end() - 1, section.value) - first.begin() -
+                                       1)};
   };
   for (Move& move : sectioned.moves) move.issue = op_of(move.issue), move.due = op_of(move.due);
   for (InPlace& used : sectioned.in_place) used.op = op_of(used.op);
-  for (Recomputation& again : sectioned.recomputations) again.before = op_of(again.before), again.producer = op_of(again.producer);
+  for (Recomputation& again : sectioned.recomputations)
+    again.before = op_of(again.before), again.producer = op_of(again.producer);
   for (OpIndex& barrier : sectioned.barriers) barrier = op_of(barrier);
   return sectioned;
 }
 
-std::vector<WatchedSection> worth_planning(std::vector<WatchedSection> watched, std::span<const std::uint32_t> operand_chunks,
-                                           Bytes chunk, std::uint32_t least_difference) {
+std::vector<WatchedSection> worth_planning(std::vector<WatchedSection> watched,
+                                           std::span<const std::uint32_t> operand_chunks, Bytes chunk,
+                                           std::uint32_t least_difference) {
   constexpr std::int64_t least_time = 200'000;
   const auto difference = [&](const WatchedSection& a, const WatchedSection& b) {
     std::uint64_t chunks = b.bytes / chunk.value;
-    for (std::size_t k = 0; k < operand_chunks.size(); ++k) chunks += (a.touched[k] != b.touched[k]) ? operand_chunks[k] : 0;
+    for (std::size_t k = 0; k < operand_chunks.size(); ++k)
+      chunks += (a.touched[k] != b.touched[k]) ? operand_chunks[k] : 0;
     return chunks;
   };
   const auto join = [](WatchedSection& into, const WatchedSection& next) {
@@ -122,7 +134,8 @@ std::vector<WatchedSection> worth_planning(std::vector<WatchedSection> watched, 
     watched.erase(watched.begin() + static_cast<std::ptrdiff_t>(best) + 1);
   }
   for (std::size_t k = 0; k < operand_chunks.size(); ++k) {
-    if (std::any_of(watched.begin(), watched.end(), [&](const WatchedSection& s) { return s.touched[k] != 0; })) continue;
+    if (std::any_of(watched.begin(), watched.end(), [&](const WatchedSection& s) { return s.touched[k] != 0; }))
+      continue;
     for (WatchedSection& s : watched) s.touched[k] = 1;
   }
   return watched;

@@ -34,18 +34,26 @@ std::uint64_t product(std::uint64_t a, std::uint64_t b) {  // as exact as a key 
   return p < 9e18 ? static_cast<std::uint64_t>(p) : 9'000'000'000'000'000'000u;
 }
 
-std::uint64_t length(const Buffer& buffer) { return static_cast<std::uint64_t>(std::max<Time>(buffer.life.end - buffer.life.begin, 0)); }
+std::uint64_t length(const Buffer& buffer) {
+  return static_cast<std::uint64_t>(std::max<Time>(buffer.life.end - buffer.life.begin, 0));
+}
 
 // Larger keys come first.
 std::uint64_t key(const Buffer& buffer, Order order) {
   const std::uint64_t bytes = buffer.bytes.value;
   switch (order) {
-    case Order::birth: return 0;
-    case Order::size: return bytes;
-    case Order::length: return length(buffer);
-    case Order::area: return product(bytes, length(buffer));
-    case Order::balanced: return product(bytes, static_cast<std::uint64_t>(std::sqrt(static_cast<double>(length(buffer))) * 16));
-    case Order::pressure: return length(buffer);
+    case Order::birth:
+      return 0;
+    case Order::size:
+      return bytes;
+    case Order::length:
+      return length(buffer);
+    case Order::area:
+      return product(bytes, length(buffer));
+    case Order::balanced:
+      return product(bytes, static_cast<std::uint64_t>(std::sqrt(static_cast<double>(length(buffer))) * 16));
+    case Order::pressure:
+      return length(buffer);
   }
   return 0;
 }
@@ -59,11 +67,13 @@ void sort_by(std::vector<Keyed>& items, const Problem& problem, Order order) {
 void sort_by_load(std::vector<Keyed>& items, const Timeline& timeline, const std::vector<std::uint64_t>& load) {
   Sections all{~std::uint32_t{0}, 0};
   for (const Keyed& item : items)
-    for (const Sections& piece : timeline.of(item.value)) all = {std::min(all.begin, piece.begin), std::max(all.end, piece.end)};
+    for (const Sections& piece : timeline.of(item.value))
+      all = {std::min(all.begin, piece.begin), std::max(all.end, piece.end)};
   const LargestLoad largest({load.begin() + all.begin, load.begin() + all.end});
   for (Keyed& item : items) {
     std::uint64_t most = 0;
-    for (const Sections& piece : timeline.of(item.value)) most = std::max(most, largest.over({piece.begin - all.begin, piece.end - all.begin}));
+    for (const Sections& piece : timeline.of(item.value))
+      most = std::max(most, largest.over({piece.begin - all.begin, piece.end - all.begin}));
     item.key = ~most;
   }
   radix_sort(items);
@@ -83,7 +93,8 @@ std::vector<std::uint32_t> by_birth(const Problem& problem) {
   items.reserve(problem.buffers.size());
   for (std::uint32_t b = 0; b < problem.buffers.size(); ++b) {
     const Buffer& buffer = problem.buffers[b];
-    if (buffer.life.begin < buffer.life.end && buffer.bytes.value > 0) items.push_back({static_cast<std::uint64_t>(buffer.life.begin - low), b});
+    if (buffer.life.begin < buffer.life.end && buffer.bytes.value > 0)
+      items.push_back({static_cast<std::uint64_t>(buffer.life.begin - low), b});
   }
   radix_sort(items);
   std::vector<std::uint32_t> born(items.size());
@@ -91,8 +102,9 @@ std::vector<std::uint32_t> by_birth(const Problem& problem) {
   return born;
 }
 
-std::vector<std::uint32_t> sorted(const Problem& problem, const Timeline& timeline, const std::vector<std::uint64_t>& load,
-                                  const std::vector<std::uint32_t>& born, Order order) {
+std::vector<std::uint32_t> sorted(const Problem& problem, const Timeline& timeline,
+                                  const std::vector<std::uint64_t>& load, const std::vector<std::uint32_t>& born,
+                                  Order order) {
   if (order == Order::birth || born.empty()) return born;
   std::vector<Keyed> items(born.size());
   std::transform(born.begin(), born.end(), items.begin(), [](std::uint32_t b) { return Keyed{0, b}; });

@@ -7,9 +7,11 @@
 namespace vedette::pack {
 namespace {
 
-std::uint64_t rounded(const Buffer& buffer) { return (buffer.bytes.value + buffer.alignment - 1) / buffer.alignment * buffer.alignment; }
+std::uint64_t rounded(const Buffer& buffer) {
+  return (buffer.bytes.value + buffer.alignment - 1) / buffer.alignment * buffer.alignment;
+}
 
-struct Piece {                       // a stretch of a buffer's life in which it is there
+struct Piece {  // a stretch of a buffer's life in which it is there
   std::uint32_t buffer;
   Span<Time> when;
 };
@@ -32,12 +34,17 @@ std::vector<Piece> pieces_of(const Problem& problem) {
 }
 
 // Deaths come before births of the same time. The key of a time orders as the time does, one bit is left for the kind.
-std::uint64_t key(Time when, bool birth) { return (static_cast<std::uint64_t>(when) ^ (std::uint64_t{1} << 63)) << 1 | (birth ? 1 : 0); }
+std::uint64_t key(Time when, bool birth) {
+  return (static_cast<std::uint64_t>(when) ^ (std::uint64_t{1} << 63)) << 1 | (birth ? 1 : 0);
+}
 
 // In order of time, deaths first: {key, 2 * piece + birth}.
 std::vector<Keyed> events_of(const std::vector<Piece>& pieces) {
   Time low = 0;
-  if (!pieces.empty()) low = std::min_element(pieces.begin(), pieces.end(), [](auto& a, auto& b) { return a.when.begin < b.when.begin; })->when.begin;
+  if (!pieces.empty())
+    low = std::min_element(pieces.begin(), pieces.end(), [](auto& a, auto& b) {
+            return a.when.begin < b.when.begin;
+          })->when.begin;
   std::vector<Keyed> events;
   events.reserve(pieces.size() * 2);
   for (std::uint32_t p = 0; p < pieces.size(); ++p) {
@@ -57,7 +64,8 @@ Timeline cut_time(const Problem& problem) {
   timeline.pieces.resize(pieces.size());
   for (const Piece& piece : pieces) ++timeline.first[piece.buffer + 1];
   for (std::size_t b = 0; b < problem.buffers.size(); ++b) timeline.first[b + 1] += timeline.first[b];
-  // A section ends where a birth follows a death: before that, what lives only grows, and its last instant meets all that the others meet.
+  // A section ends where a birth follows a death: before that, what lives only grows, and its last instant meets all
+  // that the others meet.
   bool died = false;
   std::uint32_t section = 0;
   for (const Keyed& event : events_of(pieces)) {

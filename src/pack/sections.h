@@ -1,5 +1,6 @@
-// Time, cut into sections: two buffers meet if and only if they share a section, and no section could be left out. Most of planning only needs
-// to know the sections that a buffer covers, which are far fewer than the instants at which something is born or dies.
+// Time, cut into sections: two buffers meet if and only if they share a section, and no section could be left out. Most
+// of planning only needs to know the sections that a buffer covers, which are far fewer than the instants at which
+// something is born or dies.
 //
 // Pure, deterministic. O(n log n) for n lives.
 #pragma once
@@ -13,8 +14,8 @@ namespace vedette::pack {
 
 using Sections = Span<std::uint32_t>;
 
-// The sections that buffer b covers are pieces[first[b]] ... pieces[first[b + 1] - 1], ascending: one piece, or more where it is away in
-// between, or none if it never lives.
+// The sections that buffer b covers are pieces[first[b]] ... pieces[first[b + 1] - 1], ascending: one piece, or more
+// where it is away in between, or none if it never lives.
 struct Timeline {
   std::uint32_t count = 0;
   std::vector<Sections> pieces;
@@ -27,8 +28,8 @@ struct Timeline {
 
 Timeline cut_time(const Problem&);
 
-// For each section the sum of the bytes that live in it, each rounded up to its alignment. The largest is below no plan's peak when all
-// alignments are equal.
+// For each section the sum of the bytes that live in it, each rounded up to its alignment. The largest is below no
+// plan's peak when all alignments are equal.
 std::vector<std::uint64_t> loads(const Problem&, const Timeline&);
 
 // The largest sum of bytes that live at once, as they are: no plan is below it.

@@ -14,16 +14,16 @@ struct Access {
   auto operator<=>(const Access&) const = default;
 };
 
-struct History {                     // of one chunk, from a birth to a death
-  std::uint32_t birth, death;        // events
+struct History {               // of one chunk, from a birth to a death
+  std::uint32_t birth, death;  // events
   std::uint32_t birth_op = 0;
   std::int64_t death_op = 0;
   bool persistent = false;
-  std::vector<Access> accesses;      // sorted by op, unique
-  std::uint32_t largest = 0;         // the tensor that names it
+  std::vector<Access> accesses;  // sorted by op, unique
+  std::uint32_t largest = 0;     // the tensor that names it
   bool same_as(const History& other) const {
-    return birth == other.birth && death == other.death && persistent == other.persistent && birth_op == other.birth_op &&
-           death_op == other.death_op && accesses == other.accesses;
+    return birth == other.birth && death == other.death && persistent == other.persistent &&
+           birth_op == other.birth_op && death_op == other.death_op && accesses == other.accesses;
   }
 };
 
@@ -61,7 +61,8 @@ bool lives_on(const LoggedTensor& t) { return t.death == ~0u && !t.dies_at_seam;
 // Histories of one chunk, in order of time: tensors that overlap in time share one.
 std::vector<History> histories(const StepLog& log, std::vector<std::uint32_t> tensors,
                                const std::vector<std::vector<Access>>& accesses) {
-  std::sort(tensors.begin(), tensors.end(), [&](auto a, auto b) { return log.tensors[a].birth < log.tensors[b].birth; });
+  std::sort(tensors.begin(), tensors.end(),
+            [&](auto a, auto b) { return log.tensors[a].birth < log.tensors[b].birth; });
   const auto last_op = static_cast<std::int64_t>(log.ops.size()) - 1;
   std::vector<History> result;
   for (const std::uint32_t i : tensors) {
@@ -70,7 +71,13 @@ std::vector<History> histories(const StepLog& log, std::vector<std::uint32_t> te
     const bool survives = lives_on(t) || (t.birth == 0 && t.death != ~0u);
     const std::int64_t death_op = t.death == ~0u ? last_op : t.death_op;
     const bool joins = !result.empty() && t.birth < result.back().death;
-    if (!joins) result.push_back({.birth = t.birth, .death = t.death, .birth_op = t.birth_op, .death_op = death_op, .accesses = {}, .largest = i});
+    if (!joins)
+      result.push_back({.birth = t.birth,
+                        .death = t.death,
+                        .birth_op = t.birth_op,
+                        .death_op = death_op,
+                        .accesses = {},
+                        .largest = i});
     History& h = result.back();
     h.death = std::max(h.death, t.death);
     h.death_op = std::max(h.death_op, death_op);
@@ -97,11 +104,11 @@ struct OpenUnit {
   UnitChunks where;
 };
 
-// Chunks that live only inside one op, by when: not worth a unit, since nothing can be done with them, but the op needs room for the most
-// that live at once.
+// Chunks that live only inside one op, by when: not worth a unit, since nothing can be done with them, but the op needs
+// room for the most that live at once.
 struct Scratch {
   std::uint32_t event;
-  std::int64_t chunks;               // or bytes; born: > 0; died: < 0
+  std::int64_t chunks;  // or bytes; born: > 0; died: < 0
 };
 
 void add_workspaces(Trace& trace, std::map<std::uint32_t, std::vector<Scratch>>& scratch, std::uint64_t chunk) {
@@ -118,7 +125,8 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   const TensorIndex index{static_cast<std::uint32_t>(units.where.size())};
   const LoggedTensor& name = log.tensors[h.largest];
   units.where.push_back(unit.where);
-  units.trace.tensors.push_back({.name = name.name, .bytes = {unit.where.count * chunk}, .kind = name.kind, .persistent = h.persistent});
+  units.trace.tensors.push_back(
+      {.name = name.name, .bytes = {unit.where.count * chunk}, .kind = name.kind, .persistent = h.persistent});
   for (const Access& a : h.accesses) {
     Op& op = units.trace.ops[a.op];
     if (a.read) op.reads.push_back(index);
@@ -132,7 +140,8 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
 }
 
 // Chunks born and dead by event number, turned into what each op still needs after each of its events.
-std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log, const std::map<std::uint32_t, std::int64_t>& chunks_by_event) {
+std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log,
+                                                 const std::map<std::uint32_t, std::int64_t>& chunks_by_event) {
   std::vector<std::vector<std::uint32_t>> needs(log.ops.size());
   for (std::size_t i = 0; i < log.ops.size(); ++i) {
     const auto [begin, end] = log.ops[i].events;
@@ -168,7 +177,14 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   units.trace.device = "cpu";
   units.trace.layers = log.layers;
   for (const LoggedOp& op : log.ops)
-    units.trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .workspace = {}, .reads = {}, .writes = {}, .frees = {}});
+    units.trace.ops.push_back({.name = op.name,
+                               .layer = op.layer,
+                               .phase = op.phase,
+                               .time = op.time,
+                               .workspace = {},
+                               .reads = {},
+                               .writes = {},
+                               .frees = {}});
   if (log.ops.empty()) return units;
   const auto accesses = accesses_of(log);
   std::map<std::uint32_t, std::vector<Scratch>> scratch;  // by op
@@ -209,11 +225,26 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
 }
 
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
-  Trace trace{.name = "step", .source = "vedette", .device = "cpu", .notes = {}, .tensors = {}, .layers = log.layers, .ops = {}, .page_bytes = {4096}, .pages = {}};
+  Trace trace{.name = "step",
+              .source = "vedette",
+              .device = "cpu",
+              .notes = {},
+              .tensors = {},
+              .layers = log.layers,
+              .ops = {},
+              .page_bytes = {4096},
+              .pages = {}};
   std::vector<std::optional<TensorIndex>> index(log.tensors.size());
   const auto last = static_cast<std::int64_t>(log.ops.size()) - 1;
   for (const LoggedOp& op : log.ops)
-    trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .workspace = {}, .reads = {}, .writes = {}, .frees = {}});
+    trace.ops.push_back({.name = op.name,
+                         .layer = op.layer,
+                         .phase = op.phase,
+                         .time = op.time,
+                         .workspace = {},
+                         .reads = {},
+                         .writes = {},
+                         .frees = {}});
   if (last < 0) return trace;
   std::map<std::uint32_t, std::vector<Scratch>> scratch;  // in bytes here
   for (std::size_t i = 0; i < log.tensors.size(); ++i) {
@@ -226,7 +257,8 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
     }
     const bool persistent = lives_on(t) || t.birth == 0;
     index[i] = TensorIndex{static_cast<std::uint32_t>(trace.tensors.size())};
-    trace.tensors.push_back({.name = t.name, .bytes = t.bytes, .kind = t.kind, .persistent = persistent, .shape = t.shape, .site = t.site});
+    trace.tensors.push_back(
+        {.name = t.name, .bytes = t.bytes, .kind = t.kind, .persistent = persistent, .shape = t.shape, .site = t.site});
     if (logged != nullptr) logged->push_back(static_cast<std::uint32_t>(i));
     if (persistent) continue;
     trace.ops[std::min<std::size_t>(t.birth_op, static_cast<std::size_t>(last))].writes.push_back(*index[i]);
@@ -235,7 +267,8 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
   }
   for (std::size_t i = 0; i < log.ops.size(); ++i) {
     for (const std::uint32_t t : log.ops[i].reads) {
-      // An op in place may be the first to touch a tensor (bernoulli_ on a fresh mask): there is nothing yet that it could read.
+      // An op in place may be the first to touch a tensor (bernoulli_ on a fresh mask): there is nothing yet that it
+      // could read.
       const bool born_here = index[t] && !trace.tensors[index[t]->value].persistent && log.tensors[t].birth_op == i;
       if (index[t] && !born_here) trace.ops[i].reads.push_back(*index[t]);
     }
@@ -245,7 +278,9 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
   for (Op& op : trace.ops) sort_operands(op);
   add_workspaces(trace, scratch, 1);
   for (const LoggedPages& p : log.pages)
-    if (index[p.tensor]) trace.pages.push_back({.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});
+    if (index[p.tensor])
+      trace.pages.push_back(
+          {.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});
   std::sort(trace.pages.begin(), trace.pages.end(), [](const PageAccess& a, const PageAccess& b) {
     return std::tie(a.op, a.tensor, a.pages) < std::tie(b.op, b.tensor, b.pages);
   });

@@ -1,6 +1,7 @@
-// What the planner plans: chunks that share a history. A step's log tells which tensor lived where and which op touched it; a chunk that
-// hosts several tensors has the union of their histories; neighbouring chunks with the same history are one unit. The result is an
-// ordinary Trace whose tensors are units, so that every policy plans what can really be moved.
+// What the planner plans: chunks that share a history. A step's log tells which tensor lived where and which op touched
+// it; a chunk that hosts several tensors has the union of their histories; neighbouring chunks with the same history
+// are one unit. The result is an ordinary Trace whose tensors are units, so that every policy plans what can really be
+// moved.
 //
 // Pure, deterministic. O(chunks * accesses of their tensors).
 #pragma once
@@ -16,15 +17,15 @@ struct LoggedTensor {
   std::string name;
   Bytes bytes;
   TensorKind kind = TensorKind::activation;
-  std::uint64_t offset = 0;          // of its first byte in the arena
-  std::uint32_t birth = 0;           // event number; 0: it lived when the step began
-  std::uint32_t death = ~0u;         // event number; ~0u: it lived when the step ended
-  std::uint32_t birth_op = 0;        // the op in which, or before which, it was born
-  std::int64_t death_op = -1;        // the op after which it is dead; -1: it died before the first op
-  bool dies_at_seam = false;         // born in this step, dies before the first op of the next one
-  bool in_parts = false;             // some op touches rows of it, others at every step: in no unit
-  bool small = false;                // of the slab, on pages of its own for this step only: in no unit
-  std::vector<std::int64_t> shape;   // as Tensor's, as is the site
+  std::uint64_t offset = 0;         // of its first byte in the arena
+  std::uint32_t birth = 0;          // event number; 0: it lived when the step began
+  std::uint32_t death = ~0u;        // event number; ~0u: it lived when the step ended
+  std::uint32_t birth_op = 0;       // the op in which, or before which, it was born
+  std::int64_t death_op = -1;       // the op after which it is dead; -1: it died before the first op
+  bool dies_at_seam = false;        // born in this step, dies before the first op of the next one
+  bool in_parts = false;            // some op touches rows of it, others at every step: in no unit
+  bool small = false;               // of the slab, on pages of its own for this step only: in no unit
+  std::vector<std::int64_t> shape;  // as Tensor's, as is the site
   Site site;
 };
 
@@ -34,12 +35,12 @@ struct LoggedOp {
   Phase phase = Phase::forward;
   Nanoseconds time;
   std::vector<std::uint32_t> reads, writes;  // tensors of the log
-  Span<std::uint32_t> events;        // births and deaths inside the op have the numbers (begin, end]
+  Span<std::uint32_t> events;                // births and deaths inside the op have the numbers (begin, end]
 };
 
-struct LoggedPages {                 // as PageAccess, of a tensor of the log
+struct LoggedPages {  // as PageAccess, of a tensor of the log
   std::uint32_t op = 0, tensor = 0;
-  Span<std::uint64_t> pages;         // of 4 KiB, from the tensor's first byte
+  Span<std::uint64_t> pages;  // of 4 KiB, from the tensor's first byte
   bool read = false, written = false;
   bool operator==(const LoggedPages&) const = default;
 };
@@ -48,27 +49,28 @@ struct StepLog {
   std::vector<LoggedTensor> tensors;
   std::vector<LoggedOp> ops;
   std::vector<Layer> layers;
-  std::vector<LoggedPages> pages;    // empty when nothing was tracked
+  std::vector<LoggedPages> pages;  // empty when nothing was tracked
 };
 
-struct UnitChunks {                  // where a unit lies: chunks [first, first + count) of the arena
+struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the arena
   std::uint32_t first = 0, count = 0;
   auto operator<=>(const UnitChunks&) const = default;
 };
 
 struct Units {
-  Trace trace;                       // tensors are units
-  std::vector<UnitChunks> where;     // where[u] for each tensor of the trace
-  // needs[i][k]: how many more chunks op i will hold at most, than it holds after the k-th birth or death in it: what is not needed any
-  // more before the op ends may be fetched into.
+  Trace trace;                    // tensors are units
+  std::vector<UnitChunks> where;  // where[u] for each tensor of the trace
+  // needs[i][k]: how many more chunks op i will hold at most, than it holds after the k-th birth or death in it: what
+  // is not needed any more before the op ends may be fetched into.
   std::vector<std::vector<std::uint32_t>> needs;
 };
 
-void sort_operands(Op& op);          // reads, writes and frees as Op wants them: sorted, each once
+void sort_operands(Op& op);  // reads, writes and frees as Op wants them: sorted, each once
 
 Units form_units(const StepLog& log, Bytes chunk);
 
-// The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number in the log.
+// The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number
+// in the log.
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr);
 
 }  // namespace vedette

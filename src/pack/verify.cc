@@ -8,7 +8,7 @@ namespace {
 
 struct Event {
   Time when;
-  bool arrives;                      // else it leaves; those who leave go first
+  bool arrives;  // else it leaves; those who leave go first
   std::uint32_t buffer;
 };
 
@@ -37,17 +37,20 @@ std::optional<std::string> misplaced(const Problem& problem, std::uint32_t b, st
   if (problem.chunk == 0 || buffer.bytes.value == 0) return std::nullopt;
   const std::uint64_t touched = (offset + buffer.bytes.value - 1) / problem.chunk - offset / problem.chunk + 1;
   const std::uint64_t least = (buffer.bytes.value - 1) / problem.chunk + 1;
-  if (touched > least) return who + " touches " + std::to_string(touched) + " chunks, where " + std::to_string(least) + " would do.";
+  if (touched > least)
+    return who + " touches " + std::to_string(touched) + " chunks, where " + std::to_string(least) + " would do.";
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<std::string> find_fault(const Problem& problem, const std::vector<std::uint64_t>& offset, std::optional<Bytes> capacity) {
+std::optional<std::string> find_fault(const Problem& problem, const std::vector<std::uint64_t>& offset,
+                                      std::optional<Bytes> capacity) {
   if (offset.size() != problem.buffers.size()) return "there are not as many offsets as buffers.";
   for (std::uint32_t b = 0; b < offset.size(); ++b) {
     if (auto fault = misplaced(problem, b, offset[b])) return fault;
-    if (capacity && offset[b] + problem.buffers[b].bytes.value > capacity->value) return "buffer " + std::to_string(b) + " ends above the capacity.";
+    if (capacity && offset[b] + problem.buffers[b].bytes.value > capacity->value)
+      return "buffer " + std::to_string(b) + " ends above the capacity.";
   }
   std::map<std::uint64_t, std::uint32_t> here;  // who is there now, by offset
   for (const Event& event : events_of(problem)) {
@@ -57,11 +60,13 @@ std::optional<std::string> find_fault(const Problem& problem, const std::vector<
       continue;
     }
     const auto above = here.lower_bound(begin);
-    const std::string both = "buffer " + std::to_string(event.buffer) + " at time " + std::to_string(event.when) + " meets buffer ";
+    const std::string both =
+        "buffer " + std::to_string(event.buffer) + " at time " + std::to_string(event.when) + " meets buffer ";
     if (above != here.end() && above->first < end) return both + std::to_string(above->second) + ".";
     if (above != here.begin()) {
       const auto below = std::prev(above);
-      if (below->first + problem.buffers[below->second].bytes.value > begin) return both + std::to_string(below->second) + ".";
+      if (below->first + problem.buffers[below->second].bytes.value > begin)
+        return both + std::to_string(below->second) + ".";
     }
     here.emplace(begin, event.buffer);
   }

@@ -1,5 +1,5 @@
-// Whether offsets are sound, by the definition and nothing else: a walk through time that keeps who lies where. Shares no code with what
-// plans, so that a mistake there is seen here.
+// Whether offsets are sound, by the definition and nothing else: a walk through time that keeps who lies where. Shares
+// no code with what plans, so that a mistake there is seen here.
 //
 // Pure; any thread. O(n log n).
 #pragma once
@@ -12,6 +12,7 @@
 namespace vedette::pack {
 
 // nullopt: sound. Else the first thing that is wrong, as a sentence.
-std::optional<std::string> find_fault(const Problem& problem, const std::vector<std::uint64_t>& offset, std::optional<Bytes> capacity = std::nullopt);
+std::optional<std::string> find_fault(const Problem& problem, const std::vector<std::uint64_t>& offset,
+                                      std::optional<Bytes> capacity = std::nullopt);
 
 }  // namespace vedette::pack

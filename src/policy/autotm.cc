@@ -1,21 +1,25 @@
-// AutoTM: Hildebrand, Khan, Trika, Lowe-Power, Akella, "AutoTM: Automatic Tensor Movement in Heterogeneous Memory Systems using Integer Linear
-// Programming", ASPLOS'20, after the paper and its code (darchr/AutoTM).
+// AutoTM: Hildebrand, Khan, Trika, Lowe-Power, Akella, "AutoTM: Automatic Tensor Movement in Heterogeneous Memory
+// Systems using Integer Linear Programming", ASPLOS'20, after the paper and its code (darchr/AutoTM).
 //
-// Kept: a static plan from an integer linear program. Each tensor leaves and returns at ops at most 15 from one of its users, beside an op
-//   (asynchronous: the op takes the longer of its time and of the moves beside it) or between two (synchronous: it blocks). Minimise the
-//   step; what is in fast memory during an op, with its workspace, stays within the limit.
-// Changed: a gap between two users is away once at most and pays both moves; the code pays a write once a tensor. Weights take part across
-//   the step's seam, so the code's "in DRAM for ever" is a gap that is not taken. A program of thousands of gaps is more than a free solver
-//   proves: at most 32 gaps take part, those of most bytes x time over the limit first, in eight rounds, each with four places for either move
-//   where there are more than 12; the rest leaves on demand. Branch and bound stops within 0.5 % or after a number of nodes, because a policy sees no
-//   clock; Plan::reasons says how far from proven it stopped. The defragmentation loop is the allocator's affair.
+// Kept: a static plan from an integer linear program. Each tensor leaves and returns at ops at most 15 from one of its
+// users, beside an op
+//   (asynchronous: the op takes the longer of its time and of the moves beside it) or between two (synchronous: it
+//   blocks). Minimise the step; what is in fast memory during an op, with its workspace, stays within the limit.
+// Changed: a gap between two users is away once at most and pays both moves; the code pays a write once a tensor.
+// Weights take part across
+//   the step's seam, so the code's "in DRAM for ever" is a gap that is not taken. A program of thousands of gaps is
+//   more than a free solver proves: at most 32 gaps take part, those of most bytes x time over the limit first, in
+//   eight rounds, each with four places for either move where there are more than 12; the rest leaves on demand. Branch
+//   and bound stops within 0.5 % or after a number of nodes, because a policy sees no clock; Plan::reasons says how far
+//   from proven it stopped. The defragmentation loop is the allocator's affair.
 // Partial: times of each op for each placement of its operands, and of each algorithm: a trace has one time an op.
 //
 // Cost of prepare: at most `most_rounds` programs.
+#include "policy/autotm.h"
+
 #include <algorithm>
 #include <string>
 
-#include "policy/autotm.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -32,8 +36,9 @@ class AutoTm final : public Policy {
     if (auto error = refusal(ledger)) return *error;
     if (ledger.fits()) return ledger.write();
     if (!autotm::solver_present())
-      return Error{.cause = Cause::unsupported,
-                   .message = "this build has no solver for integer programs; install coinor-libcbc-dev and configure it again"};
+      return Error{
+          .cause = Cause::unsupported,
+          .message = "this build has no solver for integer programs; install coinor-libcbc-dev and configure it again"};
     std::vector<std::string> reasons;
     for (std::size_t round = 0; round < most_rounds && !ledger.fits(); ++round) {
       if (!improve(ledger, reasons)) break;
@@ -49,21 +54,26 @@ class AutoTm final : public Policy {
   static constexpr int most_nodes = 20;
   static constexpr double good_enough = 0.005;  // a share of the step
 
-  // One program on the gaps that are not away yet. The limit is asked for as far as those gaps can keep it. False: no help.
+  // One program on the gaps that are not away yet. The limit is asked for as far as those gaps can keep it. False: no
+  // help.
   static bool improve(Ledger& ledger, std::vector<std::string>& reasons) {
     std::vector<autotm::Candidate> found = autotm::candidates(ledger, most_gaps, 0);
     if (found.size() > few_gaps) found = autotm::candidates(ledger, most_gaps, few_places);
     if (found.empty()) return false;
     auto solution = autotm::solve(ledger, found, most_nodes, good_enough);
     if (!solution || solution->chosen.empty()) {
-      reasons.push_back("the program of " + std::to_string(found.size()) + " gaps has no solution within " + std::to_string(most_nodes) +
+      reasons.push_back("the program of " + std::to_string(found.size()) + " gaps has no solution within " +
+                        std::to_string(most_nodes) +
                         " nodes: all of them leave as soon and return as late as they may");
-      for (const autotm::Candidate& each : found) take(ledger, each, {.candidate = 0, .out = each.out.front(), .in = each.in.front()});
+      for (const autotm::Candidate& each : found)
+        take(ledger, each, {.candidate = 0, .out = each.out.front(), .in = each.in.front()});
       return true;
     }
     for (const autotm::Chosen& each : solution->chosen) take(ledger, found[each.candidate], each);
-    const auto tenths = static_cast<std::int64_t>((solution->time - solution->bound) / std::max(solution->time, 1.0) * 1000);
-    reasons.push_back("a program of " + std::to_string(found.size()) + " gaps, " + (solution->proven ? "solved" : "stopped at its limit of nodes") + ", " +
+    const auto tenths =
+        static_cast<std::int64_t>((solution->time - solution->bound) / std::max(solution->time, 1.0) * 1000);
+    reasons.push_back("a program of " + std::to_string(found.size()) + " gaps, " +
+                      (solution->proven ? "solved" : "stopped at its limit of nodes") + ", " +
                       std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " % above its lower bound");
     return true;
   }

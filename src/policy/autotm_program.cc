@@ -1,15 +1,16 @@
-// The integer program: binaries for "leaves beside op e" and "returns beside op f" of each gap, a time for each op that moves run beside.
+// The integer program: binaries for "leaves beside op e" and "returns beside op f" of each gap, a time for each op that
+// moves run beside.
 //
 //   minimise   sum of blocking moves + sum over ops of y_i
 //   y_i >= t_i,   y_i >= moves beside op i
 //   for each gap: sum of its outs = sum of its ins <= 1, and no return before it has left
 //   for each op over the limit: load_i - sum of what is away during i <= capacity, or all of them are away
-#include "policy/autotm.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
+
+#include "policy/autotm.h"
 
 #ifdef VEDETTE_HAVE_CBC
 #include <coin/Cbc_C_Interface.h>
@@ -23,14 +24,16 @@ namespace {
 
 std::int64_t move_time_of(const Ledger& ledger, const Candidate& candidate, bool out) {
   const Bytes bytes = ledger.bytes(ledger.gaps()[candidate.gap].tensor);
-  return out ? move_time(ledger.machine(), {0}, candidate.tier, bytes) : move_time(ledger.machine(), candidate.tier, {0}, bytes);
+  return out ? move_time(ledger.machine(), {0}, candidate.tier, bytes)
+             : move_time(ledger.machine(), candidate.tier, {0}, bytes);
 }
 
 // `count` of the positions, the nearest to the user first and then ever further apart: 0, 1, 2, 4, 8, ...
 std::vector<std::uint32_t> thinned(const std::vector<std::uint32_t>& all, std::size_t count) {
   if (count == 0 || all.size() <= count) return all;
   std::vector<std::uint32_t> kept;
-  for (std::size_t at = 0; at < all.size() && kept.size() + 1 < count; at = at == 0 ? 1 : at * 2) kept.push_back(all[at]);
+  for (std::size_t at = 0; at < all.size() && kept.size() + 1 < count; at = at == 0 ? 1 : at * 2)
+    kept.push_back(all[at]);
   if (kept.back() != all.back()) kept.push_back(all.back());
   return kept;
 }
@@ -38,15 +41,19 @@ std::vector<std::uint32_t> thinned(const std::vector<std::uint32_t>& all, std::s
 }  // namespace
 
 std::vector<Candidate> candidates(const Ledger& ledger, std::size_t most, std::size_t positions) {
-  std::vector<double> over(2 * ledger.ops() + 1);  // [i]: time of the ops before i that exceed fast memory; whole numbers, so sums are exact
+  std::vector<double> over(
+      2 * ledger.ops() + 1);  // [i]: time of the ops before i that exceed fast memory; whole numbers, so sums are exact
   for (std::uint32_t i = 0; i + 1 < over.size(); ++i) {
     const std::uint32_t op = i % ledger.ops();
-    over[i + 1] = over[i] + (ledger.load(op) > ledger.capacity() ? static_cast<double>(ledger.trace().ops[op].time.value + 1) : 0.0);
+    over[i + 1] =
+        over[i] +
+        (ledger.load(op) > ledger.capacity() ? static_cast<double>(ledger.trace().ops[op].time.value + 1) : 0.0);
   }
   std::vector<std::pair<double, std::uint32_t>> order;
   for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
     const Gap& gap = ledger.gaps()[g];
-    if (gap.dead || ledger.most(gap.after + 1, gap.before) <= ledger.capacity() || !ledger.tier_for(g, gap.after)) continue;
+    if (gap.dead || ledger.most(gap.after + 1, gap.before) <= ledger.capacity() || !ledger.tier_for(g, gap.after))
+      continue;
     const double time = over[gap.before] - over[gap.after + 1];
     order.emplace_back(-time * static_cast<double>(ledger.size(gap.tensor)), g);
   }
@@ -58,7 +65,10 @@ std::vector<Candidate> candidates(const Ledger& ledger, std::size_t most, std::s
     std::vector<std::uint32_t> out, in;
     for (std::uint32_t e = gap.after; e <= gap.after + window && e + 2 <= gap.before; ++e) out.push_back(e);
     for (std::uint32_t f = gap.before; f + window >= gap.before && f >= gap.after + 2; --f) in.push_back(f);
-    found.push_back({.gap = g, .tier = *ledger.tier_for(g, gap.after), .out = thinned(out, positions), .in = thinned(in, positions)});
+    found.push_back({.gap = g,
+                     .tier = *ledger.tier_for(g, gap.after),
+                     .out = thinned(out, positions),
+                     .in = thinned(in, positions)});
   }
   return found;
 }
@@ -77,14 +87,17 @@ double objective(const Ledger& ledger, const std::vector<Candidate>& candidates,
     const Gap& gap = ledger.gaps()[candidate.gap];
     const auto add = [&](std::uint32_t op, bool blocks, bool out) {
       const std::int64_t time = move_time_of(ledger, candidate, out);
-      if (blocks) blocking += static_cast<double>(time);
-      else beside[op % ledger.ops()] += time;
+      if (blocks)
+        blocking += static_cast<double>(time);
+      else
+        beside[op % ledger.ops()] += time;
     };
     add(each.out, each.out == gap.after, true);
     add(each.in, each.in == gap.before, false);
   }
   double sum = blocking;
-  for (std::uint32_t i = 0; i < ledger.ops(); ++i) sum += static_cast<double>(std::max(ledger.trace().ops[i].time.value, beside[i]));
+  for (std::uint32_t i = 0; i < ledger.ops(); ++i)
+    sum += static_cast<double>(std::max(ledger.trace().ops[i].time.value, beside[i]));
   return sum;
 }
 
@@ -124,8 +137,9 @@ class Program {
     std::vector<double> low(cost_.size()), high(cost_.size(), 1.0);
     for (std::size_t x = static_cast<std::size_t>(binaries_); x < high.size(); ++x) high[x] = 1e12;
     Cbc_Model* model = Cbc_newModel();
-    Cbc_loadProblem(model, static_cast<int>(cost_.size()), static_cast<int>(row_low_.size()), starts.data(), rows.data(), values.data(), low.data(),
-                    high.data(), cost_.data(), row_low_.data(), row_high_.data());
+    Cbc_loadProblem(model, static_cast<int>(cost_.size()), static_cast<int>(row_low_.size()), starts.data(),
+                    rows.data(), values.data(), low.data(), high.data(), cost_.data(), row_low_.data(),
+                    row_high_.data());
     for (int x = 0; x < binaries_; ++x) Cbc_setInteger(model, x);
     Cbc_setParameter(model, "log", "0");
     Cbc_setParameter(model, "threads", "0");
@@ -133,7 +147,8 @@ class Program {
     Cbc_setParameter(model, "ratioGap", std::to_string(gap).c_str());
     Cbc_solve(model);
     std::optional<Solution> found;
-    const double* solution = Cbc_numberSavedSolutions(model) > 0 || Cbc_isProvenOptimal(model) ? Cbc_getColSolution(model) : nullptr;
+    const double* solution =
+        Cbc_numberSavedSolutions(model) > 0 || Cbc_isProvenOptimal(model) ? Cbc_getColSolution(model) : nullptr;
     if (solution != nullptr && !Cbc_isProvenInfeasible(model)) {
       found = read(solution);
       found->proven = Cbc_isProvenOptimal(model) != 0;
@@ -188,8 +203,8 @@ class Program {
     }
   }
 
-  // Between two ops at which a move may begin or end all ops ask for the same of the same moves, so the fullest of them stands for all: a program is
-  // as large as its gaps have places, however many ops there are.
+  // Between two ops at which a move may begin or end all ops ask for the same of the same moves, so the fullest of them
+  // stands for all: a program is as large as its gaps have places, however many ops there are.
   void add_limits() {
     std::set<std::uint32_t> cuts = {0, ledger_.ops()};
     const auto cut = [&](std::uint32_t at) { cuts.insert(at % ledger_.ops()); };
@@ -219,7 +234,8 @@ class Program {
         if (candidate.out[k] < at) column(first_[c] + static_cast<int>(k)).emplace_back(row, size);
       }
       for (std::size_t k = 0; k < candidate.in.size(); ++k) {
-        if (candidate.in[k] <= at) column(first_[c] + static_cast<int>(candidate.out.size() + k)).emplace_back(row, -size);
+        if (candidate.in[k] <= at)
+          column(first_[c] + static_cast<int>(candidate.out.size() + k)).emplace_back(row, -size);
       }
     }
     row_low_[static_cast<std::size_t>(row)] = std::min(megabytes(load - ledger_.capacity()), most);
@@ -233,7 +249,8 @@ class Program {
       for (std::size_t k = 0; k < candidate.out.size(); ++k) {
         if (x[k] < 0.5) continue;
         for (std::size_t l = 0; l < candidate.in.size(); ++l) {
-          if (x[candidate.out.size() + l] > 0.5) found.chosen.push_back({.candidate = c, .out = candidate.out[k], .in = candidate.in[l]});
+          if (x[candidate.out.size() + l] > 0.5)
+            found.chosen.push_back({.candidate = c, .out = candidate.out[k], .in = candidate.in[l]});
         }
       }
     }
@@ -257,7 +274,8 @@ class Program {
 
 bool solver_present() noexcept { return true; }
 
-std::optional<Solution> solve(const Ledger& ledger, const std::vector<Candidate>& candidates, int most_nodes, double gap) {
+std::optional<Solution> solve(const Ledger& ledger, const std::vector<Candidate>& candidates, int most_nodes,
+                              double gap) {
   return Program(ledger, candidates).solve(most_nodes, gap);
 }
 

@@ -1,12 +1,12 @@
-// Belady with prefetch: no paper's system but a bound. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
-// Journal 5(2), 1966: who is used again last leaves first. It knows the whole future, evicts as soon as a tensor has been used last before
-// it goes, and fetches in order of next use as soon as there is room.
+// Belady with prefetch: no paper's system but a bound. Belady, "A study of replacement algorithms for a virtual-storage
+// computer", IBM Systems Journal 5(2), 1966: who is used again last leaves first. It knows the whole future, evicts as
+// soon as a tensor has been used last before it goes, and fetches in order of next use as soon as there is room.
 //
-// Kept: the victim. Changed: what leaves are tensors of any size, where pages are equal; it leaves and comes back ahead of demand, which the
-// paper's paging does not.
+// Kept: the victim. Changed: what leaves are tensors of any size, where pages are equal; it leaves and comes back ahead
+// of demand, which the paper's paging does not.
 //
-// A fetch ahead never pushes out what is needed sooner. It is a bound on misses for tensors of equal size, not on time: a transfer may be
-// longer than what it saves.
+// A fetch ahead never pushes out what is needed sooner. It is a bound on misses for tensors of equal size, not on time:
+// a transfer may be longer than what it saves.
 //
 // Cost of prepare: O(steps * (accesses log + evictions * resident tensors)).
 #include "policy/makers.h"
@@ -19,7 +19,9 @@ using namespace planning;
 
 class FurthestNextUse final : public OnlineRules {
  public:
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return -static_cast<double>(residence.next_use(tensor)); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return -static_cast<double>(residence.next_use(tensor));
+  }
 
   void ready(Residence& residence, std::uint32_t now) override {
     const Ledger& ledger = residence.ledger();
@@ -28,7 +30,9 @@ class FurthestNextUse final : public OnlineRules {
       for (const std::uint32_t t : ledger.uses().operands[i % ledger.ops()]) {
         if (residence.near(t)) continue;
         if (!residence.alive(t)) births += static_cast<std::int64_t>(ledger.size(t));
-        if (residence.alive(t) && !residence.make_room(static_cast<std::int64_t>(ledger.size(t)) + births, -static_cast<double>(i))) return;
+        if (residence.alive(t) &&
+            !residence.make_room(static_cast<std::int64_t>(ledger.size(t)) + births, -static_cast<double>(i)))
+          return;
         residence.fetch(t, births);
       }
     }

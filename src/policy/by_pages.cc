@@ -8,8 +8,8 @@ namespace vedette {
 namespace {
 
 struct Runs {
-  Trace trace;                       // of runs
-  std::vector<Extent> extents;       // of each of its tensors, in those of the trace that was split
+  Trace trace;                  // of runs
+  std::vector<Extent> extents;  // of each of its tensors, in those of the trace that was split
   std::vector<Span<std::uint32_t>> of_tensor;
 };
 
@@ -20,8 +20,15 @@ class Splitter {
   }
 
   Runs split() {
-    runs_.trace = {.name = trace_.name, .source = trace_.source, .device = trace_.device, .notes = {}, .tensors = {}, .layers = trace_.layers, .ops = {},
-                   .page_bytes = trace_.page_bytes, .pages = {}};
+    runs_.trace = {.name = trace_.name,
+                   .source = trace_.source,
+                   .device = trace_.device,
+                   .notes = {},
+                   .tensors = {},
+                   .layers = trace_.layers,
+                   .ops = {},
+                   .page_bytes = trace_.page_bytes,
+                   .pages = {}};
     touched_.resize(trace_.ops.size());
     for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
       const auto begin = static_cast<std::uint32_t>(runs_.extents.size());
@@ -44,16 +51,23 @@ class Splitter {
     const bool whole = begin == 0 && end == tensor.bytes.value;
     runs_.extents.push_back({.tensor = {t}, .part = {}});
     if (!whole) runs_.extents.back().part = Span<Bytes>{{begin}, {end}};
-    runs_.trace.tensors.push_back({.name = tensor.name, .bytes = {end - begin}, .kind = tensor.kind, .persistent = tensor.persistent, .shape = {}, .site = {}});
+    runs_.trace.tensors.push_back({.name = tensor.name,
+                                   .bytes = {end - begin},
+                                   .kind = tensor.kind,
+                                   .persistent = tensor.persistent,
+                                   .shape = {},
+                                   .site = {}});
   }
 
-  // Between two neighbouring ends of accesses the same ops touch every page; where that equals the run before, it goes on.
+  // Between two neighbouring ends of accesses the same ops touch every page; where that equals the run before, it goes
+  // on.
   void cut(std::uint32_t t) {
     const std::uint64_t bytes = trace_.tensors[t].bytes.value, page = trace_.page_bytes.value;
     std::map<std::uint64_t, std::vector<const PageAccess*>> begins, ends;
     std::vector<std::uint64_t> at = {0, bytes};
     for (const PageAccess* access : accesses_[t]) {
-      const std::uint64_t begin = std::min(bytes, access->pages.begin * page), end = std::min(bytes, access->pages.end * page);
+      const std::uint64_t begin = std::min(bytes, access->pages.begin * page),
+                          end = std::min(bytes, access->pages.end * page);
       if (begin >= end) continue;
       begins[begin].push_back(access);
       ends[end].push_back(access);
@@ -70,7 +84,8 @@ class Splitter {
         writing -= access->written ? 1 : 0;
         if (--all == 0) open.erase(access->op.value);
       }
-      for (const PageAccess* access : begins[at[k]]) ++open[access->op.value].first, open[access->op.value].second += access->written ? 1 : 0;
+      for (const PageAccess* access : begins[at[k]])
+        ++open[access->op.value].first, open[access->op.value].second += access->written ? 1 : 0;
       std::vector<Use> uses;
       for (const auto& [op, count] : open) uses.push_back({op, count.second > 0});
       if (k > 0 && uses != before) finish(t, from, at[k], before), from = at[k];
@@ -80,7 +95,8 @@ class Splitter {
   }
 
   void finish(std::uint32_t t, std::uint64_t begin, std::uint64_t end, const std::vector<Use>& uses) {
-    for (const Use& use : uses) touched_[use.op].push_back({static_cast<std::uint32_t>(runs_.extents.size()), use.written});
+    for (const Use& use : uses)
+      touched_[use.op].push_back({static_cast<std::uint32_t>(runs_.extents.size()), use.written});
     add_run(t, begin, end);
   }
 
@@ -92,7 +108,8 @@ class Splitter {
     made.writes = operands(i, op.writes, true);
     made.frees.clear();
     for (const TensorIndex t : op.frees) {
-      for (std::uint32_t r = runs_.of_tensor[t.value].begin; r < runs_.of_tensor[t.value].end; ++r) made.frees.push_back({r});
+      for (std::uint32_t r = runs_.of_tensor[t.value].begin; r < runs_.of_tensor[t.value].end; ++r)
+        made.frees.push_back({r});
     }
     runs_.trace.ops.push_back(std::move(made));
   }
@@ -131,8 +148,18 @@ Plan joined(const Trace& trace, const Runs& runs, Plan plan) {
     plan.home[t] = home;
     for (std::uint32_t r = range.begin; r < range.end; ++r) {
       if (homes[r] == home || !lives[r]) continue;
-      fetched.push_back({.issue = {0}, .due = lives[r]->begin, .extent = runs.extents[r], .source = home, .target = {0}, .verb = Verb::fetch});
-      left.push_back({.issue = {last_op}, .due = {0}, .extent = runs.extents[r], .source = {0}, .target = home, .verb = Verb::evict});
+      fetched.push_back({.issue = {0},
+                         .due = lives[r]->begin,
+                         .extent = runs.extents[r],
+                         .source = home,
+                         .target = {0},
+                         .verb = Verb::fetch});
+      left.push_back({.issue = {last_op},
+                      .due = {0},
+                      .extent = runs.extents[r],
+                      .source = {0},
+                      .target = home,
+                      .verb = Verb::evict});
     }
   }
   for (Move& move : plan.moves) move.extent = runs.extents[move.extent.tensor.value];
@@ -181,7 +208,8 @@ class ByPages final : public Policy {
 
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     runs_ = {};
-    if (trace.pages.empty() || trace.ops.size() < 2 || machine.tiers.empty() || fits(trace, machine)) return planner_->prepare(trace, machine);
+    if (trace.pages.empty() || trace.ops.size() < 2 || machine.tiers.empty() || fits(trace, machine))
+      return planner_->prepare(trace, machine);
     runs_ = Splitter(trace).split();
     auto plan = planner_->prepare(runs_.trace, machine);
     if (!plan || plan->home.empty()) return plan;
@@ -189,9 +217,10 @@ class ByPages final : public Policy {
   }
 
   Reaction react(const Event& event, const View& view) override {
-    if (runs_.extents.empty() || event.kind != Event::Kind::step_ended || event.measured == nullptr) return planner_->react(event, view);
+    if (runs_.extents.empty() || event.kind != Event::Kind::step_ended || event.measured == nullptr)
+      return planner_->react(event, view);
     StepMeasured measured = *event.measured;
-    measured.late.clear();             // their numbers are those of the joined plan
+    measured.late.clear();  // their numbers are those of the joined plan
     Event told = event;
     told.measured = &measured;
     return planner_->react(told, {.trace = runs_.trace, .machine = view.machine, .where = {}, .room = view.room});
@@ -204,6 +233,8 @@ class ByPages final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> by_pages(std::unique_ptr<Policy> planner) { return std::make_unique<ByPages>(std::move(planner)); }
+std::unique_ptr<Policy> by_pages(std::unique_ptr<Policy> planner) {
+  return std::make_unique<ByPages>(std::move(planner));
+}
 
 }  // namespace vedette

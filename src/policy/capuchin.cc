@@ -1,13 +1,16 @@
-// Capuchin: Peng, Shi, Dai, Jin, Ma, Xiong, Yang, Qian, "Capuchin: Tensor-based GPU Memory Management for Deep Learning", ASPLOS'20. The text
-// was not at hand: rules are as recalled by those who read it.
+// Capuchin: Peng, Shi, Dai, Jin, Ma, Xiong, Yang, Qian, "Capuchin: Tensor-based GPU Memory Management for Deep
+// Learning", ASPLOS'20. The text was not at hand: rules are as recalled by those who read it.
 //
-// Kept: candidates are gaps between two accesses that overlap the period in which memory is over its size. A gap's free time is
-//   FT = (next access - swap time) - (last access + swap time). Candidates are swapped in order of FT while it hides the swap; from then
-//   on the cheaper of the swap's exposed time and of recomputation by the best saving a second (MSPS = bytes / time to make it again) is
-//   taken, MSPS anew after each choice, until what is saved is enough. A fetch is triggered by the access at which it has to begin to end
-//   in time, never inside the peak period; one that was late begins 5 % of its time earlier in the next step. Recomputation is on demand.
-//   Collective recomputation: what a chain makes on its way and another target needs is kept.
-// Changed: passive mode (evict on demand, least recently used first) is what the rest of a plan that does not fit falls back to; the
+// Kept: candidates are gaps between two accesses that overlap the period in which memory is over its size. A gap's free
+// time is
+//   FT = (next access - swap time) - (last access + swap time). Candidates are swapped in order of FT while it hides
+//   the swap; from then on the cheaper of the swap's exposed time and of recomputation by the best saving a second
+//   (MSPS = bytes / time to make it again) is taken, MSPS anew after each choice, until what is saved is enough. A
+//   fetch is triggered by the access at which it has to begin to end in time, never inside the peak period; one that
+//   was late begins 5 % of its time earlier in the next step. Recomputation is on demand. Collective recomputation:
+//   what a chain makes on its way and another target needs is kept.
+// Changed: passive mode (evict on demand, least recently used first) is what the rest of a plan that does not fit falls
+// back to; the
 //   measured execution is the trace. Where the machine cannot recompute, only swaps are compared.
 //
 // Cost of prepare: O(candidates * (candidates recomputed * producers)) at worst, and O((gaps + ops) log).
@@ -37,7 +40,8 @@ class Selection {
       const Gap& gap = ledger_.gaps()[g];
       if (!gap.dead && over(gap)) order.push_back({free_time(g), g});
     }
-    std::stable_sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) { return a.free_time > b.free_time; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.free_time > b.free_time; });
     for (const Candidate& each : order) {
       if (ledger_.fits()) return;
       const Gap& gap = ledger_.gaps()[each.gap];
@@ -64,7 +68,8 @@ class Selection {
 
   bool recompute_if_cheaper(std::uint32_t g, std::int64_t exposed) {
     const auto chain = again_.chain(g);
-    if (!chain || chain->time >= exposed || ledger_.load(ledger_.gaps()[g].before) + chain->bytes > ledger_.capacity()) return false;
+    if (!chain || chain->time >= exposed || ledger_.load(ledger_.gaps()[g].before) + chain->bytes > ledger_.capacity())
+      return false;
     again_.drop(g, *chain);
     return true;
   }
@@ -108,7 +113,9 @@ class Capuchin final : public Policy {
       Selection selection(canvas, sooner_);
       selection.select();
       queue_evictions(canvas);
-      const auto may = [&](const Gap& gap) { return !selection.again().pinned(static_cast<std::uint32_t>(&gap - canvas.gaps().data())); };
+      const auto may = [&](const Gap& gap) {
+        return !selection.again().pinned(static_cast<std::uint32_t>(&gap - canvas.gaps().data()));
+      };
       if (canvas.settle(may, false)) return plan_ = selection.again().write();
     }
     return no_room(ledger);
@@ -119,7 +126,8 @@ class Capuchin final : public Policy {
     if (event.kind != Event::Kind::step_ended || event.measured == nullptr || rounds_ >= most_rounds) return {};
     bool changed = false;
     for (const std::uint32_t m : event.measured->late) {
-      if (m >= plan_.moves.size() || plan_.moves[m].verb != Verb::fetch || plan_.moves[m].issue == plan_.moves[m].due) continue;
+      if (m >= plan_.moves.size() || plan_.moves[m].verb != Verb::fetch || plan_.moves[m].issue == plan_.moves[m].due)
+        continue;
       ++sooner_[{plan_.moves[m].extent.tensor.value, plan_.moves[m].due.value}];
       changed = true;
     }

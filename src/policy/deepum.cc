@@ -1,15 +1,18 @@
-// DeepUM: Jung, Kim, Lee, "DeepUM: Tensor Migration and Prefetching in Unified Memory", ASPLOS'23. The text was not at hand: structure and
-// constants are as recalled by those who read it.
+// DeepUM: Jung, Kim, Lee, "DeepUM: Tensor Migration and Prefetching in Unified Memory", ASPLOS'23. The text was not at
+// hand: structure and constants are as recalled by those who read it.
 //
-// Kept: nothing is planned; what runs is learnt. An execution ID names a launch; one table tells which launch followed the last three, and
-//   each launch has a table of blocks: which block faulted after which (2048 rows, 2 ways, 4 successors, the latest first), with the block
-//   that faulted first. The chain of a launch's blocks goes on with the predicted next launch, up to 32 launches ahead, and is fetched in
-//   that order. Room for it is made ahead of faults, the least recently migrated first, sparing what is predicted for those launches.
-//   Dead blocks leave without being written.
-// Changed: blocks of 2 MiB move as their tensor does, so a table holds tensors. A launch is named by its operands and workspace, since names
-//   prove nothing. Four steps are played to fill the tables (the paper's fill while training); the plan is what the fifth would issue. A
-//   miss is fetched by the op that meets it.
-// What G10's artifact compares with under this name (it knows the next eight ops instead of learning them) is in unified_memory.cc.
+// Kept: nothing is planned; what runs is learnt. An execution ID names a launch; one table tells which launch followed
+// the last three, and
+//   each launch has a table of blocks: which block faulted after which (2048 rows, 2 ways, 4 successors, the latest
+//   first), with the block that faulted first. The chain of a launch's blocks goes on with the predicted next launch,
+//   up to 32 launches ahead, and is fetched in that order. Room for it is made ahead of faults, the least recently
+//   migrated first, sparing what is predicted for those launches. Dead blocks leave without being written.
+// Changed: blocks of 2 MiB move as their tensor does, so a table holds tensors. A launch is named by its operands and
+// workspace, since names
+//   prove nothing. Four steps are played to fill the tables (the paper's fill while training); the plan is what the
+//   fifth would issue. A miss is fetched by the op that meets it.
+// What G10's artifact compares with under this name (it knows the next eight ops instead of learning them) is in
+// unified_memory.cc.
 //
 // Cost of prepare: O(steps * (ops * degree * blocks of a launch + evictions * resident tensors)).
 #include <algorithm>
@@ -48,7 +51,8 @@ class BlockTable {
       for (const Entry& entry : row->second) {
         if (entry.block != into[at]) continue;
         for (const std::uint32_t next : entry.successors) {
-          if (std::find(into.begin() + static_cast<std::ptrdiff_t>(begin), into.end(), next) == into.end()) into.push_back(next);
+          if (std::find(into.begin() + static_cast<std::ptrdiff_t>(begin), into.end(), next) == into.end())
+            into.push_back(next);
         }
       }
     }
@@ -100,13 +104,17 @@ class DeepUm final : public OnlineRules {
   void misses(Residence& residence, std::uint32_t now, std::uint32_t tensor) override {
     tables_[id_[now % residence.ledger().ops()]].missed(tensor);
   }
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.arrived(tensor); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return residence.arrived(tensor);
+  }
   // What is predicted leaves only where an op could not run otherwise.
   bool spared(std::uint32_t now, std::uint32_t tensor) const override { return predicted_at_[tensor] == now; }
   void ready(Residence& residence, std::uint32_t) override {
     for (const std::uint32_t t : predicted_) {
       if (!residence.alive(t) || residence.near(t)) continue;
-      if (!residence.make_room(static_cast<std::int64_t>(residence.ledger().size(t)), Residence::all_but_spared) || !residence.fetch(t)) break;
+      if (!residence.make_room(static_cast<std::int64_t>(residence.ledger().size(t)), Residence::all_but_spared) ||
+          !residence.fetch(t))
+        break;
     }
   }
   void ended(Residence& residence, std::uint32_t now) override { tables_[id_[now % residence.ledger().ops()]].ended(); }
@@ -127,11 +135,12 @@ class DeepUm final : public OnlineRules {
     for (const std::uint32_t t : predicted_) predicted_at_[t] = now;
   }
 
-  std::vector<std::uint32_t> id_;     // [op]: its execution ID
-  std::vector<BlockTable> tables_;    // [execution ID]
+  std::vector<std::uint32_t> id_;   // [op]: its execution ID
+  std::vector<BlockTable> tables_;  // [execution ID]
   std::map<History, std::uint32_t> followed_;
   History history_{};
-  std::vector<std::uint32_t> predicted_, predicted_at_;  // in order of use; [tensor]: the op for which it was predicted last
+  std::vector<std::uint32_t> predicted_,
+      predicted_at_;  // in order of use; [tensor]: the op for which it was predicted last
 };
 
 class Learning final : public Policy {

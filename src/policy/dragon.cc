@@ -1,10 +1,13 @@
-// DRAGON: Markthub, Belviranli, Lee, Vetter, Matsuoka, "DRAGON: Breaking GPU Memory Capacity Limits with Direct NVM Access", SC'18. The text was
-// not at hand: rules are as recalled by those who read it.
+// DRAGON: Markthub, Belviranli, Lee, Vetter, Matsuoka, "DRAGON: Breaking GPU Memory Capacity Limits with Direct NVM
+// Access", SC'18. The text was not at hand: rules are as recalled by those who read it.
 //
-// Kept: unified memory over a file on NVMe: what an op misses faults in from the furthest tier, evictions are written back lazily, the least
+// Kept: unified memory over a file on NVMe: what an op misses faults in from the furthest tier, evictions are written
+// back lazily, the least
 //   recently used first, and a fault reads ahead in the file.
-// Changed: the file's order is that of the trace's tensors; reading ahead takes the one tensor behind the one that faulted, where it is
-//   not larger and there is room without evicting. The page cache in host memory is not modelled. A miss is fetched by the op that meets it.
+// Changed: the file's order is that of the trace's tensors; reading ahead takes the one tensor behind the one that
+// faulted, where it is
+//   not larger and there is room without evicting. The page cache in host memory is not modelled. A miss is fetched by
+//   the op that meets it.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
 #include "policy/makers.h"
@@ -19,7 +22,9 @@ class FileBehind final : public OnlineRules {
  public:
   void begins(Residence&, std::uint32_t) override { missed_.clear(); }
   void misses(Residence&, std::uint32_t, std::uint32_t tensor) override { missed_.push_back(tensor); }
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.last_use(tensor); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return residence.last_use(tensor);
+  }
   void ready(Residence& residence, std::uint32_t) override {
     for (const std::uint32_t t : missed_) {
       const bool last = t + 1 >= residence.ledger().trace().tensors.size();

@@ -1,18 +1,23 @@
-// DTR: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor Rematerialization", ICLR'21, after the paper and the
-// prototype's simulator (uwsampl/dtr-prototype).
+// DTR: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor Rematerialization", ICLR'21,
+// after the paper and the prototype's simulator (uwsampl/dtr-prototype).
 //
-// Kept: nothing moves, everything is made again. Where an op lacks room, the tensor with the least h = cost / (bytes x staleness) is dropped;
-//   cost is what making it takes, with all that was dropped around it (ancestors that would have to be made first). What is dropped is
-//   made when an op wants it, parents first. Constants, parameters and the op's own operands are never dropped. Tensors below a hundredth
-//   of the average size are left alone, and of the rest a sample of sqrt(N) is looked at, as in the prototype.
-// Changed: parents that were dropped are made at their first need and stay until their own use; what the program has freed is made as a
-//   means only. A step is played once from its begin: it repeats, since nothing that is dropped outlives it. The neighbourhood does not
-//   count descendants. Where small or unsampled tensors are what is left, they are taken, too.
+// Kept: nothing moves, everything is made again. Where an op lacks room, the tensor with the least h = cost / (bytes x
+// staleness) is dropped;
+//   cost is what making it takes, with all that was dropped around it (ancestors that would have to be made first).
+//   What is dropped is made when an op wants it, parents first. Constants, parameters and the op's own operands are
+//   never dropped. Tensors below a hundredth of the average size are left alone, and of the rest a sample of sqrt(N) is
+//   looked at, as in the prototype.
+// Changed: parents that were dropped are made at their first need and stay until their own use; what the program has
+// freed is made as a
+//   means only. A step is played once from its begin: it repeats, since nothing that is dropped outlives it. The
+//   neighbourhood does not count descendants. Where small or unsampled tensors are what is left, they are taken, too.
 // Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
 //
-// Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan: a sample is no more than 64, which is the square root
-// of 4,096 gaps open at once; the given steps' plans do not change by that. Where nobody of a sample can be dropped, all that could ever be are looked at, which is what
-// the paper does at each drop: O(gaps * producers) then. After `most_looks` of those looks the first of them is taken; Plan::reasons says from which op on.
+// Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan: a sample is no more
+// than 64, which is the square root of 4,096 gaps open at once; the given steps' plans do not change by that. Where
+// nobody of a sample can be dropped, all that could ever be are looked at, which is what the paper does at each drop:
+// O(gaps * producers) then. After `most_looks` of those looks the first of them is taken; Plan::reasons says from which
+// op on.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -26,8 +31,9 @@ namespace {
 
 using namespace planning;
 
-// Gaps in a row: found by their place in it, removed so that the rest keeps its order, or so that the last one takes the place.
-// Every call O(log n). Places in the row are counted over cells that nobody uses again (a Fenwick tree of those in use).
+// Gaps in a row: found by their place in it, removed so that the rest keeps its order, or so that the last one takes
+// the place. Every call O(log n). Places in the row are counted over cells that nobody uses again (a Fenwick tree of
+// those in use).
 class Row {
  public:
   Row(std::size_t gaps, std::size_t cells) : cell_(gaps, none), sums_(cells + 1) {}
@@ -75,8 +81,8 @@ class Row {
     return at;
   }
 
-  std::vector<std::size_t> cell_;      // [gap]
-  std::vector<std::uint32_t> gap_;     // [cell]
+  std::vector<std::size_t> cell_;   // [gap]
+  std::vector<std::uint32_t> gap_;  // [cell]
   std::vector<std::int32_t> sums_;
   std::size_t size_ = 0;
 };
@@ -84,7 +90,13 @@ class Row {
 class Player {
  public:
   Player(Ledger& ledger, std::uint64_t seed)
-      : ledger_(ledger), again_(ledger), clock_(ledger.trace()), random_(seed), opens_(ledger.ops()), closes_(ledger.ops() + 1), open_(ledger.gaps().size(), 2 * ledger.gaps().size()) {
+      : ledger_(ledger),
+        again_(ledger),
+        clock_(ledger.trace()),
+        random_(seed),
+        opens_(ledger.ops()),
+        closes_(ledger.ops() + 1),
+        open_(ledger.gaps().size(), 2 * ledger.gaps().size()) {
     std::uint64_t bytes = 0;
     for (const Tensor& tensor : ledger.trace().tensors) bytes += tensor.bytes.value;
     small_ = bytes / std::max<std::size_t>(ledger.trace().tensors.size(), 1) / 100;
@@ -121,13 +133,16 @@ class Player {
     Plan plan = again_.write();
     if (hurried_)
       plan.reasons.push_back("from op " + std::to_string(*hurried_) + " of " + std::to_string(ledger_.ops()) +
-                             " on, where nobody of a sample can be dropped, the first that can be is, not the best: the limit on work was reached there");
+                             " on, where nobody of a sample can be dropped, the first that can be is, not the best: "
+                             "the limit on work was reached there");
     return plan;
   }
 
  private:
   // The gap's own count of op i, if the tensor is idle then.
-  std::uint32_t counted(std::uint32_t g, std::uint32_t i) const { return i > ledger_.gaps()[g].after ? i : i + ledger_.ops(); }
+  std::uint32_t counted(std::uint32_t g, std::uint32_t i) const {
+    return i > ledger_.gaps()[g].after ? i : i + ledger_.ops();
+  }
   bool covers(std::uint32_t g, std::uint32_t i) const {
     return !ledger_.absence(g) && !again_.pinned(g) && counted(g, i) < ledger_.gaps()[g].before;
   }
@@ -141,7 +156,8 @@ class Player {
   bool drop_one(std::uint32_t i) {
     if (!dead_.empty()) {
       const std::uint32_t g = open_.in_cell(*dead_.begin());
-      Absence away{.leave = counted(g, i) - 1, .gone = counted(g, i), .back = ledger_.gaps()[g].before, .how = Return::never};
+      Absence away{
+          .leave = counted(g, i) - 1, .gone = counted(g, i), .back = ledger_.gaps()[g].before, .how = Return::never};
       ledger_.leave(g, away);
       forget(g);
       return true;
@@ -174,7 +190,8 @@ class Player {
   void look_at_all(Best& best, std::uint32_t i) {
     const bool hurries = looks_ > most_looks;
     if (hurries && !hurried_) hurried_ = i;
-    const auto first = hurries && !alive_.empty() ? alive_.lower_bound(open_.cell(open_.at(below(open_.size())))) : alive_.begin();
+    const auto first =
+        hurries && !alive_.empty() ? alive_.lower_bound(open_.cell(open_.at(below(open_.size())))) : alive_.begin();
     const auto look = [&](auto from, auto to) {
       for (; from != to && !(hurries && best.gap); ++from, ++looks_) look_at(best, open_.in_cell(*from), i);
     };
@@ -204,7 +221,8 @@ class Player {
       ledger_.leave(g, away);
     } else {
       const std::uint32_t at = counted(g, i);
-      ledger_.leave(g, {.leave = at - 1, .gone = at, .back = ledger_.gaps()[g].before, .tier = *ledger_.tier_for(g, at - 1)});
+      ledger_.leave(
+          g, {.leave = at - 1, .gone = at, .back = ledger_.gaps()[g].before, .tier = *ledger_.tier_for(g, at - 1)});
     }
     forget(g);
     return true;
@@ -246,13 +264,13 @@ class Player {
   Ledger& ledger_;
   Recompute again_;
   Clock clock_;
-  std::uint64_t random_, small_ = 0, looks_ = 0;  // where nobody of a sample could be dropped
-  std::optional<std::uint32_t> hurried_;          // the op at which looks were too many
-  std::vector<bool> able_;                        // [gap]: its tensor could ever be dropped or moved
+  std::uint64_t random_, small_ = 0, looks_ = 0;            // where nobody of a sample could be dropped
+  std::optional<std::uint32_t> hurried_;                    // the op at which looks were too many
+  std::vector<bool> able_;                                  // [gap]: its tensor could ever be dropped or moved
   std::vector<std::vector<std::uint32_t>> opens_, closes_;  // [op]: gaps
-  Row open_;                           // gaps of tensors that are near and idle
+  Row open_;                                                // gaps of tensors that are near and idle
   std::set<std::size_t> dead_, alive_;  // cells of those whose tensors nobody uses again, and of those that are able
-  std::vector<std::uint32_t> pinned_;  // since the op at hand began
+  std::vector<std::uint32_t> pinned_;   // since the op at hand began
 };
 
 class Dtr final : public Policy {
@@ -265,7 +283,8 @@ class Dtr final : public Policy {
     if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    const Bytes least = smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
+    const Bytes least =
+        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
     return too_small(everything, least, "what cannot be made again does not fit beside the largest op");
   }
 

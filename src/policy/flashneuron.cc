@@ -1,14 +1,18 @@
-// FlashNeuron: Bae, Lee, Jin, Son, Kim, Jang, Ham, Lee, "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks",
-// FAST'21, with its scheduler as published (SNU-ARC/flashneuron) and the form of it that G10's artifact compares with.
+// FlashNeuron: Bae, Lee, Jin, Son, Kim, Jang, Ham, Lee, "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep
+// Neural Networks", FAST'21, with its scheduler as published (SNU-ARC/flashneuron) and the form of it that G10's
+// artifact compares with.
 //
-// Kept: only what forward leaves for backward is offloaded, to the furthest tier (the SSD; the host is not used). Linear selection: in
-//   forward order, until what remains fits beside weights and the largest op. Backward begins when every offload has ended. Fetches are
-//   one queue in the order of backward, each as early as there is room. Weights never move: where they and the largest op do not fit,
-//   there is no plan.
-//   The same where they fit but some op does not (the selection's arithmetic is over the whole forward pass, not op by op).
-// Changed: the published code gives 0.6 of the free bytes to what stays; here, as in G10's artifact, all of it. The two-ended arena is the
+// Kept: only what forward leaves for backward is offloaded, to the furthest tier (the SSD; the host is not used).
+// Linear selection: in
+//   forward order, until what remains fits beside weights and the largest op. Backward begins when every offload has
+//   ended. Fetches are one queue in the order of backward, each as early as there is room. Weights never move: where
+//   they and the largest op do not fit, there is no plan. The same where they fit but some op does not (the selection's
+//   arithmetic is over the whole forward pass, not op by op).
+// Changed: the published code gives 0.6 of the free bytes to what stays; here, as in G10's artifact, all of it. The
+// two-ended arena is the
 //   allocator's affair, not a plan's. Where everything fits, nothing moves.
-// Partial: compression. The paper un-selects what cannot be compressed (CSR for ReLU outputs, FP16) when offloading takes longer than
+// Partial: compression. The paper un-selects what cannot be compressed (CSR for ReLU outputs, FP16) when offloading
+// takes longer than
 //   forward; a trace does not say what can be compressed.
 //
 // What G10's artifact simulates under this name is in flashneuron_of_g10.cc.
@@ -34,7 +38,10 @@ class FlashNeuron final : public Policy {
     if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    return too_small(everything, smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }), "what it may not move does not fit");
+    return too_small(
+        everything,
+        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }),
+        "what it may not move does not fit");
   }
 
  private:
@@ -85,7 +92,9 @@ class FlashNeuron final : public Policy {
 
   // One queue: a fetch is issued when those before it are and when there is room for it until it is used.
   static void fetch_in_order(Ledger& ledger, std::vector<std::uint32_t> chosen, std::uint32_t border) {
-    std::stable_sort(chosen.begin(), chosen.end(), [&](std::uint32_t a, std::uint32_t b) { return ledger.gaps()[a].before < ledger.gaps()[b].before; });
+    std::stable_sort(chosen.begin(), chosen.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return ledger.gaps()[a].before < ledger.gaps()[b].before;
+    });
     std::uint32_t head = border;
     for (const std::uint32_t g : chosen) {
       Absence out = *ledger.absence(g);

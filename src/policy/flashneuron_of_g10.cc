@@ -1,16 +1,21 @@
-// "flashneuron+": FlashNeuron (FAST'21; see flashneuron.cc) as G10's artifact (MICRO'23, platformxlab/G10) simulates it for comparison.
+// "flashneuron+": FlashNeuron (FAST'21; see flashneuron.cc) as G10's artifact (MICRO'23, platformxlab/G10) simulates it
+// for comparison.
 //
-// Kept: the selection: what forward leaves for backward goes to the furthest tier, in order of its first use, until the rest fits beside
-//   weights and the largest op. The two-ended arena: weights, the largest workspace and what stays lie from the left, what is chosen from
-//   the right, first fit, contiguous; an allocation that finds no room waits for moves under way, and where none is left the step
-//   cannot run ("unsupported" in its tables). Backward begins when every offload has ended. After each op of backward, what is needed next is
-//   fetched ahead, in order, while the largest hole exceeds it and the largest op; else it is fetched by the op that needs it.
-// Changed: all of this is played in prepare(), against a clock, and becomes a plan; its offload of a tensor that forward needs again before
-//   it ended is given up. The artifact takes 0.7 % off the limit of the selection for one network and batch size, because it "will
-//   crash" otherwise; here that is tried for every step that cannot run.
+// Kept: the selection: what forward leaves for backward goes to the furthest tier, in order of its first use, until the
+// rest fits beside
+//   weights and the largest op. The two-ended arena: weights, the largest workspace and what stays lie from the left,
+//   what is chosen from the right, first fit, contiguous; an allocation that finds no room waits for moves under way,
+//   and where none is left the step cannot run ("unsupported" in its tables). Backward begins when every offload has
+//   ended. After each op of backward, what is needed next is fetched ahead, in order, while the largest hole exceeds it
+//   and the largest op; else it is fetched by the op that needs it.
+// Changed: all of this is played in prepare(), against a clock, and becomes a plan; its offload of a tensor that
+// forward needs again before
+//   it ended is given up. The artifact takes 0.7 % off the limit of the selection for one network and batch size,
+//   because it "will crash" otherwise; here that is tried for every step that cannot run.
 // Partial: as flashneuron.cc.
 //
-// Cost of prepare: O(operands x log holes), a dozen times that where there is no plan, to say from which size there is one.
+// Cost of prepare: O(operands x log holes), a dozen times that where there is no plan, to say from which size there is
+// one.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -52,14 +57,21 @@ class Arena {
 class Offloading {
  public:
   Offloading(const Ledger& ledger, std::uint32_t border, TierIndex tier, const std::vector<std::uint32_t>& chosen)
-      : ledger_(ledger), border_(border), tier_(tier), arena_(static_cast<std::uint64_t>(ledger.capacity())), states_(ledger.trace().tensors.size()), ahead_(chosen) {
+      : ledger_(ledger),
+        border_(border),
+        tier_(tier),
+        arena_(static_cast<std::uint64_t>(ledger.capacity())),
+        states_(ledger.trace().tensors.size()),
+        ahead_(chosen) {
     for (const std::uint32_t g : chosen) {
       State& state = states_[ledger.gaps()[g].tensor];
       state.gap = g;
       state.absence = ledger.shortest(g);
       state.absence.tier = tier;
     }
-    std::stable_sort(ahead_.begin(), ahead_.end(), [&](std::uint32_t a, std::uint32_t b) { return ledger.gaps()[a].before < ledger.gaps()[b].before; });
+    std::stable_sort(ahead_.begin(), ahead_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return ledger.gaps()[a].before < ledger.gaps()[b].before;
+    });
   }
 
   // False: some allocation finds no room.
@@ -101,7 +113,8 @@ class Offloading {
     for (std::uint32_t op = 0; op < ledger_.ops(); ++op) {
       const std::uint64_t scratch = rounded(ledger_.trace().ops[op].workspace.value, ledger_.machine().granule.value);
       std::uint64_t sum = scratch;
-      for (const std::uint32_t t : ledger_.uses().operands[op]) sum += ledger_.trace().tensors[t].persistent ? 0 : ledger_.size(t);
+      for (const std::uint32_t t : ledger_.uses().operands[op])
+        sum += ledger_.trace().tensors[t].persistent ? 0 : ledger_.size(t);
       workspace = std::max(workspace, scratch);
       largest = std::max(largest, sum);
     }
@@ -193,7 +206,7 @@ class Offloading {
   std::size_t next_ = 0;              // of those, the first that is not fetched
   std::deque<std::uint32_t> out_, in_;
   std::int64_t now_ = 0, out_ends_ = never, in_ends_ = never;
-  std::uint32_t reached_ = 0;         // the op before which a move that ends now has ended
+  std::uint32_t reached_ = 0;  // the op before which a move that ends now has ended
   std::uint64_t kept_clear_ = 0;
 };
 
@@ -206,8 +219,10 @@ class FlashNeuronOfG10 final : public Policy {
     if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    return too_small(everything, smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }),
-                     "what it may not move does not fit, or finds no contiguous room");
+    return too_small(
+        everything,
+        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }),
+        "what it may not move does not fit, or finds no contiguous room");
   }
 
  private:
@@ -232,10 +247,12 @@ class FlashNeuronOfG10 final : public Policy {
   }
 
   // The gaps to spend away, the last one of each tensor that begins in forward; nullopt: the rest does not fit.
-  static std::optional<std::vector<std::uint32_t>> select(const Ledger& ledger, std::uint32_t border, std::int64_t capacity) {
+  static std::optional<std::vector<std::uint32_t>> select(const Ledger& ledger, std::uint32_t border,
+                                                          std::int64_t capacity) {
     std::int64_t limit = capacity - static_cast<std::int64_t>(least_capacity(ledger).value), remain = 0;
     for (std::uint32_t t = 0; t < ledger.trace().tensors.size(); ++t) {
-      if (ledger.trace().tensors[t].persistent && !ledger.uses().tensors[t].uses.empty()) limit -= static_cast<std::int64_t>(ledger.size(t));
+      if (ledger.trace().tensors[t].persistent && !ledger.uses().tensors[t].uses.empty())
+        limit -= static_cast<std::int64_t>(ledger.size(t));
     }
     if (limit <= 0) return std::nullopt;
     std::vector<std::uint32_t> saved;  // tensors, by first use

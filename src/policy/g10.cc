@@ -1,21 +1,27 @@
-// G10: Zhang, Zhou, Xu, Huang, Huang, Yan, Xu, Wang, Kim, Lipasti, Huang, "G10: Enabling An Efficient Unified GPU Memory and Storage
-// Architecture with Smart Tensor Migrations", MICRO'23, after the paper and the scheduler of its artifact (platformxlab/G10).
+// G10: Zhang, Zhou, Xu, Huang, Huang, Yan, Xu, Wang, Kim, Lipasti, Huang, "G10: Enabling An Efficient Unified GPU
+// Memory and Storage Architecture with Smart Tensor Migrations", MICRO'23, after the paper and the scheduler of its
+// artifact (platformxlab/G10).
 //
-// Kept: every inactive period of every tensor is a candidate, those of weights wrap around the step. Until no op is over the line (0.99 of
-//   fast memory), take the period of most benefit: bytes x the time within it for which memory is over the line, the period shortened
-//   by half of what its moves would take beside those already committed; ties by bytes x duration. A period has to be longer than twice
-//   the move and a reserve (delta = 0.5 of one way). The furthest tier (SSD) first; the nearest (host) where the SSD's queue is full
-//   from the period's start to the ideal end, or where the period is too short for the SSD. Each link has a bucket a op (bandwidth x op
-//   time) that commitments fill: evictions from the period's start on, fetches backwards from its end. A period whose eviction would
-//   end after its fetch begins is left alone. Then fetches are made earlier, in order, while there is room under the line.
-// Changed: what the paper leaves to page faults and LRU (steps that its plan does not make fit) is evicted least recently used first and
-//   fetched by the op that needs it. Allocation ahead of births is not modelled. Bytes in fast memory are counted by op. A move to the SSD
-//   also fills the bucket of PCIe, as in the artifact, where the links share a bus (Link::shared). An eviction and its fetch
-//   are in their buckets where a period wraps, too; the artifact takes bandwidth for granted there. The artifact loosens the line by hand
-//   for two models; not here. The artifact's own form is g10_of_artifact.cc.
+// Kept: every inactive period of every tensor is a candidate, those of weights wrap around the step. Until no op is
+// over the line (0.99 of
+//   fast memory), take the period of most benefit: bytes x the time within it for which memory is over the line, the
+//   period shortened by half of what its moves would take beside those already committed; ties by bytes x duration. A
+//   period has to be longer than twice the move and a reserve (delta = 0.5 of one way). The furthest tier (SSD) first;
+//   the nearest (host) where the SSD's queue is full from the period's start to the ideal end, or where the period is
+//   too short for the SSD. Each link has a bucket a op (bandwidth x op time) that commitments fill: evictions from the
+//   period's start on, fetches backwards from its end. A period whose eviction would end after its fetch begins is left
+//   alone. Then fetches are made earlier, in order, while there is room under the line.
+// Changed: what the paper leaves to page faults and LRU (steps that its plan does not make fit) is evicted least
+// recently used first and
+//   fetched by the op that needs it. Allocation ahead of births is not modelled. Bytes in fast memory are counted by
+//   op. A move to the SSD also fills the bucket of PCIe, as in the artifact, where the links share a bus
+//   (Link::shared). An eviction and its fetch are in their buckets where a period wraps, too; the artifact takes
+//   bandwidth for granted there. The artifact loosens the line by hand for two models; not here. The artifact's own
+//   form is g10_of_artifact.cc.
 // Not here: its unified page table, and what overlaps inside one op.
 //
-// Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale ones finds the best exactly.
+// Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale
+// ones finds the best exactly.
 #include <algorithm>
 #include <string>
 
@@ -32,7 +38,11 @@ using namespace planning;
 class Scheduler {
  public:
   explicit Scheduler(Ledger& ledger)
-      : ledger_(ledger), clock_(ledger.trace()), line_(ledger.capacity() / 100 * 99), tiers_(ledger.slow_tiers()), times_over_(ledger.ops()) {
+      : ledger_(ledger),
+        clock_(ledger.trace()),
+        line_(ledger.capacity() / 100 * 99),
+        tiers_(ledger.slow_tiers()),
+        times_over_(ledger.ops()) {
     for (const TierIndex tier : tiers_) {
       out_.emplace_back(ledger.trace(), ledger.machine().link({0}, tier), 1);
       in_.emplace_back(ledger.trace(), ledger.machine().link(tier, {0}), 1);
@@ -75,7 +85,8 @@ class Scheduler {
   // How far it came, where it did not come to the end.
   std::vector<std::string> reasons() const {
     if (taken_unseen_ == 0) return {};
-    return {"g10: after " + std::to_string(most_evaluations) + " evaluations of benefits its limit on work was reached; " + std::to_string(taken_unseen_) +
+    return {"g10: after " + std::to_string(most_evaluations) +
+            " evaluations of benefits its limit on work was reached; " + std::to_string(taken_unseen_) +
             " periods were taken by the benefit that they had when they were last looked at"};
   }
 
@@ -83,14 +94,17 @@ class Scheduler {
   struct Candidate {
     double benefit, area;
     std::uint32_t gap;
-    bool operator<(const Candidate& o) const { return std::tie(benefit, area, o.gap) < std::tie(o.benefit, o.area, gap); }
+    bool operator<(const Candidate& o) const {
+      return std::tie(benefit, area, o.gap) < std::tie(o.benefit, o.area, gap);
+    }
   };
   Candidate offer_of(std::uint32_t g, double benefit) const {
     const Gap& gap = ledger_.gaps()[g];
     return {benefit, size_of(gap) * static_cast<double>(length(gap)), g};
   }
 
-  // In place of the first of the heap, which is not below it. Most sink a level or two, where a heap's own pop would go down to the leaves.
+  // In place of the first of the heap, which is not below it. Most sink a level or two, where a heap's own pop would go
+  // down to the leaves.
   static void sink(std::vector<Candidate>& heap, const Candidate& made) {
     std::size_t at = 0;
     for (std::size_t child = 1; child < heap.size(); child = 2 * at + 1) {
@@ -107,12 +121,15 @@ class Scheduler {
 
   double benefit_of(const Gap& gap) {
     const double half = size_of(gap) / 2;
-    const std::uint32_t from = out_.back().forward(half, gap.after + 1, gap.before), to = in_.back().backward(half, gap.after + 1, gap.before);
+    const std::uint32_t from = out_.back().forward(half, gap.after + 1, gap.before),
+                        to = in_.back().backward(half, gap.after + 1, gap.before);
     return from < to ? size_of(gap) * static_cast<double>(time_over(to) - time_over(from)) : 0;
   }
 
   // Of the ops before this one, counted on past the end of the step: the time for which memory is over the line.
-  std::int64_t time_over(std::uint32_t op) const { return op / ledger_.ops() * times_over_.before(ledger_.ops()) + times_over_.before(op % ledger_.ops()); }
+  std::int64_t time_over(std::uint32_t op) const {
+    return op / ledger_.ops() * times_over_.before(ledger_.ops()) + times_over_.before(op % ledger_.ops());
+  }
 
   // Twice the move, and half of one way in reserve.
   bool long_enough(const Gap& gap, TierIndex tier) const {
@@ -128,13 +145,17 @@ class Scheduler {
     std::size_t where = tiers_.size() - 1;
     const std::uint32_t begin = gap.after + 1;
     if (tiers_.size() > 1) {
-      const std::int64_t ends = clock_.at(begin) + move_time(ledger_.machine(), {0}, tiers_.back(), ledger_.bytes(gap.tensor));
+      const std::int64_t ends =
+          clock_.at(begin) + move_time(ledger_.machine(), {0}, tiers_.back(), ledger_.bytes(gap.tensor));
       const std::uint32_t ideal = std::min(clock_.last_at_or_before(ends), gap.before);
-      if (!long_enough(gap, tiers_.back()) || (!out_.back().any(begin, std::max(ideal, begin + 1)) && host_has_room(g))) where = 0;
+      if (!long_enough(gap, tiers_.back()) || (!out_.back().any(begin, std::max(ideal, begin + 1)) && host_has_room(g)))
+        where = 0;
     }
     if (!long_enough(gap, tiers_[where]) || (where == 0 && tiers_.size() > 1 && !host_has_room(g))) return false;
-    if (where == tiers_.size() - 1 && ledger_.tier_for(g, gap.after, Ledger::From::furthest) != tiers_.back()) return false;
-    const std::uint32_t cleared = out_[where].forward(size_of(gap), begin, gap.before), back = in_[where].backward(size_of(gap), begin, gap.before);
+    if (where == tiers_.size() - 1 && ledger_.tier_for(g, gap.after, Ledger::From::furthest) != tiers_.back())
+      return false;
+    const std::uint32_t cleared = out_[where].forward(size_of(gap), begin, gap.before),
+                        back = in_[where].backward(size_of(gap), begin, gap.before);
     if (back <= cleared + 1 || cleared + 1 - gap.after >= ledger_.ops()) return false;
     fill(out_, where, size_of(gap), begin, gap.before);
     fill(in_, where, size_of(gap), back, gap.before);
@@ -160,7 +181,8 @@ class Scheduler {
   }
 
   // Where links share a bus, what one carries the other cannot.
-  void fill(std::vector<Bucket>& buckets, std::size_t where, double bytes, std::uint32_t begin, std::uint32_t end) const {
+  void fill(std::vector<Bucket>& buckets, std::size_t where, double bytes, std::uint32_t begin,
+            std::uint32_t end) const {
     for (std::size_t k = 0; k < buckets.size(); ++k) {
       if (k == where || bus_of(k, where)) buckets[k].fill(bytes, begin, end);
     }
@@ -173,7 +195,9 @@ class Scheduler {
   }
 
   void fetch_eagerly() {
-    std::stable_sort(chosen_.begin(), chosen_.end(), [&](std::uint32_t a, std::uint32_t b) { return ledger_.absence(a)->back < ledger_.absence(b)->back; });
+    std::stable_sort(chosen_.begin(), chosen_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return ledger_.absence(a)->back < ledger_.absence(b)->back;
+    });
     for (const std::uint32_t g : chosen_) {
       Absence out = *ledger_.absence(g);
       const auto size = static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor));
@@ -194,8 +218,8 @@ class Scheduler {
   std::vector<TierIndex> tiers_;
   std::vector<Bucket> out_, in_;  // of each slower tier
   static constexpr std::int64_t never_over = std::int64_t{1} << 60;
-  Room over_{{}};                 // [op]: less its load while memory is over the line; far below that from then on
-  TimeOver times_over_;           // of ops over the line
+  Room over_{{}};        // [op]: less its load while memory is over the line; far below that from then on
+  TimeOver times_over_;  // of ops over the line
   std::size_t over_count_ = 0;
   // Each period that is taken shrinks the benefit of most others, and the paper sorts all of them again each time.
   static constexpr std::uint64_t most_evaluations = 20'000'000;

@@ -1,4 +1,5 @@
-// What G10 keeps, in its paper's form and in its artifact's: of each link the bytes that it can still carry during each op, and for how long memory is over a line.
+// What G10 keeps, in its paper's form and in its artifact's: of each link the bytes that it can still carry during each
+// op, and for how long memory is over a line.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +19,8 @@ inline bool takes_from(const Link& slower, const Link& bus) {
 class Bucket {
  public:
   Bucket(const Trace& trace, const Link* link, double scale) {
-    const double speed = link == nullptr || link->bytes_per_s == 0 ? 1e18 : scale * static_cast<double>(link->bytes_per_s);
+    const double speed =
+        link == nullptr || link->bytes_per_s == 0 ? 1e18 : scale * static_cast<double>(link->bytes_per_s);
     for (const Op& op : trace.ops) left_.push_back(speed * static_cast<double>(op.time.value) / 1e9);
     capacity_ = left_;
     up_.resize(left_.size() + 1);
@@ -95,7 +97,8 @@ class Bucket {
   }
 
   std::vector<double> left_, capacity_;
-  std::vector<std::uint32_t> up_, down_;  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
+  std::vector<std::uint32_t> up_,
+      down_;  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
 };
 
 // Times of ops that are over some line: how long they are in sum, of a range.

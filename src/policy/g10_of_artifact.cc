@@ -1,33 +1,42 @@
-// "g10+": G10 (MICRO'23; see g10.cc) as its artifact has it (platformxlab/G10: src/analysis.cc, scheduling_prefetch), to the letter where its
-// table shows it.
+// "g10+": G10 (MICRO'23; see g10.cc) as its artifact has it (platformxlab/G10: src/analysis.cc, scheduling_prefetch),
+// to the letter where its table shows it.
 //
 // Kept, where it differs from g10.cc:
-// - Memory counts the trace's first tensor twice and never lets it go. What is born counts from when it is asked for, which is earlier by the
+// - Memory counts the trace's first tensor twice and never lets it go. What is born counts from when it is asked for,
+// which is earlier by the
 //   time that having it takes (its GPU_malloc_uspB); it is dead after the last op that reads it.
-// - A period weighs its bytes x the time within it for which memory is over all of fast memory, but periods are taken until memory is below
-//   0.99 of it. All are sorted again before each is taken, by an algorithm that is not stable, and so in whatever order that leaves those of
-//   equal weight; once nothing is over fast memory, that is all of them, and each sort is the same permutation. It ends early where that
-//   brings one to the front that was taken before. A period that is too short for either link stays in front and is looked at again.
-// - A period that wraps weighs less by the whole step where the first op is over fast memory (an index runs over), so that none is
-//   taken then; one of a tensor that is used last by the last op begins with the step and does not wrap. Periods that wrap ask nothing of the
-//   buckets and fill none. Others may fill them and bring nothing: an eviction that ends as its fetch begins.
-// - Where the SSD's bucket is full from the period's begin until its eviction could end alone, it goes to the host, which has to have room
-//   for it all through the step. What PCIe carries during an op is taken from the SSD's bucket too, op by op, again for each eviction.
+// - A period weighs its bytes x the time within it for which memory is over all of fast memory, but periods are taken
+// until memory is below
+//   0.99 of it. All are sorted again before each is taken, by an algorithm that is not stable, and so in whatever order
+//   that leaves those of equal weight; once nothing is over fast memory, that is all of them, and each sort is the same
+//   permutation. It ends early where that brings one to the front that was taken before. A period that is too short for
+//   either link stays in front and is looked at again.
+// - A period that wraps weighs less by the whole step where the first op is over fast memory (an index runs over), so
+// that none is
+//   taken then; one of a tensor that is used last by the last op begins with the step and does not wrap. Periods that
+//   wrap ask nothing of the buckets and fill none. Others may fill them and bring nothing: an eviction that ends as its
+//   fetch begins.
+// - Where the SSD's bucket is full from the period's begin until its eviction could end alone, it goes to the host,
+// which has to have room
+//   for it all through the step. What PCIe carries during an op is taken from the SSD's bucket too, op by op, again for
+//   each eviction.
 // - A GB is 2^30 bytes for the planner, and 10^9 for the simulator.
 // - Fetches are made earlier, in order, while memory is below the line, whatever they bring.
-// At run time all of this is hints to a driver that pages, of births, too (src/sim/pager.cc); those of one op in the order in which its last
-// sort leaves them.
-// Changed: where there are many periods they are sorted again after several (as many as keep it from being quadratic), not after each; the
-//   plan's reasons say so. The line that it loosens by hand for BERT-512 is loosened for the test of its table alone (g10_of_artifact.h).
+// At run time all of this is hints to a driver that pages, of births, too (src/sim/pager.cc); those of one op in the
+// order in which its last sort leaves them. Changed: where there are many periods they are sorted again after several
+// (as many as keep it from being quadratic), not after each; the
+//   plan's reasons say so. The line that it loosens by hand for BERT-512 is loosened for the test of its table alone
+//   (g10_of_artifact.h).
 //
 // Cost of prepare: O((periods + what they span of ops that are not full) log), at most 4 million weights.
+#include "policy/g10_of_artifact.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
 
 #include "policy/g10_bucket.h"
-#include "policy/g10_of_artifact.h"
 #include "policy/ledger.h"
 #include "policy/makers.h"
 #include "policy/vedette_room.h"
@@ -58,7 +67,12 @@ struct Fetch {  // of a period that does not wrap: as late as its bucket has roo
 class Scheduler {
  public:
   Scheduler(const Ledger& ledger, double loosened)
-      : ledger_(ledger), n_(ledger.ops()), clock_(ledger.trace()), line_(line_of(ledger, loosened)), tiers_(ledger.slow_tiers()), over_(n_),
+      : ledger_(ledger),
+        n_(ledger.ops()),
+        clock_(ledger.trace()),
+        line_(line_of(ledger, loosened)),
+        tiers_(ledger.slow_tiers()),
+        over_(n_),
         shifted_(n_) {
     for (const TierIndex tier : tiers_) {
       out_.emplace_back(ledger.trace(), ledger.machine().link({0}, tier), gib_per_gb);
@@ -89,7 +103,8 @@ class Scheduler {
       period.done = take(period);
     }
     if (stride > 1)
-      reasons_.push_back("g10+: of " + std::to_string(count) + " periods, one in " + std::to_string(stride) + " was followed by a new sort of all");
+      reasons_.push_back("g10+: of " + std::to_string(count) + " periods, one in " + std::to_string(stride) +
+                         " was followed by a new sort of all");
     fetch_earlier();
     std::sort(hints_.begin(), hints_.end(), [](const Hint& a, const Hint& b) { return a.op < b.op; });
     return hints_;
@@ -110,9 +125,12 @@ class Scheduler {
       for (const TensorIndex t : ledger_.trace().ops[i].reads) last_read_[t.value] = i;
     }
   }
-  std::uint32_t death(std::uint32_t t) const { return 1 + (last_read_[t] == Uses::never ? ledger_.uses().tensors[t].birth : last_read_[t]); }
+  std::uint32_t death(std::uint32_t t) const {
+    return 1 + (last_read_[t] == Uses::never ? ledger_.uses().tensors[t].birth : last_read_[t]);
+  }
 
-  // Everything is there at first; tensor by tensor it is taken away where it is not born yet or dead, until that is enough.
+  // Everything is there at first; tensor by tensor it is taken away where it is not born yet or dead, until that is
+  // enough.
   void count_memory() {
     std::int64_t all = 0;
     const auto tensors = static_cast<std::uint32_t>(ledger_.trace().tensors.size());
@@ -144,7 +162,8 @@ class Scheduler {
   std::uint32_t ask_for(std::uint32_t t, std::uint32_t birth) {
     constexpr double ns_per_byte = 0.000000814 * 1000;
     const auto ahead = static_cast<std::int64_t>(static_cast<double>(ledger_.bytes(t).value) * ns_per_byte);
-    const std::uint32_t when = clock_.at(birth) > ahead ? std::min(birth, clock_.last_at_or_before(clock_.at(birth) - ahead)) : 0;
+    const std::uint32_t when =
+        clock_.at(birth) > ahead ? std::min(birth, clock_.last_at_or_before(clock_.at(birth) - ahead)) : 0;
     hints_.push_back({.op = when, .tensor = t, .target = {0}, .verb = Verb::fetch});
     return when;
   }
@@ -190,10 +209,12 @@ class Scheduler {
     if (period.done) return 0;
     const double bytes = static_cast<double>(size(period.tensor));
     if (period.end >= n_) {
-      const std::int64_t wrapped = period.end == n_ ? 0 : shifted_.before(period.end - n_) - (first_is_over_ ? clock_.step() : 0);
+      const std::int64_t wrapped =
+          period.end == n_ ? 0 : shifted_.before(period.end - n_) - (first_is_over_ ? clock_.step() : 0);
       return bytes * static_cast<double>(over_.before(n_) - over_.before(period.begin) + wrapped);
     }
-    const std::uint32_t from = out_.back().forward(bytes / 2, period.begin, period.end), to = in_.back().backward(bytes / 2, period.begin, period.end);
+    const std::uint32_t from = out_.back().forward(bytes / 2, period.begin, period.end),
+                        to = in_.back().backward(bytes / 2, period.begin, period.end);
     return from < to ? bytes * static_cast<double>(over_.before(to) - over_.before(from)) : 0;
   }
 
@@ -205,7 +226,9 @@ class Scheduler {
       return area(periods_[a]) > area(periods_[b]);
     });
   }
-  double area(const Period& period) const { return static_cast<double>(length(period)) * static_cast<double>(size(period.tensor)); }
+  double area(const Period& period) const {
+    return static_cast<double>(length(period)) * static_cast<double>(size(period.tensor));
+  }
 
   // What a sort does to equals; from then on only one of them is looked at after each.
   void permute() {
@@ -240,7 +263,8 @@ class Scheduler {
 
   bool take_plain(const Period& period, std::size_t where) {
     const auto bytes = static_cast<double>(size(period.tensor));
-    const std::uint32_t cleared = out_[where].forward(bytes, period.begin, period.end), back = in_[where].backward(bytes, period.begin, period.end);
+    const std::uint32_t cleared = out_[where].forward(bytes, period.begin, period.end),
+                        back = in_[where].backward(bytes, period.begin, period.end);
     if (back <= cleared || cleared >= period.end) return false;
     hints_.push_back({.op = period.begin, .tensor = period.tensor, .target = tiers_[where], .verb = Verb::evict});
     fetches_.push_back({.tensor = period.tensor, .cleared = cleared, .back = back});
@@ -281,7 +305,8 @@ class Scheduler {
     return std::max(memory_.most(period.begin, n_), memory_.most(0, period.end - n_)) > line_;
   }
   bool host_has_room(const Period& period) const {
-    return host_.most(0, n_) + size(period.tensor) <= static_cast<std::int64_t>(ledger_.machine().tiers[tiers_.front().value].capacity.value);
+    return host_.most(0, n_) + size(period.tensor) <=
+           static_cast<std::int64_t>(ledger_.machine().tiers[tiers_.front().value].capacity.value);
   }
   void fill_host(const Period& period) {
     host_.add(period.begin, std::min(period.end, n_), size(period.tensor));
@@ -322,8 +347,8 @@ class Scheduler {
   static constexpr std::int64_t never_over = std::int64_t{1} << 60;
   std::vector<std::uint32_t> last_read_;  // [tensor]
   Room memory_{{}}, host_{{}};            // [op]: bytes there
-  Room peaks_{{}};                        // [op]: less its memory while that is over all of fast memory; far below that from then on
-  TimeOver over_, shifted_;               // of those; of the op before each of those
+  Room peaks_{{}};           // [op]: less its memory while that is over all of fast memory; far below that from then on
+  TimeOver over_, shifted_;  // of those; of the op before each of those
   std::size_t over_count_ = 0;
   bool first_is_over_ = false;
 
@@ -350,9 +375,11 @@ class G10OfArtifact final : public Policy {
     if (ledger.fits()) return ledger.write();
     Scheduler scheduler(ledger, loosened_);
     for (const Hint& hint : scheduler.schedule()) {
-      if (hint.op >= ledger.ops() || (hint.verb == Verb::evict && hint.target.value == 0)) continue;  // the driver knows who is dead
+      if (hint.op >= ledger.ops() || (hint.verb == Verb::evict && hint.target.value == 0))
+        continue;  // the driver knows who is dead
       const Extent whole{.tensor = {hint.tensor}, .part = {}};
-      moves_[hint.op].push_back({.issue = {}, .due = {}, .extent = whole, .source = {0}, .target = hint.target, .verb = hint.verb});
+      moves_[hint.op].push_back(
+          {.issue = {}, .due = {}, .extent = whole, .source = {0}, .target = hint.target, .verb = hint.verb});
     }
     Plan plan;
     plan.home.assign(trace.tensors.size(), {0});
@@ -378,6 +405,8 @@ class G10OfArtifact final : public Policy {
 }  // namespace
 
 std::unique_ptr<Policy> make_g10_of_artifact(std::uint64_t) { return make_g10_of_artifact_with_line(1); }
-std::unique_ptr<Policy> make_g10_of_artifact_with_line(double loosened) { return std::make_unique<G10OfArtifact>(loosened); }
+std::unique_ptr<Policy> make_g10_of_artifact_with_line(double loosened) {
+  return std::make_unique<G10OfArtifact>(loosened);
+}
 
 }  // namespace vedette

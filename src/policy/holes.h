@@ -1,6 +1,6 @@
-// Room with holes in it: the lowest or the highest hole of a size, and the largest of all, without walking through them. A treap of holes
-// by address, each node with the largest size below it; the priorities are a sequence of their own, so it is the same in every run. Pure.
-// Every call O(log holes).
+// Room with holes in it: the lowest or the highest hole of a size, and the largest of all, without walking through
+// them. A treap of holes by address, each node with the largest size below it; the priorities are a sequence of their
+// own, so it is the same in every run. Pure. Every call O(log holes).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -78,7 +78,11 @@ class Holes {
 
   std::uint32_t made(const Hole& hole) {
     state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    const Node node{.hole = hole, .largest = hole.size(), .priority = static_cast<std::uint32_t>(state_ >> 32), .left = none, .right = none};
+    const Node node{.hole = hole,
+                    .largest = hole.size(),
+                    .priority = static_cast<std::uint32_t>(state_ >> 32),
+                    .left = none,
+                    .right = none};
     if (free_.empty()) {
       nodes_.push_back(node);
       return static_cast<std::uint32_t>(nodes_.size() - 1);

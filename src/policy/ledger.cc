@@ -13,7 +13,9 @@ namespace vedette::planning {
 
 Ledger::Ledger(const Trace& trace, const Machine& machine)
     : trace_(trace), machine_(machine), uses_(uses_of(trace)), n_(static_cast<std::uint32_t>(trace.ops.size())) {
-  capacity_ = machine.tiers.empty() ? 0 : static_cast<std::int64_t>(std::min<std::uint64_t>(machine.tiers[0].capacity.value, INT64_MAX / 4));
+  capacity_ = machine.tiers.empty()
+                  ? 0
+                  : static_cast<std::int64_t>(std::min<std::uint64_t>(machine.tiers[0].capacity.value, INT64_MAX / 4));
   for (const Tensor& tensor : trace.tensors) size_.push_back(rounded(tensor.bytes.value, machine.granule.value));
   std::vector<std::int64_t> change(n_ + 1), load(n_);
   for (std::uint32_t t = 0; t < size_.size(); ++t) {
@@ -23,11 +25,13 @@ Ledger::Ledger(const Trace& trace, const Machine& machine)
     change[uses.persistent ? n_ : uses.death + 1] -= static_cast<std::int64_t>(size_[t]);
   }
   std::int64_t sum = 0;
-  for (std::uint32_t i = 0; i < n_; ++i) load[i] = (sum += change[i]) + static_cast<std::int64_t>(trace.ops[i].workspace.value);
+  for (std::uint32_t i = 0; i < n_; ++i)
+    load[i] = (sum += change[i]) + static_cast<std::int64_t>(trace.ops[i].workspace.value);
   near_ = Room(load);
   std::int64_t unused = 0;
   for (std::uint32_t t = 0; t < size_.size(); ++t) {
-    if (uses_.tensors[t].uses.empty() && trace.tensors[t].persistent) unused += static_cast<std::int64_t>(bytes(t).value);
+    if (uses_.tensors[t].uses.empty() && trace.tensors[t].persistent)
+      unused += static_cast<std::int64_t>(bytes(t).value);
   }
   for (std::size_t k = 1; k < machine.tiers.size(); ++k)
     far_.emplace_back(std::vector<std::int64_t>(n_, k + 1 == machine.tiers.size() ? unused : 0));
@@ -39,7 +43,8 @@ void Ledger::find_gaps() {
   for (std::uint32_t t = 0; t < size_.size(); ++t) {
     const TensorUses& tensor = uses_.tensors[t];
     of_tensor_[t].begin = static_cast<std::uint32_t>(gaps_.size());
-    for (std::size_t u = 0; u + 1 < tensor.uses.size(); ++u) add_gap(t, tensor.uses[u].op, tensor.uses[u + 1].op, false);
+    for (std::size_t u = 0; u + 1 < tensor.uses.size(); ++u)
+      add_gap(t, tensor.uses[u].op, tensor.uses[u + 1].op, false);
     if (!tensor.uses.empty()) {
       const std::uint32_t last = tensor.uses.back().op;
       if (tensor.persistent) {
@@ -67,7 +72,8 @@ std::int64_t Ledger::most(std::uint32_t begin, std::uint32_t end) const {
 std::optional<std::uint32_t> Ledger::last_over(std::uint32_t begin, std::uint32_t end, std::int64_t limit) const {
   while (begin < end) {  // lap by lap, from behind
     const std::uint32_t lap = (end - 1) / n_ * n_, from = std::max(begin, lap);
-    if (const auto found = near_.last_above(from - lap, end - lap, limit)) return lap + static_cast<std::uint32_t>(*found);
+    if (const auto found = near_.last_above(from - lap, end - lap, limit))
+      return lap + static_cast<std::uint32_t>(*found);
     end = from;
   }
   return std::nullopt;
@@ -85,14 +91,17 @@ void Ledger::apply(std::uint32_t gap, const Absence& absence, std::int64_t sign)
   const Gap& where = gaps_[gap];
   const std::uint32_t t = where.tensor;
   const std::uint32_t until = absence.how == Return::recomputed ? absence.back : where.before;
-  if (absence.how != Return::fetched) return occupy(near_, absence.leave + 1, until, -sign * static_cast<std::int64_t>(size_[t]));
+  if (absence.how != Return::fetched)
+    return occupy(near_, absence.leave + 1, until, -sign * static_cast<std::int64_t>(size_[t]));
   occupy(near_, absence.gone, absence.back, -sign * static_cast<std::int64_t>(size_[t]));
-  occupy(far_[absence.tier.value - 1], absence.leave + 1, where.before, sign * static_cast<std::int64_t>(bytes(t).value));
+  occupy(far_[absence.tier.value - 1], absence.leave + 1, where.before,
+         sign * static_cast<std::int64_t>(bytes(t).value));
 }
 
 void Ledger::leave(std::uint32_t gap, const Absence& absence) {
   const Gap& where = gaps_[gap];
-  VEDETTE_ASSERT(where.after <= absence.leave && absence.leave < absence.gone && absence.gone <= absence.back && absence.back <= where.before);
+  VEDETTE_ASSERT(where.after <= absence.leave && absence.leave < absence.gone && absence.gone <= absence.back &&
+                 absence.back <= where.before);
   stay(gap);
   apply(gap, absence, 1);
   absences_[gap] = absence;
@@ -119,8 +128,10 @@ std::optional<TierIndex> Ledger::tier_for(std::uint32_t gap, std::uint32_t leave
   for (const TierIndex tier : tiers) {
     const Room& room = far_[tier.value - 1];
     const std::uint32_t to = begin % n_ + (end - begin);
-    const std::int64_t held = to <= n_ ? room.most(begin % n_, to) : std::max(room.most(begin % n_, n_), room.most(0, to - n_));
-    if (static_cast<std::uint64_t>(std::max<std::int64_t>(held, 0)) + size <= machine_.tiers[tier.value].capacity.value) return tier;
+    const std::int64_t held =
+        to <= n_ ? room.most(begin % n_, to) : std::max(room.most(begin % n_, n_), room.most(0, to - n_));
+    if (static_cast<std::uint64_t>(std::max<std::int64_t>(held, 0)) + size <= machine_.tiers[tier.value].capacity.value)
+      return tier;
   }
   return std::nullopt;
 }
@@ -129,11 +140,18 @@ std::optional<TierIndex> Ledger::tier_for(std::uint32_t gap, std::uint32_t leave
 
 namespace {
 
-// Walks the ops of a step and keeps what matters to the one at hand: moves under way, and gaps that could be spent away.
+// Walks the ops of a step and keeps what matters to the one at hand: moves under way, and gaps that could be spent
+// away.
 class Settler {
  public:
   Settler(Ledger& ledger, const std::function<bool(const Gap&)>& may, bool furthest_first)
-      : ledger_(ledger), may_(may), furthest_first_(furthest_first), n_(ledger.ops()), opens_(n_), closes_(n_ + 1), keys_(ledger.gaps().size()) {}
+      : ledger_(ledger),
+        may_(may),
+        furthest_first_(furthest_first),
+        n_(ledger.ops()),
+        opens_(n_),
+        closes_(n_ + 1),
+        keys_(ledger.gaps().size()) {}
 
   bool settle() {
     for (std::uint32_t g = 0; g < ledger_.gaps().size(); ++g) {
@@ -146,7 +164,9 @@ class Settler {
     }
     for (std::uint32_t i = 0; i < n_; ++i) {
       for (const std::uint32_t g : opens_[i]) open_.insert({keys_[g] = key(g, i), g});
-      while (!open_.empty() && kind(open_.begin()) == Kind::dead && ledger_.load(i) + waiting_bytes_ > ledger_.capacity()) free_at(taken(open_), i);
+      while (!open_.empty() && kind(open_.begin()) == Kind::dead &&
+             ledger_.load(i) + waiting_bytes_ > ledger_.capacity())
+        free_at(taken(open_), i);
       let_come(i);
       while (ledger_.load(i) > ledger_.capacity()) {
         if (open_.empty()) return false;
@@ -171,10 +191,13 @@ class Settler {
     from.erase(from.begin());
     return g;
   }
-  std::int64_t bytes(std::uint32_t g) const { return static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor)); }
+  std::int64_t bytes(std::uint32_t g) const {
+    return static_cast<std::int64_t>(ledger_.size(ledger_.gaps()[g].tensor));
+  }
 
-  // Of all fetches that could have come by this op, those that are needed soonest come, as many as there is room for. The others wait: they
-  // are away until their uses, as far as the ledger knows, so that an op costs what changes and not what waits.
+  // Of all fetches that could have come by this op, those that are needed soonest come, as many as there is room for.
+  // The others wait: they are away until their uses, as far as the ledger knows, so that an op costs what changes and
+  // not what waits.
   void let_come(std::uint32_t op) {
     const auto comes_first = [&] { return !open_.empty() && kind(open_.begin()) == Kind::coming; };
     const auto all_wait_till_it_fits = [&] {
@@ -212,7 +235,8 @@ class Settler {
 
   Key key(std::uint32_t g, std::uint32_t op) const {
     const Gap& gap = ledger_.gaps()[g];
-    const std::int64_t before = static_cast<std::int64_t>(gap.before) - (gap.after > op ? n_ : 0), after = static_cast<std::int64_t>(gap.after) - (gap.after > op ? n_ : 0);
+    const std::int64_t before = static_cast<std::int64_t>(gap.before) - (gap.after > op ? n_ : 0),
+                       after = static_cast<std::int64_t>(gap.after) - (gap.after > op ? n_ : 0);
     const auto size = static_cast<std::int64_t>(ledger_.size(gap.tensor));
     if (const auto& absence = ledger_.absence(g)) {
       const bool coming = absence->how == Return::fetched && in(op, absence->back, gap.before);
@@ -258,7 +282,8 @@ class Settler {
     ledger_.leave(g, made);
   }
 
-  // Out before op `gone`. An earlier eviction occupies the slower tier for longer, so it may have to be another one. False: none has room.
+  // Out before op `gone`. An earlier eviction occupies the slower tier for longer, so it may have to be another one.
+  // False: none has room.
   bool hurry(std::uint32_t g, Absence& changed, std::uint32_t gone) {
     changed.gone = gone;
     if (gone > changed.leave) return true;
@@ -291,7 +316,9 @@ class Settler {
 
 }  // namespace
 
-bool Ledger::settle(const std::function<bool(const Gap&)>& may, bool furthest_first) { return Settler(*this, may, furthest_first).settle(); }
+bool Ledger::settle(const std::function<bool(const Gap&)>& may, bool furthest_first) {
+  return Settler(*this, may, furthest_first).settle();
+}
 
 // ---- the plan ----
 
@@ -308,24 +335,43 @@ Plan Ledger::write() const {
     const Absence& absence = *absences_[g];
     const Extent whole{.tensor = {gap.tensor}, .part = std::nullopt};
     if (absence.how != Return::fetched) {
-      plan.moves.push_back({.issue = op(absence.leave), .due = op(absence.gone), .extent = whole, .source = {0}, .target = last, .verb = Verb::drop});
+      plan.moves.push_back({.issue = op(absence.leave),
+                            .due = op(absence.gone),
+                            .extent = whole,
+                            .source = {0},
+                            .target = last,
+                            .verb = Verb::drop});
       if (absence.how == Return::recomputed)
-        plan.recomputations.push_back({.before = op(absence.back), .producer = {absence.producer}, .tensor = {gap.tensor}});
+        plan.recomputations.push_back(
+            {.before = op(absence.back), .producer = {absence.producer}, .tensor = {gap.tensor}});
       continue;
     }
-    plan.moves.push_back({.issue = op(absence.leave), .due = op(absence.gone), .extent = whole, .source = {0}, .target = absence.tier, .verb = Verb::evict});
-    plan.moves.push_back({.issue = op(absence.back), .due = op(gap.before), .extent = whole, .source = absence.tier, .target = {0}, .verb = Verb::fetch});
+    plan.moves.push_back({.issue = op(absence.leave),
+                          .due = op(absence.gone),
+                          .extent = whole,
+                          .source = {0},
+                          .target = absence.tier,
+                          .verb = Verb::evict});
+    plan.moves.push_back({.issue = op(absence.back),
+                          .due = op(gap.before),
+                          .extent = whole,
+                          .source = absence.tier,
+                          .target = {0},
+                          .verb = Verb::fetch});
     const bool left = absence.leave < n_ && absence.gone <= n_, returned = absence.back < n_ && gap.before <= n_;
     if (gap.before >= n_ && left && !returned) plan.home[gap.tensor] = absence.tier;
   }
   // By issue; at one op fetches start before evictions; among fetches what is needed first.
   const auto key = [&](const Move& move) {
-    return std::tuple(move.issue, move.verb != Verb::fetch, move.verb == Verb::fetch ? (move.due.value + n_ - move.issue.value) % n_ : 0);
+    return std::tuple(move.issue, move.verb != Verb::fetch,
+                      move.verb == Verb::fetch ? (move.due.value + n_ - move.issue.value) % n_ : 0);
   };
   std::stable_sort(plan.moves.begin(), plan.moves.end(), [&](const Move& a, const Move& b) { return key(a) < key(b); });
-  std::stable_sort(plan.recomputations.begin(), plan.recomputations.end(), [](const Recomputation& a, const Recomputation& b) {
-    return std::tuple(a.before, a.producer) < std::tuple(b.before, b.producer);  // what was made first is made again first
-  });
+  std::stable_sort(plan.recomputations.begin(), plan.recomputations.end(),
+                   [](const Recomputation& a, const Recomputation& b) {
+                     return std::tuple(a.before, a.producer) <
+                            std::tuple(b.before, b.producer);  // what was made first is made again first
+                   });
   return plan;
 }
 
@@ -360,13 +406,17 @@ void queue_evictions(Ledger& ledger) {
   for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
     if (ledger.absence(g) && ledger.absence(g)->how == Return::fetched) leaving.push_back(g);
   }
-  std::stable_sort(leaving.begin(), leaving.end(), [&](std::uint32_t a, std::uint32_t b) { return ledger.absence(a)->leave < ledger.absence(b)->leave; });
+  std::stable_sort(leaving.begin(), leaving.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return ledger.absence(a)->leave < ledger.absence(b)->leave;
+  });
   std::vector<std::int64_t> idle(ledger.machine().tiers.size());
   for (const std::uint32_t g : leaving) {
     Absence changed = *ledger.absence(g);
     std::int64_t& free_at = idle[changed.tier.value];
-    free_at = std::max(free_at, clock.at(changed.leave + 1)) + move_time(ledger.machine(), {0}, changed.tier, ledger.bytes(ledger.gaps()[g].tensor));
-    changed.gone = std::clamp(clock.first_at_or_after(free_at), changed.leave + 1, std::min(changed.back - 1, changed.leave + ledger.ops() - 1));
+    free_at = std::max(free_at, clock.at(changed.leave + 1)) +
+              move_time(ledger.machine(), {0}, changed.tier, ledger.bytes(ledger.gaps()[g].tensor));
+    changed.gone = std::clamp(clock.first_at_or_after(free_at), changed.leave + 1,
+                              std::min(changed.back - 1, changed.leave + ledger.ops() - 1));
     ledger.leave(g, changed);
   }
 }
@@ -395,10 +445,12 @@ std::int64_t predicted_time(const Ledger& ledger) {
       const Gap& gap = ledger.gaps()[move.gap];
       const TierIndex tier = absence.tier;
       if (move.out) {
-        gone[move.gap] = out[tier.value] = std::max(out[tier.value], now) + move_time(ledger.machine(), {0}, tier, ledger.bytes(gap.tensor));
+        gone[move.gap] = out[tier.value] =
+            std::max(out[tier.value], now) + move_time(ledger.machine(), {0}, tier, ledger.bytes(gap.tensor));
         continue;
       }
-      in[tier.value] = std::max({in[tier.value], now, gone[move.gap]}) + move_time(ledger.machine(), tier, {0}, ledger.bytes(gap.tensor));
+      in[tier.value] = std::max({in[tier.value], now, gone[move.gap]}) +
+                       move_time(ledger.machine(), tier, {0}, ledger.bytes(gap.tensor));
       const std::uint32_t when = i + (gap.before - absence.back);
       if (when < 2 * n) due[when] = std::max(due[when], in[tier.value]);
     }
@@ -441,7 +493,8 @@ Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_
 Error too_small(const Ledger& ledger, Bytes least, std::string_view why) {
   return {.cause = Cause::infeasible,
           .message = std::string(why) + ", and fast memory has " +
-                     readable_exactly(ledger.machine().tiers[0].capacity) + "; the smallest workable size is " + readable_exactly(least)};
+                     readable_exactly(ledger.machine().tiers[0].capacity) + "; the smallest workable size is " +
+                     readable_exactly(least)};
 }
 
 Error no_room(const Ledger& ledger) {
@@ -452,7 +505,8 @@ std::optional<Error> refusal(const Ledger& ledger) {
   const Machine& machine = ledger.machine();
   if (machine.tiers.empty()) return Error{.cause = Cause::malformed_input, .message = "the machine has no tier"};
   const Bytes least = least_capacity(ledger);
-  if (least > machine.tiers[0].capacity) return too_small(ledger, least, "one op needs " + readable_exactly(least) + " at once");
+  if (least > machine.tiers[0].capacity)
+    return too_small(ledger, least, "one op needs " + readable_exactly(least) + " at once");
   if (ledger.slow_tiers().empty() && !ledger.fits())
     return too_small(ledger, peak_bytes(ledger.trace()), "no slower tier is linked to fast memory both ways");
   return std::nullopt;

@@ -1,11 +1,13 @@
-// LMS v3: IBM's Large Model Support in the allocator (TensorFlow and PyTorch patches, 2019-2020), which DeepUM compares with; after the patch of
-// bfc_allocator.cc and its document on internals.
+// LMS v3: IBM's Large Model Support in the allocator (TensorFlow and PyTorch patches, 2019-2020), which DeepUM compares
+// with; after the patch of bfc_allocator.cc and its document on internals.
 //
-// Kept: an op pins its inputs before it runs; afterwards they join the tail of a list of inactive tensors. Where an allocation fails, the
-//   first of the list that is as large as the request leaves; where none is, all of them leave, so that fragments coalesce. What was
-//   reclaimed at the same place before is paged out speculatively as soon as it is inactive. Pages come in when they are pinned: nothing
-//   is fetched ahead.
-// Changed: "as large as the request" is without the free neighbours that the allocator would count, since a plan has no addresses; room
+// Kept: an op pins its inputs before it runs; afterwards they join the tail of a list of inactive tensors. Where an
+// allocation fails, the
+//   first of the list that is as large as the request leaves; where none is, all of them leave, so that fragments
+//   coalesce. What was reclaimed at the same place before is paged out speculatively as soon as it is inactive. Pages
+//   come in when they are pinned: nothing is fetched ahead.
+// Changed: "as large as the request" is without the free neighbours that the allocator would count, since a plan has no
+// addresses; room
 //   that is free anyway is counted instead. The history of reclaims is that of the steps played before the planned one.
 //
 // Cost of prepare: O(steps * (accesses + evictions) log).
@@ -21,7 +23,8 @@ namespace {
 
 using namespace planning;
 
-// Tensors in the order of their last use, and the first of them from some place on that is large enough: a tree of the largest.
+// Tensors in the order of their last use, and the first of them from some place on that is large enough: a tree of the
+// largest.
 class Inactive {
  public:
   explicit Inactive(std::size_t tensors) : place_(tensors, none) {
@@ -42,7 +45,9 @@ class Inactive {
     set(place, absent);
   }
   // nullopt: none is as large.
-  std::optional<std::size_t> first(std::size_t from, std::int64_t bytes) const { return first(1, 0, size_, from, std::max(bytes, std::int64_t{0})); }
+  std::optional<std::size_t> first(std::size_t from, std::int64_t bytes) const {
+    return first(1, 0, size_, from, std::max(bytes, std::int64_t{0}));
+  }
   std::uint32_t tensor(std::size_t place) const { return tensor_[place]; }
 
  private:
@@ -69,7 +74,8 @@ class Inactive {
     }
     end_ = kept;
   }
-  std::optional<std::size_t> first(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::int64_t bytes) const {
+  std::optional<std::size_t> first(std::size_t node, std::size_t low, std::size_t high, std::size_t from,
+                                   std::int64_t bytes) const {
     if (high <= from || largest_[node] < bytes) return std::nullopt;
     if (high - low == 1) return low;
     const std::size_t middle = (low + high) / 2;
@@ -98,9 +104,12 @@ class ReclaimList final : public OnlineRules {
       reclaim(residence, asked, static_cast<std::int64_t>(ledger.size(t)));
     }
   }
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.last_use(tensor); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return residence.last_use(tensor);
+  }
   void ended(Residence& residence, std::uint32_t now) override {
-    for (const std::uint32_t t : residence.ledger().uses().operands[now % residence.ledger().ops()]) inactive_.used(t, residence.ledger().size(t));
+    for (const std::uint32_t t : residence.ledger().uses().operands[now % residence.ledger().ops()])
+      inactive_.used(t, residence.ledger().size(t));
   }
 
  private:
@@ -140,7 +149,8 @@ class LargeModelSupport final : public Policy {
     ReclaimList rules(ledger);
     Residence residence(ledger, rules);
     if (!residence.play(4)) return no_room(ledger);
-    for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {  // speculation: out as soon as it is inactive, gone when it was reclaimed
+    for (std::uint32_t g = 0; g < ledger.gaps().size();
+         ++g) {  // speculation: out as soon as it is inactive, gone when it was reclaimed
       if (!ledger.absence(g)) continue;
       Absence away = *ledger.absence(g);
       away.leave = ledger.gaps()[g].after;

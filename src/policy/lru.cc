@@ -1,8 +1,8 @@
 // On demand: no plan at all. Ops wait for their operands, and when room is short the tensors used longest ago leave.
 // Not from a paper: the textbook replacement policy, and what an engine does before it knows better (warm-up steps).
 //
-// Uses are told by op_begins events. Ties go to the larger tensor, then to the smaller index. Cost: O(tensors log tensors) each
-// time room is short.
+// Uses are told by op_begins events. Ties go to the larger tensor, then to the smaller index. Cost: O(tensors log
+// tensors) each time room is short.
 #include <algorithm>
 #include <tuple>
 #include <vector>
@@ -17,7 +17,8 @@ class OnDemand final : public Policy {
  public:
   std::string_view name() const noexcept override { return "on-demand"; }
 
-  // No moves: what is persistent starts in the slowest tier, and the first op that needs it waits. Such a plan fails check().
+  // No moves: what is persistent starts in the slowest tier, and the first op that needs it waits. Such a plan fails
+  // check().
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     used_.assign(trace.tensors.size(), 0);
     clock_ = 0;
@@ -49,7 +50,8 @@ class OnDemand final : public Policy {
         event.op.value < view.trace.ops.size() ? operands(view.trace.ops[event.op.value]) : std::vector<TensorIndex>{};
     std::vector<TensorIndex> victims;
     for (std::uint32_t t = 0; t < view.where.size(); ++t) {
-      if (view.where[t].value == 0 && !std::binary_search(busy.begin(), busy.end(), TensorIndex{t})) victims.push_back({t});
+      if (view.where[t].value == 0 && !std::binary_search(busy.begin(), busy.end(), TensorIndex{t}))
+        victims.push_back({t});
     }
     const auto sooner = [&](TensorIndex a, TensorIndex b) {
       const Bytes size_a = view.trace.tensors[a.value].bytes, size_b = view.trace.tensors[b.value].bytes;

@@ -1,9 +1,11 @@
-// OC-DNN: Awan, Chu, Subramoni, Lu, Panda, "OC-DNN: Exploiting Advanced Unified Memory Capabilities in CUDA 9 and Volta GPUs for Out-of-Core
-// DNN Training", HiPC'18. The text was not at hand: rules are as recalled by those who read it.
+// OC-DNN: Awan, Chu, Subramoni, Lu, Panda, "OC-DNN: Exploiting Advanced Unified Memory Capabilities in CUDA 9 and Volta
+// GPUs for Out-of-Core DNN Training", HiPC'18. The text was not at hand: rules are as recalled by those who read it.
 //
-// Kept: buffers are in unified memory; before each layer's op the buffers of the layer are prefetched, and those of the layer before it are
+// Kept: buffers are in unified memory; before each layer's op the buffers of the layer are prefetched, and those of the
+// layer before it are
 //   sent back, by commands inserted by hand. What they do not cover, page faults do, least recently used first.
-// Changed: the commands for a layer go out when the layer before it begins, as the paper's asynchronous prefetch does; sent back is only
+// Changed: the commands for a layer go out when the layer before it begins, as the paper's asynchronous prefetch does;
+// sent back is only
 //   what the next layer does not use, and only where room is short, because unified memory would write it for nothing.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
@@ -20,13 +22,16 @@ using namespace planning;
 
 class LayerAhead final : public OnlineRules {
  public:
-  explicit LayerAhead(const Ledger& ledger) : layer_(layer_numbers(ledger.trace())), needed_(ledger.trace().tensors.size()) {
+  explicit LayerAhead(const Ledger& ledger)
+      : layer_(layer_numbers(ledger.trace())), needed_(ledger.trace().tensors.size()) {
     for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
       if (i == 0 || layer_[i] != layer_[i - 1]) begins_.push_back(i);
     }
   }
 
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return residence.last_use(tensor); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return residence.last_use(tensor);
+  }
   bool spared(std::uint32_t now, std::uint32_t tensor) const override { return needed_[tensor] >= now; }
 
   void ready(Residence& residence, std::uint32_t now) override {
@@ -38,7 +43,9 @@ class LayerAhead final : public OnlineRules {
       for (const std::uint32_t t : ledger.uses().operands[i % ledger.ops()]) {
         needed_[t] = std::max(needed_[t], i);
         if (!residence.alive(t) || residence.near(t)) continue;
-        if (!residence.make_room(static_cast<std::int64_t>(ledger.size(t)), Residence::all_but_spared) || !residence.fetch(t)) return;
+        if (!residence.make_room(static_cast<std::int64_t>(ledger.size(t)), Residence::all_but_spared) ||
+            !residence.fetch(t))
+          return;
       }
     }
   }

@@ -47,7 +47,8 @@ std::vector<bool> convolutions(const Trace& trace) {
   if (any) return found;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const std::vector<TensorIndex>& reads = trace.ops[i].reads;
-    found[i] = std::any_of(reads.begin(), reads.end(), [&](TensorIndex t) { return trace.tensors[t.value].kind == TensorKind::weight; });
+    found[i] = std::any_of(reads.begin(), reads.end(),
+                           [&](TensorIndex t) { return trace.tensors[t.value].kind == TensorKind::weight; });
   }
   return found;
 }

@@ -11,7 +11,10 @@ struct Recompute::Making {
 };
 
 Recompute::Recompute(Ledger& ledger)
-    : ledger_(ledger), possible_(ledger.machine().can_recompute), pinned_(ledger.gaps().size()), writes_(ledger.trace().tensors.size()) {
+    : ledger_(ledger),
+      possible_(ledger.machine().can_recompute),
+      pinned_(ledger.gaps().size()),
+      writes_(ledger.trace().tensors.size()) {
   for (std::size_t t = 0; t < writes_.size(); ++t) {
     for (const Use& use : ledger.uses().tensors[t].uses) {
       if (use.write) writes_[t].push_back(use.op);
@@ -29,7 +32,8 @@ std::optional<std::uint32_t> Recompute::writer(std::uint32_t tensor, std::uint32
 
 std::optional<std::uint32_t> Recompute::producer(std::uint32_t gap) const {
   const Gap& where = ledger_.gaps()[gap];
-  if (!possible_ || where.dead || where.before >= ledger_.ops() || ledger_.trace().tensors[where.tensor].persistent) return std::nullopt;
+  if (!possible_ || where.dead || where.before >= ledger_.ops() || ledger_.trace().tensors[where.tensor].persistent)
+    return std::nullopt;
   const std::optional<std::uint32_t> found = writer(where.tensor, where.before);
   return found && replayable_[*found] ? found : std::nullopt;
 }
@@ -39,8 +43,9 @@ std::optional<Chain> Recompute::chain(std::uint32_t gap) const {
   const std::optional<std::uint32_t> made_by = producer(gap);
   Making making{.op = where.before, .chain = {}};
   if (!made_by || !add(making, where.tensor, *made_by)) return std::nullopt;
-  std::sort(making.chain.means.begin(), making.chain.means.end(),
-            [](const Recomputation& a, const Recomputation& b) { return std::tuple(a.producer, a.tensor) < std::tuple(b.producer, b.tensor); });
+  std::sort(making.chain.means.begin(), making.chain.means.end(), [](const Recomputation& a, const Recomputation& b) {
+    return std::tuple(a.producer, a.tensor) < std::tuple(b.producer, b.tensor);
+  });
   return making.chain;
 }
 
@@ -59,8 +64,10 @@ bool Recompute::add(Making& making, std::uint32_t tensor, std::uint32_t producer
   const Op& op = ledger_.trace().ops[producer];
   making.chain.time += op.time.value;
   making.chain.bytes += static_cast<std::int64_t>(op.workspace.value);
-  for (const TensorIndex t : op.writes) making.chain.bytes += t.value == tensor ? 0 : static_cast<std::int64_t>(ledger_.size(t.value));
-  return std::all_of(op.reads.begin(), op.reads.end(), [&](TensorIndex t) { return source(making, t.value, producer); });
+  for (const TensorIndex t : op.writes)
+    making.chain.bytes += t.value == tensor ? 0 : static_cast<std::int64_t>(ledger_.size(t.value));
+  return std::all_of(op.reads.begin(), op.reads.end(),
+                     [&](TensorIndex t) { return source(making, t.value, producer); });
 }
 
 bool Recompute::source(Making& making, std::uint32_t tensor, std::uint32_t producer) const {
@@ -111,8 +118,10 @@ Plan Recompute::write() const {
   Plan plan = ledger_.write();
   plan.recomputations.insert(plan.recomputations.end(), means_.begin(), means_.end());
   const auto key = [](const Recomputation& each) { return std::tuple(each.before, each.producer, each.tensor); };
-  std::sort(plan.recomputations.begin(), plan.recomputations.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
-  plan.recomputations.erase(std::unique(plan.recomputations.begin(), plan.recomputations.end()), plan.recomputations.end());
+  std::sort(plan.recomputations.begin(), plan.recomputations.end(),
+            [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  plan.recomputations.erase(std::unique(plan.recomputations.begin(), plan.recomputations.end()),
+                            plan.recomputations.end());
   return plan;
 }
 

@@ -1,9 +1,10 @@
-// Making tensors again instead of moving them: which producers have to run before an op so that a tensor that was dropped is there, what
-// they cost, and what has to stay near for them. On a Ledger. Pure.
+// Making tensors again instead of moving them: which producers have to run before an op so that a tensor that was
+// dropped is there, what they cost, and what has to stay near for them. On a Ledger. Pure.
 //
-// A source of a producer may be near; it may be dead, and is then made again first and dies again when the op begins; or it was dropped
-// itself, and then comes back here already and stays (the segment is made once). What lies in a slower tier is no source, nor is what has
-// been written since: a weight after its update, an activation that was changed in place.
+// A source of a producer may be near; it may be dead, and is then made again first and dies again when the op begins;
+// or it was dropped itself, and then comes back here already and stays (the segment is made once). What lies in a
+// slower tier is no source, nor is what has been written since: a weight after its update, an activation that was
+// changed in place.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,11 +16,11 @@
 namespace vedette::planning {
 
 struct Chain {
-  std::vector<Recomputation> means;       // of the dead, and of the tensor itself, in order of producers
-  std::vector<std::uint32_t> sooner;      // gaps of dropped tensors that come back here already
-  std::vector<std::uint32_t> pinned;      // gaps of sources, which have to stay near
-  std::int64_t time = 0;                  // of all producers that run
-  std::int64_t bytes = 0;                 // beside the tensor itself, before the op: the dead, and the largest scratch
+  std::vector<Recomputation> means;   // of the dead, and of the tensor itself, in order of producers
+  std::vector<std::uint32_t> sooner;  // gaps of dropped tensors that come back here already
+  std::vector<std::uint32_t> pinned;  // gaps of sources, which have to stay near
+  std::int64_t time = 0;              // of all producers that run
+  std::int64_t bytes = 0;             // beside the tensor itself, before the op: the dead, and the largest scratch
 };
 
 class Recompute {
@@ -27,9 +28,11 @@ class Recompute {
   explicit Recompute(Ledger& ledger);
 
   bool possible() const { return possible_; }  // the machine can
-  // Who would make the gap's tensor before the gap's next use. nullopt: nobody ever can, whatever else is dropped. O(log uses).
+  // Who would make the gap's tensor before the gap's next use. nullopt: nobody ever can, whatever else is dropped.
+  // O(log uses).
   std::optional<std::uint32_t> producer(std::uint32_t gap) const;
-  // How the gap's tensor would be made before the gap's next use. nullopt: it cannot be now. O(producers * (producers + log)), at most 64 producers.
+  // How the gap's tensor would be made before the gap's next use. nullopt: it cannot be now. O(producers * (producers +
+  // log)), at most 64 producers.
   std::optional<Chain> chain(std::uint32_t gap) const;
   // Drops the tensor over the gap. `chain` has to be of now.
   void drop(std::uint32_t gap, const Chain& chain);

@@ -14,15 +14,22 @@ constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 }  // namespace
 
 Residence::Residence(Ledger& ledger, OnlineRules& rules)
-    : ledger_(ledger), rules_(rules), now_(ledger.ops()), state_(ledger.trace().tensors.size()), place_(state_.size(), none), worth_(state_.size()),
-      gap_before_(state_.size()), decided_(ledger.gaps().size()) {
+    : ledger_(ledger),
+      rules_(rules),
+      now_(ledger.ops()),
+      state_(ledger.trace().tensors.size()),
+      place_(state_.size(), none),
+      worth_(state_.size()),
+      gap_before_(state_.size()),
+      decided_(ledger.gaps().size()) {
   for (std::uint32_t t = 0; t < state_.size(); ++t) {
     const std::vector<Use>& uses = ledger.uses().tensors[t].uses;
     gap_before_[t].assign(uses.size(), none);
     for (std::uint32_t g = ledger.gaps_of(t).begin; g < ledger.gaps_of(t).end; ++g) {
       if (ledger.gaps()[g].dead) continue;
       const std::uint32_t before = ledger.gaps()[g].before % ledger.ops();
-      const auto found = std::lower_bound(uses.begin(), uses.end(), before, [](const Use& use, std::uint32_t op) { return use.op < op; });
+      const auto found = std::lower_bound(uses.begin(), uses.end(), before,
+                                          [](const Use& use, std::uint32_t op) { return use.op < op; });
       gap_before_[t][static_cast<std::size_t>(found - uses.begin())] = g;
     }
     if (ledger.trace().tensors[t].persistent && !uses.empty()) {
@@ -35,9 +42,11 @@ Residence::Residence(Ledger& ledger, OnlineRules& rules)
 std::uint32_t Residence::next_use(std::uint32_t tensor) const {
   const std::vector<Use>& uses = ledger_.uses().tensors[tensor].uses;
   const std::uint32_t step = now_ / ledger_.ops(), op = now_ % ledger_.ops();
-  const auto found = std::upper_bound(uses.begin(), uses.end(), op, [](std::uint32_t at, const Use& use) { return at < use.op; });
+  const auto found =
+      std::upper_bound(uses.begin(), uses.end(), op, [](std::uint32_t at, const Use& use) { return at < use.op; });
   if (found != uses.end()) return step * ledger_.ops() + found->op;
-  return ledger_.trace().tensors[tensor].persistent && !uses.empty() ? (step + 1) * ledger_.ops() + uses.front().op : none;
+  return ledger_.trace().tensors[tensor].persistent && !uses.empty() ? (step + 1) * ledger_.ops() + uses.front().op
+                                                                     : none;
 }
 
 bool Residence::finished(std::uint32_t tensor) const {
@@ -118,7 +127,8 @@ bool Residence::make_room(std::int64_t bytes, double limit) {
 }
 
 bool Residence::bring(std::uint32_t tensor) {
-  if (!make_room(static_cast<std::int64_t>(ledger_.size(tensor)), std::numeric_limits<double>::infinity())) return false;
+  if (!make_room(static_cast<std::int64_t>(ledger_.size(tensor)), std::numeric_limits<double>::infinity()))
+    return false;
   appear(tensor);
   return true;
 }
@@ -126,7 +136,8 @@ bool Residence::bring(std::uint32_t tensor) {
 // What was decided about the gap that ends now: it was away, or it stayed.
 void Residence::record(std::uint32_t tensor, std::uint32_t op) {
   const std::vector<Use>& uses = ledger_.uses().tensors[tensor].uses;
-  const auto found = std::lower_bound(uses.begin(), uses.end(), op, [](const Use& use, std::uint32_t at) { return use.op < at; });
+  const auto found =
+      std::lower_bound(uses.begin(), uses.end(), op, [](const Use& use, std::uint32_t at) { return use.op < at; });
   const std::uint32_t g = gap_before_[tensor][static_cast<std::size_t>(found - uses.begin())];
   if (g == none) return;
   const State& state = state_[tensor];

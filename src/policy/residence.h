@@ -1,6 +1,7 @@
-// What an online policy does, played op by op on the ledger: tensors are near or away, ops fetch what they miss, and somebody has to leave
-// when room is short. Several steps are played, so that what a policy learns and what is resident at the step's seam settle; the last
-// decision about each gap becomes an absence. No clock: a move that is begun at an op takes its room from that op on. Pure.
+// What an online policy does, played op by op on the ledger: tensors are near or away, ops fetch what they miss, and
+// somebody has to leave when room is short. Several steps are played, so that what a policy learns and what is resident
+// at the step's seam settle; the last decision about each gap becomes an absence. No clock: a move that is begun at an
+// op takes its room from that op on. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,8 @@ namespace vedette::planning {
 
 class Residence;
 
-// The rules of one policy. `now` counts ops through all steps; now % ops is the op. Calls for an op come in the order of their declaration.
+// The rules of one policy. `now` counts ops through all steps; now % ops is the op. Calls for an op come in the order
+// of their declaration.
 class OnlineRules {
  public:
   virtual ~OnlineRules() = default;
@@ -25,8 +27,8 @@ class OnlineRules {
   // The tensor came near or was used there, so that its next use is another one; and it is near no more.
   virtual void placed(const Residence&, std::uint32_t /*tensor*/) {}
   virtual void removed(std::uint32_t /*tensor*/) {}
-  // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates. Asked when the tensor
-  // comes near and when it is used, so until the next of those it has to be the same.
+  // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates. Asked
+  // when the tensor comes near and when it is used, so until the next of those it has to be the same.
   virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor) = 0;
   // It leaves only after all that are not spared, and not for what is fetched ahead.
   virtual bool spared(std::uint32_t /*now*/, std::uint32_t /*tensor*/) const { return false; }
@@ -48,22 +50,23 @@ class Residence {
   std::uint32_t now() const { return now_; }
   bool alive(std::uint32_t tensor) const { return state_[tensor].alive; }
   bool near(std::uint32_t tensor) const { return state_[tensor].near; }
-  bool busy(std::uint32_t tensor) const { return state_[tensor].busy; }        // operand of the op that runs
-  bool expected(std::uint32_t tensor) const { return state_[tensor].ahead; }   // fetched ahead and not used since
+  bool busy(std::uint32_t tensor) const { return state_[tensor].busy; }       // operand of the op that runs
+  bool expected(std::uint32_t tensor) const { return state_[tensor].ahead; }  // fetched ahead and not used since
   std::uint32_t last_use(std::uint32_t tensor) const { return state_[tensor].used; }  // counted through all steps
-  std::uint32_t arrived(std::uint32_t tensor) const { return state_[tensor].came; }   // when it was born or last fetched
-  std::uint32_t next_use(std::uint32_t tensor) const;                          // after now; the largest number: none
+  std::uint32_t arrived(std::uint32_t tensor) const { return state_[tensor].came; }  // when it was born or last fetched
+  std::uint32_t next_use(std::uint32_t tensor) const;  // after now; the largest number: none
   std::int64_t room() const { return ledger_.capacity() - used_; }
 
-  // Fetches ahead of use, from the op at hand on. False, and nothing done, where it is near or dead, or there is no room beside `spare`.
+  // Fetches ahead of use, from the op at hand on. False, and nothing done, where it is near or dead, or there is no
+  // room beside `spare`.
   bool fetch(std::uint32_t tensor, std::int64_t spare = 0);
   // Evicts after the op at hand (in `ended`), or so that it is gone before it. What is dead or busy stays.
   void leave(std::uint32_t tensor);
-  // Makes room for so many bytes by the rules' worth, below `limit`; what is spared only where that is infinite. False where candidates run
-  // out.
+  // Makes room for so many bytes by the rules' worth, below `limit`; what is spared only where that is infinite. False
+  // where candidates run out.
   static constexpr double all_but_spared = 1e300;
   bool make_room(std::int64_t bytes, double limit);
-  const std::vector<std::uint32_t>& nearby() const { return nearby_; }         // tensors in fast memory, in no order
+  const std::vector<std::uint32_t>& nearby() const { return nearby_; }  // tensors in fast memory, in no order
   // The same, those that leave first first.
   const std::set<std::pair<double, std::uint32_t>>& in_order() const { return in_order_; }
 
@@ -91,11 +94,11 @@ class Residence {
   std::uint64_t misses_ = 0;
   std::int64_t used_ = 0;
   std::vector<State> state_;
-  std::vector<std::uint32_t> nearby_, place_;  // place_[t]: where t stands in nearby_
+  std::vector<std::uint32_t> nearby_, place_;            // place_[t]: where t stands in nearby_
   std::set<std::pair<double, std::uint32_t>> in_order_;  // (worth, tensor) of those in fast memory
   std::vector<double> worth_;                            // [tensor]: by which it stands there
-  std::vector<std::vector<std::uint32_t>> gap_before_;  // [tensor][use]: the gap that ends with it, or none
-  std::vector<std::optional<Absence>> decided_;         // of each gap
+  std::vector<std::vector<std::uint32_t>> gap_before_;   // [tensor][use]: the gap that ends with it, or none
+  std::vector<std::optional<Absence>> decided_;          // of each gap
 };
 
 }  // namespace vedette::planning

@@ -1,23 +1,24 @@
-// Sentinel: Ren, Luo, Wu, Zhang, Jeon, Li, "Sentinel: Efficient Tensor Migration and Allocation on Heterogeneous Memory Systems
-// for Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are as recalled by those
-// who read it, so this is an interpretation, not a port.
+// Sentinel: Ren, Luo, Wu, Zhang, Jeon, Li, "Sentinel: Efficient Tensor Migration and Allocation on Heterogeneous Memory
+// Systems for Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are as
+// recalled by those who read it, so this is an interpretation, not a port.
 //
-// Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived tensors
-// move
-//   at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are fetched in order of
-//   first use (the hotter first), and a tensor is evicted after its last use in interval k when Need(k+1) does without it; MIL
-//   must leave room (Eq. 1: what is resident and fetched < S - RS), should hide the transfer (Eq. 2: Tensor(MIL)/BW <= T(MIL)),
-//   and is decided by measuring a step of each candidate. Case 1 (in time) costs nothing. On an addressable slow tier, case 2
-//   (no room) uses tensors in place, and case 3 (no time) is decided by test and trial: a step that waits, a step that leaves
-//   them in place.
-// Changed: Eq. 1 is checked op by op in a ledger, evictions in flight included, because a plan here must never exceed its
-// capacity.
-//   RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because weights do. Candidates
-//   are tried in order of predicted time, at most `most_candidates`, because a step each for hundreds of layers is too long a
-//   search; an interval that needs no move is taken at once. A slow tier that is not addressable admits no case 2 and waits in
-//   case 3 (the paper's GPU variant). Where not even one layer fits, layers are cut into groups of ops, and at last each op
-//   waits for its operands: the paper would use slow memory in place there.
-//   Where a trace says which pages were touched, runs of pages are planned like tensors (by_pages.h); no trial leaves them in place.
+// Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived
+// tensors move
+//   at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are fetched in
+//   order of first use (the hotter first), and a tensor is evicted after its last use in interval k when Need(k+1) does
+//   without it; MIL must leave room (Eq. 1: what is resident and fetched < S - RS), should hide the transfer (Eq. 2:
+//   Tensor(MIL)/BW <= T(MIL)), and is decided by measuring a step of each candidate. Case 1 (in time) costs nothing. On
+//   an addressable slow tier, case 2 (no room) uses tensors in place, and case 3 (no time) is decided by test and
+//   trial: a step that waits, a step that leaves them in place.
+// Changed: Eq. 1 is checked op by op in a ledger, evictions in flight included, because a plan here must never exceed
+// its capacity.
+//   RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because weights do.
+//   Candidates are tried in order of predicted time, at most `most_candidates`, because a step each for hundreds of
+//   layers is too long a search; an interval that needs no move is taken at once. A slow tier that is not addressable
+//   admits no case 2 and waits in case 3 (the paper's GPU variant). Where not even one layer fits, layers are cut into
+//   groups of ops, and at last each op waits for its operands: the paper would use slow memory in place there. Where a
+//   trace says which pages were touched, runs of pages are planned like tensors (by_pages.h); no trial leaves them in
+//   place.
 // Not here: co-allocation (the arena's packing), profiling (the session).
 //
 // Cost of prepare: O(cuts * accesses + planned cuts * (accesses + moves) log); of react: O(moves).
@@ -65,7 +66,8 @@ class Sentinel final : public Policy {
   }
 
   Reaction react(const Event& event, const View& view) override {
-    if (event.kind != Event::Kind::step_ended || !event.measured || candidates_.empty() || stage_ == Stage::settled) return {};
+    if (event.kind != Event::Kind::step_ended || !event.measured || candidates_.empty() || stage_ == Stage::settled)
+      return {};
     return stage_ == Stage::trying ? tried(*event.measured, view) : left_in_place(*event.measured);
   }
 
@@ -85,17 +87,20 @@ class Sentinel final : public Policy {
   std::vector<std::string> reasons(const Plan& plan) const {
     if (plan.moves.empty()) return {"everything fits into the fastest tier: nothing moves"};
     const Candidate& now = candidates_[current_];
-    const std::string unit = now.cut.ops_per_group > 0 ? std::to_string(now.cut.ops_per_group) + " ops" : std::to_string(now.cut.layers_per_interval) + " layers";
-    std::vector<std::string> said = {now.cut.on_demand && now.cut.ops_per_group == 0 ? "each op waits for its operands" : "intervals of " + unit,
-                                     "candidate " + std::to_string(current_ + 1) + " of " + std::to_string(candidates_.size()) + ", predicted " +
-                                         std::to_string(now.predicted.value / 1'000'000) + " ms a step"};
+    const std::string unit = now.cut.ops_per_group > 0 ? std::to_string(now.cut.ops_per_group) + " ops"
+                                                       : std::to_string(now.cut.layers_per_interval) + " layers";
+    std::vector<std::string> said = {
+        now.cut.on_demand && now.cut.ops_per_group == 0 ? "each op waits for its operands" : "intervals of " + unit,
+        "candidate " + std::to_string(current_ + 1) + " of " + std::to_string(candidates_.size()) + ", predicted " +
+            std::to_string(now.predicted.value / 1'000'000) + " ms a step"};
     if (now.measured) said.push_back("measured " + std::to_string(now.measured->value / 1'000'000) + " ms a step");
-    if (!left_.empty()) said.push_back(std::to_string(left_.size()) + " late operands are left in place (test and trial)");
+    if (!left_.empty())
+      said.push_back(std::to_string(left_.size()) + " late operands are left in place (test and trial)");
     return said;
   }
 
-  // The nearest slower tier that moves both ways and holds a whole step; the last linked one where none does; 0 where there is
-  // none.
+  // The nearest slower tier that moves both ways and holds a whole step; the last linked one where none does; 0 where
+  // there is none.
   static TierIndex slow_tier(const Trace& trace, const Machine& machine) {
     const Bytes all = peak_bytes(trace);
     TierIndex found{0};
@@ -110,13 +115,16 @@ class Sentinel final : public Policy {
   static Error too_small(const Trace& trace, const Machine& machine, Bytes smallest, OpIndex op) {
     return {.cause = Cause::infeasible,
             .message = "op " + std::to_string(op.value) + " '" + trace.ops[op.value].name + "' needs " +
-                       readable_exactly(smallest) + " at once and fast memory has " + readable_exactly(machine.tiers[0].capacity) +
-                       "; the smallest workable size is " + readable_exactly(smallest)};
+                       readable_exactly(smallest) + " at once and fast memory has " +
+                       readable_exactly(machine.tiers[0].capacity) + "; the smallest workable size is " +
+                       readable_exactly(smallest)};
   }
   static Error no_slow_tier(const Trace& trace, const Machine& machine) {
     return {.cause = Cause::infeasible,
-            .message = "no slower tier is linked to fast memory both ways, and its " + readable(machine.tiers[0].capacity) +
-                       " do not hold a step; the smallest workable size without one is about " + readable_exactly(peak_bytes(trace))};
+            .message = "no slower tier is linked to fast memory both ways, and its " +
+                       readable(machine.tiers[0].capacity) +
+                       " do not hold a step; the smallest workable size without one is about " +
+                       readable_exactly(peak_bytes(trace))};
   }
 
   // Times may be refined between two calls, and the search goes on; another sequence or machine starts it anew.
@@ -124,8 +132,8 @@ class Sentinel final : public Policy {
     std::vector<std::uint64_t> facts = {machine.tiers.size(), machine.tiers[0].capacity.value, machine.granule.value};
     for (const Tensor& tensor : trace.tensors) facts.insert(facts.end(), {tensor.bytes.value, tensor.persistent});
     for (const Op& op : trace.ops) {
-      facts.insert(facts.end(), {op.layer ? op.layer->value + std::uint64_t{1} : 0, static_cast<std::uint64_t>(op.phase),
-                                 op.workspace.value});
+      facts.insert(facts.end(), {op.layer ? op.layer->value + std::uint64_t{1} : 0,
+                                 static_cast<std::uint64_t>(op.phase), op.workspace.value});
       for (const auto* list : {&op.reads, &op.writes, &op.frees}) {
         facts.push_back(list->size());
         for (TensorIndex t : *list) facts.push_back(t.value);
@@ -136,8 +144,8 @@ class Sentinel final : public Policy {
     return false;
   }
 
-  // All cuts worth a thought, the best predicted first. Most are never planned: those that cannot take less than the worst of the best few,
-  // whatever room there is, would be cut off below.
+  // All cuts worth a thought, the best predicted first. Most are never planned: those that cannot take less than the
+  // worst of the best few, whatever room there is, would be cut off below.
   void search(const Problem& problem) {
     candidates_.clear();
     left_.clear();

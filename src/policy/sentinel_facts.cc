@@ -8,7 +8,9 @@
 namespace vedette::sentinel {
 namespace {
 
-std::uint64_t rounded(Bytes bytes, Bytes granule) { return (bytes.value + granule.value - 1) / granule.value * granule.value; }
+std::uint64_t rounded(Bytes bytes, Bytes granule) {
+  return (bytes.value + granule.value - 1) / granule.value * granule.value;
+}
 
 bool same_layer(const Op& a, const Op& b) { return a.layer == b.layer && a.phase == b.phase; }
 
@@ -24,7 +26,8 @@ std::vector<std::uint64_t> cut_layers(const Trace& trace, std::uint32_t ops_per_
 
 std::vector<std::int64_t> times(const Trace& trace, const Link* link) {
   std::vector<std::int64_t> ns(trace.tensors.size());
-  for (std::size_t t = 0; link != nullptr && t < ns.size(); ++t) ns[t] = (link->latency + transfer_time(trace.tensors[t].bytes, link->bytes_per_s)).value;
+  for (std::size_t t = 0; link != nullptr && t < ns.size(); ++t)
+    ns[t] = (link->latency + transfer_time(trace.tensors[t].bytes, link->bytes_per_s)).value;
   return ns;
 }
 
@@ -61,7 +64,9 @@ const Layered& Facts::layered(std::uint32_t ops_per_group) {
   made.brief.assign(n + 1, 0);
   for (std::size_t t = 0; t < trace_.tensors.size(); ++t) {
     const Span<OpIndex> life = lives[t];
-    if (trace_.tensors[t].persistent || life.begin >= life.end || layer_of[life.begin.value] != layer_of[life.end.value - 1]) continue;
+    if (trace_.tensors[t].persistent || life.begin >= life.end ||
+        layer_of[life.begin.value] != layer_of[life.end.value - 1])
+      continue;
     made.brief_lived[t] = 1;
     made.brief[life.begin.value] += sizes[t];
     made.brief[life.end.value] -= sizes[t];  // unsigned: the running sum is whole again

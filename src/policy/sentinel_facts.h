@@ -1,4 +1,5 @@
-// What all of Sentinel's choices of intervals share about a trace and a machine: made once, asked by each candidate. Pure.
+// What all of Sentinel's choices of intervals share about a trace and a machine: made once, asked by each candidate.
+// Pure.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,6 +1,6 @@
-// Sentinel's plan for one choice of intervals. Each long-lived tensor is resident in runs: from its first use in an interval to
-// its last use in the last of consecutive intervals that need it. A run begins with a birth or a fetch and ends with a death or
-// an eviction. A ledger of bytes per op says what fits.
+// Sentinel's plan for one choice of intervals. Each long-lived tensor is resident in runs: from its first use in an
+// interval to its last use in the last of consecutive intervals that need it. A run begins with a birth or a fetch and
+// ends with a death or an eviction. A ledger of bytes per op says what fits.
 //
 //     interval   |  k-1              |  k                  |  k+1           |
 //     run           [fetch ........   use ... use            use .. use] evict ...due
@@ -31,9 +31,9 @@ struct Run {
   std::uint64_t issue = 0;            // fetched: how many ops before `first` it is issued
   std::uint64_t most_ahead = std::numeric_limits<std::uint64_t>::max();  // of `issue`: before that it is used in place
   std::uint64_t due = 0;                                                 // leaves: the op before which it is gone
-  std::uint64_t latest_due = 0;                                          // leaves: when the next fetch of the tensor may begin
-  bool left = false;                                                     // in place: no run any more
-  std::size_t uses = 0;                                                  // in the run: the hotter is fetched first
+  std::uint64_t latest_due = 0;  // leaves: when the next fetch of the tensor may begin
+  bool left = false;             // in place: no run any more
+  std::size_t uses = 0;          // in the run: the hotter is fetched first
 };
 
 class Planner {
@@ -53,7 +53,9 @@ class Planner {
 
   std::optional<Plan> make() {
     for_each_run([&](const Run& run) { runs_.push_back(run); });
-    const auto order = [](const Run& a, const Run& b) { return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor); };
+    const auto order = [](const Run& a, const Run& b) {
+      return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor);
+    };
     std::sort(runs_.begin(), runs_.end(), order);
     if (!occupy_all()) return std::nullopt;
     time_evictions();
@@ -65,7 +67,9 @@ class Planner {
 
  private:
   std::uint64_t size(TensorIndex t) const { return facts_.sizes[t.value]; }
-  std::uint64_t begin_of(std::uint64_t interval) const { return begins_[interval % intervals_] + interval / intervals_ * n_; }
+  std::uint64_t begin_of(std::uint64_t interval) const {
+    return begins_[interval % intervals_] + interval / intervals_ * n_;
+  }
 
   // 1. Intervals.
   void cut_step() {
@@ -144,18 +148,20 @@ class Planner {
       found.back().last = death;
       found.back().leaves = false;
     }
-    for (std::size_t r = 0; r < found.size(); ++r) found[r].latest_due = r + 1 < found.size() ? window(found[r + 1].first) : n_;
+    for (std::size_t r = 0; r < found.size(); ++r)
+      found[r].latest_due = r + 1 < found.size() ? window(found[r + 1].first) : n_;
   }
 
   // The op at which the interval before that of `op` begins: from there on it may be fetched.
   std::uint64_t window(std::uint64_t op) const {
-    const std::uint64_t interval = interval_of_[op % n_] + (op / n_ + 1) * intervals_;  // one step ahead, to stay positive
+    const std::uint64_t interval =
+        interval_of_[op % n_] + (op / n_ + 1) * intervals_;  // one step ahead, to stay positive
     const std::uint64_t begin = begin_of(interval - 1);
     return begin >= n_ ? begin - n_ : 0;
   }
 
-  // 4. The ledger. At first all runs at once: op by op for each would cost runs times ops, and weights live through the whole step.
-  // False: even they alone do not fit.
+  // 4. The ledger. At first all runs at once: op by op for each would cost runs times ops, and weights live through the
+  // whole step. False: even they alone do not fit.
   bool occupy_all() {
     std::vector<std::int64_t> change(2 * n_ + 1);
     for (const Run& run : runs_) note(run, change);
@@ -185,8 +191,12 @@ class Planner {
       begin = end;
     }
   }
-  void occupy(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) { add(first, last, static_cast<std::int64_t>(bytes)); }
-  void leave(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) { add(first, last, -static_cast<std::int64_t>(bytes)); }
+  void occupy(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) {
+    add(first, last, static_cast<std::int64_t>(bytes));
+  }
+  void leave(std::uint64_t first, std::uint64_t last, std::uint64_t bytes) {
+    add(first, last, -static_cast<std::int64_t>(bytes));
+  }
   bool over(std::uint64_t op) const { return excess_->at(op) > 0; }
   // The first op from which on, until before `first`, there is room for so many bytes more; not before `earliest`.
   std::uint64_t room_from(std::uint64_t earliest, std::uint64_t first, std::uint64_t bytes) const {
@@ -199,8 +209,11 @@ class Planner {
     return std::min(earliest, first);
   }
 
-  std::int64_t time_at(std::uint64_t op) const { return static_cast<std::int64_t>(op / n_) * facts_.began[n_] + facts_.began[op % n_]; }
-  // The first op of [begin, end) that begins at the time or later, `end` where none does; ops may lie past the step's end.
+  std::int64_t time_at(std::uint64_t op) const {
+    return static_cast<std::int64_t>(op / n_) * facts_.began[n_] + facts_.began[op % n_];
+  }
+  // The first op of [begin, end) that begins at the time or later, `end` where none does; ops may lie past the step's
+  // end.
   std::uint64_t first_at(std::uint64_t begin, std::uint64_t end, std::int64_t time) const {
     while (begin < end) {
       const std::uint64_t middle = begin + (end - begin) / 2;
@@ -213,7 +226,9 @@ class Planner {
     return begin;
   }
 
-  std::uint64_t latest_due(const Run& run) const { return std::min(run.latest_due, run.last + std::max<std::uint64_t>(n_ - 1, 1)); }
+  std::uint64_t latest_due(const Run& run) const {
+    return std::min(run.latest_due, run.last + std::max<std::uint64_t>(n_ - 1, 1));
+  }
 
   // Evictions are given the time that their link needs, one after the other, as far as the next fetch allows.
   void time_evictions() {
@@ -221,8 +236,9 @@ class Planner {
     for (Run& run : runs_) {
       if (run.leaves) leaving.push_back(&run);
     }
-    std::sort(leaving.begin(), leaving.end(),
-              [](const Run* a, const Run* b) { return std::tuple(a->last, a->tensor) < std::tuple(b->last, b->tensor); });
+    std::sort(leaving.begin(), leaving.end(), [](const Run* a, const Run* b) {
+      return std::tuple(a->last, a->tensor) < std::tuple(b->last, b->tensor);
+    });
     VEDETTE_ASSERT(leaving.empty() || machine_.link({0}, slow_));
     std::int64_t idle = 0;
     for (Run* run : leaving) {
@@ -232,10 +248,12 @@ class Planner {
     }
   }
 
-  // Where evictions at their leisure leave no room for what is needed, they are awaited. False: even then it does not fit.
+  // Where evictions at their leisure leave no room for what is needed, they are awaited. False: even then it does not
+  // fit.
   bool shrink_evictions() {
     std::vector<std::vector<std::size_t>> begins(n_);  // [op]: runs whose eviction may be under way from there on
-    std::set<std::size_t> leaving;     // those of them that may be under way now, in order: all runs for each op would be too many
+    std::set<std::size_t>
+        leaving;  // those of them that may be under way now, in order: all runs for each op would be too many
     for (std::size_t r = 0; r < runs_.size(); ++r) {
       if (!runs_[r].leaves) continue;
       begins[(runs_[r].last + 1) % n_].push_back(r);
@@ -255,11 +273,13 @@ class Planner {
     return true;
   }
 
-  // 5. Fetches, in order of first use: as early in the interval before as there is room. False: case 2, which must not occur.
+  // 5. Fetches, in order of first use: as early in the interval before as there is room. False: case 2, which must not
+  // occur.
   bool place_fetches() {
     for (std::size_t r = 0; r < runs_.size(); ++r) {  // leave_in_place() appends
       if (!runs_[r].fetched) continue;
-      const bool left = !left_.empty() && left_.contains({runs_[r].tensor, {static_cast<std::uint32_t>(runs_[r].first % n_)}});
+      const bool left =
+          !left_.empty() && left_.contains({runs_[r].tensor, {static_cast<std::uint32_t>(runs_[r].first % n_)}});
       if (left && leave_in_place(r)) continue;
       Run& run = runs_[r];
       const std::uint64_t bytes = size(run.tensor), first = run.first + n_;
@@ -275,8 +295,8 @@ class Planner {
     return true;
   }
 
-  // Case 2 and the choice "leave" of case 3: the first interval of the run uses the tensor where it lies, the rest is a run of
-  // its own.
+  // Case 2 and the choice "leave" of case 3: the first interval of the run uses the tensor where it lies, the rest is a
+  // run of its own.
   bool leave_in_place(std::size_t r) {
     if (!machine_.tiers[slow_.value].addressable || runs_[r].for_ever) return false;
     Run& run = runs_[r];
@@ -324,8 +344,9 @@ class Planner {
     }
     const auto order = [&](const Move& a, const Move& b) { return key(a) < key(b); };
     std::stable_sort(plan.moves.begin(), plan.moves.end(), order);
-    std::sort(in_place_.begin(), in_place_.end(),
-              [](const InPlace& a, const InPlace& b) { return std::tuple(a.op, a.tensor) < std::tuple(b.op, b.tensor); });
+    std::sort(in_place_.begin(), in_place_.end(), [](const InPlace& a, const InPlace& b) {
+      return std::tuple(a.op, a.tensor) < std::tuple(b.op, b.tensor);
+    });
     plan.in_place = std::move(in_place_);
     return plan;
   }
@@ -347,8 +368,12 @@ class Planner {
                             .verb = Verb::fetch});
     }
     if (run.leaves) {
-      plan.moves.push_back(
-          {.issue = op(run.last), .due = op(run.due), .extent = whole, .source = {0}, .target = slow_, .verb = Verb::evict});
+      plan.moves.push_back({.issue = op(run.last),
+                            .due = op(run.due),
+                            .extent = whole,
+                            .source = {0},
+                            .target = slow_,
+                            .verb = Verb::evict});
     }
   }
 
@@ -367,18 +392,20 @@ class Planner {
   std::uint64_t n_, intervals_ = 0, reserved_ = 0;
   std::vector<std::uint64_t> begins_, interval_of_;
   std::vector<Run> runs_;
-  std::vector<std::size_t> gone_;             // runs that were left in place
-  std::vector<std::int64_t> limit_;           // per op: the most bytes of long-lived tensors
-  std::optional<planning::Room> excess_;      // per op: bytes of long-lived tensors beyond the limit
+  std::vector<std::size_t> gone_;         // runs that were left in place
+  std::vector<std::int64_t> limit_;       // per op: the most bytes of long-lived tensors
+  std::optional<planning::Room> excess_;  // per op: bytes of long-lived tensors beyond the limit
   std::vector<InPlace> in_place_;
 };
 
-// One step from idle links. A fetch begins when the interval before its own does, at the earliest, and is waited for by its first use;
-// those that would have to begin in the step before are left out. An eviction begins after its last use; of all that began before an op,
-// no more bytes are still on their way in that op than the limit leaves beside the runs. That a link serves who is needed first is the best
-// that it can do, so what room, order and the step before add only takes longer.
+// One step from idle links. A fetch begins when the interval before its own does, at the earliest, and is waited for by
+// its first use; those that would have to begin in the step before are left out. An eviction begins after its last use;
+// of all that began before an op, no more bytes are still on their way in that op than the limit leaves beside the
+// runs. That a link serves who is needed first is the best that it can do, so what room, order and the step before add
+// only takes longer.
 std::optional<Nanoseconds> Planner::least_time() {
-  std::vector<std::int64_t> change(2 * n_ + 1), in(n_), out(n_), leaving(n_);  // [op]: ns of fetches for it, of evictions after it, their bytes
+  std::vector<std::int64_t> change(2 * n_ + 1), in(n_), out(n_),
+      leaving(n_);  // [op]: ns of fetches for it, of evictions after it, their bytes
   for_each_run([&](const Run& run) {
     note(run, change);
     if (run.fetched && interval_of_[run.first] > 0) in[run.first] += facts_.in_ns[run.tensor.value];
@@ -388,7 +415,8 @@ std::optional<Nanoseconds> Planner::least_time() {
   });
   const std::vector<std::int64_t> excess = excess_of(change);
   if (*std::max_element(excess.begin(), excess.end()) > 0) return std::nullopt;
-  if (machine_.tiers[slow_.value].addressable) return Nanoseconds{facts_.began[n_]};  // what comes too late may be left where it is
+  if (machine_.tiers[slow_.value].addressable)
+    return Nanoseconds{facts_.began[n_]};  // what comes too late may be left where it is
   struct Leaving {
     std::int64_t bytes, began;  // of those before it, too; when the link begins with it
   };
@@ -398,12 +426,14 @@ std::optional<Nanoseconds> Planner::least_time() {
     if (i == begins_[interval]) {
       in_ends = std::max(in_ends, now);
       ++interval;
-      for (std::size_t op = begins_[interval]; interval < intervals_ && op < begins_[interval + 1]; ++op) in[op] = in[op] == 0 ? 0 : in_ends += in[op];
+      for (std::size_t op = begins_[interval]; interval < intervals_ && op < begins_[interval + 1]; ++op)
+        in[op] = in[op] == 0 ? 0 : in_ends += in[op];
     }
     now = std::max(now, in[i]);
     const std::int64_t gone = sent_bytes + excess[i];  // bytes that have left, at least
     if (gone > 0) {
-      const auto last = std::lower_bound(sent.begin(), sent.end(), gone, [](const Leaving& each, std::int64_t bytes) { return each.bytes < bytes; });
+      const auto last = std::lower_bound(sent.begin(), sent.end(), gone,
+                                         [](const Leaving& each, std::int64_t bytes) { return each.bytes < bytes; });
       now = std::max(now, last->began);
     }
     now += facts_.began[i + 1] - facts_.began[i];
@@ -416,7 +446,9 @@ std::optional<Nanoseconds> Planner::least_time() {
 
 }  // namespace
 
-std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut) { return Planner(problem, cut, {}).least_time(); }
+std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut) {
+  return Planner(problem, cut, {}).least_time();
+}
 
 std::optional<Plan> plan(const Problem& problem, const Cut& cut, const std::set<Site>& left_in_place) {
   return Planner(problem, cut, left_in_place).make();

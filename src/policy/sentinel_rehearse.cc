@@ -1,4 +1,5 @@
-// A step by Sentinel's plan, against the clock: two links, each working off its moves in order; one where they share a bus.
+// A step by Sentinel's plan, against the clock: two links, each working off its moves in order; one where they share a
+// bus.
 #include <algorithm>
 #include <array>
 
@@ -10,17 +11,20 @@ namespace {
 
 class Rehearsal {
  public:
-  Rehearsal(const Problem& problem, const Plan& plan) : ops_(problem.trace.ops), done_(plan.moves.size()), takes_(plan.moves.size()), time_(ops_.size()) {
+  Rehearsal(const Problem& problem, const Plan& plan)
+      : ops_(problem.trace.ops), done_(plan.moves.size()), takes_(plan.moves.size()), time_(ops_.size()) {
     for (const Move& move : plan.moves) {
       const std::uint32_t t = move.extent.tensor.value, m = static_cast<std::uint32_t>(moves_.size());
       const bool fetch = move.verb == Verb::fetch;
       takes_[m] = fetch ? problem.facts.in_ns[t] : problem.facts.out_ns[t];
-      moves_.push_back({.issue = move.issue.value, .due = move.due.value, .fetch = fetch, .lane = problem.facts.shared || !fetch});
+      moves_.push_back(
+          {.issue = move.issue.value, .due = move.due.value, .fetch = fetch, .lane = problem.facts.shared || !fetch});
     }
     for (std::size_t i = 0; i < ops_.size(); ++i) time_[i] = ops_[i].time.value;
     for (const InPlace& each : plan.in_place) {
       const Link* link = problem.machine.link(each.tier, {0});
-      if (link) time_[each.op.value] += transfer_time(problem.trace.tensors[each.tensor.value].bytes, link->bytes_per_s).value;
+      if (link)
+        time_[each.op.value] += transfer_time(problem.trace.tensors[each.tensor.value].bytes, link->bytes_per_s).value;
     }
     list(issued_, first_issued_, [](const Short& move) { return move.issue; });
     list(due_, first_due_, [](const Short& move) { return move.due; });
@@ -79,12 +83,14 @@ class Rehearsal {
   std::vector<std::int64_t> time_;          // [op]: its own, and what it uses in place
   std::vector<Short> moves_;
   std::vector<std::uint32_t> issued_, first_issued_, due_, first_due_;  // moves by op; where each op's begin
-  std::array<std::int64_t, 2> idle_{};      // links: out, in
+  std::array<std::int64_t, 2> idle_{};                                  // links: out, in
   std::int64_t now_ = 0;
 };
 
 }  // namespace
 
-Nanoseconds predicted_time(const Problem& problem, const Plan& plan, Nanoseconds limit) { return Rehearsal(problem, plan).time(limit); }
+Nanoseconds predicted_time(const Problem& problem, const Plan& plan, Nanoseconds limit) {
+  return Rehearsal(problem, plan).time(limit);
+}
 
 }  // namespace vedette::sentinel

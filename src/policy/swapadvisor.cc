@@ -1,14 +1,17 @@
-// SwapAdvisor: Huang, Jin, Li, "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit via Smart Swapping", ASPLOS'20. The text was not at
-// hand: rules and constants are as recalled by those who read it.
+// SwapAdvisor: Huang, Jin, Li, "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit via Smart Swapping",
+// ASPLOS'20. The text was not at hand: rules and constants are as recalled by those who read it.
 //
-// Kept: memory is carved into pools of size classes; what is searched is the map from tensors to classes and the number of slots of each.
-//   The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use is furthest leaves (Belady over the
-//   known order); it is sent out when its last use before that ends, and comes back as early as a slot is free; two passes and more make
-//   the step's end meet its begin. A genetic search with a simulated step time as fitness: tournament selection, crossover gene by gene,
-//   mutation whose rate grows while nothing improves.
-// Changed: the order of ops stays, since a trace has no graph to reorder. Slots are a budget of bytes a class: a plan has no addresses, so
-//   rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a class than its slots, it takes it. The
-//   limit is on work (op visits in simulation), not on minutes: a policy sees no clock. Plan::reasons says where the search stopped.
+// Kept: memory is carved into pools of size classes; what is searched is the map from tensors to classes and the number
+// of slots of each.
+//   The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use is furthest leaves
+//   (Belady over the known order); it is sent out when its last use before that ends, and comes back as early as a slot
+//   is free; two passes and more make the step's end meet its begin. A genetic search with a simulated step time as
+//   fitness: tournament selection, crossover gene by gene, mutation whose rate grows while nothing improves.
+// Changed: the order of ops stays, since a trace has no graph to reorder. Slots are a budget of bytes a class: a plan
+// has no addresses, so
+//   rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a class than its slots,
+//   it takes it. The limit is on work (op visits in simulation), not on minutes: a policy sees no clock. Plan::reasons
+//   says where the search stopped.
 //
 // Cost of prepare: at most `most_visits` op visits, or two individuals where that is more, of O(operands * log) each.
 #include <algorithm>
@@ -35,7 +38,8 @@ struct Individual {
 
 class Pools final : public OnlineRules {
  public:
-  Pools(const Ledger& ledger, const std::vector<std::uint32_t>& group, const Individual& individual) : of_(ledger.trace().tensors.size()) {
+  Pools(const Ledger& ledger, const std::vector<std::uint32_t>& group, const Individual& individual)
+      : of_(ledger.trace().tensors.size()) {
     std::vector<std::uint32_t> class_of(individual.borders.size());
     for (std::size_t s = 1; s < class_of.size(); ++s) class_of[s] = class_of[s - 1] + individual.borders[s];
     std::vector<double> weight(class_of.empty() ? 1 : class_of.back() + 1U);
@@ -45,7 +49,8 @@ class Pools final : public OnlineRules {
     }
     double sum = 0;
     for (const double each : weight) sum += each;
-    for (const double each : weight) budget_.push_back(static_cast<std::int64_t>(static_cast<double>(ledger.capacity()) * each / std::max(sum, 1.0)));
+    for (const double each : weight)
+      budget_.push_back(static_cast<std::int64_t>(static_cast<double>(ledger.capacity()) * each / std::max(sum, 1.0)));
     near_.resize(weight.size());
     next_.resize(of_.size());
     for (std::uint32_t t = 0; t < of_.size(); ++t) size_.push_back(static_cast<std::int64_t>(ledger.size(t)));
@@ -79,7 +84,9 @@ class Pools final : public OnlineRules {
       for (const std::uint32_t t : victims) residence.leave(t);
     }
   }
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override { return -static_cast<double>(residence.next_use(tensor)); }
+  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return -static_cast<double>(residence.next_use(tensor));
+  }
 
   void ready(Residence& residence, std::uint32_t now) override {
     const Ledger& ledger = residence.ledger();
@@ -94,19 +101,23 @@ class Pools final : public OnlineRules {
 
  private:
   static constexpr std::uint32_t ahead = 32;
-  std::vector<std::uint32_t> of_;  // [tensor]: its class
-  std::vector<std::int64_t> budget_, held_;                                 // [class]: bytes it may hold, and holds
-  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> near_;     // [class]: (next use, tensor) of those in fast memory
-  std::vector<std::uint32_t> next_;                                         // [tensor]: by which it stands there
-  std::vector<std::int64_t> size_;                                          // [tensor]
+  std::vector<std::uint32_t> of_;            // [tensor]: its class
+  std::vector<std::int64_t> budget_, held_;  // [class]: bytes it may hold, and holds
+  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>>
+      near_;                         // [class]: (next use, tensor) of those in fast memory
+  std::vector<std::uint32_t> next_;  // [tensor]: by which it stands there
+  std::vector<std::int64_t> size_;   // [tensor]
 };
 
 class Search {
  public:
-  Search(const Trace& trace, const Machine& machine, std::uint64_t seed) : trace_(trace), machine_(machine), random_(seed) {
+  Search(const Trace& trace, const Machine& machine, std::uint64_t seed)
+      : trace_(trace), machine_(machine), random_(seed) {
     const Ledger ledger(trace, machine);
     std::set<std::uint32_t> sizes;
-    const auto octave = [&](std::uint32_t t) { return static_cast<std::uint32_t>(std::log2(static_cast<double>(ledger.size(t)) + 1)); };
+    const auto octave = [&](std::uint32_t t) {
+      return static_cast<std::uint32_t>(std::log2(static_cast<double>(ledger.size(t)) + 1));
+    };
     for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) sizes.insert(octave(t));
     for (std::uint32_t t = 0; t < trace.tensors.size(); ++t)
       group_.push_back(static_cast<std::uint32_t>(std::distance(sizes.begin(), sizes.find(octave(t)))));
@@ -133,10 +144,12 @@ class Search {
     }
     std::optional<Plan> plan = derive(best(all), nullptr);
     if (plan) {
-      plan->reasons = {"genetic search: " + std::to_string(generation) + " of " + std::to_string(most_generations) + " generations of " +
-                       std::to_string(all.size()) + ", " + (visits_ < most_visits ? "all that it may" : "stopped by its limit on work") +
+      plan->reasons = {"genetic search: " + std::to_string(generation) + " of " + std::to_string(most_generations) +
+                       " generations of " + std::to_string(all.size()) + ", " +
+                       (visits_ < most_visits ? "all that it may" : "stopped by its limit on work") +
                        "; the best step is " + std::to_string(best(all).time / 1000) + " us where one pool gives " +
-                       std::to_string(first / 1000) + " us; no search proves a plan best: " + above_ops(best(all).time)};
+                       std::to_string(first / 1000) +
+                       " us; no search proves a plan best: " + above_ops(best(all).time)};
     }
     return plan;
   }
@@ -147,11 +160,13 @@ class Search {
     std::int64_t ops = 0;
     for (const Op& op : trace_.ops) ops += op.time.value;
     const std::int64_t tenths = ops == 0 ? 0 : (time - ops) * 1000 / ops;
-    return "it is " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " % above the ops' own time, below which no plan is";
+    return "it is " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
+           " % above the ops' own time, below which no plan is";
   }
 
   static const Individual& best(const std::vector<Individual>& all) {
-    return *std::min_element(all.begin(), all.end(), [](const Individual& a, const Individual& b) { return a.time < b.time; });
+    return *std::min_element(all.begin(), all.end(),
+                             [](const Individual& a, const Individual& b) { return a.time < b.time; });
   }
 
   void breed(std::vector<Individual>& all, double rate) {

@@ -7,7 +7,8 @@ namespace vedette {
 namespace {
 
 constexpr std::array table{
-#define VEDETTE_POLICY(maker, name, paper, summary, ...) PolicyEntry{name, paper, summary, make_##maker __VA_OPT__(, ) __VA_ARGS__},
+#define VEDETTE_POLICY(maker, name, paper, summary, ...) \
+  PolicyEntry{name, paper, summary, make_##maker __VA_OPT__(, ) __VA_ARGS__},
 #include "policy/policies.def"
 #undef VEDETTE_POLICY
 };

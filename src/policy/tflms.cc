@@ -1,13 +1,16 @@
-// TFLMS: Le, Imai, Negishi, Kawachiya, "TFLMS: Large Model Support in TensorFlow by Graph Rewriting", arXiv 1807.02037 (2018), and the v2 that
-// tunes itself by simulation; parameters are as recalled by those who read it.
+// TFLMS: Le, Imai, Negishi, Kawachiya, "TFLMS: Large Model Support in TensorFlow by Graph Rewriting", arXiv 1807.02037
+// (2018), and the v2 that tunes itself by simulation; parameters are as recalled by those who read it.
 //
-// Kept: an activation that a far consumer reads (its distance in ops at least `swapout_threshold`) gets a swap-out after its producer's last
-//   near consumer and a swap-in before the far one, started by a control dependency on the op `lb` before it. n_tensors of them are
-//   rewritten, the furthest first. v2: thresholds and lb are chosen by simulating candidates.
-// Changed: distance is counted in the order of ops, since a trace is no graph. n_tensors is the smallest that fits. Weights stay, as in the
+// Kept: an activation that a far consumer reads (its distance in ops at least `swapout_threshold`) gets a swap-out
+// after its producer's last
+//   near consumer and a swap-in before the far one, started by a control dependency on the op `lb` before it. n_tensors
+//   of them are rewritten, the furthest first. v2: thresholds and lb are chosen by simulating candidates.
+// Changed: distance is counted in the order of ops, since a trace is no graph. n_tensors is the smallest that fits.
+// Weights stay, as in the
 //   rewritten graphs.
 //
-// Cost of prepare: O(candidates * (gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
+// Cost of prepare: O(candidates * (gaps + ops) log), a dozen times that where there is no plan, to say from which size
+// there is one.
 #include <algorithm>
 
 #include "policy/ledger.h"
@@ -27,7 +30,8 @@ class TfLms final : public Policy {
     if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    const Bytes least = smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
+    const Bytes least =
+        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
     return too_small(everything, least, "only activations with a far consumer may move");
   }
 
@@ -51,10 +55,12 @@ class TfLms final : public Policy {
     std::vector<std::uint32_t> far;
     for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
       const Gap& gap = ledger.gaps()[g];
-      if (!gap.dead && !ledger.trace().tensors[gap.tensor].persistent && gap.before - gap.after >= threshold) far.push_back(g);
+      if (!gap.dead && !ledger.trace().tensors[gap.tensor].persistent && gap.before - gap.after >= threshold)
+        far.push_back(g);
     }
     const auto distance = [&](std::uint32_t g) { return ledger.gaps()[g].before - ledger.gaps()[g].after; };
-    std::stable_sort(far.begin(), far.end(), [&](std::uint32_t a, std::uint32_t b) { return distance(a) > distance(b); });
+    std::stable_sort(far.begin(), far.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return distance(a) > distance(b); });
     for (const std::uint32_t g : far) {
       if (ledger.fits()) break;
       const Gap& gap = ledger.gaps()[g];

@@ -1,15 +1,16 @@
 // Unified memory, and what G10's artifact calls DeepUM+: paging below the framework, which tells it nothing.
 //
-// Unified memory: CUDA's managed memory as Allen and Ge describe it (SC'21, "In-depth analyses of unified virtual memory system for GPU
-// accelerated computing"; its abstract was read, not its text), in the form in which G10
-// (MICRO'23, section 5.1 and its artifact, platformxlab/G10, policy `lru`) compares with it. Kept: an access of an away block faults and
-// waits; who came first leaves (the artifact calls that least recently used), to the host, and to the disk when the host is full; the
-// driver hears of no free, so dead blocks are kept, written out and brought back to be overwritten, and a block is in one place only, so
-// that leaving always costs a transfer.
-// DeepUM+ (`deepUM` there): Jung, Kim, Lee, ASPLOS'23, with an oracle in place of its tables. Kept: when op i begins, what op i + 8 uses
-// is asked for, births as well. What comes so throws out nobody whom ops i to i + 7 use, and waits where there is nobody else; what faults
-// throws out who came first, whoever that is. The dead and those not born yet leave without a transfer, but only in their turn.
-// Changed in both: blocks of 256 KiB in place of pages of 4 KiB. The rest of the driver, and where it differs: src/sim/pager.cc.
+// Unified memory: CUDA's managed memory as Allen and Ge describe it (SC'21, "In-depth analyses of unified virtual
+// memory system for GPU accelerated computing"; its abstract was read, not its text), in the form in which G10
+// (MICRO'23, section 5.1 and its artifact, platformxlab/G10, policy `lru`) compares with it. Kept: an access of an away
+// block faults and waits; who came first leaves (the artifact calls that least recently used), to the host, and to the
+// disk when the host is full; the driver hears of no free, so dead blocks are kept, written out and brought back to be
+// overwritten, and a block is in one place only, so that leaving always costs a transfer. DeepUM+ (`deepUM` there):
+// Jung, Kim, Lee, ASPLOS'23, with an oracle in place of its tables. Kept: when op i begins, what op i + 8 uses is asked
+// for, births as well. What comes so throws out nobody whom ops i to i + 7 use, and waits where there is nobody else;
+// what faults throws out who came first, whoever that is. The dead and those not born yet leave without a transfer, but
+// only in their turn. Changed in both: blocks of 256 KiB in place of pages of 4 KiB. The rest of the driver, and where
+// it differs: src/sim/pager.cc.
 //
 // Cost of prepare: O(accesses).
 #include <algorithm>
@@ -54,14 +55,17 @@ class PagingAhead final : public Policy {
     if (event.kind != Event::Kind::op_begins || operands_.empty()) return reaction;
     const auto then = static_cast<std::uint32_t>((event.op.value + ahead) % operands_.size());
     const std::vector<PageAccess>& pages = view.trace.pages;
-    const auto first = std::lower_bound(pages.begin(), pages.end(), then, [](const PageAccess& access, std::uint32_t op) { return access.op.value < op; });
+    const auto first =
+        std::lower_bound(pages.begin(), pages.end(), then,
+                         [](const PageAccess& access, std::uint32_t op) { return access.op.value < op; });
     for (const TensorIndex t : operands_[then]) {
       bool tracked = false;
       for (auto at = first; at != pages.end() && at->op.value == then; ++at) {
         if (at->tensor != t) continue;
         tracked = true;
         const std::uint64_t page = view.trace.page_bytes.value;
-        reaction.moves.push_back(fetch({.tensor = t, .part = Span<Bytes>{{at->pages.begin * page}, {at->pages.end * page}}}, view));
+        reaction.moves.push_back(
+            fetch({.tensor = t, .part = Span<Bytes>{{at->pages.begin * page}, {at->pages.end * page}}}, view));
       }
       if (!tracked) reaction.moves.push_back(fetch({.tensor = t, .part = {}}, view));
     }
@@ -70,7 +74,12 @@ class PagingAhead final : public Policy {
 
  private:
   static Move fetch(const Extent& extent, const View& view) {
-    return {.issue = {}, .due = {}, .extent = extent, .source = view.where[extent.tensor.value], .target = {0}, .verb = Verb::fetch};
+    return {.issue = {},
+            .due = {},
+            .extent = extent,
+            .source = view.where[extent.tensor.value],
+            .target = {0},
+            .verb = Verb::fetch};
   }
 
   std::vector<std::vector<TensorIndex>> operands_;  // [op], ascending

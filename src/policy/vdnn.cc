@@ -1,15 +1,19 @@
-// vDNN: Rhu, Gimelshein, Clemons, Zulfiqar, Keckler, "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network
-// Design", MICRO'16. The text was not at hand: rules are as recalled by those who read it.
+// vDNN: Rhu, Gimelshein, Clemons, Zulfiqar, Keckler, "vDNN: Virtualized Deep Neural Networks for Scalable,
+// Memory-Efficient Neural Network Design", MICRO'16. The text was not at hand: rules are as recalled by those who read
+// it.
 //
-// Kept: the unit is the input of a layer, an activation that forward leaves for backward; it is offloaded after its last consumer in
-//   forward, and the next layer begins when it is out. While a layer of backward runs, the nearest offloaded inputs of the layers before
-//   it (in forward's order), not past the next convolution, are fetched; the next layer waits for them. Weights and gradients stay.
-//   vdnn-all offloads every input, vdnn-conv those of convolutions, vdnn-dyn tries to offload nothing, then conv, then all, and takes the
-//   first that fits.
-// Changed: an input is offloaded when its last reader has ended, not while it runs, because a plan's moves start at op boundaries. Where
-//   everything fits, nothing moves. Where a fetch a layer ahead does not fit, it is issued when it does. In a trace without convolutions
-//   the ops that read weights count as such.
-// Partial: the choice of cuDNN algorithms (memory- or performance-optimal, and vdnn-dyn's downgrade layer by layer): a trace has one time
+// Kept: the unit is the input of a layer, an activation that forward leaves for backward; it is offloaded after its
+// last consumer in
+//   forward, and the next layer begins when it is out. While a layer of backward runs, the nearest offloaded inputs of
+//   the layers before it (in forward's order), not past the next convolution, are fetched; the next layer waits for
+//   them. Weights and gradients stay. vdnn-all offloads every input, vdnn-conv those of convolutions, vdnn-dyn tries to
+//   offload nothing, then conv, then all, and takes the first that fits.
+// Changed: an input is offloaded when its last reader has ended, not while it runs, because a plan's moves start at op
+// boundaries. Where
+//   everything fits, nothing moves. Where a fetch a layer ahead does not fit, it is issued when it does. In a trace
+//   without convolutions the ops that read weights count as such.
+// Partial: the choice of cuDNN algorithms (memory- or performance-optimal, and vdnn-dyn's downgrade layer by layer): a
+// trace has one time
 //   and one workspace an op.
 //
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
@@ -35,7 +39,8 @@ class Vdnn final : public Policy {
     if (auto error = refusal(everything)) return *error;
     if (everything.fits()) return everything.write();
     if (auto found = plan(trace, machine)) return *std::move(found);
-    const Bytes least = smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
+    const Bytes least =
+        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
     return too_small(everything, least, "what is not a layer's input may not move");
   }
 
@@ -78,7 +83,8 @@ class Vdnn final : public Policy {
   }
 
   // The begin of the layer before that of `op`, or of one further back while no convolution lies between.
-  static std::uint32_t fetch_begins(const std::vector<std::uint32_t>& layer, const std::vector<bool>& heavy, std::uint32_t op) {
+  static std::uint32_t fetch_begins(const std::vector<std::uint32_t>& layer, const std::vector<bool>& heavy,
+                                    std::uint32_t op) {
     std::uint32_t begin = op;
     while (begin > 0 && layer[begin - 1] == layer[op]) --begin;
     while (begin > 0) {
@@ -97,7 +103,9 @@ class Vdnn final : public Policy {
 }  // namespace
 
 std::unique_ptr<Policy> make_vdnn_all(std::uint64_t) { return std::make_unique<Vdnn>("vdnn-all", Inputs::all); }
-std::unique_ptr<Policy> make_vdnn_conv(std::uint64_t) { return std::make_unique<Vdnn>("vdnn-conv", Inputs::convolutions); }
+std::unique_ptr<Policy> make_vdnn_conv(std::uint64_t) {
+  return std::make_unique<Vdnn>("vdnn-conv", Inputs::convolutions);
+}
 std::unique_ptr<Policy> make_vdnn_dyn(std::uint64_t) { return std::make_unique<Vdnn>("vdnn-dyn", Inputs::dynamic); }
 
 }  // namespace vedette

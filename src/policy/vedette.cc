@@ -1,14 +1,15 @@
 // vedette: our own planner, for slow tiers that are reached by copying.
 //
-// What it stands on. Belady 1966: the victim is what is needed furthest in the future. Cao, Felten, Karlin, Li, SIGMETRICS'95
-// ("A study of integrated prefetching and caching strategies"): with known uses, prefetch the next missing block as soon as
-// something that is needed later can leave (aggressive), or only when it replaces what demand would replace (conservative); the
-// best lies between. Kimbrel et al., OSDI'96 (forestall): between them, by how far ahead one looks. G10, MICRO'23, section 4:
-// stays in the slow tier as gaps between uses, fetches issued as early as room allows.
-// Kept: their rules. Changed: sizes differ and a dirty victim costs a write, so evicts are placed back into the idle time of
-// their link since the last use; how far ahead to look is not derived but tried, each try rehearsed against the clock with both
-// links; what was changed goes out and comes back while the links idle, so that it can leave for nothing under pressure. Cost:
-// O((ops + accesses) log ops) a try, about thirty tries.
+// What it stands on. Belady 1966: the victim is what is needed furthest in the future. Cao, Felten, Karlin, Li,
+// SIGMETRICS'95
+// ("A study of integrated prefetching and caching strategies"): with known uses, prefetch the next missing block as
+// soon as something that is needed later can leave (aggressive), or only when it replaces what demand would replace
+// (conservative); the best lies between. Kimbrel et al., OSDI'96 (forestall): between them, by how far ahead one looks.
+// G10, MICRO'23, section 4: stays in the slow tier as gaps between uses, fetches issued as early as room allows. Kept:
+// their rules. Changed: sizes differ and a dirty victim costs a write, so evicts are placed back into the idle time of
+// their link since the last use; how far ahead to look is not derived but tried, each try rehearsed against the clock
+// with both links; what was changed goes out and comes back while the links idle, so that it can leave for nothing
+// under pressure. Cost: O((ops + accesses) log ops) a try, about thirty tries.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -28,10 +29,10 @@
 namespace vedette {
 namespace {
 
-using planning::Stay;
 using planning::Knobs;
 using planning::Rules;
 using planning::Setting;
+using planning::Stay;
 using planning::Uses;
 
 // The slower tiers that links join with the fastest both ways, fastest first.
@@ -110,10 +111,12 @@ std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t gran
 // Tries plans and keeps the one that rehearses fastest.
 class Search {
  public:
-  Search(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, const planning::Without& without)
+  Search(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+         const planning::Without& without)
       : trace_(trace), uses_(uses), machine_(machine), bus_(on_its_bus(machine)), setting_(setting), without_(without) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
-    link_time_percent_ = std::max(least_link_time_percent, std::int64_t{machine.interference_percent.value_or(live_interference_percent)});
+    link_time_percent_ = std::max(least_link_time_percent,
+                                  std::int64_t{machine.interference_percent.value_or(live_interference_percent)});
   }
 
   // How far ahead to look differs most from trace to trace; then, around the best, what matters less.
@@ -134,15 +137,24 @@ class Search {
   }
 
   std::vector<std::string> reasons(std::uint64_t percent) const {
-    const auto ms = [](std::int64_t ns) { return std::to_string(ns / 1'000'000) + "." + std::to_string(ns / 100'000 % 10) + " ms"; };
-    std::vector<std::string> said = {"of the plans tried, the one kept waits " + ms(stall_.value) + " a step when rehearsed",
-                                     "fetches may start " + ms(knobs_.horizon_ns) + " before demand would"};
-    if (knobs_.clean_ahead_ns >= 0) said.push_back("what changed is written out up to " + ms(knobs_.clean_ahead_ns) + " before its room is needed");
+    const auto ms = [](std::int64_t ns) {
+      return std::to_string(ns / 1'000'000) + "." + std::to_string(ns / 100'000 % 10) + " ms";
+    };
+    std::vector<std::string> said = {
+        "of the plans tried, the one kept waits " + ms(stall_.value) + " a step when rehearsed",
+        "fetches may start " + ms(knobs_.horizon_ns) + " before demand would"};
+    if (knobs_.clean_ahead_ns >= 0)
+      said.push_back("what changed is written out up to " + ms(knobs_.clean_ahead_ns) + " before its room is needed");
     if (knobs_.clean_lingering_ns >= 0)
-      said.push_back("what lives on after its last use is written out up to " + ms(knobs_.clean_lingering_ns) + " before its room is needed, and leaves for nothing when it was used");
+      said.push_back("what lives on after its last use is written out up to " + ms(knobs_.clean_lingering_ns) +
+                     " before its room is needed, and leaves for nothing when it was used");
     if (lingered_.value > 0)
-      said.push_back(readable_exactly(lingered_) + " that no op uses again are written out before they die, while the links idle: what is needed next comes into their room");
-    if (percent != 100) said.push_back("planned for " + std::to_string(percent) + " % of the promised bandwidth, because moves came late");
+      said.push_back(readable_exactly(lingered_) +
+                     " that no op uses again are written out before they die, while the links idle: what is needed "
+                     "next comes into their room");
+    if (percent != 100)
+      said.push_back("planned for " + std::to_string(percent) +
+                     " % of the promised bandwidth, because moves came late");
     return said;
   }
   bool found() const { return found_; }
@@ -194,8 +206,9 @@ class Search {
     return true;
   }
 
-  // Gradients that went out during backward leave for nothing in the optimizer, where each write would take the disk from what is waited for. Links that are shares of a bus do not
-  // show that, nor do writes that never wait, so this is judged on the bus, as a session runs.
+  // Gradients that went out during backward leave for nothing in the optimizer, where each write would take the disk
+  // from what is waited for. Links that are shares of a bus do not show that, nor do writes that never wait, so this is
+  // judged on the bus, as a session runs.
   void clean_what_lingers() {
     const bool one_bus = share_a_bus(*bus_.link(setting_.slow, {0}), *bus_.link({0}, setting_.slow));
     if (!one_bus || without_.cleaning || !cost_anew(bus_, Rules::session)) return;
@@ -208,12 +221,14 @@ class Search {
     }
   }
 
-  // A session starts fetches one op early, a replay does not. With that in mind each stay in the slow tier is left out once, and stays out where that costs less; then what
-  // lingers may leave.
+  // A session starts fetches one op early, a replay does not. With that in mind each stay in the slow tier is left out
+  // once, and stays out where that costs less; then what lingers may leave.
   void fit_to_sessions() {
     const bool cleans = knobs_.clean_lingering_ns >= 0;
     const Machine& machine = cleans ? bus_ : machine_;
-    const Rules rules = cleans ? Rules::session : Rules::early_fetches;  // elsewhere plans fitted to the bus wait longer live (docs/measurements.md)
+    const Rules rules =
+        cleans ? Rules::session
+               : Rules::early_fetches;  // elsewhere plans fitted to the bus wait longer live (docs/measurements.md)
     if (!cost_anew(machine, rules)) return;
     std::size_t tries = most_work_for_sessions / trace_.ops.size();
     for (bool better = true; better;) {
@@ -224,17 +239,23 @@ class Search {
         better = consider(std::move(others), machine, rules) || better;
       }
     }
-    planning::Sent sent = planning::send_what_lingers(trace_, uses_, machine, setting_, rules, std::move(plan_), [&](const planning::Rehearsed& rehearsed) { return cost_of(rehearsed, machine); },
-                                                      most_work / trace_.ops.size());
+    planning::Sent sent = planning::send_what_lingers(
+        trace_, uses_, machine, setting_, rules, std::move(plan_),
+        [&](const planning::Rehearsed& rehearsed) { return cost_of(rehearsed, machine); },
+        most_work / trace_.ops.size());
     plan_ = std::move(sent.plan);
     lingered_ = sent.bytes;
     stall_ = sent.stall;
-    if (cleans) cost_anew(machine_, Rules::early_fetches);  // what is promised is of links with their shares, whoever judged the plan
+    if (cleans)
+      cost_anew(machine_,
+                Rules::early_fetches);  // what is promised is of links with their shares, whoever judged the plan
   }
 
-  // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that moves less.
+  // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that
+  // moves less.
   std::int64_t cost_of(const planning::Rehearsed& rehearsed, const Machine& machine) const {
-    const Nanoseconds links = transfer_time(rehearsed.bytes_in, machine.link(setting_.slow, {0})->bytes_per_s) + transfer_time(rehearsed.bytes_out, machine.link({0}, setting_.slow)->bytes_per_s);
+    const Nanoseconds links = transfer_time(rehearsed.bytes_in, machine.link(setting_.slow, {0})->bytes_per_s) +
+                              transfer_time(rehearsed.bytes_out, machine.link({0}, setting_.slow)->bytes_per_s);
     return rehearsed.measured.stall.value + links.value / 100 * link_time_percent_;
   }
 
@@ -245,10 +266,12 @@ class Search {
   const Setting& setting_;
   const planning::Without without_;
   static constexpr std::uint32_t live_interference_percent =
-      25;  // where the machine does not say: of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top of the computation (docs/measurements.md)
+      25;  // where the machine does not say: of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top
+           // of the computation (docs/measurements.md)
   static constexpr std::int64_t least_link_time_percent = 3;  // of two equal plans the one that moves less
-  static constexpr std::int64_t most_lead = 8;      // of a step: real times deviate less, and looking further back takes long
-  static constexpr std::size_t most_work = 80'000;  // tries times ops: 40 tries for 2,000 ops, some 0.1 s
+  static constexpr std::int64_t most_lead =
+      8;  // of a step: real times deviate less, and looking further back takes long
+  static constexpr std::size_t most_work = 80'000;                // tries times ops: 40 tries for 2,000 ops, some 0.1 s
   static constexpr std::size_t most_work_for_sessions = 600'000;  // as above: 0.1 s for ResNet-18's step
   std::size_t tries_ = 0;
   std::int64_t step_ns_ = 0, cost_ = 0, link_time_percent_ = 0;
@@ -260,7 +283,8 @@ class Search {
   Bytes lingered_;     // that leave before they die
 };
 
-// What moves alone: small enough that room for some of it is found beside a large op, large enough that there are not too many.
+// What moves alone: small enough that room for some of it is found beside a large op, large enough that there are not
+// too many.
 std::uint64_t part_bytes(const Setting& setting) {
   constexpr std::uint64_t parts_of_budget = 48;  // 2 to 4 MiB of 100 MiB; 24 to 96 differ little
   return planning::rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting.budget) / parts_of_budget),
@@ -280,9 +304,9 @@ Nanoseconds op_time_of(const Trace& trace) {
   return sum;
 }
 
-// Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a few
-// times. Where the links turn out worse than promised, plans for slower ones are tried, each once, and the plan that was
-// measured best stays: no way back and forth.
+// Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a
+// few times. Where the links turn out worse than promised, plans for slower ones are tried, each once, and the plan
+// that was measured best stays: no way back and forth.
 class Vedette final : public Policy {
  public:
   explicit Vedette(const planning::Without& without = {}) : without_(without) {}
@@ -292,7 +316,8 @@ class Vedette final : public Policy {
 
  private:
   static constexpr std::array<std::uint64_t, 3> percents = {100, 70, 50};  // of the promised bandwidth, one trial each
-  static constexpr std::uint32_t measured_steps = 2;  // of a trial; the step before them still has the old plan's leftovers
+  static constexpr std::uint32_t measured_steps =
+      2;  // of a trial; the step before them still has the old plan's leftovers
   static constexpr std::uint32_t most_refreshes = 3;
   struct Trial {
     Plan plan;
@@ -337,21 +362,24 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   const Uses uses = planning::uses_of(trace);
   Machine assumed = machine;
   for (Link& link : assumed.links)
-    for (std::uint64_t* speed : {&link.bytes_per_s, &link.alone_bytes_per_s}) *speed = *speed / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
+    for (std::uint64_t* speed : {&link.bytes_per_s, &link.alone_bytes_per_s})
+      *speed = *speed / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
   const Setting setting = setting_of(assumed, tier_for_all(trace, assumed));
   const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
-  if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget) return everything_near(trace);
+  if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget)
+    return everything_near(trace);
   const std::int64_t smallest = largest_op(trace, uses, setting.granule);
   if (smallest > setting.budget || setting.slow.value == 0) {
     return Error{Cause::infeasible, "the largest op needs " + readable_exactly({static_cast<std::uint64_t>(smallest)}) +
-                                        " of fast memory at once, and there are " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) +
+                                        " of fast memory at once, and there are " +
+                                        readable_exactly({static_cast<std::uint64_t>(setting.budget)}) +
                                         "; give it that many"};
   }
   if (machine.can_recompute || machine.tiers.size() > 2) {
     auto wide = planning::plan_widely(trace, assumed, setting_of(assumed, nearest_tier(assumed)), without_);
     if (!wide) return wide.error();
-    // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it all. The judge is
-    // naive: of many ops it is asked only where that can be.
+    // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it
+    // all. The judge is naive: of many ops it is asked only where that can be.
     constexpr std::size_t many_ops = 4'000;
     if ((trace.ops.size() > many_ops && first_holds_all(trace, machine)) || !check(trace, machine, wide->plan)) {
       std::int64_t ideal = 0;
@@ -360,12 +388,15 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
       return trials_.back().plan;
     }
   }
-  const planning::Split parts = planning::split(trace, without_.parts ? planning::rounded(peak_bytes(trace).value, setting.granule) : part_bytes(setting));
+  const planning::Split parts = planning::split(
+      trace, without_.parts ? planning::rounded(peak_bytes(trace).value, setting.granule) : part_bytes(setting));
   const Uses uses_of_parts = planning::uses_of(parts.trace);
   Search search(parts.trace, uses_of_parts, assumed, setting, without_);
   search.run();
   if (!search.found())
-    return Error{Cause::infeasible, "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) + " of fast memory"};
+    return Error{
+        Cause::infeasible,
+        "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting.budget)}) + " of fast memory"};
   const std::uint64_t percent = percents[std::min(trials_.size(), percents.size() - 1)];
   trials_.push_back({.plan = planning::joined(trace, parts, search.plan()), .stall = search.stall().value});
   trials_.back().plan.reasons = search.reasons(percent);
@@ -388,7 +419,8 @@ Reaction Vedette::react(const Event& event, const View& view) {
   const bool as_promised = trial.measured <= trial.stall + trial.stall / 8 + event.measured->time.value / 100;
   if (trials_.size() < percents.size() && !as_promised) return {.moves = {}, .replan = true};
   settled_ = static_cast<std::size_t>(
-      std::min_element(trials_.begin(), trials_.end(), [](const Trial& a, const Trial& b) { return a.measured < b.measured; }) -
+      std::min_element(trials_.begin(), trials_.end(),
+                       [](const Trial& a, const Trial& b) { return a.measured < b.measured; }) -
       trials_.begin());
   return {.moves = {}, .replan = *settled_ + 1 != trials_.size()};
 }
@@ -396,6 +428,8 @@ Reaction Vedette::react(const Event& event, const View& view) {
 }  // namespace
 
 std::unique_ptr<Policy> make_vedette(std::uint64_t) { return std::make_unique<Vedette>(); }
-std::unique_ptr<Policy> planning::make_vedette_without(const Without& without) { return std::make_unique<Vedette>(without); }
+std::unique_ptr<Policy> planning::make_vedette_without(const Without& without) {
+  return std::make_unique<Vedette>(without);
+}
 
 }  // namespace vedette

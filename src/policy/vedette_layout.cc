@@ -19,7 +19,8 @@ constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 // Bytes in use per op, of a step that repeats.
 class Ring {
  public:
-  Ring(const Trace& trace, const Uses& uses, std::uint64_t granule) : bytes_(occupied_without_moves(trace, uses, granule)) {}
+  Ring(const Trace& trace, const Uses& uses, std::uint64_t granule)
+      : bytes_(occupied_without_moves(trace, uses, granule)) {}
 
   // Less what is away in the gaps. O(ops + gaps), however long they are.
   void leave_out(const Trace& trace, std::uint64_t granule, const std::vector<Stay>& gaps) {
@@ -65,11 +66,13 @@ void around(std::uint32_t ops, std::uint32_t begin, std::uint32_t end, Visit&& v
 }
 
 void add_around(Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
-  around(ops, begin, end, [&](std::uint32_t from, std::uint32_t to) { room.add(from % ops, from % ops + (to - from), bytes); });
+  around(ops, begin, end,
+         [&](std::uint32_t from, std::uint32_t to) { room.add(from % ops, from % ops + (to - from), bytes); });
 }
 
 // The first op of [begin, end] from which on none before `end` is larger than the limit.
-std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end, std::int64_t limit) {
+std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end,
+                        std::int64_t limit) {
   std::uint32_t first = begin;
   around(ops, begin, end, [&](std::uint32_t from, std::uint32_t to) {
     const auto full = room.last_above(from % ops, from % ops + (to - from), limit);
@@ -78,13 +81,21 @@ std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin
   return first;
 }
 
-// Makes what is left of a ring that holds too much fit, op by op. Who could give room at the op at hand is kept as the walk goes on: looking
-// for it among all gaps would make a step of n ops cost n x n.
+// Makes what is left of a ring that holds too much fit, op by op. Who could give room at the op at hand is kept as the
+// walk goes on: looking for it among all gaps would make a step of n ops cost n x n.
 class Repair {
  public:
   Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
-      : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ops_(static_cast<std::uint32_t>(trace.ops.size())), operands_(static_cast<std::uint32_t>(uses.op_of.size())),
-        leaves_at_(ops_), comes_at_(ops_), away_after_(operands_), near_(std::size_t{operands_} * 2) {}
+      : trace_(trace),
+        uses_(uses),
+        setting_(setting),
+        gaps_(gaps),
+        ops_(static_cast<std::uint32_t>(trace.ops.size())),
+        operands_(static_cast<std::uint32_t>(uses.op_of.size())),
+        leaves_at_(ops_),
+        comes_at_(ops_),
+        away_after_(operands_),
+        near_(std::size_t{operands_} * 2) {}
 
   bool run() {
     Ring ring(trace_, uses_, setting_.granule);
@@ -105,13 +116,17 @@ class Repair {
 
  private:
   std::uint32_t unrolled(std::uint32_t begin, std::uint32_t op) const { return op < begin ? op + ops_ : op; }
-  void give(std::uint32_t begin, std::uint32_t end, std::uint32_t tensor) { add_around(*room_, ops_, begin, end, -room_of(trace_, setting_, tensor)); }
+  void give(std::uint32_t begin, std::uint32_t end, std::uint32_t tensor) {
+    add_around(*room_, ops_, begin, end, -room_of(trace_, setting_, tensor));
+  }
 
   // The place of tensor t among the operands of all ops, at op `op`; operands_ where it is none of that op's.
   std::uint32_t operand(std::uint32_t t, std::uint32_t op) const {
     const std::vector<std::uint32_t>& all = uses_.operands[op];
     const auto found = std::lower_bound(all.begin(), all.end(), t);
-    return found == all.end() || *found != t ? operands_ : uses_.first_operand[op] + static_cast<std::uint32_t>(found - all.begin());
+    return found == all.end() || *found != t
+               ? operands_
+               : uses_.first_operand[op] + static_cast<std::uint32_t>(found - all.begin());
   }
 
   void watch(std::uint32_t g) {
@@ -136,7 +151,8 @@ class Repair {
     leaving_.insert(leaves_at_[op].begin(), leaves_at_[op].end());
     for (const std::uint32_t g : comes_at_[op]) {
       const Stay& gap = gaps_[g];
-      if (covers(gap.fetch, gap.next_use, op, ops_)) coming_.insert({-static_cast<std::int64_t>(gap.next_use) + (op < gap.fetch ? ops_ : 0), g});
+      if (covers(gap.fetch, gap.next_use, op, ops_))
+        coming_.insert({-static_cast<std::int64_t>(gap.next_use) + (op < gap.fetch ? ops_ : 0), g});
     }
     for (std::uint32_t k = uses_.first_operand[op]; k < uses_.first_operand[op + 1]; ++k) near_.erase(k);
     std::erase_if(lingering_, [&](std::uint32_t t) { return uses_.tensors[t].death < op; });
@@ -224,7 +240,8 @@ class Repair {
     give(gap.gone, gap.fetch, t);
     gaps_.push_back(gap);
     away_after_[operand(t, gap.last_use)] = 1;
-    if (gap.last_use + 1 > op && gap.last_use + 1 < ops_) leaves_at_[gap.last_use + 1].push_back(static_cast<std::uint32_t>(gaps_.size() - 1));
+    if (gap.last_use + 1 > op && gap.last_use + 1 < ops_)
+      leaves_at_[gap.last_use + 1].push_back(static_cast<std::uint32_t>(gaps_.size() - 1));
     return true;
   }
 
@@ -234,17 +251,19 @@ class Repair {
   std::vector<Stay>& gaps_;
   std::uint32_t ops_, operands_;
   std::optional<Room> room_;
-  std::vector<std::vector<std::uint32_t>> leaves_at_, comes_at_;  // [op]: gaps whose evict, or whose fetch, may be under way from there on
-  std::set<std::uint32_t> leaving_;                               // of them, now; some are void
-  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;       // what is due last first
-  std::vector<char> away_after_;                                  // [operand]: a gap begins with that use
-  Marks near_;                                                    // next uses, among all operands of two steps, of what is near for certain
-  std::vector<std::uint32_t> lingering_;                          // near, used no more, not dead yet
+  std::vector<std::vector<std::uint32_t>> leaves_at_,
+      comes_at_;                     // [op]: gaps whose evict, or whose fetch, may be under way from there on
+  std::set<std::uint32_t> leaving_;  // of them, now; some are void
+  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;  // what is due last first
+  std::vector<char> away_after_;                             // [operand]: a gap begins with that use
+  Marks near_;                            // next uses, among all operands of two steps, of what is near for certain
+  std::vector<std::uint32_t> lingering_;  // near, used no more, not dead yet
 };
 
 }  // namespace
 
-std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay> gaps) {
+std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting,
+                                         std::vector<Stay> gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   for (Stay& gap : gaps) {
     const std::uint32_t base = gap.last_use / ops * ops;
@@ -278,18 +297,20 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return std::pair(gaps[a].next_use % ops, gaps[a].fetch) < std::pair(gaps[b].next_use % ops, gaps[b].fetch);
   });
-  // Ops are counted from the step in which the fetch is due, and may be negative: a queue works in order, so nobody is issued
-  // before those that are due earlier.
+  // Ops are counted from the step in which the fetch is due, and may be negative: a queue works in order, so nobody is
+  // issued before those that are due earlier.
   std::int64_t floor = -static_cast<std::int64_t>(ops);
   for (std::uint32_t g : order) {
     Stay& gap = gaps[g];
     const std::int64_t shift = gap.next_use / ops * ops;
     const std::int64_t bytes = room_of(trace, setting, gap.tensor);
     // The last op that begins so early, and what may be before it.
-    const auto in_time = std::upper_bound(starts.begin(), starts.end(), starts[gap.next_use] - lead_ns) - starts.begin() - 1;
+    const auto in_time =
+        std::upper_bound(starts.begin(), starts.end(), starts[gap.next_use] - lead_ns) - starts.begin() - 1;
     const std::int64_t earliest = std::max({std::int64_t{gap.gone}, floor + shift, std::int64_t{in_time}});
     if (earliest < gap.fetch) {
-      const std::uint32_t fetch = free_from(room, ops, static_cast<std::uint32_t>(earliest), gap.fetch, setting.budget - bytes - spare);
+      const std::uint32_t fetch =
+          free_from(room, ops, static_cast<std::uint32_t>(earliest), gap.fetch, setting.budget - bytes - spare);
       add_around(room, ops, fetch, gap.fetch, bytes);
       gap.fetch = fetch;
     }

@@ -9,14 +9,15 @@ namespace vedette::planning {
 namespace {
 
 struct Group {
-  Span<std::uint32_t> span;          // the last use, and the op with which they die
+  Span<std::uint32_t> span;  // the last use, and the op with which they die
   std::vector<TensorIndex> tensors;
   Bytes bytes;
 };
 
 bool leaves_at(const Plan& plan, TensorIndex tensor, std::uint32_t op) {
-  return std::any_of(plan.moves.begin(), plan.moves.end(),
-                     [&](const Move& move) { return move.verb == Verb::evict && move.extent.tensor == tensor && move.issue.value == op; });
+  return std::any_of(plan.moves.begin(), plan.moves.end(), [&](const Move& move) {
+    return move.verb == Verb::evict && move.extent.tensor == tensor && move.issue.value == op;
+  });
 }
 
 // Those that could be written before they die, the largest first.
@@ -24,7 +25,9 @@ std::vector<Group> lingering(const Trace& trace, const Uses& uses, const Setting
   std::map<Span<std::uint32_t>, Group> found;
   for (std::uint32_t t = 0; t < uses.tensors.size(); ++t) {
     const TensorUses& tensor = uses.tensors[t];
-    if (tensor.persistent || tensor.uses.empty() || tensor.uses.back().op >= tensor.death || leaves_at(plan, {t}, tensor.uses.back().op)) continue;
+    if (tensor.persistent || tensor.uses.empty() || tensor.uses.back().op >= tensor.death ||
+        leaves_at(plan, {t}, tensor.uses.back().op))
+      continue;
     const Span<std::uint32_t> span{tensor.uses.back().op, tensor.death};
     Group& group = found[span];
     group.span = span;
@@ -43,7 +46,8 @@ std::vector<Group> lingering(const Trace& trace, const Uses& uses, const Setting
 
 }  // namespace
 
-Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, Rules rules, Plan plan, const std::function<std::int64_t(const Rehearsed&)>& cost_of,
+Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+                       Rules rules, Plan plan, const std::function<std::int64_t(const Rehearsed&)>& cost_of,
                        std::size_t most_tries) {
   const auto rehearsed = [&](const Plan& tried) { return rehearse(trace, uses, machine, tried, 2, rules); };
   const auto before = rehearsed(plan);
@@ -56,8 +60,14 @@ Sent send_what_lingers(const Trace& trace, const Uses& uses, const Machine& mach
   for (const Group& group : groups) {
     Plan tried = sent.plan;
     for (const TensorIndex tensor : group.tensors)
-      tried.moves.push_back({.issue = {group.span.begin}, .due = {group.span.end}, .extent = {tensor, {}}, .source = {0}, .target = setting.slow, .verb = Verb::evict});
-    std::stable_sort(tried.moves.begin(), tried.moves.end(), [](const Move& a, const Move& b) { return a.issue < b.issue; });
+      tried.moves.push_back({.issue = {group.span.begin},
+                             .due = {group.span.end},
+                             .extent = {tensor, {}},
+                             .source = {0},
+                             .target = setting.slow,
+                             .verb = Verb::evict});
+    std::stable_sort(tried.moves.begin(), tried.moves.end(),
+                     [](const Move& a, const Move& b) { return a.issue < b.issue; });
     const auto now = rehearsed(tried);
     if (!now || cost_of(*now) >= cost) continue;
     cost = cost_of(*now);

@@ -1,5 +1,5 @@
-// A set of small numbers, in order: bits, and above each 64 of them one bit that says whether any is set. Every call O(log64 size), without
-// allocating; a planner's walk inserts and erases as often as ops use tensors.
+// A set of small numbers, in order: bits, and above each 64 of them one bit that says whether any is set. Every call
+// O(log64 size), without allocating; a planner's walk inserts and erases as often as ops use tensors.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -39,7 +39,8 @@ class Marks {
   std::uint32_t first() const {  // none: it is empty
     if (levels_.back()[0] == 0) return none;
     std::uint32_t at = 0;
-    for (std::size_t l = levels_.size(); l-- > 0;) at = at * 64 + static_cast<std::uint32_t>(std::countr_zero(levels_[l][at]));
+    for (std::size_t l = levels_.size(); l-- > 0;)
+      at = at * 64 + static_cast<std::uint32_t>(std::countr_zero(levels_[l][at]));
     return at;
   }
 
@@ -52,7 +53,8 @@ class Marks {
   std::uint32_t before(std::uint32_t number) const {
     for (std::size_t l = 0; l < levels_.size(); ++l, number /= 64) {
       const std::uint64_t smaller = levels_[l][number / 64] & ((std::uint64_t{1} << number % 64) - 1);
-      if (smaller != 0) return last_below(l, number / 64 * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(smaller)));
+      if (smaller != 0)
+        return last_below(l, number / 64 * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(smaller)));
     }
     return none;
   }

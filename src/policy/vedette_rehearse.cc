@@ -1,4 +1,5 @@
-// The discrete events of a step: ops in order on one side, one queue a link on the other, one pool of room between them.
+// The discrete events of a step: ops in order on one side, one queue a link on the other, one pool of room between
+// them.
 #include "policy/vedette_rehearse.h"
 
 #include <algorithm>
@@ -58,7 +59,12 @@ struct Line {  // a link and its queue
 class Rehearsal {
  public:
   Rehearsal(const Trace& trace, const Uses& uses, const Machine& machine, const Plan& plan, Rules rules)
-      : trace_(trace), uses_(uses), machine_(machine), plan_(plan), rules_(rules), capacity_(machine.tiers[0].capacity.value) {}
+      : trace_(trace),
+        uses_(uses),
+        machine_(machine),
+        plan_(plan),
+        rules_(rules),
+        capacity_(machine.tiers[0].capacity.value) {}
 
   Result<Rehearsed> run(std::uint32_t steps);
 
@@ -101,7 +107,8 @@ class Rehearsal {
   const Machine& machine_;
   const Plan& plan_;
   const Rules rules_;
-  std::uint64_t capacity_ = 0, used_ = 0, peak_ = 0, wanted_ = 0;  // wanted_: room that the waiting op's births still lack
+  std::uint64_t capacity_ = 0, used_ = 0, peak_ = 0,
+                wanted_ = 0;  // wanted_: room that the waiting op's births still lack
   std::uint64_t workspace_ = 0;
   std::int64_t now_ = 0;
   std::vector<Piece> pieces_;
@@ -272,7 +279,8 @@ void Rehearsal::start_jobs() {
 bool Rehearsal::writes_wait() const {
   if (rules_ != Rules::session || wanted_ > 0 || used_ + room_for_reads * granule() >= capacity_) return false;
   return std::any_of(lines_.begin(), lines_.end(), [&](const Line& each) {
-    const bool finds_room = !each.queue.empty() && used_ + pieces_[each.queue.front().piece].room + plan_.reserved.value <= capacity_;
+    const bool finds_room =
+        !each.queue.empty() && used_ + pieces_[each.queue.front().piece].room + plan_.reserved.value <= capacity_;
     return each.inward && (each.busy || finds_room);
   });
 }
@@ -401,8 +409,8 @@ bool Rehearsal::demand_operands(std::uint32_t op) {
       if (place == Place::away) fetch(p, none, true);
       if (place != Place::coming) continue;
       Line* way = line(pieces_[p].tier, 0);
-      const bool already =
-          std::any_of(way->queue.begin(), way->queue.end(), [&](const Job& job) { return job.piece == p && job.urgent; });
+      const bool already = std::any_of(way->queue.begin(), way->queue.end(),
+                                       [&](const Job& job) { return job.piece == p && job.urgent; });
       if (!already) fetch(p, none, true);
     }
   }
@@ -433,7 +441,8 @@ std::uint32_t Rehearsal::distance(std::uint32_t tensor, std::uint32_t op) const 
       std::upper_bound(uses.begin(), uses.end(), op, [](std::uint32_t at, const Use& use) { return at < use.op; });
   const auto ops = static_cast<std::uint32_t>(trace_.ops.size());
   if (next != uses.end()) return next->op - op;
-  return uses_.tensors[tensor].persistent ? uses.front().op + ops - op : 2 * ops;  // used no more: the best to send away
+  return uses_.tensors[tensor].persistent ? uses.front().op + ops - op
+                                          : 2 * ops;  // used no more: the best to send away
 }
 
 std::uint32_t Rehearsal::furthest(std::uint32_t op) const {

@@ -11,7 +11,8 @@ namespace vedette::planning {
 namespace {
 
 constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-constexpr int most_dead = 6;  // producers of dead operands, one behind the other; longer chains cost more than they save
+constexpr int most_dead =
+    6;  // producers of dead operands, one behind the other; longer chains cost more than they save
 
 }  // namespace
 
@@ -22,7 +23,8 @@ Remaker::Remaker(const Trace& trace, const Machine& machine) : trace_(trace), ma
     replayable_.push_back(replayable(trace.ops[op]));
   }
   if (!machine.can_recompute) return;
-  const std::vector<std::int64_t> occupied = occupied_without_moves(trace, uses_, std::max<std::uint64_t>(1, machine.granule.value));
+  const std::vector<std::int64_t> occupied =
+      occupied_without_moves(trace, uses_, std::max<std::uint64_t>(1, machine.granule.value));
   std::vector<std::uint32_t> full(trace.ops.size() + 1);  // ops before this one that do not fit
   for (std::size_t op = 0; op < trace.ops.size(); ++op)
     full[op + 1] = full[op] + (occupied[op] > static_cast<std::int64_t>(machine.tiers[0].capacity.value) ? 1 : 0);
@@ -38,7 +40,13 @@ Remaker::Remaker(const Trace& trace, const Machine& machine) : trace_(trace), ma
       const auto& reads = trace.ops[next].reads;
       if (!std::binary_search(reads.begin(), reads.end(), TensorIndex{t})) continue;
       const double ns = cost(t, next, 0);
-      if (ns >= 0) gaps_.push_back({.tensor = t, .last = last, .next = next, .cost = ns, .ns = starts[next] - starts[last + 1], .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
+      if (ns >= 0)
+        gaps_.push_back({.tensor = t,
+                         .last = last,
+                         .next = next,
+                         .cost = ns,
+                         .ns = starts[next] - starts[last + 1],
+                         .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
     }
   }
 }
@@ -68,7 +76,8 @@ double Remaker::cost(std::uint32_t tensor, std::uint32_t at, int depth) const {
 // One walk through the step: who is thrown away, who is made again when.
 class RemakeWalk {
  public:
-  RemakeWalk(const Remaker& remaker, const RemakeRule& rule, const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept)
+  RemakeWalk(const Remaker& remaker, const RemakeRule& rule,
+             const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept)
       : r_(remaker), rule_(rule), kept_(kept), life_(r_.trace_.tensors.size()), away_(r_.trace_.tensors.size(), none) {}
 
   Remade walk() {
@@ -84,7 +93,9 @@ class RemakeWalk {
     drop_after_.resize(r_.trace_.ops.size());
     for (const Remaker::Gap& gap : r_.gaps_) {
       const double bytes = static_cast<double>(r_.trace_.tensors[gap.tensor].bytes.value);
-      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && gap.ns >= rule_.least_gap_ns && !kept_.contains({gap.tensor, gap.last})) drop_after_[gap.last].push_back(gap.tensor);
+      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && gap.ns >= rule_.least_gap_ns &&
+          !kept_.contains({gap.tensor, gap.last}))
+        drop_after_[gap.last].push_back(gap.tensor);
     }
     made_.trace = {};
     for (std::uint32_t t = 0; t < r_.trace_.tensors.size(); ++t) life_[t] = begin_life(t);
@@ -92,16 +103,26 @@ class RemakeWalk {
 
   std::uint32_t begin_life(std::uint32_t t) {
     const Tensor& tensor = r_.trace_.tensors[t];
-    made_.trace.tensors.push_back({.name = {}, .bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
+    made_.trace.tensors.push_back(
+        {.name = {}, .bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
     made_.origin.push_back(t);
     return static_cast<std::uint32_t>(made_.origin.size() - 1);
   }
 
-  std::uint64_t size(std::uint32_t t) const { return rounded(r_.trace_.tensors[t].bytes.value, r_.machine_.granule.value); }
+  std::uint64_t size(std::uint32_t t) const {
+    return rounded(r_.trace_.tensors[t].bytes.value, r_.machine_.granule.value);
+  }
 
   void visit(std::uint32_t op) {
     const Op& traced = r_.trace_.ops[op];
-    Op made{.name = {}, .layer = {}, .phase = traced.phase, .time = traced.time, .workspace = traced.workspace, .reads = {}, .writes = {}, .frees = {}};
+    Op made{.name = {},
+            .layer = {},
+            .phase = traced.phase,
+            .time = traced.time,
+            .workspace = traced.workspace,
+            .reads = {},
+            .writes = {},
+            .frees = {}};
     temporary_.clear();
     temporary_bytes_ = scratch_ = 0;
     remade_here_.clear();
@@ -122,12 +143,18 @@ class RemakeWalk {
     made_.trace.ops.push_back(std::move(made));
     for (std::uint32_t t : drop_after_[op]) {
       away_[t] = op;
-      made_.drops.push_back({.issue = {op}, .due = {op + 1}, .extent = {.tensor = {t}, .part = {}}, .source = {0}, .target = {0}, .verb = Verb::drop});
+      made_.drops.push_back({.issue = {op},
+                             .due = {op + 1},
+                             .extent = {.tensor = {t}, .part = {}},
+                             .source = {0},
+                             .target = {0},
+                             .verb = Verb::drop});
     }
   }
 
   bool born_here(std::uint32_t life) const {
-    return std::any_of(remade_here_.begin(), remade_here_.end(), [&](const auto& each) { return life_[each.first] == life; });
+    return std::any_of(remade_here_.begin(), remade_here_.end(),
+                       [&](const auto& each) { return life_[each.first] == life; });
   }
 
   // Makes t, which was thrown away, again before the op, and first what its producer reads.
@@ -187,7 +214,8 @@ class RemakeWalk {
       if (!std::binary_search(made.reads.begin(), made.reads.end(), t)) bytes += size(made_.origin[t.value]);
     }
     if (bytes <= r_.machine_.tiers[0].capacity.value / 8 * 7) return;
-    const bool means = std::any_of(depth_here_.begin(), depth_here_.end(), [](std::uint32_t depth) { return depth > 0; });
+    const bool means =
+        std::any_of(depth_here_.begin(), depth_here_.end(), [](std::uint32_t depth) { return depth > 0; });
     for (std::size_t i = 0; i < remade_here_.size(); ++i) {
       if (!means || depth_here_[i] > 0) excess_.insert(remade_here_[i]);
     }
@@ -196,9 +224,9 @@ class RemakeWalk {
   const Remaker& r_;
   const RemakeRule& rule_;
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept_;
-  std::vector<std::uint32_t> life_;                      // [tensor]: its life now, in the new trace
-  std::vector<std::uint32_t> away_;                      // [tensor]: the op after which it was thrown away; none: it was not
-  std::vector<std::vector<std::uint32_t>> drop_after_;   // [op]
+  std::vector<std::uint32_t> life_;  // [tensor]: its life now, in the new trace
+  std::vector<std::uint32_t> away_;  // [tensor]: the op after which it was thrown away; none: it was not
+  std::vector<std::vector<std::uint32_t>> drop_after_;  // [op]
   std::set<std::uint32_t> temporary_;
   std::uint64_t temporary_bytes_ = 0, scratch_ = 0;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> remade_here_;

@@ -1,6 +1,6 @@
-// Tensors that are made again instead of moved. What a producer can repeat is thrown away after a use and made again before the next
-// one; to the rest of the planner that is another trace, in which the tensor dies and another one of its size is born, by an op that
-// takes longer and reads more. Pure.
+// Tensors that are made again instead of moved. What a producer can repeat is thrown away after a use and made again
+// before the next one; to the rest of the planner that is another trace, in which the tensor dies and another one of
+// its size is born, by an op that takes longer and reads more. Pure.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace vedette::planning {
 
-struct RemakeRule {                  // which gaps between uses are bridged by making the tensor again
-  static constexpr std::size_t segments = 8;  // of the step's time, in which the price may differ: links are busy in some only
-  std::array<double, segments> ns_per_byte{}; // at most this much of its producers' time for a byte; below 0: none
-  std::int64_t least_gap_ns = 0;     // of ops' time: what is used again sooner stays, however cheap it is
-  std::uint32_t depth = 8;           // producers whose operands were thrown away in turn, at most so many after each other
+struct RemakeRule {  // which gaps between uses are bridged by making the tensor again
+  static constexpr std::size_t segments =
+      8;  // of the step's time, in which the price may differ: links are busy in some only
+  std::array<double, segments> ns_per_byte{};  // at most this much of its producers' time for a byte; below 0: none
+  std::int64_t least_gap_ns = 0;               // of ops' time: what is used again sooner stays, however cheap it is
+  std::uint32_t depth = 8;  // producers whose operands were thrown away in turn, at most so many after each other
   bool operator==(const RemakeRule&) const = default;
 };
 
 struct Remade {
-  Trace trace;                       // tensors stand for one life each; op numbers as before
-  std::vector<std::uint32_t> origin; // of each tensor there: the tensor here
+  Trace trace;                                // tensors stand for one life each; op numbers as before
+  std::vector<std::uint32_t> origin;          // of each tensor there: the tensor here
   std::vector<Recomputation> recomputations;  // by `before`, in the order in which they run
-  std::vector<Move> drops;           // by issue
+  std::vector<Move> drops;                    // by issue
 };
 
 class Remaker {
@@ -36,14 +37,15 @@ class Remaker {
  private:
   struct Gap {
     std::uint32_t tensor = 0, last = 0, next = 0;  // used by op `last`, then by `next`
-    double cost = 0;                 // ns of producers
-    std::int64_t ns = 0;             // of the ops between the two
-    std::size_t segment = 0;         // of the step, in which its last use lies
+    double cost = 0;                               // ns of producers
+    std::int64_t ns = 0;                           // of the ops between the two
+    std::size_t segment = 0;                       // of the step, in which its last use lies
   };
   friend class RemakeWalk;
 
-  std::uint32_t writer(std::uint32_t tensor, std::uint32_t before) const;  // the last op before it that writes the tensor
-  double cost(std::uint32_t tensor, std::uint32_t at, int depth) const;    // below 0: cannot be made again before op `at`
+  std::uint32_t writer(std::uint32_t tensor,
+                       std::uint32_t before) const;                      // the last op before it that writes the tensor
+  double cost(std::uint32_t tensor, std::uint32_t at, int depth) const;  // below 0: cannot be made again before op `at`
 
   const Trace& trace_;
   const Machine& machine_;

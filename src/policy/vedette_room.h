@@ -1,5 +1,6 @@
-// Bytes over ops: add to a range, ask for the largest of a range, find the last that is too large. A segment tree whose sums stay at the
-// nodes that they were added to; walked from the leaves upwards, because planners ask it millions of times. Every call O(log ops).
+// Bytes over ops: add to a range, ask for the largest of a range, find the last that is too large. A segment tree whose
+// sums stay at the nodes that they were added to; walked from the leaves upwards, because planners ask it millions of
+// times. Every call O(log ops).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +16,8 @@ class Room {
     while (size_ < values.size()) size_ *= 2;
     nodes_.assign(2 * size_, {least, 0});
     for (std::size_t i = 0; i < values.size(); ++i) nodes_[size_ + i].most = values[i];
-    for (std::size_t node = size_ - 1; node > 0; --node) nodes_[node].most = std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most);
+    for (std::size_t node = size_ - 1; node > 0; --node)
+      nodes_[node].most = std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most);
     count_ = values.size();
   }
 
@@ -71,8 +73,8 @@ class Room {
     nodes_[node].most = std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most) + nodes_[node].added;
   }
 
-  std::optional<std::size_t> last_above(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end,
-                                        std::int64_t limit) const {
+  std::optional<std::size_t> last_above(std::size_t node, std::size_t low, std::size_t high, std::size_t begin,
+                                        std::size_t end, std::int64_t limit) const {
     if (begin >= high || end <= low || nodes_[node].most <= limit) return std::nullopt;
     if (high - low == 1) return low;
     const std::size_t middle = (low + high) / 2;

@@ -15,7 +15,8 @@ Split split(const Trace& trace, std::uint64_t part_bytes) {
     parts[t].begin = static_cast<std::uint32_t>(made.extents.size());
     for (std::uint64_t begin = 0; begin < bytes || begin == 0;) {
       const std::uint64_t end = whole ? bytes : std::min(bytes, begin + part_bytes);
-      made.trace.tensors.push_back({.name = {}, .bytes = {end - begin}, .kind = tensor.kind, .persistent = tensor.persistent});
+      made.trace.tensors.push_back(
+          {.name = {}, .bytes = {end - begin}, .kind = tensor.kind, .persistent = tensor.persistent});
       made.extents.push_back({.tensor = {t}, .part = {}});
       if (!whole) made.extents.back().part = Span<Bytes>{{begin}, {end}};
       begin = end;

@@ -1,6 +1,6 @@
-// Large tensors that die within the step, cut into parts that move alone: where an op leaves less room than the next one's
-// operand needs, a part of it can come early all the same. Persistent tensors stay whole, because a plan has one home for each.
-// Pure.
+// Large tensors that die within the step, cut into parts that move alone: where an op leaves less room than the next
+// one's operand needs, a part of it can come early all the same. Persistent tensors stay whole, because a plan has one
+// home for each. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,8 @@ struct Split {
   std::vector<Extent> extents;  // of each part, in the tensors of the trace that was split
 };
 
-// Parts of `part_bytes`, which is a multiple of the machine's granule; what is not larger than one and a half stays whole.
+// Parts of `part_bytes`, which is a multiple of the machine's granule; what is not larger than one and a half stays
+// whole.
 Split split(const Trace& trace, std::uint64_t part_bytes);
 
 // The plan for the split trace as a plan for the trace it was made from.

@@ -1,5 +1,6 @@
-// The timed walk. Fetches run one after the other from now on. Evicts are placed back into the idle time of their link since
-// the tensor's last use, which is known per op ("slots"); what does not end in time stretches the op's slot, as the stall will.
+// The timed walk. Fetches run one after the other from now on. Evicts are placed back into the idle time of their link
+// since the tensor's last use, which is known per op ("slots"); what does not end in time stretches the op's slot, as
+// the stall will.
 #include "policy/vedette_sweep.h"
 
 #include <algorithm>
@@ -68,7 +69,9 @@ class Sweep {
     return static_cast<std::int64_t>(rounded(trace_.tensors[t].bytes.value, setting_.granule));
   }
   // Time at which slot `at` begins: stalls so far are in, stalls to come are not.
-  std::int64_t time_of(std::uint32_t at) const { return starts_[std::min<std::size_t>(at, starts_.size() - 1)] + stalled_; }
+  std::int64_t time_of(std::uint32_t at) const {
+    return starts_[std::min<std::size_t>(at, starts_.size() - 1)] + stalled_;
+  }
 
   void start_away();
   void visit(std::uint32_t at);
@@ -101,13 +104,13 @@ class Sweep {
   std::int64_t budget_ = 0, stalled_ = 0;
   std::vector<State> state_;
   std::vector<Stay> gaps_;
-  std::vector<std::int64_t> starts_;                        // ideal start of each slot
-  std::vector<std::int64_t> idle_;                          // of each slot, what the link out has left
-  std::vector<std::uint32_t> skip_;                         // union-find: next slot with idle time
-  std::int64_t reads_end_ = 0;                              // when the link in has done all it was given
-  Marks near_;                                              // keys of what may be evicted
-  Marks away_;                                              // keys of what has to come
-  std::uint32_t writes_end_ = 0;                            // slot in which the last write ends
+  std::vector<std::int64_t> starts_;  // ideal start of each slot
+  std::vector<std::int64_t> idle_;    // of each slot, what the link out has left
+  std::vector<std::uint32_t> skip_;   // union-find: next slot with idle time
+  std::int64_t reads_end_ = 0;        // when the link in has done all it was given
+  Marks near_;                        // keys of what may be evicted
+  Marks away_;                        // keys of what has to come
+  std::uint32_t writes_end_ = 0;      // slot in which the last write ends
 };
 
 // The use after the one that is operand number `operand` of op `at`.
@@ -118,7 +121,8 @@ void Sweep::set_next(std::uint32_t t, std::uint32_t at, std::uint32_t operand) {
     state.next = forever;
     state.key = operands_ * (steps + 1) + t;
   } else {
-    const std::uint32_t laps = at / ops_ + (next >= operands_ ? 1 : 0), there = next >= operands_ ? next - operands_ : next;
+    const std::uint32_t laps = at / ops_ + (next >= operands_ ? 1 : 0),
+                        there = next >= operands_ ? next - operands_ : next;
     state.next = laps * ops_ + uses_.op_of[there];
     state.key = laps * operands_ + there;
   }
@@ -134,7 +138,8 @@ void Sweep::start_away() {
     room_.add(0, state.next, -size(t));
     if (state.next == forever) continue;
     const std::vector<std::uint32_t>& operands = uses_.operands[state.next];
-    state.key = uses_.first_operand[state.next] + static_cast<std::uint32_t>(std::lower_bound(operands.begin(), operands.end(), t) - operands.begin());
+    state.key = uses_.first_operand[state.next] +
+                static_cast<std::uint32_t>(std::lower_bound(operands.begin(), operands.end(), t) - operands.begin());
     away_.insert(state.key);
   }
 }
@@ -187,12 +192,12 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
     return time_of(at);
   }
   Stay gap{.tensor = t,
-          .last_use = state.last,
-          .gone = state.last + 1,
-          .fetch = until,
-          .next_use = until,
-          .returns = until != forever,
-          .writes = !state.clean};
+           .last_use = state.last,
+           .gone = state.last + 1,
+           .fetch = until,
+           .next_use = until,
+           .returns = until != forever,
+           .writes = !state.clean};
   std::int64_t free_at = time_of(std::min(at, gap.gone));
   if (gap.writes) {
     const std::int64_t work = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value;
@@ -231,9 +236,10 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
   near_.insert(state.key);
 }
 
-// The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further; forever:
-// none. What is not used again leaves first where that costs no write (gradients that came back for the optimizer). Else, where it dies in this
-// step, it counts as needed when it dies: until then it would have to be written for nothing, while the room that others leave is wanted beyond.
+// The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further;
+// forever: none. What is not used again leaves first where that costs no write (gradients that came back for the
+// optimizer). Else, where it dies in this step, it counts as needed when it dies: until then it would have to be
+// written for nothing, while the room that others leave is wanted beyond.
 std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
   std::uint32_t best = forever;
   std::int64_t best_score = -1;
@@ -269,7 +275,8 @@ bool Sweep::room_for(std::uint32_t at, std::uint32_t t) {
   if (room_.most(at, due) + bytes <= budget_) return true;
   const std::int64_t distance = time_of(due) - time_of(at);
   if (distance > knobs_.horizon_ns) return false;
-  const std::uint32_t later = std::min(due - 1, std::max(at, writes_end_));  // by then all that is on its way out has gone
+  const std::uint32_t later =
+      std::min(due - 1, std::max(at, writes_end_));  // by then all that is on its way out has gone
   const std::int64_t wanted = time_of(at) + distance / 100 * knobs_.distance_percent;
   const auto beyond =
       static_cast<std::uint32_t>(std::upper_bound(starts_.begin(), starts_.end(), wanted - stalled_) - starts_.begin());
@@ -299,9 +306,9 @@ void Sweep::forget(std::uint32_t t, std::uint32_t at) {
   state = {};
 }
 
-// A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes it clean,
-// and the pressure of the gap after that costs no write. Weights after the optimizer are such, and gradients before it, which then leave for
-// nothing as soon as they are used, although they live to the step's end.
+// A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes
+// it clean, and the pressure of the gap after that costs no write. Weights after the optimizer are such, and gradients
+// before it, which then leave for nothing as soon as they are used, although they live to the step's end.
 void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const State& state = state_[t];
   const TensorUses& tensor = uses_.tensors[t];
@@ -333,9 +340,11 @@ void Sweep::note_uses(std::uint32_t at) {
 void Sweep::visit(std::uint32_t at) {
   const std::uint32_t op = at % ops_;
   std::int64_t ready = 0;
-  for (std::uint32_t t : uses_.births[op]) state_[t] = {.alive = true, .near = true, .clean = false, .last = at, .next = at};
+  for (std::uint32_t t : uses_.births[op])
+    state_[t] = {.alive = true, .near = true, .clean = false, .last = at, .next = at};
   const std::uint32_t first = first_operand(at);
-  for (std::uint32_t k = 0; k < uses_.operands[op].size(); ++k) near_.erase(first + k);  // what is used now is nobody's victim
+  for (std::uint32_t k = 0; k < uses_.operands[op].size(); ++k)
+    near_.erase(first + k);  // what is used now is nobody's victim
   make_room(at);
   for (std::uint32_t t : uses_.operands[op]) {
     if (state_[t].near) continue;
@@ -358,9 +367,11 @@ std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses&
     if (uses.tensors[t].persistent) live += static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
   }
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
-    for (std::uint32_t t : uses.births[op]) live += static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
+    for (std::uint32_t t : uses.births[op])
+      live += static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
     occupied[op] = live + static_cast<std::int64_t>(trace.ops[op].workspace.value);
-    for (std::uint32_t t : uses.deaths[op]) live -= static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
+    for (std::uint32_t t : uses.deaths[op])
+      live -= static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
   }
   return occupied;
 }

@@ -1,6 +1,6 @@
-// The first half of the planner: a timed walk through a few steps that knows all future uses. At each op it makes room by
-// Belady's rule, waits for what is late, and keeps the link from the slow tier busy with what is needed next. What comes out
-// are the gaps between uses that tensors spend in the slow tier. Pure.
+// The first half of the planner: a timed walk through a few steps that knows all future uses. At each op it makes room
+// by Belady's rule, waits for what is late, and keeps the link from the slow tier busy with what is needed next. What
+// comes out are the gaps between uses that tensors spend in the slow tier. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -33,22 +33,24 @@ struct Setting {
   bool shared = false;  // both directions share the bandwidth
 };
 
-// How eager the sweep is. Prefetching early needs room, which others must leave: the right trade differs from trace to trace,
-// so the planner tries several and keeps what rehearses best.
+// How eager the sweep is. Prefetching early needs room, which others must leave: the right trade differs from trace to
+// trace, so the planner tries several and keeps what rehearses best.
 struct Knobs {
   std::int64_t horizon_ns = 0;           // others are evicted only for what is needed within this time
   std::uint32_t distance_percent = 100;  // a victim is needed at least this much later than what it makes room for
   std::uint32_t clean_percent = 115;     // how much further away a clean tensor counts, because leaving costs no write
-  std::int64_t clean_ahead_ns = -1;  // changed tensors go out and come back so that they can leave for nothing later, while the
-                                     // link out is busy for no longer than this; below 0: never
-  std::int64_t clean_lingering_ns = -1;  // the same, of what dies within the step but later than with its last use, from its last change on
+  std::int64_t clean_ahead_ns = -1;  // changed tensors go out and come back so that they can leave for nothing later,
+                                     // while the link out is busy for no longer than this; below 0: never
+  std::int64_t clean_lingering_ns =
+      -1;  // the same, of what dies within the step but later than with its last use, from its last change on
   std::int64_t staging = 0;  // bytes of the budget that are left out of the sweep, as room for fetching earlier
 };
 
 // The gaps whose last use lies in the middle one of three steps. Empty optional: some op does not fit.
 std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs);
 
-// occupied[op]: bytes of the fastest tier in use during the op with all of them near, in whole granules, workspace included.
+// occupied[op]: bytes of the fastest tier in use during the op with all of them near, in whole granules, workspace
+// included.
 std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses& uses, std::uint64_t granule);
 
 }  // namespace vedette::planning

@@ -12,7 +12,13 @@ namespace {
 class Spread {
  public:
   Spread(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, std::vector<Stay>& gaps)
-      : trace_(trace), machine_(machine), setting_(setting), gaps_(gaps), ops_(static_cast<std::uint32_t>(trace.ops.size())), held_(ops_), starts_(ops_ + 1) {
+      : trace_(trace),
+        machine_(machine),
+        setting_(setting),
+        gaps_(gaps),
+        ops_(static_cast<std::uint32_t>(trace.ops.size())),
+        held_(ops_),
+        starts_(ops_ + 1) {
     for (std::uint32_t op = 0; op < ops_; ++op) starts_[op + 1] = starts_[op] + trace.ops[op].time.value;
     for (const Stay& gap : gaps) hold(gap, 1);
     near_ = occupied_without_moves(trace, uses, setting.granule);
@@ -27,11 +33,13 @@ class Spread {
     const Link& out = *machine_.link({0}, {further});
     std::vector<std::uint32_t> order(gaps_.size());
     std::iota(order.begin(), order.end(), 0U);
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return time_of(gaps_[a]) > time_of(gaps_[b]); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return time_of(gaps_[a]) > time_of(gaps_[b]); });
     for (std::uint32_t g : order) {
       Stay& gap = gaps_[g];
       const Bytes bytes = trace_.tensors[gap.tensor].bytes;
-      const std::int64_t trips = 2 * (transfer_time(bytes, in.bytes_per_s).value + transfer_time(bytes, out.bytes_per_s).value);
+      const std::int64_t trips =
+          2 * (transfer_time(bytes, in.bytes_per_s).value + transfer_time(bytes, out.bytes_per_s).value);
       if ((gap.returns && time_of(gap) < trips) || !over(gap, capacity)) continue;
       hold(gap, -1);
       gap.tier = further;
@@ -47,8 +55,12 @@ class Spread {
     }
     return 0;
   }
-  std::int64_t bytes(const Stay& gap) const { return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value); }
-  std::int64_t time_of(const Stay& gap) const { return (starts_[gap.next_use % ops_] + (gap.next_use / ops_) * starts_[ops_]) - starts_[gap.last_use]; }
+  std::int64_t bytes(const Stay& gap) const {
+    return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value);
+  }
+  std::int64_t time_of(const Stay& gap) const {
+    return (starts_[gap.next_use % ops_] + (gap.next_use / ops_) * starts_[ops_]) - starts_[gap.last_use];
+  }
   // It takes room there from its evict to the end of its fetch.
   void hold(const Stay& gap, std::int64_t sign) {
     const std::uint32_t end = std::min(gap.next_use + 1, gap.last_use + ops_ + 1);
@@ -65,23 +77,30 @@ class Spread {
     for (std::uint32_t op = begin; op < end; ++op) near_[op % ops_] += sign * room;
   }
 
-  // The slower link needs more time: its fetches are issued one behind the other, latest first, as far as there is room.
+  // The slower link needs more time: its fetches are issued one behind the other, latest first, as far as there is
+  // room.
   void bring_back_early(const Link& in) {
     std::vector<Stay*> far;
     for (Stay& gap : gaps_) {
       if (gap.tier > setting_.slow.value && gap.returns) far.push_back(&gap);
     }
-    std::stable_sort(far.begin(), far.end(), [&](const Stay* a, const Stay* b) { return a->next_use % ops_ > b->next_use % ops_; });
+    std::stable_sort(far.begin(), far.end(),
+                     [&](const Stay* a, const Stay* b) { return a->next_use % ops_ > b->next_use % ops_; });
     std::int64_t free_until = 2 * starts_[ops_];
     for (Stay* gap : far) {
       const std::uint32_t shift = gap->next_use / ops_ * ops_;
       const std::int64_t due = starts_[gap->next_use % ops_];
-      const std::int64_t begin = std::min(due, free_until) - transfer_time(trace_.tensors[gap->tensor].bytes, in.bytes_per_s).value * 11 / 10;
+      const std::int64_t begin =
+          std::min(due, free_until) - transfer_time(trace_.tensors[gap->tensor].bytes, in.bytes_per_s).value * 11 / 10;
       free_until = begin;
       while (gap->fetch > gap->gone) {
         const std::uint32_t before = gap->fetch - 1;
         const std::int64_t at = starts_[before % ops_] - (before < shift ? starts_[ops_] : 0);
-        if (at + trace_.ops[before % ops_].time.value < begin || near_[before % ops_] + static_cast<std::int64_t>(rounded(trace_.tensors[gap->tensor].bytes.value, setting_.granule)) > setting_.budget) break;
+        if (at + trace_.ops[before % ops_].time.value < begin ||
+            near_[before % ops_] +
+                    static_cast<std::int64_t>(rounded(trace_.tensors[gap->tensor].bytes.value, setting_.granule)) >
+                setting_.budget)
+          break;
         occupy(before, gap->fetch, *gap, 1);
         gap->fetch = before;
       }
@@ -100,7 +119,8 @@ class Spread {
 
 }  // namespace
 
-void spread_over_tiers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, std::vector<Stay>& gaps) {
+void spread_over_tiers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+                       std::vector<Stay>& gaps) {
   if (trace.ops.empty() || machine.tiers.size() < 3) return;
   std::uint64_t all = 0;  // where even all of them at once fit into the first slow tier, it never overflows
   for (const Stay& gap : gaps) all += trace.tensors[gap.tensor].bytes.value;

@@ -6,8 +6,9 @@
 
 namespace vedette::planning {
 
-// Sets Stay::tier: as many of the longest stays as needed go to the next slower tier, and come back early enough for its link. O(gaps *
-// ops) where a tier overflows, nothing else.
-void spread_over_tiers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting, std::vector<Stay>& gaps);
+// Sets Stay::tier: as many of the longest stays as needed go to the next slower tier, and come back early enough for
+// its link. O(gaps * ops) where a tier overflows, nothing else.
+void spread_over_tiers(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+                       std::vector<Stay>& gaps);
 
 }  // namespace vedette::planning

@@ -35,7 +35,8 @@ void line_up(const Trace& trace, Uses& all) {
     all.first_operand.push_back(static_cast<std::uint32_t>(all.op_of.size()));
   }
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
-    if (trace.tensors[t].persistent && last[t] != Uses::never) all.next[last[t]] = static_cast<std::uint32_t>(all.op_of.size()) + first[t];
+    if (trace.tensors[t].persistent && last[t] != Uses::never)
+      all.next[last[t]] = static_cast<std::uint32_t>(all.op_of.size()) + first[t];
   }
 }
 

@@ -1,4 +1,5 @@
-// Tries prices of making again and the sweep's knobs, rehearses each on the machine with all its tiers, and keeps the fastest.
+// Tries prices of making again and the sweep's knobs, rehearses each on the machine with all its tiers, and keeps the
+// fastest.
 #include "policy/vedette_wide.h"
 
 #include <algorithm>
@@ -21,20 +22,22 @@
 namespace vedette::planning {
 namespace {
 
-constexpr std::int64_t link_time_percent = 1;     // of two equal plans the one that moves less
-constexpr std::size_t most_work = 900'000;        // tries times ops
-constexpr std::size_t many_ops = 4'000;           // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
-constexpr std::uint64_t parts_of_budget = 48;     // as for two tiers
-constexpr std::int64_t most_lead = 8;             // fetches are issued at most so much of a step early
-constexpr std::uint32_t all_of_it = 100;             // percent
+constexpr std::int64_t link_time_percent = 1;  // of two equal plans the one that moves less
+constexpr std::size_t most_work = 900'000;     // tries times ops
+constexpr std::size_t many_ops =
+    4'000;  // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
+constexpr std::uint64_t parts_of_budget = 48;  // as for two tiers
+constexpr std::int64_t most_lead = 8;          // fetches are issued at most so much of a step early
+constexpr std::uint32_t all_of_it = 100;       // percent
 constexpr std::size_t kept_variants = 4;
-constexpr std::size_t most_failures = 60;        // changes at random that all were for nothing
+constexpr std::size_t most_failures = 60;  // changes at random that all were for nothing
 
 // What is decided before anything is laid out.
 struct Choice {
   RemakeRule rule;
   Knobs knobs;
-  std::uint32_t share = all_of_it;                    // percent of fast memory that is planned with: what a plan for less does not use comes in early
+  std::uint32_t share =
+      all_of_it;  // percent of fast memory that is planned with: what a plan for less does not use comes in early
 };
 
 // A trace with some tensors made again, cut into parts, ready to be planned for.
@@ -45,7 +48,7 @@ struct Variant {
   Split parts;
   Uses uses;
   sim::Step step;
-  std::uint64_t print = 0;                        // the same where the same is made again
+  std::uint64_t print = 0;  // the same where the same is made again
 };
 
 // Planning with a share of the memory only.
@@ -61,21 +64,23 @@ std::uint64_t mixed(std::uint64_t print, std::uint64_t value) {
 
 std::uint64_t print_of(const Remade& remade) {
   std::uint64_t print = 1;
-  for (const Recomputation& each : remade.recomputations) print = mixed(mixed(mixed(print, each.before.value), each.producer.value), each.tensor.value);
+  for (const Recomputation& each : remade.recomputations)
+    print = mixed(mixed(mixed(print, each.before.value), each.producer.value), each.tensor.value);
   for (const Move& drop : remade.drops) print = mixed(mixed(print, drop.issue.value), drop.extent.tensor.value);
   return print;
 }
 
 std::uint64_t print_of(const Knobs& knobs) {
   std::uint64_t print = 2;
-  for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging}) print = mixed(print, static_cast<std::uint64_t>(value));
+  for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging})
+    print = mixed(print, static_cast<std::uint64_t>(value));
   return mixed(mixed(print, knobs.distance_percent), knobs.clean_percent);
 }
 
-struct Found {                      // the best so far
+struct Found {  // the best so far
   bool found = false;
   std::int64_t cost = 0;
-  std::uint64_t print = 0;          // of its variant
+  std::uint64_t print = 0;  // of its variant
   Choice choice;
   Wide wide;
 };
@@ -93,7 +98,9 @@ class WideSearch {
   const Smaller& smaller(std::uint32_t share);
   const Variant& variant(const RemakeRule& rule, std::uint32_t share);
   bool consider(Choice choice);
-  void consider(const RemakeRule& rule, const Knobs& knobs) { consider({.rule = rule, .knobs = knobs, .share = best_.choice.share}); }
+  void consider(const RemakeRule& rule, const Knobs& knobs) {
+    consider({.rule = rule, .knobs = knobs, .share = best_.choice.share});
+  }
   template <class Value>
   void consider_with(Value Knobs::*knob, Value value);
   void search_prices();
@@ -107,7 +114,9 @@ class WideSearch {
   Choice changed(Choice choice);
   std::uint64_t draw(std::uint64_t below);
   Plan joined_back(const Variant& variant, const Plan& plan) const;
-  bool spent() const { return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 6 : most_work); }
+  bool spent() const {
+    return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 6 : most_work);
+  }
 
   const Trace& trace_;
   const Machine& machine_;
@@ -118,9 +127,9 @@ class WideSearch {
   std::size_t tries_ = 0;
   static constexpr std::uint64_t first_random = 7919;
   std::uint64_t random_ = first_random;
-  bool with_gaps_ = false;          // whether gaps that are short are looked at
-  std::deque<Variant> variants_;    // the best one's, and the latest
-  std::set<std::uint64_t> tried_;   // prints
+  bool with_gaps_ = false;         // whether gaps that are short are looked at
+  std::deque<Variant> variants_;   // the best one's, and the latest
+  std::set<std::uint64_t> tried_;  // prints
   Found best_;
 };
 
@@ -140,14 +149,20 @@ const Variant& WideSearch::variant(const RemakeRule& rule, std::uint32_t share) 
   for (const Variant& each : variants_) {
     if (each.rule == rule && each.share == share) return each;
   }
-  Variant made{.rule = rule, .share = share, .remade = smaller(share).remaker->remake(rule), .parts = {}, .uses = {}, .step = {}};
+  Variant made{.rule = rule,
+               .share = share,
+               .remade = smaller(share).remaker->remake(rule),
+               .parts = {},
+               .uses = {},
+               .step = {}};
   made.print = mixed(print_of(made.remade), share);
   for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
     if (each.print != made.print) continue;
     each.rule = rule;
     return each;
   }
-  const std::uint64_t part = rounded(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
+  const std::uint64_t part = rounded(
+      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
   made.parts = split(made.remade.trace, without_.parts ? rounded(peak_bytes(trace_).value, setting_.granule) : part);
   made.uses = uses_of(made.parts.trace);
   made.step = sim::flatten(made.parts.trace);
@@ -203,9 +218,11 @@ void WideSearch::consider_with(Value Knobs::*knob, Value value) {
 
 // A byte that is made again spares both links one byte: up to that price it can pay.
 void WideSearch::search_prices() {
-  const double round_trip = (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
-                            (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
-  const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1}, near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
+  const double round_trip =
+      (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
+      (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
+  const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1},
+      near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
   consider(uniform(-1, 0), far);
   consider(uniform(-1, 0), near);
   if (!machine_.can_recompute || without_.making_again) return;
@@ -216,8 +233,10 @@ void WideSearch::search_prices() {
     }
   }
   if (best_.choice.rule.ns_per_byte[0] <= 0) return;
-  for (const double factor : {0.6, 0.8, 1.25, 1.6}) consider(uniform(best_.choice.rule.ns_per_byte[0] * factor, best_.choice.rule.depth), best_.choice.knobs);
-  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) consider(uniform(best_.choice.rule.ns_per_byte[0], depth), best_.choice.knobs);
+  for (const double factor : {0.6, 0.8, 1.25, 1.6})
+    consider(uniform(best_.choice.rule.ns_per_byte[0] * factor, best_.choice.rule.depth), best_.choice.knobs);
+  for (const std::uint32_t depth : {0U, 1U, 8U, 64U})
+    consider(uniform(best_.choice.rule.ns_per_byte[0], depth), best_.choice.knobs);
   if (with_gaps_) search_gaps();
   for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
     for (std::size_t segment = 0; segment < RemakeRule::segments; ++segment) {
@@ -303,12 +322,28 @@ Choice WideSearch::changed(Choice choice) {
     std::uint64_t place = draw(!machine_.can_recompute || without_.making_again ? 4 : with_gaps_ ? 9 : 8);
     if (!with_gaps_ && place >= least_gap) ++place;
     switch (place) {
-      case 0: choice.knobs.horizon_ns = static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor); break;
-      case 1: choice.knobs.clean_ahead_ns = choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32 : draw(4) == 0 ? -1 : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor); break;
-      case 2: choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)]; break;
-      case 3: choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5); break;
-      case 4: choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)]; break;
-      case least_gap: choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8)); break;
+      case 0:
+        choice.knobs.horizon_ns =
+            static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor);
+        break;
+      case 1:
+        choice.knobs.clean_ahead_ns =
+            choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32
+            : draw(4) == 0                  ? -1
+                           : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor);
+        break;
+      case 2:
+        choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)];
+        break;
+      case 3:
+        choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5);
+        break;
+      case 4:
+        choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)];
+        break;
+      case least_gap:
+        choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8));
+        break;
       case 6:
         for (double& price : choice.rule.ns_per_byte) price *= factor;
         break;
@@ -323,7 +358,8 @@ Choice WideSearch::changed(Choice choice) {
 }
 
 void WideSearch::search_at_random() {
-  for (std::size_t failed = 0; !spent() && failed < most_failures;) failed = consider(changed(best_.choice)) ? 0 : failed + 1;
+  for (std::size_t failed = 0; !spent() && failed < most_failures;)
+    failed = consider(changed(best_.choice)) ? 0 : failed + 1;
 }
 
 // Parts to lives, lives to tensors; what is thrown away leaves before what is written.
@@ -332,19 +368,22 @@ Plan WideSearch::joined_back(const Variant& variant, const Plan& plan) const {
   Plan whole;
   whole.home.assign(trace_.tensors.size(), {0});
   for (std::size_t life = 0; life < variant.remade.origin.size(); ++life) {
-    if (trace_.tensors[variant.remade.origin[life]].persistent) whole.home[variant.remade.origin[life]] = lives.home[life];
+    if (trace_.tensors[variant.remade.origin[life]].persistent)
+      whole.home[variant.remade.origin[life]] = lives.home[life];
   }
   whole.moves = variant.remade.drops;
   for (Move move : lives.moves) {
     move.extent.tensor = {variant.remade.origin[move.extent.tensor.value]};
     whole.moves.push_back(move);
   }
-  std::stable_sort(whole.moves.begin(), whole.moves.end(), [](const Move& a, const Move& b) { return a.issue < b.issue; });
+  std::stable_sort(whole.moves.begin(), whole.moves.end(),
+                   [](const Move& a, const Move& b) { return a.issue < b.issue; });
   whole.recomputations = variant.remade.recomputations;
   return whole;
 }
 
-// The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both stays.
+// The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both
+// stays.
 void WideSearch::search_from(std::uint32_t share) {
   const Found before = std::move(best_);
   best_ = {.choice = {.rule = {}, .knobs = {}, .share = share}};
@@ -366,8 +405,8 @@ void WideSearch::search_on() {
   if (best_.found) search_at_random();
 }
 
-// From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone: each finds what the other does not.
-// Of many ops only with it, for the time it takes.
+// From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone:
+// each finds what the other does not. Of many ops only with it, for the time it takes.
 Result<Wide> WideSearch::run() {
   search_from(all_of_it);
   const Found first = best_;
@@ -385,7 +424,10 @@ Result<Wide> WideSearch::run() {
     search_on();
     if (without_gaps.cost <= best_.cost) best_ = without_gaps;
   }
-  if (!best_.found) return Error{Cause::infeasible, "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
+  if (!best_.found)
+    return Error{
+        Cause::infeasible,
+        "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   return best_.wide;
 }
 

@@ -1,5 +1,6 @@
-// The planner for machines on which more can be done than moving between two tiers: several slower tiers, and producers that can run
-// again. It wraps the one for two tiers (sweep, lay out, fetch early), choosing what that one cannot. Pure.
+// The planner for machines on which more can be done than moving between two tiers: several slower tiers, and producers
+// that can run again. It wraps the one for two tiers (sweep, lay out, fetch early), choosing what that one cannot.
+// Pure.
 #pragma once
 #include "policy/vedette_sweep.h"
 #include "policy/vedette_without.h"
@@ -15,6 +16,7 @@ struct Wide {
 };
 
 // `setting` names the slower tier that holds most of what leaves. Errors: infeasible where no try passes.
-Result<Wide> plan_widely(const Trace& trace, const Machine& machine, const Setting& setting, const Without& without = {});
+Result<Wide> plan_widely(const Trace& trace, const Machine& machine, const Setting& setting,
+                         const Without& without = {});
 
 }  // namespace vedette::planning

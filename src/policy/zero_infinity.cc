@@ -1,13 +1,16 @@
-// ZeRO-Infinity: Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC'21, and
-// DeepSpeed's documented knobs.
+// ZeRO-Infinity: Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale
+// Deep Learning", SC'21, and DeepSpeed's documented knobs.
 //
-// Kept: the partition rule. Parameters and optimizer states live in slow memory, the furthest tier first; they are gathered for the
-//   module that uses them and released after it when their next use is further away than max_reuse_distance. A prefetcher that recorded
-//   the order of modules fetches the next ones, up to prefetch_bucket_size, while the current one runs. Parameters below
-//   param_persistence_threshold stay. Activations are not its affair.
-// Changed: one GPU, so nothing is gathered from other ranks. The knobs count bytes, as shares of what activations leave free at most:
-//   max_live_parameters is all of it, max_reuse_distance half, the prefetch bucket a quarter; a persistent parameter has at most 256 KiB.
-//   Gradients are what the trace says they are: where they are not persistent, they stay with activations.
+// Kept: the partition rule. Parameters and optimizer states live in slow memory, the furthest tier first; they are
+// gathered for the
+//   module that uses them and released after it when their next use is further away than max_reuse_distance. A
+//   prefetcher that recorded the order of modules fetches the next ones, up to prefetch_bucket_size, while the current
+//   one runs. Parameters below param_persistence_threshold stay. Activations are not its affair.
+// Changed: one GPU, so nothing is gathered from other ranks. The knobs count bytes, as shares of what activations leave
+// free at most:
+//   max_live_parameters is all of it, max_reuse_distance half, the prefetch bucket a quarter; a persistent parameter
+//   has at most 256 KiB. Gradients are what the trace says they are: where they are not persistent, they stay with
+//   activations.
 // Partial: activation checkpointing and tiling of large ops, which change the program.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)), a dozen times that where there is no plan.
@@ -23,7 +26,8 @@ using namespace planning;
 
 class Partitioned final : public OnlineRules {
  public:
-  Partitioned(const Ledger& ledger, std::uint64_t live) : reuse_(live / 2), bucket_(live / 4), passed_(ledger.ops() + 1) {
+  Partitioned(const Ledger& ledger, std::uint64_t live)
+      : reuse_(live / 2), bucket_(live / 4), passed_(ledger.ops() + 1) {
     const auto persistent = [&](std::uint32_t t) { return ledger.trace().tensors[t].persistent; };
     for (std::uint32_t i = 0; i < ledger.ops(); ++i) {
       passed_[i + 1] = passed_[i];
@@ -43,7 +47,9 @@ class Partitioned final : public OnlineRules {
       for (const std::uint32_t t : ledger.uses().operands[i % ledger.ops()]) {
         if (!ledger.trace().tensors[t].persistent) continue;
         fetched += ledger.size(t);
-        if (!residence.near(t) && !residence.make_room(static_cast<std::int64_t>(ledger.size(t)), -static_cast<double>(i))) return;
+        if (!residence.near(t) &&
+            !residence.make_room(static_cast<std::int64_t>(ledger.size(t)), -static_cast<double>(i)))
+          return;
         residence.fetch(t);
       }
     }
@@ -60,7 +66,9 @@ class Partitioned final : public OnlineRules {
 
  private:
   static constexpr Bytes persistence_threshold = 256_KiB;
-  std::uint64_t passed(std::uint32_t op, std::uint32_t ops) const { return op / ops * passed_.back() + passed_[op % ops]; }
+  std::uint64_t passed(std::uint32_t op, std::uint32_t ops) const {
+    return op / ops * passed_.back() + passed_[op % ops];
+  }
 
   std::uint64_t reuse_, bucket_;
   std::vector<std::uint64_t> passed_;  // [op]: bytes of parameters that ops before it used
@@ -79,7 +87,8 @@ class ZeroInfinity final : public Policy {
     if (least > machine.tiers[0].capacity) return too_small(ledger, least, "activations stay in fast memory");
     Partitioned rules(ledger, machine.tiers[0].capacity.value - activations(ledger).value);
     const bool played = Residence(ledger, rules).play(3, Ledger::From::furthest);
-    if (!played || !ledger.settle([&](const Gap& gap) { return gap.dead || !activation(gap.tensor); })) return no_room(ledger);
+    if (!played || !ledger.settle([&](const Gap& gap) { return gap.dead || !activation(gap.tensor); }))
+      return no_room(ledger);
     return ledger.write();
   }
 

@@ -1,4 +1,5 @@
-// From the log of a step to a plan that runs: addresses for its temporaries, units, the policy's moves, and tables by op.
+// From the log of a step to a plan that runs: addresses for its temporaries, units, the policy's moves, and tables by
+// op.
 #include <algorithm>
 
 #include "pack/coallocate.h"
@@ -26,7 +27,8 @@ void SessionState::learn(StepLog finished) {
   fresh->sections.resize(count);
   fresh->section_times.resize(count);
   for (std::uint32_t i = 0; i <= count; ++i) fresh->first.push_back(i);
-  for (const std::uint64_t hash : log_hashes) fresh->prefixes.push_back(mix(fresh->prefixes.empty() ? 0 : fresh->prefixes.back(), hash));
+  for (const std::uint64_t hash : log_hashes)
+    fresh->prefixes.push_back(mix(fresh->prefixes.empty() ? 0 : fresh->prefixes.back(), hash));
   choose_worth_watching(*fresh);
   make_plan(*fresh);
   fresh->last_run = step;
@@ -52,7 +54,8 @@ void SessionState::lay_out(Bucket& fresh) {
   }
   std::vector<std::uint32_t> order(lifetimes.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return lifetimes[a].life.begin < lifetimes[b].life.begin; });
+  std::sort(order.begin(), order.end(),
+            [&](auto a, auto b) { return lifetimes[a].life.begin < lifetimes[b].life.begin; });
   std::vector<Lifetime> sorted;
   for (const auto i : order) sorted.push_back(lifetimes[i]);
   const Placement placement = coallocate(sorted, options.chunk);
@@ -62,14 +65,15 @@ void SessionState::lay_out(Bucket& fresh) {
     heap->release_zone(*zone, zone_bytes);
     zone.reset();
   }
-  if (!zone) {                       // no addresses or no slots left: this bucket runs where it was profiled
+  if (!zone) {  // no addresses or no slots left: this bucket runs where it was profiled
     for (auto& [bytes, list] : fresh.addresses)
       for (PlannedAddress& address : list) address.usable = false;
     return;
   }
   fresh.zone = *zone;
   fresh.zone_bytes = zone_bytes;
-  for (std::size_t k = 0; k < order.size(); ++k) fresh.log.tensors[whose[order[k]]].offset = *zone + placement.offset[k];
+  for (std::size_t k = 0; k < order.size(); ++k)
+    fresh.log.tensors[whose[order[k]]].offset = *zone + placement.offset[k];
   // The n-th allocation of a size, in order of birth.
   std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;
   for (std::uint32_t i = 0; i < fresh.log.tensors.size(); ++i) {
@@ -96,12 +100,18 @@ void SessionState::make_plan(Bucket& fresh) {
     if (plan) {
       fresh.plan = *std::move(plan);
     } else {
-      message(std::string("policy ").append(fresh.policy->name()).append(": ").append(plan.error().message).append("; running on demand"));
+      message(std::string("policy ")
+                  .append(fresh.policy->name())
+                  .append(": ")
+                  .append(plan.error().message)
+                  .append("; running on demand"));
     }
   }
   tabulate(fresh);
   report_places(fresh);
-  if (options.observer != nullptr) options.observer->planned(step, fresh.id, whole_ops(fresh.units.trace, fresh.first), whole_ops(fresh.plan, fresh.first));
+  if (options.observer != nullptr)
+    options.observer->planned(step, fresh.id, whole_ops(fresh.units.trace, fresh.first),
+                              whole_ops(fresh.plan, fresh.first));
 }
 
 void SessionState::report_places(const Bucket& placed) const {
@@ -114,14 +124,17 @@ void SessionState::report_places(const Bucket& placed) const {
   }
   for (const std::uint32_t logged : placed.program_logged) {
     const LoggedTensor& t = placed.log.tensors[logged];
-    of_tensors.push_back({.index = static_cast<std::uint32_t>(of_tensors.size()), .offset = {t.offset}, .bytes = t.bytes});
+    of_tensors.push_back(
+        {.index = static_cast<std::uint32_t>(of_tensors.size()), .offset = {t.offset}, .bytes = t.bytes});
   }
   options.observer->placed(step, placed.id, of_units, of_tensors);
 }
 
 void SessionState::tabulate(Bucket& fresh) {
   const Trace& trace = fresh.units.trace;
-  const auto range_of = [&](TensorIndex unit) { return ChunkRange{fresh.units.where[unit.value].first, fresh.units.where[unit.value].count}; };
+  const auto range_of = [&](TensorIndex unit) {
+    return ChunkRange{fresh.units.where[unit.value].first, fresh.units.where[unit.value].count};
+  };
   for (OpPlan& op : fresh.ops) op.fetches.clear(), op.evictions.clear(), op.next_uses.clear();
   const std::vector<char> unchanged = unchanged_until_gone(trace, fresh.plan);
   for (std::size_t m = 0; m < fresh.plan.moves.size(); ++m) {
@@ -129,10 +142,12 @@ void SessionState::tabulate(Bucket& fresh) {
     ChunkRange range = range_of(move.extent.tensor);
     if (move.extent.part) {
       const std::uint64_t chunk = options.chunk.value;
-      const std::uint64_t begin = move.extent.part->begin.value / chunk, end = (move.extent.part->end.value + chunk - 1) / chunk;
+      const std::uint64_t begin = move.extent.part->begin.value / chunk,
+                          end = (move.extent.part->end.value + chunk - 1) / chunk;
       range = {range.first + static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin)};
     }
-    // A fetch may start one op before the plan says: the engine lets it only into frames that the running op needs no more.
+    // A fetch may start one op before the plan says: the engine lets it only into frames that the running op needs no
+    // more.
     const bool early = move.verb == Verb::fetch && move.issue.value > 0;
     OpPlan& op = fresh.ops[move.issue.value - (early ? 1 : 0)];
     if (move.verb == Verb::fetch)
@@ -158,23 +173,27 @@ void SessionState::tabulate(Bucket& fresh) {
 void SessionState::measure(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
   if (op_times.size() != ran.ops.size()) return;  // it began by another bucket's plan, with other sections
   const bool first_measured = std::exchange(ran.times_are_guesses, false);
-  for (std::size_t i = 0; i < op_times.size(); ++i) ran.least_time[i] = first_measured ? op_times[i] : std::min(ran.least_time[i], op_times[i]);
+  for (std::size_t i = 0; i < op_times.size(); ++i)
+    ran.least_time[i] = first_measured ? op_times[i] : std::min(ran.least_time[i], op_times[i]);
   if (ran.policy == nullptr) return;
   StepMeasured measured{.time = time, .stall = stall, .op_stall = op_stalls, .late = {}};
   constexpr Nanoseconds noticeable{50'000};
   for (std::uint32_t m = 0; m < ran.plan.moves.size(); ++m) {
     const Move& move = ran.plan.moves[m];
-    if (move.verb == Verb::fetch && move.due.value < op_stalls.size() && op_stalls[move.due.value] > noticeable) measured.late.push_back(m);
+    if (move.verb == Verb::fetch && move.due.value < op_stalls.size() && op_stalls[move.due.value] > noticeable)
+      measured.late.push_back(m);
   }
   for (std::size_t i = 0; i < ran.least_time.size(); ++i) ran.units.trace.ops[i].time = ran.least_time[i];
   const View view{.trace = ran.units.trace, .machine = machine, .where = {}, .room = {}};
-  const Reaction reaction = ran.policy->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &measured}, view);
+  const Reaction reaction = ran.policy->react(
+      {.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &measured}, view);
   if (reaction.replan) make_plan(ran);
 }
 
 void SessionState::retire_buckets() {
   if (buckets.size() <= most_buckets) return;
-  const auto oldest = std::min_element(buckets.begin(), buckets.end(), [](const auto& a, const auto& b) { return a->last_run < b->last_run; });
+  const auto oldest = std::min_element(buckets.begin(), buckets.end(),
+                                       [](const auto& a, const auto& b) { return a->last_run < b->last_run; });
   const std::uint64_t begin = (*oldest)->zone, end = begin + (*oldest)->zone_bytes;
   const auto first = tensors.lower_bound(begin);
   const bool lived_in = first != tensors.end() && first->first < end;

@@ -47,7 +47,8 @@ std::optional<std::uint64_t> Heap::take_pages(std::map<std::uint64_t, std::uint6
     if (size > bytes) holes.emplace(offset + bytes, size - bytes);
     return offset;
   }
-  // What outlives steps is used in the order in which it came: laid end to end, neighbours share their border chunks and nothing is lost between.
+  // What outlives steps is used in the order in which it came: laid end to end, neighbours share their border chunks
+  // and nothing is lost between.
   constexpr std::uint64_t run_of_lasting = 32;  // chunks
   std::uint64_t whole = round_up(bytes, &holes == &lasting_ ? chunk_ * run_of_lasting : chunk_);
   auto fresh = take_chunks(whole / chunk_);
@@ -99,8 +100,9 @@ std::optional<Heap::Place> Heap::allocate_small(std::uint64_t bytes) {
 std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent) {
   VEDETTE_ASSERT(bytes > 0 && alignment <= page);
   if (is_small(bytes) && alignment <= 64) return allocate_small(bytes);
-  const auto offset = !persistent && fills_chunks(bytes) ? take_chunks(round_up(bytes, chunk_) / chunk_)
-                                                         : take_pages(persistent ? lasting_ : passing_, round_up(bytes, page));
+  const auto offset = !persistent && fills_chunks(bytes)
+                          ? take_chunks(round_up(bytes, chunk_) / chunk_)
+                          : take_pages(persistent ? lasting_ : passing_, round_up(bytes, page));
   if (!offset) return std::nullopt;
   return Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
 }
@@ -119,11 +121,17 @@ void Heap::release_small(std::uint64_t offset) {
   slab_free_[size->second].push_back(offset);
 }
 
-std::optional<std::uint64_t> Heap::allocate_alone(std::uint64_t bytes) { return take_pages(alone_, round_up(bytes, page)); }
+std::optional<std::uint64_t> Heap::allocate_alone(std::uint64_t bytes) {
+  return take_pages(alone_, round_up(bytes, page));
+}
 
-void Heap::release_alone(std::uint64_t offset, std::uint64_t bytes) { give_pages(alone_, offset, round_up(bytes, page)); }
+void Heap::release_alone(std::uint64_t offset, std::uint64_t bytes) {
+  give_pages(alone_, offset, round_up(bytes, page));
+}
 
-std::optional<std::uint64_t> Heap::reserve_zone(std::uint64_t bytes) { return take_chunks(round_up(bytes, chunk_) / chunk_); }
+std::optional<std::uint64_t> Heap::reserve_zone(std::uint64_t bytes) {
+  return take_chunks(round_up(bytes, chunk_) / chunk_);
+}
 
 void Heap::release_zone(std::uint64_t offset, std::uint64_t bytes) {
   free_runs_[round_up(bytes, chunk_) / chunk_].push_back(offset);

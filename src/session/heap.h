@@ -1,8 +1,9 @@
 // Addresses of the arena for who asks without a plan: which bytes, never whether they are in fast memory.
 //
-// Four kinds of places: runs of whole chunks for tensors that fill them (last in, first out by size); two page-granular heaps, one
-// for what outlives steps and one for the rest, first fit at the lowest address, so that neighbours in birth are neighbours in memory;
-// a slab for small ones, whose chunks are always resident; zones, bumped off the top, that a plan lays out itself.
+// Four kinds of places: runs of whole chunks for tensors that fill them (last in, first out by size); two page-granular
+// heaps, one for what outlives steps and one for the rest, first fit at the lowest address, so that neighbours in birth
+// are neighbours in memory; a slab for small ones, whose chunks are always resident; zones, bumped off the top, that a
+// plan lays out itself.
 //
 // Not thread safe: the session's lock guards it. O(log n) a call.
 #pragma once
@@ -21,8 +22,8 @@ class Heap {
   Heap(std::uint32_t chunks, Bytes chunk) : chunks_(chunks), chunk_(chunk.value) {}
 
   struct Place {
-    std::uint64_t offset = 0;        // from the arena's first byte
-    bool small = false;              // in the slab
+    std::uint64_t offset = 0;                     // from the arena's first byte
+    bool small = false;                           // in the slab
     std::optional<std::uint32_t> new_slab_chunk;  // the caller makes it resident, for ever
   };
   // `bytes` > 0; `alignment` a power of two, at most 4096. nullopt: the arena's addresses are used up.
@@ -52,10 +53,10 @@ class Heap {
   const std::uint32_t chunks_;
   const std::uint64_t chunk_;
   std::uint32_t top_ = 0;
-  std::map<std::uint64_t, std::vector<std::uint64_t>> free_runs_;  // by number of chunks
+  std::map<std::uint64_t, std::vector<std::uint64_t>> free_runs_;     // by number of chunks
   std::map<std::uint64_t, std::uint64_t> lasting_, passing_, alone_;  // holes: offset -> bytes, coalesced
-  std::map<std::uint64_t, std::vector<std::uint64_t>> slab_free_;  // by class
-  std::unordered_map<std::uint64_t, std::uint64_t> slab_class_;    // of each span of small objects
+  std::map<std::uint64_t, std::vector<std::uint64_t>> slab_free_;     // by class
+  std::unordered_map<std::uint64_t, std::uint64_t> slab_class_;       // of each span of small objects
   std::uint64_t slab_next_ = 0, slab_end_ = 0;
 };
 

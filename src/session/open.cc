@@ -1,7 +1,8 @@
 // Opening a session: arena, frames, slow tier, and what the machine can do, measured.
+#include <unistd.h>
+
 #include <algorithm>
 #include <system_error>
-#include <unistd.h>
 
 #include "base/readable.h"
 #include "os/probe.h"
@@ -13,18 +14,22 @@ namespace {
 
 constexpr std::uint64_t kib = 1024;
 
-Error unsupported(std::string message) { return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0}; }
+Error unsupported(std::string message) {
+  return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
+}
 
 Result<void> validate(const SessionOptions& options) {
   const std::uint64_t chunk = options.chunk.value;
-  if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0) return unsupported("chunk must be a power of two of at least 16 KiB");
+  if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0)
+    return unsupported("chunk must be a power of two of at least 16 KiB");
   constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
   if (options.fast_memory.value < fewest_frames * chunk)
-    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is too small: at least " + std::to_string(fewest_frames) +
-                       " chunks, " + readable_exactly({fewest_frames * chunk}));
+    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is too small: at least " +
+                       std::to_string(fewest_frames) + " chunks, " + readable_exactly({fewest_frames * chunk}));
   const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
   if (options.fast_memory.value > pages)
-    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " + readable_exactly({pages}));
+    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " +
+                       readable_exactly({pages}));
   if (make_policy(options.policy, options.seed) == nullptr) {
     std::string known;
     for (const PolicyEntry& entry : policies()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
@@ -39,17 +44,26 @@ Result<void> validate(const SessionOptions& options) {
   return {};
 }
 
-// Frames are filled when the session opens, and the kernel kills who exceeds the limit of its memory cgroup: better refused, or said.
+// Frames are filled when the session opens, and the kernel kills who exceeds the limit of its memory cgroup: better
+// refused, or said.
 Result<void> fits_memory_cgroup(const SessionOptions& options) {
   const auto limit = memory_cgroup_limit();
   if (!limit || options.fast_memory + session_overhead <= *limit) return {};
-  const std::string both = std::string("fast_memory of ").append(readable_exactly(options.fast_memory)).append(" in a memory cgroup of ").append(readable_exactly(*limit));
+  const std::string both = std::string("fast_memory of ")
+                               .append(readable_exactly(options.fast_memory))
+                               .append(" in a memory cgroup of ")
+                               .append(readable_exactly(*limit));
   const Bytes most = *limit - std::min(*limit, session_overhead);
   if (options.fast_memory >= *limit) {
-    return unsupported(std::string(both).append(" would be killed; at most ").append(readable_exactly(most)).append(", less what the program itself needs, or raise the limit"));
+    return unsupported(std::string(both)
+                           .append(" would be killed; at most ")
+                           .append(readable_exactly(most))
+                           .append(", less what the program itself needs, or raise the limit"));
   }
   if (options.on_message) {
-    options.on_message(std::string(both).append(" leaves less than the ").append(readable(session_overhead))
+    options.on_message(std::string(both)
+                           .append(" leaves less than the ")
+                           .append(readable(session_overhead))
                            .append(" that a session may need beside it: the kernel may kill the program"));
   }
   return {};
@@ -59,8 +73,11 @@ Result<std::unique_ptr<Store>> open_store(const SessionOptions& options) {
   constexpr std::uint32_t depth = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
   if (options.slow == "host") return open_host_store(options.chunk, depth);
   if (options.slow.starts_with("nvme:"))
-    return open_nvme_store({.directory = options.slow.substr(5), .slot_bytes = options.chunk, .depth = depth,
-                            .mechanism = IoMechanism::best, .direct = true});
+    return open_nvme_store({.directory = options.slow.substr(5),
+                            .slot_bytes = options.chunk,
+                            .depth = depth,
+                            .mechanism = IoMechanism::best,
+                            .direct = true});
   return unsupported("slow tier '" + options.slow + "' is unknown; use nvme:DIRECTORY or host");
 }
 
@@ -73,19 +90,37 @@ std::uint32_t arena_chunks(const SessionOptions& options) {
 
 Machine describe(const detail::SessionState& state, const LinkSpeed& speed) {
   constexpr std::uint64_t plenty = std::uint64_t{1} << 60;
-  Machine machine{.tiers = {{.name = "dram", .capacity = {state.frames * state.options.chunk.value}, .addressable = true},
-                            {.name = state.options.slow.substr(0, state.options.slow.find(':')), .capacity = {plenty}, .addressable = false}},
-                  .links = {}, .fault_time = {100'000}, .granule = state.options.chunk, .can_recompute = false, .can_reorder = false};
+  Machine machine{
+      .tiers = {{.name = "dram", .capacity = {state.frames * state.options.chunk.value}, .addressable = true},
+                {.name = state.options.slow.substr(0, state.options.slow.find(':')),
+                 .capacity = {plenty},
+                 .addressable = false}},
+      .links = {},
+      .fault_time = {100'000},
+      .granule = state.options.chunk,
+      .can_recompute = false,
+      .can_reorder = false};
   std::uint64_t in = speed.read, out = speed.write, in_alone = 0, out_alone = 0;
-  if (speed.one_bus()) {             // both directions at once get less than the sum: plan with what each gets then
-    const double scale = static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
+  if (speed.one_bus()) {  // both directions at once get less than the sum: plan with what each gets then
+    const double scale =
+        static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
     in = static_cast<std::uint64_t>(static_cast<double>(speed.read) * scale);
     out = static_cast<std::uint64_t>(static_cast<double>(speed.write) * scale);
     in_alone = speed.read_alone();
     out_alone = speed.write_alone();
   }
-  machine.links.push_back({.source = {1}, .target = {0}, .bytes_per_s = in, .latency = {100'000}, .shared = std::nullopt, .alone_bytes_per_s = in_alone});
-  machine.links.push_back({.source = {0}, .target = {1}, .bytes_per_s = out, .latency = {100'000}, .shared = std::nullopt, .alone_bytes_per_s = out_alone});
+  machine.links.push_back({.source = {1},
+                           .target = {0},
+                           .bytes_per_s = in,
+                           .latency = {100'000},
+                           .shared = std::nullopt,
+                           .alone_bytes_per_s = in_alone});
+  machine.links.push_back({.source = {0},
+                           .target = {1},
+                           .bytes_per_s = out,
+                           .latency = {100'000},
+                           .shared = std::nullopt,
+                           .alone_bytes_per_s = out_alone});
   return machine;
 }
 
@@ -99,7 +134,8 @@ std::vector<std::string_view> tracker_names() {
 
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (detail::session_is_open())
-    return unsupported("a second session while one lives: end the first one (leave its guard's scope) before opening another");
+    return unsupported(
+        "a second session while one lives: end the first one (leave its guard's scope) before opening another");
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
   auto store = open_store(options);
@@ -114,11 +150,19 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (!arena) return arena.error();
   state->arena = std::move(*arena);
   state->heap = std::make_unique<Heap>(state->chunks, o.chunk);
-  state->engine = std::make_unique<Engine>(EngineOptions{.chunks = state->chunks, .frames = state->frames, .chunk_bytes = o.chunk,
-                                                         .store = std::move(*store), .observer = o.observer, .on_message = o.on_message,
-                                                         .describe = [raw = state.get()](std::uint32_t chunk) { return raw->describe(chunk); }});
+  state->engine = std::make_unique<Engine>(
+      EngineOptions{.chunks = state->chunks,
+                    .frames = state->frames,
+                    .chunk_bytes = o.chunk,
+                    .store = std::move(*store),
+                    .observer = o.observer,
+                    .on_message = o.on_message,
+                    .describe = [raw = state.get()](std::uint32_t chunk) { return raw->describe(chunk); }});
   Engine* const engine = state->engine.get();
-  auto memory = open_best_memory({.arena = state->arena.data(), .chunks = state->chunks, .frames = state->frames, .chunk_bytes = o.chunk,
+  auto memory = open_best_memory({.arena = state->arena.data(),
+                                  .chunks = state->chunks,
+                                  .frames = state->frames,
+                                  .chunk_bytes = o.chunk,
                                   .on_fault = [engine](const Fault& fault) { engine->fault(fault); }});
   if (!memory) return memory.error();
   if (o.profile != ProfileTicks::operands) {
@@ -134,11 +178,13 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (!registered) return registered.error();
   detail::SessionState* const opened = *registered;
   if (opened->options.observer != nullptr)
-    opened->options.observer->opened(opened->machine, opened->options.policy, opened->options.fast_memory, opened->options.chunk);
+    opened->options.observer->opened(opened->machine, opened->options.policy, opened->options.fast_memory,
+                                     opened->options.chunk);
   return std::unique_ptr<Session>(new Session(opened));
 } catch (const std::system_error& error) {
   return Error{.cause = Cause::unavailable,
-               .message = std::string("starting the threads of a session: ") + error.code().message() + "; raise the limit of processes (ulimit -u)",
+               .message = std::string("starting the threads of a session: ") + error.code().message() +
+                          "; raise the limit of processes (ulimit -u)",
                .errno_value = error.code().value()};
 }
 

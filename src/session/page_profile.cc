@@ -8,22 +8,25 @@
 namespace vedette::detail {
 namespace {
 
-// Looking at every living tensor costs 6 to 10 ns a page (bench/tracker). This many pages, 0.1 ms, at every tick are below what can be
-// measured; beyond, a look at everything is due when a quarter as many pages were looked at since the last one.
+// Looking at every living tensor costs 6 to 10 ns a page (bench/tracker). This many pages, 0.1 ms, at every tick are
+// below what can be measured; beyond, a look at everything is due when a quarter as many pages were looked at since the
+// last one.
 constexpr std::uint64_t free_pages = 8192;
 constexpr std::uint64_t pages_for_one = 4;
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + page_size - 1) / page_size * page_size; }
 
 template <class T>
-bool has(const std::vector<T>& list, T value) { return std::find(list.begin(), list.end(), value) != list.end(); }
+bool has(const std::vector<T>& list, T value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 
 template <class T>
 void add(std::vector<T>& list, T value) {
   if (!has(list, value)) list.push_back(value);
 }
 
-struct Boundary {                    // what changes at a page of a tensor
+struct Boundary {  // what changes at a page of a tensor
   std::uint32_t tensor = 0;
   std::uint64_t page = 0;
   int touched = 0, read = 0, written = 0;
@@ -36,15 +39,21 @@ std::vector<LoggedPages> merged(const std::vector<LoggedPages>& noted, std::uint
     boundaries.push_back({n.tensor, n.pages.begin, 1, n.read ? 1 : 0, n.written ? 1 : 0});
     boundaries.push_back({n.tensor, n.pages.end, -1, n.read ? -1 : 0, n.written ? -1 : 0});
   }
-  std::sort(boundaries.begin(), boundaries.end(),
-            [](const Boundary& a, const Boundary& b) { return std::tie(a.tensor, a.page) < std::tie(b.tensor, b.page); });
+  std::sort(boundaries.begin(), boundaries.end(), [](const Boundary& a, const Boundary& b) {
+    return std::tie(a.tensor, a.page) < std::tie(b.tensor, b.page);
+  });
   std::vector<LoggedPages> result;
   Boundary level;
   for (const Boundary& b : boundaries) {
     if (level.touched > 0 && level.page < b.page) {
-      const LoggedPages next{.op = op, .tensor = level.tensor, .pages = {level.page, b.page}, .read = level.read > 0, .written = level.written > 0};
+      const LoggedPages next{.op = op,
+                             .tensor = level.tensor,
+                             .pages = {level.page, b.page},
+                             .read = level.read > 0,
+                             .written = level.written > 0};
       LoggedPages* const last = result.empty() ? nullptr : &result.back();
-      if (last != nullptr && last->tensor == next.tensor && last->pages.end == next.pages.begin && last->read == next.read && last->written == next.written) {
+      if (last != nullptr && last->tensor == next.tensor && last->pages.end == next.pages.begin &&
+          last->read == next.read && last->written == next.written) {
         last->pages.end = next.pages.end;
       } else {
         result.push_back(next);
@@ -67,16 +76,21 @@ Result<std::unique_ptr<PageTracker>> open_for(const TrackerKind& kind, Engine& e
 }  // namespace
 
 std::unique_ptr<PageProfile> PageProfile::start(Options options) {
-  const auto message = [&](const std::string& sentence) { if (options.on_message) options.on_message(sentence); };
+  const auto message = [&](const std::string& sentence) {
+    if (options.on_message) options.on_message(sentence);
+  };
   std::string refused = options.passed_over;
   std::vector<const TrackerKind*> candidates;
   if (options.tracker != nullptr) candidates.push_back(options.tracker);
   for (const TrackerKind& kind : tracker_kinds())
-    if (options.or_mprotect && kind.name == "mprotect" && options.tracker != nullptr && options.tracker != &kind) candidates.push_back(&kind);
+    if (options.or_mprotect && kind.name == "mprotect" && options.tracker != nullptr && options.tracker != &kind)
+      candidates.push_back(&kind);
   for (const TrackerKind* const kind : candidates) {
     auto tracker = open_for(*kind, *options.engine);
     if (tracker) {
-      if (!refused.empty()) message(std::string("profiling sees pages by ").append(kind->name).append(", slowly, because of ").append(refused));
+      if (!refused.empty())
+        message(
+            std::string("profiling sees pages by ").append(kind->name).append(", slowly, because of ").append(refused));
       return std::make_unique<PageProfile>(std::move(options), std::move(*tracker), kind->frames);
     }
     refused += (refused.empty() ? "" : "; ") + tracker.error().message;
@@ -90,7 +104,8 @@ PageProfile::PageProfile(Options options, std::unique_ptr<PageTracker> tracker, 
 
 PageProfile::~PageProfile() { VEDETTE_ASSERT(tracked_pages_ == 0); }
 
-// --- chunks come and go ------------------------------------------------------------------------------------------------
+// --- chunks come and go
+// ------------------------------------------------------------------------------------------------
 
 void PageProfile::watch() { options_.engine->set_watch(this); }
 
@@ -100,7 +115,8 @@ void PageProfile::shown(std::uint32_t chunk, bool held) noexcept {
   // Held for system calls, which would fail there, or for transfers, which would miss it.
   if (held && !(tracker_->sees_system_calls() && tracker_->keeps_frames())) return;
   const AddressRange range[] = {chunk_range(chunk)};
-  if (auto armed = frames_ == FrameKind::trackable ? Result<void>() : tracker_->arm(range); !armed) return failed(armed.error());
+  if (auto armed = frames_ == FrameKind::trackable ? Result<void>() : tracker_->arm(range); !armed)
+    return failed(armed.error());
   tracked_[chunk] = 1;
   tracked_pages_ += chunk_pages();
 }
@@ -113,7 +129,8 @@ void PageProfile::hiding(std::uint32_t chunk) noexcept {
   auto place = places_.upper_bound(begin);
   if (place != places_.begin()) --place;
   for (; place != places_.end() && place->first < end; ++place) {
-    const std::uint64_t from = std::max(begin, place->first), to = std::min(end, place->first + whole_pages(place->second.bytes));
+    const std::uint64_t from = std::max(begin, place->first),
+                        to = std::min(end, place->first + whole_pages(place->second.bytes));
     if (from < to) ranges_.push_back({options_.arena + from, to - from});
   }
   collect();
@@ -130,7 +147,8 @@ void PageProfile::faulted(std::uint32_t chunk, std::uint64_t page, bool write) n
   note({.pages = {chunk_range(chunk).begin + page * page_size, page_size}, .read = !write, .written = write});
 }
 
-// --- tensors come and go -----------------------------------------------------------------------------------------------
+// --- tensors come and go
+// -----------------------------------------------------------------------------------------------
 
 void PageProfile::lives(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor) {
   const std::lock_guard lock(mutex_);
@@ -153,7 +171,8 @@ void PageProfile::died(std::uint64_t offset) {
   places_.erase(place);
 }
 
-// --- ticks -------------------------------------------------------------------------------------------------------------
+// --- ticks
+// -------------------------------------------------------------------------------------------------------------
 
 void PageProfile::op_begins(std::uint32_t op, const LoggedOp& what, std::span<const LoggedTensor> tensors) {
   const std::lock_guard lock(mutex_);
@@ -227,10 +246,14 @@ void PageProfile::note(const TouchedRange& touched) {
     const auto& [offset, at] = *place;
     const std::uint64_t from = std::max(begin, offset), to = std::min(end, offset + whole_pages(at.bytes));
     if (from >= to) continue;
-    LoggedPages pages{.op = 0, .tensor = at.tensor, .pages = {(from - offset) / page_size, (to - offset) / page_size},
-                      .read = touched.read, .written = touched.written};
+    LoggedPages pages{.op = 0,
+                      .tensor = at.tensor,
+                      .pages = {(from - offset) / page_size, (to - offset) / page_size},
+                      .read = touched.read,
+                      .written = touched.written};
     // Nobody reads what nobody has written: a page of a newborn tensor is written first, whatever the fault says.
-    if (touched.written && (at.born_in == tick_ || has(announced_, at.tensor))) pages.read = has(announced_read_, at.tensor);
+    if (touched.written && (at.born_in == tick_ || has(announced_, at.tensor)))
+      pages.read = has(announced_read_, at.tensor);
     noted_.push_back(pages);
   }
 }
@@ -241,14 +264,16 @@ void PageProfile::settle() {
   noted_.clear();
 }
 
-// --- the end -----------------------------------------------------------------------------------------------------------
+// --- the end
+// -----------------------------------------------------------------------------------------------------------
 
 void PageProfile::finish(StepLog& log) {
   options_.engine->set_watch(nullptr);  // looks at everything that is shown
   {
     const std::lock_guard lock(mutex_);
-    const auto of_last = std::find_if(pages_.begin(), pages_.end(), [&](const LoggedPages& p) { return p.op == ops_.last; });
-    if (!in_tick_) {                 // what came after the last op counts as the last op's
+    const auto of_last =
+        std::find_if(pages_.begin(), pages_.end(), [&](const LoggedPages& p) { return p.op == ops_.last; });
+    if (!in_tick_) {  // what came after the last op counts as the last op's
       noted_.insert(noted_.end(), of_last, pages_.end());
       pages_.erase(of_last, pages_.end());
     }
@@ -262,11 +287,12 @@ void PageProfile::finish(StepLog& log) {
   if (auto fast = options_.engine->convert(FrameKind::fast); !fast) failed(fast.error());
 }
 
-// An access that no op of its tick announced becomes one of the tick's last op for which the tensor lives; a write to what ops of the tick
-// announced as read becomes theirs. Nothing that was announced is taken away.
+// An access that no op of its tick announced becomes one of the tick's last op for which the tensor lives; a write to
+// what ops of the tick announced as read becomes theirs. Nothing that was announced is taken away.
 void PageProfile::announce(StepLog& log) const {
   for (const LoggedPages& p : log.pages) {
-    const auto tick = std::lower_bound(ticks_.begin(), ticks_.end(), p.op, [](const Tick& t, std::uint32_t op) { return t.last < op; });
+    const auto tick = std::lower_bound(ticks_.begin(), ticks_.end(), p.op,
+                                       [](const Tick& t, std::uint32_t op) { return t.last < op; });
     const LoggedTensor& t = log.tensors[p.tensor];
     if (tick == ticks_.end() || (t.birth > 0 && t.birth_op >= tick->first && t.birth_op <= tick->last)) continue;
     bool read = false, written = false;

@@ -1,13 +1,14 @@
-// The profiling step, page by page: which pages of which tensor each op or layer touched, reads and writes apart (Sentinel, HPCA'21,
-// section 2.2: one tensor a page while profiling, accesses found through the page tables).
+// The profiling step, page by page: which pages of which tensor each op or layer touched, reads and writes apart
+// (Sentinel, HPCA'21, section 2.2: one tensor a page while profiling, accesses found through the page tables).
 //
-// A tick is an op, or a run of ops of one layer. At its end the pages of the tensors it announced and of those born in it are looked
-// at; what nobody announced is found by looking at every living tensor as well, whenever that costs little beside what was looked
-// at since the last time. So an announced access is told at its tick; an unannounced one at the first such look after it (in arenas of
-// up to free_pages: at its tick, too). Pages of a tensor that dies, or of a chunk that leaves, are looked at before.
+// A tick is an op, or a run of ops of one layer. At its end the pages of the tensors it announced and of those born in
+// it are looked at; what nobody announced is found by looking at every living tensor as well, whenever that costs
+// little beside what was looked at since the last time. So an announced access is told at its tick; an unannounced one
+// at the first such look after it (in arenas of up to free_pages: at its tick, too). Pages of a tensor that dies, or of
+// a chunk that leaves, are looked at before.
 //
-// Whether a page was written is what the tracker saw. Whether a written page was read as well no tracker sees: there counts what the
-// ops of the tick announced.
+// Whether a page was written is what the tracker saw. Whether a written page was read as well no tracker sees: there
+// counts what the ops of the tick announced.
 //
 // Locks: its own, taken after the session's or the engine's; it calls neither while it holds it.
 #pragma once
@@ -32,27 +33,28 @@ namespace vedette::detail {
 class PageProfile final : public FrameWatch {
  public:
   struct Options {
-    Engine* engine = nullptr;        // borrowed
+    Engine* engine = nullptr;  // borrowed
     std::byte* arena = nullptr;
     Bytes chunk;
     std::uint32_t chunks = 0;
     ProfileTicks ticks = ProfileTicks::layers;
     const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
-    std::string passed_over;         // why not a better one
-    bool or_mprotect = false;        // where the frames cannot become what the tracker needs, after all
+    std::string passed_over;               // why not a better one
+    bool or_mprotect = false;              // where the frames cannot become what the tracker needs, after all
     std::function<void(std::string_view)> on_message;
   };
-  // Between steps. Frames become trackable where the source needs it, and everything resident is watched from here on. nullptr: no
-  // page can be seen here; a message has said why.
+  // Between steps. Frames become trackable where the source needs it, and everything resident is watched from here on.
+  // nullptr: no page can be seen here; a message has said why.
   static std::unique_ptr<PageProfile> start(Options options);
 
   PageProfile(Options options, std::unique_ptr<PageTracker> tracker, FrameKind frames);
-  ~PageProfile() override;           // after finish()
+  ~PageProfile() override;  // after finish()
 
-  void lives(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor);  // from before the step; all of them, then watch()
+  void lives(std::uint64_t offset, std::uint64_t bytes,
+             std::uint32_t tensor);  // from before the step; all of them, then watch()
   void watch();
-  void born(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor);   // before its chunks are
-  void died(std::uint64_t offset);                                              // after its last access, while its chunks are there
+  void born(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor);  // before its chunks are
+  void died(std::uint64_t offset);  // after its last access, while its chunks are there
   void op_begins(std::uint32_t op, const LoggedOp& what, std::span<const LoggedTensor> tensors);
   void op_ended();
   // Ends the last tick and all watching; frames are fast again. Writes nobody announced become announced ones.
@@ -66,18 +68,18 @@ class PageProfile final : public FrameWatch {
   struct Place {
     std::uint64_t bytes = 0;
     std::uint32_t tensor = 0;
-    std::uint64_t born_in = 0;       // tick; 0: before the step
+    std::uint64_t born_in = 0;  // tick; 0: before the step
   };
-  struct Tick {                      // ops [first, last]
+  struct Tick {  // ops [first, last]
     std::uint32_t first = 0, last = 0;
   };
 
   void end_tick();
   void look_at(std::uint64_t offset, std::uint64_t bytes);  // what is watched of it, into ranges_
   void look_at_everything();
-  void collect();                    // ranges_
+  void collect();  // ranges_
   void note(const TouchedRange& touched);
-  void settle();                     // what was noted in this tick, merged, into pages_
+  void settle();  // what was noted in this tick, merged, into pages_
   void announce(StepLog& log) const;
   void failed(const Error& error) noexcept;
   std::uint64_t chunk_pages() const noexcept { return options_.chunk.value / page_size; }
@@ -87,11 +89,11 @@ class PageProfile final : public FrameWatch {
 
   const Options options_;
   const std::unique_ptr<PageTracker> tracker_;
-  const FrameKind frames_;           // trackable ones are armed when they are shown, before anybody can touch them
+  const FrameKind frames_;  // trackable ones are armed when they are shown, before anybody can touch them
 
   std::mutex mutex_;
-  std::map<std::uint64_t, Place> places_;  // living tensors, by offset
-  std::vector<std::uint8_t> tracked_;      // by chunk
+  std::map<std::uint64_t, Place> places_;            // living tensors, by offset
+  std::vector<std::uint8_t> tracked_;                // by chunk
   std::uint64_t tracked_pages_ = 0, looked_at_ = 0;  // the second: since everything was
   std::vector<AddressRange> ranges_;
   std::vector<TouchedRange> touched_;
@@ -102,12 +104,12 @@ class PageProfile final : public FrameWatch {
   std::uint64_t tick_ = 1;
   Tick ops_;
   std::optional<LayerIndex> layer_;
-  std::vector<std::uint64_t> operands_, newborn_;        // offsets
+  std::vector<std::uint64_t> operands_, newborn_;          // offsets
   std::vector<std::uint32_t> announced_, announced_read_;  // tensors
   std::vector<LoggedPages> noted_;
 
-  std::vector<Tick> ticks_;          // those that ended
-  std::vector<LoggedPages> pages_;   // op: the tick's last
+  std::vector<Tick> ticks_;         // those that ended
+  std::vector<LoggedPages> pages_;  // op: the tick's last
 };
 
 }  // namespace vedette::detail

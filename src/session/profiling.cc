@@ -14,8 +14,14 @@ void SessionState::remember_times() {
 
 void SessionState::start_profiling() {
   if (options.profile == ProfileTicks::operands) return;
-  pages = PageProfile::start({.engine = engine.get(), .arena = base(), .chunk = options.chunk, .chunks = chunks, .ticks = options.profile,
-                              .tracker = tracker, .passed_over = passed_over, .or_mprotect = options.tracker == "best",
+  pages = PageProfile::start({.engine = engine.get(),
+                              .arena = base(),
+                              .chunk = options.chunk,
+                              .chunks = chunks,
+                              .ticks = options.profile,
+                              .tracker = tracker,
+                              .passed_over = passed_over,
+                              .or_mprotect = options.tracker == "best",
                               .on_message = options.on_message});
   if (pages != nullptr) {
     for (auto& [offset, live] : tensors) pages->lives(offset, live.bytes.value, log_tensor(offset, live));

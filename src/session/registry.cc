@@ -6,7 +6,8 @@
 namespace vedette::detail {
 namespace {
 
-// Sessions of a process, closed ones with living tensors included. An arena's addresses are never given back, so a slot is never reused.
+// Sessions of a process, closed ones with living tensors included. An arena's addresses are never given back, so a slot
+// is never reused.
 constexpr std::size_t most_sessions = 256;
 
 struct Slot {
@@ -44,8 +45,10 @@ bool session_is_open() noexcept {
 
 Result<SessionState*> register_session(std::unique_ptr<SessionState> state) {
   const std::lock_guard lock(registering);
-  if (session_is_open())             // two threads got here at once
-    return Error{.cause = Cause::unsupported, .message = "a second session while one lives: end the first one", .errno_value = 0};
+  if (session_is_open())  // two threads got here at once
+    return Error{.cause = Cause::unsupported,
+                 .message = "a second session while one lives: end the first one",
+                 .errno_value = 0};
   const std::size_t count = used.load(std::memory_order_relaxed);
   if (count == most_sessions)
     return Error{.cause = Cause::unsupported, .message = "more than 256 sessions in one process", .errno_value = 0};
@@ -67,7 +70,7 @@ void close_session(SessionState* state) noexcept {
   }
   state->engine->forget_plan();
   state->engine->set_observer(nullptr);
-  state->open = false;               // from now on the last release ends it
+  state->open = false;  // from now on the last release ends it
   state->end_if_empty();
 }
 

@@ -1,4 +1,5 @@
-// What steps touch of tensors that no plan moves: remembered for the latest steps, and told in chunks that are numbered from the first table's first.
+// What steps touch of tensors that no plan moves: remembered for the latest steps, and told in chunks that are numbered
+// from the first table's first.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -54,16 +55,24 @@ void SessionState::remember_rows(Bucket& ran) {
   }
 }
 
-// A row that is away brings its whole chunk: of a table of 1 GiB, 2 MiB moved thirty times what 64 KiB did (docs/measurements.md).
+// A row that is away brings its whole chunk: of a table of 1 GiB, 2 MiB moved thirty times what 64 KiB did
+// (docs/measurements.md).
 void SessionState::advise_on_rows() {
   constexpr Bytes suitable = 64_KiB;
-  if (advised_on_rows || touched_in_parts.empty() || options.chunk <= suitable || peak_bytes <= options.fast_memory.value) return;
+  if (advised_on_rows || touched_in_parts.empty() || options.chunk <= suitable ||
+      peak_bytes <= options.fast_memory.value)
+    return;
   advised_on_rows = true;
-  message("rows of tables are looked up, and a row that is away brings a chunk of " + readable(options.chunk) + ": with chunk = 64_KiB (train --chunk 64KiB) a step moves less");
+  message("rows of tables are looked up, and a row that is away brings a chunk of " + readable(options.chunk) +
+          ": with chunk = 64_KiB (train --chunk 64KiB) a step moves less");
 }
 
 Rows SessionState::rows_of(const Bucket& ran) const {
-  Rows rows{.always_near = {}, .held = {engine->held_chunks() * options.chunk.value}, .chunk = options.chunk, .chunks = 0, .steps = {}};
+  Rows rows{.always_near = {},
+            .held = {engine->held_chunks() * options.chunk.value},
+            .chunk = options.chunk,
+            .chunks = 0,
+            .steps = {}};
   std::set<std::uint32_t> all;
   const auto add = [&](ChunkRange range) {
     for (std::uint32_t c = range.first; c < range.first + range.count; ++c) all.insert(c);
@@ -80,7 +89,8 @@ Rows SessionState::rows_of(const Bucket& ran) const {
     std::map<std::uint32_t, std::vector<std::uint32_t>> by_op;
     for (const TouchedPart& part : step_of_rows) {
       const auto at = std::lower_bound(numbered.begin(), numbered.end(), part.chunks.first) - numbered.begin();
-      for (std::uint32_t k = 0; k < part.chunks.count; ++k) by_op[part.op].push_back(static_cast<std::uint32_t>(at) + k);
+      for (std::uint32_t k = 0; k < part.chunks.count; ++k)
+        by_op[part.op].push_back(static_cast<std::uint32_t>(at) + k);
     }
     std::vector<RowAccess>& accesses = rows.steps.emplace_back();
     for (const auto& [op, touched] : by_op) accesses.push_back({.op = {ran.first[op]}, .chunks = joined(touched)});

@@ -1,8 +1,9 @@
 // Large ops in sections: which are worth watching, what watching them tells, and how one goes from section to section.
 //
-// Of the first two steps by a bucket's plan one remembers when ops allocate, and the next covers the operands of large ops at each of their
-// births, so that what is touched until the next birth shows. Then the step is planned anew, its large ops in sections. Only a help: what is
-// touched in another section than was seen is served as a fault, and an op to which that happens is whole again.
+// Of the first two steps by a bucket's plan one remembers when ops allocate, and the next covers the operands of large
+// ops at each of their births, so that what is touched until the next birth shows. Then the step is planned anew, its
+// large ops in sections. Only a help: what is touched in another section than was seen is served as a fault, and an op
+// to which that happens is whole again.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -19,7 +20,8 @@ void SessionState::choose_worth_watching(Bucket& fresh) const {
   if (fresh.policy == nullptr || !engine->serves_system_calls()) return;
   std::vector<char> allocates(trace.ops.size());
   for (const LoggedTensor& t : fresh.log.tensors) {
-    const bool in_op = t.birth > 0 && t.birth_op < fresh.log.ops.size() && t.birth > fresh.log.ops[t.birth_op].events.begin;
+    const bool in_op =
+        t.birth > 0 && t.birth_op < fresh.log.ops.size() && t.birth > fresh.log.ops[t.birth_op].events.begin;
     if (in_op && !t.small && t.bytes >= options.chunk) allocates[t.birth_op] = 1;
   }
   std::vector<std::uint64_t> bytes(trace.ops.size());
@@ -33,13 +35,19 @@ void SessionState::choose_worth_watching(Bucket& fresh) const {
     largest = std::max(largest, bytes[i]);
   }
   for (std::size_t i = 0; i < trace.ops.size(); ++i)
-    fresh.worth_watching[i] = allocates[i] != 0 && bytes[i] >= std::max(least_chunks * options.chunk.value, largest / share_of_largest);
+    fresh.worth_watching[i] =
+        allocates[i] != 0 && bytes[i] >= std::max(least_chunks * options.chunk.value, largest / share_of_largest);
 }
 
-// --- watching ----------------------------------------------------------------------------------------------------------
+// --- watching
+// ----------------------------------------------------------------------------------------------------------
 
 void SessionState::watch_section(std::uint32_t birth, std::uint64_t bytes, std::uint32_t after_event) {
-  watched_ops.back().sections.push_back({.birth = birth, .bytes = bytes, .after_event = after_event, .time = {}, .touched = std::vector<char>(operands.size())});
+  watched_ops.back().sections.push_back({.birth = birth,
+                                         .bytes = bytes,
+                                         .after_event = after_event,
+                                         .time = {},
+                                         .touched = std::vector<char>(operands.size())});
   engine->cover(operands);
 }
 
@@ -62,8 +70,10 @@ void SessionState::finish_watching(Bucket& watched) {
     auto sections_of_op = worth_planning(std::move(op.sections), sizes, options.chunk, least_difference);
     if (sections_of_op.size() < 2) continue;
     // That step may have been a slow one: together they take what the op takes at its best.
-    const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) / static_cast<double>(std::max<std::int64_t>(in_all.value, 1));
-    for (WatchedSection& s : sections_of_op) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};
+    const double share = static_cast<double>(watched.least_time[watched.first[op.op]].value) /
+                         static_cast<double>(std::max<std::int64_t>(in_all.value, 1));
+    for (WatchedSection& s : sections_of_op)
+      s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};
     watched.sections[op.op] = std::move(sections_of_op);
     some = true;
   }
@@ -102,7 +112,8 @@ void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
     if (of_op.size() < 2) continue;
     SectionedOp& cut = sectioned.emplace_back(SectionedOp{.op = op.op, .sections = {}});
     for (const WatchedSection& s : of_op) {
-      LogSection& logged = cut.sections.emplace_back(LogSection{.after_event = s.after_event, .time = s.time, .touched = {}});
+      LogSection& logged =
+          cut.sections.emplace_back(LogSection{.after_event = s.after_event, .time = s.time, .touched = {}});
       for (std::size_t k = 0; k < s.touched.size(); ++k)
         if (s.touched[k] != 0 && op.tensors[k] != no_log_tensor) logged.touched.push_back(op.tensors[k]);
     }
@@ -120,7 +131,8 @@ void SessionState::form_sections(Bucket& formed, StepLog of_this_step) {
   make_plan(formed);
 }
 
-// --- running -----------------------------------------------------------------------------------------------------------
+// --- running
+// -----------------------------------------------------------------------------------------------------------
 
 // The plan of an op that begins, or of its first section.
 Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
@@ -134,14 +146,19 @@ Engine::Planned SessionState::plan_of_op(std::uint32_t index) {
   } else if (!of_op.empty()) {
     bucket->sections_that_failed.push_back(index);  // another op than was watched
   }
-  if (watches || !of_op.empty()) watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
+  if (watches || !of_op.empty())
+    watched_ops.push_back({.op = index, .operands = operands, .tensors = operand_tensors, .sections = {}});
   if (bucket->watching == Watching::times) bucket->section_times[index].clear();
   return planned_now();
 }
 
 Engine::Planned SessionState::planned_now() const {
   const OpPlan& plan = bucket->ops[planned_op];
-  Engine::Planned planned{.fetches = plan.fetches, .next_uses = plan.next_uses, .base = step_base, .needs = bucket->units.needs[planned_op], .later = {}};
+  Engine::Planned planned{.fetches = plan.fetches,
+                          .next_uses = plan.next_uses,
+                          .base = step_base,
+                          .needs = bucket->units.needs[planned_op],
+                          .later = {}};
   if (sections != nullptr) planned.later = operands;
   return planned;
 }

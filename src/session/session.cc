@@ -34,7 +34,8 @@ std::map<std::uint64_t, Live>::iterator SessionState::holding(const void* memory
 std::string SessionState::describe(std::uint32_t chunk) const {
   const std::uint64_t begin = std::uint64_t{chunk} * options.chunk.value, end = begin + options.chunk.value;
   std::array<char, 64> range;
-  std::snprintf(range.data(), range.size(), "%p to %p", static_cast<const void*>(base() + begin), static_cast<const void*>(base() + end));
+  std::snprintf(range.data(), range.size(), "%p to %p", static_cast<const void*>(base() + begin),
+                static_cast<const void*>(base() + end));
   std::string text = "chunk " + std::to_string(chunk) + " of the arena (" + range.data();
   const std::unique_lock lock(mutex, std::try_to_lock);
   if (!lock) return text + ")";
@@ -43,8 +44,8 @@ std::string SessionState::describe(std::uint32_t chunk) const {
   for (int told = 0; tensor != tensors.end() && tensor->first < end && told < 3; ++tensor) {
     const auto& [offset, live] = *tensor;
     if (offset + live.bytes.value <= begin) continue;
-    text += (told++ == 0 ? ", tensor " : ", ") + (live.name.empty() ? std::string("without a name") : "'" + live.name + "'") + " of " +
-            readable(live.bytes);
+    text += (told++ == 0 ? ", tensor " : ", ") +
+            (live.name.empty() ? std::string("without a name") : "'" + live.name + "'") + " of " + readable(live.bytes);
   }
   return text + ")";
 }
@@ -53,8 +54,18 @@ std::uint32_t SessionState::log_tensor(std::uint64_t offset, Live& live) {
   if (live.logged_in != step) {
     live.logged_in = step;
     live.index = static_cast<std::uint32_t>(log.tensors.size());
-    log.tensors.push_back({.name = live.name, .bytes = live.bytes, .kind = live.kind, .offset = offset, .birth = 0, .death = ~0u,
-                           .birth_op = 0, .death_op = -1, .dies_at_seam = false, .in_parts = false, .small = live.small, .shape = live.shape,
+    log.tensors.push_back({.name = live.name,
+                           .bytes = live.bytes,
+                           .kind = live.kind,
+                           .offset = offset,
+                           .birth = 0,
+                           .death = ~0u,
+                           .birth_op = 0,
+                           .death_op = -1,
+                           .dies_at_seam = false,
+                           .in_parts = false,
+                           .small = live.small,
+                           .shape = live.shape,
                            .site = live.site});
   }
   return live.index;
@@ -74,7 +85,8 @@ std::optional<std::uint64_t> SessionState::planned_address(std::uint64_t bytes) 
   if (list == bucket->addresses.end() || nth >= list->second.size() || !list->second[nth].usable) return std::nullopt;
   const std::uint64_t offset = list->second[nth].offset;
   const auto next = tensors.lower_bound(offset);
-  if (next != tensors.end() && next->first < offset + bytes) return std::nullopt;  // somebody outlived what the profile saw
+  if (next != tensors.end() && next->first < offset + bytes)
+    return std::nullopt;  // somebody outlived what the profile saw
   if (next != tensors.begin()) {
     const auto& [before, live] = *std::prev(next);
     if (before + live.bytes.value > offset) return std::nullopt;
@@ -97,8 +109,8 @@ Result<void> SessionState::reserve_slots(std::uint32_t end) {
   return grown;
 }
 
-// With the lock held: nobody may get a neighbour before the chunk is there. A chunk for which there was no room is tried again by the
-// next who gets a place in it.
+// With the lock held: nobody may get a neighbour before the chunk is there. A chunk for which there was no room is
+// tried again by the next who gets a place in it.
 Result<void> SessionState::bear_slab(std::uint32_t chunk) {
   if (!unborn_slab.contains(chunk)) return {};
   if (auto born = engine->birth({chunk, 1}); !born) return born;
@@ -122,9 +134,13 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
   std::unique_lock lock(mutex);
   if (allocation.alignment.value > 4096 || (allocation.alignment.value & (allocation.alignment.value - 1)) != 0)
-    return Error{.cause = Cause::unsupported, .message = "alignment must be a power of two of at most 4096 bytes", .errno_value = 0};
+    return Error{.cause = Cause::unsupported,
+                 .message = "alignment must be a power of two of at most 4096 bytes",
+                 .errno_value = 0};
   if (bytes > options.chunk.value * chunks)
-    return Error{.cause = Cause::out_of_memory, .message = "allocation of " + readable_exactly({bytes}) + " is larger than the arena", .errno_value = 0};
+    return Error{.cause = Cause::out_of_memory,
+                 .message = "allocation of " + readable_exactly({bytes}) + " is larger than the arena",
+                 .errno_value = 0};
   const bool small_one = heap->is_small(bytes) && allocation.alignment.value <= 64;
   const bool of_op = in_step && op_depth > 0 && !small_one && std::this_thread::get_id() == op_thread;
   if (of_op) before_birth(bytes, lock);
@@ -138,17 +154,22 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
   }
   const bool alone = small_one && in_step && pages != nullptr;  // profiling: one tensor a page
   if (alone) {
-    if (const auto offset = heap->allocate_alone(bytes)) place = Heap::Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
+    if (const auto offset = heap->allocate_alone(bytes))
+      place = Heap::Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
   }
   if (!place) place = heap->allocate(bytes, allocation.alignment.value, allocation.persistent);
-  if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
+  if (!place)
+    return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
   const ChunkRange range = chunks_of(place->offset, bytes);
   if (place->new_slab_chunk) unborn_slab.insert(*place->new_slab_chunk);
   Result<void> ready = reserve_slots(range.first + range.count);
   if (ready.ok() && place->small) ready = bear_slab(range.first);
   if (!ready) {
     if (place->small) heap->release_small(place->offset);
-    if (!place->small) give_back(place->offset, Live{.bytes = {bytes}, .name = {}, .lasting = allocation.persistent, .planned = planned, .small = alone});
+    if (!place->small)
+      give_back(
+          place->offset,
+          Live{.bytes = {bytes}, .name = {}, .lasting = allocation.persistent, .planned = planned, .small = alone});
     return ready.error();
   }
   live_bytes += (bytes + 63) / 64 * 64;
@@ -158,15 +179,24 @@ Result<std::byte*> SessionState::allocate(const AllocateOptions& allocation) {
     return base() + place->offset;
   }
   Live& live = tensors[place->offset];
-  live = Live{.bytes = {bytes}, .name = std::string(allocation.name), .kind = allocation.kind, .lasting = allocation.persistent,
-              .planned = planned, .small = alone, .logged_in = 0, .index = 0, .shape = {}, .site = {}};
+  live = Live{.bytes = {bytes},
+              .name = std::string(allocation.name),
+              .kind = allocation.kind,
+              .lasting = allocation.persistent,
+              .planned = planned,
+              .small = alone,
+              .logged_in = 0,
+              .index = 0,
+              .shape = {},
+              .site = {}};
   if (in_step && (bucket == nullptr || allocation.persistent)) live.site = site();
   if (in_step) {
     const std::uint32_t index = log_tensor(place->offset, live);
     LoggedTensor& logged = log.tensors[index];
     logged.birth = ++events;
     logged.birth_op = static_cast<std::uint32_t>(log.ops.size()) - (op_depth > 0 ? 1 : 0);
-    if (layer_phase == Phase::backward && logged.kind == TensorKind::activation) logged.kind = live.kind = TensorKind::gradient;
+    if (layer_phase == Phase::backward && logged.kind == TensorKind::activation)
+      logged.kind = live.kind = TensorKind::gradient;
     if (pages != nullptr) pages->born(place->offset, bytes, index);
   }
   const std::uint64_t offset = place->offset;
@@ -207,7 +237,8 @@ void SessionState::release(std::byte* memory) noexcept {
     return end_if_empty();
   }
   const auto found = tensors.find(offset);
-  if (found == tensors.end()) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
+  if (found == tensors.end())
+    die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
   Live& live = found->second;
   if (in_step) {
     LoggedTensor& logged = log.tensors[log_tensor(offset, live)];
@@ -219,7 +250,9 @@ void SessionState::release(std::byte* memory) noexcept {
   if (pages != nullptr) pages->died(offset);
   const Live dead = std::move(live);
   tensors.erase(found);
-  if (const auto born = std::find(born_in_op.begin(), born_in_op.end(), chunks_of(offset, bytes)); born != born_in_op.end()) born_in_op.erase(born);
+  if (const auto born = std::find(born_in_op.begin(), born_in_op.end(), chunks_of(offset, bytes));
+      born != born_in_op.end())
+    born_in_op.erase(born);
   engine->death(chunks_of(offset, bytes));  // before the address can be given out again
   give_back(offset, dead);
   lock.unlock();
@@ -242,7 +275,8 @@ void SessionState::end_if_empty() noexcept {
 
 }  // namespace detail
 
-// --- scopes ------------------------------------------------------------------------------------------------------------
+// --- scopes
+// ------------------------------------------------------------------------------------------------------------
 
 StepScope::~StepScope() { session_.state_->end_step(); }
 OpScope::~OpScope() { session_.state_->end_op(); }
@@ -259,7 +293,8 @@ ResidentScope::~ResidentScope() {
   if (state_ != nullptr && state_->engine != nullptr) state_->engine->release_hold({first_, count_});
 }
 
-// --- session -----------------------------------------------------------------------------------------------------------
+// --- session
+// -----------------------------------------------------------------------------------------------------------
 
 Session::~Session() { detail::close_session(state_); }
 
@@ -359,7 +394,9 @@ std::string_view Session::phase() const noexcept {
 }
 
 std::string Session::mechanism() const { return state_->engine->mechanism(); }
-std::string_view Session::tracker() const noexcept { return state_->tracker == nullptr ? std::string_view() : state_->tracker->name; }
+std::string_view Session::tracker() const noexcept {
+  return state_->tracker == nullptr ? std::string_view() : state_->tracker->name;
+}
 
 const Trace* Session::trace() const noexcept {
   const std::lock_guard lock(state_->mutex);
@@ -381,11 +418,19 @@ std::vector<PlannedStep> Session::planned_steps() const {
     Rows rows = state_->rows_of(*bucket);
     rows.always_near = {static_cast<std::uint32_t>(trace.tensors.size())};
     const Bytes always_near = {rows.held.value + bucket->unplanned * state_->options.chunk.value};
-    if (always_near.value > 0) {     // no plan has it as a unit, but it takes room at every op
+    if (always_near.value > 0) {  // no plan has it as a unit, but it takes room at every op
       for (Op& op : trace.ops) op.reads.push_back({static_cast<std::uint32_t>(trace.tensors.size())});
-      trace.tensors.push_back({.name = "always near", .bytes = always_near, .kind = TensorKind::constant, .persistent = true, .shape = {}, .site = {}});
+      trace.tensors.push_back({.name = "always near",
+                               .bytes = always_near,
+                               .kind = TensorKind::constant,
+                               .persistent = true,
+                               .shape = {},
+                               .site = {}});
     }
-    steps.push_back({.trace = std::move(trace), .program = bucket->program_in_sections.value_or(bucket->program), .steps = bucket->runs, .rows = std::move(rows)});
+    steps.push_back({.trace = std::move(trace),
+                     .program = bucket->program_in_sections.value_or(bucket->program),
+                     .steps = bucket->runs,
+                     .rows = std::move(rows)});
   }
   return steps;
 }

@@ -1,4 +1,5 @@
-// One step, op by op: what it does is logged; while it repeats what a bucket has seen, the bucket's plan runs beside it.
+// One step, op by op: what it does is logged; while it repeats what a bucket has seen, the bucket's plan runs beside
+// it.
 #include <algorithm>
 #include <functional>
 
@@ -18,7 +19,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {  // splitm
 }
 
 void SessionState::set_layer(std::string_view name, Phase phase) {
-  const auto [found, fresh] = layer_index.try_emplace({std::string(name), phase}, LayerIndex{static_cast<std::uint32_t>(log.layers.size())});
+  const auto [found, fresh] =
+      layer_index.try_emplace({std::string(name), phase}, LayerIndex{static_cast<std::uint32_t>(log.layers.size())});
   if (fresh) log.layers.push_back({.name = std::string(name), .phase = phase});
   layer = found->second;
   layer_phase = phase;
@@ -46,8 +48,8 @@ void SessionState::begin_step() {
   layer.reset();
   layer_phase = Phase::forward;
   layer_stack.clear();
-  bucket = last_bucket;              // the likeliest; follow() corrects it
-  step_base += 1'000'000;            // ticks of different steps never meet: no step has a million ops
+  bucket = last_bucket;    // the likeliest; follow() corrects it
+  step_base += 1'000'000;  // ticks of different steps never meet: no step has a million ops
   step_began = last_end = monotonic_now();
   at_step_begin = engine->counters();
   engine->stalled_since_last_asked();
@@ -56,11 +58,12 @@ void SessionState::begin_step() {
   if (step > options.warmup_steps && !profiled_once) start_profiling();
 }
 
-void SessionState::add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash) {
+void SessionState::add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged,
+                                std::uint64_t& hash) {
   for (const void* address : addresses) {
     if (owner_of(address) != this) continue;
     const auto found = holding(address);
-    if (found == tensors.end()) continue;  // small ones are always resident
+    if (found == tensors.end()) continue;                                   // small ones are always resident
     if (!found->second.small) hash = mix(hash, found->second.bytes.value);  // other steps have it in the slab
     operands.push_back(chunks_of(found->first, found->second.bytes.value));
     if (!in_step) continue;
@@ -105,9 +108,9 @@ void SessionState::follow(std::uint64_t hash) {
   if (bucket != before) engine->forget_plan();
 }
 
-void SessionState::begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
-                            std::span<const Part> parts) {
-  if (op_depth++ > 0) return;        // an op inside an op is part of it
+void SessionState::begin_op(std::string_view name, std::span<const void* const> reads,
+                            std::span<const void* const> writes, std::span<const Part> parts) {
+  if (op_depth++ > 0) return;  // an op inside an op is part of it
   std::unique_lock lock(mutex);
   operands.clear();
   operand_tensors.clear();
@@ -136,11 +139,13 @@ void SessionState::begin_op(std::string_view name, std::span<const void* const> 
     if (bucket != nullptr) planned = plan_of_op(index);
   }
   lock.unlock();
-  engine->begin_op(step_base + (in_step ? planned_op : 0), {index}, name, sections != nullptr ? section_needs() : operands, planned);
+  engine->begin_op(step_base + (in_step ? planned_op : 0), {index}, name,
+                   sections != nullptr ? section_needs() : operands, planned);
   const Nanoseconds stalled = engine->stalled_since_last_asked();
   section_began = monotonic_now();
   if (!in_step) return;
-  Nanoseconds gap = section_began - last_end - stalled;  // what the program did since the last op counts as this op's compute
+  Nanoseconds gap =
+      section_began - last_end - stalled;  // what the program did since the last op counts as this op's compute
   op_times.push_back({std::max<std::int64_t>(gap.value, 0)});
   op_stalls.push_back(stalled);
   if (options.observer != nullptr) options.observer->op_began(step, {index}, name, section_began);
@@ -167,15 +172,16 @@ void SessionState::end_op() noexcept {
   const Nanoseconds took = count_time_until(ended);
   if (bucket != nullptr && bucket->watching == Watching::times) bucket->section_times[index].push_back(took);
   for (std::size_t s = 0, last = op_times.size(); s <= section; ++s) log.ops[index].time += op_times[last - 1 - s];
-  if (sections != nullptr && engine->early_touches() != early_before) bucket->sections_that_failed.push_back(static_cast<std::uint32_t>(index));
+  if (sections != nullptr && engine->early_touches() != early_before)
+    bucket->sections_that_failed.push_back(static_cast<std::uint32_t>(index));
   last_end = pages != nullptr ? monotonic_now() : ended;  // looking at pages is nobody's compute
   if (options.observer == nullptr) return;
   options.observer->sampled(step, {static_cast<std::uint32_t>(index)}, {engine->counters().resident_bytes}, {lives});
   options.observer->op_ended(step, {static_cast<std::uint32_t>(index)}, ended);
 }
 
-// The log as planners need it: every living tensor is in it, and who dies before the next step's first op is known by who died before
-// this one's.
+// The log as planners need it: every living tensor is in it, and who dies before the next step's first op is known by
+// who died before this one's.
 StepLog SessionState::finished_log() {
   for (auto& [offset, live] : tensors) log_tensor(offset, live);
   std::map<std::uint64_t, int> died_at_seam;
@@ -204,8 +210,8 @@ void SessionState::report_step_end() {
   Counters now = engine->counters();
   now.live_bytes = live_bytes;
   now.peak_bytes = peak_bytes;
-  for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::stall_count, &Counters::stall_ns,
-                       &Counters::faults, &Counters::ops})
+  for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::stall_count,
+                       &Counters::stall_ns, &Counters::faults, &Counters::ops})
     now.*counter -= at_step_begin.*counter;
   now.steps = 1;
   const bool complete = bucket != nullptr && bucket->prefixes.size() == log.ops.size();

@@ -1,27 +1,33 @@
 // The lower bound of vedette/bound.h.
 //
-// Cut the machine between tiers 0..j and the rest: `capacity` bytes lie on the near side at any instant, and links cross the cut with
-// `in` and `out` bytes a second. Take the ops [b, e).
-// In:  what existed before b and is used in [b, e) is on the near side when it is used. While b runs, its workspace and operands lie
-//      there too, so of all else at most capacity less those is near when b ends; the rest crosses the cut before op e - 1 begins. Thus
-//      waits before b+1 .. e-1 plus the times of b+1 .. e-2 are at least (bytes - capacity) / in.
-//      The same holds from the end of op b - 1, without b's workspace and operands, with the wait before b and its time.
+// Cut the machine between tiers 0..j and the rest: `capacity` bytes lie on the near side at any instant, and links
+// cross the cut with `in` and `out` bytes a second. Take the ops [b, e). In:  what existed before b and is used in [b,
+// e) is on the near side when it is used. While b runs, its workspace and operands lie
+//      there too, so of all else at most capacity less those is near when b ends; the rest crosses the cut before op e
+//      - 1 begins. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-2 are at least (bytes - capacity) / in. The
+//      same holds from the end of op b - 1, without b's workspace and operands, with the wait before b and its time.
 // Only what is read next counts: what is written over may be thrown away.
-// Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was changed, beside
-//      e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at least (bytes - capacity) / out.
-//      What was changed before e - 1 and is none of its operands has made room for it when it begins: the same without e - 1's own changes and its time.
-// Both: where one link each way crosses the cut and the two share a bus, what comes and what goes in the same time takes turns: waits and times of
+// Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was
+// changed, beside
+//      e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at least (bytes -
+//      capacity) / out. What was changed before e - 1 and is none of its operands has made room for it when it begins:
+//      the same without e - 1's own changes and its time.
+// Both: where one link each way crosses the cut and the two share a bus, what comes and what goes in the same time
+// takes turns: waits and times of
 //      the two together are at least the sum of both.
-// Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its kind. With x_i of
-//      tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in - time, so for any weight m in [0, 1]
-//      more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in, (1 - m) t_i) - m (capacity / in + time).
-//      A producer's time is split among its results by size.
-//      A producer reads what may have died before b: that has to be had as well (near when b starts, or moved) or made again in turn. So the price
-//      of a run of a producer is its time and a part of the price of each dead source, divided among the producers that read that source, and
-//      the price of having anything is that of its bytes: prices add up because nobody's is charged twice. Sources that live are free here.
-//      What can be made again need not be written out, unless its sources die with its making: then they, or it, are near or have crossed.
+// Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its
+// kind. With x_i of
+//      tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in - time, so for any
+//      weight m in [0, 1] more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in, (1 - m) t_i) - m
+//      (capacity / in + time). A producer's time is split among its results by size. A producer reads what may have
+//      died before b: that has to be had as well (near when b starts, or moved) or made again in turn. So the price of
+//      a run of a producer is its time and a part of the price of each dead source, divided among the producers that
+//      read that source, and the price of having anything is that of its bytes: prices add up because nobody's is
+//      charged twice. Sources that live are free here. What can be made again need not be written out, unless its
+//      sources die with its making: then they, or it, are near or have crossed.
 // Operands in place (addressable tiers) cost their bytes over the link beside the op, so such links count twice.
-// Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the border, and halved.
+// Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the
+// border, and halved.
 #include "vedette/bound.h"
 
 #include <algorithm>
@@ -34,7 +40,8 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t most_work = 6'000'000;  // pairs of begin and end that are looked at; fewer begins are still a bound
+constexpr std::size_t most_work =
+    6'000'000;  // pairs of begin and end that are looked at; fewer begins are still a bound
 constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
 constexpr int most_sources = 32;  // dead, one behind the other; what is behind is free, which is still a bound
 
@@ -46,7 +53,8 @@ struct Cut {
 bool takes_turns(const Machine& machine, std::uint32_t near) {
   const Link *in = nullptr, *out = nullptr;
   for (const Link& link : machine.links) {
-    const bool inward = link.source.value > near && link.target.value <= near, outward = link.source.value <= near && link.target.value > near;
+    const bool inward = link.source.value > near && link.target.value <= near,
+               outward = link.source.value <= near && link.target.value > near;
     if ((inward && in != nullptr) || (outward && out != nullptr)) return false;
     if (inward) in = &link;
     if (outward) out = &link;
@@ -66,10 +74,12 @@ double ns_per_byte(const Machine& machine, std::uint32_t near, bool inward) {
       rate += own;
       continue;
     }
-    const auto bus = std::find_if(buses.begin(), buses.end(), [&](const auto& each) { return each.first == *link.shared; });
+    const auto bus =
+        std::find_if(buses.begin(), buses.end(), [&](const auto& each) { return each.first == *link.shared; });
     double all = 0;  // of the whole bus: links that do not cross may be idle
     for (const Link& other : machine.links) {
-      if (other.shared == link.shared) all = std::max(all, other.bytes_per_s == 0 ? 1e18 : static_cast<double>(other.bytes_per_s));
+      if (other.shared == link.shared)
+        all = std::max(all, other.bytes_per_s == 0 ? 1e18 : static_cast<double>(other.bytes_per_s));
     }
     if (bus == buses.end()) {
       buses.emplace_back(*link.shared, std::min(all, own));
@@ -95,7 +105,8 @@ class Bound {
       Cut cut{.in = ns_per_byte(machine, j, true), .out = ns_per_byte(machine, j, false)};
       cut.takes_turns = takes_turns(machine, j);
       for (std::uint32_t k = 0; k <= j; ++k) cut.capacity += static_cast<double>(machine.tiers[k].capacity.value);
-      if (cut.capacity < static_cast<double>(peak_bytes(trace).value) && cut.in > 0 && cut.out > 0) cuts_.push_back(cut);
+      if (cut.capacity < static_cast<double>(peak_bytes(trace).value) && cut.in > 0 && cut.out > 0)
+        cuts_.push_back(cut);
     }
     for (std::size_t k = 1; k < machine.tiers.size(); ++k) in_place_ = in_place_ || machine.tiers[k].addressable;
     for (const PageAccess& access : trace.pages) paged_.insert(access.tensor.value);  // ops need but a part of it
@@ -156,8 +167,9 @@ class Bound {
   }
   bool dies_before(std::uint32_t t, std::size_t op) const { return death_[t] < op && !paged_.contains(t); }
 
-  // out_bytes_[t]: at least so many bytes, of t or of what it could be made of, are near or have crossed once t has been made and as long as it is read
-  // again; if they all were made since op oldest_[t]. In order of making, so that sources come first.
+  // out_bytes_[t]: at least so many bytes, of t or of what it could be made of, are near or have crossed once t has
+  // been made and as long as it is read again; if they all were made since op oldest_[t]. In order of making, so that
+  // sources come first.
   void find_what_goes_out() {
     out_bytes_.assign(trace_.tensors.size(), 0);
     oldest_.assign(trace_.tensors.size(), ops_);
@@ -185,17 +197,20 @@ class Bound {
     }
   }
 
-  // What having t costs at least when the run begins at op `begin` of its step, for each cut and weight: its bytes, or making it again.
+  // What having t costs at least when the run begins at op `begin` of its step, for each cut and weight: its bytes, or
+  // making it again.
   const std::vector<double>& price(std::uint32_t t, std::size_t begin, int depth) {
     std::vector<double>& found = prices_[t];
     if (priced_[t] == begin + 1) return found;
     priced_[t] = begin + 1;
     found.assign(cuts_.size() * weights.size(), 0);  // of a circle, nothing
     std::vector<double> least(found.size());
-    for (std::size_t k = 0; k < least.size(); ++k) least[k] = weights[k % weights.size()] * size(t) * cuts_[k / weights.size()].in;
+    for (std::size_t k = 0; k < least.size(); ++k)
+      least[k] = weights[k % weights.size()] * size(t) * cuts_[k / weights.size()].in;
     for (const std::size_t producer : producers_[t]) {
       std::vector<double> run(found.size());
-      for (std::size_t k = 0; k < run.size(); ++k) run[k] = (1 - weights[k % weights.size()]) * static_cast<double>(trace_.ops[producer].time.value);
+      for (std::size_t k = 0; k < run.size(); ++k)
+        run[k] = (1 - weights[k % weights.size()]) * static_cast<double>(trace_.ops[producer].time.value);
       for (TensorIndex u : trace_.ops[producer].reads) {
         if (trace_.tensors[t].persistent || depth == most_sources || !dies_before(u.value, begin)) continue;
         const std::vector<double>& source = price(u.value, begin, depth + 1);
@@ -210,9 +225,9 @@ class Bound {
     std::array<double, weights.size()> in{}, out{}, out_before{};  // before the last op has changed anything
   };
   struct Run {
-    std::size_t begin, last;                                      // ops
-    double room_before = 0, room = 0;                             // of the last one, beside what has to go: when it begins, and when it ends
-    double times_before = 0, last_time = 0, times_after = 0;      // of begin .. last - 1, of last, of begin + 1 .. last
+    std::size_t begin, last;           // ops
+    double room_before = 0, room = 0;  // of the last one, beside what has to go: when it begins, and when it ends
+    double times_before = 0, last_time = 0, times_after = 0;  // of begin .. last - 1, of last, of begin + 1 .. last
   };
 
   void add_in(std::vector<Sums>& sums, std::uint32_t t, std::size_t begin) {
@@ -260,11 +275,13 @@ class Bound {
     }
   }
 
-  // What the op's workspace and operands, which are near when it begins, leave less to others; less what is charged for reading them.
+  // What the op's workspace and operands, which are near when it begins, leave less to others; less what is charged for
+  // reading them.
   std::vector<double> room_of(std::size_t op) {
     std::vector<double> room(cuts_.size() * weights.size());
     const auto add = [&](double bytes) {
-      for (std::size_t k = 0; k < room.size(); ++k) room[k] += weights[k % weights.size()] * bytes * cuts_[k / weights.size()].in;
+      for (std::size_t k = 0; k < room.size(); ++k)
+        room[k] += weights[k % weights.size()] * bytes * cuts_[k / weights.size()].in;
     };
     add(static_cast<double>(trace_.ops[op].workspace.value));
     for (const sim::Operand& each : step_.operands[op]) {
@@ -285,7 +302,8 @@ class Bound {
       for (std::size_t w = 0; w < weights.size(); ++w) {
         const double m = weights[w], all = m * cut.capacity;
         const double comes = sums[c].in[w] - all * cut.in, comes_after = comes + begin_room[c * weights.size() + w];
-        const double goes = sums[c].out[w] + (m * run.room - all) * cut.out, goes_before = sums[c].out_before[w] + (m * run.room_before - all) * cut.out;
+        const double goes = sums[c].out[w] + (m * run.room - all) * cut.out,
+                     goes_before = sums[c].out_before[w] + (m * run.room_before - all) * cut.out;
         most = std::max({most, comes - m * run.times_before, goes - m * run.times_after});
         if (run.last > run.begin) most = std::max({most, comes_after - m * between, goes_before - m * between});
         if (!cut.takes_turns) continue;
@@ -325,7 +343,8 @@ Nanoseconds lower_bound(const Trace& trace, const Machine& machine) {
   for (const Op& op : trace.ops) time += op.time;
   if (machine.tiers.size() < 2) return time;
   const double waiting = Bound(trace, machine).waiting();
-  return time + Nanoseconds{static_cast<std::int64_t>(std::max(0.0, waiting * (1 - 1e-9)))};  // rounding never makes it too much
+  return time + Nanoseconds{static_cast<std::int64_t>(
+                    std::max(0.0, waiting * (1 - 1e-9)))};  // rounding never makes it too much
 }
 
 }  // namespace vedette

@@ -1,16 +1,23 @@
-// The driver that G10's artifact simulates (platformxlab/G10, MICRO'23: src/simulationEvents.cc, simulationComponents.cc), in blocks of
-// Plan::block in place of pages of 4 KiB. It differs from the simulator next door in what its authors decided:
+// The driver that G10's artifact simulates (platformxlab/G10, MICRO'23: src/simulationEvents.cc,
+// simulationComponents.cc), in blocks of Plan::block in place of pages of 4 KiB. It differs from the simulator next
+// door in what its authors decided:
 //
-// - Every tick moves one block's worth a link. First what was told to leave, then what the op at hand faulted on, slowest tier first, then
-//   its births, then fetches ahead, then births ahead; each queue in order. What is queued stays queued, whoever wants something else.
-// - A block is in one place. The victim of a full fast tier is the block that *arrived* first, operands of the op at hand included: those
-//   come back as faults of it. With a window, what the driver was asked for ahead throws out nothing that the next ops use, and waits.
-// - An op that misses nothing but what is on its way runs meanwhile: it ends at the later of the last arrival and its begin plus its own
-//   time. What it misses and nobody asked for adds its bytes over the link, births included (the artifact's performance_model; its
-//   kernels' times with page faults come out as 0 there, so the bytes alone count).
+// - Every tick moves one block's worth a link. First what was told to leave, then what the op at hand faulted on,
+// slowest tier first, then
+//   its births, then fetches ahead, then births ahead; each queue in order. What is queued stays queued, whoever wants
+//   something else.
+// - A block is in one place. The victim of a full fast tier is the block that *arrived* first, operands of the op at
+// hand included: those
+//   come back as faults of it. With a window, what the driver was asked for ahead throws out nothing that the next ops
+//   use, and waits.
+// - An op that misses nothing but what is on its way runs meanwhile: it ends at the later of the last arrival and its
+// begin plus its own
+//   time. What it misses and nobody asked for adds its bytes over the link, births included (the artifact's
+//   performance_model; its kernels' times with page faults come out as 0 there, so the bytes alone count).
 //
-// Changed: ops' workspaces that are no tensors (workspaces_as_tensors) take room for the op and cost nothing else; a full host changes
-// places with what comes from it, where the artifact sends one page of a batch of 50 to the disk; latencies do not exist there, nor here.
+// Changed: ops' workspaces that are no tensors (workspaces_as_tensors) take room for the op and cost nothing else; a
+// full host changes places with what comes from it, where the artifact sends one page of a batch of 50 to the disk;
+// latencies do not exist there, nor here.
 #include "sim/pager.h"
 
 #include <algorithm>
@@ -25,25 +32,32 @@ constexpr std::uint8_t nowhere = 0xFF;
 
 struct Block {
   std::uint32_t tensor = 0;
-  Span<std::uint64_t> bytes;             // of the tensor
+  Span<std::uint64_t> bytes;                  // of the tensor
   std::uint32_t before = none, after = none;  // in the order of arrival, while it lies in the fastest tier
   std::uint8_t tier = nowhere;
-  bool queued = false;                   // in one of the queues: nobody else moves it
-  bool awaited = false;                  // and the op at hand waits for it
+  bool queued = false;   // in one of the queues: nobody else moves it
+  bool awaited = false;  // and the op at hand waits for it
 
   std::uint64_t size() const { return bytes.end - bytes.begin; }
 };
 
 // What a link, or the bus that several share, may still carry in this tick; a block that begins may overdraw it.
 struct Meter {
-  std::uint64_t bytes_per_s = 0;         // 0: no limit
+  std::uint64_t bytes_per_s = 0;  // 0: no limit
   std::int64_t left = 0;
 };
 
 class Pager {
  public:
-  Pager(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options, Policy* policy)
-      : trace_(trace), step_(step), machine_(machine), plan_(plan), options_(options), policy_(policy), used_(machine.tiers.size()) {}
+  Pager(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options,
+        Policy* policy)
+      : trace_(trace),
+        step_(step),
+        machine_(machine),
+        plan_(plan),
+        options_(options),
+        policy_(policy),
+        used_(machine.tiers.size()) {}
 
   Result<Replayed> run(bool* replan);
 
@@ -86,8 +100,12 @@ class Pager {
   void await_no_more(Block& block);
   void arrives(std::uint32_t index);
   void leaves(std::uint32_t index);
-  bool alive(std::uint32_t tensor) const { return persistent(tensor) || (born_[tensor] <= op_ && op_ <= dies_[tensor]); }
-  bool persistent(std::uint32_t tensor) const { return tensor < trace_.tensors.size() && trace_.tensors[tensor].persistent; }
+  bool alive(std::uint32_t tensor) const {
+    return persistent(tensor) || (born_[tensor] <= op_ && op_ <= dies_[tensor]);
+  }
+  bool persistent(std::uint32_t tensor) const {
+    return tensor < trace_.tensors.size() && trace_.tensors[tensor].persistent;
+  }
   bool fits(std::uint64_t bytes) const { return used_[0] + bytes <= machine_.tiers[0].capacity.value; }
   Meter* meter(std::uint8_t source, std::uint8_t target, bool bus) const;
   bool open(std::uint8_t source, std::uint8_t target) const;
@@ -102,14 +120,16 @@ class Pager {
 
   std::vector<Block> blocks_;
   std::vector<Span<std::uint32_t>> of_tensor_;
-  std::vector<std::vector<std::uint32_t>> needs_;    // [op]: tensors, read ones first; a workspace last
+  std::vector<std::vector<std::uint32_t>> needs_;       // [op]: tensors, read ones first; a workspace last
   std::vector<std::vector<Span<std::uint32_t>>> runs_;  // [op]: blocks of those that it touches, in the same order
-  std::vector<std::uint32_t> born_, dies_;           // [tensor]: first and last op
-  std::vector<std::uint64_t> used_;                  // [tier]
-  std::uint32_t first_ = none, last_ = none, base_ = none;  // of the blocks in the fastest tier, by arrival; where the next victim is looked for
-  std::vector<Queue> leaving_, faulted_, fetched_;   // [tier]: to it, from it, from it
+  std::vector<std::uint32_t> born_, dies_;              // [tensor]: first and last op
+  std::vector<std::uint64_t> used_;                     // [tier]
+  std::uint32_t first_ = none, last_ = none,
+                base_ = none;  // of the blocks in the fastest tier, by arrival; where the next victim is looked for
+  std::vector<Queue> leaving_, faulted_, fetched_;  // [tier]: to it, from it, from it
   Queue faulted_births_, births_;
-  std::vector<std::uint64_t> needed_at_, window_at_; // [block]: the serial number of the op at hand, where it or its window needs it
+  std::vector<std::uint64_t> needed_at_,
+      window_at_;  // [block]: the serial number of the op at hand, where it or its window needs it
   std::uint64_t serial_ = 0, awaited_ = 0;
   std::uint32_t op_ = 0;
   bool waiting_ = false, moved_ = false;
@@ -158,7 +178,8 @@ void Pager::prepare_links() {
 void Pager::cut_blocks() {
   const auto cut = [&](std::uint32_t tensor, std::uint64_t bytes, std::uint64_t block) {
     of_tensor_.push_back({static_cast<std::uint32_t>(blocks_.size()), 0});
-    for (std::uint64_t at = 0; at < bytes; at += block) blocks_.push_back({.tensor = tensor, .bytes = {at, std::min(bytes, at + block)}});
+    for (std::uint64_t at = 0; at < bytes; at += block)
+      blocks_.push_back({.tensor = tensor, .bytes = {at, std::min(bytes, at + block)}});
     of_tensor_.back().end = static_cast<std::uint32_t>(blocks_.size());
   };
   for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) cut(t, trace_.tensors[t].bytes.value, plan_.block.value);
@@ -196,8 +217,10 @@ void Pager::find_runs() {
         if (trace_.pages[a].tensor.value != t) continue;
         tracked = true;
         const std::uint64_t page = trace_.page_bytes.value, block = plan_.block.value;
-        const auto begin = static_cast<std::uint32_t>(trace_.pages[a].pages.begin * page / block), end = static_cast<std::uint32_t>((trace_.pages[a].pages.end * page + block - 1) / block);
-        const Span<std::uint32_t> run{std::max(from, of_tensor_[t].begin + begin), std::min(of_tensor_[t].end, of_tensor_[t].begin + end)};
+        const auto begin = static_cast<std::uint32_t>(trace_.pages[a].pages.begin * page / block),
+                   end = static_cast<std::uint32_t>((trace_.pages[a].pages.end * page + block - 1) / block);
+        const Span<std::uint32_t> run{std::max(from, of_tensor_[t].begin + begin),
+                                      std::min(of_tensor_[t].end, of_tensor_[t].begin + end)};
         if (run.begin >= run.end) continue;
         runs_[i].push_back(run);
         from = run.end;
@@ -208,9 +231,12 @@ void Pager::find_runs() {
 }
 
 std::optional<Error> Pager::prepare() {
-  const bool supported = plan_.order.empty() && plan_.recomputations.empty() && plan_.in_place.empty() && plan_.moves.empty();
+  const bool supported =
+      plan_.order.empty() && plan_.recomputations.empty() && plan_.in_place.empty() && plan_.moves.empty();
   if (!supported) return Error{Cause::unsupported, "replay: a plan that leaves paging to the driver says nothing else"};
-  if (plan_.block.value == 0) return Error{Cause::malformed_input, "replay: a plan that leaves paging to the driver names the size of its blocks"};
+  if (plan_.block.value == 0)
+    return Error{Cause::malformed_input,
+                 "replay: a plan that leaves paging to the driver names the size of its blocks"};
   if (!plan_.home.empty() && plan_.home.size() != trace_.tensors.size())
     return Error{Cause::malformed_input, "replay: the plan's home does not name each tensor of the trace"};
   prepare_links();
@@ -229,12 +255,14 @@ std::optional<Error> Pager::prepare() {
       for (std::uint32_t b = run.begin; b < run.end; ++b) bytes += blocks_[b].size();
     }
     if (bytes > machine_.tiers[0].capacity.value)
-      return Error{Cause::infeasible, "replay: op " + std::to_string(i) + " '" + trace_.ops[i].name + "' needs more than the fastest tier has"};
+      return Error{Cause::infeasible, "replay: op " + std::to_string(i) + " '" + trace_.ops[i].name +
+                                          "' needs more than the fastest tier has"};
   }
   for (std::uint32_t b = 0; b < blocks_.size(); ++b) {
     if (!persistent(blocks_[b].tensor)) continue;
     auto home = static_cast<std::uint8_t>(plan_.home.empty() ? 0 : plan_.home[blocks_[b].tensor].value);
-    while (home + 1U < machine_.tiers.size() && used_[home] + blocks_[b].size() > machine_.tiers[home].capacity.value) ++home;
+    while (home + 1U < machine_.tiers.size() && used_[home] + blocks_[b].size() > machine_.tiers[home].capacity.value)
+      ++home;
     blocks_[b].tier = home;
     used_[home] += blocks_[b].size();
     if (home == 0) arrives(b);
@@ -305,7 +333,8 @@ void Pager::advance_to(std::int64_t time) {
 bool Pager::tick() {
   bool free = true;
   for (Meter& each : meters_) {
-    const auto more = static_cast<std::int64_t>(static_cast<long double>(each.bytes_per_s) * static_cast<long double>(tick_ns_) / 1e9L);
+    const auto more = static_cast<std::int64_t>(static_cast<long double>(each.bytes_per_s) *
+                                                static_cast<long double>(tick_ns_) / 1e9L);
     each.left = std::min(each.left, std::int64_t{0}) + std::max<std::int64_t>(1, more);
     free = free && (each.left > 0 || each.bytes_per_s == 0);
   }
@@ -339,7 +368,8 @@ void Pager::evict_as_told() {
 // The tier asked for, or the next slower one that has room.
 std::uint8_t Pager::place_for(std::uint64_t bytes, std::uint8_t wanted) const {
   for (std::size_t k = wanted; k < machine_.tiers.size(); ++k) {
-    if (used_[k] + bytes <= machine_.tiers[k].capacity.value && link_meter_[k] != none) return static_cast<std::uint8_t>(k);
+    if (used_[k] + bytes <= machine_.tiers[k].capacity.value && link_meter_[k] != none)
+      return static_cast<std::uint8_t>(k);
   }
   return nowhere;
 }
@@ -354,7 +384,8 @@ void Pager::fetch_from(Queue& queue, std::uint8_t tier, bool faulted) {
     const std::uint32_t index = queue.front();
     const Block& block = blocks_[index];
     used_[tier] -= block.size();  // it changes places with who leaves for it
-    const bool room = fits(block.size()) || (may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_));
+    const bool room =
+        fits(block.size()) || (may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_));
     if (!room) {
       used_[tier] += block.size();
       return;
@@ -370,7 +401,8 @@ void Pager::bear(Queue& queue, bool faulted) {
   while (!queue.empty()) {
     const std::uint32_t index = queue.front();
     const Block& block = blocks_[index];
-    if (!fits(block.size()) && !(may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_))) return;
+    if (!fits(block.size()) && !(may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_)))
+      return;
     queue.pop_front();
     moved_ = true;
     settle(index);
@@ -412,10 +444,13 @@ bool Pager::make_room(std::uint64_t bytes, bool faulted) {
   return true;
 }
 
-// Who arrived first. With a window: for a fault, whoever that is; else who the window does not need, from where the last look ended.
+// Who arrived first. With a window: for a fault, whoever that is; else who the window does not need, from where the
+// last look ended.
 std::uint32_t Pager::victim(bool faulted) {
   const bool windowed = plan_.paging->window != 0 && !faulted;
-  const auto spared = [&](std::uint32_t index) { return blocks_[index].queued || (windowed && window_at_[index] == serial_); };
+  const auto spared = [&](std::uint32_t index) {
+    return blocks_[index].queued || (windowed && window_at_[index] == serial_);
+  };
   std::uint32_t at = plan_.paging->window != 0 && faulted ? first_ : base_;
   while (at != none && spared(at)) at = blocks_[at].after;
   if (at == none && !windowed) {
@@ -457,7 +492,8 @@ Reaction Pager::tell(const Event& event) {
     const Span<std::uint32_t> range = of_tensor_[t];
     if (range.begin < range.end && blocks_[range.begin].tier != nowhere) where_[t] = {blocks_[range.begin].tier};
   }
-  for (std::size_t k = 0; k < room_.size(); ++k) room_[k] = {machine_.tiers[k].capacity.value - std::min(used_[k], machine_.tiers[k].capacity.value)};
+  for (std::size_t k = 0; k < room_.size(); ++k)
+    room_[k] = {machine_.tiers[k].capacity.value - std::min(used_[k], machine_.tiers[k].capacity.value)};
   return policy_->react(event, {.trace = trace_, .machine = machine_, .where = where_, .room = room_});
 }
 
@@ -466,9 +502,13 @@ void Pager::hint(const Move& move) {
   const Span<std::uint32_t> range = of_tensor_[move.extent.tensor.value];
   for (std::uint32_t b = range.begin; b < range.end; ++b) {
     Block& block = blocks_[b];
-    if (block.queued || (move.extent.part && (block.bytes.begin >= move.extent.part->end.value || move.extent.part->begin.value >= block.bytes.end))) continue;
-    if (move.verb == Verb::fetch && block.tier != 0) enqueue(b, block.tier == nowhere ? births_ : fetched_[block.tier], false);
-    if (move.verb == Verb::evict && block.tier == 0 && move.target.value != 0) enqueue(b, leaving_[move.target.value], false);
+    if (block.queued || (move.extent.part && (block.bytes.begin >= move.extent.part->end.value ||
+                                              move.extent.part->begin.value >= block.bytes.end)))
+      continue;
+    if (move.verb == Verb::fetch && block.tier != 0)
+      enqueue(b, block.tier == nowhere ? births_ : fetched_[block.tier], false);
+    if (move.verb == Verb::evict && block.tier == 0 && move.target.value != 0)
+      enqueue(b, leaving_[move.target.value], false);
   }
 }
 
@@ -496,8 +536,8 @@ bool Pager::arrived(std::uint32_t op) const {
   return true;
 }
 
-// Asks for what the op misses. The time that this costs by the artifact's model: bytes over each link, those of the fastest with
-// births and beside the busiest other one.
+// Asks for what the op misses. The time that this costs by the artifact's model: bytes over each link, those of the
+// fastest with births and beside the busiest other one.
 std::int64_t Pager::fault(std::uint32_t op) {
   std::vector<std::uint64_t> bytes(machine_.tiers.size());
   for (const Span<std::uint32_t>& run : runs_[op]) {
@@ -506,12 +546,14 @@ std::int64_t Pager::fault(std::uint32_t op) {
       if (block.queued) {
         await(block);
       } else if (block.tier != 0) {
-        if (block.tier != nowhere || block.tensor < trace_.tensors.size()) bytes[block.tier == nowhere ? 1 % bytes.size() : block.tier] += block.size();
+        if (block.tier != nowhere || block.tensor < trace_.tensors.size())
+          bytes[block.tier == nowhere ? 1 % bytes.size() : block.tier] += block.size();
         enqueue(b, block.tier == nowhere ? faulted_births_ : faulted_[block.tier], true);
       }
     }
   }
-  if (measuring_ && std::any_of(bytes.begin(), bytes.end(), [](std::uint64_t each) { return each != 0; })) ++result_.faults;
+  if (measuring_ && std::any_of(bytes.begin(), bytes.end(), [](std::uint64_t each) { return each != 0; }))
+    ++result_.faults;
   std::int64_t longest = 0;
   std::uint64_t beside = 0;
   for (std::size_t k = bytes.size(); k-- > 1;) {
@@ -533,7 +575,9 @@ std::optional<Error> Pager::wait(std::uint32_t op) {
       stuck = !tick();
       next_tick_ += tick_ns_;
     }
-    if (stuck) return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + trace_.ops[op].name + "' waits for room that nobody can make"};
+    if (stuck)
+      return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + trace_.ops[op].name +
+                                          "' waits for room that nobody can make"};
   }
   waiting_ = false;
   return std::nullopt;
@@ -578,21 +622,36 @@ void Pager::bury(std::uint32_t op) {
 
 void Pager::draw(Bar::Kind kind, std::uint32_t op, std::int64_t begin, std::int64_t end) {
   if (!measuring_ || !options_.timeline || begin == end) return;
-  result_.timeline.push_back({.kind = kind, .op = {op}, .tensor = {}, .source = {}, .target = {}, .bytes = {}, .time = {{begin - step_began_}, {end - step_began_}}});
+  result_.timeline.push_back({.kind = kind,
+                              .op = {op},
+                              .tensor = {},
+                              .source = {},
+                              .target = {},
+                              .bytes = {},
+                              .time = {{begin - step_began_}, {end - step_began_}}});
 }
 
 // Blocks of one tensor that follow each other are one bar.
 void Pager::draw_move(const Block& block, std::uint8_t source, std::uint8_t target) {
   if (!options_.timeline || block.tensor >= trace_.tensors.size()) return;
-  const Span<Nanoseconds> time{{std::max<std::int64_t>(0, next_tick_ - step_began_)}, {std::max<std::int64_t>(0, next_tick_ - step_began_) + tick_ns_}};
+  const Span<Nanoseconds> time{{std::max<std::int64_t>(0, next_tick_ - step_began_)},
+                               {std::max<std::int64_t>(0, next_tick_ - step_began_) + tick_ns_}};
   for (std::size_t back = 1; back <= std::min<std::size_t>(4, result_.timeline.size()); ++back) {
     Bar& bar = result_.timeline[result_.timeline.size() - back];
-    if (bar.kind != Bar::Kind::move || bar.tensor.value != block.tensor || bar.source.value != source || bar.target.value != target || bar.time.end < time.begin) continue;
+    if (bar.kind != Bar::Kind::move || bar.tensor.value != block.tensor || bar.source.value != source ||
+        bar.target.value != target || bar.time.end < time.begin)
+      continue;
     bar.bytes += Bytes{block.size()};
     bar.time.end = time.end;
     return;
   }
-  result_.timeline.push_back({.kind = Bar::Kind::move, .op = {}, .tensor = {block.tensor}, .source = {source}, .target = {target}, .bytes = {block.size()}, .time = time});
+  result_.timeline.push_back({.kind = Bar::Kind::move,
+                              .op = {},
+                              .tensor = {block.tensor},
+                              .source = {source},
+                              .target = {target},
+                              .bytes = {block.size()},
+                              .time = time});
 }
 
 std::optional<Error> Pager::run_step(bool measured) {
@@ -619,7 +678,8 @@ Result<Replayed> Pager::run(bool* replan) {
   for (std::uint32_t number = 0; number < steps; ++number) {
     if (auto error = run_step(number + 1 == steps)) return *error;
     if (policy_ == nullptr) continue;
-    const Reaction reaction = tell({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &result_.measured});
+    const Reaction reaction =
+        tell({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &result_.measured});
     if (reaction.replan && replan != nullptr) {
       *replan = true;
       return result_;
@@ -631,7 +691,8 @@ Result<Replayed> Pager::run(bool* replan) {
 
 }  // namespace
 
-Result<Replayed> page(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options, Policy* policy, bool* replan) {
+Result<Replayed> page(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan,
+                      const ReplayOptions& options, Policy* policy, bool* replan) {
   return Pager(trace, step, machine, plan, options, policy).run(replan);
 }
 

@@ -15,7 +15,8 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
     auto plan = policy.prepare(trace, machine);
     if (!plan) return plan.error();
     bool replan = false;
-    auto replayed = sim::simulate(trace, step, machine, *plan, options, &policy, plans < most_plans ? &replan : nullptr, in_turn);
+    auto replayed =
+        sim::simulate(trace, step, machine, *plan, options, &policy, plans < most_plans ? &replan : nullptr, in_turn);
     if (!replayed || !replan) return replayed;
   }
 }
@@ -30,7 +31,8 @@ Result<Replayed> replay(const Trace& trace, const Machine& machine, Policy& poli
   return replay_policy(trace, machine, policy, options);
 }
 
-Result<Replayed> replay(const Trace& trace, const Rows& rows, const Machine& machine, Policy& policy, const ReplayOptions& options) {
+Result<Replayed> replay(const Trace& trace, const Rows& rows, const Machine& machine, Policy& policy,
+                        const ReplayOptions& options) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
   if (auto error = misfit(rows, trace)) return *error;
   const sim::InRows steps = sim::in_rows(trace, rows, machine.tiers[0].capacity);

@@ -1,6 +1,6 @@
-// Tables by their chunks. What a session does with them (src/session, src/engine) is what this says: the plan leaves them alone and leaves them room,
-// their next use is unknown, so that the chunk touched longest ago leaves before anything planned, and what leaves is written, because nobody
-// promised that it did not change.
+// Tables by their chunks. What a session does with them (src/session, src/engine) is what this says: the plan leaves
+// them alone and leaves them room, their next use is unknown, so that the chunk touched longest ago leaves before
+// anything planned, and what leaves is written, because nobody promised that it did not change.
 #include "sim/rows.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@ namespace vedette::sim {
 
 InRows in_rows(const Trace& trace, const Rows& rows, Bytes fast_memory) {
   InRows made{.planned = trace, .run = trace, .in_turn = {}};
-  const std::uint64_t held = rows.held.value, free = (fast_memory.value - std::min(fast_memory.value, held)) / rows.chunk.value;
+  const std::uint64_t held = rows.held.value,
+                      free = (fast_memory.value - std::min(fast_memory.value, held)) / rows.chunk.value;
   Tensor& near = made.planned.tensors[rows.always_near.value];
   near.bytes = {held + room_for_rows(free, (near.bytes.value - held) / rows.chunk.value) * rows.chunk.value};
   made.run.tensors[rows.always_near.value].bytes = rows.held;
@@ -27,7 +28,8 @@ InRows in_rows(const Trace& trace, const Rows& rows, Bytes fast_memory) {
     Operands& operands = made.in_turn.emplace_back(alike);
     for (const RowAccess& access : step) {
       for (const auto [begin, end] : access.chunks) {
-        for (std::uint32_t c = begin; c < end; ++c) operands[access.op.value].push_back({.tensor = first + c, .read = true, .write = true});
+        for (std::uint32_t c = begin; c < end; ++c)
+          operands[access.op.value].push_back({.tensor = first + c, .read = true, .write = true});
       }
     }
   }

@@ -1,4 +1,5 @@
-// Steps in a row that touch other chunks of tables each: what of them a simulation needs, and what of it a policy sees. Pure.
+// Steps in a row that touch other chunks of tables each: what of them a simulation needs, and what of it a policy sees.
+// Pure.
 #pragma once
 #include <vector>
 
@@ -9,9 +10,9 @@
 namespace vedette::sim {
 
 struct InRows {
-  Trace planned;                     // as policies see it: the trace, with as much always near as a session leaves to rows
-  Trace run;                         // with every chunk of the tables as a tensor of its own that no op is known to use
-  std::vector<Operands> in_turn;     // of the steps
+  Trace planned;                  // as policies see it: the trace, with as much always near as a session leaves to rows
+  Trace run;                      // with every chunk of the tables as a tensor of its own that no op is known to use
+  std::vector<Operands> in_turn;  // of the steps
 };
 // The rows fit the trace (misfit()).
 InRows in_rows(const Trace&, const Rows&, Bytes fast_memory);

@@ -16,9 +16,16 @@ using Place = Piece::Place;
 
 class Simulation {
  public:
-  Simulation(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options, Policy* policy,
-             std::span<const Operands> in_turn)
-      : trace_(trace), step_(step), machine_(machine), plan_(plan), options_(options), policy_(policy), in_turn_(in_turn), traffic_(trace, machine, plan) {}
+  Simulation(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan,
+             const ReplayOptions& options, Policy* policy, std::span<const Operands> in_turn)
+      : trace_(trace),
+        step_(step),
+        machine_(machine),
+        plan_(plan),
+        options_(options),
+        policy_(policy),
+        in_turn_(in_turn),
+        traffic_(trace, machine, plan) {}
 
   Result<Replayed> run(bool* replan);
 
@@ -62,16 +69,17 @@ class Simulation {
   Policy* policy_;
   std::span<const Operands> in_turn_;
   Traffic traffic_;
-  std::vector<std::vector<std::uint32_t>> issued_, due_, in_place_, recomputed_;  // of each op: moves, moves, tensors, recomputations
-  std::vector<char> barrier_;                      // [op]: it waits for all evictions; empty: none does
-  std::vector<std::uint32_t> first_access_;        // of each op, into Trace::pages; empty where no pages are known
-  std::vector<std::uint32_t> born_;                // pieces that wait for room
-  std::uint64_t wanted_ = 0;                       // room that the waiting op's births and workspace lack
-  std::vector<std::uint32_t> resurrected_;         // tensors that recomputation made and the trace holds dead
+  std::vector<std::vector<std::uint32_t>> issued_, due_, in_place_,
+      recomputed_;                           // of each op: moves, moves, tensors, recomputations
+  std::vector<char> barrier_;                // [op]: it waits for all evictions; empty: none does
+  std::vector<std::uint32_t> first_access_;  // of each op, into Trace::pages; empty where no pages are known
+  std::vector<std::uint32_t> born_;          // pieces that wait for room
+  std::uint64_t wanted_ = 0;                 // room that the waiting op's births and workspace lack
+  std::vector<std::uint32_t> resurrected_;   // tensors that recomputation made and the trace holds dead
   std::uint64_t serial_ = 0, step_number_ = 0;
   std::int64_t recomputing_ = 0, step_began_ = 0;  // spent on it for the current op
   bool measuring_ = false, faulted_ = false;
-  std::uint64_t remapped_ = 0;         // granules whose new places the program has paid for
+  std::uint64_t remapped_ = 0;  // granules whose new places the program has paid for
   std::vector<TierIndex> where_;
   std::vector<Bytes> room_;
   std::vector<Portion> parts_;
@@ -85,14 +93,17 @@ std::optional<Error> Simulation::check_moves() const {
                        move.extent.tensor.value < trace_.tensors.size() && move.source.value < machine_.tiers.size() &&
                        move.target.value < machine_.tiers.size() &&
                        (move.verb == Verb::drop || machine_.link(move.source, move.target) != nullptr);
-    if (!there) return Error{Cause::malformed_input, "replay: move " + std::to_string(m) + " names what does not exist"};
+    if (!there)
+      return Error{Cause::malformed_input, "replay: move " + std::to_string(m) + " names what does not exist"};
   }
   for (const Recomputation& each : plan_.recomputations) {
-    if (each.before.value >= trace_.ops.size() || each.producer.value >= trace_.ops.size() || each.tensor.value >= trace_.tensors.size())
+    if (each.before.value >= trace_.ops.size() || each.producer.value >= trace_.ops.size() ||
+        each.tensor.value >= trace_.tensors.size())
       return Error{Cause::malformed_input, "replay: a recomputation names what does not exist"};
   }
   for (TierIndex home : plan_.home) {
-    if (home.value >= machine_.tiers.size()) return Error{Cause::malformed_input, "replay: a home is a tier that does not exist"};
+    if (home.value >= machine_.tiers.size())
+      return Error{Cause::malformed_input, "replay: a home is a tier that does not exist"};
   }
   return std::nullopt;
 }
@@ -113,7 +124,8 @@ std::optional<Error> Simulation::prepare() {
   for (const InPlace& each : plan_.in_place) {
     if (each.op.value < ops) in_place_[each.op.value].push_back(each.tensor.value);
   }
-  for (std::uint32_t r = 0; r < plan_.recomputations.size(); ++r) recomputed_[plan_.recomputations[r].before.value].push_back(r);
+  for (std::uint32_t r = 0; r < plan_.recomputations.size(); ++r)
+    recomputed_[plan_.recomputations[r].before.value].push_back(r);
   if (!plan_.barriers.empty()) barrier_.resize(ops);
   for (OpIndex each : plan_.barriers) {
     if (each.value < ops) barrier_[each.value] = 1;
@@ -125,7 +137,9 @@ std::optional<Error> Simulation::prepare() {
     for (std::uint32_t p = 0; p < parts_.size(); ++p) {
       const Piece& piece = traffic_.piece(p);
       parts_[p] = {.state = piece.place == Place::nowhere ? Portion::State::absent : Portion::State::lies,
-                   .tensor = {piece.tensor}, .bytes = {{piece.bytes.begin}, {piece.bytes.end}}, .tier = {piece.tier}};
+                   .tensor = {piece.tensor},
+                   .bytes = {{piece.bytes.begin}, {piece.bytes.end}},
+                   .tier = {piece.tier}};
     }
     traffic_.parts = &parts_;
     where_.resize(trace_.tensors.size());
@@ -173,7 +187,8 @@ Reaction Simulation::tell(const Event& event) {
 
 void Simulation::obey(const Reaction& reaction) {
   for (const Move& move : reaction.moves) {
-    if (move.extent.tensor.value < trace_.tensors.size() && move.target.value < machine_.tiers.size()) queue_move(move, none);
+    if (move.extent.tensor.value < trace_.tensors.size() && move.target.value < machine_.tiers.size())
+      queue_move(move, none);
   }
 }
 
@@ -186,7 +201,8 @@ void Simulation::queue_move(const Move& move, std::uint32_t number) {
     if (move.verb == Verb::drop) {
       if (!traffic_.pinned(piece.tensor)) traffic_.drop(p);
     } else if (piece.place != Place::nowhere) {
-      const bool away_from_there = piece.place == Place::lies && piece.tier != move.source.value && move.verb == Verb::evict;
+      const bool away_from_there =
+          piece.place == Place::lies && piece.tier != move.source.value && move.verb == Verb::evict;
       if (!away_from_there) traffic_.move(p, move.target.value, number, false);
     }
   }
@@ -207,7 +223,8 @@ void Simulation::note_late(std::uint32_t op) {
       const Piece& piece = traffic_.piece(p);
       const bool inward = plan_.moves[m].verb == Verb::fetch;
       const bool travels = piece.place == Place::queued || piece.place == Place::moving;
-      const bool late = inward ? (travels && piece.target == plan_.moves[m].target.value) || (piece.place == Place::lies && piece.tier != plan_.moves[m].target.value)
+      const bool late = inward ? (travels && piece.target == plan_.moves[m].target.value) ||
+                                     (piece.place == Place::lies && piece.tier != plan_.moves[m].target.value)
                                : travels && piece.tier == plan_.moves[m].source.value;
       if (!late) continue;
       result_.measured.late.push_back(m);
@@ -221,7 +238,8 @@ void Simulation::note_late(std::uint32_t op) {
 bool Simulation::in_place(std::uint32_t op, std::uint32_t index) const {
   const Piece& piece = traffic_.piece(index);
   const std::vector<std::uint32_t>& there = in_place_[op];
-  return piece.place == Place::lies && machine_.tiers[piece.tier].addressable && std::find(there.begin(), there.end(), piece.tensor) != there.end();
+  return piece.place == Place::lies && machine_.tiers[piece.tier].addressable &&
+         std::find(there.begin(), there.end(), piece.tensor) != there.end();
 }
 
 // Asks for what the op lacks of the tensor; what it bears waits for room.
@@ -251,7 +269,8 @@ std::optional<Error> Simulation::demand(std::uint32_t op, std::uint32_t tensor, 
 }
 
 std::optional<Error> Simulation::demand_dropped(std::uint32_t op, std::uint32_t tensor) {
-  return Error{Cause::malformed_input, "replay: " + name(op) + " reads tensor " + std::to_string(tensor) + " '" + trace_.tensors[tensor].name +
+  return Error{Cause::malformed_input, "replay: " + name(op) + " reads tensor " + std::to_string(tensor) + " '" +
+                                           trace_.tensors[tensor].name +
                                            "', which was dropped or is dead, and nothing makes it again"};
 }
 
@@ -267,11 +286,13 @@ void Simulation::fall_back(std::uint32_t op, std::uint64_t lacking) {
     const Piece& piece = traffic_.piece(p);
     if (piece.place != Place::lies || piece.tier != 0 || traffic_.pinned(piece.tensor)) continue;
     const std::uint64_t next = piece.dead ? unknown : next_use(step_, trace_, piece.tensor, op + 1);
-    const std::uint64_t idle_since = next == unknown && !piece.dead ? piece.last_use + 1 : 0;  // nobody knows of a use: as the engine
+    const std::uint64_t idle_since =
+        next == unknown && !piece.dead ? piece.last_use + 1 : 0;  // nobody knows of a use: as the engine
     all.push_back({plan_.fallback == Fallback::furthest ? ~next : piece.last_use, idle_since, p});
   }
-  std::sort(all.begin(), all.end(),
-            [](const Candidate& a, const Candidate& b) { return std::tie(a.first, a.second, a.piece) < std::tie(b.first, b.second, b.piece); });
+  std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.first, a.second, a.piece) < std::tie(b.first, b.second, b.piece);
+  });
   for (const Candidate& each : all) {
     if (traffic_.free_room(0) + traffic_.leaving() >= lacking) return;
     if (machine_.tiers.size() < 2 && !traffic_.piece(each.piece).dead) return;
@@ -284,7 +305,10 @@ void Simulation::fall_back(std::uint32_t op, std::uint64_t lacking) {
 bool Simulation::make_room(std::uint32_t op, std::uint64_t lacking) {
   const std::uint64_t before = traffic_.free_room(0) + traffic_.leaving();
   if (policy_ != nullptr)
-    obey(tell({.kind = Event::Kind::short_of_room, .op = {op}, .tensor = {}, .bytes = {lacking - std::min(lacking, before)}}));
+    obey(tell({.kind = Event::Kind::short_of_room,
+               .op = {op},
+               .tensor = {},
+               .bytes = {lacking - std::min(lacking, before)}}));
   if (traffic_.free_room(0) + traffic_.leaving() < lacking) fall_back(op, lacking);
   return traffic_.free_room(0) + traffic_.leaving() > before;
 }
@@ -321,7 +345,8 @@ std::optional<Error> Simulation::wait_until_ready(std::uint32_t op) {
     const std::int64_t end = traffic_.next_end();
     if (end == never) {
       if (more) continue;
-      return Error{Cause::infeasible, "replay: " + name(op) + " needs more than the fastest tier has, or waits for what never comes"};
+      return Error{Cause::infeasible,
+                   "replay: " + name(op) + " needs more than the fastest tier has, or waits for what never comes"};
     }
     if (!more || traffic_.free_room(0) < lacking) traffic_.advance_to(end);
   }
@@ -331,7 +356,8 @@ std::optional<Error> Simulation::wait_until_ready(std::uint32_t op) {
 
 // ---- recomputation ----
 
-std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std::vector<std::uint32_t>& makes, std::uint32_t op) {
+std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std::vector<std::uint32_t>& makes,
+                                              std::uint32_t op) {
   const std::vector<Operand>& operands = step_.operands[producer];
   const auto made = [&](std::uint32_t t) { return std::find(makes.begin(), makes.end(), t) != makes.end(); };
   std::uint64_t scratch = trace_.ops[producer].workspace.value;
@@ -375,8 +401,11 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
       const std::uint32_t t = plan_.recomputations[list[i]].tensor.value;
       const Span<std::uint32_t> range = traffic_.of_tensor(t);
       const bool there = range.begin < range.end && traffic_.piece(range.begin).place != Place::nowhere;
-      const bool written = std::any_of(step_.operands[producer].begin(), step_.operands[producer].end(), [&](const Operand& o) { return o.tensor == t && o.write; });
-      if (!written) return Error{Cause::malformed_input, "replay: " + name(producer) + " does not write the tensor it should make again"};
+      const bool written = std::any_of(step_.operands[producer].begin(), step_.operands[producer].end(),
+                                       [&](const Operand& o) { return o.tensor == t && o.write; });
+      if (!written)
+        return Error{Cause::malformed_input,
+                     "replay: " + name(producer) + " does not write the tensor it should make again"};
       if (!there) makes.push_back(t);
     }
     if (makes.empty()) continue;
@@ -407,7 +436,9 @@ void Simulation::spend(std::int64_t time) {
   if (more > 0) traffic_.advance_to(traffic_.now() + more);
 }
 
-std::int64_t Simulation::time_of(std::uint32_t op) const { return noisy_time(trace_.ops[op], op, step_number_, options_); }
+std::int64_t Simulation::time_of(std::uint32_t op) const {
+  return noisy_time(trace_.ops[op], op, step_number_, options_);
+}
 
 std::int64_t Simulation::time_in_place(std::uint32_t op) const {
   if (in_place_[op].empty()) return 0;
@@ -429,7 +460,12 @@ std::int64_t Simulation::time_in_place(std::uint32_t op) const {
 
 void Simulation::draw(Bar::Kind kind, std::uint32_t op, std::int64_t begin, std::int64_t end) {
   if (!measuring_ || !options_.timeline || begin == end) return;
-  result_.timeline.push_back({.kind = kind, .op = {op}, .tensor = {}, .source = {}, .target = {}, .bytes = {},
+  result_.timeline.push_back({.kind = kind,
+                              .op = {op},
+                              .tensor = {},
+                              .source = {},
+                              .target = {},
+                              .bytes = {},
                               .time = {{begin - step_began_}, {end - step_began_}}});
 }
 
@@ -519,7 +555,8 @@ Result<Replayed> Simulation::run(bool* replan) {
     }
     if (auto error = run_step(last)) return *error;
     if (policy_ == nullptr) continue;
-    const Reaction reaction = tell({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &result_.measured});
+    const Reaction reaction =
+        tell({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &result_.measured});
     if (reaction.replan && replan != nullptr) {
       *replan = true;
       return result_;
@@ -533,10 +570,12 @@ Result<Replayed> Simulation::run(bool* replan) {
 
 }  // namespace
 
-Result<Replayed> simulate(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan, const ReplayOptions& options,
-                          Policy* policy, bool* replan, std::span<const Operands> in_turn) {
+Result<Replayed> simulate(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan,
+                          const ReplayOptions& options, Policy* policy, bool* replan,
+                          std::span<const Operands> in_turn) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "replay: the machine has no tiers"};
-  if (plan.paging && !in_turn.empty()) return Error{Cause::unsupported, "replay: a driver that pages is replayed with steps that are alike only"};
+  if (plan.paging && !in_turn.empty())
+    return Error{Cause::unsupported, "replay: a driver that pages is replayed with steps that are alike only"};
   if (plan.paging) return page(trace, step, machine, plan, options, policy, replan);
   return Simulation(trace, step, machine, plan, options, policy, in_turn).run(replan);
 }

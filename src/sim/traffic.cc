@@ -9,15 +9,24 @@
 namespace vedette::sim {
 namespace {
 
-// Work on a link is counted in fractions of a nanosecond of the link alone, so that links that share a bus have whole shares.
+// Work on a link is counted in fractions of a nanosecond of the link alone, so that links that share a bus have whole
+// shares.
 constexpr std::int64_t work_per_ns = 1 << 18;
 
-std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) { return granule == 0 ? bytes : (bytes + granule - 1) / granule * granule; }
+std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) {
+  return granule == 0 ? bytes : (bytes + granule - 1) / granule * granule;
+}
 
 }  // namespace
 
 Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan)
-    : trace_(trace), machine_(machine), plan_(plan), used_(machine.tiers.size()), leaves_to_near_(machine.tiers.size()), kept_(machine.tiers.size()), pins_(trace.tensors.size()) {}
+    : trace_(trace),
+      machine_(machine),
+      plan_(plan),
+      used_(machine.tiers.size()),
+      leaves_to_near_(machine.tiers.size()),
+      kept_(machine.tiers.size()),
+      pins_(trace.tensors.size()) {}
 
 std::optional<Error> Traffic::prepare() {
   const std::size_t tiers = machine_.tiers.size();
@@ -54,7 +63,8 @@ std::optional<Error> Traffic::cut_pieces() {
     at.erase(std::unique(at.begin(), at.end()), at.end());
     of_tensor_[t].begin = static_cast<std::uint32_t>(pieces_.size());
     for (std::size_t i = 0; i + 1 < at.size(); ++i)
-      pieces_.push_back({.tensor = t, .bytes = {at[i], at[i + 1]}, .room = rounded(at[i + 1] - at[i], machine_.granule.value)});
+      pieces_.push_back(
+          {.tensor = t, .bytes = {at[i], at[i + 1]}, .room = rounded(at[i + 1] - at[i], machine_.granule.value)});
     of_tensor_[t].end = static_cast<std::uint32_t>(pieces_.size());
   }
   for (const Move& move : plan_.moves) of_move_.push_back(inside(move.extent));
@@ -65,8 +75,10 @@ Span<std::uint32_t> Traffic::inside(const Extent& extent) const {
   Span<std::uint32_t> range = of_tensor_[extent.tensor.value];
   if (!extent.part) return range;
   const auto first = pieces_.begin() + range.begin, last = pieces_.begin() + range.end;
-  const auto begin = std::lower_bound(first, last, extent.part->begin.value, [](const Piece& piece, std::uint64_t at) { return piece.bytes.begin < at; });
-  const auto end = std::upper_bound(begin, last, extent.part->end.value, [](std::uint64_t at, const Piece& piece) { return at < piece.bytes.end; });
+  const auto begin = std::lower_bound(first, last, extent.part->begin.value,
+                                      [](const Piece& piece, std::uint64_t at) { return piece.bytes.begin < at; });
+  const auto end = std::upper_bound(begin, last, extent.part->end.value,
+                                    [](std::uint64_t at, const Piece& piece) { return at < piece.bytes.end; });
   return {static_cast<std::uint32_t>(begin - pieces_.begin()), static_cast<std::uint32_t>(end - pieces_.begin())};
 }
 
@@ -76,7 +88,9 @@ void Traffic::place_at_home() {
     if (!trace_.tensors[t].persistent) continue;
     for (std::uint32_t p = of_tensor_[t].begin; p < of_tensor_[t].end; ++p) {
       std::uint32_t home = plan_.home.empty() ? 0 : plan_.home[t].value;
-      while (home + 1 < machine_.tiers.size() && used_[home] + size_in(pieces_[p], home) > machine_.tiers[home].capacity.value) ++home;
+      while (home + 1 < machine_.tiers.size() &&
+             used_[home] + size_in(pieces_[p], home) > machine_.tiers[home].capacity.value)
+        ++home;
       place(p, home);
     }
   }
@@ -147,11 +161,14 @@ void Traffic::share_out() {
     for (Line& line : lines_) {
       if (line.busy && line.link->shared == bus && line.link->bytes_per_s != 0) poorest.push_back(&line);
     }
-    std::stable_sort(poorest.begin(), poorest.end(), [](const Line* a, const Line* b) { return a->link->bytes_per_s < b->link->bytes_per_s; });
+    std::stable_sort(poorest.begin(), poorest.end(),
+                     [](const Line* a, const Line* b) { return a->link->bytes_per_s < b->link->bytes_per_s; });
     for (std::size_t i = 0; i < poorest.size(); ++i) {
-      const std::uint64_t own = poorest[i]->link->bytes_per_s, even = left / (poorest.size() - i), gets = std::min(own, even);
+      const std::uint64_t own = poorest[i]->link->bytes_per_s, even = left / (poorest.size() - i),
+                          gets = std::min(own, even);
       poorest[i]->share = std::max<std::int64_t>(
-          1, static_cast<std::int64_t>(static_cast<long double>(gets) * static_cast<long double>(work_per_ns) / static_cast<long double>(own)));
+          1, static_cast<std::int64_t>(static_cast<long double>(gets) * static_cast<long double>(work_per_ns) /
+                                       static_cast<long double>(own)));
       left -= gets;
     }
   }
@@ -197,7 +214,8 @@ void Traffic::start_jobs() {
   share_out();
 }
 
-// Starts the head of the queue, throws it away where it is void, sends it elsewhere where its target is full; false: it waits.
+// Starts the head of the queue, throws it away where it is void, sends it elsewhere where its target is full; false: it
+// waits.
 bool Traffic::start(Line& line) {
   const Job job = line.queue.front();
   Piece& piece = pieces_[job.piece];
@@ -255,11 +273,17 @@ void Traffic::finish(Line& line) {
   const std::uint32_t index = line.running;
   Piece& piece = pieces_[index];
   if (result_ != nullptr) {
-    result_->link_busy[static_cast<std::size_t>(&line - lines_.data())].value += now_ - std::max(line.began, measured_from_);
+    result_->link_busy[static_cast<std::size_t>(&line - lines_.data())].value +=
+        now_ - std::max(line.began, measured_from_);
     if (timeline_)
-      result_->timeline.push_back({.kind = Bar::Kind::move, .op = {}, .tensor = {piece.tensor}, .source = {piece.tier}, .target = {piece.target},
-                                   .bytes = {piece.bytes.end - piece.bytes.begin},
-                                   .time = {{std::max<std::int64_t>(0, line.began - measured_from_)}, {now_ - measured_from_}}});
+      result_->timeline.push_back(
+          {.kind = Bar::Kind::move,
+           .op = {},
+           .tensor = {piece.tensor},
+           .source = {piece.tier},
+           .target = {piece.target},
+           .bytes = {piece.bytes.end - piece.bytes.begin},
+           .time = {{std::max<std::int64_t>(0, line.began - measured_from_)}, {now_ - measured_from_}}});
   }
   const std::uint32_t source = piece.tier, target = piece.target;
   expect(piece, false);
@@ -334,7 +358,8 @@ void Traffic::move(std::uint32_t index, std::uint32_t target, std::uint32_t from
   }
   if (piece.tier == target) return update(index);
   if (piece.dead && target != 0) return release(index);
-  if (target > piece.tier && (piece.copies >> target & 1) != 0) {  // the slower tier has the same bytes: they leave for nothing
+  if (target > piece.tier &&
+      (piece.copies >> target & 1) != 0) {  // the slower tier has the same bytes: they leave for nothing
     if (result_ != nullptr && piece.tier == 0) result_->bytes_dropped += Bytes{piece.bytes.end - piece.bytes.begin};
     if (piece.tier == 0) remapped_ += granules(piece);
     vacate(piece, piece.tier);
@@ -429,7 +454,11 @@ void Traffic::update(std::uint32_t index) {
   if (parts == nullptr) return;
   const Piece& piece = pieces_[index];
   Portion& part = (*parts)[index];
-  part = {.state = Portion::State::lies, .tensor = {piece.tensor}, .bytes = {{piece.bytes.begin}, {piece.bytes.end}}, .tier = {piece.tier}, .last_use = piece.last_use};
+  part = {.state = Portion::State::lies,
+          .tensor = {piece.tensor},
+          .bytes = {{piece.bytes.begin}, {piece.bytes.end}},
+          .tier = {piece.tier},
+          .last_use = piece.last_use};
   if (piece.place == Piece::Place::nowhere) part.state = Portion::State::absent;
   if (piece.dead) part.state = Portion::State::dead;
   if (piece.place == Piece::Place::queued || piece.place == Piece::Place::moving)

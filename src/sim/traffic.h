@@ -1,9 +1,11 @@
 // Where every piece of every tensor is, how full the tiers are, and what travels on the links.
 //
-//     nowhere -> lies -> queued -> moving -> lies -> nowhere        a piece that is queued lies where it came from, whole
+//     nowhere -> lies -> queued -> moving -> lies -> nowhere        a piece that is queued lies where it came from,
+//     whole
 //
-// A piece is a run of bytes of one tensor that moves as one. `copies` says which tiers hold its newest bytes; each of them keeps room
-// for it. Slower tiers keep copies of what was fetched until something else needs their room. Pure; used by the simulator alone.
+// A piece is a run of bytes of one tensor that moves as one. `copies` says which tiers hold its newest bytes; each of
+// them keeps room for it. Slower tiers keep copies of what was fetched until something else needs their room. Pure;
+// used by the simulator alone.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,16 +27,16 @@ struct Piece {
   enum class Place : std::uint8_t { nowhere, lies, queued, moving } place = Place::nowhere;
   std::uint32_t tensor = 0;
   Span<std::uint64_t> bytes;
-  std::uint64_t room = 0;              // in the fastest tier
-  std::uint8_t tier = 0, target = 0;   // lies there; queued, moving: from and to
-  bool urgent = false;                 // queued: an op waits for it
-  bool awaited = false;                // the op that waits needs it in the fastest tier
-  bool doomed = false;                 // moving: dies when it arrives
-  bool dropped = false;                // nowhere: somebody threw it away
-  bool dead = false;                   // lies: nobody told the memory that it died (AfterLife::dropped)
-  std::uint32_t ticket = 0;            // of its place in a queue; older ones there are void
-  std::uint32_t back = none;           // moving out: the planned fetch that waits for its end
-  std::uint64_t copies = 0;            // bit k: tier k holds the newest bytes
+  std::uint64_t room = 0;             // in the fastest tier
+  std::uint8_t tier = 0, target = 0;  // lies there; queued, moving: from and to
+  bool urgent = false;                // queued: an op waits for it
+  bool awaited = false;               // the op that waits needs it in the fastest tier
+  bool doomed = false;                // moving: dies when it arrives
+  bool dropped = false;               // nowhere: somebody threw it away
+  bool dead = false;                  // lies: nobody told the memory that it died (AfterLife::dropped)
+  std::uint32_t ticket = 0;           // of its place in a queue; older ones there are void
+  std::uint32_t back = none;          // moving out: the planned fetch that waits for its end
+  std::uint64_t copies = 0;           // bit k: tier k holds the newest bytes
   std::uint64_t last_use = 0;
 };
 
@@ -42,7 +44,7 @@ class Traffic {
  public:
   Traffic(const Trace& trace, const Machine& machine, const Plan& plan);
 
-  std::optional<Error> prepare();      // pieces, queues, everything persistent at home
+  std::optional<Error> prepare();  // pieces, queues, everything persistent at home
   const std::vector<Piece>& pieces() const { return pieces_; }
   const Piece& piece(std::uint32_t index) const { return pieces_[index]; }
   Span<std::uint32_t> of_tensor(std::uint32_t tensor) const { return of_tensor_[tensor]; }
@@ -51,35 +53,42 @@ class Traffic {
 
   std::int64_t now() const { return now_; }
   std::int64_t busy() const { return busy_; }  // ns that lines have been busy, summed over them
-  std::uint64_t remapped() const { return remapped_; }  // granules that came to the fastest tier by a link, or left it alive
+  std::uint64_t remapped() const {
+    return remapped_;
+  }  // granules that came to the fastest tier by a link, or left it alive
   std::uint64_t used(std::uint32_t tier) const { return used_[tier]; }
   std::uint64_t free_room(std::uint32_t tier) const;
-  std::uint64_t leaving() const { return leaving_; }   // bytes of the fastest tier whose way out is queued or running
-  std::uint64_t awaited() const { return awaited_; }   // pieces that the waiting op lacks
+  std::uint64_t leaving() const { return leaving_; }  // bytes of the fastest tier whose way out is queued or running
+  std::uint64_t awaited() const { return awaited_; }  // pieces that the waiting op lacks
   std::uint64_t awaited_room() const { return awaited_room_; }  // of those, what has no room yet
   bool in_flight() const;
   void pin(std::uint32_t tensor) { ++pins_[tensor]; }
   void unpin(std::uint32_t tensor) { --pins_[tensor]; }
   bool pinned(std::uint32_t tensor) const { return pins_[tensor] != 0; }
 
-  void move(std::uint32_t piece, std::uint32_t target, std::uint32_t move, bool urgent);  // towards the tier, when its turn comes
-  bool await(std::uint32_t piece);     // the op needs it near; true when nothing was on its way
+  void move(std::uint32_t piece, std::uint32_t target, std::uint32_t move,
+            bool urgent);           // towards the tier, when its turn comes
+  bool await(std::uint32_t piece);  // the op needs it near; true when nothing was on its way
   void drop(std::uint32_t piece);
-  void place(std::uint32_t piece, std::uint32_t tier);    // born, or made again
-  void release(std::uint32_t piece);   // dead: its bytes are gone everywhere
+  void place(std::uint32_t piece, std::uint32_t tier);  // born, or made again
+  void release(std::uint32_t piece);                    // dead: its bytes are gone everywhere
   void touch(std::uint32_t piece, bool write, std::uint64_t serial);
-  void bury(std::uint32_t piece);      // dead, as Plan::after_life says
+  void bury(std::uint32_t piece);  // dead, as Plan::after_life says
 
-  bool take(std::uint64_t bytes);      // of the fastest tier, for births and scratch; false: they are not free
+  bool take(std::uint64_t bytes);  // of the fastest tier, for births and scratch; false: they are not free
   void give(std::uint64_t bytes) { used_[0] -= bytes; }
-  void keep_clear(std::uint64_t bytes) { kept_clear_ = bytes; }  // fetches nobody waits for leave the fastest tier this much
+  void keep_clear(std::uint64_t bytes) {
+    kept_clear_ = bytes;
+  }  // fetches nobody waits for leave the fastest tier this much
   void start_jobs();
   std::int64_t next_end() const;
   void advance_to(std::int64_t time);  // jobs end and start meanwhile
 
   // What the last step did; reset where it begins.
   void measure(Replayed* into, bool timeline);
-  void note_unplanned() { if (result_ != nullptr) ++result_->unplanned; }
+  void note_unplanned() {
+    if (result_ != nullptr) ++result_->unplanned;
+  }
   std::uint64_t peak() const { return peak_; }
   std::vector<Portion>* parts = nullptr;  // kept up to date where given, one a piece
 
@@ -93,15 +102,19 @@ class Traffic {
     std::deque<Job> queue;
     bool busy = false;
     std::uint32_t running = 0;
-    std::int64_t work = 0;      // of the running job that is left, in 1/work_per_ns ns of the whole link
-    std::int64_t share = 0;     // work done a ns, while as many lines are busy as now
+    std::int64_t work = 0;   // of the running job that is left, in 1/work_per_ns ns of the whole link
+    std::int64_t share = 0;  // work done a ns, while as many lines are busy as now
     std::int64_t began = 0, ended = -1;
   };
 
   std::optional<Error> cut_pieces();
   void place_at_home();
-  std::uint32_t line_of(std::uint32_t source, std::uint32_t target) const { return line_at_[source * machine_.tiers.size() + target]; }
-  std::uint64_t size_in(const Piece& piece, std::uint32_t tier) const { return tier == 0 ? piece.room : piece.bytes.end - piece.bytes.begin; }
+  std::uint32_t line_of(std::uint32_t source, std::uint32_t target) const {
+    return line_at_[source * machine_.tiers.size() + target];
+  }
+  std::uint64_t size_in(const Piece& piece, std::uint32_t tier) const {
+    return tier == 0 ? piece.room : piece.bytes.end - piece.bytes.begin;
+  }
   void occupy(const Piece& piece, std::uint32_t tier);
   void vacate(Piece& piece, std::uint32_t tier);
   bool make_room_in(std::uint32_t tier, std::uint64_t bytes);
@@ -114,7 +127,9 @@ class Traffic {
   void finish(Line& line);
   void share_out();
   void arrived_near(Piece& piece);
-  std::uint64_t granules(const Piece& piece) const { return (piece.room + machine_.granule.value - 1) / machine_.granule.value; }
+  std::uint64_t granules(const Piece& piece) const {
+    return (piece.room + machine_.granule.value - 1) / machine_.granule.value;
+  }
   void update(std::uint32_t piece);
 
   const Trace& trace_;
@@ -124,7 +139,8 @@ class Traffic {
   std::uint64_t remapped_ = 0;
   std::vector<Piece> pieces_;
   std::vector<Span<std::uint32_t>> of_tensor_, of_move_;
-  std::vector<std::uint64_t> used_, leaves_to_near_;  // [tier]: bytes there, and of them those that are queued or moving to the fastest
+  std::vector<std::uint64_t> used_,
+      leaves_to_near_;  // [tier]: bytes there, and of them those that are queued or moving to the fastest
   std::vector<Line> lines_;
   std::vector<std::uint32_t> line_at_;
   std::vector<std::deque<std::uint32_t>> kept_;  // by tier: pieces whose copies it keeps, oldest first; some are void

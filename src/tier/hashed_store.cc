@@ -1,14 +1,17 @@
 // Any store behind hashes of its slots' bytes, for two ends.
 //
-// Writes are spared. Most of what was only read since it came back leaves unchanged, and the slot still holds it. Whether it is unchanged no
-// page table says (a moved page counts as written), and no program's word is taken for it: the bytes themselves are hashed when they leave,
-// and before that when they arrived or were written, and only equal ones stay unwritten. Of 128 bits: two different contents of 2 MiB agree once in 10^38 times.
+// Writes are spared. Most of what was only read since it came back leaves unchanged, and the slot still holds it.
+// Whether it is unchanged no page table says (a moved page counts as written), and no program's word is taken for it:
+// the bytes themselves are hashed when they leave, and before that when they arrived or were written, and only equal
+// ones stay unwritten. Of 128 bits: two different contents of 2 MiB agree once in 10^38 times.
 //
-// Bytes are verified, on demand: what is read must hash to what was written. A slot whose bytes have changed on the way (a disk that lies, a
-// file that somebody else wrote or cut) ends its read with EBADMSG, and is never shown to the program as numbers.
+// Bytes are verified, on demand: what is read must hash to what was written. A slot whose bytes have changed on the way
+// (a disk that lies, a file that somebody else wrote or cut) ends its read with EBADMSG, and is never shown to the
+// program as numbers.
 //
-// XXH3 hashes some 10 GB/s on one core, several times what a disk moves. A slot is known from its last transfer that was hashed and ended well;
-// before that its bytes mean nothing. What was hashed when it was written, or found unchanged, is not hashed again when it comes.
+// XXH3 hashes some 10 GB/s on one core, several times what a disk moves. A slot is known from its last transfer that
+// was hashed and ended well; before that its bytes mean nothing. What was hashed when it was written, or found
+// unchanged, is not hashed again when it comes.
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>  // as wide as the processor's vectors
 #else
@@ -29,7 +32,10 @@ namespace {
 
 class HashedStore final : public Store {
  public:
-  HashedStore(std::unique_ptr<Store> inner, Hashing hashing) : inner_(std::move(inner)), verify_(hashing == Hashing::verify) { describe(); }
+  HashedStore(std::unique_ptr<Store> inner, Hashing hashing)
+      : inner_(std::move(inner)), verify_(hashing == Hashing::verify) {
+    describe();
+  }
 
   Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
   void register_memory(std::byte* memory, Bytes bytes) override {
@@ -46,14 +52,16 @@ class HashedStore final : public Store {
  private:
   struct Sum {
     XXH128_hash_t hash = {};
-    bool known = false;              // the slot holds bytes of this hash
-    bool sparing = false;            // they were read last to leave unchanged; known too
+    bool known = false;    // the slot holds bytes of this hash
+    bool sparing = false;  // they were read last to leave unchanged; known too
   };
   struct Flight {
     StoreRequest request;
     std::optional<XXH128_hash_t> hash;  // of a write whose bytes were hashed
   };
-  XXH128_hash_t hash(const std::byte* memory) const noexcept { return XXH3_128bits(memory, inner_->slot_bytes().value); }
+  XXH128_hash_t hash(const std::byte* memory) const noexcept {
+    return XXH3_128bits(memory, inner_->slot_bytes().value);
+  }
   Sum& sum_of(SlotIndex slot);
   void describe() { mechanism_ = std::string(inner_->mechanism()) + (verify_ ? ", checksums" : ""); }
   int judge(const Flight& flight, int error) noexcept;
@@ -62,8 +70,8 @@ class HashedStore final : public Store {
   const bool verify_;
   std::string mechanism_;
   // The migrator's alone:
-  std::vector<Sum> sums_;            // by slot
-  std::vector<Flight> flights_;      // in the inner store
+  std::vector<Sum> sums_;        // by slot
+  std::vector<Flight> flights_;  // in the inner store
   std::vector<StoreRequest> passed_on_;
   std::vector<std::uint64_t> spared_;  // tokens of writes that nobody has been told of yet
 };
@@ -76,7 +84,9 @@ HashedStore::Sum& HashedStore::sum_of(SlotIndex slot) {
 // What needs no look at its bytes goes first: the disk works while the rest is hashed.
 void HashedStore::submit(std::span<const StoreRequest> requests) noexcept {
   using enum StoreRequest::Direction;
-  const auto hashes = [this](const StoreRequest& request) { return request.direction == write && (verify_ || sum_of(request.slot).sparing); };
+  const auto hashes = [this](const StoreRequest& request) {
+    return request.direction == write && (verify_ || sum_of(request.slot).sparing);
+  };
   passed_on_.clear();
   for (const StoreRequest& request : requests) {
     if (hashes(request)) continue;

@@ -1,14 +1,17 @@
-// A store in plain memory: for tests, and the shape of a slower memory node. The copy happens inside submit(), the completion
-// is told by the next wait(), so a caller sees the same order of events as with a disk that is infinitely fast.
+// A store in plain memory: for tests, and the shape of a slower memory node. The copy happens inside submit(), the
+// completion is told by the next wait(), so a caller sees the same order of events as with a disk that is infinitely
+// fast.
 //
-// Slots live in blocks of a fixed number of slots, so growing moves none. The kernel gives the pages at their first write.
+// Slots live in blocks of a fixed number of slots, so growing moves none. The kernel gives the pages at their first
+// write.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <string>
-#include <sys/mman.h>
 #include <vector>
 
 #include "base/assert.h"
@@ -40,12 +43,12 @@ class HostStore final : public Store {
 
   const Bytes slot_bytes_;
   std::mutex growing_;
-  std::vector<Mapping> blocks_;                // under growing_
-  std::vector<StoreCompletion> ended_;         // a ring of depth() places; the migrator's alone, like the two counters
+  std::vector<Mapping> blocks_;         // under growing_
+  std::vector<StoreCompletion> ended_;  // a ring of depth() places; the migrator's alone, like the two counters
   std::uint64_t completed_ = 0, returned_ = 0;
   std::mutex waking_;
   std::condition_variable woken_changed_;
-  bool woken_ = false;                         // under waking_
+  bool woken_ = false;  // under waking_
 };
 
 Result<void> HostStore::reserve(std::uint32_t slots) {
@@ -101,8 +104,8 @@ void HostStore::wake() noexcept {
 Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth) {
   if (slot_bytes.value == 0 || slot_bytes.value % 4096 != 0 || depth == 0) {
     return Error{.cause = Cause::malformed_input,
-                 .message = "a host store with slots of " + readable_exactly(slot_bytes) + " and depth " + std::to_string(depth) +
-                            ": want a multiple of 4096 bytes and at least one request"};
+                 .message = "a host store with slots of " + readable_exactly(slot_bytes) + " and depth " +
+                            std::to_string(depth) + ": want a multiple of 4096 bytes and at least one request"};
   }
   return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth));
 }

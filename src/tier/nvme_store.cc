@@ -1,13 +1,14 @@
-// The nvme tier: slots of a preallocated file without a name. This file opens the file, grows it and finds the words for the
-// user; the transfers are an IoQueue's (uring_io.cc, thread_io.cc).
+// The nvme tier: slots of a preallocated file without a name. This file opens the file, grows it and finds the words
+// for the user; the transfers are an IoQueue's (uring_io.cc, thread_io.cc).
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <mutex>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <vector>
 
 #include "base/assert.h"
@@ -86,13 +87,13 @@ class NvmeStore final : public Store {
   std::string mechanism_;
   std::mutex growing_;
   std::atomic<std::uint64_t> reserved_ = 0;  // bytes of the file; changed under growing_
-  bool sparse_ = false;             // the file system cannot preallocate; under growing_
+  bool sparse_ = false;                      // the file system cannot preallocate; under growing_
 
   // The migrator's alone.
-  std::uint32_t cuts_ = 0;                       // how often others have cut the file
-  std::vector<std::uint32_t> written_after_;     // by slot: cuts_ when it was last written
-  std::vector<StoreRequest> sent_;               // of one submit()
-  std::vector<StoreCompletion> refused_;         // reads of bytes that are gone
+  std::uint32_t cuts_ = 0;                    // how often others have cut the file
+  std::vector<std::uint32_t> written_after_;  // by slot: cuts_ when it was last written
+  std::vector<StoreRequest> sent_;            // of one submit()
+  std::vector<StoreCompletion> refused_;      // reads of bytes that are gone
 };
 
 void NvmeStore::describe() {
@@ -121,15 +122,17 @@ int NvmeStore::grow(std::uint64_t bytes) noexcept {
   return code;
 }
 
-// A file that somebody else has cut reads as its end, and after the next write behind that as zeros, which would be numbers. One fstat a
-// submit() (0.3 us) sees it: what was written before is gone, the file gets its length back, and who writes from now on loses nothing.
+// A file that somebody else has cut reads as its end, and after the next write behind that as zeros, which would be
+// numbers. One fstat a submit() (0.3 us) sees it: what was written before is gone, the file gets its length back, and
+// who writes from now on loses nothing.
 void NvmeStore::notice_cut() noexcept {
   struct stat now {};
   const std::uint64_t wanted = reserved_.load();  // never more than the file has, also while another thread grows it
   if (::fstat(file_.fd.get(), &now) != 0 || static_cast<std::uint64_t>(now.st_size) >= wanted) return;
   ++cuts_;
   const std::lock_guard lock(growing_);
-  [[maybe_unused]] const int grown = ::ftruncate(file_.fd.get(), static_cast<off_t>(reserved_.load()));  // a refusal: writes grow it
+  [[maybe_unused]] const int grown =
+      ::ftruncate(file_.fd.get(), static_cast<off_t>(reserved_.load()));  // a refusal: writes grow it
 }
 
 void NvmeStore::submit(std::span<const StoreRequest> requests) noexcept {
@@ -167,7 +170,8 @@ Result<void> NvmeStore::reserve(std::uint32_t slots) {
   const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
   return Error{.cause = full ? Cause::out_of_memory : Cause::system,
                .message = (full ? "disk full: " : std::string(std::strerror(code)) + ": ") + options_.directory +
-                          " has no room for " + readable_exactly({wanted}) + " of slow memory (" + readable({reserved_}) + " are there)" +
+                          " has no room for " + readable_exactly({wanted}) + " of slow memory (" +
+                          readable({reserved_}) + " are there)" +
                           (code == EDQUOT  ? ", the quota is reached"
                            : code == EFBIG ? ", the limit of a file's size is reached (ulimit -f)"
                                            : "") +

@@ -1,7 +1,10 @@
-// The way for containers that forbid io_uring: a few threads in pread and pwrite. A transfer costs two thread switches more
-// than a ring's; the bandwidth is the same as long as the threads are as many as the device wants requests in flight.
+// The way for containers that forbid io_uring: a few threads in pread and pwrite. A transfer costs two thread switches
+// more than a ring's; the bandwidth is the same as long as the threads are as many as the device wants requests in
+// flight.
 //
 // States of a transfer: waiting_ -> a worker's hands -> ended_, all under mutex_.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -10,7 +13,6 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "base/assert.h"
@@ -36,7 +38,9 @@ class ThreadQueue final : public IoQueue {
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
   void wake() noexcept override;
-  std::string mechanism() const override { return "pread and pwrite by " + std::to_string(workers_.size()) + " threads"; }
+  std::string mechanism() const override {
+    return "pread and pwrite by " + std::to_string(workers_.size()) + " threads";
+  }
   std::string remark() const override { return {}; }
 
  private:
@@ -50,10 +54,10 @@ class ThreadQueue final : public IoQueue {
   // Both have room for depth() from the start (rings of a fixed size), so that no call can run out of memory.
   std::vector<StoreRequest> waiting_;
   std::vector<StoreCompletion> ended_;
-  std::uint64_t submitted_ = 0, taken_ = 0;    // places in waiting_, modulo depth
-  std::uint64_t completed_ = 0, returned_ = 0; // places in ended_, modulo depth
+  std::uint64_t submitted_ = 0, taken_ = 0;     // places in waiting_, modulo depth
+  std::uint64_t completed_ = 0, returned_ = 0;  // places in ended_, modulo depth
   bool woken_ = false;
-  std::vector<std::jthread> workers_;    // last: joined before the rest goes
+  std::vector<std::jthread> workers_;  // last: joined before the rest goes
 };
 
 void ThreadQueue::run(Transfer& transfer) const noexcept {

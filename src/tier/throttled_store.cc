@@ -1,6 +1,7 @@
-// Any store made slower: one token bucket and one latency for each direction, on the real clock, so that a fast disk can play a
-// slow one. The bucket holds a single slot: an idle link saves nothing up, and requests of one direction follow each other at
-// its bandwidth. The inner store works at once; its completions are held until the link would have delivered them.
+// Any store made slower: one token bucket and one latency for each direction, on the real clock, so that a fast disk
+// can play a slow one. The bucket holds a single slot: an idle link saves nothing up, and requests of one direction
+// follow each other at its bandwidth. The inner store works at once; its completions are held until the link would have
+// delivered them.
 //
 //   due = max(now, when the link is free) + slot / bandwidth + latency
 #include <algorithm>
@@ -38,7 +39,7 @@ class ThrottledStore final : public Store {
   std::string_view mechanism() const noexcept override { return mechanism_; }
 
  private:
-  struct Held {                    // a request on the link: its place is the token that the inner store sees
+  struct Held {  // a request on the link: its place is the token that the inner store sees
     std::uint64_t token = 0;
     Clock::time_point due;
     int error = 0;
@@ -66,8 +67,9 @@ void ThrottledStore::describe() {
   const auto words = [](std::uint64_t bytes_per_s) {
     return bytes_per_s == 0 ? std::string("unlimited") : std::to_string(bytes_per_s / 1'000'000) + " MB/s";
   };
-  mechanism_ = std::string(inner_->mechanism()) + ", throttled to read " + words(throttle_.read_bytes_per_s) + ", write " +
-               words(throttle_.write_bytes_per_s) + ", latency " + std::to_string(throttle_.latency.value / 1000) + " us";
+  mechanism_ = std::string(inner_->mechanism()) + ", throttled to read " + words(throttle_.read_bytes_per_s) +
+               ", write " + words(throttle_.write_bytes_per_s) + ", latency " +
+               std::to_string(throttle_.latency.value / 1000) + " us";
 }
 
 void ThrottledStore::submit(std::span<const StoreRequest> requests) noexcept {
@@ -80,9 +82,8 @@ void ThrottledStore::submit(std::span<const StoreRequest> requests) noexcept {
     Clock::time_point& link_free = read ? read_free_ : write_free_;
     const std::uint64_t bandwidth = read ? throttle_.read_bytes_per_s : throttle_.write_bytes_per_s;
     link_free = std::max(link_free, now) + std::chrono::nanoseconds(transfer_time(slot_bytes(), bandwidth).value);
-    held_[place] = {.token = request.token,
-                    .due = link_free + std::chrono::nanoseconds(throttle_.latency.value),
-                    .busy = true};
+    held_[place] = {
+        .token = request.token, .due = link_free + std::chrono::nanoseconds(throttle_.latency.value), .busy = true};
     StoreRequest inner = request;
     inner.token = place;
     inner_->submit({&inner, 1});

@@ -1,18 +1,21 @@
-// The io_uring way: one ring, one thread that submits and waits, so the ring may leave all completion work to that thread
-// (SINGLE_ISSUER, DEFER_TASKRUN; Linux >= 6.1) instead of interrupting it. The ring is made on another thread than the one that
-// uses it, so it starts disabled (R_DISABLED) and the first submit() or wait() makes its caller the issuer.
+// The io_uring way: one ring, one thread that submits and waits, so the ring may leave all completion work to that
+// thread (SINGLE_ISSUER, DEFER_TASKRUN; Linux >= 6.1) instead of interrupting it. The ring is made on another thread
+// than the one that uses it, so it starts disabled (R_DISABLED) and the first submit() or wait() makes its caller the
+// issuer.
 //
-// wake() is an eventfd whose read always waits in the ring, so wait() blocks in one place. The eventfd is only a kick; the
-// truth is woken_, so a wake() that finds nobody asleep costs no system call and a late kick ends no wait by itself.
+// wake() is an eventfd whose read always waits in the ring, so wait() blocks in one place. The eventfd is only a kick;
+// the truth is woken_, so a wake() that finds nobody asleep costs no system call and a late kick ends no wait by
+// itself.
+#include <liburing.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <liburing.h>
-#include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <vector>
 
 #include "base/assert.h"
@@ -24,7 +27,7 @@ namespace {
 
 constexpr std::uint64_t kick_user_data = ~std::uint64_t{0};
 constexpr std::uint64_t registered_piece_bytes = std::uint64_t{1} << 30;  // the most the kernel takes as one buffer
-constexpr unsigned registered_pieces = 1024;                             // entries of the ring's table: 1 TiB of frames
+constexpr unsigned registered_pieces = 1024;  // entries of the ring's table: 1 TiB of frames
 
 using Clock = std::chrono::steady_clock;
 
@@ -63,11 +66,11 @@ class UringQueue final : public IoQueue {
   IoQueueOptions options_;
   io_uring ring_{};
   bool open_ = false;
-  bool disabled_ = false;             // the ring waits for its issuer
-  std::vector<Transfer> transfers_;   // user_data of a request is its place here
+  bool disabled_ = false;            // the ring waits for its issuer
+  std::vector<Transfer> transfers_;  // user_data of a request is its place here
   std::vector<std::uint32_t> free_;
   std::vector<RegisteredPiece> pieces_;  // the place is the kernel's buffer index
-  bool table_ = false;                // the kernel's buffer table is there
+  bool table_ = false;                   // the kernel's buffer table is there
   std::string remark_;
   Fd kick_;
   std::uint64_t kick_value_ = 0;
@@ -178,7 +181,8 @@ void UringQueue::prepare_kick() noexcept {
   kick_armed_ = true;
 }
 
-// What the kernel does not take now (EAGAIN, EBUSY: no memory for requests) stays in the ring, and wait() hands it over.
+// What the kernel does not take now (EAGAIN, EBUSY: no memory for requests) stays in the ring, and wait() hands it
+// over.
 void UringQueue::flush() noexcept {
   while (io_uring_sq_ready(&ring_) > 0) {
     const int code = io_uring_submit(&ring_);

@@ -1,11 +1,10 @@
-// Training inside a budget gives the bits that training without a guard gives: nine models, and three that Python exports, at
-// several budgets, on two slow tiers.
+// Training inside a budget gives the bits that training without a guard gives: nine models, and three that Python
+// exports, at several budgets, on two slow tiers.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
-
-#include <ATen/Parallel.h>
 
 #include "adapter/training.h"
 
@@ -16,11 +15,13 @@ constexpr std::int64_t steps = 12;
 
 struct Case {
   const char *model, *slow;
-  bool born_under_the_guard;         // else adopted
+  bool born_under_the_guard;                       // else adopted
   std::vector<std::uint64_t> percents = {50, 25};  // budgets, of the plain run's peak
-  bool step_in_backward = false;     // the guarded run; the plain one steps afterwards
+  bool step_in_backward = false;                   // the guarded run; the plain one steps afterwards
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " on " << c.slow << (c.step_in_backward ? ", steps in backward" : ""); }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << " on " << c.slow << (c.step_in_backward ? ", steps in backward" : "");
+}
 
 class EqualBits : public testing::TestWithParam<Case> {};
 
@@ -41,7 +42,8 @@ Outcome train_guarded(const Case& c, std::uint64_t budget, const std::string& sl
 
 std::string slow_tier(const Case& c) {
   if (std::string(c.slow) != "nvme") return c.slow;
-  const std::string folder = testing::TempDir() + "vedette_equal_bits_" + std::filesystem::path(c.model).stem().string();
+  const std::string folder =
+      testing::TempDir() + "vedette_equal_bits_" + std::filesystem::path(c.model).stem().string();
   std::filesystem::create_directories(folder);
   return "nvme:" + folder;
 }
@@ -62,8 +64,8 @@ void expect_equal_bits(const Case& c) {
     if (percent <= 50) {
       EXPECT_GT(counters.bytes_in, 0u) << "a budget this small must have moved something";
     }
-    std::printf("%s %s %lu %%: in %.1f MiB out %.1f MiB stalls %lu (%.1f ms) faults %lu peak %.1f MiB\n", c.model, c.slow,
-                static_cast<unsigned long>(percent), static_cast<double>(counters.bytes_in) / 1048576,
+    std::printf("%s %s %lu %%: in %.1f MiB out %.1f MiB stalls %lu (%.1f ms) faults %lu peak %.1f MiB\n", c.model,
+                c.slow, static_cast<unsigned long>(percent), static_cast<double>(counters.bytes_in) / 1048576,
                 static_cast<double>(counters.bytes_out) / 1048576, static_cast<unsigned long>(counters.stall_count),
                 static_cast<double>(counters.stall_ns) / 1e6, static_cast<unsigned long>(counters.faults),
                 static_cast<double>(plain.peak_bytes) / 1048576);
@@ -84,8 +86,10 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
 INSTANTIATE_TEST_SUITE_P(StepsInBackward, EqualBits,
-                         testing::Values(Case{"resnet18", "nvme", true, {25}, true}, Case{"gpt", "host", false, {25}, true},
-                                         Case{"dcgan", "nvme", false, {50}, true}, Case{"vgg16", "host", true, {25}, true},
+                         testing::Values(Case{"resnet18", "nvme", true, {25}, true},
+                                         Case{"gpt", "host", false, {25}, true},
+                                         Case{"dcgan", "nvme", false, {50}, true},
+                                         Case{"vgg16", "host", true, {25}, true},
                                          Case{"mobilenetv2", "host", false, {25}, true}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
@@ -98,7 +102,8 @@ TEST_P(EqualBitsOfExports, AtEveryBudget) {
   std::filesystem::create_directories(VEDETTE_EXPORTS);
   const std::string python = std::string(VEDETTE_SOURCE) + "/.venv/bin/python";
   if (!std::filesystem::exists(python)) GTEST_SKIP() << "no " << python << ": scripts/setup.sh makes it";
-  const std::string command = "'" + python + "' '" + VEDETTE_SOURCE + "/scripts/export_torchscript.py' " + model + " '" + file + "'";
+  const std::string command =
+      "'" + python + "' '" + VEDETTE_SOURCE + "/scripts/export_torchscript.py' " + model + " '" + file + "'";
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
   expect_equal_bits({file.c_str(), "host", true, {50, 30}});
 }

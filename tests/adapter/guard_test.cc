@@ -1,23 +1,21 @@
 // The guard's promises, and the accidents that happen to training loops: each ends right or with one clear sentence.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <sys/mount.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+#include <torch/utils.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
-
-#include <ATen/Parallel.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/serialize.h>
-#include <torch/utils.h>
 
 #include "adapter/training.h"
 #include "support/store_file.h"
@@ -28,17 +26,21 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-GuardOptions tight(std::uint64_t budget) { return {.fast_memory = Bytes{budget}, .slow = "host", .chunk = small_chunk}; }
+GuardOptions tight(std::uint64_t budget) {
+  return {.fast_memory = Bytes{budget}, .slow = "host", .chunk = small_chunk};
+}
 
 // A quarter of what the model needs, but room for the largest op.
 std::uint64_t quarter(const Plain& plain) { return plain.peak_bytes / 4; }
 
 bool all_in_arena(examples::Model& model, bool wanted) {
   bool all = true;
-  for (const auto& item : model.module().named_parameters()) all &= Session::owns(item.value().const_data_ptr()) == wanted;
+  for (const auto& item : model.module().named_parameters())
+    all &= Session::owns(item.value().const_data_ptr()) == wanted;
   for (const auto& item : model.module().named_buffers()) all &= Session::owns(item.value().const_data_ptr()) == wanted;
-  each_state(model.optimizer(),
-             [&](const std::string&, const at::Tensor& state) { all &= Session::owns(state.const_data_ptr()) == wanted; });
+  each_state(model.optimizer(), [&](const std::string&, const at::Tensor& state) {
+    all &= Session::owns(state.const_data_ptr()) == wanted;
+  });
   return all;
 }
 
@@ -60,7 +62,7 @@ TEST(Guard, RefusesASecondGuardWhileOneLivesWithASentence) {
     const auto still_served = at::ones({1 << 16});
     EXPECT_TRUE(Session::owns(still_served.const_data_ptr()));
   }
-  Guard third(tight(4 << 20));       // after the first one's end there is room for another
+  Guard third(tight(4 << 20));  // after the first one's end there is room for another
 }
 
 TEST(Guard, GivesAlignedMemoryAndTakesEmptyTensors) {
@@ -83,7 +85,10 @@ TEST(Guard, AdoptsStoragesAndViewsFollow) {
   guard.watch(*linear);
   EXPECT_TRUE(Session::owns(linear->weight.const_data_ptr()));
   EXPECT_EQ(bytes_of(linear->weight), before);
-  { const torch::NoGradGuard no_gradients; linear->weight.zero_(); }
+  {
+    const torch::NoGradGuard no_gradients;
+    linear->weight.zero_();
+  }
   EXPECT_EQ(view.sum().item<float>(), 0.0f);
 }
 
@@ -104,11 +109,11 @@ TEST(Guard, ServesATensorThatOutlivesIt) {
   at::Tensor survivor;
   {
     Guard guard(tight(2 << 20));
-    survivor = at::arange(1 << 20, at::kFloat);             // 4 MiB, twice the budget
+    survivor = at::arange(1 << 20, at::kFloat);  // 4 MiB, twice the budget
   }
   EXPECT_EQ(survivor[12345].item<float>(), 12345.0f);
   EXPECT_EQ(survivor.to(at::kDouble).sum().item<double>(), 0.5 * (1 << 20) * ((1 << 20) - 1.0));
-  survivor.resize_({1 << 21});                             // its storage still knows our allocator
+  survivor.resize_({1 << 21});  // its storage still knows our allocator
   EXPECT_EQ(survivor[4321].item<float>(), 4321.0f);
   std::thread([tensor = std::move(survivor)]() mutable { tensor.reset(); }).join();
 }
@@ -122,7 +127,7 @@ TEST(Guard, TrainsOnAfterAnExceptionOutOfTheLoop) {
         if (guard != nullptr) {
           const auto step = guard->step();
           const at::Tensor loss = model.loss(accident, model.batch());
-          at::mm(loss, loss);                               // throws out of an operator: a scalar is no matrix
+          at::mm(loss, loss);  // throws out of an operator: a scalar is no matrix
         } else {
           const at::Tensor loss = model.loss(accident, model.batch());
           at::mm(loss, loss);
@@ -221,7 +226,7 @@ TEST(Guard, ManagesStateThatAppearsAfterWatching) {
   Guard guard(tight(quarter(plain)));
   guard.watch(model->module());
   guard.watch(model->optimizer());
-  guard.watch(model->module());      // again: nothing happens
+  guard.watch(model->module());  // again: nothing happens
   train(*model, 0, 3, outcome, &guard);
   EXPECT_TRUE(all_in_arena(*model, true));
 }
@@ -251,7 +256,8 @@ TEST(Guard, BringsHomeWhatItWatchesAndTrainingGoesOn) {
     train(*model, 0, 5, outcome, &guard);
     guard.bring_home();
     EXPECT_TRUE(all_in_arena(*model, false));
-    for (const auto& parameter : model->module().parameters()) EXPECT_FALSE(Session::owns(parameter.grad().const_data_ptr()));
+    for (const auto& parameter : model->module().parameters())
+      EXPECT_FALSE(Session::owns(parameter.grad().const_data_ptr()));
   }
   train(*model, 5, 10, outcome);
   keep_tensors(*model, outcome);
@@ -283,8 +289,8 @@ TEST(Guard, SavesTheModelThatItHolds) {
 
 TEST(Guard, KeepsATensorResidentForASystemCall) {
   Guard guard(tight(1 << 20));
-  const at::Tensor wanted = at::arange(1 << 16, at::kFloat);   // 256 KiB
-  const at::Tensor other = at::ones({1 << 19});                 // 2 MiB: pushes the first one out
+  const at::Tensor wanted = at::arange(1 << 16, at::kFloat);  // 256 KiB
+  const at::Tensor other = at::ones({1 << 19});               // 2 MiB: pushes the first one out
   const auto pinned = guard.resident(wanted);
   int ends[2] = {-1, -1};
   ASSERT_EQ(pipe(ends), 0);
@@ -344,19 +350,21 @@ void read_what_others_wrote() {
   at::set_num_threads(1);
   Guard guard({.fast_memory = 1_MiB, .slow = "nvme:.", .policy = "on-demand", .chunk = small_chunk, .checksums = true});
   torch::nn::Module model;
-  for (int layer = 0; layer < 16; ++layer) model.register_module("layer" + std::to_string(layer), std::make_shared<torch::nn::LinearImpl>(256, 256));
+  for (int layer = 0; layer < 16; ++layer)
+    model.register_module("layer" + std::to_string(layer), std::make_shared<torch::nn::LinearImpl>(256, 256));
   guard.watch(model);
   double sum = 0;
   for (const at::Tensor& weight : model.parameters()) sum += weight.detach().sum().item<double>();
   testing::overwrite_store(128);
   for (const at::Tensor& weight : model.parameters()) sum += weight.detach().sum().item<double>();
-  std::_Exit(sum == 0 ? 0 : 3);      // a number came out of it
+  std::_Exit(sum == 0 ? 0 : 3);  // a number came out of it
 }
 
 TEST(GuardDeathTest, WithChecksumsEndsWithAddressTensorAndCauseWhereOthersWroteIntoTheSlowTier) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // libtorch's threads are not there after a fork
   EXPECT_EXIT(read_what_others_wrote(), ::testing::KilledBySignal(SIGABRT),
-              "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor '.*weight.*' of .*back from the slow tier: .*checksum.*lost");
+              "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor '.*weight.*' of .*back from the "
+              "slow tier: .*checksum.*lost");
 }
 
 TEST(Guard, SaysThatTheDiskIsFull) {
@@ -373,7 +381,8 @@ TEST(Guard, SaysThatTheDiskIsFull) {
       std::vector<at::Tensor> tensors;
       for (int i = 0; i < 16; ++i) tensors.push_back(at::full({1 << 18}, static_cast<float>(i)));  // 16 MiB
       const auto step = guard.step();
-      for (int i = 0; i < 16; ++i) EXPECT_EQ(tensors[static_cast<std::size_t>(i)][77].item<float>(), static_cast<float>(i));
+      for (int i = 0; i < 16; ++i)
+        EXPECT_EQ(tensors[static_cast<std::size_t>(i)][77].item<float>(), static_cast<float>(i));
     } catch (const Failure& failure) {
       said = failure.what();
     } catch (const c10::Error& error) {
@@ -381,7 +390,7 @@ TEST(Guard, SaysThatTheDiskIsFull) {
     }
     EXPECT_THAT(said, HasSubstr("disk full"));
   }
-  EXPECT_EQ(at::ones({1000}).sum().item<float>(), 1000.0f);     // the process lives
+  EXPECT_EQ(at::ones({1000}).sum().item<float>(), 1000.0f);  // the process lives
   umount2(folder.c_str(), MNT_DETACH);
 }
 
@@ -421,7 +430,8 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
   EXPECT_THAT(heard.ops, Contains("aten::addcdiv_"));
   EXPECT_THAT(heard.ops, ::testing::Not(Contains("aten::view")));
   EXPECT_THAT(heard.ops, ::testing::Not(Contains("aten::linear")));
-  EXPECT_THAT(heard.ops, ::testing::Not(Contains("detach_")));    // zero_grad's: it would fetch gradients that nobody reads
+  EXPECT_THAT(heard.ops,
+              ::testing::Not(Contains("detach_")));  // zero_grad's: it would fetch gradients that nobody reads
   EXPECT_THAT(heard.last.layers, ::testing::Not(Contains(Layer{"optimizer", Phase::backward})));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::forward}));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::backward}));
@@ -439,19 +449,24 @@ TEST(Guard, NamesGradientsAndTheStateOfOptimizersAfterTheirParameters) {
   const std::lock_guard lock(heard.mutex);
   const auto find = [&](std::string_view name, TensorKind kind) {
     const auto& all = heard.last.tensors;
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == name && t.kind == kind; });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == name && t.kind == kind; });
     EXPECT_NE(found, all.end()) << name;
     return TensorIndex{static_cast<std::uint32_t>(found - all.begin())};
   };
-  const TensorIndex weight = find("layer4.1.conv2.weight", TensorKind::weight), gradient = find("layer4.1.conv2.weight.grad", TensorKind::gradient);
+  const TensorIndex weight = find("layer4.1.conv2.weight", TensorKind::weight),
+                    gradient = find("layer4.1.conv2.weight.grad", TensorKind::gradient);
   const TensorIndex average = find("layer4.1.conv2.weight.exp_avg", TensorKind::optimizer);
   const TensorIndex square = find("layer4.1.conv2.weight.exp_avg_sq", TensorKind::optimizer);
-  const auto has = [](const std::vector<TensorIndex>& list, TensorIndex t) { return std::find(list.begin(), list.end(), t) != list.end(); };
+  const auto has = [](const std::vector<TensorIndex>& list, TensorIndex t) {
+    return std::find(list.begin(), list.end(), t) != list.end();
+  };
   const auto ran = [&](std::string_view name, TensorIndex reads, TensorIndex writes) {
     return std::any_of(heard.last.ops.begin(), heard.last.ops.end(),
                        [&](const Op& op) { return op.name == name && has(op.reads, reads) && has(op.writes, writes); });
   };
-  // As Adam uses them: its average takes the gradient, the average of squares takes the gradient by itself, the weight the average.
+  // As Adam uses them: its average takes the gradient, the average of squares takes the gradient by itself, the weight
+  // the average.
   EXPECT_TRUE(ran("aten::add_", gradient, average));
   EXPECT_TRUE(ran("aten::addcmul_", gradient, square));
   EXPECT_TRUE(ran("aten::addcdiv_", average, weight));

@@ -1,6 +1,8 @@
-// The budget is real where the kernel counts everything and kills who exceeds it: training under the guard lives in a memory cgroup of its
-// budget, the overhead that README states, and what libtorch takes in any program (measured first, with a model of a few bytes), and its
-// losses are those of training without a limit. Plain libtorch is killed there.
+// The budget is real where the kernel counts everything and kills who exceeds it: training under the guard lives in a
+// memory cgroup of its budget, the overhead that README states, and what libtorch takes in any program (measured first,
+// with a model of a few bytes), and its losses are those of training without a limit. Plain libtorch is killed there.
+#include "support/memory_cgroup.h"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +11,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "support/memory_cgroup.h"
 #include "vedette/session.h"
 
 namespace vedette {
@@ -36,7 +37,8 @@ class TrainingInAMemoryCgroup : public ::testing::Test {
     if (!folder_.empty()) fs::remove_all(folder_);
   }
 
-  // examples/train in `group`, or in none. It begins there as a new program, so that everything it takes is charged there.
+  // examples/train in `group`, or in none. It begins there as a new program, so that everything it takes is charged
+  // there.
   Ended train(const MemoryCgroup* group, std::vector<std::string> words) const {
     const std::string result = (folder_ / "result.json").string();
     fs::remove(result);
@@ -47,7 +49,7 @@ class TrainingInAMemoryCgroup : public ::testing::Test {
     arguments.push_back(nullptr);
     const pid_t child = ::fork();
     if (child == 0) {
-      ::alarm(600);                  // the watchdog
+      ::alarm(600);  // the watchdog
       if (::freopen((folder_ / "log").c_str(), "w", stdout) == nullptr || ::dup2(1, 2) < 0) ::_exit(97);
       if (group != nullptr && !group->enter()) ::_exit(99);
       ::execv(VEDETTE_TRAIN, arguments.data());
@@ -89,8 +91,9 @@ TEST_F(TrainingInAMemoryCgroup, LivesUnderTheGuardWithEqualLossesAndIsKilledWith
   MemoryCgroup group("vedette-test");
   ASSERT_TRUE(group.set_limit(limit, false)) << group.why_not();
   const Ended guarded = train(&group, with({"--fast-memory", std::to_string(budget.value), "--slow", "nvme:."}));
-  std::printf("peak %.1f MiB, budget %.1f, the program's own %.1f, limit %.1f, charged at most %.1f\n", static_cast<double>(peak) / (1 << 20),
-              static_cast<double>(budget.value) / (1 << 20), static_cast<double>(own.value) / (1 << 20), static_cast<double>(limit.value) / (1 << 20),
+  std::printf("peak %.1f MiB, budget %.1f, the program's own %.1f, limit %.1f, charged at most %.1f\n",
+              static_cast<double>(peak) / (1 << 20), static_cast<double>(budget.value) / (1 << 20),
+              static_cast<double>(own.value) / (1 << 20), static_cast<double>(limit.value) / (1 << 20),
               static_cast<double>(group.peak().value) / (1 << 20));
   ASSERT_EQ(guarded.signal, 0) << "killed";
   ASSERT_EQ(guarded.status, 0) << log();

@@ -1,7 +1,8 @@
-// A guard for a Python process: loaded with ctypes, it makes the guard's allocator the one that torch's CPU tensors come from.
-// tests/adapter/op_bits.py runs PyTorch's own operator samples over it.
+// A guard for a Python process: loaded with ctypes, it makes the guard's allocator the one that torch's CPU tensors
+// come from. tests/adapter/op_bits.py runs PyTorch's own operator samples over it.
 //
-// Thread rule: all of it from Python's main thread. Every function but the last says 0 where it failed, with the reason on standard error.
+// Thread rule: all of it from Python's main thread. Every function but the last says 0 where it failed, with the reason
+// on standard error.
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -31,8 +32,8 @@ extern "C" {
 
 int vedette_begin(std::uint64_t fast_bytes, std::uint64_t chunk_bytes, const char* slow, const char* policy) {
   return told([&] {
-    guard = std::make_unique<vedette::Guard>(
-        vedette::GuardOptions{.fast_memory = vedette::Bytes{fast_bytes}, .slow = slow, .policy = policy, .chunk = {chunk_bytes}});
+    guard = std::make_unique<vedette::Guard>(vedette::GuardOptions{
+        .fast_memory = vedette::Bytes{fast_bytes}, .slow = slow, .policy = policy, .chunk = {chunk_bytes}});
   });
 }
 
@@ -56,5 +57,4 @@ std::uint64_t vedette_moved_bytes() {
   const vedette::Counters counters = guard->counters();
   return counters.bytes_in + counters.bytes_out;
 }
-
 }

@@ -28,13 +28,13 @@ TEST(LayerTracker, ABackwardNodeBelongsToTheLayerThatMadeIt) {
   LayerTracker tracker;
   const auto conv = tracker.intern("conv"), fc = tracker.intern("fc");
   tracker.begin_step();
-  tracker.begin_op({.sequence = 1});                       // makes no node: the number goes to the next op
-  tracker.begin_op({.parameter = conv, .sequence = 1});    // makes nodes 1, 2 and 3
+  tracker.begin_op({.sequence = 1});                     // makes no node: the number goes to the next op
+  tracker.begin_op({.parameter = conv, .sequence = 1});  // makes nodes 1, 2 and 3
   tracker.begin_op({.parameter = fc, .sequence = 4});
   tracker.begin_backward(4);
   EXPECT_EQ(tracker.begin_op({}), (Mark{"fc", Phase::backward}));
   tracker.end_backward();
-  tracker.begin_backward(-1);                              // a gradient is accumulated
+  tracker.begin_backward(-1);  // a gradient is accumulated
   EXPECT_EQ(tracker.begin_op({}), std::nullopt);
   tracker.end_backward();
   tracker.begin_backward(3);
@@ -50,7 +50,7 @@ TEST(LayerTracker, SumsOfGradientsBelongToTheNodeBefore) {
   const auto conv = tracker.intern("conv");
   tracker.begin_step();
   tracker.begin_op({.parameter = conv, .sequence = 1});
-  tracker.begin_backward(-1);                              // the engine's wrapper
+  tracker.begin_backward(-1);  // the engine's wrapper
   tracker.begin_backward(1);
   EXPECT_EQ(tracker.begin_op({.gradients_on = false}), (Mark{"conv", Phase::backward}));
   tracker.end_backward();
@@ -96,8 +96,8 @@ class MachineMemoryTest : public testing::Test {
     std::filesystem::remove_all(root);
     write("/proc/meminfo", "MemTotal:       8192 kB\nMemFree: 1 kB\nMemAvailable:   4096 kB\n");
   }
-  const std::string root = testing::TempDir() + "vedette_machine_memory_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string root =
+      testing::TempDir() + "vedette_machine_memory_" + testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
 TEST_F(MachineMemoryTest, IsTheMachinesWhereNothingLimitsIt) {

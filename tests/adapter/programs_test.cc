@@ -1,16 +1,10 @@
-// Programs that do what people do with libtorch, each run twice: as it is, and inside a small budget. Both must give the same bits.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <future>
-#include <optional>
-#include <sstream>
-#include <thread>
-
+// Programs that do what people do with libtorch, each run twice: as it is, and inside a small budget. Both must give
+// the same bits.
 #include <ATen/Parallel.h>
 #include <ATen/ops/_lazy_clone.h>
 #include <ATen/ops/from_blob.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/data.h>
@@ -27,6 +21,12 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
 #include <torch/utils.h>
+
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <sstream>
+#include <thread>
 
 #include "adapter/training.h"
 
@@ -55,7 +55,9 @@ struct Trial {
     if (guard != nullptr) guard->watch(optimizer);
   }
   void keep(const at::Tensor& loss) { outcome.losses.push_back(std::bit_cast<std::uint32_t>(loss.item<float>())); }
-  void keep(const std::string& name, const at::Tensor& tensor) { outcome.tensors[name] = bytes_of(tensor.contiguous()); }
+  void keep(const std::string& name, const at::Tensor& tensor) {
+    outcome.tensors[name] = bytes_of(tensor.contiguous());
+  }
   void keep(const nn::Module& module, const std::string& prefix = "") {
     for (const auto& item : module.named_parameters()) keep(prefix + item.key(), item.value());
     for (const auto& item : module.named_buffers()) keep(prefix + item.key(), item.value());
@@ -67,7 +69,10 @@ struct Trial {
 
 GuardOptions tight(std::uint64_t budget) {
   constexpr std::uint64_t fewest_chunks = 12;
-  return {.fast_memory = Bytes{std::max(budget, fewest_chunks * chunk.value)}, .slow = "host", .chunk = chunk, .on_message = [](auto) {}};
+  return {.fast_memory = Bytes{std::max(budget, fewest_chunks * chunk.value)},
+          .slow = "host",
+          .chunk = chunk,
+          .on_message = [](auto) {}};
 }
 
 void expect_same(const Outcome& guarded, const Outcome& plain) {
@@ -98,12 +103,13 @@ void expect_same_bits(const Program& program, std::uint64_t percent = 40) {
 constexpr std::int64_t width = 192, samples = 48;
 
 nn::Sequential network() {
-  return nn::Sequential(nn::Linear(width, width), nn::BatchNorm1d(width), nn::ReLU(), nn::Dropout(0.2), nn::Linear(width, width),
-                        nn::GELU(), nn::Linear(width, 10));
+  return nn::Sequential(nn::Linear(width, width), nn::BatchNorm1d(width), nn::ReLU(), nn::Dropout(0.2),
+                        nn::Linear(width, width), nn::GELU(), nn::Linear(width, 10));
 }
 
-struct Trainee {                     // a network that is watched, and its optimizer
-  explicit Trainee(Trial& run, std::string_view name = "") : net(network()), adam(net->parameters(), torch::optim::AdamOptions(1e-3)) {
+struct Trainee {  // a network that is watched, and its optimizer
+  explicit Trainee(Trial& run, std::string_view name = "")
+      : net(network()), adam(net->parameters(), torch::optim::AdamOptions(1e-3)) {
     run.watch(*net, name);
     run.watch(adam);
   }
@@ -182,16 +188,18 @@ TEST(Programs, DifferentiateGradients) {
   });
 }
 
-// Gradient checkpointing as one writes it by hand: the forward pass keeps the input, the backward pass computes again, with a backward
-// pass inside the backward pass.
+// Gradient checkpointing as one writes it by hand: the forward pass keeps the input, the backward pass computes again,
+// with a backward pass inside the backward pass.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, nn::SequentialImpl* segment) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            nn::SequentialImpl* segment) {
     context->save_for_backward({input});
     context->saved_data["segment"] = reinterpret_cast<std::int64_t>(segment);
     const torch::NoGradGuard no_gradients;
     return segment->forward(input);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
     auto* const segment = reinterpret_cast<nn::SequentialImpl*>(context->saved_data["segment"].toInt());
     const at::Tensor input = context->get_saved_variables()[0].detach().requires_grad_();
     const torch::AutoGradMode gradients_on(true);
@@ -286,7 +294,8 @@ TEST(Programs, ReadSequencesOfManyLengths) {
       run.within([&] {
         adam.zero_grad();
         const auto [output, state] = gru->forward(token(torch::randint(64, {16, length}, torch::kLong)));
-        const at::Tensor loss = nn::functional::cross_entropy(head(output.select(1, -1)), torch::randint(10, {16}, torch::kLong));
+        const at::Tensor loss =
+            nn::functional::cross_entropy(head(output.select(1, -1)), torch::randint(10, {16}, torch::kLong));
         loss.backward();
         adam.step();
         run.keep(loss);
@@ -353,7 +362,7 @@ TEST(Programs, ResizeShareAndViewTensors) {
         shared.set_(grows.storage(), 100, {50, 20}, {20, 1});
         shared.t().select(0, 3).add_(1);
         const at::Tensor lazy = at::_lazy_clone(grows);
-        lazy.mul_(2);                  // gets bytes of its own only now
+        lazy.mul_(2);  // gets bytes of its own only now
         run.keep(grows.sum() + lazy.sum() + shared.as_strided({10}, {7}, 40).sum());
         it.net->ptr(0)->named_parameters()["weight"].mutable_grad().resize_({width * width}).resize_({width, width});
       });
@@ -402,7 +411,8 @@ TEST(Programs, BorrowMemoryOfTheirOwn) {
     Trainee it(run);
     std::vector<float> input(samples * width), output(samples * 10);
     for (int i = 0; i < 8; ++i) {
-      for (std::size_t k = 0; k < input.size(); ++k) input[k] = static_cast<float>((k * 7 + static_cast<std::size_t>(i)) % 11) / 11;
+      for (std::size_t k = 0; k < input.size(); ++k)
+        input[k] = static_cast<float>((k * 7 + static_cast<std::size_t>(i)) % 11) / 11;
       const at::Tensor images = torch::from_blob(input.data(), {samples, width});
       const at::Tensor scores = torch::from_blob(output.data(), {samples, 10});
       run.within([&] {
@@ -422,7 +432,8 @@ TEST(Programs, BorrowMemoryOfTheirOwn) {
 struct Numbers : torch::data::datasets::Dataset<Numbers> {
   torch::data::Example<> get(std::size_t index) override {
     const auto number = static_cast<std::int64_t>(index);
-    return {torch::full({width}, static_cast<float>(number % 17) / 17) + torch::arange(width) / width, torch::tensor(number % 10)};
+    return {torch::full({width}, static_cast<float>(number % 17) / 17) + torch::arange(width) / width,
+            torch::tensor(number % 10)};
   }
   std::optional<std::size_t> size() const override { return samples * 6; }
 };
@@ -431,7 +442,8 @@ TEST(Programs, LoadDataWithWorkerThreads) {
   expect_same_bits([](Trial& run) {
     Trainee it(run);
     auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
-        Numbers().map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions(samples).workers(2).enforce_ordering(true));
+        Numbers().map(torch::data::transforms::Stack<>()),
+        torch::data::DataLoaderOptions(samples).workers(2).enforce_ordering(true));
     for (int epoch = 0; epoch < 3; ++epoch) {
       for (const auto& batch : *loader) {
         run.within([&] {
@@ -508,8 +520,10 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   const auto model = small("recommender");
   const std::uint64_t table = model->module().named_parameters()["table.weight"].nbytes();
   std::vector<std::string> said;
-  Guard guard({.fast_memory = Bytes{table / 2}, .slow = "host", .chunk = chunk,
-               .on_message = [&](std::string_view sentence) { said.emplace_back(sentence); }});
+  Guard guard(
+      {.fast_memory = Bytes{table / 2}, .slow = "host", .chunk = chunk, .on_message = [&](std::string_view sentence) {
+         said.emplace_back(sentence);
+       }});
   guard.watch(model->module());
   Outcome outcome;
   train(*model, 0, 6, outcome, &guard);
@@ -520,8 +534,8 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   EXPECT_LT((after.bytes_out - before.bytes_out) / 10, table / 8);
   EXPECT_EQ(after.faults, before.faults);  // who looks up says what
   EXPECT_THAT(said, testing::Not(testing::Contains(testing::HasSubstr("runs paged"))));
-  std::printf("a step moves %lu KiB in and %lu KiB out; the table has %lu KiB\n", (after.bytes_in - before.bytes_in) / 10240,
-              (after.bytes_out - before.bytes_out) / 10240, table / 1024);
+  std::printf("a step moves %lu KiB in and %lu KiB out; the table has %lu KiB\n",
+              (after.bytes_in - before.bytes_in) / 10240, (after.bytes_out - before.bytes_out) / 10240, table / 1024);
 }
 
 // A step of the optimizer within the backward pass, or after it where there is no guard: the bits must be the same.
@@ -546,21 +560,28 @@ TEST(StepInBackward, GivesTheBitsOfAStepAfterwards) {
   });
 }
 
-// Two groups of parameters, a layer that is used twice, one that only an earlier pass reaches, a frozen one, accumulation, rates that change.
+// Two groups of parameters, a layer that is used twice, one that only an earlier pass reaches, a frozen one,
+// accumulation, rates that change.
 TEST(StepInBackward, GivesTheBitsWhereParametersAreReachedInManyWays) {
   expect_same_bits([](Trial& run) {
     nn::Linear first(width, width), twice(width, width), last(width, 10), aside(width, 10), frozen(width, width);
     for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
     nn::ModuleList all(first, twice, last, aside, frozen);
     std::vector<at::Tensor> some = twice->parameters(), others = last->parameters();
-    for (const auto& more : {first->parameters(), frozen->parameters()}) some.insert(some.end(), more.begin(), more.end());
+    for (const auto& more : {first->parameters(), frozen->parameters()})
+      some.insert(some.end(), more.begin(), more.end());
     for (const auto& parameter : aside->parameters()) others.push_back(parameter);
-    Adam adam(std::vector<torch::optim::OptimizerParamGroup>{{some}, {others, std::make_unique<torch::optim::AdamOptions>(1e-2)}}, {1e-3});
+    Adam adam(
+        std::vector<torch::optim::OptimizerParamGroup>{{some},
+                                                       {others, std::make_unique<torch::optim::AdamOptions>(1e-2)}},
+        {1e-3});
     run.watch(*all);
     run.watch(adam);
     for (int i = 0; i < 12; ++i) {
       run.within([&] {
-        const auto hidden = [&] { return twice(twice(frozen(first(torch::randn({samples, width}))).relu()).relu()).relu(); };
+        const auto hidden = [&] {
+          return twice(twice(frozen(first(torch::randn({samples, width}))).relu()).relu()).relu();
+        };
         const at::Tensor labels = torch::randint(10, {samples}, torch::kLong);
         nn::functional::cross_entropy(aside(hidden().detach()), labels).backward();
         if (i % 2 == 1) (nn::functional::cross_entropy(last(hidden()), labels) / 2).backward();
@@ -591,7 +612,7 @@ TEST(StepInBackward, FreesGradientsOnTheWay) {
     }
     return examples::counted_peak_bytes();
   };
-  peak_of(true);                     // makes the optimizer's state
+  peak_of(true);  // makes the optimizer's state
   constexpr std::uint64_t layer = std::uint64_t{width} * width * sizeof(float);
   EXPECT_LE(peak_of(true) + 5 * layer, peak_of(false)) << "of ten layers one has its gradient";
 }
@@ -604,7 +625,11 @@ TEST(StepInBackward, KnowsTheOptimizersStateAsWhatItIs) {
   const Trace* const trace = guard.session().trace();
   ASSERT_NE(trace, nullptr);
   std::size_t states = 0;
-  for (const auto& tensor : trace->tensors) states += tensor.persistent && tensor.kind == TensorKind::optimizer && tensor.name.find(".exp_avg") != std::string::npos ? 1 : 0;
+  for (const auto& tensor : trace->tensors)
+    states +=
+        tensor.persistent && tensor.kind == TensorKind::optimizer && tensor.name.find(".exp_avg") != std::string::npos
+            ? 1
+            : 0;
   EXPECT_GE(states, 4u) << "two of each large layer";
 }
 
@@ -621,7 +646,8 @@ TEST(StepInBackward, RefusesASecondPassOverAGraphThatWasKept) {
   Trainee it(plain);
   const at::Tensor loss = it.loss();
   step_in_backward(it.adam, [&] { loss.backward({}, /*retain_graph=*/true); });
-  EXPECT_THAT([&] { loss.backward(); }, testing::ThrowsMessage<c10::Error>(testing::HasSubstr("modified by an inplace operation")));
+  EXPECT_THAT([&] { loss.backward(); },
+              testing::ThrowsMessage<c10::Error>(testing::HasSubstr("modified by an inplace operation")));
 }
 
 TEST(StepInBackward, RefusesAGradientInTwoParts) {
@@ -632,14 +658,17 @@ TEST(StepInBackward, RefusesAGradientInTwoParts) {
     other.backward();
     one.backward();
   };
-  EXPECT_THAT([&] { step_in_backward(it.adam, both); }, testing::Throws<std::exception>(testing::Property(&std::exception::what, testing::HasSubstr("in two parts"))));
+  EXPECT_THAT(
+      [&] { step_in_backward(it.adam, both); },
+      testing::Throws<std::exception>(testing::Property(&std::exception::what, testing::HasSubstr("in two parts"))));
 }
 
 TEST(StepInBackward, RefusesAnOptimizerThatLooksAtAllGradientsTogether) {
   Trial plain;
   Trainee it(plain);
   torch::optim::LBFGS lbfgs(it.net->parameters());
-  EXPECT_THAT([&] { step_in_backward(lbfgs, [&] { it.loss().backward(); }); }, testing::ThrowsMessage<Failure>(testing::HasSubstr("LBFGS")));
+  EXPECT_THAT([&] { step_in_backward(lbfgs, [&] { it.loss().backward(); }); },
+              testing::ThrowsMessage<Failure>(testing::HasSubstr("LBFGS")));
 }
 
 }  // namespace

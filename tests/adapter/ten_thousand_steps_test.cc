@@ -1,12 +1,11 @@
 // Ten thousand steps leave the process as a thousand did: no more memory, open files or mappings.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-
-#include <ATen/Parallel.h>
 
 #include "adapter/training.h"
 
@@ -57,12 +56,12 @@ TEST(TenThousandSteps, GrowNothing) {
   Footprint early;
   for (std::int64_t i = 0; i < 10'000; ++i) {
     const auto step = guard.step();
-    const std::int64_t samples = i % 50 == 49 ? 1 : 2;      // and a second plan, now and then
+    const std::int64_t samples = i % 50 == 49 ? 1 : 2;  // and a second plan, now and then
     ASSERT_TRUE(std::isfinite(model->train_step(i, samples))) << i;
     if (i == 1000) early = footprint();
   }
   const Footprint late = footprint();
-  std::filesystem::remove(folder);     // what lies in it has no name
+  std::filesystem::remove(folder);  // what lies in it has no name
   EXPECT_GT(guard.counters().bytes_in, std::uint64_t{1} << 30);
   EXPECT_LE(late.resident_kib, early.resident_kib + early.resident_kib / 50 + 512);  // malloc's own slack
   EXPECT_LE(late.mappings, early.mappings + 8);

@@ -1,5 +1,11 @@
 // Trains a small model and keeps what came out, bit by bit: every loss, parameter, buffer and optimizer state.
 #pragma once
+#include <torch/nn/module.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -10,25 +16,20 @@
 #include <string_view>
 #include <vector>
 
-#include <torch/nn/module.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-
 #include "counting_allocator.h"
 #include "models/model.h"
 #include "vedette/torch.h"
 
 namespace vedette::test {
 
-// In force before main, and so before any guard: plain runs are counted, guarded ones are not; and plain runs compute as guarded ones do.
+// In force before main, and so before any guard: plain runs are counted, guarded ones are not; and plain runs compute
+// as guarded ones do.
 inline const bool plain_runs_are_counted = (examples::count_allocations(), true);
 inline const bool plain_runs_are_exact = (resolve_vector_math(), true);
 
 struct Outcome {
-  std::vector<std::uint32_t> losses;            // bit patterns
-  std::map<std::string, std::string> tensors;   // bytes by name
+  std::vector<std::uint32_t> losses;           // bit patterns
+  std::map<std::string, std::string> tensors;  // bytes by name
   bool operator==(const Outcome&) const = default;
 };
 
@@ -71,17 +72,21 @@ inline void keep_tensors(examples::Model& model, Outcome& outcome) {
   int number = 0;
   for (torch::optim::Optimizer* const optimizer : model.optimizers()) {
     const std::string prefix = number++ == 0 ? "" : "optimizer" + std::to_string(number) + ".";
-    each_state(*optimizer, [&](const std::string& name, const at::Tensor& tensor) { outcome.tensors[prefix + name] = bytes_of(tensor); });
+    each_state(*optimizer, [&](const std::string& name, const at::Tensor& tensor) {
+      outcome.tensors[prefix + name] = bytes_of(tensor);
+    });
   }
 }
 
 // "FILE.pt": the TorchScript model in that file.
 inline std::unique_ptr<examples::Model> small(std::string_view name) {
-  if (name.ends_with(".pt")) return examples::make_model("script", {.small = true, .seed = 7, .script = std::string(name)});
+  if (name.ends_with(".pt"))
+    return examples::make_model("script", {.small = true, .seed = 7, .script = std::string(name)});
   return examples::make_model(name, {.small = true, .seed = 7, .script = {}});
 }
 
-inline void train(examples::Model& model, std::int64_t first, std::int64_t last, Outcome& outcome, Guard* guard = nullptr) {
+inline void train(examples::Model& model, std::int64_t first, std::int64_t last, Outcome& outcome,
+                  Guard* guard = nullptr) {
   for (std::int64_t i = first; i < last; ++i) {
     if (guard == nullptr) {
       outcome.losses.push_back(std::bit_cast<std::uint32_t>(model.train_step(i)));

@@ -1,10 +1,5 @@
-// oneMKL's vector functions compute the same from their first call on, when resolve_vector_math() has been called before.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-
+// oneMKL's vector functions compute the same from their first call on, when resolve_vector_math() has been called
+// before.
 #include <ATen/Parallel.h>
 #include <ATen/ops/acos.h>
 #include <ATen/ops/asin.h>
@@ -19,6 +14,11 @@
 #include <ATen/ops/sin.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/tanh.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "vedette/torch.h"
 
@@ -27,14 +27,16 @@ namespace {
 
 constexpr int differs = 3;
 
-// In a process that has computed nothing yet: what two threads compute at once at first, and what they compute after that.
+// In a process that has computed nothing yet: what two threads compute at once at first, and what they compute after
+// that.
 [[noreturn]] void compare_first_with_second(bool resolved) {
   ::alarm(60);
   at::set_num_threads(2);
   if (resolved) resolve_vector_math();
   at::Tensor numbers = at::rand({192, 192});
   for (int i = 0; i < 3; ++i) numbers = at::relu(at::mm(numbers, numbers) / 200);  // by now both threads are awake
-  for (const auto& function : {at::sqrt, at::exp, at::tanh, at::log, at::erf, at::sin, at::cos, at::atan, at::asin, at::acos}) {
+  for (const auto& function :
+       {at::sqrt, at::exp, at::tanh, at::log, at::erf, at::sin, at::cos, at::atan, at::asin, at::acos}) {
     const at::Tensor first = function(numbers);
     if (!first.equal(function(numbers))) ::_exit(differs);
   }
@@ -57,7 +59,8 @@ int processes_that_differ(int processes, bool resolved) {
 TEST(VectorMath, ComputesTheSameFromTheFirstCallOn) {
   constexpr int processes = 150;
   EXPECT_EQ(processes_that_differ(processes, true), 0);
-  std::printf("of %d processes that did not resolve it, %d had other bits at first\n", processes, processes_that_differ(processes, false));
+  std::printf("of %d processes that did not resolve it, %d had other bits at first\n", processes,
+              processes_that_differ(processes, false));
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ Trace three_weights() {
 
 TEST(BeladyBound, IsNothingWhereEverythingFits) { EXPECT_EQ(belady_bound(three_weights(), {30}), BeladyBound{}); }
 
-// Room for two of three, read in a cycle: Belady keeps one for the next step and misses every second read. 3 misses in 2 steps
-// are 15 bytes a step; in fractions the same, because each victim leaves whole.
+// Room for two of three, read in a cycle: Belady keeps one for the next step and misses every second read. 3 misses in
+// 2 steps are 15 bytes a step; in fractions the same, because each victim leaves whole.
 TEST(BeladyBound, ReadsWhatACycleOfReadsMustReadAndWritesNothing) {
   EXPECT_EQ(belady_bound(three_weights(), {20}, BeladyUnit::tensors), (BeladyBound{.read = {15}}));
   EXPECT_EQ(belady_bound(three_weights(), {20}, BeladyUnit::bytes), (BeladyBound{.read = {15}}));
@@ -48,8 +48,8 @@ TEST(BeladyBound, MovesNothingThatIsReplacedUnread) {
   EXPECT_EQ(belady_bound(trace, {10}), BeladyBound{});
 }
 
-// x (10) is born, y (10) is born, x is read: with room for 15 x must make room for y and come back. Whole: write 10, read 10.
-// In fractions: 5 bytes of x leave, and come back when y (dead by then) is gone: write 5, read 5.
+// x (10) is born, y (10) is born, x is read: with room for 15 x must make room for y and come back. Whole: write 10,
+// read 10. In fractions: 5 bytes of x leave, and come back when y (dead by then) is gone: write 5, read 5.
 Trace born_and_back() {
   return {.tensors = {{.name = "x", .bytes = {10}}, {.name = "y", .bytes = {10}}},
           .ops = {{.name = "f", .writes = {{0}}}, {.name = "g", .writes = {{1}}}, {.name = "h", .reads = {{0}}}}};
@@ -75,8 +75,9 @@ TEST(BeladyBound, MovesNothingThatIsDeadOrReadNoMore) {
   EXPECT_EQ(belady_bound(trace, {10}), BeladyBound{});
 }
 
-// Furthest first: w (10) is next needed by op 3, v (10) by op 2, so w leaves for x (10), which is born at op 1 and dies there.
-// Both are clean: w comes back at op 3, and since v is needed at op 2 of the next step again, nothing else moves.
+// Furthest first: w (10) is next needed by op 3, v (10) by op 2, so w leaves for x (10), which is born at op 1 and dies
+// there. Both are clean: w comes back at op 3, and since v is needed at op 2 of the next step again, nothing else
+// moves.
 TEST(BeladyBound, LetsGoWhatIsNeededLast) {
   const Trace trace{.tensors = {{.name = "w", .bytes = {10}, .persistent = true},
                                 {.name = "v", .bytes = {10}, .persistent = true},

@@ -1,6 +1,6 @@
-// Are the probe's own declarations of CUDA's interfaces those of the real headers? Compared where headers are installed (they come with
-// the wheels nvidia-cuda-runtime, -cupti, -crt and nvidia-nvml-dev, beside libtorch): sizes, offsets, numbers and the types of
-// functions, at compile time.
+// Are the probe's own declarations of CUDA's interfaces those of the real headers? Compared where headers are installed
+// (they come with the wheels nvidia-cuda-runtime, -cupti, -crt and nvidia-nvml-dev, beside libtorch): sizes, offsets,
+// numbers and the types of functions, at compile time.
 #include <gtest/gtest.h>
 
 #ifdef GPU_PROBE_CUDA_HEADERS
@@ -18,7 +18,7 @@
 namespace vedette::gpu {
 namespace {
 
-#define SAME_FIELD(Mine, mine, Theirs, theirs)                         \
+#define SAME_FIELD(Mine, mine, Theirs, theirs)                     \
   static_assert(offsetof(Mine, mine) == offsetof(Theirs, theirs)); \
   static_assert(sizeof(Mine::mine) == sizeof(Theirs::theirs))
 
@@ -64,14 +64,17 @@ constexpr bool same(auto mine, auto theirs) { return static_cast<long long>(mine
 
 static_assert(same(success, CUDA_SUCCESS) && same(error_invalid_value, CUDA_ERROR_INVALID_VALUE));
 static_assert(same(error_out_of_memory, CUDA_ERROR_OUT_OF_MEMORY) && same(error_not_ready, CUDA_ERROR_NOT_READY));
-static_assert(same(LocationType::device, CU_MEM_LOCATION_TYPE_DEVICE) && same(LocationType::host, CU_MEM_LOCATION_TYPE_HOST));
+static_assert(same(LocationType::device, CU_MEM_LOCATION_TYPE_DEVICE) &&
+              same(LocationType::host, CU_MEM_LOCATION_TYPE_HOST));
 static_assert(same(LocationType::host_numa, CU_MEM_LOCATION_TYPE_HOST_NUMA));
 static_assert(same(AccessDescription{}.flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 static_assert(same(AllocationProperties{}.type, CU_MEM_ALLOCATION_TYPE_PINNED));
 static_assert(same(CopyAttributes{}.source_access_order, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM));
 static_assert(same(CopyAttributes{}.flags, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE));
-static_assert(same(stream_non_blocking, CU_STREAM_NON_BLOCKING) && same(stream_wait_value_at_least, CU_STREAM_WAIT_VALUE_GEQ));
-static_assert(same(host_alloc_portable, CU_MEMHOSTALLOC_PORTABLE) && same(host_alloc_mapped, CU_MEMHOSTALLOC_DEVICEMAP));
+static_assert(same(stream_non_blocking, CU_STREAM_NON_BLOCKING) &&
+              same(stream_wait_value_at_least, CU_STREAM_WAIT_VALUE_GEQ));
+static_assert(same(host_alloc_portable, CU_MEMHOSTALLOC_PORTABLE) &&
+              same(host_alloc_mapped, CU_MEMHOSTALLOC_DEVICEMAP));
 static_assert(same(host_register_portable, CU_MEMHOSTREGISTER_PORTABLE));
 static_assert(same(host_register_mapped, CU_MEMHOSTREGISTER_DEVICEMAP) && same(attach_global, CU_MEM_ATTACH_GLOBAL));
 static_assert(same(granularity_minimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
@@ -109,7 +112,8 @@ static_assert(same(FaultAccess::write, CUPTI_ACTIVITY_UNIFIED_MEMORY_ACCESS_TYPE
 static_assert(same(FaultAccess::atomic, CUPTI_ACTIVITY_UNIFIED_MEMORY_ACCESS_TYPE_ATOMIC));
 static_assert(same(FaultAccess::prefetch, CUPTI_ACTIVITY_UNIFIED_MEMORY_ACCESS_TYPE_PREFETCH));
 
-// A parameter of ours stands for one of theirs: numbers of the same size and kind, pointers to such or to the same struct by size.
+// A parameter of ours stands for one of theirs: numbers of the same size and kind, pointers to such or to the same
+// struct by size.
 template <class Mine, class Theirs>
 constexpr bool stands_for() {
   if constexpr (std::is_pointer_v<Mine> != std::is_pointer_v<Theirs>) {
@@ -117,11 +121,19 @@ constexpr bool stands_for() {
   } else if constexpr (std::is_pointer_v<Mine>) {
     using M = std::remove_pointer_t<Mine>;
     using T = std::remove_pointer_t<Theirs>;
-    if constexpr (std::is_pointer_v<M> && std::is_pointer_v<T>) return true;
-    else if constexpr (std::is_void_v<M> || std::is_void_v<T>) return std::is_void_v<M> == std::is_void_v<T>;
-    else if constexpr (std::is_function_v<M> || std::is_function_v<T>) return std::is_function_v<M> && std::is_function_v<T>;
-    else if constexpr (requires { sizeof(M); sizeof(T); }) return sizeof(M) == sizeof(T) && std::is_class_v<M> == std::is_class_v<T>;
-    else return true;  // opaque handles
+    if constexpr (std::is_pointer_v<M> && std::is_pointer_v<T>)
+      return true;
+    else if constexpr (std::is_void_v<M> || std::is_void_v<T>)
+      return std::is_void_v<M> == std::is_void_v<T>;
+    else if constexpr (std::is_function_v<M> || std::is_function_v<T>)
+      return std::is_function_v<M> && std::is_function_v<T>;
+    else if constexpr (requires {
+                         sizeof(M);
+                         sizeof(T);
+                       })
+      return sizeof(M) == sizeof(T) && std::is_class_v<M> == std::is_class_v<T>;
+    else
+      return true;  // opaque handles
   } else {
     return sizeof(Mine) == sizeof(Theirs) && std::is_class_v<Mine> == std::is_class_v<Theirs>;
   }
@@ -137,13 +149,15 @@ constexpr bool same_signature(const Call<Mine...>*, Result (*)(Theirs...)) {
 }
 
 #define SAME_CALL_OF(Mine, member, theirs) \
-  static_assert(same_signature(static_cast<const decltype(Mine::member)*>(nullptr), static_cast<decltype(&theirs)>(nullptr)))
+  static_assert(                           \
+      same_signature(static_cast<const decltype(Mine::member)*>(nullptr), static_cast<decltype(&theirs)>(nullptr)))
 SAME_CALL_OF(Nvml, init, nvmlInit);
 SAME_CALL_OF(Nvml, driver_version, nvmlSystemGetDriverVersion);
 SAME_CALL_OF(Nvml, device, nvmlDeviceGetHandleByPciBusId);
 SAME_CALL_OF(Nvml, energy_mj, nvmlDeviceGetTotalEnergyConsumption);
 SAME_CALL_OF(Nvml, power_mw, nvmlDeviceGetPowerUsage);
-static_assert(std::is_same_v<decltype(&nvmlErrorString), const char* (*)(nvmlReturn_t)> && sizeof(nvmlReturn_t) == sizeof(int));
+static_assert(std::is_same_v<decltype(&nvmlErrorString), const char* (*)(nvmlReturn_t)> &&
+              sizeof(nvmlReturn_t) == sizeof(int));
 static_assert(same(success, NVML_SUCCESS));
 
 #define SAME_CALL(member, theirs) SAME_CALL_OF(Driver, member, theirs)
@@ -193,7 +207,9 @@ SAME_CALL(module_unload, cuModuleUnload);
 SAME_CALL(module_function, cuModuleGetFunction);
 SAME_CALL(launch, cuLaunchKernel);
 
-TEST(GpuLayout, DeclarationsAreThoseOfTheInstalledHeaders) { SUCCEED() << "cuda.h " << CUDA_VERSION << ", compared at compile time"; }
+TEST(GpuLayout, DeclarationsAreThoseOfTheInstalledHeaders) {
+  SUCCEED() << "cuda.h " << CUDA_VERSION << ", compared at compile time";
+}
 
 #define QUOTED(text) #text
 #define EXPANDED(text) QUOTED(text)
@@ -234,6 +250,8 @@ TEST(GpuLayout, FunctionsAreAskedForByTheNamesThatTheHeaderMapsThemTo) {
 
 #else
 
-TEST(GpuLayout, DeclarationsAreThoseOfTheInstalledHeaders) { GTEST_SKIP() << "cuda.h and cupti.h are not installed beside libtorch"; }
+TEST(GpuLayout, DeclarationsAreThoseOfTheInstalledHeaders) {
+  GTEST_SKIP() << "cuda.h and cupti.h are not installed beside libtorch";
+}
 
 #endif

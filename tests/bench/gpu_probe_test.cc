@@ -1,5 +1,6 @@
-// bench/gpu_probe against a driver that is none (gpu_fake/fake.h): every point gets its rows, a call that fails, hangs or kills the
-// process costs its own rows alone, what the driver does wrong is noticed, and nothing is left behind or misused.
+// bench/gpu_probe against a driver that is none (gpu_fake/fake.h): every point gets its rows, a call that fails, hangs
+// or kills the process costs its own rows alone, what the driver does wrong is noticed, and nothing is left behind or
+// misused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,9 @@ class ProbeTest : public ::testing::Test {
   Json probe(const std::string& group, const std::string& script = "", std::vector<std::string> words = {}) {
     ::setenv("GPU_FAKE", script.c_str(), 1);
     ::setenv("GPU_FAKE_LOG", (folder_ / "calls").c_str(), 1);
-    return run({"--only", group, "--libcuda", GPU_FAKE_DRIVER, "--libnvml", GPU_FAKE_DRIVER, "--libcupti", GPU_FAKE_DRIVER}, words);
+    return run(
+        {"--only", group, "--libcuda", GPU_FAKE_DRIVER, "--libnvml", GPU_FAKE_DRIVER, "--libcupti", GPU_FAKE_DRIVER},
+        words);
   }
 
   Json run(std::vector<std::string> words, const std::vector<std::string>& more = {}) {
@@ -41,7 +44,8 @@ class ProbeTest : public ::testing::Test {
     // Limits that end what hangs, and nothing that a busy machine is slow at.
     words.insert(words.begin(), {GPU_PROBE, "--quick", "--no-disk", "--json", json});
     words.insert(words.end(), more.begin(), more.end());
-    if (std::find(words.begin(), words.end(), "--cell-limit") == words.end()) words.insert(words.end(), {"--cell-limit", "200"});
+    if (std::find(words.begin(), words.end(), "--cell-limit") == words.end())
+      words.insert(words.end(), {"--cell-limit", "200"});
     status_ = bench::run_child(words, folder_ / "said", 250).status;
     return Json::parse(std::ifstream(json))["rows"];
   }
@@ -53,11 +57,13 @@ class ProbeTest : public ::testing::Test {
   }
 
   // Rows of this name and quantity whose setting has these values.
-  static std::vector<Json> rows(const Json& all, const std::string& name, const std::string& quantity, const Json& setting = {}) {
+  static std::vector<Json> rows(const Json& all, const std::string& name, const std::string& quantity,
+                                const Json& setting = {}) {
     std::vector<Json> found;
     for (const Json& row : all) {
       bool fits = row["name"] == name && row["quantity"] == quantity;
-      for (const auto& [key, value] : setting.items()) fits = fits && row["setting"].contains(key) && row["setting"][key] == value;
+      for (const auto& [key, value] : setting.items())
+        fits = fits && row["setting"].contains(key) && row["setting"][key] == value;
       if (fits) found.push_back(row);
     }
     return found;
@@ -88,8 +94,8 @@ TEST_F(ProbeTest, WithoutADriverItSaysSoAndMeasuresTheMachine) {
   EXPECT_EQ(status_, 0);
   EXPECT_NE(text_of("said").find("no driver (libno-driver-here.so.1)"), std::string::npos);
   EXPECT_TRUE(rows(all, "machine", "kernel").at(0).contains("value"));
-  for (const char* group : {"device", "chunks", "remap_waited", "remap_queued", "host_frames", "copies", "registered", "managed",
-                            "fault_records", "energy"}) {
+  for (const char* group : {"device", "chunks", "remap_waited", "remap_queued", "host_frames", "copies", "registered",
+                            "managed", "fault_records", "energy"}) {
     const auto found = rows(all, group, "all");
     ASSERT_EQ(found.size(), 1u) << group;
     EXPECT_EQ(found[0]["refused"], "no driver (libno-driver-here.so.1)");
@@ -101,8 +107,8 @@ TEST_F(ProbeTest, ADriverWithoutADeviceIsRefused) {
 }
 
 TEST_F(ProbeTest, EveryPointOfTheGpuGetsItsRows) {
-  const Json all = probe("device,chunks,remap_waited,remap_queued,host_frames,registered,managed,fault_records,energy", "",
-                         {"--busy-ms", "100000"});
+  const Json all = probe("device,chunks,remap_waited,remap_queued,host_frames,registered,managed,fault_records,energy",
+                         "", {"--busy-ms", "100000"});
   EXPECT_EQ(status_, 0);
   EXPECT_EQ(refusals(all), "");
   for (const char* quantity : {"create", "map", "set_access", "unmap", "release"}) {
@@ -154,7 +160,8 @@ TEST_F(ProbeTest, ARefusedFrameCostsItsOwnRows) {
   for (const Json& row : rows(all, "frame", "read", {{"location", "host"}})) {
     EXPECT_EQ(row["refused"], "CUDA_ERROR_NOT_SUPPORTED (cuMemCreate)");
   }
-  EXPECT_EQ(rows(all, "frame", "processor_reads", {{"location", "host"}}).at(0)["refused"], "CUDA_ERROR_NOT_SUPPORTED (cuMemCreate)");
+  EXPECT_EQ(rows(all, "frame", "processor_reads", {{"location", "host"}}).at(0)["refused"],
+            "CUDA_ERROR_NOT_SUPPORTED (cuMemCreate)");
   EXPECT_TRUE(rows(all, "frame", "read", {{"location", "host_numa:0"}}).at(0).contains("median"));
   EXPECT_TRUE(rows(all, "pinned", "read").at(0).contains("median"));
   expect_nothing_left_behind();
@@ -162,7 +169,8 @@ TEST_F(ProbeTest, ARefusedFrameCostsItsOwnRows) {
 
 TEST_F(ProbeTest, ABatchedUnmapThatIsRefusedLeavesNothingMapped) {
   const Json all = probe("chunks", "cuMemUnmap=error:1");
-  for (const Json& row : rows(all, "chunk", "unmap")) EXPECT_EQ(row["refused"], "CUDA_ERROR_INVALID_VALUE (cuMemUnmap)");
+  for (const Json& row : rows(all, "chunk", "unmap"))
+    EXPECT_EQ(row["refused"], "CUDA_ERROR_INVALID_VALUE (cuMemUnmap)");
   for (const Json& row : rows(all, "chunk", "map")) EXPECT_EQ(row["n"], 1);
 }
 
@@ -191,7 +199,8 @@ TEST_F(ProbeTest, ARemapBetweenTwoKernelsIsRightOrToldToBeWrong) {
   const auto outcomes = [&](const std::string& script) {
     const Json all = probe("remap_waited,remap_queued", script);
     std::vector<Json> found;
-    for (const Json& row : rows(all, "remap_between", "outcomes")) found.push_back(row.contains("value") ? row["value"] : row["refused"]);
+    for (const Json& row : rows(all, "remap_between", "outcomes"))
+      found.push_back(row.contains("value") ? row["value"] : row["refused"]);
     return found;
   };
   for (const Json& each : outcomes("")) EXPECT_EQ(each["right"], 3) << each;

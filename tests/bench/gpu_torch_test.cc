@@ -1,4 +1,5 @@
-// bench/gpu_probe_torch where no driver is: its models train on the processor, operators tick, and what needs the device says why not.
+// bench/gpu_probe_torch where no driver is: its models train on the processor, operators tick, and what needs the
+// device says why not.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -44,7 +44,8 @@ TEST(TrainCells, RunsOfACellAddUpAndAreComparedBitByBit) {
   EXPECT_FALSE(all.repeats);
 }
 
-// Plain 95 ms: where the disk needs at most 100 ms, the bar is 100 ms; where it needs 170 ms, 0.85 of its speed are 200 ms.
+// Plain 95 ms: where the disk needs at most 100 ms, the bar is 100 ms; where it needs 170 ms, 0.85 of its speed are 200
+// ms.
 TEST(TrainCells, TheBarIsPlainsUnlessTheDiskForbidsIt) {
   EXPECT_FALSE(bar(95, 0).by_disk);
   EXPECT_DOUBLE_EQ(bar(95, 0).step_ms, 100);
@@ -62,7 +63,8 @@ TEST(TrainCells, TheDisksTimeIsItsBytesOverFiosMedian) {
   EXPECT_DOUBLE_EQ(Disk{}.step_ms(), 0);
 }
 
-// Two tensors of 100 MB are changed in turns in memory for one, at 1 GB/s in both directions together: 100 MB come and 100 go at least, and none of it beside an op.
+// Two tensors of 100 MB are changed in turns in memory for one, at 1 GB/s in both directions together: 100 MB come and
+// 100 go at least, and none of it beside an op.
 TEST(TrainCells, TheLeastStepIsTheArenasAndWhatAnyPlanMustWait) {
   const auto update = [](std::uint32_t t) { return Op{.time = {10'000'000}, .reads = {{t}}, .writes = {{t}}}; };
   const Tensor weight{.bytes = {100'000'000}, .persistent = true};
@@ -80,8 +82,9 @@ TEST(TrainCells, TheLeastStepIsTheArenasAndWhatAnyPlanMustWait) {
 TEST(TrainCells, EachRowHasItsPoliciesOwnArenaAndItsBudgetsDisk) {
   const std::vector<Cell> cells = {cell("", 0, 100), cell("a", 1, 110), cell("a", 0.25, 104), cell("b", 0.25, 106),
                                    cell("a", 0.5, 100, 2)};
-  const std::vector<Disk> disks = {
-      {.share = 1, .moves = BeladyBound{}}, {.share = 0.5, .moves = BeladyBound{}}, {.share = 0.25, .moves = BeladyBound{}}};
+  const std::vector<Disk> disks = {{.share = 1, .moves = BeladyBound{}},
+                                   {.share = 0.5, .moves = BeladyBound{}},
+                                   {.share = 0.25, .moves = BeladyBound{}}};
   const std::vector<Row> all = rows(cells, disks);
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[0].disk, nullptr);
@@ -99,7 +102,8 @@ TEST(TrainCells, WhatStepsInBackwardHasAnArenaAndABoundOfItsOwn) {
     each.step_in_backward = true;
     return each;
   };
-  const std::vector<Cell> cells = {cell("", 0, 100), early(cell("", 0, 98)), cell("a", 1, 90), early(cell("a", 1, 80)), early(cell("a", 0.25, 104))};
+  const std::vector<Cell> cells = {cell("", 0, 100), early(cell("", 0, 98)), cell("a", 1, 90), early(cell("a", 1, 80)),
+                                   early(cell("a", 0.25, 104))};
   const std::vector<Disk> disks = {{.share = 0.25}, {.share = 0.25, .step_in_backward = true, .moves = BeladyBound{}}};
   const std::vector<Row> all = rows(cells, disks);
   EXPECT_EQ(all[1].plain_ms, 100) << "all are compared to the plain run that steps after backward";

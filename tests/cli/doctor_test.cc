@@ -83,7 +83,8 @@ TEST_F(Doctor, MeasuresTheDiskAndLeavesNothingThere) {
   EXPECT_GT(links.at(1).at("bytes_per_s"), 0u);
   EXPECT_LE(links.at(1).at("bytes_per_s"), disk.at("write_bytes_per_s"));
   fs::remove(machine);
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "only the program itself";
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1)
+      << "only the program itself";
 }
 
 TEST_F(Doctor, MeasuresByTransfersOfTheChunkThatSessionsWillHave) {
@@ -119,15 +120,19 @@ TEST_F(Doctor, WorksWithoutPrivilegesAndWithLittleLockedMemory) {
 
 // What doctor measures of the disk is what plans are made for and replayed on: memory over this directory's disk.
 TEST_F(Doctor, GivesTheLaboratoryThisMachine) {
-  std::ofstream(directory_ / "step.json") << R"({"format":"vedette-trace-1","name":"two","source":"test","device":"none","notes":[],
+  std::ofstream(directory_ / "step.json")
+      << R"({"format":"vedette-trace-1","name":"two","source":"test","device":"none","notes":[],
 "tensors":[{"id":0,"name":"w","bytes":4000000,"kind":"weight","persistent":true},{"id":1,"name":"x","bytes":4000000,"kind":"weight","persistent":true}],
 "ops":[{"id":0,"name":"first","layer":null,"phase":"forward","ns":5,"reads":[0],"writes":[0],"workspace_bytes":0},
 {"id":1,"name":"second","layer":null,"phase":"forward","ns":6,"reads":[1],"writes":[1],"workspace_bytes":0}]})";
-  const std::string replay = (directory_ / "vedette").string() + " replay " + (directory_ / "step.json").string() + " --machine this-machine --fast 5000000 --slow ";
+  const std::string replay = (directory_ / "vedette").string() + " replay " + (directory_ / "step.json").string() +
+                             " --machine this-machine --fast 5000000 --slow ";
   const Answer answer = run(replay + directory_.string() + " 2>&1");
-  if (answer.status != 0 && answer.text.find("No space left") != std::string::npos) GTEST_SKIP() << "256 MiB in " << fs::temp_directory_path() << " are missing";
+  if (answer.status != 0 && answer.text.find("No space left") != std::string::npos)
+    GTEST_SKIP() << "256 MiB in " << fs::temp_directory_path() << " are missing";
   ASSERT_EQ(answer.status, 0) << answer.text;
-  EXPECT_THAT(answer.text, testing::AllOf(HasSubstr("link           disk to dram: busy"), HasSubstr("link           dram to disk: busy"), HasSubstr(" MiB in, "),
+  EXPECT_THAT(answer.text, testing::AllOf(HasSubstr("link           disk to dram: busy"),
+                                          HasSubstr("link           dram to disk: busy"), HasSubstr(" MiB in, "),
                                           testing::Not(HasSubstr("disk to dram: busy 0.0 %"))));
   const Answer nowhere = run(replay + "/nowhere/at/all 2>&1");
   EXPECT_EQ(nowhere.status, 1);

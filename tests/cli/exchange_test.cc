@@ -28,7 +28,8 @@ TEST(ExportCommand, WritesAFileOrStandardOutput) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), shown.output);
   const std::string folder = told::fresh_path("tables");
   EXPECT_EQ(vedette("export '" + recording + "' --to csv -o '" + folder + "'").status, 0);
-  for (const std::string_view table : recording_tables()) EXPECT_TRUE(std::filesystem::exists(folder + "/" + std::string(table) + ".csv")) << table;
+  for (const std::string_view table : recording_tables())
+    EXPECT_TRUE(std::filesystem::exists(folder + "/" + std::string(table) + ".csv")) << table;
 }
 
 TEST(ExportCommand, SaysWhatItCannotDoAndLeavesNoFile) {
@@ -36,13 +37,15 @@ TEST(ExportCommand, SaysWhatItCannotDoAndLeavesNoFile) {
   const told::Ran foreign = vedette("export '" + recording + "' --to word -o '" + out + "'");
   EXPECT_EQ(foreign.status, 1);
   EXPECT_THAT(foreign.output, HasSubstr("there is no format 'word'; there are: trace, perfetto"));
-  EXPECT_EQ(vedette("export /nowhere.vedette --to trace -o '" + out + "'").output, "vedette: /nowhere.vedette: no such file\n");
+  EXPECT_EQ(vedette("export /nowhere.vedette --to trace -o '" + out + "'").output,
+            "vedette: /nowhere.vedette: no such file\n");
   EXPECT_FALSE(std::filesystem::exists(out));
   EXPECT_FALSE(std::filesystem::exists(out + ".unfinished"));
 }
 
 TEST(ImportCommand, MakesARecordingThatInfoReads) {
-  const std::string recording = told::record_run("source.vedette", 1), trace = told::fresh_path("step.json"), made = told::fresh_path("made.vedette");
+  const std::string recording = told::record_run("source.vedette", 1), trace = told::fresh_path("step.json"),
+                    made = told::fresh_path("made.vedette");
   ASSERT_EQ(vedette("export '" + recording + "' --to trace -o '" + trace + "'").status, 0);
   ASSERT_EQ(vedette("import '" + trace + "' -o '" + made + "'").status, 0);
   const told::Ran info = vedette("info '" + made + "'");
@@ -53,8 +56,8 @@ TEST(ImportCommand, MakesARecordingThatInfoReads) {
 }
 
 TEST(WhoeverReadsRecordings, SaysWhyAFileIsNone) {
-  const std::string whole = told::record_run("whole.vedette", 20), cut = told::fresh_path("cut.vedette"), empty = told::fresh_path("empty.vedette"),
-                    letter = told::fresh_path("letter.vedette");
+  const std::string whole = told::record_run("whole.vedette", 20), cut = told::fresh_path("cut.vedette"),
+                    empty = told::fresh_path("empty.vedette"), letter = told::fresh_path("letter.vedette");
   std::filesystem::copy_file(whole, cut);
   std::filesystem::resize_file(cut, std::filesystem::file_size(cut) / 2);
   std::ofstream(empty).flush();
@@ -62,14 +65,16 @@ TEST(WhoeverReadsRecordings, SaysWhyAFileIsNone) {
   const std::string folder = std::filesystem::path(whole).parent_path().string();
   for (const std::string verb : {"info ", "report --text ", "export --to trace "}) {
     SCOPED_TRACE(verb);
-    EXPECT_EQ(vedette(verb + "'" + folder + "'").output, "vedette: " + folder + " is a directory; name a recording in it\n");
+    EXPECT_EQ(vedette(verb + "'" + folder + "'").output,
+              "vedette: " + folder + " is a directory; name a recording in it\n");
     EXPECT_EQ(vedette(verb + "'" + empty + "'").output, "vedette: " + empty + " is empty\n");
     EXPECT_EQ(vedette(verb + "'" + letter + "'").output, "vedette: " + letter + " is not a recording of vedette\n");
     const told::Ran of_half = vedette(verb + "'" + cut + "'");
     EXPECT_EQ(of_half.status, 1);
     EXPECT_THAT(of_half.output, StartsWith("vedette: " + cut + " is cut short or damaged"));
   }
-  EXPECT_EQ(vedette("import '" + folder + "' -o '" + cut + "'").output, "vedette: " + folder + ": is a directory; name a file in it\n");
+  EXPECT_EQ(vedette("import '" + folder + "' -o '" + cut + "'").output,
+            "vedette: " + folder + ": is a directory; name a file in it\n");
 }
 
 TEST(InfoCommand, TellsAPlannedRun) {

@@ -1,4 +1,5 @@
-// vedette check, replay, compare and plan, as commands: what they print, what they refuse, in one sentence, with which status.
+// vedette check, replay, compare and plan, as commands: what they print, what they refuse, in one sentence, with which
+// status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,20 +84,21 @@ TEST_P(ABadTrace, GetsOneSentenceFromEveryVerb) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, ABadTrace,
-                         ::testing::Values(BadTrace{"\"writes\":[1]", "\"writes\":[]", "op 1: reads tensor 1 before any write"},
-                                           BadTrace{"\"reads\":[0,1]", "\"reads\":[0,2]", "op 1: reads has an id out of range"},
-                                           BadTrace{"\"ns\":6", "\"ns\":-6", "op 1: ns is not an integer between 1 and"},
-                                           BadTrace{"\"ns\":6", "\"ns\":NaN", "is not JSON: parse error at line 4"},
-                                           BadTrace{"\"bytes\":16", "\"bytes\":1e400", "is not JSON"},
-                                           BadTrace{"]}", "]", "is not JSON"},
-                                           BadTrace{"vedette-trace-1", "vedette-trace-9", "format: is not vedette-trace-1"}));
+INSTANTIATE_TEST_SUITE_P(
+    Each, ABadTrace,
+    ::testing::Values(BadTrace{"\"writes\":[1]", "\"writes\":[]", "op 1: reads tensor 1 before any write"},
+                      BadTrace{"\"reads\":[0,1]", "\"reads\":[0,2]", "op 1: reads has an id out of range"},
+                      BadTrace{"\"ns\":6", "\"ns\":-6", "op 1: ns is not an integer between 1 and"},
+                      BadTrace{"\"ns\":6", "\"ns\":NaN", "is not JSON: parse error at line 4"},
+                      BadTrace{"\"bytes\":16", "\"bytes\":1e400", "is not JSON"}, BadTrace{"]}", "]", "is not JSON"},
+                      BadTrace{"vedette-trace-1", "vedette-trace-9", "format: is not vedette-trace-1"}));
 
 TEST(ABadTrace, OfMoreThanAMillionOpsGetsOneSentence) {
   std::string ops = "\"ops\":[1";
   for (int i = 0; i < 1'000'000; ++i) ops += ",1";
   const std::string path = written("many.json", trace_with("\"ops\":[", ops + ","));
-  expect_one_sentence(vedette("replay '" + path + "'"), 1, "ops: has 1000003 entries, more than the 1000000 that a step may have");
+  expect_one_sentence(vedette("replay '" + path + "'"), 1,
+                      "ops: has 1000003 entries, more than the 1000000 that a step may have");
 }
 
 TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
@@ -107,11 +109,13 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
     expect_one_sentence(vedette(on + "/nowhere.json"), 1, "/nowhere.json cannot be opened; is the path right?");
     expect_one_sentence(vedette(on + "/"), 1, "/ cannot be read; it is a directory");
     expect_one_sentence(vedette(on + "'" + empty + "'"), 1, "is empty");
-    expect_one_sentence(vedette(on + trace + " --machine a100"), 1, "there is no machine 'a100', neither a preset (a100-g10, this-machine) nor a file");
+    expect_one_sentence(vedette(on + trace + " --machine a100"), 1,
+                        "there is no machine 'a100', neither a preset (a100-g10, this-machine) nor a file");
     expect_one_sentence(vedette(on + trace + " --machine " + trace), 1, "machine has the unknown key");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
       expect_one_sentence(vedette(on + trace + " '--fast=" + size + "'"), 1, std::string("'") + size + "' is no size");
-    expect_one_sentence(vedette(on + trace + " --fast ''"), 1, "'' is no size");  // a variable of a script that was empty
+    expect_one_sentence(vedette(on + trace + " --fast ''"), 1,
+                        "'' is no size");  // a variable of a script that was empty
   }
 }
 
@@ -124,7 +128,8 @@ TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
   expect_one_sentence(vedette("compare x --noise many"), 2, "--noise");
   expect_one_sentence(vedette("plan x --explian y"), 2, "--explian");
   expect_one_sentence(vedette("plan"), 2, "vedette plan: trace, or --list, is required");
-  for (const char* verb : {"check", "replay", "compare", "plan"}) expect_one_sentence(vedette(std::string(verb) + " x --seed -1"), 2, "--seed");
+  for (const char* verb : {"check", "replay", "compare", "plan"})
+    expect_one_sentence(vedette(std::string(verb) + " x --seed -1"), 2, "--seed");
   EXPECT_EQ(vedette("--help").status, 0);
   EXPECT_EQ(vedette("compare --help").status, 0);
 }
@@ -132,8 +137,10 @@ TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
 TEST(TheLaboratory, KnowsItsPolicies) {
   const std::string trace = toy("chain4");
   for (const char* verb : {"check", "replay", "plan"}) {
-    expect_one_sentence(vedette(std::string(verb) + " " + trace + " --policy nobody"), 1, "there is no policy 'nobody'; there are on-demand");
-    expect_one_sentence(vedette(std::string(verb) + " " + trace + " --policy belady,vedette"), 1, "one policy makes one plan");
+    expect_one_sentence(vedette(std::string(verb) + " " + trace + " --policy nobody"), 1,
+                        "there is no policy 'nobody'; there are on-demand");
+    expect_one_sentence(vedette(std::string(verb) + " " + trace + " --policy belady,vedette"), 1,
+                        "one policy makes one plan");
   }
   expect_one_sentence(vedette("compare " + trace + " --policies vedette,nobody"), 1, "there is no policy 'nobody'");
   expect_one_sentence(vedette("compare " + trace + " --policies ,"), 1, "no policy is named");
@@ -144,7 +151,9 @@ TEST(TheLaboratory, KnowsItsPolicies) {
 
 TEST(TheLaboratory, SaysHowMuchTheLargestOpNeeds) {
   for (const char* verb : {"check", "replay", "plan"})
-    expect_one_sentence(vedette(std::string(verb) + " " + toy("chain4") + " --fast 1000"), 1, "needs 576.0 KiB (589824 bytes) of fast memory at once, and there are 1000 bytes; give it that many");
+    expect_one_sentence(
+        vedette(std::string(verb) + " " + toy("chain4") + " --fast 1000"), 1,
+        "needs 576.0 KiB (589824 bytes) of fast memory at once, and there are 1000 bytes; give it that many");
   const told::Ran compared = vedette("compare " + toy("chain4") + " --fast 1000 --policies vedette");
   EXPECT_EQ(compared.status, 0);
   EXPECT_THAT(compared.output, HasSubstr("infeasible: the largest op needs 576.0 KiB (589824 bytes)"));
@@ -161,12 +170,15 @@ TEST(CheckCommand, AcceptsWhatPoliciesPlanAndNamesTheRuleThatAPlanBreaks) {
 
 TEST(ReplayCommand, RunsAPlanFromAFileAsThePolicyThatMadeIt) {
   const std::string trace = toy("mlp_adam"), plan = told::fresh_path("plan.json");
-  for (const char* policy : {"sentinel", "unified-memory", "belady"}) {  // the second: what a plan says beside its moves counts, too
+  for (const char* policy :
+       {"sentinel", "unified-memory", "belady"}) {  // the second: what a plan says beside its moves counts, too
     ASSERT_EQ(vedette("plan " + trace + " --fast 60% --policy " + policy + " -o '" + plan + "'").status, 0);
     const told::Ran own = vedette("replay " + trace + " --fast 60% --policy " + policy);
-    EXPECT_THAT(own.output, AllOf(HasSubstr("of ideal"), HasSubstr("no plan under"), HasSubstr("fast memory"), HasSubstr("link           host to gpu: busy")));
+    EXPECT_THAT(own.output, AllOf(HasSubstr("of ideal"), HasSubstr("no plan under"), HasSubstr("fast memory"),
+                                  HasSubstr("link           host to gpu: busy")));
     if (policy != std::string("unified-memory")) continue;
-    EXPECT_THAT(text_of(plan), AllOf(HasSubstr("\"after_life\": \"kept\""), HasSubstr("\"fallback\": \"least_recent\""), Not(HasSubstr("\"block\": 0"))));
+    EXPECT_THAT(text_of(plan), AllOf(HasSubstr("\"after_life\": \"kept\""), HasSubstr("\"fallback\": \"least_recent\""),
+                                     Not(HasSubstr("\"block\": 0"))));
   }
   const told::Ran own = vedette("replay " + trace + " --fast 60% --policy belady");
   EXPECT_EQ(vedette("replay " + trace + " '" + plan + "' --fast 60%").output, own.output);
@@ -183,50 +195,64 @@ TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
     EXPECT_NE(at, std::string::npos) << from;
     return written(std::string("broken").append(std::to_string(made++)), text.replace(at, from.size(), to));
   };
-  const std::pair<std::string, std::string> broken[] = {{with("vedette-plan-1", "vedette-plan-7"), "is not in the format vedette-plan-1"},
-                                                        {with("\"verb\":\"fetch\"", "\"verb\":\"carry\""), "verb is \"carry\", which is none of the known words"},
-                                                        {with("\"issue\":", "\"issue\":-"), "which is no whole number in its range"},
-                                                        {with("\"issue\":", "\"issue\":0.5e"), "issue is"},
-                                                        {with("\"tensor\":", "\"tensro\":"), "lacks the key 'tensor'"},
-                                                        {with("\"moves\": [", "\"moves\": [7,"), "has something else where an object should be"},
-                                                        {with("\"home\": [", "\"home\": [0,"), "it was made for another trace"},
-                                                        {with("\"block\": 0", "\"block\": 5"), "has blocks of 5 bytes; they are of 4096 at least"},
-                                                        {with("{", ""), "is not JSON"},
-                                                        {trace, "is not in the format vedette-plan-1"}};
-  for (const auto& [file, says] : broken) expect_one_sentence(vedette("replay " + trace + " '" + file + "' --fast 60%"), 1, says);
+  const std::pair<std::string, std::string> broken[] = {
+      {with("vedette-plan-1", "vedette-plan-7"), "is not in the format vedette-plan-1"},
+      {with("\"verb\":\"fetch\"", "\"verb\":\"carry\""), "verb is \"carry\", which is none of the known words"},
+      {with("\"issue\":", "\"issue\":-"), "which is no whole number in its range"},
+      {with("\"issue\":", "\"issue\":0.5e"), "issue is"},
+      {with("\"tensor\":", "\"tensro\":"), "lacks the key 'tensor'"},
+      {with("\"moves\": [", "\"moves\": [7,"), "has something else where an object should be"},
+      {with("\"home\": [", "\"home\": [0,"), "it was made for another trace"},
+      {with("\"block\": 0", "\"block\": 5"), "has blocks of 5 bytes; they are of 4096 at least"},
+      {with("{", ""), "is not JSON"},
+      {trace, "is not in the format vedette-plan-1"}};
+  for (const auto& [file, says] : broken)
+    expect_one_sentence(vedette("replay " + trace + " '" + file + "' --fast 60%"), 1, says);
   expect_one_sentence(vedette("replay " + trace + " '" + with("\"tensor\":", "\"tensor\":99") + "' --fast 60%"), 1, "");
 }
 
 TEST(ReplayCommand, RunsStepsInARowWhereTheirRowsAreGiven) {
   const std::string trace = written("two.json", trace_with("\"x\",\"bytes\":16", "\"x\",\"bytes\":32"));
   const auto rows = [&](const std::string& second) {
-    return written("rows.json", R"({"format":"vedette-rows-1","always_near":0,"held_bytes":64,"chunk_bytes":1048576,"chunks":4,
-"steps":[[{"op":0,"chunks":[[0,2]]}],[{"op":0,"chunks":[[)" + second + "]]}]]}");
+    return written("rows.json",
+                   R"({"format":"vedette-rows-1","always_near":0,"held_bytes":64,"chunk_bytes":1048576,"chunks":4,
+"steps":[[{"op":0,"chunks":[[0,2]]}],[{"op":0,"chunks":[[)" +
+                       second + "]]}]]}");
   };
   const std::string command = "replay " + trace + " --fast 2200000 --steps 5 --rows '";
   const told::Ran same = vedette(command + rows("0,2") + "'"), other = vedette(command + rows("2,4") + "'");
-  EXPECT_THAT(same.output, AllOf(HasSubstr("steps          median 0.000 ms, 0.000 to 0.000 (quartiles of 4)"), HasSubstr("moved          0 B in, 0 B out")));
-  EXPECT_THAT(other.output, AllOf(Not(HasSubstr("median 0.000 ms")), HasSubstr("moved          2.0 MiB in, 2.0 MiB out")));
-  expect_one_sentence(vedette(command + rows("4,5") + "'"), 1, "rows: step 1, row 0 has a range of chunks that is empty or beyond the last");
+  EXPECT_THAT(same.output, AllOf(HasSubstr("steps          median 0.000 ms, 0.000 to 0.000 (quartiles of 4)"),
+                                 HasSubstr("moved          0 B in, 0 B out")));
+  EXPECT_THAT(other.output,
+              AllOf(Not(HasSubstr("median 0.000 ms")), HasSubstr("moved          2.0 MiB in, 2.0 MiB out")));
+  expect_one_sentence(vedette(command + rows("4,5") + "'"), 1,
+                      "rows: step 1, row 0 has a range of chunks that is empty or beyond the last");
   expect_one_sentence(vedette("replay " + trace + " " + trace + " --rows " + trace), 2, "excludes");
 }
 
 TEST(ReplayCommand, DrawsTheStep) {
   const std::string drawing = told::fresh_path("step.svg");
-  ASSERT_EQ(vedette("replay " + toy("chain4") + " --fast 60% --policy on-demand --timeline '" + drawing + "'").status, 0);
-  EXPECT_THAT(text_of(drawing), AllOf(StartsWith("<svg xmlns"), HasSubstr("chain4, on-demand"), HasSubstr("host to gpu"), HasSubstr("#e45756")));
-  expect_one_sentence(vedette("replay " + toy("chain4") + " --timeline /nowhere/step.svg"), 1, "/nowhere/step.svg cannot be written");
+  ASSERT_EQ(vedette("replay " + toy("chain4") + " --fast 60% --policy on-demand --timeline '" + drawing + "'").status,
+            0);
+  EXPECT_THAT(text_of(drawing), AllOf(StartsWith("<svg xmlns"), HasSubstr("chain4, on-demand"),
+                                      HasSubstr("host to gpu"), HasSubstr("#e45756")));
+  expect_one_sentence(vedette("replay " + toy("chain4") + " --timeline /nowhere/step.svg"), 1,
+                      "/nowhere/step.svg cannot be written");
 }
 
 TEST(PlanCommand, SaysInSentencesWhyATensorMoves) {
   const told::Ran story = vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain x1");
   EXPECT_EQ(story.status, 0);
-  EXPECT_THAT(story.output, AllOf(StartsWith("Tensor 5 'x1' (256.0 KiB) is born at op 0 'matmul' and last used at op "), HasSubstr("leaves gpu for host, because nobody uses it before op"),
+  EXPECT_THAT(story.output, AllOf(StartsWith("Tensor 5 'x1' (256.0 KiB) is born at op 0 'matmul' and last used at op "),
+                                  HasSubstr("leaves gpu for host, because nobody uses it before op"),
                                   HasSubstr("is fetched from host, because")));
   EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain 5").output, story.output);
-  EXPECT_THAT(vedette("plan " + toy("chain4") + " --explain x1").output, HasSubstr("It never moves: all that lives at once"));
-  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain x99"), 1, "the trace has no tensor 'x99', by name or number");
-  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain 18"), 1, "the trace has no tensor '18', by name or number; it has 18: 0 'x0', 1 'w1', 2");
+  EXPECT_THAT(vedette("plan " + toy("chain4") + " --explain x1").output,
+              HasSubstr("It never moves: all that lives at once"));
+  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain x99"), 1,
+                      "the trace has no tensor 'x99', by name or number");
+  expect_one_sentence(vedette("plan " + toy("chain4") + " --explain 18"), 1,
+                      "the trace has no tensor '18', by name or number; it has 18: 0 'x0', 1 'w1', 2");
 }
 
 TEST(PlanCommand, TellsTheNextStepFromThisOne) {
@@ -242,8 +268,9 @@ TEST(CompareCommand, PrintsARowAPolicyAndSize) {
   ASSERT_EQ(rows.size(), 4u);
   std::vector<std::string> keys;
   for (const auto& item : rows[0].items()) keys.push_back(item.key());
-  EXPECT_THAT(keys, ElementsAre("trace", "fast_bytes", "fast_fraction", "policy", "step_ns", "ideal_ns", "percent_of_ideal", "lower_bound_ns", "stall_ns", "bytes_in",
-                                "bytes_out", "recompute_ns", "peak_bytes", "plan_ns", "error"));
+  EXPECT_THAT(keys, ElementsAre("trace", "fast_bytes", "fast_fraction", "policy", "step_ns", "ideal_ns",
+                                "percent_of_ideal", "lower_bound_ns", "stall_ns", "bytes_in", "bytes_out",
+                                "recompute_ns", "peak_bytes", "plan_ns", "error"));
   EXPECT_EQ(rows[3]["policy"], "belady");
   EXPECT_EQ(rows[3]["percent_of_ideal"], 100.0);
   EXPECT_EQ(rows[3]["bytes_in"], 0);
@@ -267,25 +294,38 @@ TEST(CompareCommand, SaysInJsonWhatDidNotRun) {
 
 TEST(CompareCommand, WritesAPageWithCharts) {
   const std::string page = told::fresh_path("table.html");
-  ASSERT_EQ(vedette("compare " + toy("chain4") + " " + toy("unet") + " --fast 60%,80% --policies on-demand,vedette,belady -o '" + page + "'").status, 0);
+  ASSERT_EQ(vedette("compare " + toy("chain4") + " " + toy("unet") +
+                    " --fast 60%,80% --policies on-demand,vedette,belady -o '" + page + "'")
+                .status,
+            0);
   const std::string html = text_of(page);
-  EXPECT_THAT(html, AllOf(StartsWith("<!doctype html>"), HasSubstr("<h2>chain4</h2>"), HasSubstr("<h2>unet</h2>"), HasSubstr("One step under vedette and on-demand"),
-                          HasSubstr("lower bound"), Not(HasSubstr("<script")), Not(HasSubstr("http://localhost"))));
+  EXPECT_THAT(html, AllOf(StartsWith("<!doctype html>"), HasSubstr("<h2>chain4</h2>"), HasSubstr("<h2>unet</h2>"),
+                          HasSubstr("One step under vedette and on-demand"), HasSubstr("lower bound"),
+                          Not(HasSubstr("<script")), Not(HasSubstr("http://localhost"))));
   EXPECT_THAT(html, AllOf(HasSubstr("<td>belady (bound)</td>"), Not(HasSubstr("partial"))));
-  ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 1000,80% --policies vedette,autotm -o '" + page + "'").status, 0);
-  EXPECT_THAT(text_of(page), AllOf(HasSubstr("<td>all 2</td><td colspan=\"9\" class=\"why\">infeasible: the largest op needs"), HasSubstr("<td>autotm *</td>"),
-                                   HasSubstr("<li>autotm: op times for each placement and algorithm</li>")));
-  ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 60% --policies on-demand,vedette,belady --timeline belady,on-demand -o '" + page + "'").status, 0);
+  ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 1000,80% --policies vedette,autotm -o '" + page + "'").status,
+            0);
+  EXPECT_THAT(
+      text_of(page),
+      AllOf(HasSubstr("<td>all 2</td><td colspan=\"9\" class=\"why\">infeasible: the largest op needs"),
+            HasSubstr("<td>autotm *</td>"), HasSubstr("<li>autotm: op times for each placement and algorithm</li>")));
+  ASSERT_EQ(vedette("compare " + toy("chain4") +
+                    " --fast 60% --policies on-demand,vedette,belady --timeline belady,on-demand -o '" + page + "'")
+                .status,
+            0);
   EXPECT_THAT(text_of(page), HasSubstr("One step under belady and on-demand"));
-  expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette --timeline vedette,lms"), 1, "--timeline draws two of the policies that are compared");
-  expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette -o /nowhere/table.html"), 1, "/nowhere/table.html cannot be written");
+  expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette --timeline vedette,lms"), 1,
+                      "--timeline draws two of the policies that are compared");
+  expect_one_sentence(vedette("compare " + toy("chain4") + " --policies vedette -o /nowhere/table.html"), 1,
+                      "/nowhere/table.html cannot be written");
 }
 
 TEST(WriteAPolicy, TheExampleRunsBesideTheOthers) {
   const told::Ran ran = told::run(std::string(WRITE_A_POLICY) + " " + toy("unet"));
   EXPECT_EQ(ran.status, 0);
   EXPECT_THAT(ran.output, AllOf(StartsWith("anybody "), HasSubstr("\non-demand "), HasSubstr("\nvedette ")));
-  for (const char* const no_trace : {"/nowhere", "/"}) EXPECT_EQ(told::run(std::string(WRITE_A_POLICY) + " " + no_trace).status, 1) << no_trace;
+  for (const char* const no_trace : {"/nowhere", "/"})
+    EXPECT_EQ(told::run(std::string(WRITE_A_POLICY) + " " + no_trace).status, 1) << no_trace;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
-// A memory cgroup around the program, as every container has one: a session lives in its budget and the overhead that README states, where
-// the kernel counts everything the process does; what the same loop has alive is killed there; a budget that cannot fit is refused in one
-// sentence; and `vedette doctor` says beforehand what fits.
+// A memory cgroup around the program, as every container has one: a session lives in its budget and the overhead that
+// README states, where the kernel counts everything the process does; what the same loop has alive is killed there; a
+// budget that cannot fit is refused in one sentence; and `vedette doctor` says beforehand what fits.
+#include "support/memory_cgroup.h"
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,7 +13,6 @@
 
 #include "session/loop.h"
 #include "support/child.h"
-#include "support/memory_cgroup.h"
 
 namespace vedette {
 namespace {
@@ -32,13 +33,18 @@ Told inside(const MemoryCgroup* group, const std::function<int()>& body) {
 // Six steps; tells their losses and the state at the end as one number, and the most that was alive.
 int train(Bytes fast_memory, const char* slow) {
   std::string messages;
-  auto session = Session::open({.fast_memory = fast_memory, .slow = slow, .on_message = [&](std::string_view m) { messages.append(m).append(1, '\n'); }});
+  auto session = Session::open({.fast_memory = fast_memory, .slow = slow, .on_message = [&](std::string_view m) {
+                                  messages.append(m).append(1, '\n');
+                                }});
   if (!session) return say(session.error().message, 2);
   Loop loop(**session, layers, layer_bytes);
   std::uint64_t all = 0;
   for (std::uint64_t s = 0; s < 6; ++s) all = all * 31 + loop.step(s);
   all = all * 31 + loop.state();
-  const nlohmann::json told = {{"result", all}, {"peak", (*session)->counters().peak_bytes}, {"in", (*session)->counters().bytes_in}, {"messages", messages}};
+  const nlohmann::json told = {{"result", all},
+                               {"peak", (*session)->counters().peak_bytes},
+                               {"in", (*session)->counters().bytes_in},
+                               {"messages", messages}};
   return say(told.dump(), 0);
 }
 
@@ -67,7 +73,8 @@ TEST_F(InMemoryCgroup, ASessionLivesInItsBudgetAndTheStatedOverheadWhereItsTenso
   const auto plain = nlohmann::json::parse(free.text);
   ASSERT_TRUE(group_.set_limit(budget + overhead, false)) << group_.why_not();
   const Told tight = inside(&group_, [] { return train(budget, "nvme:."); });
-  ASSERT_EQ(tight.signal, 0) << "killed; charged at most " << group_.peak().value << " of " << (budget + overhead).value;
+  ASSERT_EQ(tight.signal, 0) << "killed; charged at most " << group_.peak().value << " of "
+                             << (budget + overhead).value;
   ASSERT_EQ(tight.status, 0) << tight.text;
   const auto guarded = nlohmann::json::parse(tight.text);
   std::printf("version %d: limit %.0f MiB, alive at most %.1f MiB, charged at most %.1f MiB\n", group_.version(),
@@ -95,7 +102,8 @@ TEST_F(InMemoryCgroup, ABudgetThatLeavesLessThanTheOverheadIsSaidToBeAtRisk) {
   ASSERT_TRUE(group_.set_limit(96_MiB, false)) << group_.why_not();
   const Told told = inside(&group_, [] {
     std::string messages;
-    auto session = Session::open({.fast_memory = 40_MiB, .slow = "host", .on_message = [&](std::string_view m) { messages.append(m); }});
+    auto session = Session::open(
+        {.fast_memory = 40_MiB, .slow = "host", .on_message = [&](std::string_view m) { messages.append(m); }});
     return session ? say(messages, 0) : say(session.error().message, 2);
   });
   EXPECT_EQ(told.status, 0) << told.text;

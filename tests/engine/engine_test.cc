@@ -1,5 +1,5 @@
-// The engine over real memory of this machine and a store that waits or fails when a test says so: states, births that wait, deaths
-// in flight, ops that are too large, and every way the slow tier may break.
+// The engine over real memory of this machine and a store that waits or fails when a test says so: states, births that
+// wait, deaths in flight, ops that are too large, and every way the slow tier may break.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -112,20 +112,32 @@ class Rig {
     arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
     auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
     store_ = store.get();
-    engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes, .store = hashed(std::move(store), Hashing::remembered),
-                                                     .observer = nullptr, .reads_one_by_one = reads_one_by_one, .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
+    engine_ =
+        std::make_unique<Engine>(EngineOptions{.chunks = chunks,
+                                               .frames = frames,
+                                               .chunk_bytes = chunk_bytes,
+                                               .store = hashed(std::move(store), Hashing::remembered),
+                                               .observer = nullptr,
+                                               .reads_one_by_one = reads_one_by_one,
+                                               .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
     Engine* const engine = engine_.get();
-    engine_->start(open_best_memory({.arena = arena_.data(), .chunks = chunks, .frames = frames, .chunk_bytes = chunk_bytes,
-                                     .on_fault = [engine](const Fault& fault) { engine->fault(fault); }}).value());
+    engine_->start(open_best_memory({.arena = arena_.data(),
+                                     .chunks = chunks,
+                                     .frames = frames,
+                                     .chunk_bytes = chunk_bytes,
+                                     .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
+                       .value());
     engine_->reserve_slots(chunks).value();
   }
   ~Rig() {
-    engine_.reset();                 // before the arena, whose chunks it guards
+    engine_.reset();  // before the arena, whose chunks it guards
   }
 
   Engine& engine() { return *engine_; }
   ScriptedStore& store() { return *store_; }
-  std::uint64_t* words(std::uint32_t c) { return reinterpret_cast<std::uint64_t*>(arena_.data() + c * chunk_bytes.value); }
+  std::uint64_t* words(std::uint32_t c) {
+    return reinterpret_cast<std::uint64_t*>(arena_.data() + c * chunk_bytes.value);
+  }
   void fill(std::uint32_t c, std::uint64_t mark) {
     for (std::size_t w = 0; w < words_per_chunk; ++w) words(c)[w] = mark * 1'000'003 + w;
   }
@@ -143,15 +155,19 @@ class Rig {
     std::vector<ChunkRange> evictions;
     std::vector<Engine::NextUse> next_uses;
   };
-  void op(std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
+  void op(
+      std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
     begin(operands, around);
     body();
     engine_->end_op(around.evictions);
   }
   void begin(std::vector<ChunkRange> operands, const Around& around) {
-    engine_->begin_op(++tick_, {0}, "op", operands, {.fetches = around.fetches, .next_uses = around.next_uses, .base = 0});
+    engine_->begin_op(++tick_, {0}, "op", operands,
+                      {.fetches = around.fetches, .next_uses = around.next_uses, .base = 0});
   }
-  bool here(std::uint32_t c) { return engine_->state(c) == ChunkState::resident || engine_->state(c) == ChunkState::arrived; }
+  bool here(std::uint32_t c) {
+    return engine_->state(c) == ChunkState::resident || engine_->state(c) == ChunkState::arrived;
+  }
   void evict(std::vector<ChunkRange> ranges) {  // and waits until all are away
     op({}, {.fetches = {}, .evictions = ranges, .next_uses = {}});
     for (const ChunkRange range : ranges)
@@ -247,7 +263,8 @@ TEST(Engine, ShowsWhatHasArrivedToWhoeverTouchesItOrHoldsItOrIsBornBesideIt) {
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
   rig.evict({{0, 3}});
   rig.op({}, {.fetches = {{{0, 3}}}, .evictions = {}, .next_uses = {}});
-  for (std::uint32_t c = 0; c < 3; ++c) ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
+  for (std::uint32_t c = 0; c < 3; ++c)
+    ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
   EXPECT_TRUE(rig.holds(0, 5));
   EXPECT_EQ(rig.engine().counters().faults, 1u);
   rig.engine().hold({1, 1}).value();
@@ -265,7 +282,8 @@ TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
   rig.evict({{0, 2}});
   const std::uint64_t written = rig.engine().counters().bytes_out;
   rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
-  for (std::uint32_t c = 0; c < 2; ++c) ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
+  for (std::uint32_t c = 0; c < 2; ++c)
+    ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
   rig.op({}, {}, [&] {
     for (std::uint32_t c = 8; c < 12; ++c) rig.born(c, c);  // all that there is, and pinned
   });
@@ -281,7 +299,8 @@ TEST(Engine, KeepsWhatHasArrivedWhereSomethingElseMayLeave) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c + 5);
   rig.evict({{0, 1}});
-  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {{{1, 3}, 2}}});  // of its own next use nothing is said
+  rig.op({},
+         {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {{{1, 3}, 2}}});  // of its own next use nothing is said
   ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::arrived; }));
   rig.born(8, 8);
   EXPECT_EQ(rig.engine().state(0), ChunkState::arrived);
@@ -332,8 +351,9 @@ TEST(Engine, LetsADeathMakeTheRoomThatABirthWaitsFor) {
   rig.store().close_gate(Direction::write);
   auto birth = std::async(std::launch::async, [&] { return rig.engine().birth({8, 1}).ok(); });
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
-  rig.engine().death({0, 4});        // at once: after the victim's death alone the next victim's write would begin, and wait as well
-  EXPECT_TRUE(birth.get());          // with the write still waiting
+  rig.engine().death(
+      {0, 4});  // at once: after the victim's death alone the next victim's write would begin, and wait as well
+  EXPECT_TRUE(birth.get());  // with the write still waiting
   rig.store().open_gate(Direction::write);
 }
 
@@ -347,7 +367,7 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsWritten) {
   rig.engine().death({0, 2});
   EXPECT_EQ(rig.engine().state(0), ChunkState::empty);
   rig.engine().death({2, 1});
-  rig.born(0, 100);                  // again, in another frame, while the old bytes are on their way out
+  rig.born(0, 100);  // again, in another frame, while the old bytes are on their way out
   rig.store().open_gate(Direction::write);
   rig.engine().quiesce();
   rig.born(1, 101);
@@ -389,7 +409,7 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
     if (by_plan) {  // fetches begin in their order: once the second one is there the first was asked for
       rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
       ASSERT_TRUE(eventually([&] { return rig.here(1); }));
-    } else {        // an op is seen once it waits for the operands that it asked for
+    } else {  // an op is seen once it waits for the operands that it asked for
       op = std::async(std::launch::async, [&] { rig.op({{0, 1}}, {}); });
       ASSERT_TRUE(eventually([&] { return rig.engine().counters().ops == ops + 1; }));
     }
@@ -451,7 +471,7 @@ TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
   rig.evict({{0, 2}});
   rig.op({}, {.fetches = {{{1, 1}, true}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
-  rig.op({{1, 1}}, {});               // has been used: only its hash says that it did not change
+  rig.op({{1, 1}}, {});  // has been used: only its hash says that it did not change
   EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
   rig.store().close_gate(Direction::read);
   rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{2, 1}, {1, 1}}, .next_uses = {}});
@@ -473,7 +493,9 @@ TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
     rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{1, 1}, {2, 1}}, .next_uses = {}});
     ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
     rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{{1, 1}},
-           {.fetches = by_plan ? std::vector<Engine::PlannedFetch>{{{1, 1}}} : std::vector<Engine::PlannedFetch>{}, .evictions = {}, .next_uses = {}});
+           {.fetches = by_plan ? std::vector<Engine::PlannedFetch>{{{1, 1}}} : std::vector<Engine::PlannedFetch>{},
+            .evictions = {},
+            .next_uses = {}});
     rig.store().open_gate(Direction::read);
     ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::away; }));
     EXPECT_EQ(rig.engine().state(1), ChunkState::resident) << by_plan;
@@ -599,26 +621,30 @@ TEST(Engine, ReadsAgainAfterAnErrorThatPasses) {
 
 TEST(EngineDeathTest, EndsLoudlyWhenBytesCannotBeReadBack) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH({
-    Rig rig;
-    rig.born(0, 3);
-    rig.evict({{0, 1}});
-    rig.store().fail(Direction::read, 1000);
-    rig.op({{0, 1}}, {});
-  }, "reading chunk 0 back from the slow tier: Input/output error");
+  EXPECT_DEATH(
+      {
+        Rig rig;
+        rig.born(0, 3);
+        rig.evict({{0, 1}});
+        rig.store().fail(Direction::read, 1000);
+        rig.op({{0, 1}}, {});
+      },
+      "reading chunk 0 back from the slow tier: Input/output error");
 }
 
 TEST(EngineDeathTest, EndsLoudlyWhenAFaultFindsNoRoomBecauseWritesFail) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH({
-    Rig rig;
-    for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
-    rig.engine().quiesce();
-    rig.store().fail(Direction::write, 1'000'000, ENOSPC);
-    std::uint32_t right = 0;
-    for (std::uint32_t c = 0; c < 6; ++c) right += rig.holds(c, c) ? 1u : 0u;
-    std::fprintf(stderr, "%u chunks could be read\n", right);
-  }, "No space left on device");
+  EXPECT_DEATH(
+      {
+        Rig rig;
+        for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
+        rig.engine().quiesce();
+        rig.store().fail(Direction::write, 1'000'000, ENOSPC);
+        std::uint32_t right = 0;
+        for (std::uint32_t c = 0; c < 6; ++c) right += rig.holds(c, c) ? 1u : 0u;
+        std::fprintf(stderr, "%u chunks could be read\n", right);
+      },
+      "No space left on device");
 }
 
 TEST(Engine, ForgivesAFaultThatIsToldAfterItsChunkHasComeAndDied) {
@@ -635,10 +661,12 @@ TEST(Engine, ForgivesAFaultThatIsToldAfterItsChunkHasComeAndDied) {
 
 TEST(EngineDeathTest, EndsLoudlyWhenTheProgramTouchesNobodysMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH({
-    Rig rig;
-    rig.fill(3, 1);
-  }, "belongs to no tensor");
+  EXPECT_DEATH(
+      {
+        Rig rig;
+        rig.fill(3, 1);
+      },
+      "belongs to no tensor");
 }
 
 TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
@@ -678,7 +706,8 @@ TEST(Engine, EndsWithTransfersInFlight) {
   }
 }
 
-// Two threads read and write unannounced beside ops, births, deaths, evictions and fetches, in a budget that none of them fits in.
+// Two threads read and write unannounced beside ops, births, deaths, evictions and fetches, in a budget that none of
+// them fits in.
 TEST(Engine, KeepsEveryByteUnderRandomUse) {
   Rig rig(6, 40);
   constexpr std::uint32_t shared_begin = 28;  // chunks [28, 40) belong to the two threads, half each
@@ -701,7 +730,10 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
   std::vector<std::uint64_t> marks(shared_begin, 0);  // 0: dead
   for (std::uint32_t i = 0; i < 2000; ++i) {
     const auto c = static_cast<std::uint32_t>(random() % shared_begin);
-    const auto pick = [&] { return ChunkRange{static_cast<std::uint32_t>(random() % shared_begin), 1 + static_cast<std::uint32_t>(random() % 2)}; };
+    const auto pick = [&] {
+      return ChunkRange{static_cast<std::uint32_t>(random() % shared_begin),
+                        1 + static_cast<std::uint32_t>(random() % 2)};
+    };
     if (marks[c] == 0) {
       rig.born(c, marks[c] = i + 1);
     } else if (random() % 3 == 0) {
@@ -710,11 +742,15 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
     } else {
       const bool paged = random() % 50 == 0;
       const ChunkRange operands{c, paged ? std::min(10u, shared_begin - c) : 1};
-      rig.op({operands}, {.fetches = {{pick()}, {pick(), true}}, .evictions = {pick(), pick()}, .next_uses = {{pick(), random() % 4000}}}, [&] {
-        for (std::uint32_t o = operands.first; o < operands.first + operands.count; ++o)
-          if (marks[o] != 0 && !rig.holds(o, marks[o])) ++wrong;
-        if (random() % 2 == 0) rig.fill(c, marks[c] = i + 1);
-      });
+      rig.op({operands},
+             {.fetches = {{pick()}, {pick(), true}},
+              .evictions = {pick(), pick()},
+              .next_uses = {{pick(), random() % 4000}}},
+             [&] {
+               for (std::uint32_t o = operands.first; o < operands.first + operands.count; ++o)
+                 if (marks[o] != 0 && !rig.holds(o, marks[o])) ++wrong;
+               if (random() % 2 == 0) rig.fill(c, marks[c] = i + 1);
+             });
     }
     if (i % 200 == 0) rig.engine().forget_plan();
   }
@@ -732,7 +768,7 @@ TEST(Engine, ServesAnInstructionThatNeedsTwoChunksThatNobodyNeedsForLong) {
   rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{{0, 2}, 1000}, {{2, 8}, 50}}});
   for (std::uint32_t c = 2; c < 10; ++c) EXPECT_TRUE(rig.holds(c, c + 1)) << c;
   const std::uint64_t last = 1 * 1'000'003 + words_per_chunk - 1, first = 2 * 1'000'003;
-  std::uint64_t both = 0;            // half of it on each side of the edge
+  std::uint64_t both = 0;  // half of it on each side of the edge
   std::memcpy(&both, reinterpret_cast<const std::byte*>(rig.words(1)) - 4, sizeof both);
   EXPECT_EQ(both, last >> 32 | first << 32);
 }
@@ -748,7 +784,9 @@ class LateMemory final : public ChunkMemory {
   void hide(ChunkIndex, FrameIndex) noexcept override {}
   void shift(ChunkIndex, ChunkIndex, FrameIndex) noexcept override {}
   void wake(ChunkIndex) noexcept override {}
-  std::byte* parked(FrameIndex frame) const noexcept override { return frames_.data() + frame.value * chunk_bytes.value; }
+  std::byte* parked(FrameIndex frame) const noexcept override {
+    return frames_.data() + frame.value * chunk_bytes.value;
+  }
   Result<void> allows(FrameKind) const override { return {}; }
   Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind, bool) override { return {}; }
   void expect_writes(std::byte*, std::size_t) noexcept override {}
@@ -763,10 +801,14 @@ class LateMemory final : public ChunkMemory {
 
 TEST(Engine, LeavesAFaultAloneThatIsToldWhileItsMemoryEnds) {
   for (const bool lives : {false, true}) {
-    Engine engine(EngineOptions{.chunks = 4, .frames = 4, .chunk_bytes = chunk_bytes, .store = open_host_store(chunk_bytes, 16).value(),
-                                .observer = nullptr, .on_message = {}});
+    Engine engine(EngineOptions{.chunks = 4,
+                                .frames = 4,
+                                .chunk_bytes = chunk_bytes,
+                                .store = open_host_store(chunk_bytes, 16).value(),
+                                .observer = nullptr,
+                                .on_message = {}});
     engine.start(std::make_unique<LateMemory>(4, [&engine](const Fault& fault) { engine.fault(fault); }));
-    engine.birth({0, 1}).value();    // chunk 0 is there, and then it is dead
+    engine.birth({0, 1}).value();  // chunk 0 is there, and then it is dead
     if (!lives) engine.death({0, 1});
   }
 }

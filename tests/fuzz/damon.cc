@@ -10,8 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!sampled) return 0;
   const vedette::Trace& trace = sampled->trace;
   for (const vedette::PageAccess& a : trace.pages) {
-    const bool inside = a.op.value < trace.ops.size() && a.tensor.value < trace.tensors.size() && a.pages.begin < a.pages.end &&
-                        a.pages.end * 4096 <= trace.tensors[a.tensor.value].bytes.value;
+    const bool inside = a.op.value < trace.ops.size() && a.tensor.value < trace.tensors.size() &&
+                        a.pages.begin < a.pages.end && a.pages.end * 4096 <= trace.tensors[a.tensor.value].bytes.value;
     if (!inside) std::abort();
   }
   if (sampled->samples.size() != trace.pages.size() || sampled->when.size() != trace.ops.size()) std::abort();

@@ -10,10 +10,15 @@
 namespace vedette::pack {
 
 static bool same(const Table& a, const Table& b) {
-  const auto same_buffer = [](const Buffer& x, const Buffer& y) { return x.life == y.life && x.bytes == y.bytes && x.alignment == y.alignment; };
+  const auto same_buffer = [](const Buffer& x, const Buffer& y) {
+    return x.life == y.life && x.bytes == y.bytes && x.alignment == y.alignment;
+  };
   const auto same_away = [](const Away& x, const Away& y) { return x.buffer == y.buffer && x.when == y.when; };
-  return std::equal(a.problem.buffers.begin(), a.problem.buffers.end(), b.problem.buffers.begin(), b.problem.buffers.end(), same_buffer) &&
-         std::equal(a.problem.away.begin(), a.problem.away.end(), b.problem.away.begin(), b.problem.away.end(), same_away) && a.id == b.id;
+  return std::equal(a.problem.buffers.begin(), a.problem.buffers.end(), b.problem.buffers.begin(),
+                    b.problem.buffers.end(), same_buffer) &&
+         std::equal(a.problem.away.begin(), a.problem.away.end(), b.problem.away.begin(), b.problem.away.end(),
+                    same_away) &&
+         a.id == b.id;
 }
 
 }  // namespace vedette::pack

@@ -1,5 +1,5 @@
-// Runs a fuzzer's one function where libFuzzer is missing: PROGRAM [-max_total_time=SECONDS] [-seed=N] [other options] CORPUS...
-// Each file of the corpus first, then random changes of them until the time is over.
+// Runs a fuzzer's one function where libFuzzer is missing: PROGRAM [-max_total_time=SECONDS] [-seed=N] [other options]
+// CORPUS... Each file of the corpus first, then random changes of them until the time is over.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,14 +14,20 @@
 
 namespace {
 
-void run(const std::string& input) { LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size()); }
+void run(const std::string& input) {
+  LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+}
 
 std::string changed(std::string input, const std::vector<std::string>& corpus, std::mt19937_64& random) {
   for (std::uint64_t changes = random() % 8 + 1; changes > 0; --changes) {
     const std::size_t at = random() % (input.size() + 1);
     switch (random() % 4) {
-      case 0: input.insert(at, 1, static_cast<char>(random())); break;
-      case 1: input.erase(at, random() % 16); break;
+      case 0:
+        input.insert(at, 1, static_cast<char>(random()));
+        break;
+      case 1:
+        input.erase(at, random() % 16);
+        break;
       case 2:
         if (at < input.size()) input[at] = static_cast<char>(random());
         break;

@@ -1,5 +1,5 @@
-// The reader of vedette-plan-1, and who takes what it read: the judge and the simulator, which must stand any plan. What the judge
-// finds sound, the simulator replays.
+// The reader of vedette-plan-1, and who takes what it read: the judge and the simulator, which must stand any plan.
+// What the judge finds sound, the simulator replays.
 #include <cstdlib>
 #include <fstream>
 #include <iterator>

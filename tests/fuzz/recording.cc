@@ -1,6 +1,11 @@
-// The readers of recordings. An input is a list of damages to a sound recording, six bytes each: a byte of the file changes (an even
-// byte, 'b'; four bytes of position; the value), or values of its tables are replaced (an odd byte, 'w'; one byte each for table, column,
-// row, kind and value). The sum of the input's bytes chooses who reads what is left.
+// The readers of recordings. An input is a list of damages to a sound recording, six bytes each: a byte of the file
+// changes (an even byte, 'b'; four bytes of position; the value), or values of its tables are replaced (an odd byte,
+// 'w'; one byte each for table, column, row, kind and value). The sum of the input's bytes chooses who reads what is
+// left.
+#include "profiler/recording.h"
+
+#include <unistd.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -8,12 +13,10 @@
 #include <ostream>
 #include <streambuf>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "fuzz/fuzz.h"
 #include "profiler/exports.h"
-#include "profiler/recording.h"
 #include "profiler/schema.h"
 #include "profiler/told_run.h"
 
@@ -36,7 +39,9 @@ const std::string& sound() {
 }
 
 void replace_value(const std::string& path, const std::uint8_t* how) {
-  constexpr const char* values[] = {"NULL", "-1", "0", "9223372036854775807", "-9223372036854775808", "4294967296", "'text'", "x'ff00fe'", "1e300", "2"};
+  constexpr const char* values[] = {
+      "NULL",      "-1",    "0", "9223372036854775807", "-9223372036854775808", "4294967296", "'text'",
+      "x'ff00fe'", "1e300", "2"};
   auto database = Database::open(path, Database::Mode::create);
   if (!database) return;
   const auto tables = recording_tables();
@@ -44,9 +49,13 @@ void replace_value(const std::string& path, const std::uint8_t* how) {
   Statement rows(*database, "SELECT * FROM " + table);
   const int columns = rows.columns();
   if (columns == 0) return;
-  const std::string column = rows.column_name(how[1] % columns), value = how[3] % 2 == 0 ? values[how[4] % std::size(values)] : std::to_string(how[4]);
-  const std::string which = how[2] % 4 == 0 ? "" : " WHERE " + rows.column_name(0) + " = " + std::to_string(how[2] % 4 - 1);
-  database->run(("PRAGMA ignore_check_constraints=1; UPDATE OR IGNORE " + table + " SET " + column + " = " + value + which).c_str());
+  const std::string column = rows.column_name(how[1] % columns),
+                    value = how[3] % 2 == 0 ? values[how[4] % std::size(values)] : std::to_string(how[4]);
+  const std::string which =
+      how[2] % 4 == 0 ? "" : " WHERE " + rows.column_name(0) + " = " + std::to_string(how[2] % 4 - 1);
+  database->run(
+      ("PRAGMA ignore_check_constraints=1; UPDATE OR IGNORE " + table + " SET " + column + " = " + value + which)
+          .c_str());
 }
 
 class Nowhere final : public std::streambuf {
@@ -64,7 +73,8 @@ void read_in_one_way(const std::string& path, std::size_t way) {
     (void)export_recording(path, formats[way].name, {.table = "moves"}, out);
   } else if (auto recording = Recording::open(path)) {
     (void)recording->headline();
-    if (const auto profiles = recording->profiles(); profiles && !profiles->empty()) (void)recording->layers_by_pages(profiles->front());
+    if (const auto profiles = recording->profiles(); profiles && !profiles->empty())
+      (void)recording->layers_by_pages(profiles->front());
   }
 }
 

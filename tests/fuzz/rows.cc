@@ -8,7 +8,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   vedette::Trace trace;
-  trace.tensors = {{.name = "always near", .bytes = {std::uint64_t{1} << 30}, .persistent = true, .shape = {}, .site = {}}};
+  trace.tensors = {
+      {.name = "always near", .bytes = {std::uint64_t{1} << 30}, .persistent = true, .shape = {}, .site = {}}};
   trace.ops.resize(3);
   const auto rows = vedette::parse_rows({reinterpret_cast<const char*>(data), size}, trace);
   if (!rows) return 0;

@@ -1,6 +1,6 @@
-// The core on a kernel that is not this machine's: Debian 12's own (6.1), without asynchronous write protection, UFFDIO_MOVE, PAGEMAP_SCAN and
-// guard pages, with a memory cgroup of version 2, in software emulation (boot.sh). The same programs as everywhere run there; what
-// the kernel lacks they skip by name, and doctor says what is used instead.
+// The core on a kernel that is not this machine's: Debian 12's own (6.1), without asynchronous write protection,
+// UFFDIO_MOVE, PAGEMAP_SCAN and guard pages, with a memory cgroup of version 2, in software emulation (boot.sh). The
+// same programs as everywhere run there; what the kernel lacks they skip by name, and doctor says what is used instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,10 +26,15 @@ Boot boot(const std::string& programs) {
   std::string folder = (fs::current_path() / "vedette-guest-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) return {};
   Boot result;
-  const std::string command = std::string("bash " VEDETTE_BOOT " " VEDETTE_GUEST_KERNEL " '").append(folder).append("' ").append(programs).append(" 2>&1");
+  const std::string command = std::string("bash " VEDETTE_BOOT " " VEDETTE_GUEST_KERNEL " '")
+                                  .append(folder)
+                                  .append("' ")
+                                  .append(programs)
+                                  .append(" 2>&1");
   if (std::FILE* const pipe = ::popen(command.c_str(), "re")) {
     std::array<char, 4096> buffer;
-    for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) result.said.append(buffer.data(), n);
+    for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+      result.said.append(buffer.data(), n);
     const int status = ::pclose(pipe);
     result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -38,7 +43,8 @@ Boot boot(const std::string& programs) {
 }
 
 TEST(DebiansOwnKernel, RunsTheCoreAndDoctorSaysWhatItUsesInstead) {
-  const Boot guest = boot("'" VEDETTE_CLI " doctor --no-disk --json' '" VEDETTE_CLI " doctor --no-disk' " VEDETTE_GUEST_PROGRAMS);
+  const Boot guest =
+      boot("'" VEDETTE_CLI " doctor --no-disk --json' '" VEDETTE_CLI " doctor --no-disk' " VEDETTE_GUEST_PROGRAMS);
   if (guest.status == 77) GTEST_SKIP() << guest.said;
   ASSERT_EQ(guest.status, 0) << guest.said;
   EXPECT_THAT(guest.said, HasSubstr("guest: done")) << "it did not reach its end";
@@ -54,7 +60,8 @@ TEST(DebiansOwnKernel, RunsTheCoreAndDoctorSaysWhatItUsesInstead) {
   const auto doctor = nlohmann::json::parse(guest.said.substr(begin, end + 2 - begin));
   EXPECT_THAT(doctor.at("kernel").get<std::string>(), HasSubstr("Linux 6.1."));
   EXPECT_EQ(doctor.at("uses").at("memory").at("mechanism"), "userfaultfd, mremap");
-  EXPECT_THAT(doctor.at("uses").at("tracking").at("mechanism").get<std::string>(), HasSubstr("missing pages, messages")) << "system calls into profiled memory";
+  EXPECT_THAT(doctor.at("uses").at("tracking").at("mechanism").get<std::string>(), HasSubstr("missing pages, messages"))
+      << "system calls into profiled memory";
   EXPECT_FALSE(doctor.at("zap_tracking").at("works").get<bool>());
   EXPECT_FALSE(doctor.at("userfaultfd").at("move").at("works").get<bool>());
 }

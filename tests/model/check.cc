@@ -24,13 +24,24 @@ Machine two_pages(std::uint64_t pages) {
 }
 
 Move fetch(std::uint32_t issue, std::uint32_t due, std::uint32_t tensor) {
-  return {.issue = {issue}, .due = {due}, .extent = {.tensor = {tensor}}, .source = {1}, .target = {0}, .verb = Verb::fetch};
+  return {.issue = {issue},
+          .due = {due},
+          .extent = {.tensor = {tensor}},
+          .source = {1},
+          .target = {0},
+          .verb = Verb::fetch};
 }
 Move evict(std::uint32_t issue, std::uint32_t due, std::uint32_t tensor) {
-  return {.issue = {issue}, .due = {due}, .extent = {.tensor = {tensor}}, .source = {0}, .target = {1}, .verb = Verb::evict};
+  return {.issue = {issue},
+          .due = {due},
+          .extent = {.tensor = {tensor}},
+          .source = {0},
+          .target = {1},
+          .verb = Verb::evict};
 }
 Move drop(std::uint32_t issue, std::uint32_t due, std::uint32_t tensor) {
-  return {.issue = {issue}, .due = {due}, .extent = {.tensor = {tensor}}, .source = {0}, .target = {0}, .verb = Verb::drop};
+  return {
+      .issue = {issue}, .due = {due}, .extent = {.tensor = {tensor}}, .source = {0}, .target = {0}, .verb = Verb::drop};
 }
 
 // Two pages of fast memory: w and x make room for v at op 1 and op 3.
@@ -194,7 +205,8 @@ TEST(CheckCapacity, HoldsInSlowTiersToo) {
 
 // dw is written at op 1 before it is read at op 2, in every step.
 Trace with_gradient() {
-  return {.tensors = {{.name = "w", .bytes = {4096}, .persistent = true}, {.name = "dw", .bytes = {4096}, .persistent = true}},
+  return {.tensors = {{.name = "w", .bytes = {4096}, .persistent = true},
+                      {.name = "dw", .bytes = {4096}, .persistent = true}},
           .ops = {{.name = "f", .workspace = {4096}, .reads = {{0}}},
                   {.name = "b", .reads = {{0}}, .writes = {{1}}},
                   {.name = "u", .reads = {{0}, {1}}, .writes = {{0}}}}};
@@ -229,7 +241,8 @@ TEST(CheckRepeats, FollowsAMoveIntoTheNextStep) {
   broken(plan, two_pages(3), Rule::repeats);
 }
 TEST(CheckRepeats, PlaysAStepOfOneOp) {
-  const Trace trace{.tensors = {{.name = "w", .bytes = {1}, .persistent = true}}, .ops = {{.name = "u", .reads = {{0}}}}};
+  const Trace trace{.tensors = {{.name = "w", .bytes = {1}, .persistent = true}},
+                    .ops = {{.name = "u", .reads = {{0}}}}};
   right({.home = {{1}}, .moves = {fetch(0, 0, 0), evict(0, 0, 0)}}, two_pages(1), trace);
 }
 
@@ -268,7 +281,8 @@ Trace chain() {
 Plan remade() {  // a and b are thrown away before op 2 and made again before op 3
   return {.home = {{0}, {0}, {0}, {0}},
           .moves = {drop(1, 2, 1), drop(1, 2, 2)},
-          .recomputations = {{.before = {3}, .producer = {0}, .tensor = {1}}, {.before = {3}, .producer = {1}, .tensor = {2}}}};
+          .recomputations = {{.before = {3}, .producer = {0}, .tensor = {1}},
+                             {.before = {3}, .producer = {1}, .tensor = {2}}}};
 }
 Machine remaking(std::uint64_t pages) {
   Machine machine = two_pages(pages);

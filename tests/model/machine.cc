@@ -16,7 +16,8 @@ TEST(Machines, PresetsSurviveTheirText) {
 
 TEST(Machines, SayWhatMovesCostOpsOrThatNobodyKnows) {
   Machine machine = machine_presets()[0].make();
-  for (const std::optional<std::uint32_t> percent : {std::optional<std::uint32_t>{}, std::optional<std::uint32_t>{25}}) {
+  for (const std::optional<std::uint32_t> percent :
+       {std::optional<std::uint32_t>{}, std::optional<std::uint32_t>{25}}) {
     machine.interference_percent = percent;
     machine.remap_time.value += 7;
     EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
@@ -33,15 +34,23 @@ TEST(Machines, TheA100IsAsPublished) {
 }
 
 TEST(Machines, SayWhatIsWrongInOneSentence) {
-  const struct { const char* json; const char* says; } cases[] = {
+  const struct {
+    const char* json;
+    const char* says;
+  } cases[] = {
       {"{", "not JSON"},
       {R"({"format": "vedette-machine-2", "tiers": [], "links": []})", "not in the format"},
       {R"({"format": "vedette-machine-1", "tiers": [], "links": []})", "no tiers"},
-      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": -1}], "links": []})", "bytes is not an integer"},
-      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}, {"name": "a", "bytes": 1}], "links": []})", "another tier"},
-      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [{"from": "a", "to": "b"}]})", "is no tier"},
-      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "granule_bytes": 0})", "granule_bytes"},
-      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "interference_percent": 1001})", "interference_percent above 1000"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": -1}], "links": []})",
+       "bytes is not an integer"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}, {"name": "a", "bytes": 1}], "links": []})",
+       "another tier"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [{"from": "a", "to": "b"}]})",
+       "is no tier"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "granule_bytes": 0})",
+       "granule_bytes"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "interference_percent": 1001})",
+       "interference_percent above 1000"},
   };
   for (const auto& each : cases) {
     const auto machine = parse_machine(each.json);

@@ -19,7 +19,9 @@ Trace small() {
                   {.name = "d", .workspace = {1}, .frees = {{2}}}}};
 }
 
-TEST(PeakBytes, IsTheLargestSumOfLiveTensorsAndWorkspace) { EXPECT_EQ(peak_bytes(small()), Bytes{100 + 10 + 1000 + 5000}); }
+TEST(PeakBytes, IsTheLargestSumOfLiveTensorsAndWorkspace) {
+  EXPECT_EQ(peak_bytes(small()), Bytes{100 + 10 + 1000 + 5000});
+}
 
 TEST(PeakBytes, KeepsAFreedTensorAliveUntilTheOpThatFreesIt) {
   Trace trace = small();

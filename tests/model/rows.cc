@@ -8,21 +8,30 @@ namespace {
 
 Trace trace() {
   Trace made;
-  made.tensors = {{.name = "always near", .bytes = {30}, .persistent = true, .shape = {}, .site = {}}, {.name = "x", .bytes = {30}, .shape = {}, .site = {}}};
+  made.tensors = {{.name = "always near", .bytes = {30}, .persistent = true, .shape = {}, .site = {}},
+                  {.name = "x", .bytes = {30}, .shape = {}, .site = {}}};
   made.ops.resize(3);
   return made;
 }
 
 TEST(Rows, SurviveTheirText) {
-  const Rows rows{.always_near = {0}, .held = {10}, .chunk = {10}, .chunks = 9,
-                  .steps = {{{.op = {0}, .chunks = {{0, 1}, {4, 9}}}, {.op = {2}, .chunks = {{3, 4}}}}, {}, {{.op = {1}, .chunks = {{8, 9}}}}}};
+  const Rows rows{.always_near = {0},
+                  .held = {10},
+                  .chunk = {10},
+                  .chunks = 9,
+                  .steps = {{{.op = {0}, .chunks = {{0, 1}, {4, 9}}}, {.op = {2}, .chunks = {{3, 4}}}},
+                            {},
+                            {{.op = {1}, .chunks = {{8, 9}}}}}};
   EXPECT_EQ(parse_rows(format_rows(rows), trace()).value(), rows);
 }
 
 TEST(Rows, SayWhatIsWrongInOneSentence) {
-  const std::string good = R"({"format":"vedette-rows-1","always_near":0,"held_bytes":10,"chunk_bytes":10,"chunks":9,"steps":[[{"op":1,"chunks":[[0,1]]}]]})";
+  const std::string good =
+      R"({"format":"vedette-rows-1","always_near":0,"held_bytes":10,"chunk_bytes":10,"chunks":9,"steps":[[{"op":1,"chunks":[[0,1]]}]]})";
   ASSERT_TRUE(parse_rows(good, trace()));
-  const struct { std::string from, to, says; } cases[] = {
+  const struct {
+    std::string from, to, says;
+  } cases[] = {
       {good, "{", "not JSON"},
       {good, "[]", "is not an object"},
       {"rows-1", "rows-2", "is not in the format"},

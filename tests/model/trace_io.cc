@@ -8,7 +8,8 @@
 namespace vedette {
 namespace {
 
-constexpr std::string_view good = R"({"format":"vedette-trace-1","name":"n","source":"s","device":"d","notes":["a note"],
+constexpr std::string_view good =
+    R"({"format":"vedette-trace-1","name":"n","source":"s","device":"d","notes":["a note"],
 "tensors":[{"id":0,"name":"w","bytes":8,"kind":"weight","persistent":true},
 {"id":1,"name":"x","bytes":16,"kind":"activation","persistent":false}],
 "ops":[{"id":0,"name":"f","layer":"a","phase":"forward","ns":5,"reads":[0],"writes":[1],"workspace_bytes":3},
@@ -57,41 +58,41 @@ TEST_P(ParseTraceRefuses, AndNamesThePlace) {
   EXPECT_THAT(read.error().message, ::testing::HasSubstr(GetParam().says));
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, ParseTraceRefuses,
-                         ::testing::Values(Wrong{"vedette-trace-1", "vedette-trace-2", "format: is not vedette-trace-1"},
-                                           Wrong{"\"device\":\"d\",", "", "lacks the key 'device'"},
-                                           Wrong{"\"device\":\"d\"", "\"device\":\"\"", "device is not a non-empty string"},
-                                           Wrong{"\"device\":\"d\"", "\"device\":\"d\",\"more\":1", "unknown key 'more'"},
-                                           Wrong{"\"device\":\"d\"", "\"device\":\"d\",\"device\":\"d\"", "'device' twice"},
-                                           Wrong{"[\"a note\"]", "[7]", "notes: is not a list of strings"},
-                                           Wrong{"{\"id\":0,\"name\":\"w\"", "{\"id\":7,\"name\":\"w\"", "tensor 0: id"},
-                                           Wrong{"\"bytes\":16", "\"bytes\":0", "tensor 1: bytes"},
-                                           Wrong{"\"bytes\":16", "\"bytes\":-16", "tensor 1: bytes"},
-                                           Wrong{"\"bytes\":16", "\"bytes\":16.0", "tensor 1: bytes"},
-                                           Wrong{"\"bytes\":16", "\"bytes\":99999999999999999999999", "tensor 1: bytes"},
-                                           Wrong{"\"bytes\":16", "\"bytes\":4611686018427387904", "tensor 1: bytes: the sum"},
-                                           Wrong{"\"bytes\":16", "\"bytes\":true", "tensor 1: bytes"},
-                                           Wrong{"\"activation\"", "\"activaton\"", "tensor 1: kind is 'activaton'"},
-                                           Wrong{"\"persistent\":false", "\"persistent\":0", "tensor 1: persistent"},
-                                           Wrong{"\"phase\":\"forward\"", "\"phase\":\"sideways\"", "op 0: phase"},
-                                           Wrong{"\"layer\":\"a\"", "\"layer\":3", "op 0: layer"},
-                                           Wrong{"\"ns\":6", "\"ns\":0", "op 1: ns"},
-                                           Wrong{"\"ns\":6", "\"ns\":18446744073709551615", "op 1: ns"},
-                                           Wrong{"\"workspace_bytes\":3", "\"workspace_bytes\":-3", "op 0: workspace_bytes"},
-                                           Wrong{"\"reads\":[1,0]", "\"reads\":[1,2]", "op 1: reads has an id out of range"},
-                                           Wrong{"\"reads\":[1,0]", "\"reads\":[1,-1]", "op 1: reads has an id out of range"},
-                                           Wrong{"\"reads\":[1,0]", "\"reads\":[1,1]", "op 1: reads names an id twice"},
-                                           Wrong{"\"reads\":[1,0]", "\"reads\":1", "op 1: reads is not a list"},
-                                           Wrong{"\"writes\":[1]", "\"writes\":[]", "op 1: reads tensor 1 before any write"},
-                                           Wrong{"\"frees\":[1]", "\"frees\":[0]", "op 1: frees the persistent tensor 0"},
-                                           Wrong{"\"workspace_bytes\":3", "\"workspace_bytes\":3,\"frees\":[1]",
-                                                 "op 1: accesses tensor 1 after it was freed"},
-                                           Wrong{"\"tensors\":[", "\"tensors\":[],\"ignored\":[", "unknown key 'ignored'"},
-                                           Wrong{"\"ops\":[", "\"ops\":7,\"notes2\":[", "unknown key"}));
+INSTANTIATE_TEST_SUITE_P(
+    Each, ParseTraceRefuses,
+    ::testing::Values(Wrong{"vedette-trace-1", "vedette-trace-2", "format: is not vedette-trace-1"},
+                      Wrong{"\"device\":\"d\",", "", "lacks the key 'device'"},
+                      Wrong{"\"device\":\"d\"", "\"device\":\"\"", "device is not a non-empty string"},
+                      Wrong{"\"device\":\"d\"", "\"device\":\"d\",\"more\":1", "unknown key 'more'"},
+                      Wrong{"\"device\":\"d\"", "\"device\":\"d\",\"device\":\"d\"", "'device' twice"},
+                      Wrong{"[\"a note\"]", "[7]", "notes: is not a list of strings"},
+                      Wrong{"{\"id\":0,\"name\":\"w\"", "{\"id\":7,\"name\":\"w\"", "tensor 0: id"},
+                      Wrong{"\"bytes\":16", "\"bytes\":0", "tensor 1: bytes"},
+                      Wrong{"\"bytes\":16", "\"bytes\":-16", "tensor 1: bytes"},
+                      Wrong{"\"bytes\":16", "\"bytes\":16.0", "tensor 1: bytes"},
+                      Wrong{"\"bytes\":16", "\"bytes\":99999999999999999999999", "tensor 1: bytes"},
+                      Wrong{"\"bytes\":16", "\"bytes\":4611686018427387904", "tensor 1: bytes: the sum"},
+                      Wrong{"\"bytes\":16", "\"bytes\":true", "tensor 1: bytes"},
+                      Wrong{"\"activation\"", "\"activaton\"", "tensor 1: kind is 'activaton'"},
+                      Wrong{"\"persistent\":false", "\"persistent\":0", "tensor 1: persistent"},
+                      Wrong{"\"phase\":\"forward\"", "\"phase\":\"sideways\"", "op 0: phase"},
+                      Wrong{"\"layer\":\"a\"", "\"layer\":3", "op 0: layer"}, Wrong{"\"ns\":6", "\"ns\":0", "op 1: ns"},
+                      Wrong{"\"ns\":6", "\"ns\":18446744073709551615", "op 1: ns"},
+                      Wrong{"\"workspace_bytes\":3", "\"workspace_bytes\":-3", "op 0: workspace_bytes"},
+                      Wrong{"\"reads\":[1,0]", "\"reads\":[1,2]", "op 1: reads has an id out of range"},
+                      Wrong{"\"reads\":[1,0]", "\"reads\":[1,-1]", "op 1: reads has an id out of range"},
+                      Wrong{"\"reads\":[1,0]", "\"reads\":[1,1]", "op 1: reads names an id twice"},
+                      Wrong{"\"reads\":[1,0]", "\"reads\":1", "op 1: reads is not a list"},
+                      Wrong{"\"writes\":[1]", "\"writes\":[]", "op 1: reads tensor 1 before any write"},
+                      Wrong{"\"frees\":[1]", "\"frees\":[0]", "op 1: frees the persistent tensor 0"},
+                      Wrong{"\"workspace_bytes\":3", "\"workspace_bytes\":3,\"frees\":[1]",
+                            "op 1: accesses tensor 1 after it was freed"},
+                      Wrong{"\"tensors\":[", "\"tensors\":[],\"ignored\":[", "unknown key 'ignored'"},
+                      Wrong{"\"ops\":[", "\"ops\":7,\"notes2\":[", "unknown key"}));
 
 TEST(ParseTrace, RefusesATensorThatIsNeverUsed) {
-  const Result<Trace> read = parse_trace(
-      with("],\n\"ops\"", ",{\"id\":2,\"name\":\"y\",\"bytes\":1,\"kind\":\"activation\",\"persistent\":false}],\n\"ops\""));
+  const Result<Trace> read = parse_trace(with(
+      "],\n\"ops\"", ",{\"id\":2,\"name\":\"y\",\"bytes\":1,\"kind\":\"activation\",\"persistent\":false}],\n\"ops\""));
   ASSERT_FALSE(read.ok());
   EXPECT_THAT(read.error().message, ::testing::HasSubstr("tensor 2: is never accessed"));
 }
@@ -102,7 +103,8 @@ TEST(ParseTrace, RefusesAByteOrderMarkAndBrokenUtf8) {
 }
 
 TEST(ParseTrace, SurvivesEveryPrefix) {
-  for (std::size_t length = 0; length < good.size(); ++length) EXPECT_FALSE(parse_trace(good.substr(0, length)).ok()) << length;
+  for (std::size_t length = 0; length < good.size(); ++length)
+    EXPECT_FALSE(parse_trace(good.substr(0, length)).ok()) << length;
 }
 
 TEST(ParseTrace, SurvivesEveryByteChanged) {

@@ -1,5 +1,6 @@
-// AddressSanitizer in one process with a session: this program alone is instrumented, as a user's would be. Its handler of SIGSEGV stands
-// behind ours and still reports what is not ours; told to stand alone (handle_segv=2), it lets nobody else in, and we say so.
+// AddressSanitizer in one process with a session: this program alone is instrumented, as a user's would be. Its handler
+// of SIGSEGV stands behind ours and still reports what is not ours; told to stand alone (handle_segv=2), it lets nobody
+// else in, and we say so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +52,8 @@ TEST_P(AddressSanitizer, StillFindsAnOverflowBesideTheArena) {
 TEST_P(AddressSanitizer, ThatStandsAloneIsNamedWhereOurHandlerIsNeeded) {
   const char* const options = std::getenv("ASAN_OPTIONS");
   if (options != nullptr && std::string(options).find("handle_segv=2") != std::string::npos) {
-    const auto session = Session::open({.fast_memory = tight_budget, .slow = "host", .policy = "on-demand", .chunk = {64 << 10}});
+    const auto session =
+        Session::open({.fast_memory = tight_budget, .slow = "host", .policy = "on-demand", .chunk = {64 << 10}});
     if (GetParam() == Forbidden::nothing) {
       ASSERT_TRUE(session.ok()) << session.error().message;
       EXPECT_TRUE(bytes_survive(**session));
@@ -61,7 +63,8 @@ TEST_P(AddressSanitizer, ThatStandsAloneIsNamedWhereOurHandlerIsNeeded) {
     }
     return;
   }
-  const std::string mine = std::string("--gtest_filter=").append(::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name());
+  const std::string mine =
+      std::string("--gtest_filter=").append(::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name());
   const std::string filter = mine + "." + ::testing::UnitTest::GetInstance()->current_test_info()->name();
   const LastWords heard = listen_to_child([&] {
     ::setenv("ASAN_OPTIONS", "handle_segv=2", 1);

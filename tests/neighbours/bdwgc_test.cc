@@ -1,6 +1,6 @@
-// The Boehm-Demers-Weiser collector in one process with a session: in its incremental mode it write-protects its heap and learns from
-// SIGSEGV what was written. It collects while memory of ours moves, it chains to us or we to it, and it finds its pointers in memory of
-// ours that is away, when that is told as a root.
+// The Boehm-Demers-Weiser collector in one process with a session: in its incremental mode it write-protects its heap
+// and learns from SIGSEGV what was written. It collects while memory of ours moves, it chains to us or we to it, and it
+// finds its pointers in memory of ours that is away, when that is told as a root.
 #define GC_THREADS
 #include <gc.h>
 #include <gtest/gtest.h>
@@ -125,9 +125,10 @@ TEST_P(Bdwgc, FindsItsPointersInMemoryThatIsAway) {
       roots[i] = reinterpret_cast<std::uint64_t>(node);
     }
     for (int again = 0; again < 5; ++again) {
-      other.fill(2);                 // the roots are away now
+      other.fill(2);  // the roots are away now
       Lists().work();
-      for (int garbage = 0; garbage < 20'000; ++garbage) *static_cast<std::uint64_t*>(GC_MALLOC(sizeof(Node))) = ~std::uint64_t{0};
+      for (int garbage = 0; garbage < 20'000; ++garbage)
+        *static_cast<std::uint64_t*>(GC_MALLOC(sizeof(Node))) = ~std::uint64_t{0};
     }
     for (std::size_t i = 0; i < roots.count(); i += 50)
       if (reinterpret_cast<const Node*>(roots[i])->number != i) ::_exit(1);

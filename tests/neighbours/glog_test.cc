@@ -1,5 +1,6 @@
-// Google's glog in one process with a session: its failure handler calls nobody after itself and ends the process, so what matters is that
-// it never sees a fault of ours, and sees all others with their own address, whichever of the two came first.
+// Google's glog in one process with a session: its failure handler calls nobody after itself and ends the process, so
+// what matters is that it never sees a fault of ours, and sees all others with their own address, whichever of the two
+// came first.
 #include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,12 @@
-// GNU libsigsegv in one process with a session. It calls nobody after itself, lets its user repair a fault or leave by a jump, and its own
-// tests (efault1 to efault3) say that a system call into protected memory fails with EFAULT and calls no handler.
-#include <gtest/gtest.h>
-#include <csetjmp>
+// GNU libsigsegv in one process with a session. It calls nobody after itself, lets its user repair a fault or leave by
+// a jump, and its own tests (efault1 to efault3) say that a system call into protected memory fails with EFAULT and
+// calls no handler.
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sigsegv.h>
 #include <sys/mman.h>
+
+#include <csetjmp>
 
 #include "base/fd.h"
 #include "neighbours/loop_result.h"
@@ -97,7 +99,7 @@ TEST_P(Libsigsegv, SystemCallsIntoProtectedMemoryFailWithEfaultAndCallNoHandler)
     if (repaired != 0 || foreign != 0) ::_exit(3);
     Block first(*session, 500'000), second(*session, 900'000);
     first.fill(1);
-    second.fill(2);                  // the first is away now
+    second.fill(2);  // the first is away now
     int ends[2];
     if (::pipe(ends) != 0) ::_exit(4);
     const bool served = ::write(ends[1], &first[1], 8) == 8;

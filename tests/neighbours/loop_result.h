@@ -1,4 +1,5 @@
-// What the tests of other people's handlers share: a guarded loop in a budget that makes its memory move, and its right result.
+// What the tests of other people's handlers share: a guarded loop in a budget that makes its memory move, and its right
+// result.
 #pragma once
 #include "session/loop.h"
 #include "support/broken_calls.h"

@@ -1,5 +1,5 @@
-// A guarded loop runs right beside stress-ng's stressors of what it rests on: userfaultfd, SIGSEGV and madvise, half a minute of each
-// together, with memory that moves to the disk and with faults served either way.
+// A guarded loop runs right beside stress-ng's stressors of what it rests on: userfaultfd, SIGSEGV and madvise, half a
+// minute of each together, with memory that moves to the disk and with faults served either way.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -19,8 +19,9 @@ pid_t start_stressors(const std::string& folder) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::setenv("TMPDIR", folder.c_str(), 1);
-    ::execl(STRESS_NG, "stress-ng", "--quiet", "--temp-path", folder.c_str(), "--userfaultfd", "1", "--userfaultfd-bytes", "64m", "--sigsegv", "1",
-            "--madvise", "1", "--timeout", seconds.c_str(), static_cast<char*>(nullptr));
+    ::execl(STRESS_NG, "stress-ng", "--quiet", "--temp-path", folder.c_str(), "--userfaultfd", "1",
+            "--userfaultfd-bytes", "64m", "--sigsegv", "1", "--madvise", "1", "--timeout", seconds.c_str(),
+            static_cast<char*>(nullptr));
     ::_exit(127);
   }
   return child;

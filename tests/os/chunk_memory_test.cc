@@ -1,18 +1,19 @@
 // Every ChunkMemory keeps the promises of chunk_memory.h: the same cases over all four mechanisms and two chunk sizes.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fcntl.h>
 #include <fstream>
 #include <functional>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "os/page_tracker.h"
@@ -28,7 +29,7 @@ struct Case {
   const char* name;
   Open open;
   std::size_t chunk_bytes;
-  std::uint32_t rounds;              // of the cases that hammer
+  std::uint32_t rounds;  // of the cases that hammer
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -43,9 +44,9 @@ class ChunkMemoryTest : public ::testing::TestWithParam<Case> {
   std::string skip_reason_;
 };
 
-#define MAKE_OR_SKIP(name, chunks, frames)                            \
-  auto owner_of_##name = make(chunks, frames);                        \
-  if (!skip_reason_.empty()) GTEST_SKIP() << skip_reason_;            \
+#define MAKE_OR_SKIP(name, chunks, frames)                 \
+  auto owner_of_##name = make(chunks, frames);             \
+  if (!skip_reason_.empty()) GTEST_SKIP() << skip_reason_; \
   Pager& name = *owner_of_##name
 
 std::uint64_t volatile_read(const std::byte* p) { return *reinterpret_cast<const volatile std::uint64_t*>(p); }
@@ -76,10 +77,17 @@ TEST_P(ChunkMemoryTest, BytesSurviveRandomMoves) {
   for (int round = 0; round < 150; ++round) {
     const auto c = static_cast<std::uint32_t>(random() % 12);
     switch (random() % 4) {
-      case 0: pager.evict(c); break;
-      case 1: pager.fetch(c); break;
-      case 2: ASSERT_TRUE(pager.excursion(c)); break;
-      default: fill(pager, c, ++version[c]);
+      case 0:
+        pager.evict(c);
+        break;
+      case 1:
+        pager.fetch(c);
+        break;
+      case 2:
+        ASSERT_TRUE(pager.excursion(c));
+        break;
+      default:
+        fill(pager, c, ++version[c]);
     }
   }
   for (std::uint32_t c = 0; c < 12; ++c) EXPECT_EQ(wrong_words(pager, c, version[c]), 0u) << "chunk " << c;
@@ -141,8 +149,8 @@ TEST_P(ChunkMemoryTest, ServesSystemCallsOrSaysThatItDoesNot) {
   EXPECT_EQ(wrong_words(pager, 0, 1) + wrong_words(pager, 1, 1), 0u);
 }
 
-// Each writer owns one counter a page; the pager takes chunks away under its hands. A lost store, a stale copy, a zero or a
-// poisoned byte all break the count.
+// Each writer owns one counter a page; the pager takes chunks away under its hands. A lost store, a stale copy, a zero
+// or a poisoned byte all break the count.
 TEST_P(ChunkMemoryTest, GoingAwayIsAtomic) {
   MAKE_OR_SKIP(pager, 6, 4);
   constexpr std::size_t writers = 3, pages = 8;
@@ -219,16 +227,19 @@ TEST_P(ChunkMemoryTest, OtherMappingsNeverLandInTheArena) {
   for (std::uint32_t c = 0; c < 6; ++c) EXPECT_EQ(wrong_words(pager, c, 3), 0u);
 }
 
-// Of this process, a page that is mapped twice counted once. Without pages of files: of those that other processes map too it has more when one of them ends.
+// Of this process, a page that is mapped twice counted once. Without pages of files: of those that other processes map
+// too it has more when one of them ends.
 std::uint64_t proportional_kib() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 0;                          // shadow memory grows with every page that is touched: the limits say nothing here
+  return 0;  // shadow memory grows with every page that is touched: the limits say nothing here
 #endif
   std::ifstream file("/proc/self/smaps_rollup");
   std::string line;
   unsigned long long all = 0, kib = 0;
   while (std::getline(file, line)) {
-    if (std::sscanf(line.c_str(), "Pss_Anon: %llu kB", &kib) == 1 || std::sscanf(line.c_str(), "Pss_Shmem: %llu kB", &kib) == 1) all += kib;
+    if (std::sscanf(line.c_str(), "Pss_Anon: %llu kB", &kib) == 1 ||
+        std::sscanf(line.c_str(), "Pss_Shmem: %llu kB", &kib) == 1)
+      all += kib;
   }
   return all;
 }
@@ -237,7 +248,8 @@ TEST_P(ChunkMemoryTest, FramesChangeKindInPlaceAndExistOnce) {
   MAKE_OR_SKIP(pager, 20, 16);
   for (std::uint32_t c = 0; c < 20; ++c) fill(pager, c, 4);
   const std::uint64_t before = proportional_kib(), chunk_kib = pager.chunk_bytes() / 1024;
-  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::shared, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
+  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::shared, FrameKind::trackable,
+                               FrameKind::alone, FrameKind::fast}) {
     for (std::uint32_t f = 0; f < 16; ++f) {
       if (auto converted = pager.convert({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
       EXPECT_LE(proportional_kib(), before + 2 * chunk_kib + 512) << "frame " << f;
@@ -251,7 +263,8 @@ TEST_P(ChunkMemoryTest, FramesWithoutBytesChangeKindAndAreWhole) {
   for (std::uint32_t c = 0; c < 4; ++c) fill(pager, c, 4);
   const std::uint64_t before = proportional_kib();
   for (std::uint32_t c = 0; c < 4; ++c) pager.evict(c);
-  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::shared, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
+  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::shared, FrameKind::trackable,
+                               FrameKind::alone, FrameKind::fast}) {
     for (std::uint32_t f = 0; f < 4; ++f) {
       if (auto converted = pager.convert_empty({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
     }
@@ -286,7 +299,7 @@ TEST_P(ChunkMemoryTest, PagesThatExpectWritesTakeOneFaultAndAreToldAsWritten) {
     }
     return after.ru_minflt - before.ru_minflt;
   };
-  faults_of_writing();               // pays for what is first touched beside the pages, as a sanitizer's shadow of them
+  faults_of_writing();  // pays for what is first touched beside the pages, as a sanitizer's shadow of them
   const long unexpected = faults_of_writing();
   pager.expect_writes(1, 8);
   const long expected = faults_of_writing();
@@ -394,8 +407,9 @@ TEST(BestMemoryTest, WorksOnThisMachineAndSaysHow) {
 TEST(BestMemoryTest, RefusesABudgetThatTheMachineDoesNotHave) {
   auto arena = Mapping::reserve({large}, {large});
   ASSERT_TRUE(arena);
-  const auto opened = open_best_memory({.arena = arena->data(), .chunks = 1, .frames = 1u << 24, .chunk_bytes = {large},
-                                        .on_fault = [](const Fault&) {}});
+  const auto opened = open_best_memory(
+      {.arena = arena->data(), .chunks = 1, .frames = 1u << 24, .chunk_bytes = {large}, .on_fault = [](const Fault&) {
+       }});
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().cause, Cause::out_of_memory);
   EXPECT_NE(opened.error().message.find("smaller budget"), std::string::npos) << opened.error().message;

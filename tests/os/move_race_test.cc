@@ -1,10 +1,11 @@
-// Pages move while other threads touch them and while their age is cleared, as memory pressure does: the kernel then has to try pages again
-// in the middle of a move, and Linux 6.18 counts wrongly what it has moved (Userfaultfd::moved_untold). Every move must nevertheless be
-// whole, no byte wrong, no thread left waiting.
-#include <atomic>
-#include <chrono>
+// Pages move while other threads touch them and while their age is cleared, as memory pressure does: the kernel then
+// has to try pages again in the middle of a move, and Linux 6.18 counts wrongly what it has moved
+// (Userfaultfd::moved_untold). Every move must nevertheless be whole, no byte wrong, no thread left waiting.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "os/test_pager.h"
@@ -20,7 +21,7 @@ TEST(MoveRace, MovesAreWholeWhileOthersTouchThePagesAndTheirAgeIsCleared) {
   if (!pager.error().empty()) GTEST_SKIP() << pager.error();
   std::byte* const chunk = pager.chunk(0);
   for (std::size_t i = 0; i < chunk_bytes; i += 4096) chunk[i] = static_cast<std::byte>(i / 4096 + 1);
-  pager.fetch(0);                    // is there: what its thread did for the first touch comes before what this one does below
+  pager.fetch(0);  // is there: what its thread did for the first touch comes before what this one does below
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> wrong{0}, rounds{0};
   std::thread reader([&] {
@@ -28,11 +29,13 @@ TEST(MoveRace, MovesAreWholeWhileOthersTouchThePagesAndTheirAgeIsCleared) {
       for (std::size_t i = 0; i < chunk_bytes; i += 4096)
         wrong += *reinterpret_cast<volatile std::byte*>(chunk + i) == static_cast<std::byte>(i / 4096 + 1) ? 0 : 1;
   });
-  std::thread pressure([&] { while (!stop) ::madvise(chunk, chunk_bytes, MADV_COLD); });
+  std::thread pressure([&] {
+    while (!stop) ::madvise(chunk, chunk_bytes, MADV_COLD);
+  });
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
   std::uint64_t moves = 0;
   for (; std::chrono::steady_clock::now() < until; moves += 2) {
-    pager.memory().hide({0}, {0});   // the pager goes on thinking that it is shown, and tells who waits to try again
+    pager.memory().hide({0}, {0});  // the pager goes on thinking that it is shown, and tells who waits to try again
     pager.memory().show({0}, {0});
   }
   stop = true;

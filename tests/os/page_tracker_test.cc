@@ -1,23 +1,23 @@
 // Every tracker must tell exactly the pages that a known pattern of accesses touches, reads and writes apart.
 #include "os/page_tracker.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <barrier>
 #include <cerrno>
 #include <csignal>
-#include <fcntl.h>
 #include <functional>
 #include <map>
 #include <optional>
 #include <random>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "base/fd.h"
@@ -31,7 +31,11 @@ namespace {
 struct Source {
   const char* name;
   std::function<Result<std::unique_ptr<PageTracker>>()> open;
-  enum class Kind { tracked, anonymous, shared } kind;  // memfd pages of TrackedMemory, private memory, memfd pages of nobody's userfaultfd
+  enum class Kind {
+    tracked,
+    anonymous,
+    shared
+  } kind;  // memfd pages of TrackedMemory, private memory, memfd pages of nobody's userfaultfd
 };
 
 const Source sources[] = {
@@ -77,7 +81,8 @@ class Tracker : public testing::TestWithParam<Source> {
       if (GetParam().kind == Source::Kind::anonymous) return;
       const Fd file{::memfd_create("shared", MFD_CLOEXEC)};
       ASSERT_EQ(::ftruncate(file.get(), pages * page_size), 0);
-      ASSERT_NE(::mmap(base_, pages * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0), MAP_FAILED);
+      ASSERT_NE(::mmap(base_, pages * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0),
+                MAP_FAILED);
     }
   }
   void TearDown() override { tracker_.reset(); }  // before the memory goes
@@ -145,9 +150,12 @@ TEST_P(Tracker, TellsExactlyThePagesReadAndThePagesWritten) {
   write(500);
   read(501);
   write(pages - 1);
-  EXPECT_EQ(
-      collect(),
-      (Pages{{0, was_read}, {1, was_written}, {17, was_read}, {500, was_written}, {501, was_read}, {pages - 1, was_written}}));
+  EXPECT_EQ(collect(), (Pages{{0, was_read},
+                              {1, was_written},
+                              {17, was_read},
+                              {500, was_written},
+                              {501, was_read},
+                              {pages - 1, was_written}}));
 }
 
 TEST_P(Tracker, TellsAPageReadThenWrittenAsWritten) {
@@ -249,8 +257,9 @@ TEST_P(Tracker, TellsMorePagesThanOneScanHolds) {
 }
 
 // Random touches by threads that stop at every tick, compared with what each of them remembers.
-void touch_at_random(std::size_t threads, std::size_t page_count, int ticks, const std::function<void(std::size_t)>& read,
-                     const std::function<void(std::size_t)>& write, const std::function<void(const Pages&)>& judge) {
+void touch_at_random(std::size_t threads, std::size_t page_count, int ticks,
+                     const std::function<void(std::size_t)>& read, const std::function<void(std::size_t)>& write,
+                     const std::function<void(const Pages&)>& judge) {
   std::vector<Pages> remembered(threads);
   std::barrier gate(static_cast<std::ptrdiff_t>(threads) + 1);
   std::vector<std::thread> workers;
@@ -330,7 +339,8 @@ TEST_P(Tracker, SystemCallsIntoTrackedMemoryAreSeenOrRefused) {
   EXPECT_EQ(collect(), (Pages{{2, was_written}, {3, was_written}, {6, was_read}, {7, was_read}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Tracker, testing::ValuesIn(sources), [](const auto& source) { return source.param.name; });
+INSTANTIATE_TEST_SUITE_P(Every, Tracker, testing::ValuesIn(sources),
+                         [](const auto& source) { return source.param.name; });
 
 TEST(ZapTracker, SaysWhenMemoryIsNotRegisteredAndLeavesItsBytes) {
   auto tracker = open_zap_tracker();
@@ -393,7 +403,8 @@ TEST(MissingTracker, SaysWhenMemoryIsSharedAndLeavesItsBytes) {
   ASSERT_TRUE(memory.ok());
   const Fd file{::memfd_create("shared", MFD_CLOEXEC)};
   ASSERT_EQ(::ftruncate(file.get(), 4 * page_size), 0);
-  ASSERT_NE(::mmap(memory->data(), 4 * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0), MAP_FAILED);
+  ASSERT_NE(::mmap(memory->data(), 4 * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0),
+            MAP_FAILED);
   memory->data()[page_size] = std::byte{42};
   const auto armed = (*tracker)->arm(std::vector<AddressRange>{{memory->data(), 4 * page_size}});
   ASSERT_FALSE(armed.ok());
@@ -404,7 +415,8 @@ TEST(MissingTracker, SaysWhenMemoryIsSharedAndLeavesItsBytes) {
 TEST(MissingTracker, GivesEveryPageBackWhenItGoes) {
   auto memory = Mapping::reserve({600 * page_size}, {page_size});
   ASSERT_TRUE(memory.ok());
-  for (std::size_t page = 0; page < 600; ++page) memory->data()[page * page_size] = static_cast<std::byte>(page % 251 + 1);
+  for (std::size_t page = 0; page < 600; ++page)
+    memory->data()[page * page_size] = static_cast<std::byte>(page % 251 + 1);
   {
     auto tracker = open_missing_tracker(false);
     if (!tracker) GTEST_SKIP() << tracker.error().message;
@@ -412,7 +424,8 @@ TEST(MissingTracker, GivesEveryPageBackWhenItGoes) {
     memory->data()[7 * page_size] = std::byte{255};
   }
   for (std::size_t page = 0; page < 600; ++page)
-    ASSERT_EQ(memory->data()[page * page_size], page == 7 ? std::byte{255} : static_cast<std::byte>(page % 251 + 1)) << page;
+    ASSERT_EQ(memory->data()[page * page_size], page == 7 ? std::byte{255} : static_cast<std::byte>(page % 251 + 1))
+        << page;
 }
 
 // Nobody is quiet here: what is told may come a tick late, but no write is lost, and no fault goes unserved.
@@ -443,7 +456,9 @@ TEST_P(Tracker, LosesNoWriteOfThreadsThatDoNotWaitForTicks) {
   for (std::thread& thread : threads) thread.join();
   for (std::size_t self = 0; self < writers; ++self)
     for (std::size_t page = 0; page < busy_pages; ++page)
-      ASSERT_EQ(std::atomic_ref(reinterpret_cast<std::uint32_t*>(base_)[page * page_size / 4 + self]).load(), written[self][page]) << self << ", " << page;
+      ASSERT_EQ(std::atomic_ref(reinterpret_cast<std::uint32_t*>(base_)[page * page_size / 4 + self]).load(),
+                written[self][page])
+          << self << ", " << page;
 }
 
 TEST(MprotectTracker, TellsThatAReadCameBeforeTheFirstWrite) {
@@ -517,7 +532,8 @@ TEST(MprotectTracker, TwoTrackersWatchDifferentMemory) {
   ASSERT_TRUE(one.ok() && other.ok());
   auto memory = Mapping::reserve({4 * page_size}, {page_size});
   ASSERT_TRUE(memory.ok());
-  const std::vector<AddressRange> low{{memory->data(), 2 * page_size}}, high{{memory->data() + 2 * page_size, 2 * page_size}};
+  const std::vector<AddressRange> low{{memory->data(), 2 * page_size}},
+      high{{memory->data() + 2 * page_size, 2 * page_size}};
   ASSERT_TRUE((*one)->arm(low).ok());
   ASSERT_TRUE((*other)->arm(high).ok());
   memory->data()[page_size] = std::byte{1};

@@ -36,9 +36,9 @@ TEST(Probe, NamesThisKernelAndItsMemory) {
 
 TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
   const MachineFacts facts = probe_machine();
-  for (const Tried* tried :
-       {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.missing_messages, &facts.missing_signals, &facts.minor_messages, &facts.minor_signals, &facts.guard_pages, &facts.mprotect,
-        &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
+  for (const Tried* tried : {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.missing_messages,
+                             &facts.missing_signals, &facts.minor_messages, &facts.minor_signals, &facts.guard_pages,
+                             &facts.mprotect, &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
     EXPECT_EQ(tried->works, tried->why_not.empty()) << tried->why_not;
   }
   EXPECT_EQ(facts.userfaultfd == UserfaultfdAccess::full, facts.userfaultfd_refusal.empty());
@@ -63,7 +63,9 @@ TEST(Probe, AgreesWithWhoUsesTheFeatures) {
 }
 
 TEST(Probe, LeavesNoDescriptorBehind) {
-  const auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
   probe_machine();  // libraries may keep something of their own the first time
   const auto before = open_files();
   probe_machine();
@@ -77,7 +79,8 @@ TEST(Probe, SeesALowerMemoryLockLimit) {
     const rlimit low{65536, 65536};
     ::setrlimit(RLIMIT_MEMLOCK, &low);
     const MachineFacts facts = probe_machine();
-    const bool right = facts.locked_memory_limit == 65536 && (facts.may_exceed_locked_limit || !facts.registered_buffers.works);
+    const bool right =
+        facts.locked_memory_limit == 65536 && (facts.may_exceed_locked_limit || !facts.registered_buffers.works);
     ::_exit(right ? 0 : 1);
   }
   int status = 0;
@@ -109,7 +112,8 @@ TEST(Probe, ReadsTheChosenSetting) {
 }
 
 TEST(Probe, NamesUserfaultfdFeatures) {
-  EXPECT_THAT(userfaultfd_feature_names(uapi::feature_wp_async | uapi::feature_move), testing::ElementsAre("WP_ASYNC", "MOVE"));
+  EXPECT_THAT(userfaultfd_feature_names(uapi::feature_wp_async | uapi::feature_move),
+              testing::ElementsAre("WP_ASYNC", "MOVE"));
   EXPECT_THAT(userfaultfd_feature_names(std::uint64_t{1} << 40), testing::ElementsAre("bit 40"));
 }
 

@@ -1,5 +1,5 @@
-// The smallest engine over a ChunkMemory: more chunks than frames, a slow tier that is a vector, one lock. Every frame that leaves a
-// chunk is poisoned once its bytes are saved, so whoever still saw it would read bytes that nobody wrote.
+// The smallest engine over a ChunkMemory: more chunks than frames, a slow tier that is a vector, one lock. Every frame
+// that leaves a chunk is poisoned once its bytes are saved, so whoever still saw it would read bytes that nobody wrote.
 #pragma once
 #include <cstring>
 #include <mutex>
@@ -21,14 +21,20 @@ class Pager {
 
   // The last chunk is spare: nobody lives there, excursions go to it.
   Pager(Open open, std::uint32_t chunks, std::uint32_t frames, std::size_t chunk_bytes, std::uint64_t seed)
-      : chunk_bytes_(chunk_bytes), chunks_(chunks), random_(seed), store_(std::size_t{chunks} * chunk_bytes),
+      : chunk_bytes_(chunk_bytes),
+        chunks_(chunks),
+        random_(seed),
+        store_(std::size_t{chunks} * chunk_bytes),
         frame_of_(chunks) {
     auto arena = Mapping::reserve({(chunks + 1) * chunk_bytes}, {std::size_t{2} << 20});
     VEDETTE_ASSERT(arena);
     arena_ = std::move(*arena);
     for (std::uint32_t i = 0; i < frames; ++i) free_.push_back({i});
     const std::scoped_lock lock(mutex_);  // a fault is served when memory_ is set
-    auto opened = open({.arena = arena_.data(), .chunks = chunks + 1, .frames = frames, .chunk_bytes = {chunk_bytes},
+    auto opened = open({.arena = arena_.data(),
+                        .chunks = chunks + 1,
+                        .frames = frames,
+                        .chunk_bytes = {chunk_bytes},
                         .on_fault = [this](const Fault& fault) { served(fault); }});
     if (!opened) {
       error_ = opened.error().message;
@@ -43,14 +49,30 @@ class Pager {
   std::byte* chunk(std::uint32_t c) const { return arena_.data() + c * chunk_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
   std::uint32_t chunks() const { return chunks_; }
-  std::uint64_t faults() { const std::scoped_lock lock(mutex_); return faults_.size(); }
-  std::vector<Fault> faults_told() { const std::scoped_lock lock(mutex_); return faults_; }
+  std::uint64_t faults() {
+    const std::scoped_lock lock(mutex_);
+    return faults_.size();
+  }
+  std::vector<Fault> faults_told() {
+    const std::scoped_lock lock(mutex_);
+    return faults_;
+  }
 
-  void evict(std::uint32_t c) { const std::scoped_lock lock(mutex_); evict_locked(c); }
-  void fetch(std::uint32_t c) { const std::scoped_lock lock(mutex_); fetch_locked(c); }
-  std::optional<FrameIndex> frame_of(std::uint32_t c) { const std::scoped_lock lock(mutex_); return frame_of_[c]; }
+  void evict(std::uint32_t c) {
+    const std::scoped_lock lock(mutex_);
+    evict_locked(c);
+  }
+  void fetch(std::uint32_t c) {
+    const std::scoped_lock lock(mutex_);
+    fetch_locked(c);
+  }
+  std::optional<FrameIndex> frame_of(std::uint32_t c) {
+    const std::scoped_lock lock(mutex_);
+    return frame_of_[c];
+  }
 
-  // Chunk c goes to the spare chunk and comes back; false when its bytes were not the same there (or somebody wrote them).
+  // Chunk c goes to the spare chunk and comes back; false when its bytes were not the same there (or somebody wrote
+  // them).
   bool excursion(std::uint32_t c) {
     const std::scoped_lock lock(mutex_);
     if (!frame_of_[c]) return true;
@@ -115,7 +137,7 @@ class Pager {
   std::mt19937_64 random_;
   Mapping arena_;
   std::vector<std::byte> store_;
-  std::mutex mutex_;                 // everything below
+  std::mutex mutex_;  // everything below
   std::vector<std::optional<FrameIndex>> frame_of_;
   std::vector<FrameIndex> free_;
   std::vector<Fault> faults_;

@@ -1,4 +1,5 @@
-// Temporaries get addresses at which nobody is in anybody's way, and lives that differ do not share chunks where it costs.
+// Temporaries get addresses at which nobody is in anybody's way, and lives that differ do not share chunks where it
+// costs.
 #include "pack/coallocate.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@ std::vector<Lifetime> random_lives(std::uint64_t seed, std::size_t count) {
     const bool birth = lives.size() < count && (alive.empty() || (alive.size() < most_alive && random() % 2 == 0));
     ++event;
     if (birth) {
-      const std::uint64_t bytes = random() % 3 == 0 ? chunk.value * (1 + random() % 5) : 1025 + random() % (chunk.value * 2);
+      const std::uint64_t bytes =
+          random() % 3 == 0 ? chunk.value * (1 + random() % 5) : 1025 + random() % (chunk.value * 2);
       alive.push_back(lives.size());
       lives.push_back({.bytes = {bytes}, .life = {event, 0}});
     } else {
@@ -35,7 +37,9 @@ std::vector<Lifetime> random_lives(std::uint64_t seed, std::size_t count) {
   return lives;
 }
 
-bool overlap(std::uint64_t a, std::uint64_t a_bytes, std::uint64_t b, std::uint64_t b_bytes) { return a < b + b_bytes && b < a + a_bytes; }
+bool overlap(std::uint64_t a, std::uint64_t a_bytes, std::uint64_t b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
 
 void expect_sound(const std::vector<Lifetime>& lives, const Placement& placement) {
   ASSERT_EQ(placement.offset.size(), lives.size());
@@ -64,7 +68,9 @@ std::pair<std::uint64_t, std::uint64_t> chunk_time(const std::vector<Lifetime>& 
     std::vector<bool> used(placement.zone_bytes / chunk.value);
     for (std::size_t i = 0; i < lives.size(); ++i)
       if (lives[i].life.begin <= t && t < lives[i].life.end)
-        for (std::uint64_t c = placement.offset[i] / chunk.value; c * chunk.value < placement.offset[i] + lives[i].bytes.value; ++c) used[c] = true;
+        for (std::uint64_t c = placement.offset[i] / chunk.value;
+             c * chunk.value < placement.offset[i] + lives[i].bytes.value; ++c)
+          used[c] = true;
     packed += static_cast<std::uint64_t>(std::count(used.begin(), used.end(), true));
   }
   return {packed, alone};
@@ -97,7 +103,8 @@ TEST(Coallocate, KeepsLivesThatDoNotMeetApart) {
 }
 
 TEST(Coallocate, LeavesRoomBesideWhatLivesLongToWhatLivesAsLong) {
-  // Backward: each op makes scratch as large as the gradient that it then leaves to the optimizer, four chunks and a half.
+  // Backward: each op makes scratch as large as the gradient that it then leaves to the optimizer, four chunks and a
+  // half.
   constexpr Bytes size{9 * chunk.value / 2};
   std::vector<Lifetime> lives;
   for (std::uint32_t op = 0; op < 4; ++op) {
@@ -108,7 +115,8 @@ TEST(Coallocate, LeavesRoomBesideWhatLivesLongToWhatLivesAsLong) {
   expect_sound(lives, placement);
   std::set<std::uint64_t> at_the_end;  // chunks
   for (std::size_t i = 1; i < lives.size(); i += 2)
-    for (std::uint64_t c = placement.offset[i] / chunk.value; c * chunk.value < placement.offset[i] + size.value; ++c) at_the_end.insert(c);
+    for (std::uint64_t c = placement.offset[i] / chunk.value; c * chunk.value < placement.offset[i] + size.value; ++c)
+      at_the_end.insert(c);
   EXPECT_EQ(at_the_end.size(), 18U) << "gradients lie end to end";
 }
 

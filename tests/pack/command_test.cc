@@ -1,4 +1,6 @@
 // `vedette pack` as a user meets it: the program is run, its output read.
+#include "support/command.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,8 +12,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-
-#include "support/command.h"
 
 namespace {
 
@@ -77,7 +77,9 @@ TEST_F(PackCommand, PacksWhatARecordingsStepHolds) {
   std::ofstream(trace) << R"({"format":"vedette-trace-1","name":"two","source":"test","device":"none","notes":[],
 "tensors":[{"id":0,"name":"w","bytes":64,"kind":"weight","persistent":true},{"id":1,"name":"x","bytes":128,"kind":"activation","persistent":false}],
 "ops":[{"id":0,"name":"make","layer":null,"phase":"forward","ns":5,"reads":[0],"writes":[1],"workspace_bytes":0}]})";
-  ASSERT_EQ(vedette::testing::run(std::string(VEDETTE_CLI) + " import '" + trace + "' -o '" + recording + "' 2>&1").status, 0);
+  ASSERT_EQ(
+      vedette::testing::run(std::string(VEDETTE_CLI) + " import '" + trace + "' -o '" + recording + "' 2>&1").status,
+      0);
   for (const char* const file : {"step.json", "step.vedette"}) {
     const Answer answer = pack(std::string(file) + " --json");
     ASSERT_EQ(answer.status, 0) << answer.text;
@@ -86,7 +88,8 @@ TEST_F(PackCommand, PacksWhatARecordingsStepHolds) {
 }
 
 TEST_F(PackCommand, RefusesCapacitiesBelowAByte) {
-  for (const char* const capacity : {"0", "-1", "99999999999999999999"}) EXPECT_EQ(pack(std::string("lives.csv --capacity ") + capacity).status, 2) << capacity;
+  for (const char* const capacity : {"0", "-1", "99999999999999999999"})
+    EXPECT_EQ(pack(std::string("lives.csv --capacity ") + capacity).status, 2) << capacity;
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ TEST(Csv, ComesBackWithOffsets) {
   const Table table = parse_lifetimes(text).value();
   ASSERT_EQ(table.problem.away.size(), 2u);
   EXPECT_EQ(table.problem.away[1].when, (Span<Time>{5, 7}));
-  EXPECT_EQ(format_layout(table, {0, 8}), "id,lower,upper,size,alignment,gaps,offset\na,0,9,8,4,2-3 5-7,0\nb,1,2,3,1,,8\n");
+  EXPECT_EQ(format_layout(table, {0, 8}),
+            "id,lower,upper,size,alignment,gaps,offset\na,0,9,8,4,2-3 5-7,0\nb,1,2,3,1,,8\n");
 }
 
 TEST(Csv, SaysWhatIsWrongAndWhere) {

@@ -18,7 +18,8 @@ namespace {
 
 bool there(const Problem& problem, std::uint32_t b, Time when) {
   if (when < problem.buffers[b].life.begin || when >= problem.buffers[b].life.end) return false;
-  return std::none_of(problem.away.begin(), problem.away.end(), [&](const Away& a) { return a.buffer == b && a.when.begin <= when && when < a.when.end; });
+  return std::none_of(problem.away.begin(), problem.away.end(),
+                      [&](const Away& a) { return a.buffer == b && a.when.begin <= when && when < a.when.end; });
 }
 
 bool meet(const Problem& problem, std::uint32_t a, std::uint32_t b) {
@@ -33,7 +34,8 @@ bool allowed(const Problem& problem, std::uint32_t b, std::uint64_t at) {
   return chunk == 0 || bytes == 0 || (at + bytes - 1) / chunk - at / chunk == (bytes - 1) / chunk;
 }
 
-// The lowest peak there is: buffers in every order, each at the lowest offset, byte by byte. Nothing of the planner is used.
+// The lowest peak there is: buffers in every order, each at the lowest offset, byte by byte. Nothing of the planner is
+// used.
 std::uint64_t lowest_peak(const Problem& problem) {
   std::vector<std::uint32_t> order(problem.buffers.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -72,7 +74,9 @@ Problem random_problem(std::uint64_t seed, std::size_t most, Kind kind) {
   const std::uint64_t one = std::uint64_t{1} << random() % 3;
   for (std::uint32_t b = 0; b < count; ++b) {
     const Time begin = static_cast<Time>(random() % 12), end = begin + 1 + static_cast<Time>(random() % 11);
-    problem.buffers.push_back({.life = {begin, end}, .bytes = {1 + random() % 12}, .alignment = kind.aligned ? std::uint64_t{1} << random() % 3 : one});
+    problem.buffers.push_back({.life = {begin, end},
+                               .bytes = {1 + random() % 12},
+                               .alignment = kind.aligned ? std::uint64_t{1} << random() % 3 : one});
     if (kind.away && end - begin > 3 && random() % 2 == 0) problem.away.push_back({b, {begin + 1, end - 1}});
   }
   if (kind.chunked) problem.chunk = 8;
@@ -81,7 +85,8 @@ Problem random_problem(std::uint64_t seed, std::size_t most, Kind kind) {
 
 TEST(Offsets, NothingNeedsNoRoom) {
   EXPECT_EQ(plan_offsets({}).peak.value, 0u);
-  const Layout layout = plan_offsets({.buffers = {{.life = {3, 3}, .bytes = {7}}, {.life = {1, 2}, .bytes = {0}}}, .away = {}});
+  const Layout layout =
+      plan_offsets({.buffers = {{.life = {3, 3}, .bytes = {7}}, {.life = {1, 2}, .bytes = {0}}}, .away = {}});
   EXPECT_EQ(layout.offset, (std::vector<std::uint64_t>{0, 0}));
   EXPECT_EQ(layout.peak.value, 0u);
 }
@@ -99,7 +104,8 @@ TEST(Offsets, AreAsLowAsAnyForFewBuffers) {
 
 TEST(Offsets, AreSoundWhateverIsAsked) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    const Problem problem = random_problem(seed, 60, {.aligned = seed % 2 == 0, .away = seed % 3 == 0, .chunked = seed % 5 == 0});
+    const Problem problem =
+        random_problem(seed, 60, {.aligned = seed % 2 == 0, .away = seed % 3 == 0, .chunked = seed % 5 == 0});
     const Layout layout = plan_offsets(problem, std::nullopt, {.greedy = 1'000'000, .exact = 300'000});
     EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt) << "seed " << seed;
     EXPECT_LE(most_live(problem), layout.peak);
@@ -107,7 +113,9 @@ TEST(Offsets, AreSoundWhateverIsAsked) {
 }
 
 TEST(Offsets, StopAtTheCapacityThatIsAskedFor) {
-  const Problem problem{.buffers = {{.life = {0, 2}, .bytes = {4}}, {.life = {1, 3}, .bytes = {4}}, {.life = {2, 4}, .bytes = {4}}}, .away = {}};
+  const Problem problem{
+      .buffers = {{.life = {0, 2}, .bytes = {4}}, {.life = {1, 3}, .bytes = {4}}, {.life = {2, 4}, .bytes = {4}}},
+      .away = {}};
   EXPECT_LE(plan_offsets(problem, Bytes{100}).peak.value, 100u);
   EXPECT_EQ(plan_offsets(problem, Bytes{8}).peak.value, 8u);
   EXPECT_EQ(plan_offsets(problem, Bytes{3}).peak.value, 8u);  // there is no such plan; this one is sound
@@ -125,7 +133,8 @@ TEST(Offsets, OfAProgramThatRepeatsItselfRepeat) {
   problem.buffers.push_back({.life = {0, 1000}, .bytes = {5}});
   const Problem once = random_problem(11, 12, {});
   for (Time round = 0; round < 40; ++round)
-    for (const Buffer& b : once.buffers) problem.buffers.push_back({.life = {b.life.begin + round * 25, b.life.end + round * 25}, .bytes = b.bytes});
+    for (const Buffer& b : once.buffers)
+      problem.buffers.push_back({.life = {b.life.begin + round * 25, b.life.end + round * 25}, .bytes = b.bytes});
   const Layout layout = plan_offsets(problem);
   EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
   const std::size_t n = once.buffers.size();
@@ -137,7 +146,8 @@ TEST(Offsets, OfManyBuffersAreFoundAndSound) {
   Problem problem;
   for (std::size_t i = 0; i < 60'000; ++i) {
     const auto begin = static_cast<Time>(random() % 100'000);
-    problem.buffers.push_back({.life = {begin, begin + 1 + static_cast<Time>(random() % 300)}, .bytes = {1 + random() % 100'000}});
+    problem.buffers.push_back(
+        {.life = {begin, begin + 1 + static_cast<Time>(random() % 300)}, .bytes = {1 + random() % 100'000}});
   }
   const Layout layout = plan_offsets(problem);
   EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
@@ -154,7 +164,8 @@ Problem given(const std::string& name) {
 TEST(GivenLifetimes, OfTheChallengingSuiteFitTheirCapacity) {
   for (const char* name : {"A", "B", "C", "D", "E", "F"}) {
     const Problem problem = given(std::string(name) + ".1048576.csv");
-    if (problem.buffers.empty()) GTEST_SKIP() << "no pack/ in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
+    if (problem.buffers.empty())
+      GTEST_SKIP() << "no pack/ in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
     const Layout layout = plan_offsets(problem, Bytes{1048576});
     EXPECT_EQ(find_fault(problem, layout.offset, Bytes{1048576}), std::nullopt) << name;
   }
@@ -162,7 +173,8 @@ TEST(GivenLifetimes, OfTheChallengingSuiteFitTheirCapacity) {
 
 TEST(GivenLifetimes, OfTrainingStepsComeCloseToWhatLives) {
   const Problem resnet = given("resnet50.csv"), pangu = given("pangu_2.6B.csv");
-  if (resnet.buffers.empty() || pangu.buffers.empty()) GTEST_SKIP() << "no pack/ in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
+  if (resnet.buffers.empty() || pangu.buffers.empty())
+    GTEST_SKIP() << "no pack/ in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   const Layout all = plan_offsets(resnet), most = plan_offsets(pangu);
   EXPECT_EQ(find_fault(resnet, all.offset, most_live(resnet)), std::nullopt);
   EXPECT_EQ(find_fault(pangu, most.offset, most.peak), std::nullopt);

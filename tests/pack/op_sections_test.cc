@@ -22,7 +22,8 @@ LoggedTensor lasting(std::uint64_t number) {
   return t;
 }
 
-LoggedTensor born(std::uint64_t number, std::uint32_t birth, std::uint32_t birth_op, std::uint32_t death, std::int64_t death_op) {
+LoggedTensor born(std::uint64_t number, std::uint32_t birth, std::uint32_t birth_op, std::uint32_t death,
+                  std::int64_t death_op) {
   LoggedTensor t = lasting(number);
   t.birth = birth;
   t.birth_op = birth_op;
@@ -41,8 +42,8 @@ LoggedOp op(std::vector<std::uint32_t> reads, std::vector<std::uint32_t> writes,
   return o;
 }
 
-// Backward of a convolution: gradient 0, weights 1, input 2; born in it are a reordered gradient (event 1, dead at 3), the input's gradient (2), a
-// reordered input (4, dead at 5).
+// Backward of a convolution: gradient 0, weights 1, input 2; born in it are a reordered gradient (event 1, dead at 3),
+// the input's gradient (2), a reordered input (4, dead at 5).
 StepLog backward_of_a_convolution() {
   StepLog log;
   log.tensors = {lasting(0), lasting(1), lasting(2), born(3, 1, 0, 3, 0), born(4, 2, 0, 6, 1), born(5, 4, 0, 5, 0)};
@@ -50,15 +51,17 @@ StepLog backward_of_a_convolution() {
   return log;
 }
 
-const std::vector<SectionedOp> in_three = {{.op = 0, .sections = {{.after_event = 0, .time = {2}, .touched = {0}},
-                                                                   {.after_event = 1, .time = {5}, .touched = {}},
-                                                                   {.after_event = 3, .time = {3}, .touched = {2}}}}};
+const std::vector<SectionedOp> in_three = {{.op = 0,
+                                            .sections = {{.after_event = 0, .time = {2}, .touched = {0}},
+                                                         {.after_event = 1, .time = {5}, .touched = {}},
+                                                         {.after_event = 3, .time = {3}, .touched = {2}}}}};
 
 TEST(CutIntoSections, GivesEachWhatItTouches) {
   const SectionedLog cut = cut_into_sections(backward_of_a_convolution(), in_three);
   EXPECT_EQ(cut.first, (std::vector<std::uint32_t>{0, 3, 4}));
   ASSERT_EQ(cut.log.ops.size(), 4U);
-  EXPECT_EQ(cut.log.ops[0].reads, (std::vector<std::uint32_t>{0, 1})) << "1 was announced and never seen touched: it is needed all the time";
+  EXPECT_EQ(cut.log.ops[0].reads, (std::vector<std::uint32_t>{0, 1}))
+      << "1 was announced and never seen touched: it is needed all the time";
   EXPECT_EQ(cut.log.ops[1].reads, (std::vector<std::uint32_t>{1}));
   EXPECT_EQ(cut.log.ops[2].reads, (std::vector<std::uint32_t>{1, 2}));
   EXPECT_EQ(cut.log.ops[3].reads, (std::vector<std::uint32_t>{4}));
@@ -112,8 +115,9 @@ Made make(std::uint32_t seed) {
       if (below(2) == 0) cut.sections.push_back({.after_event = events, .time = {2}, .touched = {}});
       if (alive.size() > 5 && below(3) == 0) {
         const std::uint32_t at = 5 + below(static_cast<std::uint32_t>(alive.size()) - 5), t = alive[at];
-        const bool operand = std::count(o.reads.begin(), o.reads.end(), t) + std::count(o.writes.begin(), o.writes.end(), t) > 0;
-        if (operand) continue;       // what an op needs does not die in it
+        const bool operand =
+            std::count(o.reads.begin(), o.reads.end(), t) + std::count(o.writes.begin(), o.writes.end(), t) > 0;
+        if (operand) continue;  // what an op needs does not die in it
         log.tensors[t].death = ++events;
         log.tensors[t].death_op = i;
         alive.erase(alive.begin() + at);
@@ -126,7 +130,9 @@ Made make(std::uint32_t seed) {
     o.events.end = events;
     for (LogSection& s : cut.sections)
       for (const std::uint32_t t : before)
-        if (below(2) == 0 && (std::count(o.reads.begin(), o.reads.end(), t) > 0 || std::count(o.writes.begin(), o.writes.end(), t) > 0)) s.touched.push_back(t);
+        if (below(2) == 0 &&
+            (std::count(o.reads.begin(), o.reads.end(), t) > 0 || std::count(o.writes.begin(), o.writes.end(), t) > 0))
+          s.touched.push_back(t);
     o.time = {static_cast<std::int64_t>(2 * cut.sections.size() - 1)};
     log.ops.push_back(std::move(o));
     if (cut.sections.size() > 1) made.sectioned.push_back(std::move(cut));
@@ -171,8 +177,18 @@ TEST(WholeOps, AreWhatWasCut) {
 
 TEST(WholeOps, HaveTheMovesOfTheirSections) {
   Plan plan;
-  plan.moves = {{.issue = {0}, .due = {2}, .extent = {.tensor = {0}, .part = {}}, .source = {1}, .target = {0}, .verb = Verb::fetch},
-                {.issue = {3}, .due = {1}, .extent = {.tensor = {0}, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict}};
+  plan.moves = {{.issue = {0},
+                 .due = {2},
+                 .extent = {.tensor = {0}, .part = {}},
+                 .source = {1},
+                 .target = {0},
+                 .verb = Verb::fetch},
+                {.issue = {3},
+                 .due = {1},
+                 .extent = {.tensor = {0}, .part = {}},
+                 .source = {0},
+                 .target = {1},
+                 .verb = Verb::evict}};
   plan.barriers = {{4}};
   const std::vector<std::uint32_t> first = {0, 1, 4, 5};
   const Plan whole = whole_ops(plan, first);
@@ -189,8 +205,10 @@ WatchedSection watched(std::uint32_t birth, std::int64_t us, std::vector<char> t
 
 TEST(WorthPlanning, JoinsWhatIsAlikeOrShort) {
   const std::vector<std::uint32_t> chunks = {8, 8};
-  const auto kept = worth_planning({watched(0, 100, {0, 0}), watched(1, 1200, {1, 0}), watched(2, 9000, {0, 0}), watched(3, 1000, {0, 0}), watched(4, 1400, {0, 1}),
-                                    watched(5, 20, {0, 0}), watched(6, 9000, {0, 0})}, chunks, Bytes{2 << 20}, 2);
+  const auto kept = worth_planning(
+      {watched(0, 100, {0, 0}), watched(1, 1200, {1, 0}), watched(2, 9000, {0, 0}), watched(3, 1000, {0, 0}),
+       watched(4, 1400, {0, 1}), watched(5, 20, {0, 0}), watched(6, 9000, {0, 0})},
+      chunks, Bytes{2 << 20}, 2);
   ASSERT_EQ(kept.size(), 4U);
   EXPECT_EQ(kept[0].touched, (std::vector<char>{1, 0})) << "the first is too short to be one";
   EXPECT_EQ(kept[0].birth, 0U);
@@ -208,19 +226,29 @@ TEST(WorthPlanning, BeginsASectionWhereMuchIsBorn) {
   const auto kept = worth_planning({watched(0, 1000, {1}), watched(1, 14000, {0}), reorder}, chunks, Bytes{2 << 20}, 2);
   ASSERT_EQ(kept.size(), 3U);
   EXPECT_EQ(kept[2].birth, 2U);
-  EXPECT_EQ(worth_planning({watched(0, 1000, {1}), watched(1, 14000, {0}), reorder}, chunks, Bytes{2 << 20}, 5).size(), 2U) << "four chunks are too few";
+  EXPECT_EQ(worth_planning({watched(0, 1000, {1}), watched(1, 14000, {0}), reorder}, chunks, Bytes{2 << 20}, 5).size(),
+            2U)
+      << "four chunks are too few";
 }
 
 TEST(WorthPlanning, TakesWhatNoSectionTouchedForTouchedInAll) {
-  const auto kept = worth_planning({watched(0, 1000, {1, 0}), watched(1, 9000, {0, 0})}, std::vector<std::uint32_t>{8, 8}, Bytes{2 << 20}, 2);
+  const auto kept = worth_planning({watched(0, 1000, {1, 0}), watched(1, 9000, {0, 0})},
+                                   std::vector<std::uint32_t>{8, 8}, Bytes{2 << 20}, 2);
   ASSERT_EQ(kept.size(), 2U);
   EXPECT_EQ(kept[0].touched, (std::vector<char>{1, 1}));
   EXPECT_EQ(kept[1].touched, (std::vector<char>{0, 1}));
 }
 
 TEST(WorthPlanning, LeavesAnOpWholeThatTouchesEverythingAlways) {
-  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 1}), watched(2, 5000, {1, 1})}, std::vector<std::uint32_t>{8, 8}, Bytes{2 << 20}, 2).size(), 1U);
-  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 0})}, std::vector<std::uint32_t>{8, 1}, Bytes{2 << 20}, 2).size(), 1U) << "one chunk is not worth it";
+  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 1}), watched(2, 5000, {1, 1})},
+                           std::vector<std::uint32_t>{8, 8}, Bytes{2 << 20}, 2)
+                .size(),
+            1U);
+  EXPECT_EQ(worth_planning({watched(0, 5000, {1, 1}), watched(1, 5000, {1, 0})}, std::vector<std::uint32_t>{8, 1},
+                           Bytes{2 << 20}, 2)
+                .size(),
+            1U)
+      << "one chunk is not worth it";
 }
 
 }  // namespace

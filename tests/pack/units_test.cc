@@ -20,8 +20,8 @@ LoggedTensor tensor(std::uint64_t offset, std::uint64_t bytes) {
   t.offset = offset;
   return t;
 }
-LoggedTensor temporary(std::uint64_t offset, std::uint64_t bytes, std::uint32_t birth, std::uint32_t birth_op, std::uint32_t death,
-                       std::int64_t death_op) {
+LoggedTensor temporary(std::uint64_t offset, std::uint64_t bytes, std::uint32_t birth, std::uint32_t birth_op,
+                       std::uint32_t death, std::int64_t death_op) {
   LoggedTensor t = tensor(offset, bytes);
   t.birth = birth;
   t.birth_op = birth_op;
@@ -88,7 +88,8 @@ TEST(Units, TakesTwoLivesInOneChunkAsTwo) {
 
 TEST(Units, CountsWhatLivesInsideOneOpAsItsWorkspace) {
   StepLog log;
-  log.tensors = {temporary(0, 2 * c64, 1, 1, 4, 1), temporary(2 * c64, c64, 2, 1, 3, 1), temporary(3 * c64, c64, 5, 1, 6, 1)};
+  log.tensors = {temporary(0, 2 * c64, 1, 1, 4, 1), temporary(2 * c64, c64, 2, 1, 3, 1),
+                 temporary(3 * c64, c64, 5, 1, 6, 1)};
   log.ops = {op({}, {}), op({}, {0, 1, 2})};
   const Units units = form_units(log, chunk);
   EXPECT_TRUE(units.where.empty());
@@ -125,8 +126,8 @@ TEST(Units, HandlesAStepWithoutOps) {
   EXPECT_TRUE(program_trace(log).ops.empty());
 }
 
-// A random log of persistent tensors, page-aligned and packed: for each chunk and op, "touched" by the units equals "touched" by a tensor
-// of that chunk.
+// A random log of persistent tensors, page-aligned and packed: for each chunk and op, "touched" by the units equals
+// "touched" by a tensor of that chunk.
 TEST(Units, TouchExactlyWhatTheTensorsOfTheirChunksTouch) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);
@@ -154,7 +155,9 @@ TEST(Units, TouchExactlyWhatTheTensorsOfTheirChunksTouch) {
       std::vector<bool> expected_reads(chunks), expected_writes(chunks), reads(chunks), writes(chunks);
       const auto mark = [&](const std::vector<std::uint32_t>& list, std::vector<bool>& into) {
         for (const std::uint32_t t : list)
-          for (std::uint64_t c = log.tensors[t].offset / c64; c * c64 < log.tensors[t].offset + log.tensors[t].bytes.value; ++c) into[c] = true;
+          for (std::uint64_t c = log.tensors[t].offset / c64;
+               c * c64 < log.tensors[t].offset + log.tensors[t].bytes.value; ++c)
+            into[c] = true;
       };
       const auto mark_units = [&](const std::vector<TensorIndex>& list, std::vector<bool>& into) {
         for (const TensorIndex u : list)

@@ -40,7 +40,9 @@ TEST(Verify, FindsWhatTouchesTooManyChunks) {
   EXPECT_EQ(find_fault(chunked, {0, 12}), std::nullopt);
 }
 
-TEST(Verify, FindsWhatEndsAboveTheCapacity) { EXPECT_THAT(find_fault(two, {0, 8}, Bytes{15}), Optional(HasSubstr("capacity"))); }
+TEST(Verify, FindsWhatEndsAboveTheCapacity) {
+  EXPECT_THAT(find_fault(two, {0, 8}, Bytes{15}), Optional(HasSubstr("capacity")));
+}
 
 TEST(Verify, FindsThatOffsetsAreMissing) { EXPECT_THAT(find_fault(two, {0}), Optional(HasSubstr("as many"))); }
 
@@ -67,7 +69,9 @@ TEST(OnlinePool, SplitsTheSmallestHoleThatIsWideEnoughAndJoinsNeighbours) {
 }
 
 TEST(OnlinePool, RoundsTo512BytesAndGrowsWhereNoHoleIsWideEnough) {
-  const Problem problem{.buffers = {{.life = {0, 2}, .bytes = {100}}, {.life = {1, 5}, .bytes = {512}}, {.life = {3, 5}, .bytes = {513}}}, .away = {}};
+  const Problem problem{
+      .buffers = {{.life = {0, 2}, .bytes = {100}}, {.life = {1, 5}, .bytes = {512}}, {.life = {3, 5}, .bytes = {513}}},
+      .away = {}};
   EXPECT_EQ(online_pool_peak(problem).value, 2048u);
 }
 

@@ -13,20 +13,32 @@
 namespace vedette {
 namespace {
 
-constexpr std::uint64_t page = 4096, rows_pages = 25'600, hot_every = 100;  // a table of 100 MiB, every hundredth page of it hot
+constexpr std::uint64_t page = 4096, rows_pages = 25'600,
+                        hot_every = 100;  // a table of 100 MiB, every hundredth page of it hot
 constexpr std::uint64_t activation = 24 << 20;
 
-// look-up (reads the hot rows), three layers forward, three backward, update (writes the hot rows). The table lies beside 96 MiB of activations.
+// look-up (reads the hot rows), three layers forward, three backward, update (writes the hot rows). The table lies
+// beside 96 MiB of activations.
 Trace embedding() {
   Trace trace{.name = "embedding", .source = "test", .device = "none"};
-  trace.tensors.push_back({.name = "table", .bytes = {rows_pages * page}, .kind = TensorKind::weight, .persistent = true});
-  for (const char* layer : {"look", "forward0", "forward1", "forward2", "backward2", "backward1", "backward0", "update"})
+  trace.tensors.push_back(
+      {.name = "table", .bytes = {rows_pages * page}, .kind = TensorKind::weight, .persistent = true});
+  for (const char* layer :
+       {"look", "forward0", "forward1", "forward2", "backward2", "backward1", "backward0", "update"})
     trace.layers.push_back({.name = layer});
-  for (std::uint32_t x = 1; x <= 4; ++x) trace.tensors.push_back({.name = std::string("x").append(std::to_string(x)), .bytes = {activation}});
-  for (std::uint32_t g = 5; g <= 8; ++g) trace.tensors.push_back({.name = std::string("g").append(std::to_string(g)), .bytes = {activation}, .kind = TensorKind::gradient});
+  for (std::uint32_t x = 1; x <= 4; ++x)
+    trace.tensors.push_back({.name = std::string("x").append(std::to_string(x)), .bytes = {activation}});
+  for (std::uint32_t g = 5; g <= 8; ++g)
+    trace.tensors.push_back(
+        {.name = std::string("g").append(std::to_string(g)), .bytes = {activation}, .kind = TensorKind::gradient});
   const auto op = [&](std::vector<TensorIndex> reads, std::vector<TensorIndex> writes) {
     const auto i = static_cast<std::uint32_t>(trace.ops.size());
-    trace.ops.push_back({.name = trace.layers[i].name, .layer = LayerIndex{i}, .time = {20'000'000}, .workspace = {}, .reads = std::move(reads), .writes = std::move(writes),
+    trace.ops.push_back({.name = trace.layers[i].name,
+                         .layer = LayerIndex{i},
+                         .time = {20'000'000},
+                         .workspace = {},
+                         .reads = std::move(reads),
+                         .writes = std::move(writes),
                          .frees = {}});
   };
   op({{0}}, {{1}});
@@ -64,7 +76,7 @@ TEST(ByPages, SentinelMovesTheHotRowsOfAnEmbeddingAlone) {
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(check(trace, machine, *plan), std::nullopt) << check(trace, machine, *plan)->message;
   EXPECT_EQ(plan->home[0].value, 1U);
-  EXPECT_GE(moved_of_the_table(*plan, Verb::fetch), hot_bytes);      // once or, where they leave in between, twice
+  EXPECT_GE(moved_of_the_table(*plan, Verb::fetch), hot_bytes);  // once or, where they leave in between, twice
   EXPECT_LE(moved_of_the_table(*plan, Verb::fetch), 2 * hot_bytes);
   EXPECT_EQ(moved_of_the_table(*plan, Verb::evict), moved_of_the_table(*plan, Verb::fetch));
   for (const Move& move : plan->moves) {
@@ -100,14 +112,17 @@ TEST(ByPages, NothingMovesWhereEverythingFits) {
 TEST(ByPages, UnifiedMemoryFaultsOnTheBlocksOfTheHotRowsAlone) {
   Trace trace = embedding();
   trace.pages.clear();
-  for (const std::uint32_t at : {0U, 7U}) trace.pages.push_back({.op = {at}, .tensor = {0}, .pages = {1024, 1024 + rows_pages / hot_every}, .read = true, .written = at == 7});
+  for (const std::uint32_t at : {0U, 7U})
+    trace.pages.push_back(
+        {.op = {at}, .tensor = {0}, .pages = {1024, 1024 + rows_pages / hot_every}, .read = true, .written = at == 7});
   const Machine machine = machine_of(std::uint64_t{160} << 20);  // where all of the table is when the first step begins
   for (const char* name : {"unified-memory", "deepum+"}) {
     const auto policy = make_policy(name, 1);
     const auto ran = replay(trace, machine, *policy, {.timeline = true});
     ASSERT_TRUE(ran.ok()) << name << ": " << ran.error().message;
     std::uint64_t table = 0;
-    for (const Bar& bar : ran->timeline) table += bar.kind == Bar::Kind::move && bar.tensor.value == 0 && bar.target.value == 0 ? bar.bytes.value : 0;
+    for (const Bar& bar : ran->timeline)
+      table += bar.kind == Bar::Kind::move && bar.tensor.value == 0 && bar.target.value == 0 ? bar.bytes.value : 0;
     EXPECT_LE(table, std::uint64_t{2} * (8 << 20)) << name;  // the block, before each of its two uses at most
   }
 }
@@ -115,7 +130,8 @@ TEST(ByPages, UnifiedMemoryFaultsOnTheBlocksOfTheHotRowsAlone) {
 TEST(ByPages, RunsOfPagesThatTheSameOpsUseStayTogether) {
   Trace trace = embedding();
   trace.pages.clear();
-  for (const std::uint32_t at : {0U, 7U}) trace.pages.push_back({.op = {at}, .tensor = {0}, .pages = {1024, 1280}, .read = true, .written = at == 7});
+  for (const std::uint32_t at : {0U, 7U})
+    trace.pages.push_back({.op = {at}, .tensor = {0}, .pages = {1024, 1280}, .read = true, .written = at == 7});
   const auto plan = make_policy("sentinel", 1)->prepare(trace, machine_of(std::uint64_t{80} << 20));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   for (const Move& move : plan->moves) {

@@ -1,5 +1,5 @@
-// G10's published table, replayed: how many of its cells come out as its artifact says. The counts are those that were reached
-// (docs/g10.md); a change of a policy or of the simulator that loses cells fails here. Prints the table.
+// G10's published table, replayed: how many of its cells come out as its artifact says. The counts are those that were
+// reached (docs/g10.md); a change of a policy or of the simulator that loses cells fails here. Prints the table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ struct System {
   const char *published, *ours;
   bool as_in_artifact;  // FlashNeuron keeps room for the largest workspace there instead
 };
-constexpr std::array systems{System{"lru", "unified-memory", true}, System{"FlashNeuron", "flashneuron+", false}, System{"deepUM", "deepum+", true}, System{"prefetch_lru", "g10+", true}};
+constexpr std::array systems{System{"lru", "unified-memory", true}, System{"FlashNeuron", "flashneuron+", false},
+                             System{"deepUM", "deepum+", true}, System{"prefetch_lru", "g10+", true}};
 constexpr double unsupported = -1;
 
 struct Cell {
@@ -48,9 +49,10 @@ std::map<std::pair<std::string, int>, Network> published() {
   return table;
 }
 
-// What the artifact's authors set by hand for one network and batch size, so that it is an input of those runs: src/ast.cc, transformer_parse,
-// `if (borden>200 && batch_size ==512 && SSD_PCIe_bandwidth_GBps < 6.3) loosen_parameter = 1.394;` where only BERT has a borden over 200. Its
-// scheduler takes periods until memory is below 1.394 x 0.99 of the GPU's, so that it leaves more to the driver.
+// What the artifact's authors set by hand for one network and batch size, so that it is an input of those runs:
+// src/ast.cc, transformer_parse, `if (borden>200 && batch_size ==512 && SSD_PCIe_bandwidth_GBps < 6.3) loosen_parameter
+// = 1.394;` where only BERT has a borden over 200. Its scheduler takes periods until memory is below 1.394 x 0.99 of
+// the GPU's, so that it leaves more to the driver.
 struct SetByHand {
   const char* model;
   int batch;
@@ -90,8 +92,8 @@ std::string words(double value) {
   return value == unsupported ? "fails" : text;
 }
 
-// The trace as the artifact has it: workspaces have addresses, and what no op writes and is no parameter is born at its first use (the given
-// traces keep it through the step; their README says so).
+// The trace as the artifact has it: workspaces have addresses, and what no op writes and is no parameter is born at its
+// first use (the given traces keep it through the step; their README says so).
 Trace as_in_artifact(const Trace& given) {
   Trace trace = workspaces_as_tensors(given);
   std::vector<char> written(trace.tensors.size());
@@ -121,7 +123,8 @@ Counts count(const std::vector<std::string>& models) {
   const Machine machine = machine_presets().front().make();
   Counts counts;
   for (auto& [name, network] : published()) {
-    const auto file = std::filesystem::path(testing::data_folder()) / "traces" / "g10" / (name.first + "-" + std::to_string(name.second) + ".json");
+    const auto file = std::filesystem::path(testing::data_folder()) / "traces" / "g10" /
+                      (name.first + "-" + std::to_string(name.second) + ".json");
     if (std::find(models.begin(), models.end(), name.first) == models.end() || !std::filesystem::exists(file)) continue;
     const Trace given = testing::load_trace(file), trace = as_in_artifact(given);
     std::printf("| %s-%d ", name.first.c_str(), name.second);
@@ -129,8 +132,12 @@ Counts count(const std::vector<std::string>& models) {
     for (std::size_t s = 0; s < systems.size(); ++s) {
       const double by_hand = line_by_hand(name.first, name.second, systems[s].ours);
       found[s].ours = percent(systems[s].as_in_artifact ? trace : given, machine, systems[s].ours, by_hand);
-      if (by_hand != 1) std::printf("| (with the line as elsewhere: %s) ", words(percent(trace, machine, systems[s].ours)).c_str());
-      std::printf("| %s / %s%s ", words(found[s].ours).c_str(), words(found[s].theirs).c_str(), agree(found[s], 5) ? "" : agree(found[s], 15) ? " *" : " **");
+      if (by_hand != 1)
+        std::printf("| (with the line as elsewhere: %s) ", words(percent(trace, machine, systems[s].ours)).c_str());
+      std::printf("| %s / %s%s ", words(found[s].ours).c_str(), words(found[s].theirs).c_str(),
+                  agree(found[s], 5)    ? ""
+                  : agree(found[s], 15) ? " *"
+                                        : " **");
       ++counts.cells;
       counts.within_5 += agree(found[s], 5);
       counts.within_15 += agree(found[s], 15);
@@ -140,7 +147,8 @@ Counts count(const std::vector<std::string>& models) {
     ++counts.networks;
     counts.in_order += same_order(found);
   }
-  std::printf("%d cells: %d within 5 points, %d within 15; %d of %d networks in order\n", counts.cells, counts.within_5, counts.within_15, counts.in_order, counts.networks);
+  std::printf("%d cells: %d within 5 points, %d within 15; %d of %d networks in order\n", counts.cells, counts.within_5,
+              counts.within_15, counts.in_order, counts.networks);
   return counts;
 }
 
@@ -153,8 +161,8 @@ TEST(G10Table, ComesOutAsPublishedInAsManyCellsAsTheDocsSay) {
   EXPECT_GE(counts.in_order, 16);
 }
 
-// What was not looked at when rules were chosen: other sizes of host memory, and batch sizes that the table lacks. From the artifact's
-// example_results/sensitivity_cpumem_combined, in cycles at 1.2 GHz.
+// What was not looked at when rules were chosen: other sizes of host memory, and batch sizes that the table lacks. From
+// the artifact's example_results/sensitivity_cpumem_combined, in cycles at 1.2 GHz.
 struct HeldOut {
   const char* model;
   int batch;
@@ -227,7 +235,8 @@ constexpr HeldOut held_out[] = {
 TEST(G10Table, ComesOutOnOtherMachinesToo) {
   int cells = 0, within_5 = 0, within_15 = 0;
   for (const HeldOut& each : held_out) {
-    const auto file = std::filesystem::path(testing::data_folder()) / "traces" / "g10" / (std::string(each.model) + "-" + std::to_string(each.batch) + ".json");
+    const auto file = std::filesystem::path(testing::data_folder()) / "traces" / "g10" /
+                      (std::string(each.model) + "-" + std::to_string(each.batch) + ".json");
     if (!std::filesystem::exists(file)) continue;
     const Trace trace = as_in_artifact(testing::load_trace(file));
     Machine machine = machine_presets().front().make();
@@ -235,9 +244,13 @@ TEST(G10Table, ComesOutOnOtherMachinesToo) {
     std::int64_t ideal = 0;
     for (const Op& op : trace.ops) ideal += op.time.value;
     const double ours = percent(trace, machine, each.system, line_by_hand(each.model, each.batch, each.system));
-    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles), .ours = ours};
-    std::printf("| %s-%d | %d GiB | %s | %s / %s%s |\n", each.model, each.batch, static_cast<int>(each.host_gib), each.system, words(cell.ours).c_str(), words(cell.theirs).c_str(),
-                agree(cell, 5) ? "" : agree(cell, 15) ? " *" : " **");
+    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles),
+                    .ours = ours};
+    std::printf("| %s-%d | %d GiB | %s | %s / %s%s |\n", each.model, each.batch, static_cast<int>(each.host_gib),
+                each.system, words(cell.ours).c_str(), words(cell.theirs).c_str(),
+                agree(cell, 5)    ? ""
+                : agree(cell, 15) ? " *"
+                                  : " **");
     std::fflush(stdout);
     ++cells, within_5 += agree(cell, 5), within_15 += agree(cell, 15);
   }

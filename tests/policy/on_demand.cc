@@ -18,8 +18,8 @@ Trace small() {
                   {.name = "i", .reads = {{0}}}}};
 }
 
-std::vector<std::uint32_t> victims(Policy& policy, const Trace& trace, const Machine& machine, Bytes lacking, OpIndex op,
-                                   std::vector<TierIndex> where) {
+std::vector<std::uint32_t> victims(Policy& policy, const Trace& trace, const Machine& machine, Bytes lacking,
+                                   OpIndex op, std::vector<TierIndex> where) {
   const std::vector<Bytes> room(2);
   const Event event{.kind = Event::Kind::short_of_room, .op = op, .bytes = lacking};
   std::vector<std::uint32_t> found;

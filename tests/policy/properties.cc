@@ -1,5 +1,6 @@
-// What every policy that plans must keep, on toy traces and on generated ones whose seed is printed (CONVENTIONS, How it is
-// tested, 5). on-demand, unified-memory, deepum+ and g10+ make no plan: they react, and are expected to fail the judge.
+// What every policy that plans must keep, on toy traces and on generated ones whose seed is printed (CONVENTIONS, How
+// it is tested, 5). on-demand, unified-memory, deepum+ and g10+ make no plan: they react, and are expected to fail the
+// judge.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@ namespace vedette {
 namespace {
 
 // 300 more passed when this was written; these keep `fast` fast.
-constexpr std::uint64_t many_seeds = testing::sanitized ? 4 : 30, few_seeds = testing::sanitized ? 2 : 8, searching_seeds = testing::sanitized ? 1 : 2;
+constexpr std::uint64_t many_seeds = testing::sanitized ? 4 : 30, few_seeds = testing::sanitized ? 2 : 8,
+                        searching_seeds = testing::sanitized ? 1 : 2;
 
 struct Case {
   std::string what;  // which trace, for messages
@@ -27,12 +29,15 @@ struct Case {
 
 std::vector<Case> cases(std::string_view policy) {
   const bool searches = policy == "autotm" || policy == "swapadvisor";  // they take their time
-  const std::uint64_t seeds = policy == "vedette" || policy == "sentinel" ? many_seeds : searches ? searching_seeds : few_seeds;
+  const std::uint64_t seeds = policy == "vedette" || policy == "sentinel" ? many_seeds
+                              : searches                                  ? searching_seeds
+                                                                          : few_seeds;
   std::vector<Case> all;
-  for (const auto& file : testing::toy_trace_files()) all.push_back({file.filename().string(), testing::load_trace(file)});
+  for (const auto& file : testing::toy_trace_files())
+    all.push_back({file.filename().string(), testing::load_trace(file)});
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    all.push_back(
-        {"generate_trace(seed " + std::to_string(seed) + ")", testing::generate_trace(seed, testing::random_shape(seed))});
+    all.push_back({"generate_trace(seed " + std::to_string(seed) + ")",
+                   testing::generate_trace(seed, testing::random_shape(seed))});
   }
   const std::ptrdiff_t toys = testing::sanitized ? 2 : 4;
   if (searches && all.size() > 6) all.erase(all.begin() + toys, all.end() - static_cast<std::ptrdiff_t>(seeds));
@@ -51,18 +56,22 @@ std::vector<Bytes> budgets(const Trace& trace, Bytes granule) {
           {most}};
 }
 
-// Policies that never move some kinds of tensors: they cannot run at every size that the largest op fits in, and say from which they can.
-constexpr std::array particular = {"flashneuron", "flashneuron+", "vdnn-all", "vdnn-conv", "vdnn-dyn", "tflms", "zero-infinity", "dtr"};
+// Policies that never move some kinds of tensors: they cannot run at every size that the largest op fits in, and say
+// from which they can.
+constexpr std::array particular = {"flashneuron", "flashneuron+", "vdnn-all",      "vdnn-conv",
+                                   "vdnn-dyn",    "tflms",        "zero-infinity", "dtr"};
 
 std::uint64_t size_named_in(const std::string& message) {
   std::smatch found;
-  const bool named = std::regex_search(message, found, std::regex("smallest workable size is (?:[^;(]*\\()?([0-9]+) bytes"));
+  const bool named =
+      std::regex_search(message, found, std::regex("smallest workable size is (?:[^;(]*\\()?([0-9]+) bytes"));
   return named ? std::stoull(found[1]) : 0;
 }
 
 class Planner : public ::testing::TestWithParam<std::string> {
  protected:
-  // Also where the policy cannot run with so little: then with the size that it names instead, if `machine` is given to be changed.
+  // Also where the policy cannot run with so little: then with the size that it names instead, if `machine` is given to
+  // be changed.
   static Plan plan(const Trace& trace, Machine& machine, std::uint64_t seed = 1) {
     Result<Plan> found = make_policy(GetParam(), seed)->prepare(trace, machine);
     if (found.ok()) return *found;
@@ -79,7 +88,8 @@ class Planner : public ::testing::TestWithParam<std::string> {
 
 void expect_sound(const Case& each, const Machine& machine, const Plan& plan) {
   const std::optional<Violation> found = check(each.trace, machine, plan);
-  EXPECT_FALSE(found.has_value()) << each.what << " with " << machine.tiers[0].capacity.value << " bytes: " << found->message;
+  EXPECT_FALSE(found.has_value()) << each.what << " with " << machine.tiers[0].capacity.value
+                                  << " bytes: " << found->message;
 }
 
 TEST_P(Planner, PlansWhatTheJudgeAcceptsAtEveryWorkableSize) {
@@ -121,7 +131,8 @@ TEST_P(Planner, PlansSoundlyForThreeTiers) {
   for (const Case& each : cases(GetParam())) {
     for (const Bytes budget : budgets(each.trace, {4096})) {
       Machine machine = testing::two_tiers(budget);
-      machine.tiers.insert(machine.tiers.begin() + 1, {.name = "host", .capacity = {peak_bytes(each.trace).value / 10}});
+      machine.tiers.insert(machine.tiers.begin() + 1,
+                           {.name = "host", .capacity = {peak_bytes(each.trace).value / 10}});
       machine.links = {{.source = {0}, .target = {1}, .bytes_per_s = 4'000'000'000},
                        {.source = {1}, .target = {0}, .bytes_per_s = 4'000'000'000},
                        {.source = {0}, .target = {2}, .bytes_per_s = 1'000'000'000},
@@ -132,7 +143,8 @@ TEST_P(Planner, PlansSoundlyForThreeTiers) {
   }
 }
 
-// Steps end, slower each time or faster each time, every fetch late: whatever the policy tries next must be sound as well.
+// Steps end, slower each time or faster each time, every fetch late: whatever the policy tries next must be sound as
+// well.
 TEST_P(Planner, PlansSoundlyAfterEveryMeasuredStep) {
   for (const Case& each : cases(GetParam())) {
     for (const bool addressable : {false, true}) {
@@ -172,7 +184,8 @@ TEST_P(Planner, SaysTheSmallestWorkableSizeBelowIt) {
     EXPECT_EQ(found.error().cause, Cause::infeasible) << each.what;
     EXPECT_NE(found.error().message.find(std::to_string(least.value)), std::string::npos)
         << each.what << ": " << found.error().message;
-    EXPECT_EQ(found.error().message.find(GetParam() + ": "), std::string::npos) << found.error().message;  // whoever reports it says whose it is
+    EXPECT_EQ(found.error().message.find(GetParam() + ": "), std::string::npos)
+        << found.error().message;  // whoever reports it says whose it is
   }
 }
 
@@ -198,7 +211,8 @@ TEST_P(Planner, DoesNotLookAtNames) {
 std::vector<std::string> planners() {
   std::vector<std::string> names;
   for (const PolicyEntry& entry : policies()) {
-    const bool only_reacts = entry.name == "on-demand" || entry.name == "unified-memory" || entry.name == "deepum+" || entry.name == "g10+";
+    const bool only_reacts =
+        entry.name == "on-demand" || entry.name == "unified-memory" || entry.name == "deepum+" || entry.name == "g10+";
     const bool unsolvable = entry.name == "autotm" && !autotm::solver_present();  // this build has no COIN-OR Cbc
     if (!only_reacts && !unsolvable) names.emplace_back(entry.name);
   }
@@ -207,7 +221,8 @@ std::vector<std::string> planners() {
 INSTANTIATE_TEST_SUITE_P(Each, Planner, ::testing::ValuesIn(planners()), [](const auto& each) {
   std::string name = each.param;
   if (name.back() == '+') name.replace(name.size() - 1, 1, "_of_g10");
-  std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
 

@@ -1,4 +1,5 @@
-// The published policies' own habits, on steps that can be worked out by hand; what every planner must keep is in policy/properties.
+// The published policies' own habits, on steps that can be worked out by hand; what every planner must keep is in
+// policy/properties.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,12 +25,22 @@ constexpr std::uint64_t kilo = 4096;
 // Forward x0 -> x1 -> ... -> xn, backward reads them in reverse: one tensor a layer, all of one size, 1 ms an op.
 Trace chain(std::uint32_t layers, std::int64_t ns = 1'000'000) {
   Trace made;
-  for (std::uint32_t l = 0; l < layers; ++l) made.tensors.push_back({.name = "x", .bytes = {kilo}, .kind = TensorKind::activation});
-  const auto add = [&](Phase phase, std::uint32_t layer, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes) {
+  for (std::uint32_t l = 0; l < layers; ++l)
+    made.tensors.push_back({.name = "x", .bytes = {kilo}, .kind = TensorKind::activation});
+  const auto add = [&](Phase phase, std::uint32_t layer, std::vector<TensorIndex> reads,
+                       std::vector<TensorIndex> writes) {
     made.layers.push_back({.name = "layer", .phase = phase});
-    made.ops.push_back({.name = "conv", .layer = LayerIndex{layer}, .phase = phase, .time = {ns}, .workspace = {}, .reads = std::move(reads), .writes = std::move(writes), .frees = {}});
+    made.ops.push_back({.name = "conv",
+                        .layer = LayerIndex{layer},
+                        .phase = phase,
+                        .time = {ns},
+                        .workspace = {},
+                        .reads = std::move(reads),
+                        .writes = std::move(writes),
+                        .frees = {}});
   };
-  for (std::uint32_t l = 0; l < layers; ++l) add(Phase::forward, l, l == 0 ? std::vector<TensorIndex>{} : std::vector<TensorIndex>{{l - 1}}, {{l}});
+  for (std::uint32_t l = 0; l < layers; ++l)
+    add(Phase::forward, l, l == 0 ? std::vector<TensorIndex>{} : std::vector<TensorIndex>{{l - 1}}, {{l}});
   for (std::uint32_t l = layers; l-- > 0;) add(Phase::backward, 2 * layers - 1 - l, {{l}}, {});
   return made;
 }
@@ -43,7 +54,8 @@ Plan plan(std::string_view policy, const Trace& trace, const Machine& machine) {
 
 std::vector<Move> of_verb(const Plan& plan, Verb verb) {
   std::vector<Move> found;
-  std::copy_if(plan.moves.begin(), plan.moves.end(), std::back_inserter(found), [&](const Move& move) { return move.verb == verb; });
+  std::copy_if(plan.moves.begin(), plan.moves.end(), std::back_inserter(found),
+               [&](const Move& move) { return move.verb == verb; });
   return found;
 }
 
@@ -139,7 +151,8 @@ TEST(Vdnn, ConvMovesNoMoreThanAll) {
 }
 
 TEST(Vdnn, FetchesOneLayerAhead) {
-  for (const Move& move : of_verb(plan("vdnn-all", chain(8), testing::two_tiers({6 * kilo})), Verb::fetch)) EXPECT_LE(move.due.value - move.issue.value, 1U);
+  for (const Move& move : of_verb(plan("vdnn-all", chain(8), testing::two_tiers({6 * kilo})), Verb::fetch))
+    EXPECT_LE(move.due.value - move.issue.value, 1U);
 }
 
 // Two tensors of the same size and age: one is cheap to make again, the link is slow.
@@ -174,13 +187,15 @@ TEST(Capuchin, FetchesEarlierWhatWasLate) {
   for (int round = 0; round < 30; ++round) {
     StepMeasured measured{};
     for (std::uint32_t m = 0; m < after.moves.size(); ++m) measured.late.push_back(m);
-    if (!policy->react({.kind = Event::Kind::step_ended, .measured = &measured}, {trace, machine, where, room}).replan) break;
+    if (!policy->react({.kind = Event::Kind::step_ended, .measured = &measured}, {trace, machine, where, room}).replan)
+      break;
     after = policy->prepare(trace, machine).value();
     EXPECT_EQ(check(trace, machine, after), std::nullopt);
   }
   const auto lead = [](const Plan& of) {
     std::int64_t sum = 0;
-    for (const Move& move : of_verb(of, Verb::fetch)) sum += static_cast<std::int64_t>(move.due.value) - move.issue.value;
+    for (const Move& move : of_verb(of, Verb::fetch))
+      sum += static_cast<std::int64_t>(move.due.value) - move.issue.value;
     return sum;
   };
   EXPECT_GE(lead(after), lead(before));
@@ -207,12 +222,19 @@ TEST(Dtr, MovesNothingWhereItCanRecompute) {
 }
 
 TEST(Lms, FetchesNothingAhead) {
-  for (const Move& move : of_verb(plan("lms", chain(8), testing::two_tiers({5 * kilo})), Verb::fetch)) EXPECT_EQ(move.issue, move.due);
+  for (const Move& move : of_verb(plan("lms", chain(8), testing::two_tiers({5 * kilo})), Verb::fetch))
+    EXPECT_EQ(move.issue, move.due);
 }
 
 TEST(ZeroInfinity, MovesOnlyParametersAndStates) {
-  const Trace trace = testing::generate_trace(3, {.layers = 6, .short_lived = 1, .largest_activation = {16 << 10}, .largest_weight = {512 << 10}, .moments = 2, .plain_sizes = true});
-  const Plan found = plan("zero-infinity", trace, testing::two_tiers({testing::ample_fast_tier(trace, {4096}).value / 2}));
+  const Trace trace = testing::generate_trace(3, {.layers = 6,
+                                                  .short_lived = 1,
+                                                  .largest_activation = {16 << 10},
+                                                  .largest_weight = {512 << 10},
+                                                  .moments = 2,
+                                                  .plain_sizes = true});
+  const Plan found =
+      plan("zero-infinity", trace, testing::two_tiers({testing::ample_fast_tier(trace, {4096}).value / 2}));
   EXPECT_FALSE(found.moves.empty());
   for (const Move& move : found.moves) EXPECT_TRUE(trace.tensors[move.extent.tensor.value].persistent);
 }
@@ -221,13 +243,17 @@ TEST(Dragon, UsesTheFurthestTier) {
   const Trace trace = chain(8);
   Machine machine = testing::two_tiers({5 * kilo});
   machine.tiers.insert(machine.tiers.begin() + 1, {.name = "host", .capacity = {1 << 30}});
-  machine.links = {{.source = {0}, .target = {1}}, {.source = {1}, .target = {0}}, {.source = {0}, .target = {2}}, {.source = {2}, .target = {0}}};
+  machine.links = {{.source = {0}, .target = {1}},
+                   {.source = {1}, .target = {0}},
+                   {.source = {0}, .target = {2}},
+                   {.source = {2}, .target = {0}}};
   for (const Move& move : of_verb(plan("dragon", trace, machine), Verb::evict)) EXPECT_EQ(move.target, TierIndex{2});
 }
 
 TEST(SwapAdvisor, SaysHowFarItGot) {
-  const Plan found = plan("swapadvisor", testing::generate_trace(5, testing::random_shape(5)),
-                          testing::two_tiers(testing::smallest_fast_tier(testing::generate_trace(5, testing::random_shape(5)), {4096})));
+  const Plan found = plan(
+      "swapadvisor", testing::generate_trace(5, testing::random_shape(5)),
+      testing::two_tiers(testing::smallest_fast_tier(testing::generate_trace(5, testing::random_shape(5)), {4096})));
   ASSERT_FALSE(found.reasons.empty());
   EXPECT_NE(found.reasons.front().find("generations"), std::string::npos);
 }
@@ -237,13 +263,16 @@ TEST(SwapAdvisor, SaysHowFarItGot) {
 class Rules : public planning::OnlineRules {
  public:
   explicit Rules(std::function<double(const planning::Residence&, std::uint32_t)> worth) : worth_(std::move(worth)) {}
-  double worth(const planning::Residence& residence, std::uint32_t, std::uint32_t tensor) override { return worth_(residence, tensor); }
+  double worth(const planning::Residence& residence, std::uint32_t, std::uint32_t tensor) override {
+    return worth_(residence, tensor);
+  }
 
  private:
   std::function<double(const planning::Residence&, std::uint32_t)> worth_;
 };
 
-std::uint64_t misses(const Trace& trace, Bytes fast, std::function<double(const planning::Residence&, std::uint32_t)> worth) {
+std::uint64_t misses(const Trace& trace, Bytes fast,
+                     std::function<double(const planning::Residence&, std::uint32_t)> worth) {
   const Machine machine = testing::two_tiers(fast);
   planning::Ledger ledger(trace, machine);
   Rules rules(std::move(worth));
@@ -259,13 +288,21 @@ TEST(Belady, MissesNoMoreThanAnyDemandPolicyForEqualSizes) {
     shape.plain_sizes = true;
     shape.largest_weight = shape.largest_activation = {kilo};
     const Trace trace = testing::generate_trace(seed, shape);
-    const std::uint64_t least = testing::smallest_fast_tier(trace, {kilo}).value, most = testing::ample_fast_tier(trace, {kilo}).value;
-    for (const std::uint64_t fast : {least, least + kilo, least + (most - least) / 4 / kilo * kilo, least + (most - least) / 2 / kilo * kilo}) {
-      const std::uint64_t best = misses(trace, {fast}, [](const Residence& r, std::uint32_t t) { return -static_cast<double>(r.next_use(t)); });
-      EXPECT_LE(best, misses(trace, {fast}, [](const Residence& r, std::uint32_t t) { return r.last_use(t); })) << "LRU, seed " << seed;
-      EXPECT_LE(best, misses(trace, {fast}, [](const Residence& r, std::uint32_t t) { return -static_cast<double>(r.last_use(t)); })) << "MRU, seed " << seed;
-      EXPECT_LE(best, misses(trace, {fast}, [](const Residence& r, std::uint32_t t) { return r.arrived(t); })) << "FIFO, seed " << seed;
-      EXPECT_LE(best, misses(trace, {fast}, [](const Residence&, std::uint32_t t) { return (t * 7919) % 101; })) << "arbitrary, seed " << seed;
+    const std::uint64_t least = testing::smallest_fast_tier(trace, {kilo}).value,
+                        most = testing::ample_fast_tier(trace, {kilo}).value;
+    for (const std::uint64_t fast :
+         {least, least + kilo, least + (most - least) / 4 / kilo * kilo, least + (most - least) / 2 / kilo * kilo}) {
+      const std::uint64_t best = misses(
+          trace, {fast}, [](const Residence& r, std::uint32_t t) { return -static_cast<double>(r.next_use(t)); });
+      EXPECT_LE(best, misses(trace, {fast}, [](const Residence& r, std::uint32_t t) { return r.last_use(t); }))
+          << "LRU, seed " << seed;
+      EXPECT_LE(best, misses(trace, {fast},
+                             [](const Residence& r, std::uint32_t t) { return -static_cast<double>(r.last_use(t)); }))
+          << "MRU, seed " << seed;
+      EXPECT_LE(best, misses(trace, {fast}, [](const Residence& r, std::uint32_t t) { return r.arrived(t); }))
+          << "FIFO, seed " << seed;
+      EXPECT_LE(best, misses(trace, {fast}, [](const Residence&, std::uint32_t t) { return (t * 7919) % 101; }))
+          << "arbitrary, seed " << seed;
     }
   }
 }
@@ -275,18 +312,24 @@ TEST(Belady, MissesNoMoreThanAnyDemandPolicyForEqualSizes) {
 // Small steps with up to six tensors, random uses and times.
 Trace tiny(std::uint64_t seed) {
   std::uint64_t state = seed;
-  const auto draw = [&](std::uint64_t below) { return (state = state * 6364136223846793005ULL + 1442695040888963407ULL, (state >> 33) % below); };
+  const auto draw = [&](std::uint64_t below) {
+    return (state = state * 6364136223846793005ULL + 1442695040888963407ULL, (state >> 33) % below);
+  };
   Trace made;
   const auto tensors = static_cast<std::uint32_t>(3 + draw(4));
-  for (std::uint32_t t = 0; t < tensors; ++t) made.tensors.push_back({.name = "t", .bytes = {kilo * (1 + draw(3))}, .kind = TensorKind::activation});
-  for (std::uint32_t t = 0; t < tensors; ++t) made.ops.push_back({.name = "f", .time = {static_cast<std::int64_t>(500 + draw(9000))}, .writes = {{t}}});
-  for (std::uint32_t t = tensors; t-- > 0;) made.ops.push_back({.name = "b", .time = {static_cast<std::int64_t>(500 + draw(9000))}, .reads = {{t}}});
+  for (std::uint32_t t = 0; t < tensors; ++t)
+    made.tensors.push_back({.name = "t", .bytes = {kilo * (1 + draw(3))}, .kind = TensorKind::activation});
+  for (std::uint32_t t = 0; t < tensors; ++t)
+    made.ops.push_back({.name = "f", .time = {static_cast<std::int64_t>(500 + draw(9000))}, .writes = {{t}}});
+  for (std::uint32_t t = tensors; t-- > 0;)
+    made.ops.push_back({.name = "b", .time = {static_cast<std::int64_t>(500 + draw(9000))}, .reads = {{t}}});
   return made;
 }
 
 class BruteForce {
  public:
-  BruteForce(planning::Ledger& ledger, const std::vector<autotm::Candidate>& candidates) : ledger_(ledger), candidates_(candidates) {}
+  BruteForce(planning::Ledger& ledger, const std::vector<autotm::Candidate>& candidates)
+      : ledger_(ledger), candidates_(candidates) {}
   double best() {
     choose(0);
     return best_;
@@ -322,7 +365,8 @@ TEST(AutoTm, EqualsBruteForceOnUpToSixTensors) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     const Trace trace = tiny(seed);
     const Bytes least = testing::smallest_fast_tier(trace, {kilo});
-    const Machine machine = testing::two_tiers({(least.value + planning::Ledger(trace, testing::two_tiers({1})).peak().value) / 2 / kilo * kilo});
+    const Machine machine = testing::two_tiers(
+        {(least.value + planning::Ledger(trace, testing::two_tiers({1})).peak().value) / 2 / kilo * kilo});
     planning::Ledger ledger(trace, machine);
     if (ledger.fits()) continue;
     // Few places a gap, so that trying all of them takes a moment.

@@ -107,10 +107,12 @@ TEST(Sentinel, TriesToLeaveLateTensorsInPlaceAndKeepsTheFaster) {
       ASSERT_TRUE(end_step(*policy, trace, machine, time, {first_fetch()}));
       plan = policy->prepare(trace, machine).value();
       time = 20;
-      leaving =
-          std::count_if(plan.in_place.begin(), plan.in_place.end(),
-                        [&](const InPlace& each) { return each.op == late.due && each.tensor == late.extent.tensor; }) > 0 &&
-          std::count(waiting.moves.begin(), waiting.moves.end(), late) > std::count(plan.moves.begin(), plan.moves.end(), late);
+      leaving = std::count_if(plan.in_place.begin(), plan.in_place.end(),
+                              [&](const InPlace& each) {
+                                return each.op == late.due && each.tensor == late.extent.tensor;
+                              }) > 0 &&
+                std::count(waiting.moves.begin(), waiting.moves.end(), late) >
+                    std::count(plan.moves.begin(), plan.moves.end(), late);
     }
     ASSERT_TRUE(leaving);
     EXPECT_EQ(check(trace, machine, plan), std::nullopt);

@@ -1,5 +1,5 @@
-// Our own planner: what it decides on steps that can be worked out by hand, what it keeps on generated ones, and that its
-// trials end. What every planner must keep is tested in policy/properties.
+// Our own planner: what it decides on steps that can be worked out by hand, what it keeps on generated ones, and that
+// its trials end. What every planner must keep is tested in policy/properties.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -36,10 +36,13 @@ Op op(std::int64_t ns, std::vector<TensorIndex> reads, std::vector<TensorIndex> 
   return made;
 }
 
-Plan plan(const Trace& trace, const Machine& machine) { return make_policy("vedette", 1)->prepare(trace, machine).value(); }
+Plan plan(const Trace& trace, const Machine& machine) {
+  return make_policy("vedette", 1)->prepare(trace, machine).value();
+}
 
 TEST(Vedette, MovesWhatBeladyMovesWhereTransfersHideBehindOps) {
-  // Four tensors in turn, room for three, 4,096 ns a transfer, 10,000 ns an op: two have to take turns, no op has to wait.
+  // Four tensors in turn, room for three, 4,096 ns a transfer, 10,000 ns an op: two have to take turns, no op has to
+  // wait.
   const Trace one = step(4, {op(10'000, {{0}}), op(10'000, {{1}}), op(10'000, {{2}}), op(10'000, {{3}})});
   const Machine machine = testing::two_tiers({3 * kilo});
   const Replayed got = replay(one, machine, plan(one, machine)).value();
@@ -61,7 +64,8 @@ TEST(Vedette, FetchesBeforeTheOpThatNeedsIt) {
 }
 
 TEST(Vedette, WritesOutAsSoonAsTheLastUseHasEnded) {
-  // Tensor 0 is changed by op 0 and its room is needed by op 3 only: the write hides behind ops 1 and 2, the fetch behind 4.
+  // Tensor 0 is changed by op 0 and its room is needed by op 3 only: the write hides behind ops 1 and 2, the fetch
+  // behind 4.
   const Trace one =
       step(2, {op(5'000, {}, {{0}}), op(5'000, {}), op(5'000, {}), op(5'000, {}, {{1}}), op(5'000, {}), op(5'000, {})});
   const Machine machine = testing::two_tiers({kilo});
@@ -75,7 +79,8 @@ TEST(Vedette, WritesOutAsSoonAsTheLastUseHasEnded) {
   EXPECT_EQ(replay(one, machine, found).value().measured.stall, Nanoseconds{0});
 }
 
-// Eight layers, each with a weight and two moments: backward, an op that wants most of the memory, the optimizer, and a long op after it.
+// Eight layers, each with a weight and two moments: backward, an op that wants most of the memory, the optimizer, and a
+// long op after it.
 Trace training_step() {
   constexpr std::uint32_t layers = 8;
   Trace made = step(layers * 4, {});
@@ -83,7 +88,8 @@ Trace training_step() {
   for (std::uint32_t i = layers; i-- > 0;) made.ops.push_back(op(10'000, {{i * 4 + 1}}, {{i * 4}}));
   made.ops.push_back(op(200'000, {}));
   made.ops.back().workspace = {12 * kilo};
-  for (std::uint32_t i = 0; i < layers; ++i) made.ops.push_back(op(500, {{i * 4}}, {{i * 4 + 1}, {i * 4 + 2}, {i * 4 + 3}}));
+  for (std::uint32_t i = 0; i < layers; ++i)
+    made.ops.push_back(op(500, {{i * 4}}, {{i * 4 + 1}, {i * 4 + 2}, {i * 4 + 3}}));
   made.ops.push_back(op(300'000, {}));
   for (std::uint32_t i = 0; i < layers; ++i) made.ops.back().frees.push_back({i * 4});
   return made;
@@ -96,22 +102,26 @@ TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrFromLiveRuns) {
   machine.interference_percent = 25;  // docs/measurements.md
   EXPECT_EQ(plan(one, machine), unknown);
   machine.interference_percent = 400;
-  const Replayed careful = replay(one, machine, plan(one, machine)).value(), other = replay(one, machine, unknown).value();
+  const Replayed careful = replay(one, machine, plan(one, machine)).value(),
+                 other = replay(one, machine, unknown).value();
   EXPECT_LE(careful.measured.time, other.measured.time);
 }
 
 TEST(Vedette, LetsGradientsThatCameBackGoBeforeWhatWouldHaveToBeWritten) {
   const Trace one = training_step();
   const Machine machine = testing::on_one_bus(testing::two_tiers({14 * kilo}));
-  std::set<std::uint32_t> left;      // gradients, when the optimizer has just used them
+  std::set<std::uint32_t> left;  // gradients, when the optimizer has just used them
   for (const Move& move : plan(one, machine).moves) {
     const std::uint32_t layer = move.extent.tensor.value / 4;
-    if (move.verb == Verb::evict && move.extent.tensor.value % 4 == 0 && move.issue == OpIndex{9 + layer}) left.insert(layer);
+    if (move.verb == Verb::evict && move.extent.tensor.value % 4 == 0 && move.issue == OpIndex{9 + layer})
+      left.insert(layer);
   }
-  for (std::uint32_t layer = 1; layer <= 6; ++layer) EXPECT_TRUE(left.contains(layer)) << layer;  // by distance alone 1 and 2 would stay
+  for (std::uint32_t layer = 1; layer <= 6; ++layer)
+    EXPECT_TRUE(left.contains(layer)) << layer;  // by distance alone 1 and 2 would stay
 }
 
-// Op 1 fills the memory with what it makes and with tensor 1, which nobody uses after op 0 and which dies with op 1. Soon after, op 3 needs tensor 0.
+// Op 1 fills the memory with what it makes and with tensor 1, which nobody uses after op 0 and which dies with op 1.
+// Soon after, op 3 needs tensor 0.
 Trace step_in_which_something_lingers(std::int64_t ns_of_op_1) {
   Trace one = step(3, {op(1'000, {}, {{1}}), op(ns_of_op_1, {}, {{2}}), op(1'000, {}), op(1'000, {{0}})});
   one.tensors[1].persistent = one.tensors[2].persistent = false;
@@ -122,24 +132,48 @@ Trace step_in_which_something_lingers(std::int64_t ns_of_op_1) {
 // Tensor 0 comes when tensors 1 and 2 have died.
 planning::Sent sent_in_step(const Trace& one) {
   const Machine machine = testing::two_tiers({2 * kilo});
-  const planning::Setting setting{.budget = 2 * kilo, .slow = {1}, .granule = kilo, .read_bytes_per_s = 1'000'000'000, .write_bytes_per_s = 1'000'000'000, .read_latency = {}, .write_latency = {}};
+  const planning::Setting setting{.budget = 2 * kilo,
+                                  .slow = {1},
+                                  .granule = kilo,
+                                  .read_bytes_per_s = 1'000'000'000,
+                                  .write_bytes_per_s = 1'000'000'000,
+                                  .read_latency = {},
+                                  .write_latency = {}};
   Plan plan;
   plan.home = {{1}, {0}, {0}};
-  plan.moves = {{.issue = {2}, .due = {3}, .extent = {.tensor = {0}, .part = {}}, .source = {1}, .target = {0}, .verb = Verb::fetch},
-                {.issue = {3}, .due = {0}, .extent = {.tensor = {0}, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict}};
+  plan.moves = {{.issue = {2},
+                 .due = {3},
+                 .extent = {.tensor = {0}, .part = {}},
+                 .source = {1},
+                 .target = {0},
+                 .verb = Verb::fetch},
+                {.issue = {3},
+                 .due = {0},
+                 .extent = {.tensor = {0}, .part = {}},
+                 .source = {0},
+                 .target = {1},
+                 .verb = Verb::evict}};
   EXPECT_FALSE(check(one, machine, plan));
-  planning::Sent sent = planning::send_what_lingers(one, planning::uses_of(one), machine, setting, planning::Rules::early_fetches, plan, [](const planning::Rehearsed& rehearsed) { return rehearsed.measured.stall.value; }, 10);
+  planning::Sent sent = planning::send_what_lingers(
+      one, planning::uses_of(one), machine, setting, planning::Rules::early_fetches, plan,
+      [](const planning::Rehearsed& rehearsed) { return rehearsed.measured.stall.value; }, 10);
   EXPECT_FALSE(check(one, machine, sent.plan));
   return sent;
 }
 
 TEST(Vedette, WritesOutWhatLingersWhereWhatIsNeededNextThenComesSooner) {
-  // A session lets the fetch that is issued at op 2 start in op 1, once the write has made room; else op 2 hides 1,000 ns of it, and op 3 waits.
+  // A session lets the fetch that is issued at op 2 start in op 1, once the write has made room; else op 2 hides 1,000
+  // ns of it, and op 3 waits.
   const planning::Sent sent = sent_in_step(step_in_which_something_lingers(20'000));
   EXPECT_EQ(sent.bytes, Bytes{kilo});
   EXPECT_EQ(sent.stall, Nanoseconds{0});
   ASSERT_EQ(sent.plan.moves.size(), 3U);
-  EXPECT_EQ(sent.plan.moves[0], (Move{.issue = {0}, .due = {1}, .extent = {.tensor = {1}, .part = {}}, .source = {0}, .target = {1}, .verb = Verb::evict}));
+  EXPECT_EQ(sent.plan.moves[0], (Move{.issue = {0},
+                                      .due = {1},
+                                      .extent = {.tensor = {1}, .part = {}},
+                                      .source = {0},
+                                      .target = {1},
+                                      .verb = Verb::evict}));
 }
 
 TEST(Vedette, LeavesWhatLingersWhereItCouldNotBeWrittenBeforeItDies) {
@@ -194,7 +228,8 @@ TEST(Vedette, StaysAheadOfDemandWhereOpsTakeOtherTimesThanInTheProfile) {
   }
 }
 
-// A session starts fetches one op early. The same search, once for it and once for a replay on a machine that says of moves what is assumed of a session's.
+// A session starts fetches one op early. The same search, once for it and once for a replay on a machine that says of
+// moves what is assumed of a session's.
 TEST(Vedette, PlansForSessionsAsSessionsRun) {
   int better = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
@@ -205,8 +240,10 @@ TEST(Vedette, PlansForSessionsAsSessionsRun) {
     machine.interference_percent = 25;
     const Plan for_replay = plan(one, machine);
     const auto cost = [&](const Plan& of) {
-      const planning::Rehearsed got = planning::rehearse(one, uses, machine, of, 2, planning::Rules::early_fetches).value();
-      return got.measured.stall.value + static_cast<std::int64_t>((got.bytes_in + got.bytes_out).value) / 4;  // 1 ns a byte
+      const planning::Rehearsed got =
+          planning::rehearse(one, uses, machine, of, 2, planning::Rules::early_fetches).value();
+      return got.measured.stall.value +
+             static_cast<std::int64_t>((got.bytes_in + got.bytes_out).value) / 4;  // 1 ns a byte
     };
     const std::int64_t session = cost(for_session), replayed = cost(for_replay);
     EXPECT_LE(session, replayed + replayed / 100) << "seed " << seed;  // the planner's costs are of tensors in parts
@@ -215,7 +252,8 @@ TEST(Vedette, PlansForSessionsAsSessionsRun) {
   EXPECT_GE(better, 20);
 }
 
-// Both directions of the bus share it; the op that reads waits for its own transfer alone where writes wait, and for both where they do not.
+// Both directions of the bus share it; the op that reads waits for its own transfer alone where writes wait, and for
+// both where they do not.
 TEST(Rehearsal, LetsWritesWaitForReadsAsSessionsDo) {
   const Trace one = step(2, {op(1'000, {}, {{0}}), op(0, {}), op(1'000, {{1}}), op(100'000, {})});
   const std::vector<Move> moves = {
@@ -231,7 +269,8 @@ TEST(Rehearsal, LetsWritesWaitForReadsAsSessionsDo) {
   };
   EXPECT_GT(stall({16 * kilo}, planning::Rules::replay), 7'000);
   EXPECT_LT(stall({16 * kilo}, planning::Rules::session), 5'000);
-  EXPECT_GT(stall({kilo}, planning::Rules::session), 7'000);  // the room that the read needs is the one that the write gives
+  EXPECT_GT(stall({kilo}, planning::Rules::session),
+            7'000);  // the room that the read needs is the one that the write gives
 }
 
 // Each rule alone could make somebody wait for ever.
@@ -247,7 +286,8 @@ TEST(Rehearsal, EndsByEveryRule) {
         for (Link& link : machine.links) link.shared = one_bus ? std::optional(0U) : std::nullopt;
         for (const auto rules : {planning::Rules::replay, planning::Rules::early_fetches, planning::Rules::session}) {
           const auto got = planning::rehearse(one, uses, machine, *made, 3, rules);
-          EXPECT_TRUE(got.ok()) << "seed " << seed << ", share " << share << ", rules " << static_cast<int>(rules) << (one_bus ? ", one bus: " : ": ") << got.error().message;
+          EXPECT_TRUE(got.ok()) << "seed " << seed << ", share " << share << ", rules " << static_cast<int>(rules)
+                                << (one_bus ? ", one bus: " : ": ") << got.error().message;
         }
       }
     }
@@ -276,15 +316,21 @@ TEST(Vedette, WritesGradientsBeforeTheOptimizerThatTheyMayLeaveItForNothing) {
   Machine told = testing::two_tiers({26 * kilo}, {kilo}, alone / 2);  // each direction's share of the disk
   for (Link& link : told.links) link.alone_bytes_per_s = alone;
   const Machine bus = testing::on_one_bus(testing::two_tiers({26 * kilo}, {kilo}, alone));  // the disk as it is
-  const auto waits = [&](const Plan& of) { return planning::rehearse(one, planning::uses_of(one), bus, of, 2, planning::Rules::session).value().measured.stall; };
-  const auto written_in_backward = [](const Plan& of) {
-    return std::count_if(of.moves.begin(), of.moves.end(),
-                         [](const Move& move) { return move.verb == Verb::evict && move.extent.tensor.value % 3 == 2 && move.issue.value < 2 * layers; });
+  const auto waits = [&](const Plan& of) {
+    return planning::rehearse(one, planning::uses_of(one), bus, of, 2, planning::Rules::session).value().measured.stall;
   };
-  const Plan with = plan(one, told), without = planning::make_vedette_without({.cleaning = true})->prepare(one, told).value();
+  const auto written_in_backward = [](const Plan& of) {
+    return std::count_if(of.moves.begin(), of.moves.end(), [](const Move& move) {
+      return move.verb == Verb::evict && move.extent.tensor.value % 3 == 2 && move.issue.value < 2 * layers;
+    });
+  };
+  const Plan with = plan(one, told),
+             without = planning::make_vedette_without({.cleaning = true})->prepare(one, told).value();
   EXPECT_GT(written_in_backward(with), written_in_backward(without));
   EXPECT_LT(waits(with), waits(without));
-  EXPECT_TRUE(std::any_of(with.reasons.begin(), with.reasons.end(), [](const std::string& said) { return said.find("leaves for nothing when it was used") != said.npos; }));
+  EXPECT_TRUE(std::any_of(with.reasons.begin(), with.reasons.end(), [](const std::string& said) {
+    return said.find("leaves for nothing when it was used") != said.npos;
+  }));
 }
 
 TEST(Vedette, KeepsItsBudgetOnTheClockToo) {
@@ -306,8 +352,10 @@ TEST(Vedette, IsNotSlowerWithMoreMemory) {
         Machine machine = testing::two_tiers(between(one, share));
         machine.can_recompute = can_recompute;
         const Replayed got = replay(one, machine, plan(one, machine)).value();
-        const double percent = 100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(got.measured.time.value);
-        EXPECT_GE(percent, best - 0.5) << "seed " << seed << ", share " << share << (can_recompute ? ", with making again" : "");
+        const double percent =
+            100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(got.measured.time.value);
+        EXPECT_GE(percent, best - 0.5) << "seed " << seed << ", share " << share
+                                       << (can_recompute ? ", with making again" : "");
         best = std::max(best, percent);
       }
     }
@@ -324,13 +372,15 @@ class Trials : public ::testing::Test {
     current_ = policy_->prepare(trace_, machine_).value();
     promised_ = replay(trace_, machine_, current_).value().measured;
   }
-  // One step of which the engine says that it waited so long; true when the policy asked for another plan, which it then gets.
+  // One step of which the engine says that it waited so long; true when the policy asked for another plan, which it
+  // then gets.
   bool ended(std::int64_t stall) {
     StepMeasured measured{.time = {4'000 + stall}, .stall = {stall}, .op_stall = {}, .late = {}};
     Event event;
     event.kind = Event::Kind::step_ended;
     event.measured = &measured;
-    const bool replan = policy_->react(event, View{.trace = trace_, .machine = machine_, .where = {}, .room = {}}).replan;
+    const bool replan =
+        policy_->react(event, View{.trace = trace_, .machine = machine_, .where = {}, .room = {}}).replan;
     if (replan) current_ = policy_->prepare(trace_, machine_).value();
     return replan;
   }
@@ -381,7 +431,8 @@ TEST(Room, AgreesWithTheNaiveSumEverywhere) {
     return static_cast<std::size_t>((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below;
   };
   for (int round = 0; round < 2'000; ++round) {
-    const std::size_t begin = draw(count), end = draw(count + 9);  // ends beyond the last are cut off, empty ranges do nothing
+    const std::size_t begin = draw(count),
+                      end = draw(count + 9);  // ends beyond the last are cut off, empty ranges do nothing
     const auto bytes = static_cast<std::int64_t>(draw(21)) - 10;
     room.add(begin, end, bytes);
     for (std::size_t i = begin; i < std::min(end, count); ++i) naive[i] += bytes;
@@ -403,7 +454,8 @@ TEST(Marks, AgreeWithAnOrderedSet) {
     std::set<std::uint32_t> naive;
     std::uint64_t state = 1;
     const auto draw = [&](std::uint32_t below) {
-      return static_cast<std::uint32_t>(((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below);
+      return static_cast<std::uint32_t>(((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) %
+                                        below);
     };
     for (int round = 0; round < 3'000; ++round) {
       const std::uint32_t number = draw(size), asked = draw(size);

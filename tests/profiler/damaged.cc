@@ -1,4 +1,5 @@
-// Recordings that are cut, overwritten, foreign, of another version or still being written: a clear error or a correct answer.
+// Recordings that are cut, overwritten, foreign, of another version or still being written: a clear error or a correct
+// answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -62,7 +63,8 @@ TEST(Damaged, ASoundRecordingAnswersEverything) { EXPECT_EQ(read_all(told::recor
 
 TEST(Damaged, RefusesWhatIsCut) {
   const std::string path = told::record_run("cut.vedette", 20), whole = bytes_of(path);
-  for (const std::size_t kept : {std::size_t{0}, std::size_t{1}, std::size_t{99}, std::size_t{100}, std::size_t{4096}, whole.size() / 2, whole.size() - 4096, whole.size() - 1}) {
+  for (const std::size_t kept : {std::size_t{0}, std::size_t{1}, std::size_t{99}, std::size_t{100}, std::size_t{4096},
+                                 whole.size() / 2, whole.size() - 4096, whole.size() - 1}) {
     put(path, whole.substr(0, kept));
     read_all(path);
     if (kept <= 100) {
@@ -85,7 +87,9 @@ TEST(Damaged, SurvivesFlippedBytes) {
 TEST(Damaged, SaysWhichVersionItIs) {
   const std::string path = told::record_run("version.vedette", 1);
   change(path, "PRAGMA user_version=1");
-  EXPECT_THAT(Recording::open(path).error().message, HasSubstr("has schema 1, and this program reads schema 2; use the vedette that wrote it, or record anew"));
+  EXPECT_THAT(
+      Recording::open(path).error().message,
+      HasSubstr("has schema 1, and this program reads schema 2; use the vedette that wrote it, or record anew"));
   change(path, "PRAGMA user_version=99");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("or a newer one"));
   EXPECT_EQ(Recording::open(path).error().cause, Cause::unsupported);
@@ -107,15 +111,22 @@ TEST(Damaged, RefusesForeignFiles) {
 
 TEST(Damaged, RefusesTablesThatAreQueries) {
   const std::string path = told::record_run("view.vedette", 1);
-  change(path, "DROP TABLE steps; CREATE VIEW steps AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS step FROM n");
+  change(path,
+         "DROP TABLE steps; CREATE VIEW steps AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+         "SELECT i AS step FROM n");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("lacks the table steps"));
 }
 
 TEST(Damaged, RefusesNumbersThatCannotBe) {
-  const char* const damages[] = {
-      "UPDATE operands SET tensor = 4000000000 WHERE op = 0", "UPDATE ops SET layer = 77",          "UPDATE tensors SET bytes = -1",
-      "UPDATE page_accesses SET end_page = 1 << 60",          "DELETE FROM tensors WHERE tensor = 0", "UPDATE tensors SET kind = 'cake'",
-      "UPDATE profiles SET page_bytes = 0",                   "UPDATE page_accesses SET first_page = -5", "UPDATE tensors SET bytes = 'many'"};
+  const char* const damages[] = {"UPDATE operands SET tensor = 4000000000 WHERE op = 0",
+                                 "UPDATE ops SET layer = 77",
+                                 "UPDATE tensors SET bytes = -1",
+                                 "UPDATE page_accesses SET end_page = 1 << 60",
+                                 "DELETE FROM tensors WHERE tensor = 0",
+                                 "UPDATE tensors SET kind = 'cake'",
+                                 "UPDATE profiles SET page_bytes = 0",
+                                 "UPDATE page_accesses SET first_page = -5",
+                                 "UPDATE tensors SET bytes = 'many'"};
   for (const char* const damage : damages) {
     const std::string path = told::record_run("numbers.vedette", 2);
     change(path, damage);

@@ -1,5 +1,5 @@
-// The driver of the examples: what it refuses before anything runs, and what it writes into a recording when it runs a model plain first:
-// the report's headline compares with it.
+// The driver of the examples: what it refuses before anything runs, and what it writes into a recording when it runs a
+// model plain first: the report's headline compares with it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,14 +40,18 @@ TEST(Driver, SaysInOneSentenceWhatItCannotDoBeforeItTrains) {
     EXPECT_THAT(ran.output, AllOf(StartsWith("train: "), HasSubstr(wrong.says)));
     EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
   }
-  EXPECT_THAT(told::run(VEDETTE_TRAIN " --model nobody").output, StartsWith("train: there is no model 'nobody'; there are mlp, "));
-  EXPECT_THAT(told::run(VEDETTE_TRAIN " --small --plain --script '" + letter + "'").output, HasSubstr("letter.pt cannot be loaded as TorchScript ("));
+  EXPECT_THAT(told::run(VEDETTE_TRAIN " --model nobody").output,
+              StartsWith("train: there is no model 'nobody'; there are mlp, "));
+  EXPECT_THAT(told::run(VEDETTE_TRAIN " --small --plain --script '" + letter + "'").output,
+              HasSubstr("letter.pt cannot be loaded as TorchScript ("));
 }
 
 TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
   const std::string recording = told::fresh_path("compared.vedette"), table = told::fresh_path("table.json");
-  const told::Ran ran = told::run(std::string(VEDETTE_TRAIN " --compare --small --model mlp --steps 8 --fast-memory 24MiB --slow host --profile operands")
-                                      .append(" --record '" + recording + "' --json '" + table + "'"));
+  const told::Ran ran = told::run(
+      std::string(VEDETTE_TRAIN
+                  " --compare --small --model mlp --steps 8 --fast-memory 24MiB --slow host --profile operands")
+          .append(" --record '" + recording + "' --json '" + table + "'"));
   ASSERT_EQ(ran.status, 0) << ran.output;
   const told::Ran told = told::run(std::string(VEDETTE_CLI) + " report '" + recording + "' --json");
   ASSERT_EQ(told.status, 0) << told.output;
@@ -60,21 +64,24 @@ TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
   const double speed = plain / headline["median_step_ns"].get<double>();
   EXPECT_NEAR(headline["speed_of_plain"].get<double>(), speed, 1e-4 * speed) << "shares have six digits";
   EXPECT_GT(headline["bound_ns"].get<double>(), 0) << "the bound stands beside it";
-  // The table's median is over the steps beside which a plan ran, the recording's over all but the first: of the same run.
+  // The table's median is over the steps beside which a plan ran, the recording's over all but the first: of the same
+  // run.
   EXPECT_GT(plain, compared["step_ns_plain"].get<double>() / 100);
   EXPECT_LT(plain, compared["step_ns_plain"].get<double>() * 100);
 }
 
 TEST(Driver, ComparesTrainingThatStepsInBackwardWithTrainingAsItIs) {
   const std::string recording = told::fresh_path("early.vedette");
-  const told::Ran ran = told::run(std::string(VEDETTE_TRAIN " --compare --small --model mlp --steps 6 --fast-memory 24MiB --slow host --profile operands --step-in-backward")
+  const told::Ran ran = told::run(std::string(VEDETTE_TRAIN " --compare --small --model mlp --steps 6 --fast-memory "
+                                                            "24MiB --slow host --profile operands --step-in-backward")
                                       .append(" --record '" + recording + "'"));
   ASSERT_EQ(ran.status, 0) << ran.output;
   EXPECT_THAT(ran.output, testing::ContainsRegex("losses equal, bit by bit +yes"));
   const told::Ran told = told::run(std::string(VEDETTE_CLI) + " report '" + recording + "' --json");
   ASSERT_EQ(told.status, 0) << told.output;
   const auto report = nlohmann::json::parse(told.output);
-  for (const auto& layer : report["run"]["layers"]) EXPECT_NE(layer["phase"], "optimizer") << "every parameter is updated in its layer's backward pass: " << layer;
+  for (const auto& layer : report["run"]["layers"])
+    EXPECT_NE(layer["phase"], "optimizer") << "every parameter is updated in its layer's backward pass: " << layer;
 }
 
 }  // namespace

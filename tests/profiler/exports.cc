@@ -1,4 +1,5 @@
-// Every export, read by the tool it is for, or by an independent reader of its format (readers.py), with figures known beforehand.
+// Every export, read by the tool it is for, or by an independent reader of its format (readers.py), with figures known
+// beforehand.
 #include "profiler/exports.h"
 
 #include <gmock/gmock.h>
@@ -55,10 +56,12 @@ TEST(Export, TellsTheProfileAsVedetteTrace1) {
 
 TEST(Export, PerfettoGetsNestedSlicesFlowsAndCounters) {
   const std::string recording = told::record_run("perfetto.vedette", 3);
-  const json one = read_with_python("perfetto '" + exported(recording, "perfetto", {.steps = Span<std::uint64_t>{2, 3}}) + "'");
+  const json one =
+      read_with_python("perfetto '" + exported(recording, "perfetto", {.steps = Span<std::uint64_t>{2, 3}}) + "'");
   ASSERT_TRUE(one.is_object());
   // From the step's begin; nested by their times.
-  const json program = json::parse(R"j([[0,100,"user_annotation","ProfilerStep#2"],[10,45,"user_annotation","linear (forward)"],
+  const json program =
+      json::parse(R"j([[0,100,"user_annotation","ProfilerStep#2"],[10,45,"user_annotation","linear (forward)"],
     [50,70,"user_annotation","linear (backward)"],[10,20,"cpu_op","mm"],[25,45,"cpu_op","relu"],[50,70,"cpu_op","mm"]])j");
   EXPECT_EQ(one["slices"]["1"], program);
   EXPECT_EQ(one["slices"]["2"], json::parse(R"j([[11,15,"user_annotation","waits for an operand"]])j"));
@@ -68,34 +71,45 @@ TEST(Export, PerfettoGetsNestedSlicesFlowsAndCounters) {
   EXPECT_EQ(one["counters"], json::parse(R"j(["dram bytes","nvme bytes"])j"));
   EXPECT_EQ(one["memory"], json::parse("[75536,65536]"));
   EXPECT_EQ(one["counts"]["i"], 3);  // two changes of what lives, one fault
-  const json all = read_with_python("perfetto '" + exported(recording, "perfetto", {.steps = Span<std::uint64_t>{0, 100}}) + "'");
+  const json all =
+      read_with_python("perfetto '" + exported(recording, "perfetto", {.steps = Span<std::uint64_t>{0, 100}}) + "'");
   EXPECT_EQ(all["slices"]["1"].size(), 18u);
 }
 
 TEST(Export, TorchsMemoryViewerReadsTheSnapshot) {
   const std::string module = MEMORY_VIZ;
-  if (module.empty()) GTEST_SKIP() << "torch/cuda/_memory_viz.py is missing (scripts/setup.sh installs libtorch into .venv)";
-  const json facts = read_with_python("memory-viz '" + exported(told::record_run("viz.vedette", 2), "memory-viz") + "' '" + module + "'");
+  if (module.empty())
+    GTEST_SKIP() << "torch/cuda/_memory_viz.py is missing (scripts/setup.sh installs libtorch into .venv)";
+  const json facts = read_with_python("memory-viz '" + exported(told::record_run("viz.vedette", 2), "memory-viz") +
+                                      "' '" + module + "'");
   ASSERT_TRUE(facts.is_object());
-  // The first step is shown. weight lives all the time and is evicted at its end; what was fetched at 14 was not away in the file's view.
+  // The first step is shown. weight lives all the time and is evicted at its end; what was fetched at 14 was not away
+  // in the file's view.
   EXPECT_EQ(facts["peak"], json::parse("[75536,65536]"));
   EXPECT_EQ(facts["end"], json::parse("[0,65536]"));
-  EXPECT_EQ(facts["actions"][0], json::parse(R"j(["alloc weight","alloc hidden","free_requested hidden","free_completed hidden",
+  EXPECT_EQ(facts["actions"][0],
+            json::parse(R"j(["alloc weight","alloc hidden","free_requested hidden","free_completed hidden",
                                                  "free_requested weight","free_completed weight"])j"));
   EXPECT_EQ(facts["actions"][1], json::parse(R"j(["alloc weight"])j"));
   EXPECT_EQ(facts["devices"], json::parse("[1]"));
   EXPECT_EQ(facts["active"], json::parse("[65536]"));
-  EXPECT_EQ(facts["memory"], json::parse(R"j(["stream_0;active_allocated;layer:0:no layer;op:0:before the step;tensor:0:weight 65536"])j"));
+  EXPECT_EQ(
+      facts["memory"],
+      json::parse(R"j(["stream_0;active_allocated;layer:0:no layer;op:0:before the step;tensor:0:weight 65536"])j"));
 }
 
 TEST(Export, TheMemoryViewersDevicesAreTheTiers) {
   const std::string module = MEMORY_VIZ;
-  if (module.empty()) GTEST_SKIP() << "torch/cuda/_memory_viz.py is missing (scripts/setup.sh installs libtorch into .venv)";
+  if (module.empty())
+    GTEST_SKIP() << "torch/cuda/_memory_viz.py is missing (scripts/setup.sh installs libtorch into .venv)";
   // The second of three equal steps is shown: weight was evicted at the end of the first.
-  const json facts = read_with_python("memory-viz '" + exported(told::record_run("tiers.vedette", 3), "memory-viz") + "' '" + module + "'");
-  EXPECT_EQ(facts["actions"][0], json::parse(R"j(["alloc hidden","alloc weight","free_requested hidden","free_completed hidden",
+  const json facts = read_with_python("memory-viz '" + exported(told::record_run("tiers.vedette", 3), "memory-viz") +
+                                      "' '" + module + "'");
+  EXPECT_EQ(facts["actions"][0],
+            json::parse(R"j(["alloc hidden","alloc weight","free_requested hidden","free_completed hidden",
                                                   "free_requested weight","free_completed weight"])j"));
-  EXPECT_EQ(facts["actions"][1], json::parse(R"j(["alloc weight","free_requested weight","free_completed weight","alloc weight"])j"));
+  EXPECT_EQ(facts["actions"][1],
+            json::parse(R"j(["alloc weight","free_requested weight","free_completed weight","alloc weight"])j"));
   EXPECT_EQ(facts["end"], json::parse("[0,65536]"));
 }
 
@@ -125,7 +139,8 @@ TEST(Export, LibCacheSimAgreesOnAGeneratedStep) {
   const ExportOptions options{.object = 64_KiB};
   const Requests requests = requests_of(trace, options.object);
   std::string why;
-  const auto facts = read_with(PYTHON_OF_SETUP, "oracle-general '" + exported(recording, "oracle-general", options) + "' 8 32 128", why);
+  const auto facts = read_with(PYTHON_OF_SETUP,
+                               "oracle-general '" + exported(recording, "oracle-general", options) + "' 8 32 128", why);
   if (!facts) GTEST_SKIP() << why;
   for (const std::size_t capacity : {8u, 32u, 128u}) {
     const json& theirs = (*facts)["misses"][std::to_string(capacity)];
@@ -135,7 +150,8 @@ TEST(Export, LibCacheSimAgreesOnAGeneratedStep) {
 }
 
 TEST(CacheCounts, AreTheTextbooksFigures) {
-  // Belady, Nelson, Shedler's example of FIFO's anomaly: 1 2 3 4 1 2 5 1 2 3 4 5 with three frames: MIN 7, LRU 10; with four: 6 and 8.
+  // Belady, Nelson, Shedler's example of FIFO's anomaly: 1 2 3 4 1 2 5 1 2 3 4 5 with three frames: MIN 7, LRU 10; with
+  // four: 6 and 8.
   const std::vector<std::uint64_t> requests = {1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5};
   EXPECT_EQ(lru_misses(requests, 3), 10u);
   EXPECT_EQ(belady_misses(requests, 3), 7u);
@@ -146,11 +162,13 @@ TEST(CacheCounts, AreTheTextbooksFigures) {
 }
 
 TEST(Export, MinimallocGetsEveryLife) {
-  const json facts = read_with_python("minimalloc '" + exported(told::record_run("minimalloc.vedette", 1), "minimalloc") + "'");
+  const json facts =
+      read_with_python("minimalloc '" + exported(told::record_run("minimalloc.vedette", 1), "minimalloc") + "'");
   EXPECT_EQ(facts["buffers"], json::parse(R"j([["t0",0,3,65536],["t1",0,3,10000],["w2",2,3,64]])j"));
   EXPECT_EQ(facts["peak"], 75600);
   const Trace trace = testing::generate_trace(9, {.layers = 9, .frees = true});
-  const json generated = read_with_python("minimalloc '" + exported(told::record_run("lives.vedette", 1, trace), "minimalloc") + "'");
+  const json generated =
+      read_with_python("minimalloc '" + exported(told::record_run("lives.vedette", 1, trace), "minimalloc") + "'");
   EXPECT_EQ(generated["peak"], peak_bytes(trace).value);
 }
 
@@ -173,7 +191,8 @@ TEST(Export, CsvKeepsEveryTableAndAnyText) {
     EXPECT_TRUE(export_recording(recording, "csv", {.table = std::string(table)}, out).ok()) << table;
   }
   std::ostringstream out;
-  EXPECT_THAT(export_recording(recording, "csv", {.table = "sqlite_master; DROP TABLE moves"}, out).error().message, HasSubstr("there is no table"));
+  EXPECT_THAT(export_recording(recording, "csv", {.table = "sqlite_master; DROP TABLE moves"}, out).error().message,
+              HasSubstr("there is no table"));
 }
 
 TEST(Export, SaysWhatIsMissing) {
@@ -201,7 +220,8 @@ TEST(Export, KeepsHostileNamesInsideTheirFormat) {
   const json perfetto = read_with_python("perfetto '" + exported(recording, "perfetto") + "'");
   EXPECT_TRUE(perfetto.is_object());
   if (!std::string(MEMORY_VIZ).empty()) {
-    EXPECT_TRUE(read_with_python("memory-viz '" + exported(recording, "memory-viz") + "' '" MEMORY_VIZ "'").is_object());
+    EXPECT_TRUE(
+        read_with_python("memory-viz '" + exported(recording, "memory-viz") + "' '" MEMORY_VIZ "'").is_object());
   }
   std::ostringstream out;
   EXPECT_TRUE(export_recording(recording, "trace", {}, out).ok());

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <zlib.h>
 
 #include <fstream>
@@ -21,7 +20,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr const char* two_snapshots = R"([{"kdamond_idx": 0, "context_idx": 0, "intervals": {"sample_us": "5ms", "aggr_us": "100ms"},
+constexpr const char* two_snapshots =
+    R"([{"kdamond_idx": 0, "context_idx": 0, "intervals": {"sample_us": "5ms", "aggr_us": "100ms"},
   "scheme_idx": 0, "target_id": 7, "snapshots": [
     {"start_time": "1690134099856513792", "end_time": "1690134099956513792", "total_bytes": "28K", "regions": [
       {"start": "4,096", "end": "12,288", "nr_accesses": {"samples": 0, "percent": null}, "age": {"usec": null, "aggr_intervals": "5,913"}},
@@ -40,7 +40,8 @@ TEST(ImportDamon, TurnsSnapshotsIntoOpsAndRegionsIntoPages) {
   ASSERT_EQ(t.ops.size(), 2u);
   EXPECT_EQ(t.ops[0].time, Nanoseconds{100000000});
   using P = PageAccess;
-  EXPECT_THAT(t.pages, ElementsAre(P{.op = {0}, .tensor = {0}, .pages = {2, 4}, .read = true}, P{.op = {0}, .tensor = {1}, .pages = {0, 1}, .read = true},
+  EXPECT_THAT(t.pages, ElementsAre(P{.op = {0}, .tensor = {0}, .pages = {2, 4}, .read = true},
+                                   P{.op = {0}, .tensor = {1}, .pages = {0, 1}, .read = true},
                                    P{.op = {1}, .tensor = {0}, .pages = {0, 4}, .read = true}));
   EXPECT_THAT(sampled.samples, ElementsAre(19, 5, 3));
   EXPECT_EQ(sampled.when[1], (Span<Nanoseconds>{{100000000}, {200000000}}));
@@ -68,7 +69,8 @@ TEST(ImportDamon, DrawsTimeFromLeftToRightAndSamplesAsHeat) {
 TEST(ImportDamon, PutsTargetsOfOneTimeIntoOneColumn) {
   const Sampled sampled = parse_damon(R"([
     {"target_id": 1, "snapshots": [{"start_time": 5, "end_time": 9, "regions": [{"start": 0, "end": 4096, "nr_accesses": 2}]}]},
-    {"target_id": 2, "snapshots": [{"start_time": 5, "end_time": 9, "regions": [{"start": 0, "end": 4096, "nr_accesses": 7}]}]}])").value();
+    {"target_id": 2, "snapshots": [{"start_time": 5, "end_time": 9, "regions": [{"start": 0, "end": 4096, "nr_accesses": 7}]}]}])")
+                              .value();
   ASSERT_EQ(sampled.trace.ops.size(), 2u);
   EXPECT_EQ(sampled.trace.layers.size(), 1u);
 }
@@ -97,7 +99,9 @@ TEST(ImportDamon, MakesARecordingThatReportsRead) {
 std::string compressed(const std::string& text) {
   uLongf size = compressBound(text.size());
   std::string packed(size, '\0');
-  EXPECT_EQ(compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(text.data()), text.size()), Z_OK);
+  EXPECT_EQ(compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(text.data()),
+                     text.size()),
+            Z_OK);
   return packed.substr(0, size);
 }
 
@@ -112,16 +116,22 @@ TEST(ImportDamon, UnpacksWhatDamoWritesUnlessItIsAskedForJson) {
   import_recording(file_of("damon.json", two_snapshots), plain).value();
   const std::string packed = compressed(two_snapshots);
   import_recording(file_of("damon.data", packed), unpacked).value();
-  const auto pages = [](const std::string& path) { return Recording::open(path)->page_frequencies(Recording::open(path)->profiles()->front()).value().size(); };
+  const auto pages = [](const std::string& path) {
+    return Recording::open(path)->page_frequencies(Recording::open(path)->profiles()->front()).value().size();
+  };
   EXPECT_EQ(pages(unpacked), pages(plain));
-  const auto why = [&](const std::string& bytes) { return import_recording(file_of("damon.data", bytes), unpacked).error().message; };
+  const auto why = [&](const std::string& bytes) {
+    return import_recording(file_of("damon.data", bytes), unpacked).error().message;
+  };
   EXPECT_THAT(why(packed.substr(0, packed.size() / 2)), HasSubstr("damaged or cut"));
   EXPECT_THAT(why("x marks the spot"), HasSubstr("damaged or cut"));
 }
 
 TEST(ImportDamon, ReadsTimesOfSeveralUnitsAndTargetsThatAreAddresses) {
-  const Sampled sampled = parse_damon(R"([{"target_id": 18446623438842320000, "snapshots": [{"start_time": "2 m 59 s 503 ms 12 us 5 ns",
-      "end_time": "3 m 1 s 1 ns", "regions": [{"start": "4 KB", "end": "8 KiB", "nr_accesses": {"samples": 1}}]}]}])").value();
+  const Sampled sampled =
+      parse_damon(R"([{"target_id": 18446623438842320000, "snapshots": [{"start_time": "2 m 59 s 503 ms 12 us 5 ns",
+      "end_time": "3 m 1 s 1 ns", "regions": [{"start": "4 KB", "end": "8 KiB", "nr_accesses": {"samples": 1}}]}]}])")
+          .value();
   EXPECT_EQ(sampled.trace.ops[0].time, Nanoseconds{1'496'987'996});
   EXPECT_EQ(sampled.trace.tensors[0].name, "target 18446623438842320000 0x1000-0x2000");
 }
@@ -153,11 +163,16 @@ TEST(Import, SaysInASentenceWhatItCannotRead) {
   EXPECT_THAT(why("{}"), HasSubstr("lacks the key 'format'"));
   EXPECT_THAT(why("[]"), HasSubstr("no snapshots"));
   EXPECT_THAT(why("[{}]"), HasSubstr("lacks the list 'snapshots'"));
-  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":2,"end_time":1,"regions":[]}]}])"), HasSubstr("ends before it begins"));
-  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":"4 apples","end":9,"nr_accesses":1}]}]}])"),
-              HasSubstr("'4 apples', which is no number"));
-  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":"4 5","end_time":9,"regions":[]}]}])"), HasSubstr("'4 5', which is no number"));
-  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":-1,"end":9,"nr_accesses":1}]}]}])"), HasSubstr("out of range"));
+  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":2,"end_time":1,"regions":[]}]}])"),
+              HasSubstr("ends before it begins"));
+  EXPECT_THAT(
+      why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":"4 apples","end":9,"nr_accesses":1}]}]}])"),
+      HasSubstr("'4 apples', which is no number"));
+  EXPECT_THAT(why(R"([{"snapshots":[{"start_time":"4 5","end_time":9,"regions":[]}]}])"),
+              HasSubstr("'4 5', which is no number"));
+  EXPECT_THAT(
+      why(R"([{"snapshots":[{"start_time":0,"end_time":1,"regions":[{"start":-1,"end":9,"nr_accesses":1}]}]}])"),
+      HasSubstr("out of range"));
   EXPECT_FALSE(std::filesystem::exists(path));
   const std::string thesis = told::fresh_path("thesis.txt");
   std::ofstream(thesis) << "years of work";

@@ -39,7 +39,7 @@ TEST(Live, ShowsWhatWasCounted) {
   EXPECT_EQ(reading[Live::step], 7u);
   EXPECT_EQ(reading[Live::bytes_in], 123u);
   EXPECT_EQ(reading[Live::faults], 0u);
-  struct stat mode{};
+  struct stat mode {};
   ASSERT_EQ(::stat(page->path().c_str(), &mode), 0);
   EXPECT_EQ(mode.st_mode & 0777, 0600u);
 }

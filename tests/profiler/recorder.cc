@@ -100,35 +100,46 @@ TEST(Recorder, TakesWholeOperandsWhereNoPagesWereTracked) {
 }
 
 TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
-  if (std::string(SQLITE3).ends_with("NOTFOUND")) GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
+  if (std::string(SQLITE3).ends_with("NOTFOUND"))
+    GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("shell.vedette", 3);
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
   EXPECT_EQ(shell(path, "PRAGMA user_version"), "2\n");
-  EXPECT_EQ(shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"), "mm|6|10\nrelu|3|20\n");
-  EXPECT_EQ(shell(path, "SELECT op, resident_bytes, live_bytes FROM op_times WHERE step = 1"), "0|131072|75536\n1|131072|75536\n2|65536|65536\n");
+  EXPECT_EQ(
+      shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"),
+      "mm|6|10\nrelu|3|20\n");
+  EXPECT_EQ(shell(path, "SELECT op, resident_bytes, live_bytes FROM op_times WHERE step = 1"),
+            "0|131072|75536\n1|131072|75536\n2|65536|65536\n");
   EXPECT_EQ(shell(path, "SELECT * FROM moves WHERE step = 2"),
             "2|3|fetch|urgent|0|65536|2000001|2000002|2000014\n2|4|evict|planned|0|65536|2000071|2000072|2000080\n");
   EXPECT_EQ(shell(path, "SELECT * FROM stalls WHERE step = 2"), "2|2|0|0|2000011|2000015\n");
   EXPECT_EQ(shell(path, "SELECT * FROM faults WHERE step = 1"), "1|1|1|7|5|1|1000030|1000040\n");
-  EXPECT_EQ(shell(path, "SELECT tier, name, capacity_bytes, addressable FROM tiers"), "0|dram|1048576|1\n1|nvme|67108864|0\n");
+  EXPECT_EQ(shell(path, "SELECT tier, name, capacity_bytes, addressable FROM tiers"),
+            "0|dram|1048576|1\n1|nvme|67108864|0\n");
   EXPECT_EQ(shell(path, "SELECT * FROM links"), "0|1|1000000000|80000|1\n1|0|2000000000|80000|1\n");
   EXPECT_EQ(shell(path, "SELECT tensor, shape, site_layer, site_op FROM tensors"), "0|128x128||\n1|2500|linear|mm\n");
   EXPECT_EQ(shell(path, "SELECT * FROM tensor_places"), "1|0|0|65536\n1|1|65536|75536\n");
-  EXPECT_EQ(shell(path, "SELECT unit, name, home, begin_byte, end_byte FROM plan_units"), "0|weight|1|0|65536\n1|hidden|0|65536|131072\n");
-  EXPECT_EQ(shell(path, "SELECT plan, position, verb, issue, due, unit, begin_byte, end_byte, source, target FROM plan_moves"),
-            "1|0|fetch|0|0|0|0|4096|1|0\n1|1|evict|2|0|0|||0|1\n");
+  EXPECT_EQ(shell(path, "SELECT unit, name, home, begin_byte, end_byte FROM plan_units"),
+            "0|weight|1|0|65536\n1|hidden|0|65536|131072\n");
+  EXPECT_EQ(
+      shell(path,
+            "SELECT plan, position, verb, issue, due, unit, begin_byte, end_byte, source, target FROM plan_moves"),
+      "1|0|fetch|0|0|0|0|4096|1|0\n1|1|evict|2|0|0|||0|1\n");
   EXPECT_EQ(shell(path, "SELECT text FROM plan_reasons"), "it does not fit\n");
   EXPECT_EQ(shell(path, "SELECT op, role, tensor FROM operands WHERE op = 2"), "2|free|1\n2|read|0\n2|read|1\n");
-  EXPECT_EQ(shell(path, "SELECT step, phase, bucket, process_bytes > 0 FROM steps WHERE step = 1"), "1|planned|17293822569102704641|1\n");
+  EXPECT_EQ(shell(path, "SELECT step, phase, bucket, process_bytes > 0 FROM steps WHERE step = 1"),
+            "1|planned|17293822569102704641|1\n");
   EXPECT_EQ(shell(path, "SELECT value FROM meta WHERE key = 'complete'"), "1\n");
 }
 
 TEST(Recorder, SaysWhatEachPlannedMoveRestsOn) {
-  if (std::string(SQLITE3).ends_with("NOTFOUND")) GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
+  if (std::string(SQLITE3).ends_with("NOTFOUND"))
+    GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("basis.vedette", 1);
-  // weight is used by ops 0 and 2: between them op 1 (500 ns). The fetch is due before op 0, a step after op 2: nothing between. 4 KiB take
-  // 80 us and 2.048 us to come, 64 KiB 80 us and 65.536 us to leave.
-  EXPECT_EQ(shell(path, "SELECT last_use, next_use, gap_ns, transfer_ns, slack_ns FROM plan_moves"), "2|0|0|82048|0\n2|0|0|145536|0\n");
+  // weight is used by ops 0 and 2: between them op 1 (500 ns). The fetch is due before op 0, a step after op 2: nothing
+  // between. 4 KiB take 80 us and 2.048 us to come, 64 KiB 80 us and 65.536 us to leave.
+  EXPECT_EQ(shell(path, "SELECT last_use, next_use, gap_ns, transfer_ns, slack_ns FROM plan_moves"),
+            "2|0|0|82048|0\n2|0|0|145536|0\n");
   EXPECT_THAT(shell(path, "SELECT reason FROM plan_moves WHERE verb = 'evict'"), HasSubstr("(after op 2, until op 0)"));
 }
 
@@ -145,7 +156,13 @@ TEST(Recorder, StaysUnderAHundredMegabytesPerThousandStepsOfResNet18) {
       for (std::uint32_t op = 0; op < 680; ++op) {
         recorder->op_began(step, {op}, "aten::some_operator " + std::to_string(op % 40), later(1'000'000));
         const std::uint64_t bytes = 200'000'000 + op * 2'097'152ULL % 100'000'000;
-        if (op < 400) recorder->moved({.verb = op % 2 == 0 ? Verb::fetch : Verb::evict, .chunk = op * 7, .bytes = {2097152}, .issued = later(1), .started = later(1), .ended = later(1)});
+        if (op < 400)
+          recorder->moved({.verb = op % 2 == 0 ? Verb::fetch : Verb::evict,
+                           .chunk = op * 7,
+                           .bytes = {2097152},
+                           .issued = later(1),
+                           .started = later(1),
+                           .ended = later(1)});
         if (op < 25) recorder->stalled({.step = step, .op = {op}, .began = later(1), .ended = later(900'000)});
         recorder->sampled(step, {op}, {bytes}, {bytes * 3});
         recorder->op_ended(step, {op}, later(700'000));

@@ -40,8 +40,10 @@ TEST(Ring, LosesNothingBetweenTwoThreads) {
   Ring<std::uint64_t> ring(64);
   std::jthread producer([&ring] {
     for (std::uint64_t value = 0; value < count;) {
-      if (ring.push(value)) ++value;
-      else std::this_thread::yield();
+      if (ring.push(value))
+        ++value;
+      else
+        std::this_thread::yield();
     }
   });
   std::uint64_t expected = 0;

@@ -105,7 +105,9 @@ TEST(ReportHeat, ItsOverviewHasTensorsInTheOrderOfTheirFirstTouchAndLosesNoAcces
   const Heat coarse = hand_made({.simulate = {}, .bound = {}, .plain_step = {}, .heat_rows = 3}).heat;
   double touches = 0;
   for (std::size_t r = 0; r < coarse.rows.size(); ++r)
-    for (std::size_t c = 0; c < 2; ++c) touches += static_cast<double>(coarse.rows[r].pages) * static_cast<double>(coarse.reads[r][c] + coarse.writes[r][c]);
+    for (std::size_t c = 0; c < 2; ++c)
+      touches +=
+          static_cast<double>(coarse.rows[r].pages) * static_cast<double>(coarse.reads[r][c] + coarse.writes[r][c]);
   EXPECT_NEAR(touches, 4 + 8 + 2 + 2 + 2 + 2, 1e-4);
 }
 
@@ -176,8 +178,10 @@ TEST(ReportSharing, MeasuresWhatAnOrdinaryAllocatorWouldHaveMixed) {
   Profile& p = run.profiles.emplace_back();
   run.profile = 0;
   p.trace.layers = {{.name = "a"}, {.name = "b"}};
-  p.trace.tensors = {{.name = "x", .bytes = {1024}, .persistent = true}, {.name = "y", .bytes = {2048}, .persistent = true}};
-  p.trace.ops = {{.name = "f", .layer = LayerIndex{0}, .reads = {{0}}}, {.name = "g", .layer = LayerIndex{1}, .reads = {{1}}}};
+  p.trace.tensors = {{.name = "x", .bytes = {1024}, .persistent = true},
+                     {.name = "y", .bytes = {2048}, .persistent = true}};
+  p.trace.ops = {{.name = "f", .layer = LayerIndex{0}, .reads = {{0}}},
+                 {.name = "g", .layer = LayerIndex{1}, .reads = {{1}}}};
   p.places = {0, 8192};
   const Sharing s = sharing_of(run);
   EXPECT_EQ(s.pages_before.used, 1u);
@@ -200,7 +204,8 @@ TEST(ReportReuse, MeasuresTheBytesBetweenTwoAccesses) {
   EXPECT_FALSE(reuse.simulated);
   ASSERT_FALSE(reuse.curve.empty());
   EXPECT_EQ(reuse.curve.back().lru_in, Bytes{0}) << "with the whole peak nothing is fetched";
-  const auto quarter_less = std::find_if(reuse.curve.begin(), reuse.curve.end(), [](const CurvePoint& p) { return p.share == 0.75; });
+  const auto quarter_less =
+      std::find_if(reuse.curve.begin(), reuse.curve.end(), [](const CurvePoint& p) { return p.share == 0.75; });
   ASSERT_NE(quarter_less, reuse.curve.end());
   EXPECT_EQ(quarter_less->lru_in, Bytes{24576});
 }
@@ -208,7 +213,8 @@ TEST(ReportReuse, MeasuresTheBytesBetweenTwoAccesses) {
 TEST(ReportReuse, AsksTheSimulatorForEachBudgetAndKeepsItsReasonWhereItHasNone) {
   const Simulate simulate = [](const Trace&, const Machine& machine, std::string_view policy) -> Result<Simulated> {
     EXPECT_EQ(policy, "vedette");
-    EXPECT_EQ(machine.granule, Bytes{1}) << "with the whole peak nothing may move, however many small tensors there are";
+    EXPECT_EQ(machine.granule, Bytes{1})
+        << "with the whole peak nothing may move, however many small tensors there are";
     if (machine.tiers[0].capacity < Bytes{20000}) return Error{Cause::infeasible, "too little"};
     return Simulated{.step = {7000}, .stall = {3000}, .bytes_in = {1}, .bytes_out = {2}};
   };
@@ -249,8 +255,9 @@ TEST(ReportOverhead, ComparesTheProfilingStepAndSumsWhatIsNotManaged) {
 
 TEST(ReportText, HasTheSameFigures) {
   const std::string text = format_text(hand_made(), nullptr);
-  for (const char* part : {"stays within the budget   yes", "24.0 KiB (86 %)", "28.0 KiB", "0.1 ms of 3", "3: 1 in time, 1 late, 0 early, 1 not needed",
-                           "1 of 3, 4.0 KiB of 28.0 KiB", "short-lived", "linear"})
+  for (const char* part :
+       {"stays within the budget   yes", "24.0 KiB (86 %)", "28.0 KiB", "0.1 ms of 3",
+        "3: 1 in time, 1 late, 0 early, 1 not needed", "1 of 3, 4.0 KiB of 28.0 KiB", "short-lived", "linear"})
     EXPECT_THAT(text, HasSubstr(part));
 }
 
@@ -264,7 +271,8 @@ TEST(ReportText, PutsTwoRunsSideBySide) {
 TEST(ReportPage, LeavesOutTheTensorsThatMovedLeastAndSaysHowMany) {
   Report report = hand_made();
   report.tensors.clear();
-  for (std::uint32_t t = 0; t < 10; ++t) report.tensors.push_back({.tensor = t, .bytes = {1000 - t}, .fetches = t == 8 ? 1u : 0u});
+  for (std::uint32_t t = 0; t < 10; ++t)
+    report.tensors.push_back({.tensor = t, .bytes = {1000 - t}, .fetches = t == 8 ? 1u : 0u});
   report.heat.rows = {{.first_tensor = 6, .last_tensor = 7, .pages = 2}};
   report.heat.ranges = {{.layer = 0, .tensor = 1, .pages = {0, 1}}, {.layer = 0, .tensor = 5, .pages = {0, 1}}};
   report.heat.order = {0, 5, 9};

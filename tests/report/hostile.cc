@@ -1,5 +1,5 @@
-// Reports on recordings that are damaged, foreign, of other versions, still being written, or made to harm: an error that says why, or a
-// correct report, and nothing a name says is ever run.
+// Reports on recordings that are damaged, foreign, of other versions, still being written, or made to harm: an error
+// that says why, or a correct report, and nothing a name says is ever run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,9 @@ using testing::Not;
 
 class ReportOf : public testing::Test {
  protected:
-  std::string recorded(const by_hand::Names& names = {}) { return by_hand::record_by_hand(folder_.file("run.vedette"), names); }
+  std::string recorded(const by_hand::Names& names = {}) {
+    return by_hand::record_by_hand(folder_.file("run.vedette"), names);
+  }
   void change(const std::string& path, const std::string& sql) {
     auto database = Database::open(path, Database::Mode::create).value();
     database.run(sql.c_str());
@@ -36,10 +38,13 @@ class ReportOf : public testing::Test {
   by_hand::Folder folder_;
 };
 
-TEST_F(ReportOf, NothingSaysThatTheFileIsMissing) { EXPECT_THAT(load_run(folder_.file("none")).error().message, HasSubstr("no such file")); }
+TEST_F(ReportOf, NothingSaysThatTheFileIsMissing) {
+  EXPECT_THAT(load_run(folder_.file("none")).error().message, HasSubstr("no such file"));
+}
 
 TEST_F(ReportOf, AForeignFileIsRefused) {
-  std::ofstream(folder_.file("text")) << "no recording, but long enough to have a header of one hundred bytes: " << std::string(200, '.');
+  std::ofstream(folder_.file("text")) << "no recording, but long enough to have a header of one hundred bytes: "
+                                      << std::string(200, '.');
   EXPECT_FALSE(load_run(folder_.file("text")).ok());
   auto database = Database::open(folder_.file("other"), Database::Mode::create).value();
   database.run("CREATE TABLE t(x)");
@@ -48,15 +53,20 @@ TEST_F(ReportOf, AForeignFileIsRefused) {
 
 TEST_F(ReportOf, OtherVersionsAreRefusedByNumber) {
   for (const char* version : {"1", "9"})
-    EXPECT_THAT(error_after(std::string("PRAGMA user_version=") + version), HasSubstr(std::string("schema ") + version));
+    EXPECT_THAT(error_after(std::string("PRAGMA user_version=") + version),
+                HasSubstr(std::string("schema ") + version));
 }
 
 TEST_F(ReportOf, ClaimsThatCannotBeAreRefused) {
-  for (const char* sql : {"UPDATE operands SET tensor = 99 WHERE op = 1", "UPDATE operands SET op = -1 WHERE op = 1 AND role = 'read'", "DELETE FROM tensors WHERE tensor = 0",
-                          "UPDATE tensors SET bytes = -5", "UPDATE tensors SET bytes = 9000000000000000000", "UPDATE tensors SET kind = 'cake'",
-                          "UPDATE ops SET layer = 4", "UPDATE ops SET time_ns = 1125899906842624", "UPDATE ops SET phase = ''", "UPDATE page_accesses SET end_page = 1000000000", "UPDATE page_accesses SET first_page = end_page",
-                          "UPDATE plan_units SET end_byte = 1125899906842624", "UPDATE plan_moves SET unit = 77", "UPDATE links SET target = 9",
-                          "UPDATE profiles SET page_bytes = 0", "UPDATE meta SET value = '1' WHERE key = 'chunk_bytes'; UPDATE tensors SET bytes = 1000000000"})
+  for (const char* sql :
+       {"UPDATE operands SET tensor = 99 WHERE op = 1", "UPDATE operands SET op = -1 WHERE op = 1 AND role = 'read'",
+        "DELETE FROM tensors WHERE tensor = 0", "UPDATE tensors SET bytes = -5",
+        "UPDATE tensors SET bytes = 9000000000000000000", "UPDATE tensors SET kind = 'cake'",
+        "UPDATE ops SET layer = 4", "UPDATE ops SET time_ns = 1125899906842624", "UPDATE ops SET phase = ''",
+        "UPDATE page_accesses SET end_page = 1000000000", "UPDATE page_accesses SET first_page = end_page",
+        "UPDATE plan_units SET end_byte = 1125899906842624", "UPDATE plan_moves SET unit = 77",
+        "UPDATE links SET target = 9", "UPDATE profiles SET page_bytes = 0",
+        "UPDATE meta SET value = '1' WHERE key = 'chunk_bytes'; UPDATE tensors SET bytes = 1000000000"})
     EXPECT_THAT(error_after(sql), HasSubstr("damaged")) << sql;
 }
 
@@ -78,10 +88,13 @@ TEST_F(ReportOf, ATextOfManyMegabytesIsRefused) {
 }
 
 TEST_F(ReportOf, OddTimesGiveAReport) {
-  for (const char* sql : {"UPDATE steps SET ended_ns = 9223372036854775807", "UPDATE op_times SET began_ns = -9223372036854775807", "DELETE FROM op_times", "DELETE FROM steps",
-                          "DELETE FROM plans", "DELETE FROM tiers; DELETE FROM links", "UPDATE plan_moves SET due = 4000000000, issue = 3999999999", "DELETE FROM profiles",
-                          "UPDATE meta SET value = '0' WHERE key = 'budget_bytes'", "DELETE FROM operands", "DELETE FROM tensor_places", "UPDATE moves SET chunk = 12345678",
-                          "UPDATE stalls SET op = 4000000000", "UPDATE faults SET op = 4000000000", "DELETE FROM meta WHERE key = 'complete'"}) {
+  for (const char* sql :
+       {"UPDATE steps SET ended_ns = 9223372036854775807", "UPDATE op_times SET began_ns = -9223372036854775807",
+        "DELETE FROM op_times", "DELETE FROM steps", "DELETE FROM plans", "DELETE FROM tiers; DELETE FROM links",
+        "UPDATE plan_moves SET due = 4000000000, issue = 3999999999", "DELETE FROM profiles",
+        "UPDATE meta SET value = '0' WHERE key = 'budget_bytes'", "DELETE FROM operands", "DELETE FROM tensor_places",
+        "UPDATE moves SET chunk = 12345678", "UPDATE stalls SET op = 4000000000", "UPDATE faults SET op = 4000000000",
+        "DELETE FROM meta WHERE key = 'complete'"}) {
     const std::string path = recorded();
     change(path, sql);
     const auto run = load_run(path);
@@ -110,8 +123,10 @@ TEST_F(ReportOf, TruncatedFilesGiveAnErrorOrAReportAndNeverACrash) {
     std::filesystem::copy_file(path, cut, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(cut, kept);
     const auto run = load_run(cut);
-    if (run) analyse(*run, {});
-    else EXPECT_FALSE(run.error().message.empty());
+    if (run)
+      analyse(*run, {});
+    else
+      EXPECT_FALSE(run.error().message.empty());
   }
 }
 
@@ -129,15 +144,24 @@ TEST_F(ReportOf, FilesWithBytesChangedGiveAnErrorOrAReportAndNeverACrash) {
     const std::string copy = folder_.file("changed.vedette");
     std::ofstream(copy, std::ios::binary) << changed;
     const auto run = load_run(copy);
-    if (run) ++read, format_json(analyse(*run, {}), nullptr);
-    else EXPECT_FALSE(run.error().message.empty());
+    if (run)
+      ++read, format_json(analyse(*run, {}), nullptr);
+    else
+      EXPECT_FALSE(run.error().message.empty());
   }
   EXPECT_GT(read, 0) << "some changes hit nothing that matters";
 }
 
 by_hand::Names hostile_names() {
-  return {.program = "</script><script>alert(1)</script>", .weight = "</script><img src=x onerror=alert(1)>", .hidden = "<!--<script>", .brief = "\x1b[2J\x1b]0;owned\x07\x9b",
-          .layer = "<a href=\"javascript:alert(1)\">layer</a>", .op = "a\xff\xfe" "b", .unit = "]]>'\";alert(1)//"};
+  return {.program = "</script><script>alert(1)</script>",
+          .weight = "</script><img src=x onerror=alert(1)>",
+          .hidden = "<!--<script>",
+          .brief = "\x1b[2J\x1b]0;owned\x07\x9b",
+          .layer = "<a href=\"javascript:alert(1)\">layer</a>",
+          .op =
+              "a\xff\xfe"
+              "b",
+          .unit = "]]>'\";alert(1)//"};
 }
 
 TEST_F(ReportOf, HostileNamesStayText) {
@@ -145,7 +169,8 @@ TEST_F(ReportOf, HostileNamesStayText) {
   const std::string page = format_page(report, nullptr);
   const std::size_t begin = page.find("id=\"data\">") + 10, end = page.find("</script>", begin);
   const auto json = nlohmann::json::parse(page.substr(begin, end - begin));
-  EXPECT_EQ(json["run"]["tensors"][0]["name"], "</script><img src=x onerror=alert(1)>") << "the data ends where it should";
+  EXPECT_EQ(json["run"]["tensors"][0]["name"], "</script><img src=x onerror=alert(1)>")
+      << "the data ends where it should";
   EXPECT_EQ(page.find("<img"), std::string::npos);
   EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
 }

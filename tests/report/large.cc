@@ -1,5 +1,6 @@
-// Recordings of gigabytes: a right report or a sentence that says why not, in bounded memory. VEDETTE_LARGE_MB says how large they
-// are made (default 60; docs/measurements.md has 5,900); the commands run with at most 2 GB of address space.
+// Recordings of gigabytes: a right report or a sentence that says why not, in bounded memory. VEDETTE_LARGE_MB says how
+// large they are made (default 60; docs/measurements.md has 5,900); the commands run with at most 2 GB of address
+// space.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +29,10 @@ class Large : public testing::Test {
   std::string grown(const char* sql) {
     const std::string path = told::record_run("large.vedette", 5);
     auto database = Database::open(path, Database::Mode::create).value();
-    database.run("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TEMP TABLE n(i INTEGER PRIMARY KEY);"
-                 "WITH RECURSIVE c(i) AS (VALUES(0) UNION ALL SELECT i + 1 FROM c WHERE i < 99999) INSERT INTO n SELECT i FROM c");
+    database.run(
+        "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TEMP TABLE n(i INTEGER PRIMARY KEY);"
+        "WITH RECURSIVE c(i) AS (VALUES(0) UNION ALL SELECT i + 1 FROM c WHERE i < 99999) INSERT INTO n SELECT i FROM "
+        "c");
     Statement insert(database, sql);
     while (!database.failure() && std::filesystem::file_size(path) < wanted_bytes()) {
       database.run("BEGIN");
@@ -41,19 +44,22 @@ class Large : public testing::Test {
   }
   told::Ran vedette(const std::string& arguments) {
     const auto began = std::chrono::steady_clock::now();
-    const told::Ran ran = told::run(std::string("ulimit -v 2000000; exec timeout 1500 " VEDETTE_CLI " ").append(arguments));
-    std::cout << arguments << ": " << std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() << " s, status " << ran.status
-              << (ran.status == 0 ? "\n" : "; " + ran.output);
+    const told::Ran ran =
+        told::run(std::string("ulimit -v 2000000; exec timeout 1500 " VEDETTE_CLI " ").append(arguments));
+    std::cout << arguments << ": " << std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()
+              << " s, status " << ran.status << (ran.status == 0 ? "\n" : "; " + ran.output);
     return ran;
   }
   // Whatever it says, it ends by itself and keeps to its memory.
   void expect_an_end(const std::string& path) {
     const std::string out = " -o '" + told::fresh_path("out") + "'";
-    for (const std::string& command : {"report '" + path + "' --json" + out, "report '" + path + "' --text" + out, "report '" + path + "'" + out, "info '" + path + "'",
-                                       "export '" + path + "' --to perfetto" + out}) {
+    for (const std::string& command :
+         {"report '" + path + "' --json" + out, "report '" + path + "' --text" + out, "report '" + path + "'" + out,
+          "info '" + path + "'", "export '" + path + "' --to perfetto" + out}) {
       const told::Ran ran = vedette(command);
       EXPECT_THAT(ran.status, AnyOf(0, 1)) << command << ": " << ran.output;
-      const bool says_why = ran.output.find("is too large") != std::string::npos || ran.output.find("too many to sum up") != std::string::npos;
+      const bool says_why = ran.output.find("is too large") != std::string::npos ||
+                            ran.output.find("too many to sum up") != std::string::npos;
       EXPECT_TRUE(ran.status == 0 || says_why) << command << ": " << ran.output;
     }
   }
@@ -61,7 +67,8 @@ class Large : public testing::Test {
 };
 
 TEST_F(Large, MovesOfManyStepsAreSummedUp) {
-  const std::string path = grown("INSERT INTO moves SELECT 6 + (?1 + i) / 1000, 1000 + ?1 + i, 'fetch', 'urgent', i % 900, 65536, 0, 1, 2 FROM n");
+  const std::string path = grown(
+      "INSERT INTO moves SELECT 6 + (?1 + i) / 1000, 1000 + ?1 + i, 'fetch', 'urgent', i % 900, 65536, 0, 1, 2 FROM n");
   const std::string out = told::fresh_path("report.json");
   ASSERT_EQ(vedette("report '" + path + "' --json -o '" + out + "'").status, 0);
   std::ifstream file(out);
@@ -78,7 +85,9 @@ TEST_F(Large, OpsOfOneStepEnd) {
 }
 
 TEST_F(Large, StepsWithoutEndEnd) {
-  expect_an_end(grown("INSERT INTO steps SELECT 10 + ?1 + i, 'planned', '17293822569102704641', 1, 2, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 3, 0, NULL FROM n"));
+  expect_an_end(
+      grown("INSERT INTO steps SELECT 10 + ?1 + i, 'planned', '17293822569102704641', 1, 2, 1, 1, 0, 0, 0, 0, 1, 1, 1, "
+            "1, 3, 0, NULL FROM n"));
 }
 
 }  // namespace

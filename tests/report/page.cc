@@ -1,5 +1,5 @@
-// The page as a browser shows it: headless Chromium opens it from disk, says nothing on its console, and shows the figures of --json.
-// Screenshots at two widths in both themes stay in the folder VEDETTE_SCREENSHOTS.
+// The page as a browser shows it: headless Chromium opens it from disk, says nothing on its console, and shows the
+// figures of --json. Screenshots at two widths in both themes stay in the folder VEDETTE_SCREENSHOTS.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -29,15 +29,22 @@ using vedette::testing::run;
 class Page : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::string_view(CHROMIUM).empty()) GTEST_SKIP() << "no Chromium was found when this was configured: scripts/setup.sh installs Debian's chromium";
+    if (std::string_view(CHROMIUM).empty())
+      GTEST_SKIP() << "no Chromium was found when this was configured: scripts/setup.sh installs Debian's chromium";
   }
 
-  // What Chromium prints: the document after its scripts ran, or nothing with a screenshot. Its console goes to `console_`.
+  // What Chromium prints: the document after its scripts ran, or nothing with a screenshot. Its console goes to
+  // `console_`.
   std::string open(const std::string& page, const std::string& options, const std::string& hash = "") {
     const std::string log = folder_.file("console");
-    const Answer answer = run("timeout 240 '" CHROMIUM "' --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run"
-                              " --host-resolver-rules='MAP * ~NOTFOUND' --user-data-dir='" + folder_.file("browser") + "' --virtual-time-budget=20000"
-                              " --enable-logging=stderr --v=0 " + options + " 'file://" + page + hash + "' 2>'" + log + "'");
+    const Answer answer =
+        run("timeout 240 '" CHROMIUM
+            "' --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run"
+            " --host-resolver-rules='MAP * ~NOTFOUND' --user-data-dir='" +
+            folder_.file("browser") +
+            "' --virtual-time-budget=20000"
+            " --enable-logging=stderr --v=0 " +
+            options + " 'file://" + page + hash + "' 2>'" + log + "'");
     std::ifstream file(log);
     console_.clear();
     for (std::string line; std::getline(file, line);)
@@ -61,10 +68,14 @@ void expect_equal(const nlohmann::json& json, const std::string& path, const std
   nlohmann::json::json_pointer pointer(std::string("/").append(std::regex_replace(path, std::regex("\\."), "/")));
   ASSERT_TRUE(json.contains(pointer)) << path;
   const auto& value = json.at(pointer);
-  if (value.is_null()) EXPECT_EQ(shown, "") << path;
-  else if (value.is_boolean()) EXPECT_EQ(shown, value.get<bool>() ? "true" : "false") << path;
-  else if (value.is_string()) EXPECT_EQ(shown, value.get<std::string>()) << path;
-  else EXPECT_DOUBLE_EQ(std::stod(shown), value.get<double>()) << path;
+  if (value.is_null())
+    EXPECT_EQ(shown, "") << path;
+  else if (value.is_boolean())
+    EXPECT_EQ(shown, value.get<bool>() ? "true" : "false") << path;
+  else if (value.is_string())
+    EXPECT_EQ(shown, value.get<std::string>()) << path;
+  else
+    EXPECT_DOUBLE_EQ(std::stod(shown), value.get<double>()) << path;
 }
 
 std::size_t compare_figures(const std::string& document, const nlohmann::json& json) {
@@ -86,8 +97,10 @@ TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
   EXPECT_EQ(console_, "");
   EXPECT_THAT(document, HasSubstr("data-ready="));
   EXPECT_GT(compare_figures(document, nlohmann::json::parse(format_json(report, nullptr))), 80u);
-  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB"}) EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
-  for (const char* part : {">null<", ">undefined<", ">NaN"}) EXPECT_THAT(document, Not(HasSubstr(part))) << "what is not there is left out, not spelt";
+  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB"})
+    EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
+  for (const char* part : {">null<", ">undefined<", ">NaN"})
+    EXPECT_THAT(document, Not(HasSubstr(part))) << "what is not there is left out, not spelt";
   EXPECT_EQ(document.find("js-plotly-plot") != std::string::npos, page_has_charts());
 }
 
@@ -100,37 +113,54 @@ TEST_F(Page, PutsTwoRunsSideBySide) {
 }
 
 TEST_F(Page, RunsNothingThatANameSays) {
-  const Report report = hand_made({.program = "</script><script>console.error('ran')</script>", .weight = "<img src=x onerror=\"console.error('ran')\">",
-                                   .hidden = "<a href=\"javascript:console.error('ran')\">x</a>", .brief = "<!--<script>", .layer = "<svg onload=console.error('ran')>",
-                                   .op = "\xff'\"", .unit = "<b onmouseover=console.error('ran')>"});
+  const Report report = hand_made({.program = "</script><script>console.error('ran')</script>",
+                                   .weight = "<img src=x onerror=\"console.error('ran')\">",
+                                   .hidden = "<a href=\"javascript:console.error('ran')\">x</a>",
+                                   .brief = "<!--<script>",
+                                   .layer = "<svg onload=console.error('ran')>",
+                                   .op = "\xff'\"",
+                                   .unit = "<b onmouseover=console.error('ran')>"});
   const std::string document = open(write("hostile.html", format_page(report, &report)), "--dump-dom");
   EXPECT_EQ(console_, "");
   EXPECT_THAT(document, HasSubstr("data-ready=")) << "the page's own script has run";
   const std::string shown = document.substr(document.find("<main"), document.find("</main>") - document.find("<main"));
-  for (const char* part : {"<img", "<svg onload", "<a href=\"javascript:", "xlink:href=\"javascript:", "<b onmouse"}) EXPECT_EQ(shown.find(part), std::string::npos) << part;
+  for (const char* part : {"<img", "<svg onload", "<a href=\"javascript:", "xlink:href=\"javascript:", "<b onmouse"})
+    EXPECT_EQ(shown.find(part), std::string::npos) << part;
 }
 
 Report of_many_tensors(std::size_t count) {
   Run run{.program = "many tensors", .policy = "vedette", .budget = {1 << 30}, .chunk = {1 << 21}, .ended = true};
   Profile& p = run.profiles.emplace_back();
   run.profile = 0;
-  for (std::uint32_t l = 0; l < 100; ++l) p.trace.layers.push_back({.name = std::string("layer.").append(std::to_string(l))});
+  for (std::uint32_t l = 0; l < 100; ++l)
+    p.trace.layers.push_back({.name = std::string("layer.").append(std::to_string(l))});
   for (std::uint32_t t = 0; t < count; ++t) {
-    p.trace.tensors.push_back({.name = std::string("tensor.").append(std::to_string(t)), .bytes = {4096 + (t * 7919u) % 1000000}, .kind = static_cast<TensorKind>(t % 7), .persistent = t % 3 == 0});
-    p.trace.ops.push_back({.name = "op", .layer = LayerIndex{t * 100 / static_cast<std::uint32_t>(count)}, .time = {10000}, .workspace = {}, .reads = {}, .writes = {{t}}});
+    p.trace.tensors.push_back({.name = std::string("tensor.").append(std::to_string(t)),
+                               .bytes = {4096 + (t * 7919u) % 1000000},
+                               .kind = static_cast<TensorKind>(t % 7),
+                               .persistent = t % 3 == 0});
+    p.trace.ops.push_back({.name = "op",
+                           .layer = LayerIndex{t * 100 / static_cast<std::uint32_t>(count)},
+                           .time = {10000},
+                           .workspace = {},
+                           .reads = {},
+                           .writes = {{t}}});
   }
   return analyse(run, {});
 }
 
 TEST_F(Page, ShowsTenThousandTensorsAFewRowsAtATime) {
-  const std::string document = open(write("many.html", format_page(of_many_tensors(10000), nullptr)), "--dump-dom --window-size=1280,1200");
+  const std::string document =
+      open(write("many.html", format_page(of_many_tensors(10000), nullptr)), "--dump-dom --window-size=1280,1200");
   EXPECT_EQ(console_, "");
   std::smatch ready;
   ASSERT_TRUE(std::regex_search(document, ready, std::regex("data-ready=\"([0-9]+)\"")));
   RecordProperty("milliseconds_until_ready", ready[1].str());
   std::cout << "ready after " << ready[1] << " ms\n";
   std::size_t rows = 0;
-  for (std::size_t at = document.find("aria-rowindex"); at != std::string::npos; at = document.find("aria-rowindex", at + 1)) ++rows;
+  for (std::size_t at = document.find("aria-rowindex"); at != std::string::npos;
+       at = document.find("aria-rowindex", at + 1))
+    ++rows;
   EXPECT_LT(rows, 300u) << "a table holds what is in view";
   EXPECT_THAT(document, HasSubstr("10,000 tensors"));
 }
@@ -141,18 +171,27 @@ TEST_F(Page, OfVeryManyTensorsShowsTheLargestAndCountsTheRest) {
   EXPECT_EQ(nlohmann::json::parse(whole)["run"]["tensors"].size(), 25000u) << "scripts get all of them";
   const std::string document = open(write("very_many.html", page), "--dump-dom --window-size=1280,1200");
   EXPECT_EQ(console_, "");
-  EXPECT_TRUE(std::regex_search(document, std::regex("data-figure=\"run\\.tensors_left_out\" data-value=\"4[0-9]{3}\"")));
+  EXPECT_TRUE(
+      std::regex_search(document, std::regex("data-figure=\"run\\.tensors_left_out\" data-value=\"4[0-9]{3}\"")));
 }
 
 TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
   fs::create_directories(VEDETTE_SCREENSHOTS);
   const Report report = hand_made();
-  const std::pair<std::string, std::string> pages[] = {{"report", write("report.html", format_page(report, nullptr))},
-                                                       {"compare", write("compare.html", format_page(report, &report))}};
+  const std::pair<std::string, std::string> pages[] = {
+      {"report", write("report.html", format_page(report, nullptr))},
+      {"compare", write("compare.html", format_page(report, &report))}};
   for (const auto& [name, page] : pages) {
     for (const char* theme : {"light", "dark"}) {
       for (const char* width : {"1280", "480"}) {
-        const std::string picture = std::string(VEDETTE_SCREENSHOTS).append("/").append(name).append("-").append(width).append("-").append(theme).append(".png");
+        const std::string picture = std::string(VEDETTE_SCREENSHOTS)
+                                        .append("/")
+                                        .append(name)
+                                        .append("-")
+                                        .append(width)
+                                        .append("-")
+                                        .append(theme)
+                                        .append(".png");
         fs::remove(picture);
         open(page, "--screenshot='" + picture + "' --window-size=" + width + ",7000", std::string("#theme=") + theme);
         EXPECT_EQ(console_, "");
@@ -166,10 +205,12 @@ TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
 TEST_F(Page, ObeysItsKeysAndPrints) {
   if (std::string_view(PYTHON3).empty()) GTEST_SKIP() << "no python3 was found when this was configured";
   const std::string page = write("used.html", format_page(hand_made(), nullptr));
-  const Answer used = run("timeout 400 " PYTHON3 " '" BROWSER "' use '" CHROMIUM "' '" + page + "' '" + folder_.file(".") + "' 2>&1");
+  const Answer used =
+      run("timeout 400 " PYTHON3 " '" BROWSER "' use '" CHROMIUM "' '" + page + "' '" + folder_.file(".") + "' 2>&1");
   ASSERT_EQ(used.status, 0) << used.text;
   const auto told = nlohmann::json::parse(used.text);
-  for (const char* done : {"theme_changes", "keys_shown", "keys_hidden", "section_reached"}) EXPECT_EQ(told[done], true) << done;
+  for (const char* done : {"theme_changes", "keys_shown", "keys_hidden", "section_reached"})
+    EXPECT_EQ(told[done], true) << done;
   EXPECT_EQ(told["section_named"], "#layers");
   EXPECT_EQ(told["filter_focused"], "tensor-filter");
   EXPECT_EQ(told["filter_text"], "weight t");
@@ -193,7 +234,8 @@ TEST_F(Page, IsWhatTheCommandWrites) {
   EXPECT_EQ(figures["run"]["reuse"]["curve"].back()["bytes_in"], 0) << "with the whole peak nothing moves";
   EXPECT_GT(compare_figures(open(page, "--dump-dom"), figures), 80u);
   EXPECT_EQ(console_, "");
-  EXPECT_THAT(run(VEDETTE_CLI " report '" + recording + "' --text --compare '" + recording + "'").text, HasSubstr("the other"));
+  EXPECT_THAT(run(VEDETTE_CLI " report '" + recording + "' --text --compare '" + recording + "'").text,
+              HasSubstr("the other"));
   const Answer refused = run(VEDETTE_CLI " report /nowhere --text 2>&1");
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.text, HasSubstr("no such file"));

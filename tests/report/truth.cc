@@ -1,5 +1,5 @@
-// A program with a known access pattern gives exactly that heat map, with each page tracker: reads and writes apart, page by page, through
-// the session, the recorder and the report.
+// A program with a known access pattern gives exactly that heat map, with each page tracker: reads and writes apart,
+// page by page, through the session, the recorder and the report.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ struct Memory {
 };
 
 Memory make(Session& session, std::string_view name, std::size_t pages, bool persistent) {
-  return {reinterpret_cast<std::uint64_t*>(session.allocate({.bytes = {pages * page}, .name = name, .persistent = persistent}).value())};
+  return {reinterpret_cast<std::uint64_t*>(
+      session.allocate({.bytes = {pages * page}, .name = name, .persistent = persistent}).value())};
 }
 
 // Each op reads or writes a tensor, never both, so that what a tracker sees of a page is all there is to know.
@@ -59,7 +60,8 @@ void train_one_step(Session& session, const Memory& weight, const Memory& ballas
   Session::release(reinterpret_cast<std::byte*>(activation.data));
 }
 
-using Seen = std::map<std::tuple<std::string, std::string, std::string, std::uint64_t>, std::pair<std::uint32_t, std::uint32_t>>;
+using Seen =
+    std::map<std::tuple<std::string, std::string, std::string, std::uint64_t>, std::pair<std::uint32_t, std::uint32_t>>;
 
 // By (layer, phase, tensor, page): reads and writes.
 Seen known() {
@@ -79,7 +81,8 @@ Seen shown(const Report& report) {
   Seen seen;
   for (const HeatRange& range : report.heat.ranges)
     for (std::uint64_t p = range.pages.begin; p < range.pages.end; ++p)
-      seen[{layers.at(range.layer)->name, layers.at(range.layer)->phase, report.tensors[range.tensor].name, p}] = {range.reads, range.writes};
+      seen[{layers.at(range.layer)->name, layers.at(range.layer)->phase, report.tensors[range.tensor].name, p}] = {
+          range.reads, range.writes};
   return seen;
 }
 
@@ -92,8 +95,14 @@ TEST_P(GroundTruth, IsTheHeatMapOfTheReport) {
   std::string messages;
   {
     auto recorder = Recorder::open({.path = path, .program = "a known pattern"}).value();
-    auto opened = Session::open({.fast_memory = {frames * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk, .profile = ProfileTicks::ops,
-                                 .tracker = tracker, .observer = recorder.get(), .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
+    auto opened = Session::open({.fast_memory = {frames * chunk.value},
+                                 .slow = "host",
+                                 .policy = "sentinel",
+                                 .chunk = chunk,
+                                 .profile = ProfileTicks::ops,
+                                 .tracker = tracker,
+                                 .observer = recorder.get(),
+                                 .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
     if (!opened) GTEST_SKIP() << opened.error().message;
     const auto session = std::move(*opened);
     const Memory weight = make(*session, "weight", 32, true), ballast = make(*session, "ballast", 128, true);
@@ -107,7 +116,10 @@ TEST_P(GroundTruth, IsTheHeatMapOfTheReport) {
   EXPECT_EQ(shown(report), known());
 }
 
-INSTANTIATE_TEST_SUITE_P(Trackers, GroundTruth, testing::Combine(testing::Values("zap", "missing", "missing-sigbus", "minor", "minor-sigbus", "guards", "mprotect"), testing::Values(16u, 10u)),
+INSTANTIATE_TEST_SUITE_P(Trackers, GroundTruth,
+                         testing::Combine(testing::Values("zap", "missing", "missing-sigbus", "minor", "minor-sigbus",
+                                                          "guards", "mprotect"),
+                                          testing::Values(16u, 10u)),
                          [](const auto& each) {
                            std::string name = std::get<0>(each.param);
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -1,5 +1,5 @@
-// What happens to real loops: other sequences of ops, steps cut short, exceptions, memory that other threads allocate and free, a disk
-// that fills up. Each ends with the right bytes or with one clear sentence.
+// What happens to real loops: other sequences of ops, steps cut short, exceptions, memory that other threads allocate
+// and free, a disk that fills up. Each ends with the right bytes or with one clear sentence.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -165,7 +165,8 @@ TEST(SessionEnd, GivesMemoryBackWhenNothingLivesAnyMore) {
     session.reset();
     EXPECT_TRUE(outlives.holds(1));
   }
-  // The thread sanitizer keeps some 3 MiB for each session's threads; what a session keeps is at least as much as the passing block.
+  // The thread sanitizer keeps some 3 MiB for each session's threads; what a session keeps is at least as much as the
+  // passing block.
   EXPECT_LE(anonymous_bytes(), before + (testing::sanitized ? plenty.value : plenty.value / 2));
   EXPECT_EQ(files(), files_before);
 }
@@ -209,7 +210,7 @@ TEST(FullDisk, IsToldByTheAllocationThatFindsNoRoom) {
     blocks.back().fill(blocks.size());
   }
   EXPECT_NE(sentence.find("disk full"), std::string::npos) << sentence;
-  EXPECT_GT(blocks.size(), 30u);     // most of what the disk and fast memory can hold
+  EXPECT_GT(blocks.size(), 30u);  // most of what the disk and fast memory can hold
   for (std::size_t b = 0; b < blocks.size(); ++b) EXPECT_TRUE(blocks[b].holds(b + 1)) << b;
   blocks.resize(blocks.size() - 5);
   for (int again = 0; again < 5; ++again) blocks.emplace_back(*session, 100'000);  // there is room again

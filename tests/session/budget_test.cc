@@ -1,5 +1,5 @@
-// The budget as the kernel counts it: what the process has resident, sampled from another process all through a run, never exceeds what it
-// had before the session opened by more than the budget and a fixed overhead.
+// The budget as the kernel counts it: what the process has resident, sampled from another process all through a run,
+// never exceeds what it had before the session opened by more than the budget and a fixed overhead.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ namespace {
 using testing::Loop;
 using testing::open_session;
 
-constexpr Bytes overhead = 64_MiB;   // books, rings, stacks, slab: the README states it
+constexpr Bytes overhead = 64_MiB;  // books, rings, stacks, slab: the README states it
 
 // A line of a file in /proc, in bytes; 0 where there is none.
 std::uint64_t kernel_figure(pid_t process, const char* file_name, const char* line_format) {
@@ -33,20 +33,22 @@ std::uint64_t kernel_figure(pid_t process, const char* file_name, const char* li
   return kib << 10;
 }
 
-// Anonymous memory by the kernel's counter: a walk over the mappings would meet a chunk twice that moves meanwhile. Shared memory by its
-// proportional share, which counts a page once however often the process maps it (no child shares it).
+// Anonymous memory by the kernel's counter: a walk over the mappings would meet a chunk twice that moves meanwhile.
+// Shared memory by its proportional share, which counts a page once however often the process maps it (no child shares
+// it).
 std::uint64_t resident_bytes(pid_t process) {
   return kernel_figure(process, "status", "RssAnon: %lu") + kernel_figure(process, "smaps_rollup", "Pss_Shmem: %lu");
 }
 
-struct Seen {                        // shared with the sampler
+struct Seen {  // shared with the sampler
   std::atomic<int> phase{0};
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> most[4] = {}, samples[4] = {};
 };
 constexpr const char* phase_names[] = {"opening", "warm-up", "profiling", "planned"};
 
-// A process of its own, started while this one is still small: it neither shares the arena nor waits for this one's locks.
+// A process of its own, started while this one is still small: it neither shares the arena nor waits for this one's
+// locks.
 class Sampler {
  public:
   Sampler() {
@@ -81,7 +83,9 @@ class Sampler {
 class Budget : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Budget, HoldsInEveryPhaseAsTheKernelCounts) {
-  constexpr std::size_t layers = 16, bytes = 8'000'000;  // weights, moments, activations and gradients: about 400 MB live at the peak
+  constexpr std::size_t layers = 16,
+                        bytes =
+                            8'000'000;  // weights, moments, activations and gradients: about 400 MB live at the peak
   constexpr Bytes budget = 96_MiB;
   Sampler sampler;
   Seen& seen = sampler.seen();
@@ -101,7 +105,8 @@ TEST_P(Budget, HoldsInEveryPhaseAsTheKernelCounts) {
   for (std::size_t p = 0; p < 4; ++p) {
     const std::uint64_t most = seen.most[p], samples = seen.samples[p];
     const std::int64_t over = static_cast<std::int64_t>(most) - static_cast<std::int64_t>(before + budget.value);
-    std::printf("%-9s  %6lu samples, at most %5.1f MiB beyond the budget\n", phase_names[p], samples, static_cast<double>(over) / (1 << 20));
+    std::printf("%-9s  %6lu samples, at most %5.1f MiB beyond the budget\n", phase_names[p], samples,
+                static_cast<double>(over) / (1 << 20));
     EXPECT_GT(samples, 10u) << phase_names[p];
     EXPECT_LE(over, static_cast<std::int64_t>(overhead.value)) << phase_names[p];
   }

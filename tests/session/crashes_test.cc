@@ -1,7 +1,9 @@
-// What a program meets that crashes, forks or is stopped while its memory moves: nothing is left behind, nothing hangs, a foreign fault stays
-// the fault it was, with its own address, whether faults are served by userfaultfd or by SIGSEGV. Each case in processes of its own.
-#include <gtest/gtest.h>
+// What a program meets that crashes, forks or is stopped while its memory moves: nothing is left behind, nothing hangs,
+// a foreign fault stays the fault it was, with its own address, whether faults are served by userfaultfd or by SIGSEGV.
+// Each case in processes of its own.
 #include <elf.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,7 +15,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <pthread.h>
 #include <thread>
 
 #include "session/loop.h"
@@ -85,7 +86,8 @@ TEST_P(Crashes, KilledAtAnyMomentLeavesNothingBehind) {
     EXPECT_TRUE(folder.empty());
   }
   const std::uint64_t right = right_result(5);
-  EXPECT_TRUE(exited_well(in_child([&] { ::_exit(run_loop(*open_session(tight, "nvme:" + folder.path(), "vedette"), 5) == right ? 0 : 1); })));
+  EXPECT_TRUE(exited_well(in_child(
+      [&] { ::_exit(run_loop(*open_session(tight, "nvme:" + folder.path(), "vedette"), 5) == right ? 0 : 1); })));
 }
 
 TEST_P(Crashes, ANullDereferenceDiesAsItself) {
@@ -103,7 +105,9 @@ TEST_P(Crashes, ANullDereferenceDiesAsItself) {
 std::atomic<int> passed_on{0};
 struct sigaction chained_to {};
 
-void note_and_leave(int, siginfo_t* info, void*) { ::_exit(reinterpret_cast<std::uintptr_t>(info->si_addr) == 0x38 ? 0 : 1); }
+void note_and_leave(int, siginfo_t* info, void*) {
+  ::_exit(reinterpret_cast<std::uintptr_t>(info->si_addr) == 0x38 ? 0 : 1);
+}
 
 TEST_P(Crashes, AHandlerThatWasThereBeforeSeesForeignFaultsWithTheirAddress) {
   const auto status = in_child([] {
@@ -119,7 +123,8 @@ TEST_P(Crashes, AHandlerThatWasThereBeforeSeesForeignFaultsWithTheirAddress) {
   EXPECT_TRUE(exited_well(status));
 }
 
-// As glog, Abseil and the like do: their own is installed over ours, and calls what was there for what it does not know.
+// As glog, Abseil and the like do: their own is installed over ours, and calls what was there for what it does not
+// know.
 void pass_on(int signal, siginfo_t* info, void* context) {
   ++passed_on;
   if ((chained_to.sa_flags & SA_SIGINFO) != 0) return chained_to.sa_sigaction(signal, info, context);
@@ -150,7 +155,7 @@ TEST_P(Crashes, AThreadWithAllSignalsBlockedIsServedByUserfaultfdAndKilledWithou
     const auto session = open_session(tight, "host", "on-demand");
     Block first(*session, 500'000), second(*session, 900'000);
     first.fill(1);
-    second.fill(2);                  // the first is away now
+    second.fill(2);  // the first is away now
     bool right = false;
     std::thread([&] {
       sigset_t all;
@@ -174,7 +179,7 @@ TEST_P(Crashes, ForksInTheMiddleOfMovesHarmNeitherSide) {
         const pid_t child = ::fork();
         if (child == 0) {
           if (forks % 2 == 0) ::execl("/bin/true", "true", static_cast<char*>(nullptr));
-          ::_exit(0);                // and without exec: as a worker that ends
+          ::_exit(0);  // and without exec: as a worker that ends
         }
         int ended = 0;
         if (child < 0 || ::waitpid(child, &ended, 0) != child || ended != 0) ++wrong;
@@ -207,15 +212,16 @@ TEST_P(Crashes, AForkedChildThatTouchesTheArenaDiesAtOnce) {
 
 TEST_P(Crashes, StoppedAndContinuedItGoesOn) {
   const std::uint64_t right = right_result(60);
-  const auto status = in_child([&] { ::_exit(run_loop(*open_session(tight, "nvme:.", "vedette"), 60) == right ? 0 : 1); },
-                               [](pid_t child) {
-                                 for (int again = 0; again < 20; ++again) {
-                                   std::this_thread::sleep_for(std::chrono::milliseconds(7));
-                                   ::kill(child, SIGSTOP);
-                                   std::this_thread::sleep_for(std::chrono::milliseconds(3));
-                                   ::kill(child, SIGCONT);
-                                 }
-                               });
+  const auto status =
+      in_child([&] { ::_exit(run_loop(*open_session(tight, "nvme:.", "vedette"), 60) == right ? 0 : 1); },
+               [](pid_t child) {
+                 for (int again = 0; again < 20; ++again) {
+                   std::this_thread::sleep_for(std::chrono::milliseconds(7));
+                   ::kill(child, SIGSTOP);
+                   std::this_thread::sleep_for(std::chrono::milliseconds(3));
+                   ::kill(child, SIGCONT);
+                 }
+               });
   EXPECT_TRUE(exited_well(status));
 }
 
@@ -230,7 +236,7 @@ TEST_P(Crashes, AHandlerThatLeavesByAJumpIsCalledAgainAndAgain) {
     action.sa_flags = SA_SIGINFO;
     ::sigaction(SIGSEGV, &action, nullptr);
     const auto session = open_session(tight, "host", "on-demand");
-    static int left = 0;             // static: a jump leaves it as it is
+    static int left = 0;  // static: a jump leaves it as it is
     while (left < 40) {
       if (::sigsetjmp(way_out, 1) == 0) testing::fault_at(0x38);
       ++left;
@@ -243,9 +249,9 @@ TEST_P(Crashes, AHandlerThatLeavesByAJumpIsCalledAgainAndAgain) {
   EXPECT_TRUE(exited_well(status));
 }
 
-struct Shared {                      // between a child and its judge
+struct Shared {  // between a child and its judge
   std::atomic<std::uintptr_t> address{0};
-  std::uint64_t word = 0;            // what is there
+  std::uint64_t word = 0;  // what is there
 };
 
 class SharedPage {
@@ -271,7 +277,8 @@ std::optional<std::uint64_t> word_in_core(const std::filesystem::path& path, std
     Elf64_Phdr part{};
     core.seekg(static_cast<std::streamoff>(header.e_phoff + i * sizeof part));
     core.read(reinterpret_cast<char*>(&part), sizeof part);
-    if (!core || part.p_type != PT_LOAD || address < part.p_vaddr || address + 8 > part.p_vaddr + part.p_filesz) continue;
+    if (!core || part.p_type != PT_LOAD || address < part.p_vaddr || address + 8 > part.p_vaddr + part.p_filesz)
+      continue;
     std::uint64_t word = 0;
     core.seekg(static_cast<std::streamoff>(part.p_offset + (address - part.p_vaddr)));
     if (core.read(reinterpret_cast<char*>(&word), sizeof word)) return word;
@@ -283,7 +290,8 @@ TEST_P(Crashes, ACoreDumpEndsAndHoldsNothingWrongWhereMemoryIsAway) {
   std::ifstream pattern("/proc/sys/kernel/core_pattern");
   std::string where;
   std::getline(pattern, where);
-  if (where.empty() || where.starts_with("|") || where.starts_with("/")) GTEST_SKIP() << "core dumps go elsewhere here: " << where;
+  if (where.empty() || where.starts_with("|") || where.starts_with("/"))
+    GTEST_SKIP() << "core dumps go elsewhere here: " << where;
   const Folder folder;
   const SharedPage shared;
   ASSERT_TRUE(shared.is_there());
@@ -295,7 +303,7 @@ TEST_P(Crashes, ACoreDumpEndsAndHoldsNothingWrongWhereMemoryIsAway) {
     first.fill(1);
     shared->word = first[100];
     shared->address = reinterpret_cast<std::uintptr_t>(&first[100]);
-    second.fill(2);                  // the first is away now
+    second.fill(2);  // the first is away now
     std::abort();
   });
   if (status && WIFEXITED(*status)) GTEST_SKIP() << "core dumps are not allowed here (ulimit -c)";
@@ -323,12 +331,13 @@ TEST_P(Crashes, AnotherProcessReadsMemoryThatIsAwayOrIsToldItCannot) {
         Block first(*session, 500'000), second(*session, 900'000);
         first.fill(1);
         shared->word = first[100];
-        second.fill(2);              // the first is away now
+        second.fill(2);  // the first is away now
         shared->address = reinterpret_cast<std::uintptr_t>(&first[100]);
         for (;;) ::pause();
       },
       [&](pid_t child) {
-        for (int tenths = 0; tenths < 600 && shared->address == 0; ++tenths) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        for (int tenths = 0; tenths < 600 && shared->address == 0; ++tenths)
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const iovec here{&word, sizeof word}, there{reinterpret_cast<void*>(shared->address.load()), sizeof word};
         got = ::process_vm_readv(child, &here, 1, &there, 1, 0);
         why = errno;
@@ -345,9 +354,10 @@ TEST_P(Crashes, AnotherProcessReadsMemoryThatIsAwayOrIsToldItCannot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, Crashes, ::testing::Values(Forbidden::nothing, Forbidden::userfaultfd), [](const auto& forbidden) {
-  return forbidden.param == Forbidden::nothing ? "served_by_userfaultfd" : "served_by_signals";
-});
+INSTANTIATE_TEST_SUITE_P(Faults, Crashes, ::testing::Values(Forbidden::nothing, Forbidden::userfaultfd),
+                         [](const auto& forbidden) {
+                           return forbidden.param == Forbidden::nothing ? "served_by_userfaultfd" : "served_by_signals";
+                         });
 
 }  // namespace
 }  // namespace vedette

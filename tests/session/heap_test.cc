@@ -52,7 +52,8 @@ TEST(Heap, NeverGivesAByteTwice) {
         EXPECT_LE(place->offset + bytes, std::uint64_t{heap.top()} * chunk.value);
         if (place->small) {
           if (place->new_slab_chunk) slab_chunks[*place->new_slab_chunk] = true;
-          EXPECT_TRUE(slab_chunks.contains(place->offset / chunk.value)) << "nobody was told to make this chunk resident";
+          EXPECT_TRUE(slab_chunks.contains(place->offset / chunk.value))
+              << "nobody was told to make this chunk resident";
           EXPECT_LE(bytes, heap.small_limit());
         }
         const auto [at, fresh] = pieces.emplace(place->offset, Piece{bytes, place->small, persistent});

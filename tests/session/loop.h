@@ -1,5 +1,5 @@
-// A pretended training loop whose every byte is known: layers forward, gradients backward, an optimizer. Integer arithmetic, so that any
-// lost or torn byte changes the result.
+// A pretended training loop whose every byte is known: layers forward, gradients backward, an optimizer. Integer
+// arithmetic, so that any lost or torn byte changes the result.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -18,10 +18,16 @@ class Block {
  public:
   Block() = default;
   Block(Session& session, std::size_t bytes, bool persistent = false)
-      : words_(reinterpret_cast<std::uint64_t*>(session.allocate({.bytes = {bytes}, .alignment = {64}, .name = {},
-                                                                  .kind = TensorKind::activation, .persistent = persistent}).value())),
+      : words_(reinterpret_cast<std::uint64_t*>(session
+                                                    .allocate({.bytes = {bytes},
+                                                               .alignment = {64},
+                                                               .name = {},
+                                                               .kind = TensorKind::activation,
+                                                               .persistent = persistent})
+                                                    .value())),
         count_(bytes / 8) {}
-  Block(Block&& other) noexcept : words_(std::exchange(other.words_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  Block(Block&& other) noexcept
+      : words_(std::exchange(other.words_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   Block& operator=(Block&& other) noexcept {
     std::swap(words_, other.words_);
     std::swap(count_, other.count_);
@@ -124,10 +130,19 @@ struct Outcome {
   bool operator==(const Outcome& other) const { return losses == other.losses && state == other.state; }
 };
 
-inline std::unique_ptr<Session> open_session(Bytes budget, const std::string& slow, const std::string& policy, Bytes chunk = {64 << 10},
-                                             Observer* observer = nullptr, std::vector<std::string>* messages = nullptr) {
-  return Session::open({.fast_memory = budget, .slow = slow, .policy = policy, .chunk = chunk, .observer = observer,
-                        .on_message = [messages](std::string_view m) { if (messages != nullptr) messages->emplace_back(m); }}).value();
+inline std::unique_ptr<Session> open_session(Bytes budget, const std::string& slow, const std::string& policy,
+                                             Bytes chunk = {64 << 10}, Observer* observer = nullptr,
+                                             std::vector<std::string>* messages = nullptr) {
+  return Session::open({.fast_memory = budget,
+                        .slow = slow,
+                        .policy = policy,
+                        .chunk = chunk,
+                        .observer = observer,
+                        .on_message =
+                            [messages](std::string_view m) {
+                              if (messages != nullptr) messages->emplace_back(m);
+                            }})
+      .value();
 }
 
 }  // namespace vedette::testing

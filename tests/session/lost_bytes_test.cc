@@ -1,5 +1,5 @@
-// Others meddle with the slow tier's file: they cut it, or write into it. Who needs the bytes ends with last words that name the address, the
-// tensor and the cause; who does not need them goes on. Each case in a process of its own.
+// Others meddle with the slow tier's file: they cut it, or write into it. Who needs the bytes ends with last words that
+// name the address, the tensor and the cause; who does not need them goes on. Each case in a process of its own.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -13,7 +13,12 @@ using testing::Block;
 
 struct Program {
   explicit Program(bool checksums)
-      : session(Session::open({.fast_memory = 1_MiB, .slow = "nvme:.", .policy = "on-demand", .chunk = 64_KiB, .checksums = checksums}).value()) {
+      : session(Session::open({.fast_memory = 1_MiB,
+                               .slow = "nvme:.",
+                               .policy = "on-demand",
+                               .chunk = 64_KiB,
+                               .checksums = checksums})
+                    .value()) {
     for (std::uint64_t b = 0; b < 64; ++b) {
       blocks.emplace_back(*session, 60'000);
       session->label(blocks.back().address(), "block " + std::to_string(b), TensorKind::weight);
@@ -28,7 +33,8 @@ struct Program {
   std::vector<Block> blocks;
 };
 
-constexpr const char* named = "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor 'block [0-9]+' of 58.6 KiB";
+constexpr const char* named =
+    "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor 'block [0-9]+' of 58.6 KiB";
 
 TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCause) {
   const auto run = [] {
@@ -37,7 +43,8 @@ TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCau
     program.read_all();
     ::_exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGABRT), std::string(named) + ".*back from the slow tier: .*error.*lost");
+  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGABRT),
+              std::string(named) + ".*back from the slow tier: .*error.*lost");
 }
 
 TEST(LostBytesDeathTest, AFileThatOthersOverwriteEndsWhoNeedsItWhereChecksumsAreOn) {

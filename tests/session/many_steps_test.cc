@@ -59,16 +59,18 @@ TEST_P(ManySteps, GrowNothing) {
   }
   const Figures last = figures();
   const std::uint64_t bytes_in_last = session->counters().bytes_in - bytes_in_before;
-  std::printf("after 1000 steps: %lu KiB, %lu mappings, %lu files; after 10000: %lu KiB, %lu, %lu; a step: %.0f us, then %.0f us\n",
-              after_first.resident >> 10, after_first.mappings, after_first.files, last.resident >> 10, last.mappings, last.files, medians[0],
-              medians.back());
+  std::printf(
+      "after 1000 steps: %lu KiB, %lu mappings, %lu files; after 10000: %lu KiB, %lu, %lu; a step: %.0f us, then %.0f "
+      "us\n",
+      after_first.resident >> 10, after_first.mappings, after_first.files, last.resident >> 10, last.mappings,
+      last.files, medians[0], medians.back());
   EXPECT_LE(last.resident, after_first.resident + (2u << 20));
   EXPECT_LE(last.mappings, after_first.mappings + 4);
   EXPECT_EQ(last.files, after_first.files);
   EXPECT_EQ(last.threads, after_first.threads);
   const double early = std::min({medians[0], medians[1], medians[2]});
   const double late = std::min({medians[medians.size() - 1], medians[medians.size() - 2], medians[medians.size() - 3]});
-  EXPECT_LE(late, early * 2);        // the machine may be busy with other things
+  EXPECT_LE(late, early * 2);  // the machine may be busy with other things
   EXPECT_LE(bytes_in_last, bytes_in_first + bytes_in_first / 2 + (1u << 20));
 }
 INSTANTIATE_TEST_SUITE_P(Policies, ManySteps, ::testing::Values("on-demand", "sentinel", "vedette"));

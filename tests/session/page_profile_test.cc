@@ -1,18 +1,18 @@
-// The profiling step sees what the program touches page by page: a pretended loop whose every access is known, with each source of
-// truth, at ticks of ops and of layers, with room for everything and with too little.
+// The profiling step sees what the program touches page by page: a pretended loop whose every access is known, with
+// each source of truth, at ticks of ops and of layers, with room for everything and with too little.
 #include "session/page_profile.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fcntl.h>
 #include <map>
 #include <memory>
 #include <string>
-#include <sys/mman.h>
 #include <tuple>
-#include <unistd.h>
 #include <vector>
 
 #include "base/fd.h"
@@ -40,7 +40,8 @@ void drop(Block block) { Session::release(reinterpret_cast<std::byte*>(block.dat
 
 using Operands = std::vector<const void*>;
 
-// 32 + 32 pages live through all steps, 48 + 8 * 32 and two small tensors in one: 25 chunks with the slab. Each step adds to what it touches, so that lost bytes show.
+// 32 + 32 pages live through all steps, 48 + 8 * 32 and two small tensors in one: 25 chunks with the slab. Each step
+// adds to what it touches, so that lost bytes show.
 class Loop {
  public:
   explicit Loop(Session& session) : session_(session) {
@@ -76,7 +77,7 @@ class Loop {
       }
       auto op = session_.op("secret", Operands{activation.data}, {});
       total_ += activation.at(7);
-      statistic_.at(5) += input;       // announced by nobody
+      statistic_.at(5) += input;  // announced by nobody
     }
     for (int f = 0; f < 8; ++f) {
       auto layer = session_.layer("filler", Phase::forward);
@@ -107,7 +108,8 @@ class Loop {
 };
 
 std::string text(const Span<std::uint64_t>& pages, bool read, bool written) {
-  return (std::string(read ? "r" : "") + (written ? "w" : "")).append(" ") + std::to_string(pages.begin) + "-" + std::to_string(pages.end);
+  return (std::string(read ? "r" : "") + (written ? "w" : "")).append(" ") + std::to_string(pages.begin) + "-" +
+         std::to_string(pages.end);
 }
 
 using Seen = std::map<std::string, std::vector<std::string>>;  // "op tensor" -> "rw 4-9"
@@ -115,7 +117,8 @@ using Seen = std::map<std::string, std::vector<std::string>>;  // "op tensor" ->
 Seen seen(const Trace& trace) {
   Seen all;
   for (const PageAccess& a : trace.pages)
-    all[trace.ops[a.op.value].name + " " + trace.tensors[a.tensor.value].name].push_back(text(a.pages, a.read, a.written));
+    all[trace.ops[a.op.value].name + " " + trace.tensors[a.tensor.value].name].push_back(
+        text(a.pages, a.read, a.written));
   return all;
 }
 
@@ -129,7 +132,11 @@ bool announces(const Trace& trace, std::string_view op, std::string_view tensor,
 }
 
 std::uint64_t result_of_nobody_watching(int steps) {
-  auto session = Session::open({.fast_memory = 64_MiB, .slow = "host", .policy = "on-demand", .chunk = chunk, .profile = ProfileTicks::operands});
+  auto session = Session::open({.fast_memory = 64_MiB,
+                                .slow = "host",
+                                .policy = "on-demand",
+                                .chunk = chunk,
+                                .profile = ProfileTicks::operands});
   Loop loop(**session);
   for (int s = 0; s < steps; ++s) loop.step(static_cast<std::uint64_t>(s) * 7 + 1);
   return loop.result();
@@ -138,22 +145,29 @@ std::uint64_t result_of_nobody_watching(int steps) {
 struct Case {
   const char* tracker;
   ProfileTicks ticks;
-  std::uint32_t frames;              // 28 hold everything, 10 are 40 %, with 8 the last op runs paged
+  std::uint32_t frames;  // 28 hold everything, 10 are 40 %, with 8 the last op runs paged
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
   std::string name = info.param.tracker;
   std::replace(name.begin(), name.end(), '-', '_');
   return name + (info.param.ticks == ProfileTicks::ops ? "_ops" : "_layers") +
-         (info.param.frames == 28 ? "_with_room" : info.param.frames == 10 ? "_with_little_room" : "_paged");
+         (info.param.frames == 28   ? "_with_room"
+          : info.param.frames == 10 ? "_with_little_room"
+                                    : "_paged");
 }
 
 class PageProfile : public testing::TestWithParam<Case> {
  protected:
   // Trains four steps, the second of which is profiled. False: this machine lacks the source.
   bool train(std::uint64_t* result = nullptr) {
-    auto session = Session::open({.fast_memory = {GetParam().frames * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk,
-                                  .profile = GetParam().ticks, .tracker = GetParam().tracker, .on_message = [&](std::string_view m) { messages_.append(m).append("\n"); }});
+    auto session = Session::open({.fast_memory = {GetParam().frames * chunk.value},
+                                  .slow = "host",
+                                  .policy = "sentinel",
+                                  .chunk = chunk,
+                                  .profile = GetParam().ticks,
+                                  .tracker = GetParam().tracker,
+                                  .on_message = [&](std::string_view m) { messages_.append(m).append("\n"); }});
     if (!session) {
       messages_ = session.error().message;
       return false;
@@ -174,16 +188,25 @@ class PageProfile : public testing::TestWithParam<Case> {
 
 TEST_P(PageProfile, TellsWhichPagesWereReadAndWhichWritten) {
   TRAIN_OR_SKIP();
-  const Seen layers{
-      {"sum activation", {"rw 0-8"}}, {"sum little", {"w 0-1"}},
-      {"secret weight", {"r 4-9"}}, {"secret little", {"r 0-1"}}, {"secret activation", {"r 7-8"}}, {"secret statistic", {"rw 5-6"}},
-      {"filler filler", std::vector<std::string>(8, "w 0-32")},
-      {"back activation", {"r 0-8"}}, {"back filler", {"r 9-17"}}, {"back weight", {"rw 10-12"}}, {"back less", {"rw 0-1"}}, {"back statistic", {"r 9-10"}}};
-  const Seen ops{
-      {"fill activation", {"w 0-8"}}, {"sum activation", {"r 2-4"}}, {"sum little", {"w 0-1"}},
-      {"half weight", {"r 4-9"}}, {"half little", {"r 0-1"}}, {"secret activation", {"r 7-8"}}, {"secret statistic", {"rw 5-6"}},
-      {"filler filler", std::vector<std::string>(8, "w 0-32")},
-      {"back activation", {"r 0-8"}}, {"back filler", {"r 9-17"}}, {"back weight", {"rw 10-12"}}, {"back less", {"rw 0-1"}}, {"back statistic", {"r 9-10"}}};
+  const Seen layers{{"sum activation", {"rw 0-8"}},
+                    {"sum little", {"w 0-1"}},
+                    {"secret weight", {"r 4-9"}},
+                    {"secret little", {"r 0-1"}},
+                    {"secret activation", {"r 7-8"}},
+                    {"secret statistic", {"rw 5-6"}},
+                    {"filler filler", std::vector<std::string>(8, "w 0-32")},
+                    {"back activation", {"r 0-8"}},
+                    {"back filler", {"r 9-17"}},
+                    {"back weight", {"rw 10-12"}},
+                    {"back less", {"rw 0-1"}},
+                    {"back statistic", {"r 9-10"}}};
+  const Seen ops{{"fill activation", {"w 0-8"}},   {"sum activation", {"r 2-4"}},
+                 {"sum little", {"w 0-1"}},        {"half weight", {"r 4-9"}},
+                 {"half little", {"r 0-1"}},       {"secret activation", {"r 7-8"}},
+                 {"secret statistic", {"rw 5-6"}}, {"filler filler", std::vector<std::string>(8, "w 0-32")},
+                 {"back activation", {"r 0-8"}},   {"back filler", {"r 9-17"}},
+                 {"back weight", {"rw 10-12"}},    {"back less", {"rw 0-1"}},
+                 {"back statistic", {"r 9-10"}}};
   Seen all = seen(trace_), expected = GetParam().ticks == ProfileTicks::ops ? ops : layers;
   if (GetParam().tracker != std::string_view("zap")) {  // they see only reads that come before the write
     expected["back less"] = {"w 0-1"};
@@ -230,7 +253,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Trackers, PageProfile, testing::ValuesIn(cases()), name_of);
 
-// Three steps, the second of which is profiled; in each the kernel writes three pages of one tensor and reads two of another.
+// Three steps, the second of which is profiled; in each the kernel writes three pages of one tensor and reads two of
+// another.
 class SystemCalls : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -240,8 +264,13 @@ class SystemCalls : public testing::TestWithParam<const char*> {
       if (!tracker) GTEST_SKIP() << tracker.error().message;
       sees_ = (*tracker)->sees_system_calls();
     }
-    auto session = Session::open({.fast_memory = {28 * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk, .profile = ProfileTicks::ops,
-                                  .tracker = GetParam(), .on_message = [](std::string_view) {}});
+    auto session = Session::open({.fast_memory = {28 * chunk.value},
+                                  .slow = "host",
+                                  .policy = "sentinel",
+                                  .chunk = chunk,
+                                  .profile = ProfileTicks::ops,
+                                  .tracker = GetParam(),
+                                  .on_message = [](std::string_view) {}});
     if (!session) GTEST_SKIP() << session.error().message;
     session_ = std::move(*session);
   }
@@ -259,8 +288,10 @@ class SystemCalls : public testing::TestWithParam<const char*> {
         kept[0].reset(new ResidentScope(session_->resident(from.data)));
         kept[1].reset(new ResidentScope(session_->resident(to.data)));
       }
-      ASSERT_EQ(::pread(file.get(), &to.at(4), 3 * page, 0), static_cast<ssize_t>(3 * page)) << "step " << s << ", errno " << errno;
-      ASSERT_EQ(::pwrite(file.get(), &from.at(9), 2 * page, 0), static_cast<ssize_t>(2 * page)) << "step " << s << ", errno " << errno;
+      ASSERT_EQ(::pread(file.get(), &to.at(4), 3 * page, 0), static_cast<ssize_t>(3 * page))
+          << "step " << s << ", errno " << errno;
+      ASSERT_EQ(::pwrite(file.get(), &from.at(9), 2 * page, 0), static_cast<ssize_t>(2 * page))
+          << "step " << s << ", errno " << errno;
     }
     drop(from), drop(to);
   }
@@ -277,7 +308,9 @@ TEST_P(SystemCalls, IntoProfiledTensorsAreServedAndSeen) {
 
 TEST_P(SystemCalls, IntoResidentTensorsAreServedByEveryTracker) { train(true); }
 
-INSTANTIATE_TEST_SUITE_P(Trackers, SystemCalls, testing::Values("zap", "missing", "missing-sigbus", "minor", "minor-sigbus", "guards", "mprotect"),
+INSTANTIATE_TEST_SUITE_P(Trackers, SystemCalls,
+                         testing::Values("zap", "missing", "missing-sigbus", "minor", "minor-sigbus", "guards",
+                                         "mprotect"),
                          [](const auto& each) {
                            std::string name = each.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -285,15 +318,21 @@ INSTANTIATE_TEST_SUITE_P(Trackers, SystemCalls, testing::Values("zap", "missing"
                          });
 
 TEST(PageProfileTrackers, ThatNobodyKnowsAreRefusedWithTheNamesOfThoseThereAre) {
-  const auto session = Session::open({.fast_memory = 2_MiB, .slow = "host", .chunk = chunk, .tracker = "seeing-stones"});
+  const auto session =
+      Session::open({.fast_memory = 2_MiB, .slow = "host", .chunk = chunk, .tracker = "seeing-stones"});
   ASSERT_FALSE(session.ok());
-  EXPECT_EQ(session.error().message, "no page tracker 'seeing-stones'; there are: best, zap, missing, missing-sigbus, minor, minor-sigbus, guards, mprotect");
+  EXPECT_EQ(session.error().message,
+            "no page tracker 'seeing-stones'; there are: best, zap, missing, missing-sigbus, minor, minor-sigbus, "
+            "guards, mprotect");
 }
 
 TEST(PageProfileWithoutSource, FallsBackToOperandsAndSaysSoOnce) {
   const std::uint64_t right = result_of_nobody_watching(4);
   std::string messages;
-  auto session = Session::open({.fast_memory = {16 * chunk.value}, .slow = "host", .policy = "sentinel", .chunk = chunk,
+  auto session = Session::open({.fast_memory = {16 * chunk.value},
+                                .slow = "host",
+                                .policy = "sentinel",
+                                .chunk = chunk,
                                 .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
   ASSERT_TRUE(session.ok());
   Loop loop(**session);

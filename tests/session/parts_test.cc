@@ -14,8 +14,8 @@ namespace {
 using testing::Block;
 using testing::open_session;
 
-constexpr std::size_t row_words = 32;            // 256 bytes
-constexpr std::size_t rows = 32'768;             // 8 MiB
+constexpr std::size_t row_words = 32;  // 256 bytes
+constexpr std::size_t rows = 32'768;   // 8 MiB
 constexpr std::size_t looked_up = 24;
 
 // What a step looks up: mostly the first rows, sometimes any.
@@ -33,7 +33,8 @@ std::uint64_t train(Session& session, Block& table, Block& weights, int first, i
     const auto step = session.step();
     const auto drawn = draw(random);
     std::vector<Part> parts;
-    for (const std::size_t row : drawn) parts.push_back({.first = &table[row * row_words], .bytes = {row_words * 8}, .written = false});
+    for (const std::size_t row : drawn)
+      parts.push_back({.first = &table[row * row_words], .bytes = {row_words * 8}, .written = false});
     {
       const auto op = session.op("look up", {}, {}, parts);
       for (const std::size_t row : drawn) sum += table[row * row_words + static_cast<std::size_t>(s) % row_words];
@@ -52,7 +53,7 @@ std::uint64_t train(Session& session, Block& table, Block& weights, int first, i
 
 struct Ended {
   std::uint64_t sum = 0, table = 0;
-  Counters counters, late;           // of the whole run, and of its second half
+  Counters counters, late;  // of the whole run, and of its second half
   std::vector<std::string> messages;
 };
 
@@ -89,7 +90,9 @@ TEST_P(Parts, MoveAndTheTableStays) {
 
 TEST(Session, SaysOnceThatLargeChunksSuitNoTables) {
   EXPECT_THAT(run(64_MiB, "vedette", 128_KiB).messages, ::testing::IsEmpty());  // nothing moves
-  EXPECT_THAT(run(3_MiB, "vedette", 128_KiB).messages, ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("128.0 KiB"), ::testing::HasSubstr("64_KiB"))));
+  EXPECT_THAT(
+      run(3_MiB, "vedette", 128_KiB).messages,
+      ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("128.0 KiB"), ::testing::HasSubstr("64_KiB"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Parts, ::testing::Values("on-demand", "vedette", "sentinel"), [](const auto& the) {
@@ -147,7 +150,8 @@ TEST(Session, TakesPartsOfForeignAndSmallMemory) {
   const auto session = open_session(1_MiB, "host", "on-demand");
   Block small(*session, 64);
   std::uint64_t own = 0;
-  const Part parts[] = {{.first = &own, .bytes = {8}, .written = true}, {.first = small.address(), .bytes = {64}, .written = true},
+  const Part parts[] = {{.first = &own, .bytes = {8}, .written = true},
+                        {.first = small.address(), .bytes = {64}, .written = true},
                         {.first = nullptr, .bytes = {8}, .written = false}};
   const auto step = session->step();
   const auto op = session->op("anything", {}, {}, parts);

@@ -1,6 +1,6 @@
-// Every policy of the table runs live: the same loop ends with the same bytes, within the budget, whoever decides what moves. And what ran live
-// is what the laboratory knows: the same policy, asked again, plans the same; judge and simulator accept that plan; the engine moved by plan
-// what the plan says, and no more often.
+// Every policy of the table runs live: the same loop ends with the same bytes, within the budget, whoever decides what
+// moves. And what ran live is what the laboratory knows: the same policy, asked again, plans the same; judge and
+// simulator accept that plan; the engine moved by plan what the plan says, and no more often.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,14 +31,18 @@ class Witness final : public Observer {
     std::uint64_t step = 0, bucket = 0;
     Trace units;
     Plan plan;
-    std::vector<Placed> where;       // of the units
+    std::vector<Placed> where;  // of the units
   };
   using Moved = std::map<std::pair<bool, std::uint64_t>, std::uint64_t>;  // (comes, chunk): how often
 
   Witness() { records_.reserve(100'000); }
   void opened(const Machine& machine, std::string_view, Bytes, Bytes) override { machine_ = machine; }
-  void placed(std::uint64_t, std::uint64_t, std::span<const Placed> units, std::span<const Placed>) override { where_.assign(units.begin(), units.end()); }
-  void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override { plans_.push_back({step, bucket, units, plan, where_}); }
+  void placed(std::uint64_t, std::uint64_t, std::span<const Placed> units, std::span<const Placed>) override {
+    where_.assign(units.begin(), units.end());
+  }
+  void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override {
+    plans_.push_back({step, bucket, units, plan, where_});
+  }
   void moved(const MoveRecord& record) override {
     if (records_.size() < records_.capacity()) records_.push_back(record);
   }
@@ -59,8 +63,10 @@ class Witness final : public Observer {
       for (const Move& move : each.plan.moves) {
         const Placed& unit = each.where.at(move.extent.tensor.value);
         const std::uint64_t begin = unit.offset.value + (move.extent.part ? move.extent.part->begin.value : 0);
-        const std::uint64_t end = unit.offset.value + (move.extent.part ? move.extent.part->end.value : unit.bytes.value);
-        for (std::uint64_t c = begin / chunk.value; c * chunk.value < end; ++c) asked[{move.verb == Verb::fetch, c}] += steps - std::min(steps, each.step);
+        const std::uint64_t end =
+            unit.offset.value + (move.extent.part ? move.extent.part->end.value : unit.bytes.value);
+        for (std::uint64_t c = begin / chunk.value; c * chunk.value < end; ++c)
+          asked[{move.verb == Verb::fetch, c}] += steps - std::min(steps, each.step);
       }
     }
     return asked;
@@ -88,7 +94,8 @@ Outcome run(const std::string& policy, Bytes budget, Observer* observer = nullpt
 }
 
 // They leave some kinds of tensors where they are; a session whose policy has no plan says so and runs on demand.
-constexpr std::array particular = {"flashneuron", "flashneuron+", "vdnn-all", "vdnn-conv", "vdnn-dyn", "tflms", "zero-infinity"};
+constexpr std::array particular = {"flashneuron", "flashneuron+", "vdnn-all",     "vdnn-conv",
+                                   "vdnn-dyn",    "tflms",        "zero-infinity"};
 
 TEST_P(Live, EndsWithTheSameBytesInAnyBudget) {
   const Outcome plenty = run(GetParam(), 64_MiB);
@@ -114,7 +121,8 @@ Trace with_births(Trace units) {
     for (const TensorIndex t : reads) {
       if (known[t.value] || units.tensors[t.value].persistent) continue;
       std::erase(op.reads, t);
-      if (!std::binary_search(op.writes.begin(), op.writes.end(), t)) op.writes.insert(std::upper_bound(op.writes.begin(), op.writes.end(), t), t);
+      if (!std::binary_search(op.writes.begin(), op.writes.end(), t))
+        op.writes.insert(std::upper_bound(op.writes.begin(), op.writes.end(), t), t);
     }
     for (const TensorIndex t : op.writes) known[t.value] = true;
   }
@@ -122,11 +130,14 @@ Trace with_births(Trace units) {
 }
 
 // The session plans for the frames that nobody holds: a few less than the budget has.
-std::optional<Machine> machine_of_the_plan(const std::string& policy, const Witness::Planned& live, Machine machine, Bytes budget) {
+std::optional<Machine> machine_of_the_plan(const std::string& policy, const Witness::Planned& live, Machine machine,
+                                           Bytes budget) {
   for (std::uint64_t held = 0; held <= 8; ++held) {
     machine.tiers[0].capacity = {(budget.value / chunk.value - held) * chunk.value};
     const auto again = make_policy(policy, 1)->prepare(live.units, machine);
-    if (again && again->home == live.plan.home && again->moves == live.plan.moves && again->in_place == live.plan.in_place) return machine;
+    if (again && again->home == live.plan.home && again->moves == live.plan.moves &&
+        again->in_place == live.plan.in_place)
+      return machine;
   }
   return std::nullopt;
 }
@@ -135,7 +146,8 @@ TEST_P(Live, DoesWhatTheLaboratorySays) {
   const std::uint64_t peak = run(GetParam(), 64_MiB).counters.peak_bytes;
   // Those that may not move everything have no plan for so little; the frames hold what is beside the units, too.
   Bytes budget{peak * 6 / 10};
-  if (GetParam() != "zero-infinity" && std::count(particular.begin(), particular.end(), GetParam()) > 0) budget = {peak * 12 / 10};
+  if (GetParam() != "zero-infinity" && std::count(particular.begin(), particular.end(), GetParam()) > 0)
+    budget = {peak * 12 / 10};
   Witness witness;
   const Outcome outcome = run(GetParam(), budget, &witness);
   if (!outcome.messages.empty()) GTEST_SKIP() << GetParam() << " has no plan here: " << outcome.messages.front();
@@ -152,7 +164,8 @@ TEST_P(Live, DoesWhatTheLaboratorySays) {
   const Witness::Moved asked = witness.asked(steps);
   for (const auto& [what, times] : witness.by_plan()) {
     const auto found = asked.find(what);
-    EXPECT_LE(times, found == asked.end() ? 0 : found->second) << (what.first ? "chunk came: " : "chunk left: ") << what.second;
+    EXPECT_LE(times, found == asked.end() ? 0 : found->second)
+        << (what.first ? "chunk came: " : "chunk left: ") << what.second;
   }
 }
 
@@ -164,7 +177,8 @@ std::vector<std::string> names() {
 INSTANTIATE_TEST_SUITE_P(Each, Live, ::testing::ValuesIn(names()), [](const auto& each) {
   std::string name = each.param;
   if (name.back() == '+') name.replace(name.size() - 1, 1, "_of_g10");
-  std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
 

@@ -1,5 +1,5 @@
-// Large ops in sections, live: an op that makes results while it looks at its operands one after the other is planned so after two steps by its plan,
-// ends with the same bytes in any budget, and may change its habits.
+// Large ops in sections, live: an op that makes results while it looks at its operands one after the other is planned
+// so after two steps by its plan, ends with the same bytes in any budget, and may change its habits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ using testing::Outcome;
 constexpr std::size_t bytes = 1 << 20;  // 16 chunks
 constexpr Bytes chunk = 64_KiB;
 
-// Layers of "backward": scratch of the gradient, the input's gradient, then the input itself and scratch of it. Between them it computes for a
-// millisecond on its scratch alone.
+// Layers of "backward": scratch of the gradient, the input's gradient, then the input itself and scratch of it. Between
+// them it computes for a millisecond on its scratch alone.
 class Backward {
  public:
   Backward(Session& session, std::size_t layers) : session_(session) {
@@ -28,8 +28,8 @@ class Backward {
     }
   }
 
-  bool input_first = false;          // touches the input when it should not need it yet
-  bool without_scratch = false;      // does not make its last scratch
+  bool input_first = false;      // touches the input when it should not need it yet
+  bool without_scratch = false;  // does not make its last scratch
 
   std::uint64_t step(std::uint64_t number) {
     auto scope = session_.step();
@@ -73,7 +73,8 @@ class Backward {
   }
   static void compute_on_registers() {  // long enough for a section
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
-    while (std::chrono::steady_clock::now() < until) {}
+    while (std::chrono::steady_clock::now() < until) {
+    }
   }
   Session& session_;
   std::vector<Block> inputs_;
@@ -83,12 +84,13 @@ using Habits = std::function<void(Backward&, std::uint64_t)>;
 const Habits always_alike = [](Backward&, std::uint64_t) {};
 
 struct Ran : Outcome {
-  Trace planned;                     // as the session plans it at the end
+  Trace planned;                      // as the session plans it at the end
   std::vector<std::uint64_t> faults;  // of each step
   std::uint64_t faults_at_last() const { return faults.back() + *std::prev(faults.end(), 2); }  // of the last two steps
 };
 
-Ran run(Bytes budget, const std::string& policy = "vedette", const Habits& habits = always_alike, std::uint64_t steps = 8) {
+Ran run(Bytes budget, const std::string& policy = "vedette", const Habits& habits = always_alike,
+        std::uint64_t steps = 8) {
   Ran ran;
   const auto session = open_session(budget, "host", policy, chunk, nullptr, &ran.messages);
   Backward loop(*session, 6);
@@ -107,7 +109,8 @@ Ran run(Bytes budget, const std::string& policy = "vedette", const Habits& habit
 TEST(Sections, ArePlannedWhereAnOpDoesNotTouchAllItsOperandsAllTheTime) {
   const Ran ran = run(64_MiB);
   EXPECT_EQ(ran.planned.ops.size(), 6U * 3) << "six ops: the gradient, its scratch alone, the input";
-  EXPECT_LT(largest_op_bytes(ran.planned).value, 4 * bytes) << "gradient, input, two results and scratch are never needed all at once";
+  EXPECT_LT(largest_op_bytes(ran.planned).value, 4 * bytes)
+      << "gradient, input, two results and scratch are never needed all at once";
   for (const std::string& m : ran.messages) ADD_FAILURE() << m;
 }
 
@@ -122,7 +125,9 @@ TEST_P(SectionsIn, AnyBudgetEndWithTheSameBytes) {
   EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
   EXPECT_EQ(tight.faults_at_last(), 0U) << "every section brings what it touches";
 }
-INSTANTIATE_TEST_SUITE_P(Each, SectionsIn, ::testing::Combine(::testing::Values("vedette", "sentinel", "belady", "on-demand"), ::testing::Values(80, 60)),
+INSTANTIATE_TEST_SUITE_P(Each, SectionsIn,
+                         ::testing::Combine(::testing::Values("vedette", "sentinel", "belady", "on-demand"),
+                                            ::testing::Values(80, 60)),
                          [](const auto& each) {
                            std::string name = std::get<0>(each.param) + "_" + std::to_string(std::get<1>(each.param));
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -131,18 +136,21 @@ INSTANTIATE_TEST_SUITE_P(Each, SectionsIn, ::testing::Combine(::testing::Values(
 
 TEST(Sections, ServeAnOpThatChangesItsHabits) {
   const Habits changes = [](Backward& loop, std::uint64_t step) { loop.input_first = step >= 5; };
-  constexpr std::uint64_t steps = 40;  // each of the six ops may fault in a step of its own, also late: plans are made anew when times settle
+  constexpr std::uint64_t steps =
+      40;  // each of the six ops may fault in a step of its own, also late: plans are made anew when times settle
   const Ran plenty = run(64_MiB, "vedette", changes, steps);
   const Bytes budget{plenty.counters.peak_bytes * 60 / 100};
   const Ran tight = run(budget, "vedette", changes, steps);
   EXPECT_EQ(plenty, tight);
   EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
-  EXPECT_LE(std::count_if(tight.faults.begin() + 5, tight.faults.end(), [](std::uint64_t faults) { return faults > 0; }), 6)
+  EXPECT_LE(
+      std::count_if(tight.faults.begin() + 5, tight.faults.end(), [](std::uint64_t faults) { return faults > 0; }), 6)
       << "six ops, each at most once";
   EXPECT_EQ(tight.faults_at_last(), 0U) << "an op that faults in its sections is planned whole again";
   Nanoseconds planned_for;
   for (const Op& op : tight.planned.ops) planned_for += op.time;
-  EXPECT_GE(planned_for.value, 6 * 3'000'000) << "six ops, each of which computes for a millisecond three times: whole again they take as long as their sections did";
+  EXPECT_GE(planned_for.value, 6 * 3'000'000) << "six ops, each of which computes for a millisecond three times: whole "
+                                                 "again they take as long as their sections did";
 }
 
 TEST(Sections, GoOnWhereAnOpDoesNotAllocateAsItDid) {

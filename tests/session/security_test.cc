@@ -31,7 +31,9 @@ std::vector<OpenFile> nameless_files() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
     OpenFile file{.target = std::filesystem::read_symlink(entry.path(), gone).string()};
-    if (file.target.ends_with(" (deleted)") && ::stat(entry.path().c_str(), &file.facts) == 0 && S_ISREG(file.facts.st_mode)) found.push_back(file);
+    if (file.target.ends_with(" (deleted)") && ::stat(entry.path().c_str(), &file.facts) == 0 &&
+        S_ISREG(file.facts.st_mode))
+      found.push_back(file);
   }
   return found;
 }
@@ -40,7 +42,7 @@ TEST(Security, FilesHaveNoNameAndNobodyElseMayReadThem) {
   std::string folder = (std::filesystem::current_path() / "vedette-secret-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const auto before = nameless_files().size();
-  const mode_t mask = ::umask(0);    // the worst that a program can have set
+  const mode_t mask = ::umask(0);  // the worst that a program can have set
   {
     const auto session = open_session(1_MiB, "nvme:" + folder, "vedette");
     Loop loop(*session, 4, 100'000);
@@ -63,9 +65,9 @@ TEST(Security, FilesHaveNoNameAndNobodyElseMayReadThem) {
 }
 
 TEST(Security, AFolderThatIsNoneIsRefusedInOneSentence) {
-  for (const std::string& slow : std::vector<std::string>{"nvme:/nonexistent/folder", "nvme:/etc/passwd", "nvme:", "nvme:/proc",
-                                                          "nvme:" + std::string(5000, 'x'), "nvme:/tmp/%s%n%s", "nvme:\n\x1b[31m", "nvme",
-                                                          std::string("host\0nvme:.", 11)}) {
+  for (const std::string& slow : std::vector<std::string>{
+           "nvme:/nonexistent/folder", "nvme:/etc/passwd", "nvme:", "nvme:/proc", "nvme:" + std::string(5000, 'x'),
+           "nvme:/tmp/%s%n%s", "nvme:\n\x1b[31m", "nvme", std::string("host\0nvme:.", 11)}) {
     const auto session = Session::open({.fast_memory = 1_MiB, .slow = slow, .chunk = 64_KiB});
     ASSERT_FALSE(session.ok()) << slow;
     EXPECT_FALSE(session.error().message.empty());
@@ -89,7 +91,8 @@ TEST(Security, AFolderMayHaveAnyName) {
 
 TEST(Security, NamesOfOpsLayersAndTensorsAreOnlyBytes) {
   const auto session = open_session(1_MiB, "host", "vedette");
-  const std::string hostile[] = {"%s%s%s%n", std::string("nul\0inside", 10), std::string(1 << 20, 'x'), "\n\r\x1b]0;", "\xc3\x28", ""};
+  const std::string hostile[] = {
+      "%s%s%s%n", std::string("nul\0inside", 10), std::string(1 << 20, 'x'), "\n\r\x1b]0;", "\xc3\x28", ""};
   Block weight(*session, 200'000, true);
   weight.fill(1);
   for (int step = 0; step < 4; ++step) {
@@ -106,8 +109,8 @@ TEST(Security, NamesOfOpsLayersAndTensorsAreOnlyBytes) {
   EXPECT_TRUE(weight.holds(1));
 }
 
-// A file system gives no block of a deleted file to another one without clearing it; the store must not ask for that (FALLOC_FL_NO_HIDE_STALE
-// and the like), so what a new session reads before it has written is zeros.
+// A file system gives no block of a deleted file to another one without clearing it; the store must not ask for that
+// (FALLOC_FL_NO_HIDE_STALE and the like), so what a new session reads before it has written is zeros.
 TEST(Security, WhatOneSessionWroteTheNextDoesNotRead) {
   constexpr std::uint64_t secret = 0x5EC5E75EC5E75EC5;
   {
@@ -150,7 +153,9 @@ std::string bytes_of(const std::filesystem::path& path) {
 // Trains with tensors of one pattern only, so that no combination of them makes another.
 void run_with_markers(Session& session, const std::function<void()>& in_step) {
   std::vector<Block> weights;
-  for (int w = 0; w < 6; ++w) weights.emplace_back(session, 200'000, true), std::fill_n(&weights.back()[0], weights.back().count(), marker_word());
+  for (int w = 0; w < 6; ++w)
+    weights.emplace_back(session, 200'000, true),
+        std::fill_n(&weights.back()[0], weights.back().count(), marker_word());
   for (int s = 0; s < 4; ++s) {
     auto step = session.step();
     for (Block& weight : weights) {
@@ -166,7 +171,7 @@ void run_with_markers(Session& session, const std::function<void()>& in_step) {
 TEST(Security, ARecordingHoldsNoByteOfAnyTensorAndIsTheOwnersOnly) {
   std::string folder = (std::filesystem::current_path() / "vedette-recorded-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const mode_t mask = ::umask(0);    // the worst that a program can have set
+  const mode_t mask = ::umask(0);  // the worst that a program can have set
   {
     const auto recorder = Recorder::open({.path = folder + "/run.vedette", .program = "security_test"}).value();
     const auto session = open_session(1_MiB, "nvme:" + folder, "vedette", 64_KiB, recorder.get());
@@ -183,7 +188,7 @@ TEST(Security, ARecordingHoldsNoByteOfAnyTensorAndIsTheOwnersOnly) {
   }
   ::umask(mask);
   const auto left = files_in(folder);
-  ASSERT_EQ(left.size(), 1u);        // the recording
+  ASSERT_EQ(left.size(), 1u);  // the recording
   const std::string recording = bytes_of(left[0]);
   EXPECT_GT(recording.size(), 1000u);
   EXPECT_EQ(recording.find(marker), std::string::npos);
@@ -196,12 +201,13 @@ TEST(Security, ARecordingFollowsNoLinkAndReplacesNoFileOfAnotherKind) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string link = folder + "/run.vedette", target = folder + "/target";
   std::filesystem::create_symlink(target, link);
-  EXPECT_FALSE(Recorder::open({.path = link}).ok());    // a link to nothing yet
+  EXPECT_FALSE(Recorder::open({.path = link}).ok());  // a link to nothing yet
   EXPECT_FALSE(std::filesystem::exists(target));
   std::ofstream(target) << "years of work";
   EXPECT_FALSE(Recorder::open({.path = link}).ok());
   EXPECT_EQ(bytes_of(target), "years of work");
-  for (const std::string& name : std::vector<std::string>{"", folder, folder + "/none/run.vedette", std::string(5000, 'x'), "/proc/self/run"}) {
+  for (const std::string& name :
+       std::vector<std::string>{"", folder, folder + "/none/run.vedette", std::string(5000, 'x'), "/proc/self/run"}) {
     const auto recorder = Recorder::open({.path = name});
     ASSERT_FALSE(recorder.ok()) << name;
     EXPECT_FALSE(recorder.error().message.empty());

@@ -13,7 +13,8 @@ using testing::Loop;
 using testing::open_session;
 using testing::Outcome;
 
-Outcome run(Bytes budget, const std::string& slow, const std::string& policy, std::size_t layers = 8, std::size_t bytes = 300'000) {
+Outcome run(Bytes budget, const std::string& slow, const std::string& policy, std::size_t layers = 8,
+            std::size_t bytes = 300'000) {
   Outcome outcome;
   const auto session = open_session(budget, slow, policy, 64_KiB, nullptr, &outcome.messages);
   Loop loop(*session, layers, bytes);
@@ -48,7 +49,8 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Budgets, SessionBudget,
                          ::testing::Combine(::testing::Values(100, 60, 40, 25), ::testing::Values("host", "nvme:."),
-                                            ::testing::Values("on-demand", "sentinel", "vedette")), name_of);
+                                            ::testing::Values("on-demand", "sentinel", "vedette")),
+                         name_of);
 
 TEST(Session, FinishesAnOpThatNeedsMoreThanTheBudgetAndSaysSoOnce) {
   const Outcome plenty = run(64_MiB, "host", "on-demand", 3, 400'000);
@@ -72,8 +74,12 @@ TEST(Session, SaysFromWhichBudgetItsOpsWouldNotBePaged) {
   for (std::size_t m = 0; m < messages.size(); ++m) {
     SCOPED_TRACE(messages[m]);
     EXPECT_EQ(messages[m].substr(0, 4), "op '");
-    EXPECT_NE(messages[m].find(" at once and the budget is 640.0 KiB: it runs paged, slowly; give fast_memory at least "), std::string::npos);
-    EXPECT_EQ(std::find(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(m), messages[m]), messages.begin() + static_cast<std::ptrdiff_t>(m)) << "once";
+    EXPECT_NE(
+        messages[m].find(" at once and the budget is 640.0 KiB: it runs paged, slowly; give fast_memory at least "),
+        std::string::npos);
+    EXPECT_EQ(std::find(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(m), messages[m]),
+              messages.begin() + static_cast<std::ptrdiff_t>(m))
+        << "once";
     named = std::max<std::uint64_t>(named, std::stoull(messages[m].substr(messages[m].rfind('(') + 1)));
   }
   EXPECT_LE(smallest.value, named) << "which leaves some room beside";
@@ -114,7 +120,8 @@ TEST(Session, ServesAnAccessThatNobodyAnnounced) {
   EXPECT_GT(session->counters().faults, 0u);
 }
 
-// Forty blocks that every step reads one after the other, of which ten fit. `liar`: each op changes what it says it only reads.
+// Forty blocks that every step reads one after the other, of which ten fit. `liar`: each op changes what it says it
+// only reads.
 Counters read_in_turn(bool liar) {
   const auto session = open_session(640_KiB, "host", "vedette");
   std::vector<Block> blocks;
@@ -153,7 +160,8 @@ TEST(Session, TakesNobodysWordForWhatIsOnlyRead) {
 
 TEST(Session, RefusesASecondOneWhileOneLives) {
   const auto first = open_session(1_MiB, "host", "on-demand");
-  const auto second = Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = 64_KiB, .on_message = {}});
+  const auto second =
+      Session::open({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = 64_KiB, .on_message = {}});
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("second session"), std::string::npos);
 }

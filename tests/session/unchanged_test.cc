@@ -1,7 +1,7 @@
 // Which fetches bring bytes that leave again as they came.
-#include <gtest/gtest.h>
-
 #include "session/unchanged.h"
+
+#include <gtest/gtest.h>
 
 namespace vedette {
 namespace {
@@ -47,9 +47,12 @@ TEST(Unchanged, LooksRoundTheBorderOfTheStep) {
 
 TEST(Unchanged, AsksTheNextEvictionOnlyAndOnlyOfTheSameBytes) {
   EXPECT_EQ(unchanged(trace_of("r..r..w."), {fetch(0), evict(1), fetch(3), evict(7)}), (std::vector<char>{1, 0, 0, 0}));
-  const Extent first{.tensor = weight, .part = Span<Bytes>{{0}, 4_KiB}}, second{.tensor = weight, .part = Span<Bytes>{4_KiB, 8_KiB}};
-  EXPECT_EQ(unchanged(trace_of("r...w..."), {fetch(0, first), evict(1, second), evict(5, first)}), (std::vector<char>{0, 0, 0}));
-  EXPECT_EQ(unchanged(trace_of("r...w..."), {fetch(0), evict(1, second), evict(5, first)}), (std::vector<char>{1, 0, 0}));
+  const Extent first{.tensor = weight, .part = Span<Bytes>{{0}, 4_KiB}},
+      second{.tensor = weight, .part = Span<Bytes>{4_KiB, 8_KiB}};
+  EXPECT_EQ(unchanged(trace_of("r...w..."), {fetch(0, first), evict(1, second), evict(5, first)}),
+            (std::vector<char>{0, 0, 0}));
+  EXPECT_EQ(unchanged(trace_of("r...w..."), {fetch(0), evict(1, second), evict(5, first)}),
+            (std::vector<char>{1, 0, 0}));
 }
 
 TEST(Unchanged, IsNotWhatStays) { EXPECT_EQ(unchanged(trace_of("r......."), {fetch(0)}), (std::vector<char>{0})); }

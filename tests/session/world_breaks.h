@@ -1,7 +1,8 @@
-// The world breaks at every single call: a scripted three-step program runs once for every system call and every disk transfer that the
-// engine makes in it, and that one call fails, stops half-way, comes late or brings other bytes. Each run is a process of its own under a
-// watchdog, and may end in three ways only: with the right numbers; with an error that says why; with one sentence of last words. Never
-// with a wrong number, never in a signal of the memory itself, never not at all.
+// The world breaks at every single call: a scripted three-step program runs once for every system call and every disk
+// transfer that the engine makes in it, and that one call fails, stops half-way, comes late or brings other bytes. Each
+// run is a process of its own under a watchdog, and may end in three ways only: with the right numbers; with an error
+// that says why; with one sentence of last words. Never with a wrong number, never in a signal of the memory itself,
+// never not at all.
 #pragma once
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -24,12 +25,13 @@ namespace vedette::testing {
 struct World {
   const char* name;
   Forbidden forbidden;
-  std::uint64_t part = 0, parts = 1; // which calls of it: every parts-th, from this one on
+  std::uint64_t part = 0, parts = 1;  // which calls of it: every parts-th, from this one on
 };
 // `parts` disjoint parts of each world, which together are every call of it.
 inline std::vector<World> worlds_in_parts(std::uint64_t parts) {
   std::vector<World> all;
-  for (const World& world : {World{"uring", Forbidden::nothing}, World{"threads", Forbidden::io_uring}, World{"signals", Forbidden::userfaultfd}})
+  for (const World& world : {World{"uring", Forbidden::nothing}, World{"threads", Forbidden::io_uring},
+                             World{"signals", Forbidden::userfaultfd}})
     for (std::uint64_t part = 0; part < parts; ++part) all.push_back({world.name, world.forbidden, part, parts});
   return all;
 }
@@ -40,20 +42,22 @@ inline std::string name_of(const ::testing::TestParamInfo<World>& world) {
 }
 inline void PrintTo(const World& world, std::ostream* out) { *out << world.name << " " << world.part; }
 
-struct Shared {                      // between a run and its judge
+struct Shared {                                    // between a run and its judge
   std::uint64_t calls = 0, reads = 0, result = 0;  // reads: of the disk
-  CallNames names;                   // of a calm run
-  std::atomic<const char*> broken{nullptr};  // a literal, at the same address in every fork
+  CallNames names;                                 // of a calm run
+  std::atomic<const char*> broken{nullptr};        // a literal, at the same address in every fork
   char sentence[400] = {};
 };
 
 constexpr int right = 0, refused = 7, silent = 8;
 
-// Three steps: warm-up, profiling, planned; chunks leave and come in each of them. The budget is the smallest there is, 8 chunks; at most 18
-// live. Some 1,500 calls, a quarter of them while the disk's speed is measured.
+// Three steps: warm-up, profiling, planned; chunks leave and come in each of them. The budget is the smallest there is,
+// 8 chunks; at most 18 live. Some 1,500 calls, a quarter of them while the disk's speed is measured.
 inline std::uint64_t program() {
-  const auto session = Session::open({.fast_memory = {128 << 10}, .slow = "nvme:.", .policy = "vedette", .chunk = {16 << 10}, .checksums = true})
-                           .value();
+  const auto session =
+      Session::open(
+          {.fast_memory = {128 << 10}, .slow = "nvme:.", .policy = "vedette", .chunk = {16 << 10}, .checksums = true})
+          .value();
   Loop loop(*session, 2, 30'000);
   std::uint64_t all = 0;
   for (std::uint64_t s = 0; s < 3; ++s) all = all * 31 + loop.step(s);
@@ -82,7 +86,7 @@ inline std::uint64_t program() {
 struct Ended {
   bool in_time = false;
   int status = 0;
-  std::string said;                  // to standard error
+  std::string said;  // to standard error
 };
 
 // Somebody has sent it SIGSTOP: that it stands still is no fault of its own.
@@ -94,8 +98,8 @@ inline bool stands_stopped(pid_t run) {
   return name_end != text.npos && name_end + 2 < text.size() && text[name_end + 2] == 'T';
 }
 
-// Reads what the run says until it ends or its time is over: a minute, counted in turns of a tenth of a second, so that a machine that stops
-// everybody for a while stops the watch as well.
+// Reads what the run says until it ends or its time is over: a minute, counted in turns of a tenth of a second, so that
+// a machine that stops everybody for a while stops the watch as well.
 inline Ended watch(pid_t run, int said) {
   Ended ended;
   char buffer[512];
@@ -106,7 +110,7 @@ inline Ended watch(pid_t run, int said) {
       continue;
     }
     const ssize_t bytes = ::read(said, buffer, sizeof buffer);
-    if (bytes <= 0) {                // every end of the pipe is closed: the process has ended
+    if (bytes <= 0) {  // every end of the pipe is closed: the process has ended
       ended.in_time = true;
       break;
     }
@@ -120,7 +124,8 @@ inline Ended watch(pid_t run, int said) {
 class WorldBreaks : public ::testing::TestWithParam<World> {
  protected:
   void SetUp() override {
-    shared_ = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    shared_ = static_cast<Shared*>(
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(static_cast<void*>(shared_), MAP_FAILED);
     for (int again = 0; again < 3; ++again) {  // threads meet differently each time
       const Ended calm = run(std::nullopt);
@@ -169,15 +174,21 @@ class WorldBreaks : public ::testing::TestWithParam<World> {
     const char* const name = break_names[static_cast<std::size_t>(how)];
     const Ended ended = run(BreakAt{.nth = n, .how = how, .seed = n / 3 + 1 + static_cast<std::uint64_t>(how)});
     const std::string wrong = judge(ended);
-    EXPECT_EQ(wrong, "") << "call " << n << " (" << (shared_->broken == nullptr ? "none" : shared_->broken.load()) << ") " << name << "; " << ended.said << shared_->sentence;
+    EXPECT_EQ(wrong, "") << "call " << n << " (" << (shared_->broken == nullptr ? "none" : shared_->broken.load())
+                         << ") " << name << "; " << ended.said << shared_->sentence;
     const bool reached = shared_->broken != nullptr;
-    if (!reached) ++endings_["not reached"];
-    else ++endings_[WIFSIGNALED(ended.status) ? "last words" : WEXITSTATUS(ended.status) == right ? "right numbers" : "error"];
+    if (!reached)
+      ++endings_["not reached"];
+    else
+      ++endings_[WIFSIGNALED(ended.status)            ? "last words"
+                 : WEXITSTATUS(ended.status) == right ? "right numbers"
+                                                      : "error"];
     return reached;
   }
 
   void tell_endings() const {
-    const auto kinds = std::count_if(std::begin(shared_->names.entries), std::end(shared_->names.entries), [](const auto& entry) { return entry.calls > 0; });
+    const auto kinds = std::count_if(std::begin(shared_->names.entries), std::end(shared_->names.entries),
+                                     [](const auto& entry) { return entry.calls > 0; });
     std::printf("%lu calls of %ld kinds, %lu of them reads of the disk;", calls_, kinds, reads_);
     for (const auto& [ending, count] : endings_) std::printf(" %s: %d", ending.c_str(), count);
     std::printf("\n");
@@ -186,11 +197,13 @@ class WorldBreaks : public ::testing::TestWithParam<World> {
   // The first calls closer together: they open the session.
   void break_sparsely(std::uint64_t stride) {
     for (const Break how : every_break)
-      for (std::uint64_t n = 5 * static_cast<std::uint64_t>(how); n < calls_of(how); n += n < 60 ? 7 : stride) break_call(n, how);
+      for (std::uint64_t n = 5 * static_cast<std::uint64_t>(how); n < calls_of(how); n += n < 60 ? 7 : stride)
+        break_call(n, how);
     tell_endings();
   }
 
-  // The calls of this part, to the last one. Some runs make more calls than the calm ones did, some fewer: those are made again.
+  // The calls of this part, to the last one. Some runs make more calls than the calm ones did, some fewer: those are
+  // made again.
   void break_part() {
     for (const Break how : every_break) {
       for (std::uint64_t n = GetParam().part;; n += GetParam().parts) {

@@ -1,5 +1,6 @@
-// The world breaks, at every single call and in every way (world_breaks.h), in parts that may run side by side: most of a run is waiting.
-// VEDETTE_BREAK_CALL=n and VEDETTE_BREAK_KIND=0..3 (fails, is brief, is late, is corrupt): that call alone, VEDETTE_BREAK_TIMES times.
+// The world breaks, at every single call and in every way (world_breaks.h), in parts that may run side by side: most of
+// a run is waiting. VEDETTE_BREAK_CALL=n and VEDETTE_BREAK_KIND=0..3 (fails, is brief, is late, is corrupt): that call
+// alone, VEDETTE_BREAK_TIMES times.
 #include <cstdlib>
 
 #include "session/world_breaks.h"
@@ -18,7 +19,8 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
 TEST_P(WorldBreaks, AtEveryCall) {
   if (std::getenv("VEDETTE_BREAK_CALL") == nullptr) return break_part();
   const auto how = static_cast<Break>(number("VEDETTE_BREAK_KIND", 0) % 4);
-  for (std::uint64_t left = number("VEDETTE_BREAK_TIMES", 1); left > 0; --left) break_call(number("VEDETTE_BREAK_CALL", 0), how);
+  for (std::uint64_t left = number("VEDETTE_BREAK_TIMES", 1); left > 0; --left)
+    break_call(number("VEDETTE_BREAK_CALL", 0), how);
   tell_endings();
 }
 

@@ -27,15 +27,17 @@ TEST(Bound, IsTheOpsTimeWhereEverythingFits) {
 
 TEST(Bound, CountsWhatMustCrossTheLink) {
   // 200 bytes are read each step and 100 fit: at least 100 cross, in a step of 20 ns.
-  const Trace trace{.tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
-                    .ops = {op(10, {{0}}), op(10, {{1}})}};
+  const Trace trace{
+      .tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
+      .ops = {op(10, {{0}}), op(10, {{1}})}};
   EXPECT_GE(lower_bound(trace, two(100)), Nanoseconds{100});
   EXPECT_LE(lower_bound(trace, two(100)), Nanoseconds{220});
 }
 
 TEST(Bound, CountsWhatMustHaveGoneBeforeALargeOpBegins) {
   // What the first op changes is in the way of the second one's workspace, however long that runs.
-  Trace trace{.tensors = {{.name = "w", .bytes = {100}, .persistent = true}}, .ops = {op(10, {{0}}, {{0}}), op(1000, {})}};
+  Trace trace{.tensors = {{.name = "w", .bytes = {100}, .persistent = true}},
+              .ops = {op(10, {{0}}, {{0}}), op(1000, {})}};
   trace.ops[1].workspace = {100};
   EXPECT_GE(lower_bound(trace, two(100)), Nanoseconds{1109});
   EXPECT_LE(lower_bound(trace, two(100)), Nanoseconds{1210});  // until its room is free, it cannot come back either
@@ -43,31 +45,37 @@ TEST(Bound, CountsWhatMustHaveGoneBeforeALargeOpBegins) {
 
 TEST(Bound, AddsWhatComesToWhatGoesWhereBothTakeTurnsOnABus) {
   // 200 bytes are changed each step and 100 fit: at least 100 come and 100 go, in a step of 20 ns.
-  const Trace trace{.tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
-                    .ops = {op(10, {{0}}, {{0}}), op(10, {{1}}, {{1}})}};
+  const Trace trace{
+      .tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
+      .ops = {op(10, {{0}}, {{0}}), op(10, {{1}}, {{1}})}};
   EXPECT_LT(lower_bound(trace, two(100)), Nanoseconds{150});
   EXPECT_GE(lower_bound(trace, on_one_bus(two(100))), Nanoseconds{199});
   EXPECT_LE(lower_bound(trace, on_one_bus(two(100))), Nanoseconds{420});
 }
 
 TEST(Bound, AllowsMakingAgainWhatIsCheaperThanMoving) {
-  const Trace trace{.tensors = {{.name = "a", .bytes = {1000}}, {.name = "b", .bytes = {1000}}}, .ops = {op(10, {}, {{0}}), op(10, {}, {{1}}), op(10, {{1}}), op(10, {{0}})}};
+  const Trace trace{.tensors = {{.name = "a", .bytes = {1000}}, {.name = "b", .bytes = {1000}}},
+                    .ops = {op(10, {}, {{0}}), op(10, {}, {{1}}), op(10, {{1}}), op(10, {{0}})}};
   EXPECT_GT(lower_bound(trace, two(1000)), Nanoseconds{500});
   EXPECT_LE(lower_bound(trace, two(1000, true)), Nanoseconds{50});
 }
 
 // 0 is made, 1 of it, and 0 dies; 2 fills memory; then 1 is read again.
 Trace made_of_what_died(const char* first) {
-  Trace trace{.tensors = {{.name = "source", .bytes = {1000}}, {.name = "kept", .bytes = {1000}}, {.name = "large", .bytes = {2000}}},
+  Trace trace{.tensors = {{.name = "source", .bytes = {1000}},
+                          {.name = "kept", .bytes = {1000}},
+                          {.name = "large", .bytes = {2000}}},
               .ops = {op(10, {}, {{0}}), op(10, {{0}}, {{1}}), op(10, {}, {{2}}), op(10, {{2}}), op(10, {{1}})}};
   trace.ops[0].name = first;
   return trace;
 }
 
 TEST(Bound, CountsWhatHasDiedAmongWhatMakingAgainTakes) {
-  // The source cannot be made again: it, or what was made of it, goes out before 2 is made and comes back after 2 was read.
+  // The source cannot be made again: it, or what was made of it, goes out before 2 is made and comes back after 2 was
+  // read.
   EXPECT_GE(lower_bound(made_of_what_died("dropout"), two(2000, true)), Nanoseconds{2000});
-  // It can: then both producers run again, for 20 ns. Half of that is proven, where the last one alone would prove an eighth.
+  // It can: then both producers run again, for 20 ns. Half of that is proven, where the last one alone would prove an
+  // eighth.
   EXPECT_LE(lower_bound(made_of_what_died("relu"), two(2000, true)), Nanoseconds{70});
   EXPECT_GE(lower_bound(made_of_what_died("relu"), two(2000, true)), Nanoseconds{59});
 }
@@ -75,7 +83,8 @@ TEST(Bound, CountsWhatHasDiedAmongWhatMakingAgainTakes) {
 TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
-    const std::uint64_t least = testing::smallest_fast_tier(trace, {4096}).value, most = testing::ample_fast_tier(trace, {4096}).value;
+    const std::uint64_t least = testing::smallest_fast_tier(trace, {4096}).value,
+                        most = testing::ample_fast_tier(trace, {4096}).value;
     Machine recomputing = testing::two_tiers({least + (most - least) / 4});
     const Machine moving = recomputing;
     recomputing.can_recompute = true;

@@ -1,5 +1,5 @@
-// The driver that pages, as G10's artifact simulates it. Worked out by hand: one byte travels in a nanosecond, and blocks of 10 bytes arrive
-// with the tick that begins every 10 ns, the first at once.
+// The driver that pages, as G10's artifact simulates it. Worked out by hand: one byte travels in a nanosecond, and
+// blocks of 10 bytes arrive with the tick that begins every 10 ns, the first at once.
 #include <gtest/gtest.h>
 
 #include "sim/made.h"
@@ -17,11 +17,14 @@ constexpr TierIndex fast{0}, host{1};
 
 Machine machine(std::uint64_t fast_bytes) { return testing::two_tiers({fast_bytes}, {1}); }
 
-Plan paging(std::vector<TierIndex> home, std::uint32_t window = 0) { return {.home = std::move(home), .block = {10}, .paging = Paging{.window = window}}; }
+Plan paging(std::vector<TierIndex> home, std::uint32_t window = 0) {
+  return {.home = std::move(home), .block = {10}, .paging = Paging{.window = window}};
+}
 
 std::uint64_t moved(const Replayed& replayed, std::uint32_t tensor, TierIndex target) {
   std::uint64_t bytes = 0;
-  for (const Bar& bar : replayed.timeline) bytes += bar.kind == Bar::Kind::move && bar.tensor.value == tensor && bar.target == target ? bar.bytes.value : 0;
+  for (const Bar& bar : replayed.timeline)
+    bytes += bar.kind == Bar::Kind::move && bar.tensor.value == tensor && bar.target == target ? bar.bytes.value : 0;
   return bytes;
 }
 
@@ -43,7 +46,12 @@ class Hinting final : public Policy {
 };
 
 Move to(TierIndex target, std::uint32_t tensor) {
-  return {.issue = {}, .due = {}, .extent = {{tensor}, {}}, .source = target == fast ? host : fast, .target = target, .verb = target == fast ? Verb::fetch : Verb::evict};
+  return {.issue = {},
+          .due = {},
+          .extent = {{tensor}, {}},
+          .source = target == fast ? host : fast,
+          .target = target,
+          .verb = target == fast ? Verb::fetch : Verb::evict};
 }
 
 TEST(Paging, AFaultAddsItsBytesToTheOpAndSoDoesABirth) {
@@ -53,7 +61,8 @@ TEST(Paging, AFaultAddsItsBytesToTheOpAndSoDoesABirth) {
 }
 
 TEST(Paging, AnOpRunsWhileWhatWasAskedForIsOnItsWay) {
-  for (const auto& [time, stall] : {std::pair{500, 0}, {50, 30}}) {  // the last block comes 80 ns after the second op began
+  for (const auto& [time, stall] :
+       {std::pair{500, 0}, {50, 30}}) {  // the last block comes 80 ns after the second op began
     const Trace one = trace({tensor(100)}, {op(10, {}), op(time, {{0}})});
     Hinting policy(paging({host}), to(fast, 0));
     EXPECT_EQ(replay(one, machine(100), policy, {.steps = 1}).value().measured.stall, Nanoseconds{stall});
@@ -75,8 +84,10 @@ TEST(Paging, AnOperandThatLeavesForAnotherComesBack) {
   const Replayed got = replay(one, machine(200), paging({host, fast, fast}), {.steps = 1, .timeline = true}).value();
   EXPECT_EQ(moved(got, 1, host), 100U);
   EXPECT_EQ(moved(got, 0, fast), 100U);
-  const Replayed swapped = replay(one, machine(200), paging({host, fast, fast}), {.steps = 2, .timeline = true}).value();
-  EXPECT_GT(moved(swapped, 2, fast), 0U);  // in the second step op 0 wants tensor 1, and tensor 2, its other operand, came first
+  const Replayed swapped =
+      replay(one, machine(200), paging({host, fast, fast}), {.steps = 2, .timeline = true}).value();
+  EXPECT_GT(moved(swapped, 2, fast),
+            0U);  // in the second step op 0 wants tensor 1, and tensor 2, its other operand, came first
 }
 
 TEST(Paging, WhatIsToldToLeaveLeavesBeforeItComesBack) {
@@ -94,15 +105,18 @@ TEST(Paging, WhatIsAskedForAheadDisplacesNothingOfTheWindow) {
     Hinting policy(paging({fast, fast, host}, window), to(fast, 2));
     const Replayed got = replay(one, machine(200), policy, {.steps = 1, .timeline = true}).value();
     std::int64_t first = 3000;
-    for (const Bar& bar : got.timeline) first = bar.kind == Bar::Kind::move ? std::min(first, bar.time.begin.value) : first;
+    for (const Bar& bar : got.timeline)
+      first = bar.kind == Bar::Kind::move ? std::min(first, bar.time.begin.value) : first;
     EXPECT_EQ(first, window == 0 ? 0 : 1010);  // the first tick of op 1: until then tensor 0 is of the window
   }
 }
 
 TEST(Paging, TheDeadLeaveWithoutATransferInTheirTurn) {
-  const Trace one = trace({tensor(100, false), tensor(100, false)}, {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}}), op(10, {{1}})});
+  const Trace one = trace({tensor(100, false), tensor(100, false)},
+                          {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}}), op(10, {{1}})});
   Plan plan = paging({fast, fast}, 1);
-  for (const auto& [after_life, out] : {std::pair{AfterLife::kept, 200U}, {AfterLife::dropped, 0U}, {AfterLife::freed, 0U}}) {
+  for (const auto& [after_life, out] :
+       {std::pair{AfterLife::kept, 200U}, {AfterLife::dropped, 0U}, {AfterLife::freed, 0U}}) {
     plan.after_life = after_life;
     EXPECT_EQ(replay(one, machine(100), plan).value().bytes_out, Bytes{out});
   }

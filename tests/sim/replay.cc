@@ -1,5 +1,5 @@
-// The replay against examples that were worked out by hand. One byte travels in one nanosecond (1 GB/s) unless a case says
-// otherwise.
+// The replay against examples that were worked out by hand. One byte travels in one nanosecond (1 GB/s) unless a case
+// says otherwise.
 #include "vedette/replay.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,8 @@ TEST(Replay, HidesAFetchBehindAnOpAndWaitsForTheRest) {
 }
 
 TEST(Replay, MovesBesideAnOpCostItWhatTheMachineSays) {
-  // 60 bytes come while op 0 runs for 50: a tenth of those 50 comes on top. Op 1 waits for the other 5 and has nothing beside it.
+  // 60 bytes come while op 0 runs for 50: a tenth of those 50 comes on top. Op 1 waits for the other 5 and has nothing
+  // beside it.
   const Trace one = trace({tensor(60)}, {op(50, {}), op(10, {{0}})});
   const Plan comes = plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)});
   Machine slowed = machine(60);
@@ -73,7 +74,8 @@ TEST(Replay, MovesBesideAnOpCostItWhatTheMachineSays) {
 }
 
 TEST(Replay, LetsTheProgramPayForPagesThatAreMappedAnew) {
-  // 60 bytes in granules of 10 come for op 1, during op 0 and 5 ns after it, and leave unchanged when it has ended: op 2 pays for that.
+  // 60 bytes in granules of 10 come for op 1, during op 0 and 5 ns after it, and leave unchanged when it has ended: op
+  // 2 pays for that.
   const Trace one = trace({tensor(60)}, {op(55, {}), op(10, {{0}}), op(10, {})});
   Machine paid = machine(60);
   paid.granule = {10};
@@ -111,7 +113,8 @@ TEST(Replay, CountsLatencyBeforeTheFirstByte) {
   const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
   Machine far = machine(80);
   far.links[1].latency = {7};
-  EXPECT_EQ(replay(one, far, plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)})).value().measured.op_stall[1], Nanoseconds{37});
+  EXPECT_EQ(replay(one, far, plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)})).value().measured.op_stall[1],
+            Nanoseconds{37});
 }
 
 TEST(Replay, MakesBirthsWaitForRoom) {
@@ -125,7 +128,8 @@ TEST(Replay, MakesBirthsWaitForRoom) {
 }
 
 TEST(Replay, GivesTheRoomOfTheDeadBack) {
-  const Trace one = trace({tensor(70, false), tensor(70, false)}, {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}})});
+  const Trace one =
+      trace({tensor(70, false), tensor(70, false)}, {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}})});
   const Replayed got = replay(one, machine(70), plan({fast, fast})).value();
   EXPECT_EQ(got.measured.stall, Nanoseconds{0});
   EXPECT_EQ(got.peak, Bytes{70});
@@ -140,8 +144,8 @@ TEST(Replay, CountsWorkspaceOnlyDuringItsOp) {
 
 TEST(Replay, FetchesOnDemandWhatNobodyPlannedAndEvictsTheFurthest) {
   // Room for two of three: op 2 needs tensor 2; of 0 (next used by op 3) and 1 (by op 4) tensor 1 leaves, unchanged.
-  const Trace one =
-      trace({tensor(10), tensor(10), tensor(10)}, {op(5, {{0}}), op(5, {{1}}), op(5, {{2}}), op(5, {{0}}), op(5, {{1}})});
+  const Trace one = trace({tensor(10), tensor(10), tensor(10)},
+                          {op(5, {{0}}), op(5, {{1}}), op(5, {{2}}), op(5, {{0}}), op(5, {{1}})});
   const Replayed got = replay(one, machine(20), plan({slow, slow, slow})).value();
   // Op 2 fetches 2 for 1, op 4 fetches 1 for 2; 0 stays. The first step's cold misses are not counted.
   EXPECT_EQ(got.measured.op_stall, (std::vector<Nanoseconds>{{0}, {0}, {10}, {0}, {10}}));

@@ -1,4 +1,5 @@
-// Steps in a row that touch other chunks each, against examples worked out by hand. One byte travels in one nanosecond, each way on its own.
+// Steps in a row that touch other chunks each, against examples worked out by hand. One byte travels in one nanosecond,
+// each way on its own.
 #include <gtest/gtest.h>
 
 #include "sim/made.h"
@@ -19,7 +20,9 @@ Rows rows(std::uint32_t chunks, std::vector<std::vector<RowAccess>> steps) {
   return {.always_near = {0}, .held = {5}, .chunk = {10}, .chunks = chunks, .steps = std::move(steps)};
 }
 
-RowAccess touches(std::uint32_t op, std::vector<Span<std::uint32_t>> chunks) { return {.op = {op}, .chunks = std::move(chunks)}; }
+RowAccess touches(std::uint32_t op, std::vector<Span<std::uint32_t>> chunks) {
+  return {.op = {op}, .chunks = std::move(chunks)};
+}
 
 // Plans nothing and remembers what it was shown.
 struct Witness final : Policy {
@@ -47,7 +50,8 @@ std::vector<std::int64_t> times(const Replayed& replayed) {
 }
 
 TEST(Rows, OfEachStepAreFetchedWhereTheyAreAwayAndChangedOnesWritten) {
-  // Room for two chunks; 0 and 1 are near at first. The second step wants 2 and 3: 0 is written by 10, 2 comes meanwhile 1 is written, 3 comes by 30.
+  // Room for two chunks; 0 and 1 are near at first. The second step wants 2 and 3: 0 is written by 10, 2 comes
+  // meanwhile 1 is written, 3 comes by 30.
   const Trace one = trace({tensor(25)}, {op(100, {{0}})});
   const Rows two = rows(4, {{touches(0, {{0, 2}})}, {touches(0, {{2, 4}})}});
   Witness policy;
@@ -60,9 +64,11 @@ TEST(Rows, OfEachStepAreFetchedWhereTheyAreAwayAndChangedOnesWritten) {
 }
 
 TEST(Rows, LeaveInTheOrderInWhichTheyWereTouchedAndBeforeWhatIsPlanned) {
-  // Room for tensor 1 and two chunks. Op 0 touches 1, op 1 touches 0; then op 0 wants 2, for which 1 leaves, not 0 and not the tensor that op 1 reads.
+  // Room for tensor 1 and two chunks. Op 0 touches 1, op 1 touches 0; then op 0 wants 2, for which 1 leaves, not 0 and
+  // not the tensor that op 1 reads.
   const Trace one = trace({tensor(25), tensor(10)}, {op(100, {{0}}), op(100, {{0}, {1}})});
-  const Rows two = rows(3, {{touches(0, {{1, 2}}), touches(1, {{0, 1}})}, {touches(0, {{2, 3}}), touches(1, {{0, 1}})}});
+  const Rows two =
+      rows(3, {{touches(0, {{1, 2}}), touches(1, {{0, 1}})}, {touches(0, {{2, 3}}), touches(1, {{0, 1}})}});
   Witness policy;
   const Replayed got = replay(one, two, machine(35), policy, {.steps = 3}).value();
   EXPECT_EQ(times(got), (std::vector<std::int64_t>{200, 220, 220}));

@@ -1,5 +1,6 @@
-// The simulator beyond two tiers and beyond plans: buses, full tiers, recomputation, reacting policies, blocks, what becomes of the
-// dead, noise. Worked out by hand: one byte travels in one nanosecond (1 GB/s) unless a case says otherwise.
+// The simulator beyond two tiers and beyond plans: buses, full tiers, recomputation, reacting policies, blocks, what
+// becomes of the dead, noise. Worked out by hand: one byte travels in one nanosecond (1 GB/s) unless a case says
+// otherwise.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +17,9 @@ constexpr std::uint64_t gb = 1'000'000'000;
 // Host at 1 GB/s, disk at half of it, both behind one bus a direction.
 Machine three_tiers(std::uint64_t fast_bytes, std::uint64_t host_bytes = 1 << 20) {
   Machine machine;
-  machine.tiers = {{.name = "gpu", .capacity = {fast_bytes}}, {.name = "host", .capacity = {host_bytes}}, {.name = "disk", .capacity = {1 << 20}}};
+  machine.tiers = {{.name = "gpu", .capacity = {fast_bytes}},
+                   {.name = "host", .capacity = {host_bytes}},
+                   {.name = "disk", .capacity = {1 << 20}}};
   machine.links = {{.source = host, .target = fast, .bytes_per_s = gb, .latency = {}, .shared = 0},
                    {.source = fast, .target = host, .bytes_per_s = gb, .latency = {}, .shared = 1},
                    {.source = disk, .target = fast, .bytes_per_s = gb / 2, .latency = {}, .shared = 0},
@@ -38,12 +41,15 @@ Move evict(std::uint32_t issue, std::uint32_t due, std::uint32_t t, TierIndex to
 }
 
 TEST(ReplayTiers, GivesASlowLinkOnABusAllItCanUseAndTheFastOneTheRest) {
-  // 100 bytes from disk and 100 from the host at once: the disk's half of the bus is all it can use, so both take 200 ns.
+  // 100 bytes from disk and 100 from the host at once: the disk's half of the bus is all it can use, so both take 200
+  // ns.
   const Trace one = trace({tensor(100), tensor(100)}, {op(150, {}), op(10, {{0}, {1}}), op(500, {})});
-  Plan plan{.home = {host, disk}, .moves = {fetch(0, 1, 0, host), fetch(0, 1, 1, disk), evict(1, 2, 0, host), evict(1, 2, 1, disk)}};
+  Plan plan{.home = {host, disk},
+            .moves = {fetch(0, 1, 0, host), fetch(0, 1, 1, disk), evict(1, 2, 0, host), evict(1, 2, 1, disk)}};
   const Replayed together = replay(one, three_tiers(200), plan).value();
   EXPECT_EQ(together.measured.op_stall[1], Nanoseconds{50});
-  // Two fast links and a slow one share as 3/8, 3/8, 1/4 would not: without a bus, the host's 100 bytes are there after 100 ns.
+  // Two fast links and a slow one share as 3/8, 3/8, 1/4 would not: without a bus, the host's 100 bytes are there after
+  // 100 ns.
   Machine apart = three_tiers(200);
   for (Link& link : apart.links) link.shared.reset();
   plan.home[1] = host;
@@ -53,7 +59,8 @@ TEST(ReplayTiers, GivesASlowLinkOnABusAllItCanUseAndTheFastOneTheRest) {
 
 TEST(ReplayTiers, SendsFurtherWhatAFullTierCannotTake) {
   const Trace one = trace({tensor(100), tensor(100)}, {op(10, {}, {{0}}), op(10, {}, {{1}}), op(400, {}), op(400, {})});
-  const Plan plan{.home = {fast, fast}, .moves = {evict(0, 2, 0, host), evict(1, 2, 1, host), fetch(3, 0, 0, host), fetch(3, 1, 1, host)}};
+  const Plan plan{.home = {fast, fast},
+                  .moves = {evict(0, 2, 0, host), evict(1, 2, 1, host), fetch(3, 0, 0, host), fetch(3, 1, 1, host)}};
   const Replayed roomy = replay(one, three_tiers(200), plan).value();
   EXPECT_EQ(roomy.measured.stall, Nanoseconds{0});
   const Replayed tight = replay(one, three_tiers(200, 150), plan).value();  // the second goes to the disk instead
@@ -65,19 +72,22 @@ TEST(ReplayTiers, SendsFurtherWhatAFullTierCannotTake) {
 TEST(ReplayTiers, KeepsTheSlowerCopyUntilItsRoomIsWanted) {
   // Tensor 0 is only read: it leaves for nothing as long as the host may keep its copy.
   const Trace one = trace({tensor(100), tensor(100)}, {op(200, {{0}}), op(200, {{1}}, {{1}}), op(200, {})});
-  const Plan plan{.home = {host, host}, .moves = {fetch(0, 0, 0, host), evict(0, 1, 0, host), fetch(1, 1, 1, host), evict(1, 2, 1, host)}};
+  const Plan plan{.home = {host, host},
+                  .moves = {fetch(0, 0, 0, host), evict(0, 1, 0, host), fetch(1, 1, 1, host), evict(1, 2, 1, host)}};
   EXPECT_EQ(replay(one, three_tiers(100), plan).value().bytes_out, Bytes{100});
   EXPECT_EQ(replay(one, three_tiers(100), plan).value().bytes_dropped, Bytes{100});
 }
 
 // a is made from w at op 0, thrown away, and read at op 2.
 Trace remade() {
-  return trace({tensor(10), tensor(50, false), tensor(50, false)}, {op(30, {{0}}, {{1}}), op(20, {}, {{2}}), op(10, {{1}})});
+  return trace({tensor(10), tensor(50, false), tensor(50, false)},
+               {op(30, {{0}}, {{1}}), op(20, {}, {{2}}), op(10, {{1}})});
 }
 Plan remaking() {
-  return {.home = {fast, fast, fast},
-          .moves = {{.issue = {0}, .due = {1}, .extent = {{1}, {}}, .source = fast, .target = fast, .verb = Verb::drop}},
-          .recomputations = {{.before = {2}, .producer = {0}, .tensor = {1}}}};
+  return {
+      .home = {fast, fast, fast},
+      .moves = {{.issue = {0}, .due = {1}, .extent = {{1}, {}}, .source = fast, .target = fast, .verb = Verb::drop}},
+      .recomputations = {{.before = {2}, .producer = {0}, .tensor = {1}}}};
 }
 
 TEST(ReplayRecomputes, ChargesTheProducersTimeAndNoStall) {
@@ -105,13 +115,16 @@ class Watcher final : public Policy {  // fetches the next op's tensors when an 
  public:
   explicit Watcher(bool ahead) : ahead_(ahead) {}
   std::string_view name() const noexcept override { return "watcher"; }
-  Result<Plan> prepare(const Trace&, const Machine&) override { return Plan{.home = {host, host}, .fallback = Fallback::least_recent}; }
+  Result<Plan> prepare(const Trace&, const Machine&) override {
+    return Plan{.home = {host, host}, .fallback = Fallback::least_recent};
+  }
   Reaction react(const Event& event, const View& view) override {
     ++heard[static_cast<std::size_t>(event.kind)];
     Reaction reaction;
     if (!ahead_ || event.kind != Event::Kind::op_begins || event.op.value + 1 >= view.trace.ops.size()) return reaction;
     for (TensorIndex t : view.trace.ops[event.op.value + 1].reads)
-      reaction.moves.push_back({.issue = {}, .due = {}, .extent = {t, {}}, .source = host, .target = fast, .verb = Verb::fetch});
+      reaction.moves.push_back(
+          {.issue = {}, .due = {}, .extent = {t, {}}, .source = host, .target = fast, .verb = Verb::fetch});
     return reaction;
   }
   std::array<int, 7> heard{};
@@ -135,8 +148,10 @@ TEST(ReplayPolicies, HearOfEventsAndFetchAhead) {
 }
 
 TEST(ReplayUnifiedMemory, KeepsTheDeadAndBringsThemBackToBeWrittenOver) {
-  // 0 and 1 never live together, but a driver that is told nothing keeps both: each is fetched, and each leaves, every step.
-  const Trace one = trace({tensor(100, false), tensor(100, false)}, {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}}), op(10, {{1}})});
+  // 0 and 1 never live together, but a driver that is told nothing keeps both: each is fetched, and each leaves, every
+  // step.
+  const Trace one = trace({tensor(100, false), tensor(100, false)},
+                          {op(10, {}, {{0}}), op(10, {{0}}), op(10, {}, {{1}}), op(10, {{1}})});
   Plan told{.home = {fast, fast}};
   EXPECT_EQ(replay(one, three_tiers(100), told).value().measured.stall, Nanoseconds{0});
   Plan untold = told;
@@ -182,7 +197,9 @@ TEST(ReplayBarriers, MakeAnOpWaitForEveryEvictionThatItDoesNotNeed) {
 TEST(ReplayNoise, DrawsOtherTimesForOtherSeedsAndTheSameForOne) {
   const Trace one = trace({tensor(1)}, {op(1'000'000, {{0}}), op(1'000'000, {{0}}), op(1'000'000, {{0}})});
   const Plan plan{.home = {fast}};
-  const auto time = [&](std::uint64_t seed) { return replay(one, three_tiers(10), plan, {.noise_percent = 20, .seed = seed}).value().measured.time.value; };
+  const auto time = [&](std::uint64_t seed) {
+    return replay(one, three_tiers(10), plan, {.noise_percent = 20, .seed = seed}).value().measured.time.value;
+  };
   EXPECT_EQ(time(1), time(1));
   EXPECT_NE(time(1), time(2));
   for (std::uint64_t seed = 1; seed < 20; ++seed) {

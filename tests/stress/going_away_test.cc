@@ -1,14 +1,15 @@
-// Publishing "away" is atomic under everything at once: threads that write, read, map, unmap, and hand chunks to system calls,
-// while chunks go away, come back, go on excursions and change their kind. Seeded; runs 5 s for each memory, or
+// Publishing "away" is atomic under everything at once: threads that write, read, map, unmap, and hand chunks to system
+// calls, while chunks go away, come back, go on excursions and change their kind. Seeded; runs 5 s for each memory, or
 // VEDETTE_STRESS_SECONDS in total for each, and longer where that is too short for a hundred of everything.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <thread>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "os/test_pager.h"
@@ -20,7 +21,8 @@ using testing::Open;
 using testing::Pager;
 
 constexpr std::uint32_t chunks = 10, frames = 6;
-constexpr std::uint32_t counted = 7;       // chunks [0, counted) hold counters, the next one serves system calls, the rest are never written
+constexpr std::uint32_t counted =
+    7;  // chunks [0, counted) hold counters, the next one serves system calls, the rest are never written
 constexpr std::uint32_t for_calls = counted;
 constexpr std::size_t writers = 3, pages = 16;
 
@@ -30,7 +32,7 @@ double stress_seconds() {
   return seconds > 0 ? seconds : 5;
 }
 
-struct Seen {                              // what must stay zero, and what must not
+struct Seen {  // what must stay zero, and what must not
   std::atomic<std::uint64_t> wrong_counts{0}, wrong_constants{0}, wrong_calls{0}, mapped_inside{0}, foreign_changes{0};
   std::atomic<std::uint64_t> writes{0}, reads{0}, calls{0}, mappings{0};
 };
@@ -86,7 +88,11 @@ void call_the_kernel(Pager& pager, const std::atomic<bool>& stop, Seen& seen) {
 
 void map_and_unmap(Pager& pager, std::uint64_t seed, const std::atomic<bool>& stop, Seen& seen) {
   std::mt19937_64 random(seed);
-  struct Own { std::byte* at = nullptr; std::size_t bytes = 0; std::uint64_t mark = 0; };
+  struct Own {
+    std::byte* at = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t mark = 0;
+  };
   std::array<Own, 24> own{};
   const auto begin = reinterpret_cast<std::uintptr_t>(pager.data());
   const std::uintptr_t end = begin + (chunks + 1) * pager.chunk_bytes();
@@ -138,20 +144,25 @@ void stress(Open open, std::size_t chunk_bytes, std::uint64_t seed) {
   Pager pager(open, chunks, frames, chunk_bytes, seed);
   if (!pager.error().empty()) GTEST_SKIP() << pager.error();
   for (std::uint32_t c = for_calls + 1; c < chunks; ++c) {
-    for (std::size_t word = 0; word < chunk_bytes / 8; ++word) volatile_write(pager.chunk(c) + word * 8, constant(c, word));
+    for (std::size_t word = 0; word < chunk_bytes / 8; ++word)
+      volatile_write(pager.chunk(c) + word * 8, constant(c, word));
   }
   Seen seen;
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
-  for (std::size_t w = 0; w < writers; ++w) threads.emplace_back([&, w] { write_counters(pager, w, seed, stop, seen); });
+  for (std::size_t w = 0; w < writers; ++w)
+    threads.emplace_back([&, w] { write_counters(pager, w, seed, stop, seen); });
   threads.emplace_back([&] { read_constants(pager, seed + 100, stop, seen); });
   threads.emplace_back([&] { map_and_unmap(pager, seed + 200, stop, seen); });
   threads.emplace_back([&] { move_chunks(pager, seed + 300, stop); });
   threads.emplace_back([&] { move_chunks(pager, seed + 400, stop); });
   if (pager.memory().serves_system_calls()) threads.emplace_back([&] { call_the_kernel(pager, stop, seen); });
   std::this_thread::sleep_for(std::chrono::duration<double>(stress_seconds()));
-  const auto enough = [&] { return seen.writes > 100 && seen.reads > 100 && seen.mappings > 100 && pager.faults() > 100; };
-  for (int tenths = 0; tenths < 600 && !enough(); ++tenths) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // slow machines
+  const auto enough = [&] {
+    return seen.writes > 100 && seen.reads > 100 && seen.mappings > 100 && pager.faults() > 100;
+  };
+  for (int tenths = 0; tenths < 600 && !enough(); ++tenths)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // slow machines
   stop = true;
   for (auto& thread : threads) thread.join();
 

@@ -1,5 +1,6 @@
-// Going away is atomic beside a training loop: threads that read and write the arena's memory unannounced, and threads that map and unmap
-// memory of their own, while a loop runs in a quarter of what it needs. Seeded; 4 s for each policy, or VEDETTE_STRESS_SECONDS.
+// Going away is atomic beside a training loop: threads that read and write the arena's memory unannounced, and threads
+// that map and unmap memory of their own, while a loop runs in a quarter of what it needs. Seeded; 4 s for each policy,
+// or VEDETTE_STRESS_SECONDS.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -25,7 +26,7 @@ double stress_seconds() {
   return seconds > 0 ? seconds : 4;
 }
 
-struct Seen {                        // what must stay zero, and what must not
+struct Seen {  // what must stay zero, and what must not
   std::atomic<std::uint64_t> wrong_words{0}, foreign_changes{0}, inside{0};
   std::atomic<std::uint64_t> turns{0}, mappings{0};
 };
@@ -42,7 +43,8 @@ void touch(Session& session, std::uint64_t seed, const std::atomic<bool>& stop, 
   std::array<std::array<std::uint64_t, pieces>, blocks> version{};
   const auto write = [&](std::size_t b, std::size_t p) {
     const std::size_t per_piece = own[b].count() / pieces;
-    for (std::size_t i = p * per_piece; i < (p + 1) * per_piece; ++i) own[b][i] = word_of(seed * blocks + b, version[b][p], i);
+    for (std::size_t i = p * per_piece; i < (p + 1) * per_piece; ++i)
+      own[b][i] = word_of(seed * blocks + b, version[b][p], i);
   };
   for (std::size_t b = 0; b < blocks; ++b) {
     own.emplace_back(session, 40'000 + b * 20'000, b % 3 == 0);
@@ -57,7 +59,7 @@ void touch(Session& session, std::uint64_t seed, const std::atomic<bool>& stop, 
       ++version[b][p];
       write(b, p);
     }
-    if (random() % 64 == 0) {        // dies and is born elsewhere
+    if (random() % 64 == 0) {  // dies and is born elsewhere
       own[b].drop();
       own[b] = Block(session, 40'000 + random() % 200'000);
       for (std::size_t q = 0; q < pieces; ++q) write(b, q);
@@ -68,7 +70,11 @@ void touch(Session& session, std::uint64_t seed, const std::atomic<bool>& stop, 
 
 void map_and_unmap(std::uint64_t seed, const std::atomic<bool>& stop, Seen& seen) {
   std::mt19937_64 random(seed);
-  struct Own { std::uint64_t* at = nullptr; std::size_t bytes = 0; std::uint64_t mark = 0; };
+  struct Own {
+    std::uint64_t* at = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t mark = 0;
+  };
   std::array<Own, 24> own{};
   const auto drop = [&](Own& one) {
     if (one.at == nullptr) return;
@@ -126,8 +132,8 @@ TEST_P(TrainingLoop, LosesNoByteBesideThreadsThatTouchAndMap) {
   EXPECT_GT(seen.mappings, 100u);
   EXPECT_GT(session->counters().faults, 10u);
   EXPECT_FALSE(session->take_error());
-  std::printf("%lu rounds of %lu steps, %lu pieces touched, %lu mappings, %lu faults\n", rounds, compared, seen.turns.load(),
-              seen.mappings.load(), session->counters().faults);
+  std::printf("%lu rounds of %lu steps, %lu pieces touched, %lu mappings, %lu faults\n", rounds, compared,
+              seen.turns.load(), seen.mappings.load(), session->counters().faults);
 }
 INSTANTIATE_TEST_SUITE_P(Policies, TrainingLoop, ::testing::Values("sentinel", "vedette"));
 

@@ -1,6 +1,7 @@
 #include "support/broken_calls.h"
 
 #include <fcntl.h>
+#include <liburing.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -14,7 +15,6 @@
 #include <cstring>
 #include <ctime>
 #include <initializer_list>
-#include <liburing.h>
 #include <string_view>
 
 #include "os/uapi.h"
@@ -55,8 +55,10 @@ int chosen(std::initializer_list<int> errors) { return errors.begin()[(plan->see
 template <class T>
 T failing(std::initializer_list<int> errors) {
   errno = chosen(errors);
-  if constexpr (std::is_pointer_v<T>) return static_cast<T>(MAP_FAILED);
-  else return static_cast<T>(-1);
+  if constexpr (std::is_pointer_v<T>)
+    return static_cast<T>(MAP_FAILED);
+  else
+    return static_cast<T>(-1);
 }
 
 }  // namespace
@@ -143,8 +145,8 @@ int __wrap_madvise(void* at, size_t bytes, int advice) {
   return __real_madvise(at, bytes, advice);
 }
 
-// A move that is brief stops in the middle, as it does when the address space changes; every other one is whole and is told wrongly, as
-// Linux 6.18 does (Userfaultfd::moved_untold).
+// A move that is brief stops in the middle, as it does when the address space changes; every other one is whole and is
+// told wrongly, as Linux 6.18 does (Userfaultfd::moved_untold).
 static int brief_move(int fd, vedette::uapi::MoveArguments& move) {
   const bool untold = vedette::testing::plan->nth % 2 == 0;
   const std::uint64_t whole = move.length;
@@ -159,18 +161,30 @@ static int brief_move(int fd, vedette::uapi::MoveArguments& move) {
 
 static const char* ioctl_name(unsigned long request) {
   switch (request) {
-    case UFFDIO_API: return "ioctl UFFDIO_API";
-    case UFFDIO_REGISTER: return "ioctl UFFDIO_REGISTER";
-    case UFFDIO_UNREGISTER: return "ioctl UFFDIO_UNREGISTER";
-    case UFFDIO_WAKE: return "ioctl UFFDIO_WAKE";
-    case UFFDIO_COPY: return "ioctl UFFDIO_COPY";
-    case UFFDIO_ZEROPAGE: return "ioctl UFFDIO_ZEROPAGE";
-    case vedette::uapi::uffdio_move: return "ioctl UFFDIO_MOVE";
-    case vedette::uapi::uffdio_continue: return "ioctl UFFDIO_CONTINUE";
-    case vedette::uapi::uffdio_writeprotect: return "ioctl UFFDIO_WRITEPROTECT";
-    case vedette::uapi::userfaultfd_ioc_new: return "ioctl USERFAULTFD_IOC_NEW";
-    case vedette::uapi::pagemap_scan: return "ioctl PAGEMAP_SCAN";
-    default: return "ioctl";
+    case UFFDIO_API:
+      return "ioctl UFFDIO_API";
+    case UFFDIO_REGISTER:
+      return "ioctl UFFDIO_REGISTER";
+    case UFFDIO_UNREGISTER:
+      return "ioctl UFFDIO_UNREGISTER";
+    case UFFDIO_WAKE:
+      return "ioctl UFFDIO_WAKE";
+    case UFFDIO_COPY:
+      return "ioctl UFFDIO_COPY";
+    case UFFDIO_ZEROPAGE:
+      return "ioctl UFFDIO_ZEROPAGE";
+    case vedette::uapi::uffdio_move:
+      return "ioctl UFFDIO_MOVE";
+    case vedette::uapi::uffdio_continue:
+      return "ioctl UFFDIO_CONTINUE";
+    case vedette::uapi::uffdio_writeprotect:
+      return "ioctl UFFDIO_WRITEPROTECT";
+    case vedette::uapi::userfaultfd_ioc_new:
+      return "ioctl USERFAULTFD_IOC_NEW";
+    case vedette::uapi::pagemap_scan:
+      return "ioctl PAGEMAP_SCAN";
+    default:
+      return "ioctl";
   }
 }
 
@@ -206,7 +220,8 @@ int __wrap_open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const int mode = va_arg(rest, int);
   va_end(rest);
-  if (std::string_view(path) == "/dev/userfaultfd" && is_forbidden(Forbidden::userfaultfd)) return failing<int>({EACCES});
+  if (std::string_view(path) == "/dev/userfaultfd" && is_forbidden(Forbidden::userfaultfd))
+    return failing<int>({EACCES});
   if (turn("open")) return failing<int>({EMFILE, ENFILE, EACCES, EIO});
   return __real_open(path, flags, mode);
 }
@@ -237,7 +252,8 @@ int __wrap_ftruncate(int fd, off_t bytes) {
 }
 
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
-  if (const auto how = turn("fallocate")) return *how == Break::brief ? failing<int>({EINTR}) : failing<int>({ENOSPC, EIO, EINTR});
+  if (const auto how = turn("fallocate"))
+    return *how == Break::brief ? failing<int>({EINTR}) : failing<int>({ENOSPC, EIO, EINTR});
   return __real_fallocate(fd, mode, offset, bytes);
 }
 
@@ -283,7 +299,8 @@ int __wrap_io_uring_submit(io_uring* ring) {
   return __real_io_uring_submit(ring);
 }
 
-int __wrap_io_uring_submit_and_wait_timeout(io_uring* ring, io_uring_cqe** cqe, unsigned count, __kernel_timespec* limit, sigset_t* mask) {
+int __wrap_io_uring_submit_and_wait_timeout(io_uring* ring, io_uring_cqe** cqe, unsigned count,
+                                            __kernel_timespec* limit, sigset_t* mask) {
   if (turn("io_uring_enter")) return -chosen({EAGAIN, EBUSY, EINTR, ETIME});
   return __real_io_uring_submit_and_wait_timeout(ring, cqe, count, limit, mask);
 }
@@ -293,7 +310,8 @@ int __wrap_io_uring_register_buffers_sparse(io_uring* ring, unsigned count) {
   return __real_io_uring_register_buffers_sparse(ring, count);
 }
 
-int __wrap_io_uring_register_buffers_update_tag(io_uring* ring, unsigned first, const iovec* ranges, const __u64* tags, unsigned count) {
+int __wrap_io_uring_register_buffers_update_tag(io_uring* ring, unsigned first, const iovec* ranges, const __u64* tags,
+                                                unsigned count) {
   if (turn("io_uring_register")) return -chosen({ENOMEM, EFAULT});
   return __real_io_uring_register_buffers_update_tag(ring, first, ranges, tags, count);
 }
@@ -303,7 +321,8 @@ int __wrap_io_uring_register_buffers_update_tag(io_uring* ring, unsigned first, 
 // What the disk answered, on its way to the only function that reads it.
 namespace vedette {
 bool real_advance(Transfer&, std::int64_t, Bytes) noexcept asm("__real__ZN7vedette7advanceERNS_8TransferElNS_5BytesE");
-bool broken_advance(Transfer&, std::int64_t, Bytes) noexcept asm("__wrap__ZN7vedette7advanceERNS_8TransferElNS_5BytesE");
+bool broken_advance(Transfer&, std::int64_t, Bytes) noexcept
+    asm("__wrap__ZN7vedette7advanceERNS_8TransferElNS_5BytesE");
 bool broken_advance(Transfer& transfer, std::int64_t result, Bytes slot_bytes) noexcept {
   const bool read = transfer.request.direction == StoreRequest::Direction::read;
   if (const auto how = turn(read ? "a read of the disk" : "a write to the disk", read); how && result > 0) {

@@ -1,10 +1,11 @@
-// The seam between vedette and the kernel, for tests that break the world: every system call that src/base, src/os, src/tier and
-// src/engine make, and every transfer that a disk answers, is counted on its way, and the n-th of them fails, stops half-way, comes late
-// or brings other bytes. The linker puts it there (--wrap), so the library is the one that ships, and knows nothing of it.
+// The seam between vedette and the kernel, for tests that break the world: every system call that src/base, src/os,
+// src/tier and src/engine make, and every transfer that a disk answers, is counted on its way, and the n-th of them
+// fails, stops half-way, comes late or brings other bytes. The linker puts it there (--wrap), so the library is the one
+// that ships, and knows nothing of it.
 //
-// What always holds: without arm() and forbid() every call goes through untouched. A broken call does what a kernel could have done: a
-// failed one has no effect, a brief one does a part and says so. Seeded: the same n, kind and seed choose the same errno.
-// Thread rule: counts calls of all threads; arm() and forbid() before the subject starts.
+// What always holds: without arm() and forbid() every call goes through untouched. A broken call does what a kernel
+// could have done: a failed one has no effect, a brief one does a part and says so. Seeded: the same n, kind and seed
+// choose the same errno. Thread rule: counts calls of all threads; arm() and forbid() before the subject starts.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,23 +14,23 @@
 namespace vedette::testing {
 
 enum class Break : std::uint8_t {
-  fail,                              // with an errno that this call is known to have
-  brief,                             // a part is done: fewer bytes, fewer pages; calls that know no parts fail with EINTR or EAGAIN where they may
-  late,                              // done, 20 ms later
-  corrupt,                           // of a transfer from the disk: one bit is another; other calls are left alone
+  fail,   // with an errno that this call is known to have
+  brief,  // a part is done: fewer bytes, fewer pages; calls that know no parts fail with EINTR or EAGAIN where they may
+  late,   // done, 20 ms later
+  corrupt,  // of a transfer from the disk: one bit is another; other calls are left alone
 };
 constexpr const char* break_names[] = {"fails", "is brief", "is late", "is corrupt"};
 
 struct BreakAt {
-  std::uint64_t nth = 0;             // counted from 0 since arm(); corrupt: only transfers from the disk count
+  std::uint64_t nth = 0;  // counted from 0 since arm(); corrupt: only transfers from the disk count
   Break how = Break::fail;
   std::uint64_t seed = 1;
 };
 
 enum class Forbidden : std::uint8_t { nothing, userfaultfd, io_uring, both };
 
-void arm(std::optional<BreakAt> at);  // counting starts; nullopt: only counts
-void forbid(Forbidden what);           // as a container would: EPERM for each call
+void arm(std::optional<BreakAt> at);                // counting starts; nullopt: only counts
+void forbid(Forbidden what);                        // as a container would: EPERM for each call
 std::uint64_t calls_made(Break how = Break::fail);  // that can be broken like that
 // Where the name of the call that was broken is put, when it is; stays nullptr where it was not reached, or left alone.
 void tell_broken(std::atomic<const char*>* name);
@@ -43,6 +44,6 @@ struct CallNames {
   Entry entries[48];
   void count(const char* name);
 };
-void tell_names(CallNames* names);    // where they are counted from arm() on; nullptr: nowhere
+void tell_names(CallNames* names);  // where they are counted from arm() on; nullptr: nowhere
 
 }  // namespace vedette::testing

@@ -1,5 +1,5 @@
-// Processes of their own for tests of what ends a process, or of where one may live: a body in a forked child under a watchdog, what it says
-// to standard error or to standard output, and how it ended.
+// Processes of their own for tests of what ends a process, or of where one may live: a body in a forked child under a
+// watchdog, what it says to standard error or to standard output, and how it ended.
 #pragma once
 #include <poll.h>
 #include <sys/resource.h>
@@ -17,15 +17,20 @@
 
 namespace vedette::testing {
 
-inline bool exited_well(const std::optional<int>& status) { return status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0; }
-inline bool exited_with(const std::optional<int>& status, int code) { return status && WIFEXITED(*status) && WEXITSTATUS(*status) == code; }
+inline bool exited_well(const std::optional<int>& status) {
+  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0;
+}
+inline bool exited_with(const std::optional<int>& status, int code) {
+  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == code;
+}
 inline bool died_of(const std::optional<int>& status, int signal) {
   return status && WIFSIGNALED(*status) && WTERMSIG(*status) == signal;
 }
 
-// Runs `body` in a child; what waitpid says, or nullopt when it had to be killed after a minute, counted in tenths so that a machine that
-// stops everybody for a while stops the watch as well.
-inline std::optional<int> in_child(const std::function<void()>& body, const std::function<void(pid_t)>& meanwhile = {}) {
+// Runs `body` in a child; what waitpid says, or nullopt when it had to be killed after a minute, counted in tenths so
+// that a machine that stops everybody for a while stops the watch as well.
+inline std::optional<int> in_child(const std::function<void()>& body,
+                                   const std::function<void(pid_t)>& meanwhile = {}) {
   const pid_t child = ::fork();
   if (child == 0) {
     body();
@@ -43,8 +48,8 @@ inline std::optional<int> in_child(const std::function<void()>& body, const std:
 }
 
 struct LastWords {
-  std::optional<int> status;         // as in_child
-  std::string said;                  // to standard error
+  std::optional<int> status;  // as in_child
+  std::string said;           // to standard error
 };
 
 // As in_child, and listens.
@@ -79,8 +84,8 @@ inline LastWords listen_to_child(const std::function<void()>& body) {
 }
 
 struct Told {
-  std::string text;                  // to standard output
-  int status = -1;                   // -1: by a signal, which is
+  std::string text;  // to standard output
+  int status = -1;   // -1: by a signal, which is
   int signal = 0;
 };
 
@@ -92,8 +97,8 @@ inline unsigned watchdog_seconds() {
   return text == nullptr ? 300 : static_cast<unsigned>(std::max(1, std::atoi(text)));
 }
 
-// Runs `body` in a child behind `enter`, which makes the environment; where that fails, the status is not_entered. What `body` returns is
-// the status; an alarm kills it after watchdog_seconds().
+// Runs `body` in a child behind `enter`, which makes the environment; where that fails, the status is not_entered. What
+// `body` returns is the status; an alarm kills it after watchdog_seconds().
 inline Told inside(const std::function<bool()>& enter, const std::function<int()>& body) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
@@ -108,7 +113,8 @@ inline Told inside(const std::function<bool()>& enter, const std::function<int()
   ::close(ends[1]);
   Told told;
   char buffer[4096];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) told.text.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    told.text.append(buffer, static_cast<std::size_t>(n));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);

@@ -18,7 +18,8 @@ inline Answer run(const std::string& command) {
   std::FILE* const pipe = ::popen(command.c_str(), "re");
   if (pipe == nullptr) return answer;
   std::array<char, 1 << 16> buffer;
-  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.text.append(buffer.data(), n);
+  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    answer.text.append(buffer.data(), n);
   const int status = ::pclose(pipe);
   answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return answer;

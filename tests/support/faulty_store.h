@@ -1,5 +1,5 @@
-// A store that breaks on purpose: wraps any store and fails, delays, tears or corrupts the n-th request of a script, so that a
-// test can ask of every n whether its subject survives. Seeded: the same script and seed break the same bytes.
+// A store that breaks on purpose: wraps any store and fails, delays, tears or corrupts the n-th request of a script, so
+// that a test can ask of every n whether its subject survives. Seeded: the same script and seed break the same bytes.
 //
 // What always holds: every request is completed exactly once, whatever the script does to it. Thread rule: as Store's.
 #pragma once
@@ -31,9 +31,9 @@ struct StoreFault {
 
 struct FaultyStoreOptions {
   std::vector<StoreFault> script;
-  std::uint64_t seed = 1;           // of the corrupted bit and of the two below
-  std::uint32_t fail_one_in = 0;    // besides the script: a request in so many fails with EIO; 0: none
-  std::uint32_t delay_one_in = 0;   // or is told up to 2 ms late
+  std::uint64_t seed = 1;          // of the corrupted bit and of the two below
+  std::uint32_t fail_one_in = 0;   // besides the script: a request in so many fails with EIO; 0: none
+  std::uint32_t delay_one_in = 0;  // or is told up to 2 ms late
 };
 
 class FaultyStore final : public Store {

@@ -47,8 +47,8 @@ class Writer {
       weight_.push_back(tensor(named("w", l), shape_.largest_weight, TensorKind::weight, true));
     }
     for (std::uint32_t l = 1; l <= shape_.layers; ++l) forward(l);
-    TensorIndex flowing =
-        tensor(named("g", shape_.layers), trace_.tensors[activation_.back().value].bytes, TensorKind::activation, false);
+    TensorIndex flowing = tensor(named("g", shape_.layers), trace_.tensors[activation_.back().value].bytes,
+                                 TensorKind::activation, false);
     op("loss", "loss", Phase::forward, {activation_.back()}, {flowing});
     for (std::uint32_t l = shape_.layers; l >= 1; --l) flowing = backward(l, flowing);
     for (std::uint32_t l = 1; l <= shape_.layers; ++l) update(l);
@@ -72,7 +72,8 @@ class Writer {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
-    const std::int64_t time = shape_.plain_sizes ? 1'000'000 : static_cast<std::int64_t>(1'000 + random_.below(3'000'000));
+    const std::int64_t time =
+        shape_.plain_sizes ? 1'000'000 : static_cast<std::int64_t>(1'000 + random_.below(3'000'000));
     const Bytes workspace = {
         !shape_.plain_sizes && random_.below(4) == 0 ? random_.below(shape_.largest_activation.value / 2 + 1) : 0};
     trace_.ops.push_back({.name = std::move(name),

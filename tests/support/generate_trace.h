@@ -1,5 +1,5 @@
-// Random but sound training steps: forward, backward, optimizer, with weights, moments, activations kept for backward, tensors
-// that live inside one layer, workspace. The same seed and shape give the same trace, on every machine.
+// Random but sound training steps: forward, backward, optimizer, with weights, moments, activations kept for backward,
+// tensors that live inside one layer, workspace. The same seed and shape give the same trace, on every machine.
 #pragma once
 #include <cstdint>
 

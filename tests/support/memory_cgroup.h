@@ -1,21 +1,23 @@
-// A memory cgroup of one's own, a child of the one this process lives in (version 1), or beside it where it may have no children (version 2):
-// what is charged to the processes inside, page tables and files they bring into memory included, stays below a limit, or one of them
-// is killed. Where none can be made, why_not says what is missing. The group goes when this does; its processes have ended by then.
+// A memory cgroup of one's own, a child of the one this process lives in (version 1), or beside it where it may have no
+// children (version 2): what is charged to the processes inside, page tables and files they bring into memory included,
+// stays below a limit, or one of them is killed. Where none can be made, why_not says what is missing. The group goes
+// when this does; its processes have ended by then.
 #pragma once
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <sys/stat.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "vedette/units.h"
@@ -43,7 +45,7 @@ class [[nodiscard]] MemoryCgroup {
   }
   MemoryCgroup(const MemoryCgroup&) = delete;
   MemoryCgroup& operator=(const MemoryCgroup&) = delete;
-  ~MemoryCgroup() {                  // a killed process leaves its group a moment after it was waited for
+  ~MemoryCgroup() {  // a killed process leaves its group a moment after it was waited for
     for (int tries = 0; !folder_.empty() && ::rmdir(folder_.c_str()) != 0 && errno == EBUSY && tries < 500; ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -58,11 +60,14 @@ class [[nodiscard]] MemoryCgroup {
     const std::string bytes = std::to_string(most.value);
     if (version_ == 1 && has("memory.memsw.limit_in_bytes")) put("memory.memsw.limit_in_bytes", "-1");
     if (!put(limit_name(), bytes)) return refuse("the limit");
-    if (version_ == 2 && has("memory.swap.max") && !put("memory.swap.max", swap ? "max" : "0")) return refuse("the limit of swap");
-    if (version_ == 1 && !swap && has("memory.memsw.limit_in_bytes") && !put("memory.memsw.limit_in_bytes", bytes)) return refuse("the limit of swap");
+    if (version_ == 2 && has("memory.swap.max") && !put("memory.swap.max", swap ? "max" : "0"))
+      return refuse("the limit of swap");
+    if (version_ == 1 && !swap && has("memory.memsw.limit_in_bytes") && !put("memory.memsw.limit_in_bytes", bytes))
+      return refuse("the limit of swap");
     return true;
   }
-  // The calling process lives inside from here on; what it has touched before stays charged where it was. Async-signal-safe.
+  // The calling process lives inside from here on; what it has touched before stays charged where it was.
+  // Async-signal-safe.
   bool enter() const { return put("cgroup.procs", "0"); }
 
   // The most that was ever charged; 0 where the kernel does not tell (version 2 before Linux 5.19).
@@ -103,9 +108,11 @@ class [[nodiscard]] MemoryCgroup {
     std::string device, point, type, options;
     for (std::string line; std::getline(mounts, line);) {
       std::istringstream(line) >> device >> point >> type >> options;
-      if (type == "cgroup" && (options + ",").find(",memory,") != options.npos) parents.push_back({1, own_folder(point, false)});
+      if (type == "cgroup" && (options + ",").find(",memory,") != options.npos)
+        parents.push_back({1, own_folder(point, false)});
       if (type != "cgroup2" || text(point + "/cgroup.controllers").find("memory") == std::string::npos) continue;
-      // A group that has processes gives nothing on, so its children may lack the controller; its parent's then have it.
+      // A group that has processes gives nothing on, so its children may lack the controller; its parent's then have
+      // it.
       const std::string own = own_folder(point, true);
       std::ofstream(own + "/cgroup.subtree_control") << "+memory";
       parents.push_back({2, own});

@@ -1,4 +1,5 @@
-// Whether this program was built with a sanitizer, where a test has less to do because everything is many times slower there.
+// Whether this program was built with a sanitizer, where a test has less to do because everything is many times slower
+// there.
 #pragma once
 
 namespace vedette::testing {

@@ -1,13 +1,16 @@
 // How the sanitizers are set in the tests; nothing in other builds. TSAN_OPTIONS and ASAN_OPTIONS still win.
 //
-// Faults are part of what many tests test, so SIGSEGV and SIGBUS belong to them, and to the kernel, which ends a process by the signal where a
-// sanitizer would end it with a report and a status of its own. Weak: a test about the sanitizer itself sets its own.
+// Faults are part of what many tests test, so SIGSEGV and SIGBUS belong to them, and to the kernel, which ends a
+// process by the signal where a sanitizer would end it with a report and a status of its own. Weak: a test about the
+// sanitizer itself sets its own.
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" const char* __asan_default_options();
 extern "C" [[gnu::weak]] const char* __asan_default_options() { return "handle_segv=0:handle_sigbus=0"; }
 #elif defined(__SANITIZE_THREAD__)
-// A race is told with both its sides only while the older one is remembered: the longest history there is. Children of programs with threads
-// start threads in some tests.
+// A race is told with both its sides only while the older one is remembered: the longest history there is. Children of
+// programs with threads start threads in some tests.
 extern "C" const char* __tsan_default_options();
-extern "C" [[gnu::weak]] const char* __tsan_default_options() { return "handle_segv=0:handle_sigbus=0:history_size=7:die_after_fork=0"; }
+extern "C" [[gnu::weak]] const char* __tsan_default_options() {
+  return "handle_segv=0:handle_sigbus=0:history_size=7:die_after_fork=0";
+}
 #endif

@@ -14,7 +14,8 @@ inline int store_file() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
     const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-    if (target.ends_with(" (deleted)") && target.find("memfd:") == std::string::npos && target.find("/#") != std::string::npos)
+    if (target.ends_with(" (deleted)") && target.find("memfd:") == std::string::npos &&
+        target.find("/#") != std::string::npos)
       return std::stoi(entry.path().filename());
   }
   return -1;

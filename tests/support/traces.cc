@@ -23,7 +23,9 @@ std::vector<fs::path> json_files(const fs::path& folder) {
   return files;
 }
 
-Bytes rounded(Bytes bytes, Bytes granule) { return {(bytes.value + granule.value - 1) / granule.value * granule.value}; }
+Bytes rounded(Bytes bytes, Bytes granule) {
+  return {(bytes.value + granule.value - 1) / granule.value * granule.value};
+}
 
 }  // namespace
 

@@ -13,7 +13,8 @@ std::string read_text(const std::filesystem::path& file);
 std::vector<std::filesystem::path> toy_trace_files();  // tests/traces, sorted
 Trace load_trace(const std::filesystem::path& file);   // throws vedette::Failure
 
-// Sorted files of VEDETTE_DATA/traces; empty where the folder is absent. `data_folder()` says which folder was looked at.
+// Sorted files of VEDETTE_DATA/traces; empty where the folder is absent. `data_folder()` says which folder was looked
+// at.
 std::vector<std::filesystem::path> given_trace_files();
 std::string data_folder();
 

@@ -5,8 +5,8 @@
 //     alive          policy + tier < engine < session < { adapter, cli }
 //     reading        model < profiler < cli
 //
-// Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no thread,
-// clock or file.
+// Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no
+// thread, clock or file.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -36,12 +36,13 @@ const std::map<std::string, Layers> left_of = {
     {"cli", {"base", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
 };
 
-// policy.h is the interface that simulator, engine and policies share, in words of the model; observer.h is how the engine speaks
-// to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
+// policy.h is the interface that simulator, engine and policies share, in words of the model; observer.h is how the
+// engine speaks to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
 const std::map<std::string, std::string> layer_of_public_header = {
-    {"units.h", "base"},      {"result.h", "base"}, {"model.h", "model"},   {"check.h", "model"},
-    {"observer.h", "model"},  {"pack.h", "pack"},   {"policy.h", "model"},  {"replay.h", "sim"},    {"rows.h", "model"},   {"machine.h", "model"}, {"bound.h", "sim"},
-    {"session.h", "session"}, {"vedette.h", "cli"}, {"torch.h", "adapter"},
+    {"units.h", "base"},     {"result.h", "base"},   {"model.h", "model"},  {"check.h", "model"},
+    {"observer.h", "model"}, {"pack.h", "pack"},     {"policy.h", "model"}, {"replay.h", "sim"},
+    {"rows.h", "model"},     {"machine.h", "model"}, {"bound.h", "sim"},    {"session.h", "session"},
+    {"vedette.h", "cli"},    {"torch.h", "adapter"},
 };
 
 // The layer that a path from the root of the project belongs to; empty when it has none.
@@ -118,7 +119,8 @@ TEST(Layers, ThePureCentreMeetsNoThreadClockOrFile) {
   for (const Source& file : layered_files()) {
     if (!Layers{"model", "pack", "policy", "sim"}.contains(layer_of(file.path))) continue;
     for (const Include& include : includes(file.text)) {
-      EXPECT_FALSE(outside.contains(include.name) || include.name.starts_with("sys/") || include.name.starts_with("linux/"))
+      EXPECT_FALSE(outside.contains(include.name) || include.name.starts_with("sys/") ||
+                   include.name.starts_with("linux/"))
           << file.path << " includes " << include.name;
     }
   }

@@ -1,5 +1,5 @@
-// Habits that a reader relies on: functions fit on a screen, sources are ASCII, every source is in the build, and what is left
-// to do has the number of an issue.
+// Habits that a reader relies on: functions fit on a screen, sources are ASCII, every source is in the build, and what
+// is left to do has the number of an issue.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -111,8 +111,8 @@ std::vector<Function> functions(const std::string& source) {
       const bool ended = inside && (open.empty() || !open.back());
       if (ended) found.back().lines = line - found.back().line + 1;
       const std::size_t next = text.find_first_not_of(" \n", i + 1);
-      const bool goes_on =
-          ended && next != std::string::npos && (text[next] == ',' || text[next] == '{');  // a member initialised in braces
+      const bool goes_on = ended && next != std::string::npos &&
+                           (text[next] == ',' || text[next] == '{');  // a member initialised in braces
       if (goes_on) found.pop_back();
       if (!inside || (ended && !goes_on)) head.clear();
     } else if (!inside && c == ';') {
@@ -128,7 +128,8 @@ std::vector<Function> functions(const std::string& source) {
 TEST(TidyTest, MeasuresFunctionsAsAReaderDoes) {
   const std::vector<Function> found = functions(
       "namespace a {\nstruct S {\n  S() : x_{1}, y_(2) {\n  }\n  int x_;\n};\n"
-      "// { a brace in a comment\nint f(char c) {\n  if (c == '{') {\n    return 1'000;\n  }\n  return \"}\"[0];\n}\n}\n");
+      "// { a brace in a comment\nint f(char c) {\n  if (c == '{') {\n    return 1'000;\n  }\n  return "
+      "\"}\"[0];\n}\n}\n");
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].line, 3u);
   EXPECT_EQ(found[0].lines, 2u);
@@ -139,7 +140,8 @@ TEST(TidyTest, MeasuresFunctionsAsAReaderDoes) {
 TEST(Tidy, FunctionsFitOnAScreen) {
   for (const Source& file : sources(code_folders, {".h", ".cc"})) {
     for (const Function& each : functions(file.text)) {
-      EXPECT_LE(each.lines, most_lines) << file.path << ":" << each.line << " has a function of " << each.lines << " lines";
+      EXPECT_LE(each.lines, most_lines) << file.path << ":" << each.line << " has a function of " << each.lines
+                                        << " lines";
     }
   }
 }
@@ -169,15 +171,17 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// A list names a file by its path from the list's folder or from the project's, or a test by its path under tests/ or its bare name beside it,
-// without ".cc"; or it takes all that lie beside it.
+// A list names a file by its path from the list's folder or from the project's, or a test by its path under tests/ or
+// its bare name beside it, without ".cc"; or it takes all that lie beside it.
 bool lists(const Source& list, const std::string& file) {
   const std::string folder = list.path.substr(0, list.path.rfind('/') + 1);
   if (list.text.find("_SOURCE_DIR}/" + file) != std::string::npos) return true;
   if (!file.starts_with(folder)) return false;
   const std::string inside = file.substr(folder.size());
   if (has_word(list.text, inside)) return true;
-  if (list.text.find("file(GLOB sources CONFIGURE_DEPENDS *.cc)") != std::string::npos && inside.find('/') == std::string::npos) return true;
+  if (list.text.find("file(GLOB sources CONFIGURE_DEPENDS *.cc)") != std::string::npos &&
+      inside.find('/') == std::string::npos)
+    return true;
   const std::string bare = file.substr(0, file.size() - 3);
   if (!file.starts_with("tests/")) return false;
   return has_word(list.text, bare.substr(6)) || has_word(list.text, inside.substr(0, inside.size() - 3));

@@ -1,8 +1,9 @@
 // When has a transfer ended? Every answer the kernel can give, without a kernel.
 #include "tier/io_queue.h"
 
-#include <cerrno>
 #include <gtest/gtest.h>
+
+#include <cerrno>
 
 namespace vedette {
 namespace {

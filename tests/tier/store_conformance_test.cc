@@ -1,5 +1,14 @@
-// What src/tier/store.h promises, asked of every store: bytes survive, completions come exactly once, wake() ends wait(),
-// failures arrive as an errno or as one sentence. The disk stores are asked on the file system of the test's temporary folder.
+// What src/tier/store.h promises, asked of every store: bytes survive, completions come exactly once, wake() ends
+// wait(), failures arrive as an errno or as one sentence. The disk stores are asked on the file system of the test's
+// temporary folder.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -8,16 +17,9 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <random>
 #include <set>
-#include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/sysinfo.h>
 #include <thread>
-#include <unistd.h>
 
 #include "base/mapping.h"
 #include "support/faulty_store.h"
@@ -94,7 +96,9 @@ class Frames {
     std::uint32_t index = 0;
     std::uint64_t version = 0;
   };
-  static std::uint64_t pattern(std::uint32_t index, std::uint64_t version) { return index * 0x9E3779B97F4A7C15U + version; }
+  static std::uint64_t pattern(std::uint32_t index, std::uint64_t version) {
+    return index * 0x9E3779B97F4A7C15U + version;
+  }
   static std::uint64_t token(std::uint32_t frame) { return 0xFFFF'FFFF'FFFF'0000U + frame; }
   std::uint64_t* words(std::uint32_t frame) const {
     return reinterpret_cast<std::uint64_t*>(memory_.data() + frame * slot.value);
@@ -166,7 +170,8 @@ TEST_P(StoreConformance, TakesASpanOfRequestsAtOnce) {
   store_->reserve(depth).value();
   auto memory = Mapping::reserve({slot.value * depth}, slot).value();
   std::vector<StoreRequest> requests;
-  for (std::uint32_t i = 0; i < depth; ++i) requests.push_back({Direction::write, {i}, memory.data() + i * slot.value, i});
+  for (std::uint32_t i = 0; i < depth; ++i)
+    requests.push_back({Direction::write, {i}, memory.data() + i * slot.value, i});
   store_->submit(requests);
   std::set<std::uint64_t> tokens;
   std::array<StoreCompletion, depth> done;
@@ -200,8 +205,8 @@ TEST_P(StoreConformance, WakeBeforeWaitEndsTheNextOneAndOnlyThat) {
   EXPECT_GE(seconds_since(again), 0.029);
 }
 
-// Two threads take turns; a wake-up lost at any instant stops the game until wait() times out. The other thread's pause varies,
-// so that its wake() falls before, into and after the waiter's way to sleep.
+// Two threads take turns; a wake-up lost at any instant stops the game until wait() times out. The other thread's pause
+// varies, so that its wake() falls before, into and after the waiter's way to sleep.
 TEST_P(StoreConformance, LosesNoWakeUpAtAnyInstant) {
   constexpr int rounds = 5000;
   std::atomic<int> asked{0}, answered{0};
@@ -272,11 +277,11 @@ TEST_P(StoreConformance, SaysWhatItIs) {
 INSTANTIATE_TEST_SUITE_P(
     Every, StoreConformance,
     ::testing::Values(StoreCase{"UringRegistered", [] { return open_disk(IoMechanism::uring_registered); }},
-                    StoreCase{"Uring", [] { return open_disk(IoMechanism::uring); }},
-                    StoreCase{"Threads", [] { return open_disk(IoMechanism::threads); }},
-                    StoreCase{"Best", [] { return open_disk(IoMechanism::best); }},
-                    StoreCase{"Host", [] { return open_host_store(slot, depth); }},
-                    StoreCase{"Throttled", open_throttled}, StoreCase{"Delaying", open_delaying}),
+                      StoreCase{"Uring", [] { return open_disk(IoMechanism::uring); }},
+                      StoreCase{"Threads", [] { return open_disk(IoMechanism::threads); }},
+                      StoreCase{"Best", [] { return open_disk(IoMechanism::best); }},
+                      StoreCase{"Host", [] { return open_host_store(slot, depth); }},
+                      StoreCase{"Throttled", open_throttled}, StoreCase{"Delaying", open_delaying}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // A file system of its own for one test; needs the right to mount.
@@ -428,7 +433,7 @@ TEST(NvmeStore, SaysWhetherItRegisteredAndDoesNotWhenAskedForPlain) {
 }
 
 TEST(NvmeStore, RegistersSeveralRangesAndOneBeyondAGiB) {
-  struct sysinfo info{};
+  struct sysinfo info {};
   ::sysinfo(&info);
   if (info.freeram * info.mem_unit < (std::uint64_t{4} << 30)) GTEST_SKIP() << "less than 4 GiB of free memory";
   auto opened = open_nvme_store({.directory = ::testing::TempDir(), .mechanism = IoMechanism::uring_registered});
@@ -464,7 +469,8 @@ TEST(NvmeStore, RegistersSeveralRangesAndOneBeyondAGiB) {
 // In a child: an ordinary user who may lock 64 KiB. Exit 0: went on plain and said why; 2: io_uring is missing.
 [[noreturn]] void go_without_registration() {
   const rlimit limit{65536, 65536};
-  if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (::getuid() == 0 && ::setresuid(65534, 65534, 65534) != 0)) std::_Exit(3);
+  if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (::getuid() == 0 && ::setresuid(65534, 65534, 65534) != 0))
+    std::_Exit(3);
   auto opened = open_disk(IoMechanism::uring_registered, "/tmp");
   if (!opened) std::_Exit(2);
   auto memory = Mapping::reserve({slot.value * depth}, slot).value();

@@ -1,10 +1,11 @@
-// The wrappers do what they say: the throttled store keeps its bandwidth and latency, the faulty one breaks exactly its script, the hashed one
-// spares exactly the writes that would change nothing.
+// The wrappers do what they say: the throttled store keeps its bandwidth and latency, the faulty one breaks exactly its
+// script, the hashed one spares exactly the writes that would change nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <numeric>
 
 #include "support/faulty_store.h"
@@ -22,7 +23,8 @@ constexpr std::uint32_t depth = 8;
 constexpr Nanoseconds long_time{20'000'000'000};
 
 struct Buffer {
-  std::unique_ptr<std::byte, void (*)(void*)> owner{static_cast<std::byte*>(std::aligned_alloc(4096, slot.value)), std::free};
+  std::unique_ptr<std::byte, void (*)(void*)> owner{static_cast<std::byte*>(std::aligned_alloc(4096, slot.value)),
+                                                    std::free};
   std::byte* data() const { return owner.get(); }
   void fill(int value) { std::memset(data(), value, slot.value); }
   std::size_t count(int value) const {
@@ -36,8 +38,10 @@ std::unique_ptr<Store> host() {
   return store;
 }
 
-StoreCompletion completed(Store& store, Direction direction, std::uint32_t index, const Buffer& buffer, bool remember = false) {
-  const StoreRequest request{.direction = direction, .slot = {index}, .memory = buffer.data(), .token = 7, .remember = remember};
+StoreCompletion completed(Store& store, Direction direction, std::uint32_t index, const Buffer& buffer,
+                          bool remember = false) {
+  const StoreRequest request{
+      .direction = direction, .slot = {index}, .memory = buffer.data(), .token = 7, .remember = remember};
   store.submit({&request, 1});
   StoreCompletion completion;
   EXPECT_EQ(store.wait({&completion, 1}, long_time), 1U);
@@ -135,7 +139,8 @@ TEST_P(HashedStore, SparesOnlyWhatItsLastReadAskedFor) {
     EXPECT_TRUE(completed(*store, Direction::write, 3, buffer).spared);
   }
   completed(*store, Direction::read, 3, buffer, false);
-  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared) << "what is read to be written is not hashed for nothing";
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared)
+      << "what is read to be written is not hashed for nothing";
   buffer.fill(2);
   EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
   buffer.fill(0);
@@ -145,7 +150,8 @@ TEST_P(HashedStore, SparesOnlyWhatItsLastReadAskedFor) {
 }
 
 TEST_P(HashedStore, RemembersNothingOfAReadOrAWriteThatFailed) {
-  const auto store = store_over({.script = {{.kind = Kind::fail, .nth = 1, .error = EIO}, {.kind = Kind::fail, .nth = 3, .error = ENOSPC}}});
+  const auto store = store_over(
+      {.script = {{.kind = Kind::fail, .nth = 1, .error = EIO}, {.kind = Kind::fail, .nth = 3, .error = ENOSPC}}});
   Buffer buffer;
   buffer.fill(1);
   EXPECT_EQ(transfer(*store, Direction::write, 0, buffer), 0);
@@ -183,7 +189,9 @@ TEST_P(HashedStore, TellsOfSparedWritesBesideOthersOnceEach) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Hashings, HashedStore, ::testing::Values(Hashing::remembered, Hashing::verify),
-                         [](const auto& hashing) { return hashing.param == Hashing::verify ? "Verify" : "Remembered"; });
+                         [](const auto& hashing) {
+                           return hashing.param == Hashing::verify ? "Verify" : "Remembered";
+                         });
 
 TEST(FaultyStore, FailsTheNthRequestAndNoOther) {
   for (std::uint64_t nth = 0; nth < 6; ++nth) {

@@ -1,10 +1,10 @@
 // The allocator facade: see allocator.h.
 #include "adapter/torch/allocator.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <atomic>
 #include <thread>
-
-#include <c10/core/CPUAllocator.h>
 
 #include "vedette/session.h"
 
@@ -23,8 +23,8 @@ class Facade final : public c10::Allocator {
     if (entered.session == nullptr) return ordinary(bytes);
     // relaxed: a hint. A thread that allocates while a step begins may be told either.
     const Birth birth = between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
-    Result<std::byte*> memory =
-        entered.session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
+    Result<std::byte*> memory = entered.session->allocate(
+        {.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
     if (!memory) {
       if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
       TORCH_CHECK_WITH(OutOfMemoryError, false, memory.error().message);
@@ -67,7 +67,7 @@ class Facade final : public c10::Allocator {
   void release_ordinary(void* memory) const noexcept { before_->raw_deleter()(memory); }
 
  private:
-  struct Entered {                   // keeps the session alive while this thread allocates from it
+  struct Entered {  // keeps the session alive while this thread allocates from it
     explicit Entered(Facade& f) noexcept : facade(f) {
       facade.inside_.fetch_add(1);
       session = facade.active_.load();

@@ -1,15 +1,15 @@
-// The one allocator that libtorch sees for CPU memory once a guard has lived: while a session is active its allocations come
-// from the session's arena, otherwise from the allocator that was there before. It is immortal, because storages keep a pointer
-// to their allocator and may outlive every guard: this is the library's one global.
+// The one allocator that libtorch sees for CPU memory once a guard has lived: while a session is active its allocations
+// come from the session's arena, otherwise from the allocator that was there before. It is immortal, because storages
+// keep a pointer to their allocator and may outlive every guard: this is the library's one global.
 //
 // Memory of both kinds has the same deleter and context == data, so that a storage never needs to know where it lives.
 // Thread rule: any thread, except install() and activate(), which belong to the thread that makes and ends guards.
 #pragma once
+#include <c10/core/Allocator.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-
-#include <c10/core/Allocator.h>
 
 #include "vedette/model.h"
 
@@ -19,25 +19,27 @@ class Session;
 
 namespace adapter {
 
-struct Birth {                       // what the session should expect of memory that is allocated now
+struct Birth {  // what the session should expect of memory that is allocated now
   TensorKind kind = TensorKind::activation;
   bool persistent = false;
-  std::string_view name = {};        // lives until the next set_birth()
+  std::string_view name = {};  // lives until the next set_birth()
 };
 
-// libtorch lets an allocator replace another one of the same or a lower priority. Ours is above the default (0) and leaves room
-// for a program that insists on its own.
+// libtorch lets an allocator replace another one of the same or a lower priority. Ours is above the default (0) and
+// leaves room for a program that insists on its own.
 constexpr std::uint8_t allocator_priority = 100;
 
-void install_allocator();                        // once; later calls do nothing
-// Allocations go to `session` from now on, or to ordinary memory (nullptr). Returns when no other thread is still allocating
-// from the session before.
+void install_allocator();  // once; later calls do nothing
+// Allocations go to `session` from now on, or to ordinary memory (nullptr). Returns when no other thread is still
+// allocating from the session before.
 void activate_allocator(Session* session) noexcept;
-// Between steps memory is expected to last: models are built then. `set_birth` is about this thread, and holds during a step.
+// Between steps memory is expected to last: models are built then. `set_birth` is about this thread, and holds during a
+// step.
 void set_between_steps(bool between) noexcept;
 void set_birth(Birth birth) noexcept;
-c10::DataPtr ordinary_memory(std::size_t bytes);  // not from the arena, whatever is active; throws what the allocator throws
-void release_memory(void* memory) noexcept;       // the deleter of both kinds
+c10::DataPtr ordinary_memory(
+    std::size_t bytes);                      // not from the arena, whatever is active; throws what the allocator throws
+void release_memory(void* memory) noexcept;  // the deleter of both kinds
 
 }  // namespace adapter
 }  // namespace vedette

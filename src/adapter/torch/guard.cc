@@ -1,4 +1,6 @@
 // The RAII guard around a training loop: opens the session, directs libtorch's allocations to it, listens to operators.
+#include <ATen/Version.h>
+
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -6,8 +8,6 @@
 #include <set>
 #include <string>
 #include <utility>
-
-#include <ATen/Version.h>
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/layer_tracker.h"
@@ -54,7 +54,8 @@ Result<Bytes> budget(const std::variant<Bytes, Fraction>& wanted) {
   if (const Bytes* const bytes = std::get_if<Bytes>(&wanted)) return *bytes;
   const double share = std::get<Fraction>(wanted).value;
   if (!(share > 0.0 && share <= 1.0)) {
-    return Error{Cause::malformed_input, "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0};
+    return Error{Cause::malformed_input,
+                 "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0};
   }
   return Bytes{static_cast<std::uint64_t>(share * static_cast<double>(adapter::machine_memory().total.value))};
 }
@@ -66,7 +67,8 @@ class OnlyGuard {
  public:
   OnlyGuard() {
     if (guard_lives.exchange(true)) {
-      throw Failure({Cause::unavailable, "A guard lives already in this process; end it before making another one.", 0});
+      throw Failure(
+          {Cause::unavailable, "A guard lives already in this process; end it before making another one.", 0});
     }
   }
   ~OnlyGuard() { guard_lives.store(false); }
@@ -119,7 +121,9 @@ Guard::~Guard() {
   adapter::listen_to_operators(false);
 }
 
-void Guard::watch(torch::nn::Module& module, std::string_view name) { state_->watched->watch(module, std::string(name)); }
+void Guard::watch(torch::nn::Module& module, std::string_view name) {
+  state_->watched->watch(module, std::string(name));
+}
 void Guard::watch(torch::optim::Optimizer& optimizer) { state_->watched->watch(optimizer); }
 void Guard::bring_home() { state_->watched->bring_home(); }
 

@@ -6,7 +6,8 @@
 namespace vedette::adapter {
 
 LayerIndex LayerTracker::intern(std::string_view name) {
-  const auto [place, fresh] = index_.try_emplace(std::string(name), LayerIndex{static_cast<std::uint32_t>(names_.size())});
+  const auto [place, fresh] =
+      index_.try_emplace(std::string(name), LayerIndex{static_cast<std::uint32_t>(names_.size())});
   // The names live in the map's nodes, which never move; names_ is the way from number to name.
   if (fresh) names_.push_back(&place->first);
   return place->second;
@@ -69,7 +70,7 @@ void LayerTracker::begin_named(std::string_view name) { named_.push_back(intern(
 
 void LayerTracker::end_named() {
   if (!named_.empty()) named_.pop_back();
-  layer_.reset();                    // what comes next is marked anew
+  layer_.reset();  // what comes next is marked anew
 }
 
 }  // namespace vedette::adapter

@@ -1,6 +1,6 @@
 // Says which layer an op belongs to, from what is known when it begins: a forward op that uses a parameter starts that
-// parameter's layer; a backward op belongs to the layer of the forward op that made its autograd node (they share a sequence
-// number); ops without gradients after a backward pass are the optimizer's.
+// parameter's layer; a backward op belongs to the layer of the forward op that made its autograd node (they share a
+// sequence number); ops without gradients after a backward pass are the optimizer's.
 //
 // Knows no libtorch. Thread rule: the training thread.
 #pragma once
@@ -19,7 +19,7 @@ namespace vedette::adapter {
 class LayerTracker {
  public:
   struct Mark {
-    std::string_view name;           // lives as long as the tracker
+    std::string_view name;  // lives as long as the tracker
     Phase phase = Phase::forward;
     bool operator==(const Mark&) const = default;
   };
@@ -37,23 +37,24 @@ class LayerTracker {
 
   Phase phase() const noexcept { return phase_; }  // of the last op
 
-  void begin_backward(std::int64_t sequence);  // of the node that begins; -1: unknown (a gradient is accumulated). Nodes nest
+  void begin_backward(
+      std::int64_t sequence);  // of the node that begins; -1: unknown (a gradient is accumulated). Nodes nest
   void end_backward();
 
-  void begin_named(std::string_view name);     // the user's own layer, until end_named(); these nest
+  void begin_named(std::string_view name);  // the user's own layer, until end_named(); these nest
   void end_named();
 
  private:
   std::optional<LayerIndex> made_by(std::int64_t sequence) const;
 
-  std::vector<const std::string*> names_;                  // keys of index_
+  std::vector<const std::string*> names_;  // keys of index_
   std::unordered_map<std::string, LayerIndex> index_;
   std::vector<std::pair<std::int64_t, LayerIndex>> made_;  // (sequence, layer) of ops of this step, ascending
   std::vector<std::int64_t> nodes_;                        // backward nodes that run, outermost first
   std::vector<LayerIndex> named_;
-  std::optional<LayerIndex> layer_;                        // now
+  std::optional<LayerIndex> layer_;  // now
   Phase phase_ = Phase::forward;
-  bool backward_seen_ = false;                             // in this step
+  bool backward_seen_ = false;  // in this step
 };
 
 }  // namespace vedette::adapter

@@ -33,7 +33,7 @@ std::uint64_t meminfo(const std::string& root, const std::string& key) {  // byt
 
 // The directories of the cgroup we are in, and of those above it, that may hold a memory limit.
 struct Cgroup {
-  std::string folder, path;          // path below folder, "" or "/a/b"
+  std::string folder, path;  // path below folder, "" or "/a/b"
   const char *limit, *usage;
 };
 std::optional<Cgroup> memory_cgroup(const std::string& root) {

@@ -8,8 +8,8 @@
 namespace vedette::adapter {
 
 struct MachineMemory {
-  Bytes total;                       // MemTotal, or the smallest limit of the cgroups above us where that is less
-  Bytes available;                   // MemAvailable, or what such a limit leaves
+  Bytes total;      // MemTotal, or the smallest limit of the cgroups above us where that is less
+  Bytes available;  // MemAvailable, or what such a limit leaves
 };
 
 // `root` is where /proc and /sys lie, "" in earnest; tests have their own.

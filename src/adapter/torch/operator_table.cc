@@ -1,19 +1,20 @@
 // Operators by schema: see operator_table.h.
 #include "adapter/torch/operator_table.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
-
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/function_schema.h>
 
 namespace vedette::adapter {
 namespace {
 
 bool writes(const c10::AliasInfo* alias) {
-  return alias != nullptr && (alias->isWrite() || std::any_of(alias->containedTypes().begin(), alias->containedTypes().end(),
-                                                              [](const c10::AliasInfo& inner) { return inner.isWrite(); }));
+  return alias != nullptr &&
+         (alias->isWrite() || std::any_of(alias->containedTypes().begin(), alias->containedTypes().end(),
+                                          [](const c10::AliasInfo& inner) { return inner.isWrite(); }));
 }
 
 bool is_composite(const c10::OperatorHandle& handle) {
@@ -22,8 +23,8 @@ bool is_composite(const c10::OperatorHandle& handle) {
          !handle.hasKernelForDispatchKey(DispatchKey::CPU);
 }
 
-// A result that aliases an argument which is not written: a view, or a function that copies only where it must (contiguous, to,
-// reshape) and calls others then.
+// A result that aliases an argument which is not written: a view, or a function that copies only where it must
+// (contiguous, to, reshape) and calls others then.
 bool is_view(const c10::FunctionSchema& schema) {
   const auto aliases = [](const c10::Argument& result) { return result.alias_info() != nullptr; };
   const auto written = [](const c10::Argument& argument) { return writes(argument.alias_info()); };
@@ -87,7 +88,8 @@ Operator describe(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::string_view name = schema.name();
   Operator result;
-  result.transparent = changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
+  result.transparent =
+      changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
   result.rows = looks_up_rows(name);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
@@ -106,7 +108,7 @@ const Operator& OperatorTable::of(const at::RecordFunction& function) {
   const auto known = known_.find(function.name());
   if (known != known_.end()) return known->second;
   const auto name = function.operator_name();
-  if (!name) return none;            // its name's address will be another's: not kept
+  if (!name) return none;  // its name's address will be another's: not kept
   const auto handle = c10::Dispatcher::singleton().findSchema(*name);
   return known_.emplace(function.name(), handle ? describe(*handle) : none).first->second;
 }

@@ -1,15 +1,15 @@
 // What an operator does to its arguments, read from its schema once and kept by the address of its name.
 //
-// Only operators with a kernel of their own are ops. Views move no bytes, and composites (linear, cross_entropy_loss, lstm) are
-// a sequence of others: what they call is what counts, and gives smaller working sets. Thread rule: one thread at a time; the
-// training thread.
+// Only operators with a kernel of their own are ops. Views move no bytes, and composites (linear, cross_entropy_loss,
+// lstm) are a sequence of others: what they call is what counts, and gives smaller working sets. Thread rule: one
+// thread at a time; the training thread.
 #pragma once
+#include <ATen/record_function.h>
+
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
 #include <vector>
-
-#include <ATen/record_function.h>
 
 namespace vedette::adapter {
 
@@ -18,16 +18,17 @@ struct Operator {
     nothing = 0,
     read = 1,
     write = 2,
-    overwrite = 4,                   // written, and read only where the tensor is a part of its storage
+    overwrite = 4,  // written, and read only where the tensor is a part of its storage
   };
-  // Looks up rows: argument `table` is touched in the rows (of its first dimension) that argument `numbers` lists: an index tensor, a
-  // list that begins with one, or, if it `is_sparse`, a sparse tensor. `dimension`: the argument that must be 0 for that.
+  // Looks up rows: argument `table` is touched in the rows (of its first dimension) that argument `numbers` lists: an
+  // index tensor, a list that begins with one, or, if it `is_sparse`, a sparse tensor. `dimension`: the argument that
+  // must be 0 for that.
   struct Rows {
     std::uint8_t table = 0, numbers = 0;
     bool is_sparse = false;
     std::optional<std::uint8_t> dimension = {};
   };
-  bool transparent = false;          // not an op: look at what it calls
+  bool transparent = false;             // not an op: look at what it calls
   std::vector<std::uint8_t> uses = {};  // of argument i; arguments beyond the list are read
   std::optional<Rows> rows = {};
 };

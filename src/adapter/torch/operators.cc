@@ -1,6 +1,13 @@
 // RecordFunction into Session::op: see operators.h.
 #include "adapter/torch/operators.h"
 
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
+
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -8,26 +15,20 @@
 #include <string>
 #include <string_view>
 
-#include <ATen/SparseTensorImpl.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
-#include <c10/util/SmallVector.h>
-
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/rows.h"
 
 namespace vedette::adapter {
 namespace {
 
-// The thread whose operators are announced, named by the address of a variable of its own; nobody else looks at `announcer`.
+// The thread whose operators are announced, named by the address of a variable of its own; nobody else looks at
+// `announcer`.
 thread_local char this_thread;
 thread_local int optimizer_steps = 0;
 std::atomic<const void*> announcing_thread{nullptr};
 Announcer* announcer = nullptr;
 
-struct Operands {                    // addresses of storages
+struct Operands {  // addresses of storages
   c10::SmallVector<const void*, 16> reads, writes;
   std::vector<Part> parts;
   std::optional<LayerIndex> parameter;
@@ -60,7 +61,7 @@ void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Ope
   if (value.isTensor()) return add(value.unsafeToTensorImpl(), use, watched, operands);
   if (!value.isList()) return;
   for (const c10::IValue& item : value.toListRef()) {
-    if (!item.isTensor()) break;     // lists are of one type, optional tensors aside
+    if (!item.isTensor()) break;  // lists are of one type, optional tensors aside
     add(item.unsafeToTensorImpl(), use, watched, operands);
   }
 }
@@ -84,8 +85,8 @@ void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
 struct OpContext final : at::ObserverContext {
   OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
-        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()}, {operands.writes.data(), operands.writes.size()},
-                           operands.parts)) {
+        scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
+                           {operands.writes.data(), operands.writes.size()}, operands.parts)) {
     owner.in_op = true;
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     const bool in_optimizer = optimizer_steps > 0 || owner.layers.phase() == Phase::optimizer;
@@ -94,7 +95,7 @@ struct OpContext final : at::ObserverContext {
     if (!inputs.empty() && inputs[0].isTensor()) state_name = owner.watched.name_new_state(inputs[0].toTensor());
     set_birth({.kind = TensorKind::optimizer, .persistent = true, .name = state_name});
   }
-  ~OpContext() override {            // an exception out of the op comes here, too
+  ~OpContext() override {  // an exception out of the op comes here, too
     owner.in_op = false;
     if (makes_state) set_birth({});
   }
@@ -111,12 +112,15 @@ struct NodeContext final : at::ObserverContext {  // one autograd node of a back
 };
 
 // The argument of which the op touches some rows only, which are now in `operands`; -1: there is none.
-int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner, Operands& operands) {
+int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner,
+                Operands& operands) {
   if (!op.rows || op.rows->numbers >= inputs.size()) return -1;
-  if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0)) return -1;
+  if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0))
+    return -1;
   const std::uint8_t table = op.rows->table;
   const bool written = table < op.uses.size() && (op.uses[table] & (Operator::write | Operator::overwrite)) != 0;
-  if (!add_rows(inputs[table], inputs[op.rows->numbers], op.rows->is_sparse, written, owner.chunk, operands.parts)) return -1;
+  if (!add_rows(inputs[table], inputs[op.rows->numbers], op.rows->is_sparse, written, owner.chunk, operands.parts))
+    return -1;
   operands.parameter = owner.watched.layer_of(inputs[table].toTensor().storage().unsafeGetStorageImpl());
   return table;
 }
@@ -161,9 +165,8 @@ OptimizerSteps::~OptimizerSteps() { --optimizer_steps; }
 
 void listen_to_operators(bool on) {
   static const at::CallbackHandle handle =
-      at::addGlobalCallback(at::RecordFunctionCallback(&begin)
-                                .needsInputs(true)
-                                .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+      at::addGlobalCallback(at::RecordFunctionCallback(&begin).needsInputs(true).scopes(
+          {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   static bool is_on = true;
   if (on == is_on) return;
   is_on = on;

@@ -1,9 +1,9 @@
-// Announces the operators of the training thread to the session: RecordFunction tells when one begins and ends and what its
-// inputs are, the operator's schema which of them it writes, the watched parameters to which layer it belongs.
+// Announces the operators of the training thread to the session: RecordFunction tells when one begins and ends and what
+// its inputs are, the operator's schema which of them it writes, the watched parameters to which layer it belongs.
 //
-// The callback is registered with libtorch once and is off while no guard lives. It acts on one thread, the one that ran the
-// last step (or made the guard), in steps and between them, and on the outermost operator there: threads of the user's own,
-// data loaders for instance, are left alone. Thread rule: everything here belongs to the training thread.
+// The callback is registered with libtorch once and is off while no guard lives. It acts on one thread, the one that
+// ran the last step (or made the guard), in steps and between them, and on the outermost operator there: threads of the
+// user's own, data loaders for instance, are left alone. Thread rule: everything here belongs to the training thread.
 #pragma once
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/operator_table.h"
@@ -12,14 +12,14 @@
 
 namespace vedette::adapter {
 
-struct Announcer {                   // what the callback works on; one per guard
+struct Announcer {  // what the callback works on; one per guard
   Session& session;
   Watched& watched;
   LayerTracker& layers;
   OperatorTable table = {};
-  Bytes chunk = {};                  // what moves as one
+  Bytes chunk = {};  // what moves as one
   bool in_op = false;
-  bool in_step = false;              // between steps operands are announced, layers are not
+  bool in_step = false;  // between steps operands are announced, layers are not
 };
 
 // While it lives, what this thread's operators make as optimizers do is an optimizer's, though a backward pass runs.
@@ -31,7 +31,7 @@ class OptimizerSteps {
   OptimizerSteps& operator=(const OptimizerSteps&) = delete;
 };
 
-void listen_to_operators(bool on);   // while a guard lives
+void listen_to_operators(bool on);  // while a guard lives
 
 // From now on this thread's operators go to `announcer`, which is borrowed until stop_announcing().
 void announce_this_thread(Announcer& announcer);

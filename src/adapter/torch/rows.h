@@ -1,5 +1,6 @@
-// Rows of a large table that an operator looks up, as parts of the table's memory: so that what moves is the rows' pages, not the
-// table. Which rows they are the index tensor says, which is read before the operator runs. Thread rule: any thread, between ops.
+// Rows of a large table that an operator looks up, as parts of the table's memory: so that what moves is the rows'
+// pages, not the table. Which rows they are the index tensor says, which is read before the operator runs. Thread rule:
+// any thread, between ops.
 #pragma once
 #include <vector>
 
@@ -12,9 +13,10 @@ struct IValue;
 
 namespace vedette::adapter {
 
-// Adds the parts of `table` in the rows that `numbers` lists, in order, to `parts`; `numbers` is what Operator::Rows says. False, and
-// nothing added: the table is small (few chunks), or most of it is touched, or `numbers` is something else after all; then the table is
-// an operand like others.
-bool add_rows(const c10::IValue& table, const c10::IValue& numbers, bool is_sparse, bool written, Bytes chunk, std::vector<Part>& parts);
+// Adds the parts of `table` in the rows that `numbers` lists, in order, to `parts`; `numbers` is what Operator::Rows
+// says. False, and nothing added: the table is small (few chunks), or most of it is touched, or `numbers` is something
+// else after all; then the table is an operand like others.
+bool add_rows(const c10::IValue& table, const c10::IValue& numbers, bool is_sparse, bool written, Bytes chunk,
+              std::vector<Part>& parts);
 
 }  // namespace vedette::adapter

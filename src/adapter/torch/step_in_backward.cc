@@ -1,12 +1,12 @@
 // Optimizer steps inside a backward pass, one parameter at a time: see step_in_backward() in vedette/torch.h.
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/optim/lbfgs.h>
+
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
-
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-#include <torch/optim/lbfgs.h>
 
 #include "adapter/torch/operators.h"
 #include "vedette/torch.h"
@@ -43,8 +43,9 @@ class StepHook final : public autograd::PostAccumulateGradHook {
     if (former_ != nullptr) (*former_)(parameter);
     const std::lock_guard lock(one_at_a_time_);
     if (stepped_)
-      throw Failure({.cause = Cause::unsupported, .message = "a parameter's gradient came in two parts, and the first has stepped the optimizer "
-                                                             "already; step after backward where a pass accumulates gradients more than once"});
+      throw Failure({.cause = Cause::unsupported,
+                     .message = "a parameter's gradient came in two parts, and the first has stepped the optimizer "
+                                "already; step after backward where a pass accumulates gradients more than once"});
     stepped_ = true;
     step_one(optimizer_, parameter, optimizer_.param_groups()[group_]);
   }
@@ -52,19 +53,20 @@ class StepHook final : public autograd::PostAccumulateGradHook {
  private:
   Optimizer& optimizer_;
   const std::size_t group_;
-  std::mutex& one_at_a_time_;        // passes may run on threads of the autograd engine
+  std::mutex& one_at_a_time_;  // passes may run on threads of the autograd engine
   autograd::PostAccumulateGradHook* former_;
   bool stepped_ = false;
 };
 
-class Hooks {                        // on the optimizer's parameters, while this lives
+class Hooks {  // on the optimizer's parameters, while this lives
  public:
   explicit Hooks(Optimizer& optimizer) {
     for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
       for (const at::Tensor& parameter : optimizer.param_groups()[group].params()) {
         if (!parameter.requires_grad()) continue;
         auto former = std::move(autograd::impl::post_acc_grad_hooks(parameter));
-        autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<StepHook>(optimizer, group, one_at_a_time_, former.get()));
+        autograd::impl::set_post_acc_grad_hooks(
+            parameter, std::make_unique<StepHook>(optimizer, group, one_at_a_time_, former.get()));
         hooked_.push_back({parameter, std::move(former)});
       }
     }
@@ -88,12 +90,14 @@ class Hooks {                        // on the optimizer's parameters, while thi
 
 void step_in_backward(Optimizer& optimizer, const std::function<void()>& backward) {
   if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr)
-    throw Failure({.cause = Cause::unsupported, .message = "LBFGS looks at all gradients together and cannot step in backward; call its step() afterwards"});
+    throw Failure(
+        {.cause = Cause::unsupported,
+         .message = "LBFGS looks at all gradients together and cannot step in backward; call its step() afterwards"});
   {
     const Hooks hooks(optimizer);
     backward();
   }
-  optimizer.step();                  // what this pass did not reach, and an earlier one did
+  optimizer.step();  // what this pass did not reach, and an earlier one did
   optimizer.zero_grad();
 }
 

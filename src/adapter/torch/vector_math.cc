@@ -1,6 +1,5 @@
-// The first call of each of oneMKL's vector functions, made while nobody else makes it: see resolve_vector_math() in vedette/torch.h.
-#include <mutex>
-
+// The first call of each of oneMKL's vector functions, made while nobody else makes it: see resolve_vector_math() in
+// vedette/torch.h.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/acos.h>
 #include <ATen/ops/asin.h>
@@ -20,6 +19,8 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/trunc.h>
 
+#include <mutex>
+
 #include "vedette/torch.h"
 
 namespace vedette {
@@ -29,9 +30,9 @@ void resolve_vector_math() {
   std::call_once(once, [] {
     const at::NoGradGuard no_gradients;
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-      const at::Tensor one = at::full({1}, 0.5, type);      // one element: one thread
-      for (const auto& function : {at::acos, at::asin, at::atan, at::cos, at::erf, at::erfc, at::erfinv, at::exp, at::log, at::log10, at::log2,
-                                   at::sin, at::sqrt, at::tan, at::tanh, at::trunc}) {
+      const at::Tensor one = at::full({1}, 0.5, type);  // one element: one thread
+      for (const auto& function : {at::acos, at::asin, at::atan, at::cos, at::erf, at::erfc, at::erfinv, at::exp,
+                                   at::log, at::log10, at::log2, at::sin, at::sqrt, at::tan, at::tanh, at::trunc}) {
         function(one);
       }
     }

@@ -1,9 +1,6 @@
 // Adoption of storages, and their way home: see watched.h.
 #include "adapter/torch/watched.h"
 
-#include <cstring>
-#include <utility>
-
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
@@ -12,6 +9,9 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+#include <cstring>
+#include <utility>
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/machine_memory.h"
@@ -46,7 +46,8 @@ bool each_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
   return true;
 }
 
-// What libtorch's optimizers make with zeros_like(parameter) when they first meet one, in this order (torch/csrc/api/src/optim, 2.11).
+// What libtorch's optimizers make with zeros_like(parameter) when they first meet one, in this order
+// (torch/csrc/api/src/optim, 2.11).
 std::vector<const char*> states_of(const torch::optim::OptimizerOptions& options) {
   const auto adam = [](const auto& o) {
     return o.amsgrad() ? std::vector{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"} : std::vector{"exp_avg", "exp_avg_sq"};
@@ -65,8 +66,10 @@ std::vector<const char*> states_of(const torch::optim::OptimizerOptions& options
 // False: an optimizer of another kind, whose state stays where it is.
 template <class Each>
 bool each_state_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
-  return each_tensor<torch::optim::AdamParamState>(state, each) || each_tensor<torch::optim::AdamWParamState>(state, each) ||
-         each_tensor<torch::optim::SGDParamState>(state, each) || each_tensor<torch::optim::RMSpropParamState>(state, each) ||
+  return each_tensor<torch::optim::AdamParamState>(state, each) ||
+         each_tensor<torch::optim::AdamWParamState>(state, each) ||
+         each_tensor<torch::optim::SGDParamState>(state, each) ||
+         each_tensor<torch::optim::RMSpropParamState>(state, each) ||
          each_tensor<torch::optim::AdagradParamState>(state, each);
 }
 
@@ -100,7 +103,8 @@ void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
       const bool known = each_state_tensor(*found->second, [&](const at::Tensor& tensor, const char* what) {
         each(tensor, name + "." + what, TensorKind::optimizer, std::optional<LayerIndex>());
       });
-      if (!known) say_("The optimizer is of a kind whose state cannot be watched; what it allocates from now on is managed.");
+      if (!known)
+        say_("The optimizer is of a kind whose state cannot be watched; what it allocates from now on is managed.");
     }
   }
 }
@@ -108,7 +112,8 @@ void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
 void Watched::remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer) {
   if (storage_of(tensor) == nullptr) return;
   auto weak = tensor.storage().getWeakStorageImpl();
-  entries_.insert_or_assign(storage_of(tensor), Entry{std::move(weak), name, layer, WeakTensor(tensor.getIntrusivePtr())});
+  entries_.insert_or_assign(storage_of(tensor),
+                            Entry{std::move(weak), name, layer, WeakTensor(tensor.getIntrusivePtr())});
 }
 
 std::string Watched::name_new_state(const at::Tensor& parameter) {
@@ -130,7 +135,7 @@ void Watched::name_gradients() noexcept {
       if (const c10::StorageImpl* const gradient = storage_of(tensor.grad()))
         session_.label(gradient->data_ptr().get(), entry.name + ".grad", TensorKind::gradient);
     }
-  } catch (...) {                    // out of memory: names are missing, no more
+  } catch (...) {  // out of memory: names are missing, no more
   }
 }
 
@@ -140,7 +145,8 @@ void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorK
   if (Session::owns(storage->data_ptr().get())) return session_.label(storage->data_ptr().get(), name, kind);
   if (storage->allocator() == nullptr || !storage->resizable()) {
     // from_blob, a mapped file, shared memory: somebody else knows the address.
-    return say_("Tensor '" + name + "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
+    return say_("Tensor '" + name +
+                "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
   }
   if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))
     storage->mutable_data();  // a lazy clone gets bytes of its own first
@@ -167,7 +173,8 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     if (!group.has_options()) continue;
     for (const at::Tensor& parameter : group.params())
-      if (entries_.contains(storage_of(parameter))) states_[storage_of(parameter)] = States{states_of(group.options()), 0};
+      if (entries_.contains(storage_of(parameter)))
+        states_[storage_of(parameter)] = States{states_of(group.options()), 0};
   }
   optimizers_.push_back(&optimizer);
 }
@@ -175,7 +182,8 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
 void Watched::remember_what_came_later() {
   const auto note = [this](const at::Tensor& tensor, const std::string& name, TensorKind, auto layer) {
     remember(tensor, name, layer);
-    if (tensor.defined() && tensor.is_leaf() && tensor.grad().defined()) remember(tensor.grad(), name + ".grad", std::nullopt);
+    if (tensor.defined() && tensor.is_leaf() && tensor.grad().defined())
+      remember(tensor.grad(), name + ".grad", std::nullopt);
   };
   for (const WatchedModule& watched : modules_) walk(*watched.module, watched.name, note);
   for (torch::optim::Optimizer* optimizer : optimizers_) walk(*optimizer, note);
@@ -194,8 +202,8 @@ void Watched::bring_home() {
   }
   const auto refuse = [&](const std::string& why) {
     throw Failure({Cause::out_of_memory,
-                   "The model does not fit into ordinary memory: it takes " + readable_exactly(wanted) + " and " +
-                       why + ". It stays under the guard.",
+                   "The model does not fit into ordinary memory: it takes " + readable_exactly(wanted) + " and " + why +
+                       ". It stays under the guard.",
                    0});
   };
   const Bytes available = machine_memory().available;

@@ -1,21 +1,21 @@
-// The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a storage: its
-// bytes move into the session's arena and the storage points to them, so that every view follows. And it gives operators that
-// use a parameter the name of its layer, and what is made of parameters later, gradients and the state of optimizers, theirs.
+// The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a
+// storage: its bytes move into the session's arena and the storage points to them, so that every view follows. And it
+// gives operators that use a parameter the name of its layer, and what is made of parameters later, gradients and the
+// state of optimizers, theirs.
 //
-// Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home() walks must
-// live.
-// Thread rule: the training thread, between ops.
+// Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home()
+// walks must live. Thread rule: the training thread, between ops.
 #pragma once
+#include <c10/core/StorageImpl.h>
+#include <c10/core/UndefinedTensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
-#include <c10/core/StorageImpl.h>
-#include <c10/core/UndefinedTensorImpl.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "adapter/torch/layer_tracker.h"
 #include "vedette/session.h"
@@ -41,12 +41,12 @@ class Watched {
   void watch(torch::nn::Module& module, const std::string& name);
   void watch(torch::optim::Optimizer& optimizer);
 
-  // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory. Throws
-  // Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
+  // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory.
+  // Throws Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
   void bring_home();
 
-  // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of what an optimizer makes, like this parameter, in its first step.
-  // Empty: of no watched parameter.
+  // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of what an optimizer makes, like this parameter, in its
+  // first step. Empty: of no watched parameter.
   std::string name_new_state(const at::Tensor& parameter);
   // Gradients that live now are labelled "conv1.weight.grad". Never throws.
   void name_gradients() noexcept;
@@ -64,7 +64,7 @@ class Watched {
     std::optional<LayerIndex> layer;
     WeakTensor tensor;
   };
-  struct States {                    // of a parameter, in the order in which its optimizer makes them
+  struct States {  // of a parameter, in the order in which its optimizer makes them
     std::vector<const char*> names;
     std::size_t made = 0;
   };
@@ -86,7 +86,8 @@ class Watched {
   LayerTracker& layers_;
   Say say_;
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
-  std::unordered_map<const c10::StorageImpl*, States> states_;  // only of storages in entries_, which keeps their addresses from being used again
+  std::unordered_map<const c10::StorageImpl*, States>
+      states_;  // only of storages in entries_, which keeps their addresses from being used again
   std::vector<WatchedModule> modules_;
   std::vector<torch::optim::Optimizer*> optimizers_;
 };

@@ -80,7 +80,8 @@ bool accessible(Address at, std::size_t bytes) {
 void tell_leaks() {
   State& all = state();
   const std::shared_lock lock(all.memory);
-  for (const auto& [address, region] : all.regions) log("leak: region of kind " + std::to_string(static_cast<int>(region.kind)));
+  for (const auto& [address, region] : all.regions)
+    log("leak: region of kind " + std::to_string(static_cast<int>(region.kind)));
   if (!all.ranges.empty()) log("leak: range");
   if (!all.frames.empty()) log("leak: frame");
   if (all.streams.load() != 0) log("leak: stream");
@@ -124,7 +125,8 @@ FAKE_EXPORT int cuDeviceGetAttribute(int* value, Attribute which, Device) {
   if (which == Attribute::multiprocessor_count) *value = 2;
   if (which == Attribute::host_numa_id) *value = 0;
   if (which == Attribute::pageable_memory_access) *value = std::atoi(script("pageable", "0").c_str());
-  if (which == Attribute::pageable_memory_access_uses_host_page_tables) *value = std::atoi(script("tables", "0").c_str());
+  if (which == Attribute::pageable_memory_access_uses_host_page_tables)
+    *value = std::atoi(script("tables", "0").c_str());
   return enter("cuDeviceGetAttribute");
 }
 
@@ -147,8 +149,10 @@ FAKE_EXPORT int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 }
 
 FAKE_EXPORT int cuGetErrorName(int error, const char** name) {
-  static const std::map<int, const char*> names = {{1, "CUDA_ERROR_INVALID_VALUE"},     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                   {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
+  static const std::map<int, const char*> names = {{1, "CUDA_ERROR_INVALID_VALUE"},
+                                                   {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+                                                   {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                                                   {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
                                                    {801, "CUDA_ERROR_NOT_SUPPORTED"}};
   const auto found = names.find(error);
   if (found == names.end()) return 1;

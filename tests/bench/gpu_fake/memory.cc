@@ -27,14 +27,16 @@ bool whole_mappings(Address at, std::size_t bytes) {
   const auto& regions = state().regions;
   for (const Address end = at + bytes; at < end;) {
     const auto region = regions.find(at);
-    if (region == regions.end() || region->second.kind != Region::Kind::mapped || at + region->second.bytes > end) return false;
+    if (region == regions.end() || region->second.kind != Region::Kind::mapped || at + region->second.bytes > end)
+      return false;
     at += region->second.bytes;
   }
   return true;
 }
 
 int allocate(void** out, std::size_t bytes, Region::Kind kind) {
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return error_out_of_memory;
   const std::unique_lock lock(state().memory);
   state().regions[reinterpret_cast<Address>(memory)] = {.bytes = bytes, .kind = kind};
@@ -45,7 +47,8 @@ int allocate(void** out, std::size_t bytes, Region::Kind kind) {
 int deallocate(Address at) {
   const std::unique_lock lock(state().memory);
   const auto region = state().regions.find(at);
-  if (region == state().regions.end() || region->second.kind == Region::Kind::mapped) return misuse("freeing what is not allocated");
+  if (region == state().regions.end() || region->second.kind == Region::Kind::mapped)
+    return misuse("freeing what is not allocated");
   ::munmap(pointer(at), region->second.bytes);
   state().regions.erase(region);
   return success;
@@ -53,7 +56,8 @@ int deallocate(Address at) {
 
 }  // namespace
 
-FAKE_EXPORT int cuMemAddressReserve(Address* at, std::size_t bytes, std::size_t alignment, Address, unsigned long long) {
+FAKE_EXPORT int cuMemAddressReserve(Address* at, std::size_t bytes, std::size_t alignment, Address,
+                                    unsigned long long) {
   if (const int error = enter("cuMemAddressReserve"); error != 0) return error;
   if (bytes % granule != 0 || alignment % granule != 0) return misuse("a range of no whole granules");
   // As large as the alignment more, and the rest stays reserved: this process is short.
@@ -82,7 +86,8 @@ FAKE_EXPORT int cuMemGetAllocationGranularity(std::size_t* bytes, const Allocati
   return enter("cuMemGetAllocationGranularity", static_cast<int>(properties->location.type));
 }
 
-FAKE_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const AllocationProperties* properties, unsigned long long flags) {
+FAKE_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const AllocationProperties* properties,
+                            unsigned long long flags) {
   if (const int error = enter("cuMemCreate", static_cast<int>(properties->location.type)); error != 0) return error;
   if (bytes % granule != 0 || flags != 0 || properties->type != 1) return misuse("a frame of no whole granules");
   const int file = ::memfd_create("frame", MFD_CLOEXEC);
@@ -115,7 +120,8 @@ FAKE_EXPORT int cuMemMap(Address at, std::size_t bytes, std::size_t offset, Hand
   const auto next = state().regions.lower_bound(at);
   if (next != state().regions.end() && next->first < at + bytes) return misuse("mapping over a mapping");
   auto range = state().ranges.upper_bound(at);
-  if (range == state().ranges.begin() || at + bytes > (--range)->first + range->second) return misuse("mapping outside a range");
+  if (range == state().ranges.begin() || at + bytes > (--range)->first + range->second)
+    return misuse("mapping outside a range");
   int file = frame->second;
   if (!script("stale").empty()) {  // another frame than the one that was asked for
     static const int wrong = ::memfd_create("wrong", MFD_CLOEXEC);
@@ -132,7 +138,8 @@ FAKE_EXPORT int cuMemSetAccess(Address at, std::size_t bytes, const AccessDescri
   const std::unique_lock lock(state().memory);
   if (count != 1 || access->flags != 3 || !whole_mappings(at, bytes)) return misuse("access to what is not mapped");
   ::mprotect(pointer(at), bytes, PROT_READ | PROT_WRITE);
-  for (auto region = state().regions.find(at); region != state().regions.end() && region->first < at + bytes; ++region) {
+  for (auto region = state().regions.find(at); region != state().regions.end() && region->first < at + bytes;
+       ++region) {
     region->second.access = true;
   }
   return success;
@@ -186,7 +193,8 @@ FAKE_EXPORT int cuMemHostUnregister(void* memory) {
   if (const int error = enter("cuMemHostUnregister"); error != 0) return error;
   const std::unique_lock lock(state().memory);
   const auto region = state().regions.find(reinterpret_cast<Address>(memory));
-  if (region == state().regions.end() || region->second.kind != Region::Kind::registered) return misuse("unregistering what is not");
+  if (region == state().regions.end() || region->second.kind != Region::Kind::registered)
+    return misuse("unregistering what is not");
   state().regions.erase(region);
   return success;
 }

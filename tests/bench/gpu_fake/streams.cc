@@ -87,7 +87,8 @@ T argument(void** arguments, std::size_t index) {
 
 using Command = std::function<void()>;
 
-// compute and walk: until stopped, or for a time at most. Commands are made when they are launched: arguments live until then.
+// compute and walk: until stopped, or for a time at most. Commands are made when they are launched: arguments live
+// until then.
 Command busy(void** arguments, bool walks) {
   const auto ns = argument<std::uint64_t>(arguments, 0);
   const auto started = argument<Address>(arguments, 1), stop = argument<Address>(arguments, 2);
@@ -124,7 +125,8 @@ Command check(void** arguments) {
   const auto value = argument<std::uint32_t>(arguments, 2);
   return [=] {
     with_memory(from, words * 4, [&] {
-      if (std::any_of(word(from), word(from) + words, [&](std::uint32_t each) { return each != value; })) flag(wrong) = 1;
+      if (std::any_of(word(from), word(from) + words, [&](std::uint32_t each) { return each != value; }))
+        flag(wrong) = 1;
     });
   };
 }
@@ -154,14 +156,16 @@ Command command_of(const std::string& kernel, void** arguments) {
 int push_copy(Address to, Address from, std::size_t bytes, StreamHandle stream) {
   return push(stream, [=] {
     with_memory(from, bytes, [&] {
-      if (!accessible(to, bytes)) log("misuse: a copy to nowhere");
-      else std::memmove(word(to), word(from), bytes);
+      if (!accessible(to, bytes))
+        log("misuse: a copy to nowhere");
+      else
+        std::memmove(word(to), word(from), bytes);
     });
   });
 }
 
-int copy_batch(Address* to, Address* from, std::size_t* bytes, std::size_t count, CopyAttributes* attributes, std::size_t* first,
-               std::size_t attribute_count, StreamHandle stream) {
+int copy_batch(Address* to, Address* from, std::size_t* bytes, std::size_t count, CopyAttributes* attributes,
+               std::size_t* first, std::size_t attribute_count, StreamHandle stream) {
   if (const int error = enter("cuMemcpyBatchAsync"); error != 0) return error;
   if (attribute_count != 1 || *first != 0 || attributes->source_access_order != 1) {
     log("misuse: attributes of a batch");
@@ -222,7 +226,9 @@ FAKE_EXPORT int cuStreamSynchronize(StreamHandle stream) {
 
 FAKE_EXPORT int cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
   if (const int error = enter("cuStreamWaitEvent"); error != 0) return error;
-  return push(stream, [event = event->state, asked = event->state->asked.load()] { wait_for([&] { return event->done.load() >= asked; }); });
+  return push(stream, [event = event->state, asked = event->state->asked.load()] {
+    wait_for([&] { return event->done.load() >= asked; });
+  });
 }
 
 FAKE_EXPORT int cuStreamWaitValue32_v2(StreamHandle stream, Address at, std::uint32_t value, unsigned flags) {
@@ -283,13 +289,14 @@ FAKE_EXPORT int cuModuleUnload(Module module) {
 
 FAKE_EXPORT int cuModuleGetFunction(Function* function, Module module, const char* name) {
   if (const int error = enter("cuModuleGetFunction"); error != 0) return error;
-  if (reinterpret_cast<std::string*>(module)->find(std::string(".entry ") + name + "(") == std::string::npos) return 500;
+  if (reinterpret_cast<std::string*>(module)->find(std::string(".entry ") + name + "(") == std::string::npos)
+    return 500;
   *function = reinterpret_cast<Function>(new std::string(name));  // few, and as long as the process
   return success;
 }
 
-FAKE_EXPORT int cuLaunchKernel(Function function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
-                               StreamHandle stream, void** arguments, void**) {
+FAKE_EXPORT int cuLaunchKernel(Function function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
+                               unsigned, unsigned, StreamHandle stream, void** arguments, void**) {
   if (const int error = enter("cuLaunchKernel"); error != 0) return error;
   if (blocks == 0 || threads == 0 || threads > 1024) return error_invalid_value;
   return push(stream, command_of(*reinterpret_cast<std::string*>(function), arguments));

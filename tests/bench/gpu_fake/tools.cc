@@ -1,4 +1,5 @@
-// The fake's NVML (an energy counter that steps every 20 ms) and CUPTI (a record for each word that a kernel touches by strides).
+// The fake's NVML (an energy counter that steps every 20 ms) and CUPTI (a record for each word that a kernel touches by
+// strides).
 #include <unistd.h>
 
 #include <chrono>
@@ -23,7 +24,8 @@ bool enabled = false;
 
 std::uint64_t milliseconds() {
   return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 }  // namespace
@@ -35,7 +37,9 @@ void record_fault(Address page, bool written) {
   record.activity_kind = activity_unified_memory_counter;
   record.kind = CounterKind::device_page_fault;
   record.address = page;
-  const FaultAccess access = script("records") == "no_access" ? FaultAccess::unknown : written ? FaultAccess::write : FaultAccess::read;
+  const FaultAccess access = script("records") == "no_access" ? FaultAccess::unknown
+                             : written                        ? FaultAccess::write
+                                                              : FaultAccess::read;
   record.flags = static_cast<std::uint32_t>(access);
   records.push_back(record);
   record.kind = CounterKind::bytes_to_device;
