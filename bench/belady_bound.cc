@@ -1,4 +1,4 @@
-// Belady's choice, played for a few steps: op by op, fetch what is missing, let go what is needed last.
+// Belady's choice over a few steps: op by op, fetch the missing operands, evict the tensors that are needed last.
 #include "belady_bound.h"
 
 #include <algorithm>

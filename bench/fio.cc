@@ -1,4 +1,4 @@
-// fio's command line and what it answers: see fio.h.
+// fio's command line and its output: see fio.h.
 #include "fio.h"
 
 #include <fcntl.h>

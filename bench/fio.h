@@ -1,9 +1,9 @@
-// How fast is the disk, by a program that others trust: fio (io_uring, O_DIRECT) on a file of ours, at the best we can
-// get out of it.
+// How fast is the disk? Measured by fio (io_uring, O_DIRECT) on a file of the bench, with the settings that are
+// fastest.
 //
-// fio gets what it needs for that: huge pages under its buffers (through glibc's malloc; with 4 KiB pages a request has
-// 512 segments, and the disk takes it in pieces) and buffers that it does not rewrite before each write. Thread rule:
-// any, one job on a file at a time. Errors: vedette::Failure with a sentence.
+// These are huge pages under its buffers, through glibc's malloc, and buffers that it does not rewrite before each
+// write. With 4 KiB pages a request has 512 segments, and the disk takes it in pieces. Thread rule: any, one job on a
+// file at a time. Errors: vedette::Failure with a sentence.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -46,10 +46,10 @@ struct FioResult {
   double idle_s = 0;       // fio starts and ends without touching the disk
 };
 FioResult run_fio(const FioJob& job);
-void fill_by_fio(
-    const FioJob& job);  // writes the file once, from its begin to its end: the first write of a block costs more
+// writes the file once, from its begin to its end: the first write of a block costs more
+void fill_by_fio(const FioJob& job);
 
-// What a command says on standard output, "" if it cannot be started.
+// The standard output of a command, "" if it cannot be started.
 std::string output_of(const std::string& command);
 
 }  // namespace vedette::bench

@@ -41,7 +41,7 @@ double seconds_of(const rusage& usage) {
 }
 
 [[noreturn]] void become(std::vector<char*>& words, const char* log) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for it when this program was ended
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // it must not outlive this program
   const int file = ::open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (file >= 0) ::dup2(file, STDOUT_FILENO), ::dup2(file, STDERR_FILENO);
   ::execv(words[0], words.data());

@@ -1,4 +1,4 @@
-// What a table of measurements says about where it was measured, and a run of another program with what it cost.
+// The description of the machine under a table of measurements, and a run of another program with its cost.
 #pragma once
 #include <string>
 #include <vector>
@@ -25,10 +25,11 @@ class Turn {
 struct ChildRun {
   int status = 0;  // of exit; 128 + the signal that ended it
   double wall_s = 0;
-  double others_cores = 0;  // processor time of everything else on the machine meanwhile, kernel threads and the host's
-                            // theft included, over the wall time
+  // processor time of everything else on the machine meanwhile, kernel threads and the host's theft
+  double others_cores = 0;
+  // included, over the wall time
 };
-// Runs words[0] with the others as its arguments; what it says goes to `log`. After `limit_s` it is killed. Throws
+// Runs words[0] with the others as its arguments; its output goes to `log`. After `limit_s` it is killed. Throws
 // vedette::Failure when no process can be made.
 ChildRun run_child(std::vector<std::string> words, const std::string& log, double limit_s);
 

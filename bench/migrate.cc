@@ -1,10 +1,10 @@
 // How fast does the nvme store move chunks, against fio on the same file in the same minute?
 //
-// For blocks of 1 and 2 MiB, depth 4 to 32, reads, writes and half-half apart: fio (io_uring, O_DIRECT, plain and with
-// --fixedbufs) and the store's queue (plain, registered, and on request the pool of threads) take turns on one file at
-// random blocks; the file is preallocated and written once. Medians over the turns. The ideal is fio's best cell of a
-// direction. Ours has what fio gets for its best (fio.h): huge pages under its buffers, which are not rewritten before
-// each write.
+// Cells: blocks of 1 and 2 MiB, depth 4 to 32, reads, writes and half of each. In each cell fio and the store's queue
+// take turns on one file at random blocks; the file is preallocated and written once. fio runs with io_uring and
+// O_DIRECT, plain and with --fixedbufs; the queue runs plain, registered, and on request as the pool of threads.
+// Medians over the turns. The ideal is fio's best cell of a direction. Both have huge pages under their buffers, which
+// are not rewritten before each write (fio.h).
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -77,7 +77,7 @@ class Ours {
     memory_ = Mapping::reserve({block.value * depth}, 2_MiB).value();
     ::madvise(memory_.data(), memory_.bytes().value, MADV_HUGEPAGE);
     auto* words = reinterpret_cast<std::uint64_t*>(memory_.data());
-    std::generate(words, words + memory_.bytes().value / sizeof *words, random_);  // a disk may squeeze what repeats
+    std::generate(words, words + memory_.bytes().value / sizeof *words, random_);  // a disk may compress repeated bytes
     queue_->register_memory(memory_.data(), memory_.bytes());
   }
 
@@ -158,8 +158,8 @@ std::vector<Contestant> contestants(const Options& options, const bench::DiskFil
                    {}});
   }
   const auto add = [&](const char* name, Ours::Way way) {
-    auto ours =
-        std::make_shared<Ours>(file.fd(), block, depth, way);  // shared: std::function wants to copy what it holds
+    // shared: std::function copies its target
+    auto ours = std::make_shared<Ours>(file.fd(), block, depth, way);
     all.push_back({name, false, [ours, s = options.seconds](Mix mix) { return ours->run(mix, s); }, {}, {}});
   };
   add("ours plain", Ours::Way::plain);
@@ -180,7 +180,7 @@ void run_cell(std::vector<Contestant>& all, Mix mix, int turns) {
   for (Contestant& contestant : all) contestant.bandwidths.clear(), contestant.cpu.clear();
   for (int turn = 0; turn < turns; ++turn) {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      Contestant& next = all[(i + static_cast<std::size_t>(turn)) % all.size()];  // nobody is always first
+      Contestant& next = all[(i + static_cast<std::size_t>(turn)) % all.size()];  // each is first in turn
       if (!next.fio) std::this_thread::sleep_for(std::chrono::duration<double>(rest_s));
       const Turn result = next.turn(mix);
       if (next.fio) rest_s = result.idle_s;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -61,11 +62,11 @@ void measure(Subject& subject, std::size_t chunk_bytes) {
     touch(subject.arena.data() + from.value * chunk_bytes, chunk_bytes);
     touched += since_us(begin);
     begin = Clock::now();
-    subject.memory->shift(from, to, frame);
+    if (!subject.memory->shift(from, to, frame)) std::abort();
     shift += since_us(begin);
     touch(subject.arena.data() + to.value * chunk_bytes, chunk_bytes);
     begin = Clock::now();
-    subject.memory->hide(to, frame);
+    if (!subject.memory->hide(to, frame)) std::abort();
     hide += since_us(begin);
   }
   subject.show_us.push_back(show / moves);

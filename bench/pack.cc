@@ -5,11 +5,11 @@
 // FOLDER holds lifetimes as CSV (VEDETTE_DATA/pack): those called NAME.CAPACITY.csv are to be placed within that
 // capacity. FILES are more of them, or traces, whose sizes are rounded to 64 (the recordings of our own models). Then
 // steps that are made here: pangu's repeated, a forward and a backward pass, and random lives, with 100,000 and
-// 1,000,000 buffers. Each is planned N times; printed are the median of the processor's time and of the wall's, the
-// ideal (peak over the bytes that live at once is 1 at best), and what an online best-fit pool as CnMem's needs. Every
-// plan is judged by a validator that shares no code with the planner. For traces a second line says what the live arena
-// makes of the same temporaries (src/pack/coallocate): the addresses it lays out and the chunks in use at the fullest
-// moment, over the bytes that live then.
+// 1,000,000 buffers. Each is planned N times. The table has the medians of processor time and wall time, the ideal
+// (peak over the bytes that live at once is 1 at best), and the peak of an online best-fit pool as CnMem's. Every plan
+// is judged by a validator that shares no code with the planner. For traces a second line has the live arena's layout
+// of the same temporaries (src/pack/coallocate): its addresses, and the chunks in use at the fullest moment, over the
+// bytes that live then.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -50,7 +50,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A plan, what it costs and what a pool would need; false where the plan is unsound, or above its capacity.
+// A plan, its cost and the peak of a pool; false where the plan is unsound, or above its capacity.
 bool measure(const std::string& name, const pack::Problem& problem, std::optional<Bytes> capacity,
              std::uint32_t rounds) {
   std::vector<double> processor, wall;
@@ -62,7 +62,7 @@ bool measure(const std::string& name, const pack::Problem& problem, std::optiona
     processor.push_back(processor_ms() - before);
     wall.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
   }
-  const double live = static_cast<double>(pack::most_live_rounded(problem).value);
+  const double live = static_cast<double>(pack::most_live(problem).value);
   const auto fault = pack::find_fault(problem, layout.offset, capacity);
   fmt::print("{:<34} {:>8} {:>14.0f} {:>9.5f} {:>10.1f} {:>10.1f} {:>9.4f}  {}{}\n", name, problem.buffers.size(), live,
              static_cast<double>(layout.peak.value) / live, median(processor), median(wall),
@@ -96,7 +96,7 @@ pack::Problem problem_of(const fs::path& file) {
   return problem;
 }
 
-// Small tensors live in the slab, persistent ones elsewhere: what a plan lays out are the temporaries in between.
+// Small tensors live in the slab, persistent ones elsewhere: a plan lays out the temporaries in between.
 void print_arena(const Trace& trace, std::uint64_t chunk) {
   const pack::TraceLives lives = pack::lives_of(trace);
   struct Event {
@@ -138,7 +138,7 @@ void print_arena(const Trace& trace, std::uint64_t chunk) {
       now = event.birth ? now + (living[c]++ == 0 ? 1 : 0) : now - (--living[c] == 0 ? 1 : 0);
     most = std::max(most, now);
   }
-  const double live = static_cast<double>(pack::most_live_rounded(temporaries).value);
+  const double live = static_cast<double>(pack::most_live(temporaries).value);
   fmt::print(
       "  the arena, chunks of {} KiB: {} temporaries, live {:.0f}; addresses {:.4f}, chunks in use at most {:.4f}; "
       "planned offsets {:.4f}\n",

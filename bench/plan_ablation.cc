@@ -3,9 +3,9 @@
 //
 //   plan_ablation TRACE.json...
 //
-// Two made steps (those of plan_table: a GPT and a ResNet-18 with Adam) at 20 % of their peak beside a disk of 1.8 GB/s
-// each way, and each given trace twice: with 40 GiB beside links of 15.754 GB/s to a memory without end, and on the
-// preset of G10's machine, whose host is limited and which can run producers again. Replays are exact, so one run is
+// Steps: a GPT and a ResNet-18 with Adam (made as in plan_table) at 20 % of their peak, beside a disk of 1.8 GB/s each
+// way. Then each given trace twice. First with 40 GiB beside links of 15.754 GB/s to a memory without end. Then on the
+// preset of G10's machine, whose host memory is limited and which can recompute. Replays are exact, so one run is
 // enough on any machine. Prints a table in Markdown.
 #include <fmt/core.h>
 
@@ -15,35 +15,35 @@
 #include <vector>
 
 #include "plan_shapes.h"
-#include "policy/vedette_without.h"
+#include "policy/vedette/features.h"
 #include "vedette/machine.h"
 #include "vedette/replay.h"
 
 namespace {
 
 using namespace vedette;
-using planning::Without;
+using planning::Features;
 
 struct Row {
   const char* name;
-  Without without;
+  Features features;
 };
 
 std::vector<Row> rows() {
   return {{"all", {}},
-          {"without parts", {.parts = true}},
-          {"without cleaning ahead", {.cleaning = true}},
-          {"without looking ahead", {.looking_ahead = true}},
-          {"without issuing early", {.issuing_early = true}},
-          {"without making again", {.making_again = true}},
-          {"without shares, going around and chance", {.searching = true}},
+          {"without parts", {.parts = false}},
+          {"without cleaning ahead", {.cleaning = false}},
+          {"without looking ahead", {.looking_ahead = false}},
+          {"without issuing early", {.issuing_early = false}},
+          {"without recomputing", {.recomputing = false}},
+          {"without shares, going around and chance", {.searching = false}},
           {"none of them",
-           {.parts = true,
-            .cleaning = true,
-            .looking_ahead = true,
-            .issuing_early = true,
-            .searching = true,
-            .making_again = true}}};
+           {.parts = false,
+            .cleaning = false,
+            .looking_ahead = false,
+            .issuing_early = false,
+            .searching = false,
+            .recomputing = false}}};
 }
 
 struct Column {
@@ -64,7 +64,7 @@ Machine two_tiers(Bytes capacity, double gb_per_s, std::uint64_t granule) {
   machine.tiers = {{.name = "fast", .capacity = capacity}, {.name = "slow", .capacity = {std::uint64_t{1} << 50}}};
   machine.links = {link(1, 0), link(0, 1)};
   machine.granule = {granule};
-  machine.interference_percent = 0;  // what the replay's percents count
+  machine.interference_percent = 0;  // as the replay's percents count
   return machine;
 }
 
@@ -73,8 +73,8 @@ Column made(const char* name, Trace trace) {
   return {.name = fmt::format("{}, 20 %", name), .trace = std::move(trace), .machine = machine};
 }
 
-std::string percent_of_ideal(const Column& column, const Without& without) {
-  const auto policy = planning::make_vedette_without(without);
+std::string percent_of_ideal(const Column& column, const Features& features) {
+  const auto policy = planning::make_vedette_with(features);
   const auto replayed = replay(column.trace, column.machine, *policy);
   if (!replayed) return "fails";
   return fmt::format("{:.1f}", 100.0 * static_cast<double>(replayed->ideal.value) /
@@ -102,7 +102,7 @@ int main(int count, char** words) {
   fmt::print("{}\n{}\n", head, line);
   for (const Row& row : rows()) {
     std::string cells;
-    for (const Column& column : columns) cells += fmt::format(" {} |", percent_of_ideal(column, row.without));
+    for (const Column& column : columns) cells += fmt::format(" {} |", percent_of_ideal(column, row.features));
     fmt::print("| {} |{}\n", row.name, cells);
     std::fflush(stdout);
   }

@@ -152,7 +152,7 @@ TensorIndex decoder_backward(Step& step, const DecoderLayer& l, TensorIndex dx) 
   return result;
 }
 
-struct Recorded {  // what ResNet's backward walks back over
+struct Recorded {  // the ops of ResNet's forward, for its backward
   enum class Kind { convolution, norm, relu, add } kind;
   TensorIndex in, out;
   Parameter weight;

@@ -1,5 +1,5 @@
-// Two training steps in the shapes of real ones, as traces: sizes in whole 2 MiB units, times spread by floating-point
-// work so that the step takes what the real one took on a 2-core machine.
+// Two training steps in the shapes of real ones, as traces. Sizes are whole units of 2 MiB. Times are spread by
+// floating-point work, so that the step takes as long as the real one on a 2-core machine.
 #pragma once
 #include "vedette/model.h"
 

@@ -1,12 +1,11 @@
-// How close do plans come to a step without waiting? One line for each trace, budget and policy, beside a bound on what
-// any plan can reach on that machine. Nothing is run: the replay is exact, so one run is enough and a busy machine
-// changes only the planning time.
+// How close do plans come to a step without stalls? One line for each trace, budget and policy, beside a bound on any
+// plan on that machine. The replay is exact, so one run is enough and a busy machine changes only the planning time.
 //
 //   plan_table [--read GB/s] [--write GB/s] [--granule BYTES] [--budget SHARE|BYTES]... [--noise] TRACE.json... | gpt |
 //   resnet
 //
-// `gpt` and `resnet` are steps made here, in the shapes of a GPT-2-like decoder (63 M parameters, batch 8 x 256) and of
-// ResNet-18 (64 x 3 x 32 x 32), both with Adam, in units of 2 MiB.
+// `gpt` and `resnet` are steps made here, with Adam, in units of 2 MiB. Their shapes are those of a GPT-2-like decoder
+// (63 M parameters, batch 8 x 256) and of ResNet-18 (64 x 3 x 32 x 32).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -53,7 +52,7 @@ Machine machine_of(const Options& options, std::uint64_t capacity) {
                     .latency = {20'000},
                     .shared = {}}};
   machine.granule = {options.granule};
-  machine.interference_percent = 0;  // what the replay's percents count
+  machine.interference_percent = 0;  // as the replay's percents count
   return machine;
 }
 

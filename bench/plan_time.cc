@@ -3,9 +3,9 @@
 //   plan_time [--policies vedette,sentinel] [--tensors 2000,20000,200000,1000000] [--budget 30] [--limit SECONDS]
 //   [--rounds N]
 //
-// Steps are made here: layers of three ops (forward, backward, update) and six tensors (weight, moment, second moment,
-// activation, gradient, gradient of the weight), beside small ops that read and write one activation, so that there are
-// half as many ops as tensors; sizes and times vary. Planning alone is timed, by the processor's clock and by the
+// Steps are made here. A layer has three ops (forward, backward, update) and six tensors (weight, two moments,
+// activation, gradient, gradient of the weight). Small ops beside them read and write one activation, so that there are
+// half as many ops as tensors. Sizes and times vary. Planning alone is timed, by the processor's clock and by the
 // wall's, for a fast tier of `--budget` percent of the peak. Each line has the exponent k of n^k between it and the
 // size before: 1 is linear, 2 quadratic. A policy that took more of the processor than the limit is not asked for the
 // next size. The ideal beside it: one pass over the accesses.

@@ -1,8 +1,8 @@
-// What does it cost to see which pages a program touches? Per touched page, for every source side by side, with the
-// kernel's own minor fault as the floor that no tracker of first touches can go below.
+// What does it cost to see which pages a program touches? Per touched page, for all trackers side by side, beside the
+// kernel's own minor fault, the floor for trackers of first touches.
 //
 // A tick is: touch some pages, then collect (which arms them again). Reported are medians over alternating rounds, so
-// that a neighbour on the machine disturbs all sources alike.
+// that other load disturbs all trackers alike.
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -47,7 +47,7 @@ struct Source {
   std::string name;
   std::byte* base = nullptr;
   std::unique_ptr<PageTracker> tracker;
-  bool tracks = true;  // false: what the kernel does anyway, for comparison
+  bool tracks = true;  // false: the kernel alone, for comparison
   AddressRange range() const { return {base, page_count * page_size}; }
 };
 

@@ -1,5 +1,5 @@
-// The cells of bench/train_table: what single runs of examples/train said, gathered by model, policy and budget, and
-// what is asked of them. No clock, no file: a test fills cells by hand.
+// The cells of bench/train_table: results of single runs of examples/train, gathered by model, policy and budget, and
+// the bars that they must reach. No clock, no file: a test fills cells by hand.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -43,13 +43,13 @@ struct Cell {
 double mean(const std::vector<std::uint64_t>& values);
 double mean(const std::vector<double>& values);
 
-struct Disk {  // what no plan can avoid, at one budget of a model
+struct Disk {  // the cost that no plan avoids, at one budget of a model
   double share = 0;
   bool step_in_backward = false;     // as the cells it is for
   std::optional<BeladyBound> moves;  // a step; nullopt: one op alone exceeds the budget
   std::vector<double> bytes_per_s;   // fio at this mix, once a round
-  double waits_ms = 0;  // of a step, whoever plans: proven (vedette/bound.h) of the recorded ops, at fio's median in
-                        // both directions together
+  // of a step, whoever plans: proven (vedette/bound.h) of the recorded ops, at fio's median in both directions together
+  double waits_ms = 0;
 
   void prove(const Trace& trace, Bytes budget);
   int read_percent() const;  // of the bytes; 0 when nothing moves
@@ -74,9 +74,8 @@ struct Row {  // everything the table says about a cell
 
   // Not where one op alone exceeds the budget, or nothing was recorded: Belady has no choice then, and there is no bar.
   bool bounded() const { return disk != nullptr && disk->moves.has_value(); }
-  double least_ms() const {
-    return bounded() && arena_ms > 0 ? arena_ms + disk->waits_ms : 0;
-  }  // of any plan, at the arena's speed; 0: not known
+  // of any plan, at the arena's speed; 0: not known
+  double least_ms() const { return bounded() && arena_ms > 0 ? arena_ms + disk->waits_ms : 0; }
 };
 // `cells` of one model: plain first, the one whose speed is 1. The arena is the same policy's cell with the largest
 // budget, if that is at least the peak.

@@ -1,16 +1,16 @@
 // How fast does training run inside a budget, against plain libtorch and against what the disk allows?
 //
 // Each run is examples/train in a process of its own. In every round a plain run and one run per policy and budget
-// follow each other, and the disk is measured: fio on a file in the same directory, at the mix of reads and writes that
-// the bound has. The bound is the bytes that Belady's choice moves at that budget on the recorded trace
-// (belady_bound.h), over fio's bandwidth: no code is shared with the planner. Medians over all steps that ran by a
+// follow each other. Each round also measures the disk by fio, on a file in the same directory, at the bound's mix of
+// reads and writes. The bound is the bytes that Belady's choice moves at that budget on the recorded trace
+// (belady_bound.h), over fio's bandwidth; it shares no code with the planner. Medians over all steps that ran by a
 // plan.
 //
 // With --step-in-backward each run, the plain one too, has a second kind ("early" in the table), which updates each
-// parameter as soon as its gradient is there. All are compared to the plain run that steps after backward as ever.
+// parameter as soon as its gradient is complete. All are compared to the plain run that updates after backward.
 //
 // Baselines: "plain" is libtorch with its own allocator and no guard; "arena" is the guard with the largest budget, the
-// peak or more. "least ms" is the arena's step and what any plan must wait beside it, proven of the recorded step
+// peak or more. "least ms" is the arena's step plus the stalls that no plan of the recorded step avoids
 // (vedette/bound.h). The bar is 0.95 x plain's speed where the bound allows it, else 0.85 x the speed that the bound
 // allows.
 #include <fmt/core.h>
@@ -47,7 +47,7 @@ struct Options {
   bool step_in_backward = false, quick = false, markdown = false;
 };
 
-class Folder {  // for what the runs leave; gone at the end
+class Folder {  // for the files of the runs; removed at the end
  public:
   explicit Folder(const std::string& parent) : path_(parent + "/vedette-table-XXXXXX") {
     if (::mkdtemp(path_.data()) == nullptr) throw Failure({.message = "no folder can be made in " + parent});
@@ -181,8 +181,8 @@ class Table {  // of one model
   const DiskFile& disk_;
   std::vector<Cell> cells_;  // plain first
   std::vector<Disk> disks_;  // one a budget and kind
-  std::optional<Trace> trace_,
-      early_trace_;  // of the first guarded run of a kind, large ops in sections: the program is the same in all
+  // of the first guarded run of a kind, large ops in sections: the program is the same in all
+  std::optional<Trace> trace_, early_trace_;
 };
 
 void print_head(const Options& options, double load) {
@@ -249,7 +249,8 @@ int measure(const Options& options) {
     Table& table = tables.emplace_back(options, folder, disk, model);
     for (int round = 0; round < options.rounds; ++round) table.play(round);
     print(options, table);
-    if (!options.json.empty()) write_json(options, load, tables);  // after each model: a long run leaves what it has
+    if (!options.json.empty())
+      write_json(options, load, tables);  // after each model: an interrupted run keeps its results
   }
   bool right = true;
   for (const Table& table : tables) {

@@ -3,9 +3,9 @@
 // fits. Beside them plain without a limit.
 //
 // Each run is examples/train in a process of its own; the three follow each other in every round. Medians over all
-// steps from the third on, and of a guarded run over those that ran by a plan. The budget is the group's limit, less
-// what a session needs beside it, less what the program itself takes, which is measured first: the most that is charged
-// for a plain run of a model of a few bytes.
+// steps from the third on, and of a guarded run over those that ran by a plan. The budget is the group's limit, less a
+// session's overhead, less the program's own memory. That is measured first: the most that is charged for a plain run
+// of a model of a few bytes.
 //
 // Needs root, a memory cgroup (version 1 or 2) and swapon. The swap file has a name while the bench runs; it is
 // switched off and removed at the end, also after a failure or an interrupt.
@@ -90,7 +90,7 @@ struct Run {
   Bytes budget;  // 0: plain
   std::vector<double> step_ms;
   std::vector<std::uint32_t> losses;
-  std::uint64_t charged = 0, swapped = 0;  // most of all runs; the second is what was swapped at the end
+  std::uint64_t charged = 0, swapped = 0;  // the most of all runs; swapped: at the end
   double others = 0;
 };
 

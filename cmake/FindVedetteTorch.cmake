@@ -1,7 +1,7 @@
 # libtorch as imported targets, out of a Python wheel (or an unpacked libtorch), for programs that run on the CPU.
 #
-# The wheel's own TorchConfig.cmake demands a CUDA toolkit with nvcc when the wheel was built for CUDA, even where nothing here
-# needs one. This module takes the three libraries and the headers as they lie.
+# The wheel's own TorchConfig.cmake demands a CUDA toolkit with nvcc when the wheel was built for CUDA, even where
+# nothing here needs one. This module takes the three libraries and the headers as they lie.
 #
 #   VEDETTE_TORCH_DIR       folder that holds include/ and lib/ (".../site-packages/torch"); default: the tree's .venv
 #   VedetteTorch_FOUND, VedetteTorch_VERSION
@@ -18,15 +18,18 @@ if(NOT VEDETTE_TORCH_DIR)
 endif()
 
 find_path(VedetteTorch_INCLUDE_DIR torch/script.h PATHS ${VEDETTE_TORCH_DIR}/include NO_DEFAULT_PATH)
-find_path(VedetteTorch_API_INCLUDE_DIR torch/torch.h PATHS ${VEDETTE_TORCH_DIR}/include/torch/csrc/api/include NO_DEFAULT_PATH)
+find_path(VedetteTorch_API_INCLUDE_DIR torch/torch.h PATHS ${VEDETTE_TORCH_DIR}/include/torch/csrc/api/include
+  NO_DEFAULT_PATH)
 foreach(_vedette_library torch torch_cpu c10)
-  find_library(VedetteTorch_${_vedette_library}_LIBRARY ${_vedette_library} PATHS ${VEDETTE_TORCH_DIR}/lib NO_DEFAULT_PATH)
+  find_library(VedetteTorch_${_vedette_library}_LIBRARY ${_vedette_library} PATHS ${VEDETTE_TORCH_DIR}/lib
+    NO_DEFAULT_PATH)
 endforeach()
 
 # The version lies in a header, which moved in 2.10.
 foreach(_vedette_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
   if(NOT VedetteTorch_VERSION AND EXISTS ${VEDETTE_TORCH_DIR}/include/${_vedette_header})
-    file(STRINGS ${VEDETTE_TORCH_DIR}/include/${_vedette_header} _vedette_lines REGEX "TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+    file(STRINGS ${VEDETTE_TORCH_DIR}/include/${_vedette_header} _vedette_lines REGEX
+      "TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
     string(REGEX MATCH "MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+)" _ "${_vedette_lines}")
     if(_)
       set(VedetteTorch_VERSION ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}.${CMAKE_MATCH_3})
@@ -36,26 +39,31 @@ foreach(_vedette_header torch/headeronly/version.h torch/csrc/api/include/torch/
 endforeach()
 if(VedetteTorch_VERSION AND NOT _vedette_torch_minor VERSION_EQUAL _vedette_torch_wanted)
   message(FATAL_ERROR "vedette is written for libtorch ${_vedette_torch_wanted}.x, but ${VEDETTE_TORCH_DIR} holds "
-    "${VedetteTorch_VERSION}: install torch==2.11.0 and name its folder in VEDETTE_TORCH_DIR, or build with VEDETTE_TORCH=OFF.")
+    "${VedetteTorch_VERSION}: install torch==2.11.0 and name its folder in VEDETTE_TORCH_DIR, \
+or build with VEDETTE_TORCH=OFF.")
 endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(VedetteTorch
-  REQUIRED_VARS VedetteTorch_torch_cpu_LIBRARY VedetteTorch_c10_LIBRARY VedetteTorch_torch_LIBRARY VedetteTorch_INCLUDE_DIR
+  REQUIRED_VARS VedetteTorch_torch_cpu_LIBRARY VedetteTorch_c10_LIBRARY VedetteTorch_torch_LIBRARY
+  VedetteTorch_INCLUDE_DIR
     VedetteTorch_API_INCLUDE_DIR
   VERSION_VAR VedetteTorch_VERSION
-  REASON_FAILURE_MESSAGE "set VEDETTE_TORCH_DIR to the folder of libtorch ${_vedette_torch_wanted}, which scripts/setup.sh installs in .venv, or build with VEDETTE_TORCH=OFF")
+  REASON_FAILURE_MESSAGE
+  "set VEDETTE_TORCH_DIR to the folder of libtorch ${_vedette_torch_wanted}, which scripts/setup.sh \
+installs in .venv, or build with VEDETTE_TORCH=OFF")
 
 if(VedetteTorch_FOUND AND NOT TARGET VedetteTorch::torch)
   set(_vedette_includes ${VedetteTorch_INCLUDE_DIR} ${VedetteTorch_API_INCLUDE_DIR})
   foreach(_vedette_library torch torch_cpu c10)
     add_library(VedetteTorch::${_vedette_library}_library SHARED IMPORTED GLOBAL)
     set_target_properties(VedetteTorch::${_vedette_library}_library PROPERTIES
-      IMPORTED_LOCATION ${VedetteTorch_${_vedette_library}_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES "${_vedette_includes}")
+      IMPORTED_LOCATION ${VedetteTorch_${_vedette_library}_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES
+      "${_vedette_includes}")
   endforeach()
   add_library(VedetteTorch::torch INTERFACE IMPORTED GLOBAL)
-  # libtorch_cpu of a CUDA wheel names CUDA libraries that lie beside it in the wheel and that it finds by its own rpath; the linker
-  # need not see them.
+  # libtorch_cpu of a CUDA wheel names CUDA libraries that lie beside it in the wheel and that it finds by its own
+  # rpath; the linker need not see them.
   set_target_properties(VedetteTorch::torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${_vedette_includes}"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_vedette_includes}"

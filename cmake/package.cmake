@@ -1,7 +1,7 @@
-# What `cmake --install` puts where, and how find_package(vedette) finds it again.
+# The rules of `cmake --install`, and the package file of find_package(vedette).
 #
-# One set of targets a component: vedette::vedette always, vedette::profiler and vedette::torch when asked for, so that a program
-# without libtorch or SQLite needs neither.
+# One set of targets a component: vedette::vedette always, vedette::profiler and vedette::torch when asked for, so
+# that a program without libtorch or SQLite needs neither.
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/vedette)
@@ -24,7 +24,8 @@ if(TARGET vedette_cli)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/vedette)
 
-configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/vedette-config.cmake.in ${PROJECT_BINARY_DIR}/vedette-config.cmake
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/vedette-config.cmake.in
+  ${PROJECT_BINARY_DIR}/vedette-config.cmake
   INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/vedette-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/vedette-config.cmake ${PROJECT_BINARY_DIR}/vedette-config-version.cmake

@@ -1,5 +1,5 @@
-// How much memory this process holds more than when the sampler was made, from the kernel: the largest RssAnon +
-// RssShmem of /proc/self/status, read fifty times a second by a thread. File pages (libraries) do not count.
+// The growth of this process's memory since the sampler was made, from the kernel: the largest RssAnon + RssShmem of
+// /proc/self/status, read fifty times a second by a thread. File pages (libraries) do not count.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "counting_allocator.h"
+#include "device.h"
 #include "models/model.h"
 #include "profiler/recorder.h"
 #include "resident_sampler.h"
@@ -55,7 +56,7 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-struct Loop {  // what plain and guarded runs share
+struct Loop {  // shared by plain and guarded runs
   const RunOptions& options;
   RunResult& result;
   Progress progress{options};
@@ -94,10 +95,20 @@ RunResult run_plain(const RunOptions& options) {
   RunResult result;
   count_allocations();
   const ResidentSampler resident;
+  prepare_device(options.device);
+  if (options.gpu_memory != 0) keep_gpu_budget({.bytes = options.gpu_memory, .small = options.gpu_small});
   const auto model = made(options);
+  move_to_device(model->module(), options.device);
   Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("plain"); },
                         [] {});
-  result.peak_bytes = counted_peak_bytes();
+  result.peak_bytes = options.device == "cpu" ? counted_peak_bytes() : device_peak_bytes();
+  if (options.gpu_memory != 0) {
+    const GpuTraffic traffic = gpu_traffic();
+    result.budget_bytes = options.gpu_memory;
+    result.peak_bytes = traffic.most_in_use;
+    result.bytes_in = traffic.bytes_in;
+    result.bytes_out = traffic.bytes_out;
+  }
   result.resident_max_bytes = resident.largest_growth();
   return result;
 }
@@ -196,7 +207,7 @@ RunResult run_guarded(const RunOptions& options) {
 RunResult run(const RunOptions& options) {
   at::set_num_threads(options.threads);
   resolve_vector_math();  // a plain run is compared with a guarded one bit by bit
-  if (!options.small) {   // before anything is measured: data is nobody's model
+  if (!options.small) {   // before anything is measured: data is no part of a model
     for (const ModelEntry& entry : models()) {
       if (entry.name == options.model) entry.read_data();
     }

@@ -1,4 +1,4 @@
-// One training run in this process, plain or under a guard, and what came of it. The driver starts each run of a
+// One training run in this process, plain or under a guard, and its results. The driver starts each run of a
 // comparison in a process of its own, so that none inherits the other's memory.
 #pragma once
 #include <cstdint>
@@ -10,35 +10,39 @@ namespace vedette::examples {
 
 struct RunOptions {
   std::string model = "resnet18";
-  std::string script;  // the model "script": path of its TorchScript file
+  std::string script;                               // the model "script": path of its TorchScript file
+  std::string device = "cpu";                       // or "cuda", in a plain run
+  std::uint64_t gpu_memory = 0, gpu_small = 32768;  // a budget of the GPU's memory, 0: none; what is not counted
   bool guarded = true;
   bool small = false;
   std::int64_t steps = 20, batch = 0;
   std::uint64_t seed = 1;
   int threads = 2;
-  bool step_in_backward =
-      false;  // each parameter is updated as soon as its gradient is there (vedette::step_in_backward)
+  // each parameter is updated as soon as its gradient is there (vedette::step_in_backward)
+  bool step_in_backward = false;
   std::uint64_t fast_memory = 0;  // bytes; from here on only under a guard
   std::string policy = "vedette", slow = "nvme:.", profile = "layers", tracker = "best";
-  bool checksums = false;  // of what goes to the slow tier
+  bool checksums = false;  // of the bytes in the slow tier
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;               // path of the recording, empty: none
-  std::uint64_t plain_step_ns = 0;  // what a step of the plain run took, for the recording; 0: not known
-  bool paced = false;  // each step waits for a byte on standard input, so that two runs take turns (bench/recording.py)
-  std::string trace;   // where the profiled step goes as vedette-trace-1, empty: nowhere
-  std::string planned_traces;  // where the steps that have plans go: in chunks to NAME.0, NAME.1 and so on, in tensors
-                               // to NAME.0.program, with NAME.0.rows where tables are; empty: nowhere
+  std::uint64_t plain_step_ns = 0;  // time of a plain step, for the recording; 0: not known
+  // each step waits for a byte on standard input, so that two runs take turns (bench/recording.py)
+  bool paced = false;
+  std::string trace;  // where the profiled step goes as vedette-trace-1, empty: nowhere
+  // where the steps that have plans go: in chunks to NAME.0, NAME.1 and so on, in tensors to NAME.0.program, with
+  // NAME.0.rows where tables are; empty: nowhere
+  std::string planned_traces;
 };
 
 struct RunResult {
   std::uint64_t peak_bytes = 0;  // largest sum of live allocations, each rounded up to 64
   std::uint64_t budget_bytes = 0;
-  std::uint64_t resident_max_bytes = 0;  // largest RssAnon + RssShmem, above what it was before model and guard
+  std::uint64_t resident_max_bytes = 0;  // largest RssAnon + RssShmem, less that before model and guard
   std::uint64_t bytes_in = 0, bytes_out = 0, stall_count = 0, stall_ns = 0, faults = 0;  // of the whole run
   std::uint64_t smallest_budget = 0;
   std::vector<std::uint64_t> step_ns;
-  std::vector<std::uint64_t>
-      step_cpu_ns;  // processor time of all threads: says more than step_ns where others use the machine
+  // processor time of all threads: says more than step_ns where others use the machine
+  std::vector<std::uint64_t> step_cpu_ns;
   // One entry a step, as step_ns; empty in a plain run but for the phase, "plain". A step's phase is the one it ended
   // in. What moves between two steps counts to the second.
   std::vector<std::string> step_phase;

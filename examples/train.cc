@@ -1,6 +1,6 @@
 // Trains a model of examples/models, plain or inside a memory budget, or both to compare them.
 //
-//   train --model resnet18 --fast-memory 25% --slow nvme:/tmp           inside a quarter of what the plain run needs
+//   train --model resnet18 --fast-memory 25% --slow nvme:/tmp           inside a quarter of the plain run's memory
 //   train --model gpt --compare --fast-memory 500MiB --json table.json   next to a plain run
 //   train --script FILE.pt --compare                                    a model that Python exported
 #include <fmt/core.h>
@@ -37,10 +37,10 @@ struct Arguments {
   RunOptions run;
   std::string fast_memory = "25%";
   bool plain = false, compare = false;
-  std::string json;
+  std::string json, gpu_memory;
 };
 
-// What --fast-memory says: bytes, or a share of a peak that is still to be measured.
+// The value of --fast-memory: bytes, or a share of a peak that is still to be measured.
 struct FastMemory {
   std::uint64_t bytes = 0;
   double share = 0;  // 0: bytes
@@ -75,7 +75,7 @@ FastMemory parse_fast_memory(const std::string& text) {
   return {.share = percent / 100};
 }
 
-// A file that cannot be written is told before hours of training, not after. What is there already stays.
+// Refuses a file that cannot be written before hours of training, not after. An existing file stays.
 void require_writable(const std::string& path) {
   if (path.empty()) return;
   const bool existed = std::filesystem::exists(path);
@@ -256,7 +256,7 @@ std::string with_commas(std::string list, std::string_view word) {
   return (list.empty() ? list : list + ", ").append(word);
 }
 
-// What nobody knows, and what cannot be written, is said before anything runs.
+// Refuses unknown names and files that cannot be written before anything runs.
 void require_sense(const Arguments& arguments) {
   const RunOptions& options = arguments.run;
   std::string known;
@@ -268,6 +268,10 @@ void require_sense(const Arguments& arguments) {
   for (const PolicyEntry& entry : policies()) known = with_commas(known, entry.name);
   if (make_policy(options.policy, options.seed) == nullptr)
     throw std::runtime_error("there is no policy '" + options.policy + "'; there are " + known);
+  if (options.device != "cpu" && (!arguments.plain || arguments.compare))
+    throw std::runtime_error("--device " + options.device + " trains without a guard only, for now: add --plain");
+  if (options.gpu_memory != 0 && options.device != "cuda")
+    throw std::runtime_error("--gpu-memory is a budget of a GPU: add --device cuda --plain");
   if (options.model == "script" && options.script.empty())
     throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
   if (!options.slow.starts_with("nvme:") && options.slow != "host")
@@ -330,6 +334,13 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->group("");
   app.add_option("--plain-step-ns", options.plain_step_ns, "for the driver itself")->group("");
   app.add_option("--result", result_path, "for the driver itself")->group("");
+  app.add_option("--device", options.device, "where a plain run trains: cpu, or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--gpu-memory", arguments.gpu_memory,
+                 "with --device cuda: bytes of GPU memory (2GiB); what is used least recently leaves for the host");
+  app.add_option("--gpu-small", options.gpu_small, "allocations below so many bytes are not counted")
+      ->capture_default_str();
   app.add_flag("--small", options.small, "shapes and data for tests");
   app.add_flag("--plain", arguments.plain, "train without a guard");
   app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
@@ -349,6 +360,7 @@ int train(int count, char** words) {
   }
   RunOptions& options = arguments.run;
   options.chunk = parse_bytes(chunk);
+  if (!arguments.gpu_memory.empty()) options.gpu_memory = parse_bytes(arguments.gpu_memory);
   if (!options.script.empty()) {
     if (app.count("--model") > 0 && options.model != "script")
       throw std::runtime_error("--script names a model itself; leave out --model " + options.model);

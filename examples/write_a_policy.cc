@@ -1,6 +1,6 @@
 // A policy of one's own, in forty lines: random replacement beside two others. `write_a_policy TRACE.json`. To give it
-// a name everywhere (command line, tests, training), put the class and a maker into a file in src/policy and a line
-// into policies.def there: that is all.
+// a name everywhere (command line, tests, training), put the class and a maker into a file in src/policy, and a line
+// into policies.def there.
 #include <cstdio>
 #include <fstream>
 

@@ -10,8 +10,8 @@
 namespace vedette {
 
 struct MoveBasis {
-  std::optional<OpIndex>
-      last_use;  // the last op before the move that accesses the unit; in the step before, where a step repeats
+  // the last op before the move that accesses the unit; in the step before, where a step repeats
+  std::optional<OpIndex> last_use;
   std::optional<OpIndex> next_use;  // the first one after it
   std::optional<Nanoseconds> gap;   // from the end of the one to the begin of the other, in the profile's op times
   Nanoseconds transfer;             // of the bytes, on the link between the tiers, latency included; 0 for a drop

@@ -1,7 +1,7 @@
 // A snapshot for PyTorch's memory viewer (pytorch.org/memory_viz; torch 2.11, torch/cuda/_memory_viz.py): what
-// torch.cuda.memory._snapshot() returns, as a pickle. Device 0 is the fastest tier, device 1 the one below; a tensor is
-// as many allocations as it has chunks, because these move one by one; its frames are the tensor, the op and the layer
-// it was born in.
+// torch.cuda.memory._snapshot() returns, as a pickle. Device 0 is the fastest tier, device 1 the one below. A tensor is
+// as many allocations as it has chunks, because these move one by one. Its stack frames are the tensor, and the op and
+// layer of its birth.
 //
 // An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. Where a persistent
 // piece is when the step begins is told by the moves of the step before.

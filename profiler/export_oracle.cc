@@ -133,8 +133,8 @@ void little_endian(Integer value, std::ostream& out) {
 }  // namespace
 
 Result<void> to_oracle_general(const ExportSource& source, std::ostream& out) {
-  constexpr std::uint64_t largest = ~std::uint32_t{0},
-                          most = std::uint64_t{1} << 24;  // what 32 bits say; 400 MB of requests
+  // what 32 bits say; 400 MB of requests
+  constexpr std::uint64_t largest = ~std::uint32_t{0}, most = std::uint64_t{1} << 24;
   const std::uint64_t size = source.options.object.value;
   if (size == 0 || size > largest)
     return Error{Cause::unsupported,

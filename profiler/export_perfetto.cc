@@ -1,9 +1,9 @@
 // Chrome trace events, in the dialect that torch.profiler writes (kineto): Perfetto, HTA and TensorBoard's plugin read
 // them.
 //
-// Tracks: the program (a step holds layers, a layer holds ops, so slices nest), what it waited for, and as many tracks
-// of fetches and of evicts as were in flight at once, so that slices of one track never overlap. Flows lead from a
-// layer's forward to its backward
+// Tracks: the program (a step holds layers, a layer holds ops, so slices nest), its stalls, and tracks of fetches and
+// of evicts. There are as many of these as moves were in flight at once, so that slices of one track never overlap.
+// Flows lead from a layer's forward to its backward
 // ("fwdbwd"), and from the op during which a fetch was issued to the fetch. Counters tell each tier's bytes.
 #include <algorithm>
 #include <map>

@@ -47,10 +47,11 @@ Result<void> export_recording(const std::string& path, std::string_view format, 
 // The tables that `csv` can write.
 std::span<const std::string_view> exported_tables() noexcept;
 
-// --- oracle-general's requests, and what a cache makes of them
-// --------------------------------------------------------------------- One object is `object` bytes of one tensor. A
-// request is an object that an op touches, op by op, of each op the tensors by number, of each tensor the objects by
-// place, each once; pages count where they were tracked, whole operands where they were not.
+// --- oracle-general's requests, and their hits and misses in a cache
+//
+// One object is `object` bytes of one tensor. A request is an object that an op touches. Requests stand op by op, in
+// each op by the tensor's number, in each tensor by the object's place, each once. Tracked pages count as touched, and
+// whole operands where no pages were tracked.
 struct Requests {
   std::vector<std::uint64_t> object;  // of each request
   std::vector<std::uint32_t> op;      // of each request

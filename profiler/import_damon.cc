@@ -151,8 +151,8 @@ std::vector<Shot> read_shots(const Json& records) {
     if (!record.is_object()) throw Malformed{"record " + std::to_string(r) + " is not an object"};
     const auto id = record.find("target_id");
     std::string target = "target " + std::to_string(r);
-    if (id != record.end() && id->is_number_integer())
-      target = "target " + id->dump();  // an address of the kernel: more than 63 bits
+    // an address of the kernel: more than 63 bits
+    if (id != record.end() && id->is_number_integer()) target = "target " + id->dump();
     for (const Json& snapshot : list(record, "snapshots")) {
       if (!snapshot.is_object()) throw Malformed{"a snapshot is not an object"};
       shots.push_back(read_shot(snapshot, target, regions));

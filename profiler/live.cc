@@ -89,8 +89,8 @@ std::unique_ptr<LivePage> LivePage::make(std::string_view program, const std::st
   }
   Page* const page = new (memory) Page{.magic = 0, .version = live_version, .pid = ::getpid()};
   copy(program, page->program);
-  std::atomic_ref(page->magic)
-      .store(magic, std::memory_order_release);  // release: what is above is there for who sees it
+  // release: what is above is there for who sees it
+  std::atomic_ref(page->magic).store(magic, std::memory_order_release);
   return std::unique_ptr<LivePage>(new LivePage(page, std::move(path)));
 }
 

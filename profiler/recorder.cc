@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/quiet_thread.h"
 #include "profiler/events.h"
 #include "profiler/live.h"
 #include "profiler/ring.h"
@@ -189,7 +190,7 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   for (const auto& [key, value] : facts_of_this_machine()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);
-  state->writer = std::thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
+  state->writer = start_quiet_thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
 }
 

@@ -37,9 +37,9 @@ class Recorder final : public Observer {
  public:
   // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording.
   static Result<std::unique_ptr<Recorder>> open(const RecorderOptions& options);
-  static Result<void> may_open(
-      const std::string& path);  // for programs that would know before a long run; touches nothing
-  ~Recorder() override;          // writes what is left; leaves one file, without -wal and -shm beside it
+  // for programs that would know before a long run; touches nothing
+  static Result<void> may_open(const std::string& path);
+  ~Recorder() override;  // writes what is left; leaves one file, without -wal and -shm beside it
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 

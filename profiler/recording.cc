@@ -78,8 +78,8 @@ constexpr const char* operand_ranges =
     " FROM operands a JOIN ops o USING(profile, op) JOIN tensors t USING(profile, tensor)"
     " WHERE profile = ?1 AND role <> 'free' GROUP BY op, a.tensor ORDER BY l, a.tensor";
 
-constexpr std::uint64_t most_ranges =
-    5'000'000;  // of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
+// of a profile; a step of ResNet-18 with a tick an op has a hundred thousand
+constexpr std::uint64_t most_ranges = 5'000'000;
 
 using TableTexts = std::map<std::string, std::string>;
 
@@ -248,8 +248,8 @@ Result<std::vector<PageFrequency>> Recording::page_frequencies(const ProfileInfo
     const std::pair key{ask.integer(0), ask.integer(1)};
     if (key != current) finish();
     current = key;
-    const std::int64_t read = ask.integer(4) != 0 ? 1 : 0,
-                       written = ask.integer(5) != 0 ? 1 : 0;  // whatever a damaged file holds
+    // whatever a damaged file holds
+    const std::int64_t read = ask.integer(4) != 0 ? 1 : 0, written = ask.integer(5) != 0 ? 1 : 0;
     Delta& begin = boundaries[natural(ask, 2)];
     begin = {begin.ticks + 1, begin.reads + read, begin.writes + written};
     Delta& end = boundaries[natural(ask, 3)];

@@ -29,7 +29,8 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
     return Error{Cause::system, path + ": " + (handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
   }
   sqlite3_busy_timeout(handle, 2000);
-  if (mode == Mode::read) {  // the file is somebody else's: its schema runs nothing, and its cells are checked
+  // the file is somebody else's: its schema runs nothing, and its cells are checked
+  if (mode == Mode::read) {
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_exec(handle, "PRAGMA cell_size_check=ON", nullptr, nullptr, nullptr);

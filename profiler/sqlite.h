@@ -57,8 +57,8 @@ class Statement {
   bool row();  // false: no more rows, or a failure that the database keeps
 
   std::int64_t integer(int column) const;
-  std::int64_t nanoseconds(
-      int column) const;  // a time, at most nine years from 0: two differ by a number, whatever a damaged file holds
+  // a time, at most nine years from 0: two differ by a number, whatever a damaged file holds
+  std::int64_t nanoseconds(int column) const;
   std::string text(int column) const;
   bool is_null(int column) const;
   int columns() const;

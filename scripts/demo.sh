@@ -4,12 +4,12 @@
 #   scripts/demo.sh [--model NAME] [--fast-memory SIZE] [--steps N] [--json FILE] [--step-in-backward]
 #
 #   --model        resnet18 (default), or another model of examples/train --help
-#   --fast-memory  bytes (suffixes KiB, MiB, GiB), or a share of what the plain run needs (default 25%)
+#   --fast-memory  bytes (suffixes KiB, MiB, GiB), or a share of the plain run's peak (default 25%)
 #   --steps        training steps of each run
 #   --json FILE    also writes the table to FILE
 #   --step-in-backward   the guarded run updates each parameter as soon as its gradient is there
 #
-# Sets up what is missing and builds a release first. Leaves the recording of the guarded run in demo.vedette
+# Installs missing packages and builds a release first. Leaves the recording of the guarded run in demo.vedette
 # (build/release/vedette info demo.vedette reads it).
 set -euo pipefail
 case " $* " in
@@ -35,6 +35,7 @@ done
 scripts/setup.sh
 mkdir -p build
 echo "demo: building (some minutes the first time)" >&2
-cmake --preset release >build/release.log 2>&1 || { cat build/release.log >&2; echo "demo: configuring failed (above)" >&2; exit 1; }
+cmake --preset release >build/release.log 2>&1 ||
+  { cat build/release.log >&2; echo "demo: configuring failed (above)" >&2; exit 1; }
 cmake --build --preset release --target train vedette_cli -- --quiet
 exec build/release/examples/train --compare --record demo.vedette "${arguments[@]}"

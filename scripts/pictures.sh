@@ -3,12 +3,13 @@
 #
 #   scripts/pictures.sh RUN.vedette [VEDETTE]
 #
-#   RUN.vedette  what scripts/demo.sh leaves in demo.vedette
+#   RUN.vedette  the recording demo.vedette of scripts/demo.sh
 #   VEDETTE      the command line to make the page with (default build/release/vedette)
 #
-# Needs Chromium (scripts/setup.sh installs it) and, for docs/step.svg, matplotlib for the python3 in PATH or in $PYTHON.
+# Needs Chromium (scripts/setup.sh installs it) and, for docs/step.svg, matplotlib for the python3 in PATH or in
+# $PYTHON.
 set -euo pipefail
-case "${1:-}" in "" | -h | --help) sed -n '2,9p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;; esac
+case "${1:-}" in "" | -h | --help) sed -n '2,10p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;; esac
 recording=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 vedette=$(realpath "${2:-build/release/vedette}") python=${PYTHON:-python3}
@@ -18,7 +19,8 @@ trap 'rm -rf "$folder"' EXIT
 # The page says which file it was made from: by its name alone.
 (cd "$(dirname "$recording")" && "$vedette" report "$(basename "$recording")" -o "$folder/report.html")
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
-"$python" tests/report/browser.py picture "$chromium" "$folder/report.html" docs/report-head.png '.bar' '#memory'
-"$python" tests/report/browser.py picture "$chromium" "$folder/report.html" docs/report-pages.png '#pages h2' '#pages .card'
-"$python" tests/report/browser.py picture "$chromium" "$folder/report.html" docs/report-budgets.png '#budgets h2' '#budgets .card'
+picture() { "$python" tests/report/browser.py picture "$chromium" "$folder/report.html" "$@"; }
+picture docs/report-head.png '.bar' '#memory'
+picture docs/report-pages.png '#pages h2' '#pages .card'
+picture docs/report-budgets.png '#budgets h2' '#budgets .card'
 "$python" scripts/picture.py "$recording" docs/step.svg

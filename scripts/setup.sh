@@ -1,29 +1,30 @@
 #!/usr/bin/env bash
-# Installs what building vedette needs and is missing: Debian packages, and libtorch in the virtual environment .venv.
+# Installs the missing requirements of a build: Debian packages, and libtorch in the virtual environment .venv.
 # demo.sh and test.sh call it first. Where nothing is missing it takes a fraction of a second and needs no network.
 #
-# With --full also what only the slow tests of test.sh --full need: an emulator, and another kernel for its guest.
+# With --full also the requirements of the slow tests of test.sh --full: an emulator, and another kernel for its guest.
 #
-# Each way it can fail ends in one sentence that says what to do: not Debian 12, not x86-64, no root, no network, no room.
+# Each failure ends in one sentence with the remedy: not Debian 12, not x86-64, no root, no network, no room.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.11.0
-# What libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
+# The libraries that libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
 python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
-  # More of CUDA's headers, which a test holds against what bench/gpu_probe declares itself.
+  # More of CUDA's headers, which a test compares with the declarations of bench/gpu_probe.
   nvidia-cuda-crt==13.5.37 nvidia-nvml-dev==13.5.37
   # The bundle of Plotly that vedette report embeds (of the package only its plotly.min.js is read).
   plotly==7.1.0
-  # What Python needs to export torchvision's models as TorchScript (scripts/export_torchscript.py).
+  # The packages with which Python exports torchvision's models as TorchScript (scripts/export_torchscript.py).
   torchvision==0.26.0 numpy==2.3.5 pillow==12.0.0 sympy==1.14.0 mpmath==1.3.0 typing_extensions==4.15.0
   # libCacheSim's own replay, which a test holds against vedette's cache counts; it wants numpy.
   libcachesim==0.3.5
-  # What torch.testing's operator samples import (tests/adapter/op_bits.py).
+  # Imported by torch.testing's operator samples (tests/adapter/op_bits.py).
   expecttest==0.3.0)
 debian_packages=(
-  chromium fonts-dejavu-core build-essential cmake ninja-build ccache clang pkg-config git ca-certificates python3 python3-venv
-  liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev nlohmann-json3-dev libfmt-dev
+  chromium fonts-dejavu-core build-essential cmake ninja-build ccache clang clang-format pkg-config git ca-certificates
+  python3 python3-venv liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev
+  nlohmann-json3-dev libfmt-dev
   coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist
   # Other people's handlers of SIGSEGV, and stressors, that tests/neighbours runs beside ours.
   libgoogle-glog-dev libgc-dev libsigsegv-dev stress-ng)
@@ -43,7 +44,8 @@ check_machine() {
     version=$(. /etc/os-release && echo "${VERSION_ID:-unknown}")
   fi
   [ "$id" = debian ] && [ "$version" = 12 ] ||
-    fail "this is $id $version, and the packages here are named as in Debian 12 (bookworm); use a Debian 12 machine or container."
+    fail "this is $id $version, and the packages here are named as in Debian 12 (bookworm); use a Debian 12 \
+machine or container."
   [ "$(uname -m)" = x86_64 ] ||
     fail "this is a $(uname -m) machine; vedette is built and tested on x86-64 only."
 }
@@ -53,7 +55,8 @@ check_room() {
   local free_kib
   free_kib=$(df --output=avail -k "$2" | tail -n 1)
   [ "$free_kib" -ge $(($1 * 1024 * 1024)) ] ||
-    fail "$3 needs $1 GiB of free disk space at $(realpath "$2"), which has $((free_kib / 1024 / 1024)) GiB; make room and run this again."
+    fail "$3 needs $1 GiB of free disk space at $(realpath "$2"), which has $((free_kib / 1024 / 1024)) GiB; \
+make room and run this again."
 }
 
 missing_debian_packages() {
@@ -69,7 +72,8 @@ as_root() {
   command -v sudo >/dev/null ||
     fail "installing Debian packages ($*) needs root: run this as root, or install sudo."
   sudo -n true 2>/dev/null || [ -t 0 ] ||
-    fail "installing Debian packages ($*) needs root, and sudo asks for a password here where there is no terminal: run this as root."
+    fail "installing Debian packages ($*) needs root, and sudo asks for a password here where there is no \
+terminal: run this as root."
   echo sudo
 }
 
@@ -82,11 +86,12 @@ install_debian_packages() {
   log=$(mktemp)
   # apt-get update ends with 0 where no server answered, so the install below has the last word.
   $root apt-get -o DPkg::Lock::Timeout=300 update -q >"$log" 2>&1 || true
-  if ! $root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends \
-    "$@" >>"$log" 2>&1; then
+  if ! $root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -q -y \
+    --no-install-recommends "$@" >>"$log" 2>&1; then
     tail -n 8 "$log" >&2
     rm -f "$log"
-    fail "apt-get could not install the packages (its last lines are above): most often there is no network, or /etc/apt lists no Debian mirror."
+    fail "apt-get could not install the packages (its last lines are above): most often there is no network, or \
+/etc/apt lists no Debian mirror."
   fi
   rm -f "$log"
 }
@@ -96,7 +101,8 @@ python_packages_present() {
   [ -x .venv/bin/python ] || return 1
   for package in "${python_packages[@]}"; do
     # RECORD is the last file pip writes, so an interrupted installation is not taken for a finished one.
-    site=$(compgen -G ".venv/lib/python3*/site-packages/$(echo "${package%%==*}" | tr - _)-${package##*==}.dist-info/RECORD") ||
+    site=$(compgen -G \
+      ".venv/lib/python3*/site-packages/$(echo "${package%%==*}" | tr - _)-${package##*==}.dist-info/RECORD") ||
       return 1
     [ -s "${site%%$'\n'*}" ] || return 1
   done
@@ -115,13 +121,15 @@ install_python_packages() {
   if ! TMPDIR=$PWD/$temporary .venv/bin/pip install --quiet --no-deps --no-cache-dir --disable-pip-version-check \
     "${python_packages[@]}"; then
     rm -rf "$temporary"
-    fail "pip could not install ${python_packages[*]} (its reason is above): most often there is no network, or no package index can be reached."
+    fail "pip could not install ${python_packages[*]} (its reason is above): most often there is no network, or \
+no package index can be reached."
   fi
   rm -rf "$temporary"
 }
 
 fetch_guest_kernel() {
-  local package folder wanted=('./boot/vmlinuz-*' '*/fs/*.ko' '*/virtio/*.ko' '*/virtio_blk.ko' '*/crc16.ko' '*/crc32c_generic.ko')
+  local package folder wanted=('./boot/vmlinuz-*' '*/fs/*.ko' '*/virtio/*.ko' '*/virtio_blk.ko' '*/crc16.ko'
+    '*/crc32c_generic.ko')
   package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9].*\)/\1/p' | head -n 1)
   [ -n "$package" ] || fail "apt-cache knows no linux-image-amd64: run apt-get update as root, then this again."
   say "fetching $package for the guest of the slow tests"

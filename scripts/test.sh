@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Sets up, builds everything with g++ and everything that needs no libtorch with clang++ (warnings are errors), and runs the tests.
+# Sets up, builds everything with g++ and everything that needs no libtorch with clang++ (warnings are errors), and
+# runs the tests.
 #
 #   scripts/test.sh          under 30 minutes on 2 cores from a clean checkout, a few when nothing changed
-#   scripts/test.sh --full   adds the slow tests, minutes of stress, and the tests under the address, undefined-behaviour and
-#                            thread sanitizers
+#   scripts/test.sh --full   adds the slow tests, minutes of stress, and the tests under the address,
+#                            undefined-behaviour and thread sanitizers
 #
 # Ends with the list of tests that this machine could not run, each with its reason, and ctest's closing line.
 # The data of some tests is read from the folder in VEDETTE_DATA; its default is ../shared/data where that exists.
@@ -46,7 +47,8 @@ check() {
   say "running the tests of preset $preset"
   rm -f "build/$preset-tests.xml"
   set +e
-  $without_randomisation ctest --test-dir "build/$preset" --output-junit "$PWD/build/$preset-tests.xml" --no-tests=error "$@" 2>&1 |
+  $without_randomisation ctest --test-dir "build/$preset" --output-junit "$PWD/build/$preset-tests.xml" \
+    --no-tests=error "$@" 2>&1 |
     tee "$log" | grep --line-buffered -vE '^[0-9]+% tests passed, '
   [ "${PIPESTATUS[0]}" = 0 ] || failed=1
   set -e
@@ -63,7 +65,8 @@ if [ -n "$full" ]; then
   build asan all
   ASAN_OPTIONS=detect_leaks=0 check asan "${sanitizer_tests[@]}"
   say "asan: $closing" | sed 's/ tests passed/ passed/'
-  # Address space randomisation of newer kernels leaves less room than g++ 12's thread sanitizer expects, in tests and where they are listed.
+  # Address space randomisation of newer kernels leaves less room than g++ 12's thread sanitizer expects, in tests and
+  # where they are listed.
   without_randomisation="setarch -R"
   build tsan all
   check tsan "${sanitizer_tests[@]}"

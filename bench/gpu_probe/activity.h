@@ -26,13 +26,8 @@ enum class CounterKind : int {  // CUpti_ActivityUnifiedMemoryCounterKind
   device_page_fault = 4,
 };
 
-enum class FaultAccess : std::uint32_t {
-  unknown = 0,
-  read = 1,
-  write = 2,
-  atomic = 3,
-  prefetch = 4
-};  // ...UnifiedMemoryAccessType
+// ...UnifiedMemoryAccessType
+enum class FaultAccess : std::uint32_t { unknown = 0, read = 1, write = 2, atomic = 3, prefetch = 4 };
 
 struct CounterConfiguration {  // CUpti_ActivityUnifiedMemoryCounterConfig
   int scope = activity_scope_all_devices;

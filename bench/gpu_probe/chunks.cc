@@ -106,7 +106,7 @@ class Chunks {
 void measure_chunks(const ProbeOptions& options, Recorder& recorder) {
   const Gpu gpu(options.driver);
   const std::vector<std::size_t> sizes =
-      recorder.quick() ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{2, 4, 16, 64};
+      recorder.quick() ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{2, 4, 16, 32, 64, 256};
   for (const bool busy : {false, true}) {
     for (const std::size_t size : sizes) {
       for (const std::size_t count : {std::size_t{1}, std::size_t{recorder.quick() ? 4u : 16u}}) {

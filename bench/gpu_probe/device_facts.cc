@@ -31,8 +31,8 @@ void measure_device(const ProbeOptions& options, Recorder& recorder) {
       {"host_numa_frames", Attribute::host_numa_virtual_memory_management_supported},
       {"nearest_numa_node", Attribute::host_numa_id},
   };
-  for (const auto& [name, attribute] :
-       asked) {  // each a cell of its own: an older driver does not know the younger ones
+  // each a cell of its own: an older driver does not know the younger ones
+  for (const auto& [name, attribute] : asked) {
     recorder.measure(0, "attribute", {}, {{name}}, [&, name_ = name, attribute_ = attribute](Cell& cell) {
       cell.fact(name_, gpu.attribute(attribute_));
     });

@@ -13,6 +13,8 @@ std::vector<Group> driver_groups() {
       {"remap_queued", 1, 60, "remap a chunk between two kernels that are both queued", measure_remap_queued},
       {"host_frames", 2, 60, "host frames in the device's range", measure_host_frames},
       {"copies", 3, 90, "copies between pinned and device memory", measure_copies},
+      {"copies_by_node", 3, 40, "the same by NUMA node of the host's memory", measure_copies_by_node},
+      {"pinned", 3, 40, "pinned memory allocated in pieces", measure_pinned},
       {"registered", 3, 90, "host memory registered in pieces", measure_registered},
       {"managed", 4, 60, "faults and prefetches of managed memory", measure_managed},
       {"fault_records", 4, 60, "what CUPTI tells about faults", measure_fault_records},

@@ -1,8 +1,8 @@
 // Point 4: what do a fault of the device and a prefetch of managed memory cost, a block of 2 MiB; is the kernel's own
 // memory (HMM, ATS) there?
 //
-// Small on purpose: 64 MiB, and never more than a quarter of what is free on the device; a program that asks for more
-// managed memory than the card has can hang it. HMM and ATS are asked for, not tried.
+// Small on purpose: 64 MiB, a GiB for large prefetches, and never more than a quarter of what is free on the device; a
+// program that asks for more managed memory than the card has can hang it. HMM and ATS are asked for, not tried.
 #include "gpu_probe/groups.h"
 #include "gpu_probe/managed_memory.h"
 #include "gpu_probe/transfer.h"
@@ -47,23 +47,27 @@ void measure_faults(const Gpu& gpu, const ManagedMemory& memory, int repetitions
   }
 }
 
-void measure_prefetch(const Gpu& gpu, const ManagedMemory& memory, Location to, Location back, int repetitions,
-                      Cell& cell) {
+struct Way {
+  Location to, back;
+  std::size_t block = block_bytes;  // of one call
+};
+
+void measure_prefetch(const Gpu& gpu, const ManagedMemory& memory, const Way& way, int repetitions, Cell& cell) {
   Lane lane(gpu);
-  const auto blocks = static_cast<double>(memory.blocks());
+  const std::size_t block = std::min(way.block, memory.bytes());
+  const auto blocks = static_cast<double>(memory.bytes() / block);
   const auto prefetch_all = [&](Location place) {
-    for (std::size_t i = 0; i < memory.blocks(); ++i) {
-      gpu.cuda.prefetch(memory.address() + i * block_bytes, block_bytes, place, 0, lane.stream.get());
-    }
+    for (std::size_t at = 0; at < memory.bytes(); at += block)
+      gpu.cuda.prefetch(memory.address() + at, block, place, 0, lane.stream.get());
   };
   for (int i = 0; i < repetitions; ++i) {
     touch_by_host(memory, 4096);
-    prefetch_all(back);
+    prefetch_all(way.back);
     lane.stream.wait();
     double issued = 0;
     const double begin = now_us();
     lane.time_us([&] {
-      prefetch_all(to);
+      prefetch_all(way.to);
       issued = now_us() - begin;
     });
     cell.sample("issue", issued / blocks);
@@ -95,10 +99,14 @@ void measure_managed(const ProbeOptions& options, Recorder& recorder) {
       {{"one_by_one", "us"}, {"at_once", "us"}, {"all_bytes", "us"}, {"resident", "us"}, {"back_by_host", "us"}},
       [&](Cell& cell) { measure_faults(gpu, ManagedMemory(gpu, recorder.quick()), repetitions, cell); });
   for (const auto& [name, to, back] : {std::tuple{"device", device, host}, {"host", host, device}}) {
-    recorder.measure(4, "prefetch", {{"block_mib", 2}, {"to", name}},
-                     {{"issue", "us"}, {"whole", "us"}, {"rate", "GB/s"}}, [&, to_ = to, back_ = back](Cell& cell) {
-                       measure_prefetch(gpu, ManagedMemory(gpu, recorder.quick()), to_, back_, repetitions, cell);
-                     });
+    for (const std::size_t mib : {std::size_t{2}, std::size_t{256}}) {
+      if (recorder.quick() && mib > 2) continue;
+      recorder.measure(4, "prefetch", {{"block_mib", mib}, {"to", name}},
+                       {{"issue", "us"}, {"whole", "us"}, {"rate", "GB/s"}}, [&, to_ = to, back_ = back](Cell& cell) {
+                         const ManagedMemory memory(gpu, recorder.quick(), (mib == 2 ? 64 : 1024) * mebibyte);
+                         measure_prefetch(gpu, memory, {to_, back_, mib * mebibyte}, repetitions, cell);
+                       });
+    }
   }
 }
 

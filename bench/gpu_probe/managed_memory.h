@@ -8,7 +8,8 @@ constexpr std::size_t block_bytes = 2 * mebibyte;  // what the driver migrates a
 
 class ManagedMemory {
  public:
-  ManagedMemory(const Gpu& gpu, bool quick) : gpu_(gpu), bytes_((quick ? 4 : 64) * mebibyte) {
+  ManagedMemory(const Gpu& gpu, bool quick, std::size_t bytes = 64 * mebibyte)
+      : gpu_(gpu), bytes_(quick ? 4 * mebibyte : bytes) {
     if (bytes_ > gpu.free_bytes() / 4) throw Refused("less than four times as much device memory is free");
     gpu.cuda.allocate_managed(&address_, bytes_, attach_global);
   }

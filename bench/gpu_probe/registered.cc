@@ -1,5 +1,5 @@
 // Point 3: can the frames of the processor's tier be the device's, too: what does it cost to register memory in pieces,
-// a GiB, and how fast are copies from and to it?
+// a GiB, and how fast are copies from and to it? What does it cost to allocate pinned memory instead?
 //
 // memfd: shared mapping of a memory file, as frames are whose pages are tracked. anonymous: private memory in huge
 // pages, as frames are otherwise (src/os/chunk_memory.h). Both are populated before they are registered.
@@ -8,7 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/fd.h"
 #include "gpu_probe/groups.h"
@@ -97,15 +99,46 @@ void measure_pieces(const Gpu& gpu, const HostMemory& memory, std::size_t piece,
   }
 }
 
-}  // namespace
+void allocate_pieces(const Gpu& gpu, std::size_t piece, std::size_t bytes, Cell& cell) {
+  const double ms_per_gib = 1e-3 * 1024 * mebibyte / static_cast<double>(bytes);
+  std::vector<std::unique_ptr<Pinned>> pieces;
+  const double begin = now_us();
+  for (std::size_t at = 0; at < bytes; at += piece) pieces.push_back(std::make_unique<Pinned>(gpu, piece));
+  const double end = now_us();
+  pieces.clear();
+  cell.sample("allocate", (end - begin) * ms_per_gib);
+  cell.sample("free", (now_us() - end) * ms_per_gib);
+}
 
-void measure_registered(const ProbeOptions& options, Recorder& recorder) {
-  const Gpu gpu(options.driver);
+// A GiB, or what a quarter of the free memory holds.
+std::size_t bytes_to_pin(const Recorder& recorder) {
   const std::size_t wanted = (recorder.quick() ? 16 : 1024) * mebibyte;
   const MachineFacts facts = probe_machine();
   const std::size_t room =
       std::min(facts.available_memory.value, facts.memory_limit ? facts.memory_limit->value : ~std::uint64_t{0});
-  const std::size_t bytes = std::min(wanted, room / 4 / (64 * mebibyte) * 64 * mebibyte);
+  return std::min(wanted, room / 4 / (64 * mebibyte) * 64 * mebibyte);
+}
+
+}  // namespace
+
+void measure_pinned(const ProbeOptions& options, Recorder& recorder) {
+  const Gpu gpu(options.driver);
+  const std::size_t bytes = bytes_to_pin(recorder);
+  for (const std::size_t mib : {std::size_t{2}, std::size_t{32}, std::size_t{256}, std::size_t{1024}}) {
+    if (recorder.quick() && mib > 2) continue;
+    recorder.measure(3, "pinned_memory", {{"piece_mib", mib}, {"mib", bytes / mebibyte}},
+                     {{"allocate", "ms/GiB"}, {"free", "ms/GiB"}}, [&](Cell& cell) {
+                       if (bytes < mib * mebibyte) throw Refused("too little memory is free");
+                       for (int i = recorder.repetitions(7); i > 0; --i)
+                         allocate_pieces(gpu, mib * mebibyte, bytes, cell);
+                     });
+  }
+}
+
+void measure_registered(const ProbeOptions& options, Recorder& recorder) {
+  const Gpu gpu(options.driver);
+  const std::size_t wanted = (recorder.quick() ? 16 : 1024) * mebibyte;
+  const std::size_t bytes = bytes_to_pin(recorder);
   for (const bool shared : {true, false}) {
     std::optional<HostMemory> memory;
     for (const std::size_t piece : {2 * mebibyte, 16 * mebibyte, 64 * mebibyte, wanted}) {

@@ -20,9 +20,7 @@
 namespace vedette::gpu {
 namespace {
 
-constexpr std::size_t chunk_bytes = 2 * mebibyte;
 constexpr std::size_t walked_bytes = 4 * mebibyte;
-constexpr std::uint64_t words = chunk_bytes / 16;
 constexpr auto patience = std::chrono::milliseconds(2000);
 constexpr double busy_ms = 10000;  // longer than any exchange: who waits for its end has waited for the device
 
@@ -30,8 +28,9 @@ enum class Outcome { right, wrong_bytes, waited };
 
 class Scene {
  public:
-  explicit Scene(const Gpu& gpu)
+  Scene(const Gpu& gpu, std::size_t chunk_bytes)
       : gpu_(gpu),
+        chunk_bytes_(chunk_bytes),
         range_(gpu, walked_bytes + 2 * chunk_bytes),
         walked_frame_(gpu, walked_bytes),
         first_(gpu, chunk_bytes),
@@ -51,12 +50,12 @@ class Scene {
   Outcome waited(Cell& cell, double limit_ms) {
     mapped_.emplace(gpu_, chunk(), first_);
     std::optional<Busy> busy(std::in_place, gpu_, limit_ms, range_.at(0), walked_bytes);
-    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words, std::uint32_t{1});
+    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words(), std::uint32_t{1});
     done_.record(stream_);
     done_.wait();
     cell.sample("exchange", exchange());
     const bool ran_on = busy->running();
-    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words, std::uint32_t{2});
+    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words(), std::uint32_t{2});
     busy.reset();
     return finish(ran_on);
   }
@@ -65,10 +64,10 @@ class Scene {
     mapped_.emplace(gpu_, chunk(), first_);
     gpu_.words()[Word::gate] = 0;
     std::optional<Busy> busy(std::in_place, gpu_, limit_ms, range_.at(0), walked_bytes);
-    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words, std::uint32_t{1});
+    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words(), std::uint32_t{1});
     done_.record(stream_);
     gpu_.cuda.stream_wait_value(stream_.get(), gpu_.word_address(Word::gate), 1, stream_wait_value_at_least);
-    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words, std::uint32_t{2});
+    launch(gpu_, gpu_.kernels.write, grid_, stream_, chunk(), words(), std::uint32_t{2});
     while (!done_.done()) std::this_thread::yield();
     std::atomic<bool> impatient{false};  // relaxed: joining the thread orders it
     double took_us = 0;
@@ -93,11 +92,12 @@ class Scene {
 
  private:
   Address chunk() const { return range_.at(walked_bytes); }
-  Address alias() const { return range_.at(walked_bytes + chunk_bytes); }
+  std::uint64_t words() const { return chunk_bytes_ / 16; }
+  Address alias() const { return range_.at(walked_bytes + chunk_bytes_); }
 
   bool holds(Address at, std::uint32_t value) {
     gpu_.words()[Word::wrong] = 0;
-    launch(gpu_, gpu_.kernels.check, grid_, stream_, at, words, value, gpu_.word_address(Word::wrong));
+    launch(gpu_, gpu_.kernels.check, grid_, stream_, at, words(), value, gpu_.word_address(Word::wrong));
     stream_.wait();
     return gpu_.words()[Word::wrong] == 0;
   }
@@ -112,6 +112,7 @@ class Scene {
   }
 
   const Gpu& gpu_;
+  const std::size_t chunk_bytes_;
   Range range_;
   Frame walked_frame_, first_, second_;
   Mapped walked_;
@@ -124,19 +125,22 @@ class Scene {
 void measure(const ProbeOptions& options, Recorder& recorder, const char* order,
              Outcome (Scene::*once)(Cell&, double)) {
   const Gpu gpu(options.driver);
-  recorder.measure(
-      1, "remap_between", {{"order", order}, {"chunk_mib", 2}}, {{"exchange", "us"}, {"outcomes", ""}},
-      [&](Cell& cell) {
-        Scene scene(gpu);
-        int right = 0, wrong = 0, waited = 0;
-        for (int i = recorder.repetitions(21); i > 0 && waited < 3; --i) {  // who waits three times has told us
-          const Outcome outcome = (scene.*once)(cell, busy_ms);
-          right += outcome == Outcome::right ? 1 : 0;
-          wrong += outcome == Outcome::wrong_bytes ? 1 : 0;
-          waited += outcome == Outcome::waited ? 1 : 0;
-        }
-        cell.fact("outcomes", {{"right", right}, {"wrong_bytes", wrong}, {"waited_for_the_device", waited}});
-      });
+  for (const std::size_t mib : {std::size_t{2}, std::size_t{32}, std::size_t{256}}) {
+    if (recorder.quick() && mib > 2) continue;
+    recorder.measure(
+        1, "remap_between", {{"order", order}, {"chunk_mib", mib}}, {{"exchange", "us"}, {"outcomes", ""}},
+        [&](Cell& cell) {
+          Scene scene(gpu, mib * mebibyte);
+          int right = 0, wrong = 0, waited = 0;
+          for (int i = recorder.repetitions(21); i > 0 && waited < 3; --i) {  // who waits three times has told us
+            const Outcome outcome = (scene.*once)(cell, busy_ms);
+            right += outcome == Outcome::right ? 1 : 0;
+            wrong += outcome == Outcome::wrong_bytes ? 1 : 0;
+            waited += outcome == Outcome::waited ? 1 : 0;
+          }
+          cell.fact("outcomes", {{"right", right}, {"wrong_bytes", wrong}, {"waited_for_the_device", waited}});
+        });
+  }
 }
 
 }  // namespace

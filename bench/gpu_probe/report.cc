@@ -73,8 +73,8 @@ Recorder::Recorder(Options options) : options_(std::move(options)) {
 }
 
 void Recorder::write(const Json& line) {
-  if (file_.is_open())
-    file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;  // flushed: we may die
+  // flushed: we may die
+  if (file_.is_open()) file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
 }
 
 void Recorder::measure(int point, const std::string& name, const Json& setting, const std::vector<Quantity>& quantities,

@@ -103,8 +103,8 @@ Run train_in_range(const Gpu& gpu, const std::string& model, Cell& cell) {
   cell.fact("segments", counts.allocations);
   cell.fact("segments_by_other_threads", counts.by_other_threads);
   cell.fact("allocator_ms", counts.milliseconds);
-  cell.fact("used_beside_range_bytes",
-            used - std::min(used, counts.bytes));  // cuDNN, cuBLAS, modules: what bypasses libtorch's allocator
+  // cuDNN, cuBLAS, modules: what bypasses libtorch's allocator
+  cell.fact("used_beside_range_bytes", used - std::min(used, counts.bytes));
   return run;
 }
 

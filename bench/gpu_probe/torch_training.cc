@@ -65,11 +65,13 @@ nn::Sequential resnet50(std::int64_t width, const std::vector<int>& depths) {
 
 struct Shape {
   std::int64_t layers, heads, width, context, symbols;
+  bool fused_attention = false;
 };
 
 struct BlockImpl : nn::Module {
   explicit BlockImpl(const Shape& shape)
       : heads(shape.heads),
+        fused(shape.fused_attention),
         norm1(register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({shape.width})))),
         attention(register_module("attention", nn::Linear(shape.width, 3 * shape.width))),
         projection(register_module("projection", nn::Linear(shape.width, shape.width))),
@@ -79,12 +81,17 @@ struct BlockImpl : nn::Module {
   torch::Tensor forward(torch::Tensor x, const torch::Tensor& future) {
     const auto n = x.size(0), length = x.size(1), width = x.size(2);
     const auto parts = attention(norm1(x)).view({n, length, 3, heads, width / heads}).permute({2, 0, 3, 1, 4}).unbind();
-    auto scores = torch::matmul(parts[0], parts[1].transpose(-2, -1)) / std::sqrt(static_cast<double>(width / heads));
-    scores = scores.masked_fill(future, -INFINITY).softmax(-1);
-    x = x + projection(torch::matmul(scores, parts[2]).transpose(1, 2).reshape({n, length, width}));
+    x = x + projection(attend(parts, future).transpose(1, 2).reshape({n, length, width}));
     return x + down(torch::gelu(up(norm2(x))));
   }
+  torch::Tensor attend(const std::vector<torch::Tensor>& parts, const torch::Tensor& future) const {
+    if (fused) return at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0, /*is_causal=*/true);
+    auto scores =
+        torch::matmul(parts[0], parts[1].transpose(-2, -1)) / std::sqrt(static_cast<double>(parts[0].size(-1)));
+    return torch::matmul(scores.masked_fill(future, -INFINITY).softmax(-1), parts[2]);
+  }
   std::int64_t heads;
+  bool fused;
   nn::LayerNorm norm1;
   nn::Linear attention, projection;
   nn::LayerNorm norm2;
@@ -116,56 +123,106 @@ struct DecoderImpl : nn::Module {
 };
 TORCH_MODULE(Decoder);
 
-class ImageTraining final : public Training {
+std::vector<std::byte> bytes_of(const std::vector<torch::Tensor>& tensors) {
+  std::vector<std::byte> bytes;
+  for (const torch::Tensor& each : tensors) {
+    const torch::Tensor home = each.detach().to(torch::kCPU).contiguous();
+    const auto* const begin = static_cast<const std::byte*>(home.data_ptr());
+    bytes.insert(bytes.end(), begin, begin + home.nbytes());
+  }
+  return bytes;
+}
+
+// A network, its data and its optimizer; what differs is how the loss comes about.
+template <class Net, class Optimizer>
+class NetTraining : public Training {
+ public:
+  void queue_step() override {
+    optimizer_->zero_grad();
+    loss_ = forward();
+    loss_.backward();
+    optimizer_->step();
+    loss_ = loss_.detach();
+  }
+  float loss() override { return loss_.template item<float>(); }
+  std::vector<std::byte> parameter_bytes() override { return bytes_of(net_->parameters()); }
+
+ protected:
+  virtual torch::Tensor forward() = 0;
+  template <class Settings>
+  void place(const TrainingOptions& options, const Settings& settings) {
+    net_->to(torch::Device(options.device));
+    if (options.bf16) {  // not Module::to(), which would convert masks and positions as well
+      for (torch::Tensor& each : net_->parameters()) each.set_data(each.to(torch::kBFloat16));
+    }
+    optimizer_ = std::make_unique<Optimizer>(net_->parameters(), settings);
+  }
+  Net net_{nullptr};
+  torch::Tensor inputs_, labels_, loss_;
+
+ private:
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+class ImageTraining final : public NetTraining<nn::Sequential, torch::optim::SGD> {
  public:
   explicit ImageTraining(const TrainingOptions& options) {
     torch::manual_seed(1);
-    const torch::Device device(options.device);
     const std::int64_t batch = options.small ? 2 : 64, side = options.small ? 32 : 224;
     net_ = options.small ? resnet50(8, {1, 1}) : resnet50(64, {3, 4, 6, 3});
-    images_ = torch::randn({batch, 3, side, side}).to(device);
-    labels_ = torch::randint(1000, {batch}, torch::kLong).to(device);
-    net_->to(device);
-    sgd_ = std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
-  }
-  float step() override {
-    sgd_->zero_grad();
-    const torch::Tensor loss = nn::functional::cross_entropy(net_->forward(images_), labels_);
-    loss.backward();
-    sgd_->step();
-    return loss.item<float>();
+    inputs_ = torch::randn({batch, 3, side, side}).to(options.device);
+    labels_ = torch::randint(1000, {batch}, torch::kLong).to(options.device);
+    place(options, torch::optim::SGDOptions(0.01).momentum(0.9));
   }
 
  private:
-  nn::Sequential net_{nullptr};
-  torch::Tensor images_, labels_;
-  std::unique_ptr<torch::optim::SGD> sgd_;
+  torch::Tensor forward() override { return nn::functional::cross_entropy(net_->forward(inputs_), labels_); }
 };
 
-class TextTraining final : public Training {
+class VectorTraining final : public NetTraining<nn::Sequential, torch::optim::AdamW> {
+ public:
+  explicit VectorTraining(const TrainingOptions& options) {
+    torch::manual_seed(1);
+    const std::int64_t batch = options.small ? 64 : 8192, width = options.small ? 256 : 4096;
+    net_ = nn::Sequential();
+    for (int i = 0; i < 6; ++i) {
+      net_->push_back(nn::Linear(width, width));
+      net_->push_back(nn::Functional(torch::relu));
+    }
+    net_->push_back(nn::Linear(width, 1000));
+    inputs_ = torch::randn({batch, width}).to(options.device);
+    if (options.bf16) inputs_ = inputs_.to(torch::kBFloat16);
+    labels_ = torch::randint(1000, {batch}, torch::kLong).to(options.device);
+    place(options, torch::optim::AdamWOptions(3e-4));
+  }
+
+ private:
+  torch::Tensor forward() override { return nn::functional::cross_entropy(net_->forward(inputs_), labels_); }
+};
+
+Shape shape_of(const TrainingOptions& options) {
+  if (options.small) return {2, 2, 32, 16, 100, options.fused_attention};
+  if (options.model == "gpt_large") return {24, 16, 1024, 1024, 50304, options.fused_attention};
+  return {12, 12, 768, 512, 50304, options.fused_attention};
+}
+
+class TextTraining final : public NetTraining<Decoder, torch::optim::AdamW> {
  public:
   explicit TextTraining(const TrainingOptions& options) {
     torch::manual_seed(1);
-    const torch::Device device(options.device);
-    const Shape shape = options.small ? Shape{2, 2, 32, 16, 100} : Shape{12, 12, 768, 512, 50304};
-    symbols_ = torch::randint(shape.symbols, {options.small ? 2 : 8, shape.context + 1}, torch::kLong).to(device);
+    const Shape shape = shape_of(options);
+    const torch::Tensor symbols =
+        torch::randint(shape.symbols, {options.small ? 2 : 8, shape.context + 1}, torch::kLong);
+    inputs_ = symbols.slice(1, 0, -1).contiguous().to(options.device);
+    labels_ = symbols.slice(1, 1).contiguous().to(options.device);
     net_ = Decoder(shape);
-    net_->to(device);
-    adam_ = std::make_unique<torch::optim::AdamW>(net_->parameters(), torch::optim::AdamWOptions(3e-4));
-  }
-  float step() override {
-    adam_->zero_grad();
-    const torch::Tensor scores = net_(symbols_.slice(1, 0, -1));
-    const torch::Tensor loss = nn::functional::cross_entropy(scores.flatten(0, 1), symbols_.slice(1, 1).flatten());
-    loss.backward();
-    adam_->step();
-    return loss.item<float>();
+    place(options, torch::optim::AdamWOptions(3e-4));
   }
 
  private:
-  torch::Tensor symbols_;
-  Decoder net_{nullptr};
-  std::unique_ptr<torch::optim::AdamW> adam_;
+  torch::Tensor forward() override {
+    return nn::functional::cross_entropy(net_->forward(inputs_).flatten(0, 1), labels_.flatten());
+  }
 };
 
 // RecordFunction takes a plain function: what it calls is a global of this file, set while no operator runs.
@@ -182,7 +239,8 @@ std::unique_ptr<at::ObserverContext> began(const at::RecordFunction&) {
 
 std::unique_ptr<Training> make_training(const TrainingOptions& options) {
   if (options.model == "resnet50") return std::make_unique<ImageTraining>(options);
-  if (options.model == "gpt2") return std::make_unique<TextTraining>(options);
+  if (options.model == "mlp") return std::make_unique<VectorTraining>(options);
+  if (options.model == "gpt2" || options.model == "gpt_large") return std::make_unique<TextTraining>(options);
   throw std::runtime_error("no such model: " + options.model);
 }
 

@@ -1,26 +1,39 @@
-// ResNet-50 and a decoder like GPT-2, trained by libtorch on any device with data made up from a seed; no libtorch in
-// this header.
+// A perceptron, ResNet-50 and decoders like GPT-2, trained by libtorch on any device with data made up from a seed; no
+// libtorch in this header.
 //
-// ResNet-50 as in He et al., CVPR'16, table 1 (bottleneck blocks), SGD with momentum; the decoder as in Radford et al.,
-// 2019, with the attention's probabilities written out, AdamW. Thread rule: one thread.
+// mlp: six layers of 4096, AdamW. resnet50: as in He et al., CVPR'16, table 1 (bottleneck blocks), SGD with momentum.
+// gpt2: the decoder as in Radford et al., 2019, AdamW, 8 x 512 symbols; gpt_large: 24 layers of 1024 (406 million
+// parameters), 8 x 1024 symbols. Attention's probabilities are written out unless they are to be fused. Thread rule:
+// one thread.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace vedette::gpu {
 
 class Training {
  public:
   virtual ~Training() = default;
-  virtual float step() = 0;  // one training step; the loss, which waits for the device
+  virtual void queue_step() = 0;  // one training step; does not wait for the device
+  virtual float loss() = 0;       // of the last step; waits for the device
+  float step() {
+    queue_step();
+    return loss();
+  }
+  // All parameters' bytes, one after the other; waits for the device.
+  virtual std::vector<std::byte> parameter_bytes() = 0;
 };
 
 struct TrainingOptions {
-  std::string model = "resnet50";  // or "gpt2"
+  std::string model = "resnet50";  // or "mlp", "gpt2", "gpt_large"
   std::string device = "cpu";      // as libtorch names it: "cuda"
   bool small = false;              // for tests on a processor
+  bool bf16 = false;               // parameters, activations and optimizer state; decoders and mlp
+  bool fused_attention = false;    // scaled_dot_product_attention; decoders
 };
 std::unique_ptr<Training> make_training(const TrainingOptions& options);
 

@@ -1,5 +1,5 @@
 // An encoder as in BERT (Devlin et al., NAACL'19): attention both ways, layer norm after each part, dropout, and a
-// seventh of the characters hidden, which it guesses. Each batch is padded to its longest sequence, in steps of an
+// seventh of the characters hidden, which it predicts. Each batch is padded to its longest sequence, in steps of an
 // eighth of the context, so that shapes change from step to step and come again.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/dropout.h>
@@ -67,7 +67,7 @@ struct EncoderImpl : nn::Module {
       layers.push_back(register_module("layer" + std::to_string(i), Layer(shape)));
   }
   torch::Tensor forward(const torch::Tensor& symbols, const torch::Tensor& padding) {
-    auto x = dropout(norm(token(symbols) + position(torch::arange(symbols.size(1)))));
+    auto x = dropout(norm(token(symbols) + position(torch::arange(symbols.size(1), symbols.options()))));
     for (auto& layer : layers) x = layer(x, padding);
     return head(x);
   }
@@ -94,18 +94,18 @@ class Bert final : public Model {
   std::int64_t batch() const override { return shape_.batch; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     const std::int64_t padding_symbol = text_->symbols(), hidden_symbol = padding_symbol + 1;
-    const std::int64_t longest =
-        shape_.context * (5 + step * 3 % 4) / 8;  // 5/8, 8/8, 7/8, 6/8 of the context, and again
+    // 5/8, 8/8, 7/8, 6/8 of the context, and again
+    const std::int64_t longest = shape_.context * (5 + step * 3 % 4) / 8;
     const auto text = text_->batch(step, shape_.batch, size, shape_.context).symbols.slice(1, 0, longest);
     const auto place = torch::arange(longest);
     const auto lengths = torch::randint(longest / 2, longest + 1, {size, 1}, torch::kLong);
     const auto padding = place >= lengths;  // [n, longest]
     const auto guessed = torch::rand({size, longest}).lt(hidden).logical_and_(padding.logical_not());
     const auto symbols = text.masked_fill(padding, padding_symbol).masked_fill(guessed, hidden_symbol);
-    const auto scores = net_(symbols, padding.unsqueeze(1).unsqueeze(1));
+    const auto scores = net_(here(symbols), here(padding).unsqueeze(1).unsqueeze(1));
     constexpr std::int64_t no_guess = -100;  // cross_entropy leaves these out
     return nn::functional::cross_entropy(scores.flatten(0, 1),
-                                         text.masked_fill(guessed.logical_not(), no_guess).flatten());
+                                         here(text.masked_fill(guessed.logical_not(), no_guess)).flatten());
   }
 
  private:

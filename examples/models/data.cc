@@ -37,8 +37,8 @@ std::vector<std::uint8_t> read_idx(const std::string& path, std::size_t header) 
   return bytes;
 }
 
-at::Tensor borrowed(const std::uint8_t* bytes,
-                    at::IntArrayRef shape) {  // read only: the data is never written through it
+// read only: the data is never written through it
+at::Tensor borrowed(const std::uint8_t* bytes, at::IntArrayRef shape) {
   return at::from_blob(const_cast<std::uint8_t*>(bytes), shape, at::TensorOptions(at::kByte));
 }
 

@@ -70,17 +70,17 @@ class Dcgan final : public Model {
     return {generator_adam_.get(), discriminator_adam_.get()};
   }
   std::int64_t batch() const override { return batch_; }
-  at::Tensor loss(std::int64_t step, std::int64_t size) override {  // what the discriminator minimises
-    const at::Tensor real = judge(images_->batch(step, batch_, size).images.mul_(2).sub_(1), 1);
-    return real + judge(both_->generates->forward(torch::randn({size, noise_width, 1, 1})).detach(), 0);
+  at::Tensor loss(std::int64_t step, std::int64_t size) override {  // the discriminator's
+    const at::Tensor real = judge(here(images_->batch(step, batch_, size).images.mul_(2).sub_(1)), 1);
+    return real + judge(both_->generates->forward(here(torch::randn({size, noise_width, 1, 1}))).detach(), 0);
   }
 
   float train_step(std::int64_t step, std::int64_t size) override {
     if (size == 0) size = batch_;
     both_->judges->zero_grad();
-    const at::Tensor real = judge(images_->batch(step, batch_, size).images.mul_(2).sub_(1), 1);
+    const at::Tensor real = judge(here(images_->batch(step, batch_, size).images.mul_(2).sub_(1)), 1);
     real.backward();
-    const at::Tensor made = both_->generates->forward(torch::randn({size, noise_width, 1, 1}));
+    const at::Tensor made = both_->generates->forward(here(torch::randn({size, noise_width, 1, 1})));
     const at::Tensor fake = judge(made.detach(), 0);
     step_by(*discriminator_adam_, fake);
     both_->generates->zero_grad();

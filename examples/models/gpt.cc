@@ -63,7 +63,7 @@ struct DecoderImpl : nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& symbols) {
     const auto length = symbols.size(1);
-    auto x = token(symbols) + position(torch::arange(length));
+    auto x = token(symbols) + position(torch::arange(length, symbols.options()));
     const auto mask = future.slice(0, 0, length).slice(1, 0, length);
     for (auto& block : blocks) x = block(x, mask);
     return head(norm(x));
@@ -72,7 +72,7 @@ struct DecoderImpl : nn::Module {
   nn::LayerNorm norm;
   nn::Linear head;
   std::vector<Block> blocks;
-  torch::Tensor future;  // [context, context]: what a position must not see
+  torch::Tensor future;  // [context, context]: the mask of later positions
 };
 TORCH_MODULE(Decoder);
 
@@ -91,7 +91,7 @@ class Gpt final : public Model {
   std::int64_t batch() const override { return shape_.batch; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     const auto data = text_->batch(step, shape_.batch, size, shape_.context);
-    return nn::functional::cross_entropy(net_(data.symbols).flatten(0, 1), data.next.flatten());
+    return nn::functional::cross_entropy(net_(here(data.symbols)).flatten(0, 1), here(data.next).flatten());
   }
 
  private:

@@ -1,4 +1,4 @@
-// Two LSTM layers that read an image row by row and name what it shows after the last row.
+// Two LSTM layers that read an image row by row and classify it after the last row.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
@@ -43,7 +43,7 @@ class Lstm final : public Model {
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     const auto data = images_->batch(step, batch_, size);
-    return nn::functional::cross_entropy(net_(data.images.squeeze(1)), data.labels);
+    return nn::functional::cross_entropy(net_(here(data.images).squeeze(1)), here(data.labels));
   }
 
  private:

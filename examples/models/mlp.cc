@@ -1,4 +1,4 @@
-// A multilayer perceptron: wide enough that its weights and Adam's moments, not its activations, are what needs memory.
+// A multilayer perceptron, so wide that its weights and Adam's moments take most of its memory.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -32,7 +32,7 @@ class Mlp final : public Model {
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     const auto data = images_->batch(step, batch_, size);
-    return torch::nn::functional::cross_entropy(net_->forward(data.images.flatten(1)), data.labels);
+    return torch::nn::functional::cross_entropy(net_->forward(here(data.images).flatten(1)), here(data.labels));
   }
 
  private:

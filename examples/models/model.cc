@@ -19,6 +19,12 @@ void read_nothing() {}
 
 std::vector<torch::optim::Optimizer*> Model::optimizers() { return {&optimizer()}; }
 
+at::Tensor Model::here(const at::Tensor& data) {
+  // A run on the CPU has no operator here: recordings count operators.
+  const auto parameters = module().parameters();
+  return parameters.empty() || parameters.front().is_cpu() ? data : data.to(parameters.front().device());
+}
+
 void Model::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const {
   if (step_by_ != nullptr) return step_by_(optimizer, [&] { loss.backward(); });
   loss.backward();

@@ -27,7 +27,7 @@ namespace vedette::examples {
 struct ModelOptions {
   std::int64_t batch = 0;  // samples; 0: the model's own
   bool small = false;      // a few megabytes, on data made up from the seed: for tests
-  std::uint64_t seed = 1;  // of the parameters and of what is random in training
+  std::uint64_t seed = 1;  // of the parameters and of random numbers in training
   std::string script;      // path of a TorchScript file; for the model "script" alone
 };
 
@@ -49,6 +49,7 @@ class Model {
   void use(StepBy* way) { step_by_ = way; }
 
  protected:
+  at::Tensor here(const at::Tensor& data);  // on the device of the parameters
   void step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const;
 
  private:
@@ -58,7 +59,7 @@ class Model {
 struct ModelEntry {
   std::string_view name, summary;
   std::unique_ptr<Model> (*make)(const ModelOptions&);
-  void (*read_data)();  // what the models of this kind that are not small train on; once a process
+  void (*read_data)();  // reads the data of models that are not small; once a process
 };
 std::span<const ModelEntry> models() noexcept;                                          // the one list
 std::unique_ptr<Model> make_model(std::string_view name, const ModelOptions& options);  // nullptr: no such model
@@ -73,6 +74,6 @@ std::unique_ptr<Model> make_vgg16(const ModelOptions&);
 std::unique_ptr<Model> make_dcgan(const ModelOptions&);        // two optimizers
 std::unique_ptr<Model> make_bert(const ModelOptions&);         // lengths that change
 std::unique_ptr<Model> make_recommender(const ModelOptions&);  // a table of 1 GiB, few rows of which are hot
-std::unique_ptr<Model> make_script(const ModelOptions&);       // somebody else's, from ModelOptions::script
+std::unique_ptr<Model> make_script(const ModelOptions&);       // a model from elsewhere, ModelOptions::script
 
 }  // namespace vedette::examples

@@ -1,8 +1,7 @@
-// A recommender as in DLRM (Naumov et al., 2019): categories look up rows of an embedding table, their products with
-// each other and with the dense features go through a multilayer perceptron that guesses a click. The table is nearly
+// A recommender as in DLRM (Naumov et al., 2019). Categories look up rows of an embedding table; their products with
+// each other and with the dense features go through a multilayer perceptron that predicts a click. The table is nearly
 // all of the model, and few of its rows are looked up: 99 of 100 look-ups fall on the first hundredth of a category's
-// rows, as where rows are numbered by how often they occur. Its gradient is sparse. Data is made up from the seed: no
-// data set of this kind comes as a package.
+// rows. Its gradient is sparse. Data is made up from the seed: no data set of this kind comes as a package.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -79,7 +78,7 @@ class Recommender final : public Model {
       }
       clicks.mutable_data_ptr<float>()[i] = sum % 3 == 0 ? 1.0f : 0.0f;
     }
-    return nn::functional::binary_cross_entropy_with_logits(net_(dense, rows), clicks);
+    return nn::functional::binary_cross_entropy_with_logits(net_(here(dense), here(rows)), here(clicks));
   }
 
  private:

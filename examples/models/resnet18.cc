@@ -84,8 +84,8 @@ class Training final : public Model {
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     const auto data = images_->batch(step, batch_, size);
-    const auto padded = nn::functional::pad(data.images, nn::functional::PadFuncOptions({2, 2, 2, 2}));
-    return nn::functional::cross_entropy(net_(padded.expand({-1, 3, -1, -1}).contiguous()), data.labels);
+    const auto padded = nn::functional::pad(here(data.images), nn::functional::PadFuncOptions({2, 2, 2, 2}));
+    return nn::functional::cross_entropy(net_(padded.expand({-1, 3, -1, -1}).contiguous()), here(data.labels));
   }
 
  private:

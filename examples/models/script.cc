@@ -1,7 +1,7 @@
-// Somebody else's model: a TorchScript file, as torch.jit.script(model).save(FILE) leaves it in Python. It takes images
-// [n, 3, 32, 32] and gives at least ten scores each, as torchvision's classifiers do. Fashion-MNIST is padded and
-// repeated to three channels. Its parameters and buffers are shown to the guard by a module that holds the same tensors
-// under the same names.
+// A model from elsewhere: a TorchScript file, as torch.jit.script(model).save(FILE) leaves it in Python. It takes
+// images [n, 3, 32, 32] and gives at least ten scores each, as torchvision's classifiers do. Fashion-MNIST is padded
+// and repeated to three channels. Its parameters and buffers are shown to the guard by a module that holds the same
+// tensors under the same names.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/nn/functional/loss.h>
@@ -59,9 +59,9 @@ class Script final : public Model {
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     net_.train(mirror_->is_training());
     const auto data = images_->batch(step, batch_, size);
-    const auto padded = nn::functional::pad(data.images, nn::functional::PadFuncOptions({2, 2, 2, 2}));
+    const auto padded = nn::functional::pad(here(data.images), nn::functional::PadFuncOptions({2, 2, 2, 2}));
     const at::Tensor scores = net_.forward({padded.expand({-1, 3, -1, -1}).contiguous()}).toTensor();
-    return nn::functional::cross_entropy(scores, data.labels);
+    return nn::functional::cross_entropy(scores, here(data.labels));
   }
 
  private:

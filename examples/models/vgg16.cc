@@ -1,6 +1,6 @@
 // VGG-16 (Simonyan & Zisserman, ICLR'15, configuration D) in the form used for 32 x 32 images: batch norm after each
-// convolution, one linear layer of 512 in place of the two of 4096. A straight chain: no activation is needed by
-// anybody but its neighbours.
+// convolution, one linear layer of 512 in place of the two of 4096. A straight chain: only its
+// neighbours need an activation.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/functional/padding.h>
 #include <torch/nn/modules/activation.h>
@@ -65,8 +65,8 @@ class Vgg16 final : public Model {
   std::int64_t batch() const override { return batch_; }
   at::Tensor loss(std::int64_t step, std::int64_t size) override {
     const auto data = images_->batch(step, batch_, size);
-    const auto padded = nn::functional::pad(data.images, nn::functional::PadFuncOptions({2, 2, 2, 2}));
-    return nn::functional::cross_entropy(net_->forward(padded.expand({-1, 3, -1, -1}).contiguous()), data.labels);
+    const auto padded = nn::functional::pad(here(data.images), nn::functional::PadFuncOptions({2, 2, 2, 2}));
+    return nn::functional::cross_entropy(net_->forward(padded.expand({-1, 3, -1, -1}).contiguous()), here(data.labels));
   }
 
  private:

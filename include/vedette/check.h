@@ -1,5 +1,5 @@
-// The judge: does this plan run this trace on this machine? Written from the definitions in model.h, naive, and sharing
-// no code with any planner. It knows no time: order alone (issue, due) decides what must have happened when.
+// The judge: does this plan run this trace on this machine? It is written from the definitions in model.h, naively, and
+// shares no code with any planner. It knows no time, only the order of issue and due. Thread rule: any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,14 +11,15 @@ namespace vedette {
 enum class Rule {
   well_formed,      // indices in range, home for every tensor, moves sorted by issue, tiers joined by a link
   source_holds_it,  // a move's extent lies in its source tier when it starts
-  due_after_issue,  // cyclically: something can happen between issue and due
-  operand_near,     // each operand is in the fastest tier, or announced in place in an addressable tier, when its op
-                    // begins
-  capacity,         // no tier is over its capacity during an op, moves in flight counted in both tiers
-  nothing_lost,     // a drop never takes bytes that somebody reads before they are written or made again
-  made_again,       // a recomputation gives the bytes that were lost: its producer was the last to write them, is
-               // replayable, and all that it read is still as it was then
-  repeats,  // where persistent tensors lie at the end of the step is where they lie at its start
+  due_after_issue,  // cyclically: there is time between issue and due
+  // each operand is in the fastest tier, or announced in place in an addressable tier, when its op begins
+  operand_near,
+  capacity,      // no tier is over its capacity during an op, moves in flight counted in both tiers
+  nothing_lost,  // a drop never takes bytes that an op reads before they are written or recomputed
+  // a recomputation gives the bytes that were lost: its producer was the last to write them, can run again, and finds
+  // its operands unchanged
+  recomputed,
+  repeats,  // the end of the step has persistent tensors in the tiers where its start has them
   allowed,  // recompute and order only where the machine can
 };
 

@@ -1,4 +1,4 @@
-// Machines as text, and machines that papers used: what a plan is made for and a replay runs on.
+// Machines as text, and the machines of published papers. Thread rule: any thread.
 //
 // vedette-machine-1 is JSON:
 //   {"format": "vedette-machine-1", "name": "a100-g10",
@@ -6,8 +6,8 @@
 //    "links": [{"from": "host", "to": "gpu", "bytes_per_s": 15754000000, "latency_ns": 5000, "bus": 0}],
 //    "fault_ns": 45000, "granule_bytes": 4096, "can_recompute": true, "can_reorder": false, "interference_percent": 0,
 //    "remap_ns": 18000}
-// Tiers stand fastest first. Left out: addressable, latency_ns, fault_ns, remap_ns, can_* count as false or 0,
-// granule_bytes as 4096, bytes_per_s as no limit, interference_percent as not known; links without "bus" share nothing.
+// Tiers stand fastest first. Defaults: addressable, latency_ns, fault_ns, remap_ns and can_* are false or 0,
+// granule_bytes is 4096, bytes_per_s has no limit, interference_percent is not known. Links without "bus" share none.
 #pragma once
 #include <span>
 #include <string>
@@ -19,7 +19,7 @@
 namespace vedette {
 
 struct MachinePreset {
-  std::string_view name, source;  // where its numbers are from
+  std::string_view name, source;  // source: the paper or artifact that has these numbers
   Machine (*make)();
 };
 std::span<const MachinePreset> machine_presets() noexcept;

@@ -1,10 +1,10 @@
-// What happened, told while it happens: the engine knows this interface, never who listens (the recorder in profiler/
-// does).
+// The interface through which engine and session report events while they happen; the recorder in profiler/ implements
+// it.
 //
-// Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock;
-// all others from the thread that announces steps and ops. The two groups may overlap. Implementations copy what they
-// need into memory they already own and return: no lock that an allocation may hold, no allocation in moved(),
-// stalled() and faulted(), no exception.
+// Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock.
+// All others come from the thread that announces steps and ops. The two groups may overlap. Implementations copy into
+// memory that they already own and return: no exception, no lock that an allocation may hold, and no allocation in
+// moved(), stalled() and faulted().
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ namespace vedette {
 enum class MoveCause : std::uint8_t {
   planned,  // the plan had it
   urgent,   // an op or a fault waits for it
-  room,     // something else needs the frame, and no plan made room
+  room,     // another chunk needs the frame, and no plan made room
 };
 
 struct MoveRecord {
@@ -46,7 +46,7 @@ struct FaultRecord {
   Nanoseconds began, ended;
 };
 
-struct Placed {             // where a tensor or a unit lies in the arena
+struct Placed {             // the addresses of a tensor or a unit in the arena
   std::uint32_t index = 0;  // of the trace it is in
   Bytes offset, bytes;
 };
@@ -54,7 +54,7 @@ struct Placed {             // where a tensor or a unit lies in the arena
 struct Counters {                                                // since the session opened, or of one step
   std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
   std::uint64_t stall_count = 0, stall_ns = 0;                   // waiting for operands, and for room in allocations
-  std::uint64_t faults = 0;                                      // accesses that nobody announced
+  std::uint64_t faults = 0;                                      // accesses that no op announced
   std::uint64_t live_bytes = 0, peak_bytes = 0;                  // arena, each allocation rounded up to 64
   std::uint64_t resident_bytes = 0, resident_max_bytes = 0;      // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;
@@ -70,13 +70,13 @@ class Observer {
   // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked.
   virtual void profiled(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace&) {}
   virtual void planned(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace& /*units*/, const Plan&) {}
-  // Where what was profiled and planned lies: units of planned()'s trace, tensors of profiled()'s. Before planned().
+  // The addresses of the units of planned()'s trace and of the tensors of profiled()'s. Called before planned().
   virtual void placed(std::uint64_t /*step*/, std::uint64_t /*bucket*/, std::span<const Placed> /*units*/,
                       std::span<const Placed> /*tensors*/) {}
-  // What a step turned out to be, before step_ended(): `phase` as Session::phase(), the bucket whose sequence it ran to
-  // its end.
+  // Called before step_ended(): `phase` as Session::phase(), and the bucket whose sequence of ops the step ran to its
+  // end.
   virtual void step_ran(std::uint64_t /*step*/, std::string_view /*phase*/, std::optional<std::uint64_t> /*bucket*/) {}
-  // What is resident and what lives when an op ends, before op_ended().
+  // Resident and live bytes when an op ends. Called before op_ended().
   virtual void sampled(std::uint64_t /*step*/, OpIndex, Bytes /*resident*/, Bytes /*live*/) {}
   virtual void op_began(std::uint64_t /*step*/, OpIndex, std::string_view /*name*/, Nanoseconds /*now*/) {}
   virtual void op_ended(std::uint64_t /*step*/, OpIndex, Nanoseconds /*now*/) {}

@@ -1,10 +1,9 @@
-// A policy turns a trace into a plan, and may change its mind when the program surprises it.
-// Offline policies (AutoTM, SwapAdvisor, vDNN...) implement prepare(). Online ones (LRU, DeepUM...) implement react().
-// Sentinel does both. The simulator and the live engine call the same two functions, so a policy that is right in
-// replay is the very object that runs.
+// A policy turns a trace into a plan, and may react to events of the running program. Offline policies (AutoTM,
+// SwapAdvisor, vDNN, ...) implement prepare(), online ones (LRU, DeepUM, ...) react(), Sentinel both. The simulator and
+// the live engine call the same two functions of the same object.
 //
-// A policy sees no clock, no thread, no address: same inputs, same seed, same answer, byte for byte. Both functions are
-// called from one thread at a time.
+// A policy uses no clock, thread or address: the same inputs and seed give the same answer, byte for byte. Thread rule:
+// one thread at a time calls a policy.
 #pragma once
 #include <memory>
 #include <span>
@@ -16,7 +15,7 @@
 
 namespace vedette {
 
-struct StepMeasured {                 // what the last step cost, as measured (live) or simulated (replay)
+struct StepMeasured {                 // times of the last step, measured (live) or simulated (replay)
   Nanoseconds time;                   // of the whole step
   Nanoseconds stall;                  // of it, waiting for moves
   std::vector<Nanoseconds> op_stall;  // op_stall[i]: waiting before op i; empty when nothing was measured
@@ -29,7 +28,7 @@ struct Event {
     op_ends,  // op
     allocated,
     freed,               // op, tensor
-    touched_while_away,  // op, tensor: nobody announced it
+    touched_while_away,  // op, tensor: a fault on memory that no op announced
     short_of_room,       // op, bytes: the fastest tier lacks this many; no answer: Plan::fallback
     step_ended,          // measured
   } kind = Kind::op_begins;
@@ -39,7 +38,8 @@ struct Event {
   const StepMeasured* measured = nullptr;  // borrowed for the call; only with step_ended
 };
 
-struct Portion {  // a run of bytes of one tensor that moves as one; a whole tensor unless somebody moves less
+// A run of bytes of one tensor that moves as one; the whole tensor unless a move takes less.
+struct Portion {
   enum class State : std::uint8_t {
     absent,  // not born, dead or dropped
     lies,
@@ -49,16 +49,17 @@ struct Portion {  // a run of bytes of one tensor that moves as one; a whole ten
   } state = State::absent;
   TensorIndex tensor;
   Span<Bytes> bytes;
-  TierIndex tier;              // lies: there; leaving, coming: from there
-  std::uint64_t last_use = 0;  // serial number of the last op that used it, counted through all steps; 0: none yet
+  TierIndex tier;  // lies: there; leaving, coming: from there
+  // serial number of the last op that used it, counted through all steps; 0: none yet
+  std::uint64_t last_use = 0;
 };
 
-struct View {  // what a policy may look at; borrowed for the length of the call
+struct View {  // the state that a policy may read; borrowed for the length of the call
   const Trace& trace;
   const Machine& machine;
   std::span<const TierIndex> where;     // where[t]: tier that holds tensor t now
   std::span<const Bytes> room;          // room[k]: free bytes in tier k
-  std::span<const Portion> parts = {};  // by tensor, then begin; empty where the caller does not know (live)
+  std::span<const Portion> parts = {};  // by tensor, then begin; empty where it is not known (live)
 };
 
 struct Reaction {
@@ -71,8 +72,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const noexcept = 0;
-  // The plan for a step that repeats. An Error of Cause::infeasible says from which fast-tier size it would work.
-  // Errors say the cause alone: whoever reports one knows the policy's name and puts it before.
+  // The plan for a step that repeats. An Error of Cause::infeasible names the size of the fast tier that would suffice.
+  // Its message has no name of the policy in it: the caller puts that before.
   virtual Result<Plan> prepare(const Trace&, const Machine&) { return Plan{}; }
   virtual Reaction react(const Event&, const View&) { return {}; }
 };
@@ -80,8 +81,8 @@ class Policy {
 struct PolicyEntry {
   std::string_view name, paper, summary;
   std::unique_ptr<Policy> (*make)(std::uint64_t seed);
-  std::string_view partial = {};  // what the paper uses and a trace cannot express; empty: nothing
-  bool bound = false;             // no system: it knows or may do what none can, and shows how far one could get
+  std::string_view partial = {};  // inputs of the paper's system that a trace cannot express; empty: none
+  bool bound = false;             // not a system: it uses knowledge or rights that none has, and bounds the others
 };
 std::span<const PolicyEntry> policies() noexcept;  // the one list: command line, tests, benches walk it
 std::unique_ptr<Policy> make_policy(std::string_view name, std::uint64_t seed);  // nullptr: no such policy

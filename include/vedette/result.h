@@ -1,5 +1,5 @@
-// A value or the reason there is none. (std::expected arrives with C++23; GCC 12 and Clang 14 lack it in C++20.)
-// The message of an Error is one sentence for the user, saying what failed and what to do.
+// A value, or the error that prevented it. (std::expected arrives with C++23; GCC 12 and Clang 14 lack it in C++20.)
+// The message of an Error is one sentence for the user: the operation that failed, and the remedy.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -11,19 +11,19 @@ namespace vedette {
 enum class Cause {
   unavailable,      // this machine or container does not offer it, or not now
   unsupported,      // vedette does not do it
-  out_of_memory,    // no room in fast memory, in the arena's addresses, or for its books
-  malformed_input,  // a file, an option or a plan says what cannot be
-  infeasible,       // no plan fits: the largest op needs more than there is
+  out_of_memory,    // no room in fast memory, in the arena's addresses, or for the arena's tables
+  malformed_input,  // a file, an option or a plan is contradictory or cannot be read
+  infeasible,       // no plan fits: the largest op needs more than the fastest tier has
   system,           // a system call or a transfer failed (Error::errno_value)
 };
 
 struct Error {
   Cause cause = Cause::system;
   std::string message;  // "userfaultfd: Operation not permitted; set vm.unprivileged_userfaultfd=1 or run as root"
-  int errno_value = 0;  // 0 unless a system call said no
+  int errno_value = 0;  // 0 unless a system call failed
 };
 
-// Thrown only where the user asked for it: Result::value() and the torch adapter.
+// Thrown by Result::value() and by the torch adapter, and nowhere else.
 struct Failure : std::runtime_error {
   explicit Failure(Error e) : std::runtime_error(e.message), error(std::move(e)) {}
   Error error;

@@ -1,11 +1,11 @@
-// What several steps in a row touched of tensors that no plan moves, because each step touches other parts of them
-// (Part in vedette/session.h: rows of a table). A trace is one step and cannot say so; with both, a replay runs these
-// steps one after the other.
+// The rows of tables that several steps in a row touched. Each step touches other parts of such tensors (Part in
+// vedette/session.h), so no plan moves them, and the trace of one step cannot tell. With a trace and its rows, a replay
+// runs these steps one after the other.
 //
 // vedette-rows-1 is JSON, and belongs to one trace:
 //   {"format": "vedette-rows-1", "always_near": 7, "held_bytes": 4194304, "chunk_bytes": 2097152, "chunks": 512,
 //    "steps": [[{"op": 0, "chunks": [[3, 4], [17, 19]]}]]}
-// Steps in their order, of each the ops that touched parts, of those the chunks they touched, as half open ranges.
+// Steps stand in their order; each lists the ops that touched parts, and of each op the chunks, as half open ranges.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -26,10 +26,10 @@ struct RowAccess {
 };
 
 struct Rows {
-  // A tensor of the trace that every op reads: what is always near, and the room that plans leave to as many chunks as
-  // one step touched in parts.
+  // A tensor of the trace that every op reads. It stands for the memory that never moves, and for the room that plans
+  // leave to as many chunks as one step touched in parts.
   TensorIndex always_near;
-  Bytes held;  // of it, what is always near
+  Bytes held;  // of it, the memory that never moves
   Bytes chunk;
   std::uint32_t chunks = 0;                   // of all those tensors, touched or not; they are numbered from 0
   std::vector<std::vector<RowAccess>> steps;  // oldest first; of each, ascending by op. Empty: no step touched parts
@@ -40,13 +40,12 @@ struct Rows {
 Result<Rows> parse_rows(std::string_view json, const Trace&);
 std::string format_rows(const Rows&);
 
-// How many of the chunks that a step touched in parts a plan leaves room for, where so many frames are not held: at
-// most half of them.
+// The number of chunks touched in parts that a plan leaves room for: at most half of the free frames.
 constexpr std::uint64_t room_for_rows(std::uint64_t free_chunks, std::uint64_t touched) noexcept {
   return touched < free_chunks / 2 ? touched : free_chunks / 2;
 }
 
-// What parse_rows() holds any Rows to; nullopt: they fit the trace.
+// The error that parse_rows() finds in such rows; nullopt: they fit the trace.
 std::optional<Error> misfit(const Rows&, const Trace&);
 
 }  // namespace vedette

@@ -1,5 +1,5 @@
-// Quantities that must not be mixed up: a tensor number is not an op number is not a byte count.
-// Each is one machine word, ordered, hashable, and converts to its number only when asked (`.value`).
+// Quantities of their own types: a tensor number, an op number and a byte count cannot be mixed up. Each is one machine
+// word, ordered, hashable, and converts to its number only through `.value`.
 #pragma once
 #include <compare>
 #include <cstddef>

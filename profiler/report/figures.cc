@@ -23,6 +23,7 @@ T median(std::vector<T> values) {
 template <class Of>
 auto median_of_steady(const Run& run, Of of) {
   std::vector<decltype(of(run.steps.front()))> values;
+  if (run.steady.empty() && run.shown) values.push_back(of(*run.shown_step()));
   for (const std::size_t i : run.steady) values.push_back(of(run.steps[i]));
   return median(std::move(values));
 }
@@ -127,8 +128,8 @@ Trace steady_trace(const Run& run) {
   for (const StallRow& stall : run.stalls)
     if (stall.op < stalled.size()) stalled[stall.op] += stall.ended - stall.began;
   Nanoseconds last = run.shown_step()->began;
-  for (std::size_t i = 0; i < run.ops.size();
-       ++i) {  // what the program does between two ops counts as the second's, as in a profile
+  // what the program does between two ops counts as the second's, as in a profile
+  for (std::size_t i = 0; i < run.ops.size(); ++i) {
     const Nanoseconds took = run.ops[i].ended - last - stalled[i];
     trace.ops[i].time = std::min(trace.ops[i].time, std::max(Nanoseconds{1}, took));
     last = std::max(last, run.ops[i].ended);
@@ -137,7 +138,8 @@ Trace steady_trace(const Run& run) {
 }
 
 Headline headline_of(const Run& run, const ReportOptions& options) {
-  Headline h{.program = run.program, .policy = run.policy, .budget = run.budget};
+  Headline h{.program = run.program, .policy = run.policy, .imported = run.imported, .budget = run.budget};
+  if (run.shown_profile() != nullptr) h.ops = run.shown_profile()->trace.ops.size();
   h.steps = run.steps.size();
   h.steady_steps = run.steady.size();
   for (const StepRow& step : run.steps) {
@@ -145,7 +147,7 @@ Headline headline_of(const Run& run, const ReportOptions& options) {
     h.resident_max = std::max(h.resident_max, Bytes{step.counters.resident_max_bytes});
   }
   if (h.peak.value == 0 && run.shown_profile() != nullptr) h.peak = peak_bytes(run.shown_profile()->trace);
-  h.fits = run.budget.value > 0 && h.resident_max <= run.budget;
+  if (run.budget.value > 0 && run.imported.empty()) h.fits = h.resident_max <= run.budget;
   if (h.peak.value > 0) h.budget_share = static_cast<double>(run.budget.value) / static_cast<double>(h.peak.value);
   h.plain_step = options.plain_step ? options.plain_step : run.plain_step;
   h.dropped_events = run.dropped_events;
@@ -182,7 +184,7 @@ Memory memory_of(const Run& run) {
   }
   thin(memory.samples);
   memory.moved = rates(run);
-  if (follows_profile(run)) memory.phases = phases(run);
+  if (follows_profile(run) && run.has_phases()) memory.phases = phases(run);
   return memory;
 }
 
@@ -236,6 +238,17 @@ Report analyse(const Run& run, const ReportOptions& options) {
          std::to_string(run.dropped_events) + " events found the recorder's ring full and are missing.");
   remark(!run.imported.empty(), "Imported from " + run.imported + ": what that does not tell is missing here.");
   remark(run.steps.empty() && run.imported.empty(), "No step ended, so there are no times.");
+  remark(!run.steps.empty() && run.steady.empty(),
+         "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
+  const Headline& h = report.headline;
+  remark(
+      h.bound && h.plain_step && *h.plain_step < *h.bound,
+      "A plain step was faster than the bound: the bound counts operators at their times in this recording, when they "
+      "ran beside moves and were watched.");
+  remark(
+      report.reuse.in_parts,
+      "Some tensors are touched in part: other budgets are simulated with the chunks that the profiled step touched, "
+      "and steps that touch other rows fetch more than that.");
   remark(run.shown_profile() == nullptr,
          "No profile fits the shown step, so there is nothing about layers, tensors and pages.");
   remark(run.shown_profile() != nullptr && !run.shown_profile()->tracked,

@@ -66,8 +66,8 @@ void sweep(std::uint32_t tensor, std::int64_t layer, const std::map<std::uint64_
   Change level;
   std::uint64_t begin = 0;
   for (const auto& [page, change] : changes) {
-    if (change.ticks == 0 && change.reads == 0 && change.writes == 0)
-      continue;  // one range ends where its equal begins
+    // one range ends where its equal begins
+    if (change.ticks == 0 && change.reads == 0 && change.writes == 0) continue;
     if (level.ticks > 0 && begin < page) {
       const auto limited = [](std::int64_t times) {
         return static_cast<std::uint32_t>(std::min<std::int64_t>(times, ~0u));

@@ -27,14 +27,19 @@ Json of(Span<T> span) {
 template <class T>
 Json list(const std::vector<T>& values);  // defined last, where it knows all of them
 
+// Of an import nobody measured residency, moves and stalls, and without a budget nothing is a share of one.
 Json of(const Headline& h) {
+  const bool measured = h.imported.empty(), budgeted = h.budget.value > 0;
+  const auto where = [](bool known, Json value) { return known ? std::move(value) : Json(nullptr); };
   return {{"program", h.program},
           {"policy", h.policy},
-          {"fits", h.fits},
-          {"budget_bytes", of(h.budget)},
+          {"imported", where(!measured, h.imported)},
+          {"ops", h.ops},
+          {"fits", h.fits ? Json(*h.fits) : Json(nullptr)},
+          {"budget_bytes", where(budgeted, of(h.budget))},
           {"peak_bytes", of(h.peak)},
-          {"resident_max_bytes", of(h.resident_max)},
-          {"budget_share", of(h.budget_share)},
+          {"resident_max_bytes", where(measured, of(h.resident_max))},
+          {"budget_share", where(budgeted, of(h.budget_share))},
           {"steps", h.steps},
           {"steady_steps", h.steady_steps},
           {"median_step_ns", of(h.median_step)},
@@ -42,13 +47,13 @@ Json of(const Headline& h) {
           {"speed_of_plain", of(h.speed_of_plain)},
           {"compute_ns", of(h.compute)},
           {"bound_ns", of(h.bound)},
-          {"speed_of_bound", of(h.speed_of_bound)},
-          {"stall_ns", of(h.stall)},
-          {"stall_share", of(h.stall_share)},
-          {"bytes_in", of(h.bytes_in)},
-          {"bytes_out", of(h.bytes_out)},
-          {"bytes_dropped", of(h.bytes_dropped)},
-          {"faults", h.faults},
+          {"speed_of_bound", where(measured, of(h.speed_of_bound))},
+          {"stall_ns", where(measured, of(h.stall))},
+          {"stall_share", where(measured, of(h.stall_share))},
+          {"bytes_in", where(measured, of(h.bytes_in))},
+          {"bytes_out", where(measured, of(h.bytes_out))},
+          {"bytes_dropped", where(measured, of(h.bytes_dropped))},
+          {"faults", where(measured, h.faults)},
           {"dropped_events", h.dropped_events}};
 }
 
@@ -178,7 +183,7 @@ Json of(const CurvePoint& p) {
 }
 
 Json of(const Reuse& r) {
-  return {{"histogram", list(r.histogram)}, {"curve", list(r.curve)}, {"simulated", r.simulated}};
+  return {{"histogram", list(r.histogram)}, {"curve", list(r.curve)}, {"simulated", r.simulated}, {"policy", r.policy}};
 }
 
 Json of(const PlanMoveRow& m) {

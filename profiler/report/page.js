@@ -27,7 +27,8 @@ const count = value => missing(value) ? '\u2013' : fixed(value, 0);
 const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + '\u00a0%';
 const ratio = value => missing(value) ? '\u2013' : fixed(value, 3) + ' \u00d7';
 const text = value => missing(value) || value === '' ? '\u2013' : String(value);
-const yes_no = value => value ? 'yes' : 'no';
+const yes_no = value => missing(value) ? '\u2013' : value ? 'yes' : 'no';
+const plural = (number, noun) => count(number) + ' ' + noun + (number === 1 ? '' : 's');
 const escaped = name => String(name).slice(0, 60).replace(/[&<>"']/g, c => '&#' + c.charCodeAt(0) + ';').replace(/[\u0000-\u001f]/g, '\ufffd');
 
 const layer_of = (run, number) => (run.layer_by_number ??= new Map(run.layers.map(l => [l.layer, l]))).get(number);
@@ -190,7 +191,9 @@ function tiles(run, list) {
 
 function verdict(run) {
   const h = run.headline;
-  if (!h.budget_bytes || !h.peak_bytes) return 'A recording of ' + count(h.steps) + ' steps';
+  if (h.imported === 'damon') return bytes(h.peak_bytes) + ' of memory, watched in ' + plural(h.ops, 'snapshot') + ' over ' + time(h.median_step_ns) + '.';
+  if (h.imported) return 'A step of ' + plural(h.ops, 'operator') + ' with ' + bytes(h.peak_bytes) + ' of live memory at its peak.';
+  if (missing(h.fits) || !h.peak_bytes) return 'A recording of ' + plural(h.steps, 'step') + '.';
   const fit = h.fits ? 'It fits' : 'It does not fit';
   const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + '\u00a0%)';
   const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + '\u00a0\u00d7 the speed of plain training'
@@ -198,15 +201,26 @@ function verdict(run) {
   return fit + ': ' + where + speed + '.';
 }
 
+// An import tells what the program did. What a run of it would take is simulated, in Budgets.
+function imported_tiles(run) {
+  const watched = run.headline.imported === 'damon';
+  return tiles(run, [
+    [watched ? 'Snapshots' : 'Operators', 'headline.ops', count, watched ? 'each of one target and time' : ['and ', count(run.tensors.length), ' tensors']],
+    [watched ? 'Memory watched' : 'Peak of live memory', 'headline.peak_bytes', bytes, watched ? 'regions that a monitor looked at' : 'what plain training needs'],
+    [watched ? 'Watched for' : 'Step', 'headline.median_step_ns', time, watched ? 'from the first snapshot to the last' : 'the operators\u2019 own times, one after the other']]);
+}
+
 section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, run) => {
   const h = run.headline;
+  if (h.imported === 'damon') return host.append(imported_tiles(run));
+  if (h.imported) return host.append(imported_tiles(run), element('p', {}, 'Nothing ran here: whether a step fits a budget, and how fast it is, is simulated in ', element('a', {href: '#budgets'}, 'Budgets'), '.'));
   host.append(tiles(run, [
-    ['Stays within the budget', 'headline.fits', yes_no, ['resident at most ', figure(run, 'headline.resident_max_bytes', bytes)], h.fits ? 'good' : 'bad'],
+    ['Stays within the budget', 'headline.fits', yes_no, ['resident at most ', figure(run, 'headline.resident_max_bytes', bytes)], missing(h.fits) ? null : h.fits ? 'good' : 'bad'],
     ['Budget', 'headline.budget_bytes', bytes, [figure(run, 'headline.budget_share', percent), ' of the peak']],
     ['Peak of live memory', 'headline.peak_bytes', bytes, 'what plain training would need'],
-    ['Step, median', 'headline.median_step_ns', time, [figure(run, 'headline.steady_steps', count), ' steady of ', figure(run, 'headline.steps', count), ' steps']],
+    ['Step, median', 'headline.median_step_ns', time, ['of ', figure(run, 'headline.steady_steps', count), ' steady, ', figure(run, 'headline.steps', count), ' in all']],
     ['Speed, of plain', 'headline.speed_of_plain', ratio, missing(h.plain_step_ns) ? 'not known: tell it with --plain-ms' : ['a plain step takes ', figure(run, 'headline.plain_step_ns', time)]],
-    ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['no step is faster than ', figure(run, 'headline.bound_ns', time)]],
+    ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['with the operators\u2019 times of this recording no step is faster than ', figure(run, 'headline.bound_ns', time)]],
     ['Stalls in a step', 'headline.stall_ns', time, [figure(run, 'headline.stall_share', percent), ' of its time']],
     ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
   if (run.steps.length > 0) host.append(element('div', {class: 'card'}, element('h3', {}, 'Step by step'), steps_chart(run)));
@@ -226,10 +240,10 @@ function steps_chart(run) {
 }
 
 section('memory', 'Memory', 'Memory over a step',
-  'What lives, what of it is in fast memory, and what moves. The shading tells the phase; the dashed line is the budget.', (host, run) => {
+  'What lives and, in a run, what of it is in fast memory and what moves. The shading tells the phase; the dashed line is the budget.', (host, run) => {
   if (run.memory.samples.length === 0 && run.memory.moved.length === 0) return host.append(element('p', {}, 'The recording has no ops of a whole step.'));
   host.append(element('div', {class: 'card'}, chart('Live and resident memory over a step', 440, () => memory_figure(run)),
-    element('p', {}, 'Step ' + text(run.shown_step) + ', the median one. Live memory was ' + run.memory.live_source + '.')));
+    element('p', {}, (run.headline.imported ? '' : 'Step ' + text(run.shown_step) + ', the median one. ') + 'Live memory was ' + run.memory.live_source + '.')));
 });
 
 function memory_figure(run) {
@@ -241,9 +255,9 @@ function memory_figure(run) {
   const traces = [
     ...(measured ? [{name: 'resident', x, y: m.samples.map(s => mib(s[2])), line: {color: css('resident'), width: 1, shape: 'hv'}, fill: 'tozeroy', fillcolor: css('resident') + '44'}] : []),
     {name: 'live', x, y: m.samples.map(s => mib(s[1])), line: {color: css('live'), width: 2, shape: 'hv'}},
-    {name: 'budget', x: [0, end], y: [mib(run.headline.budget_bytes), mib(run.headline.budget_bytes)], line: {color: css('budget'), width: 2, dash: 'dash'}, hoverinfo: 'skip'},
-    {type: 'bar', name: 'moved in', x: middle, width, y: m.moved.map(r => mib(r[2])), marker: {color: css('in')}, yaxis: 'y2'},
-    {type: 'bar', name: 'moved out', x: middle, width, y: m.moved.map(r => -mib(r[3])), marker: {color: css('out'), pattern: {shape: '/', fillmode: 'overlay', fgcolor: css('card'), size: 4}}, yaxis: 'y2'}];
+    ...(missing(run.headline.budget_bytes) ? [] : [{name: 'budget', x: [0, end], y: [mib(run.headline.budget_bytes), mib(run.headline.budget_bytes)], line: {color: css('budget'), width: 2, dash: 'dash'}, hoverinfo: 'skip'}]),
+    ...(run.headline.imported ? [] : [{type: 'bar', name: 'moved in', x: middle, width, y: m.moved.map(r => mib(r[2])), marker: {color: css('in')}, yaxis: 'y2'},
+    {type: 'bar', name: 'moved out', x: middle, width, y: m.moved.map(r => -mib(r[3])), marker: {color: css('out'), pattern: {shape: '/', fillmode: 'overlay', fgcolor: css('card'), size: 4}}, yaxis: 'y2'}])];
   for (const t of traces) if (!t.type) { t.type = 'scatter'; t.mode = 'lines'; }
   for (const t of traces) if (!t.hoverinfo) t.hovertemplate = '%{y:.1f} MiB';
   const wide = longest / 14;
@@ -252,13 +266,13 @@ function memory_figure(run) {
     annotations: m.phases.filter(p => ms(p.time_ns[1] - p.time_ns[0]) > wide).map(p => ({text: p.phase, showarrow: false, xref: 'x', yref: 'paper', x: ms((p.time_ns[0] + p.time_ns[1]) / 2), y: 1,
       yanchor: 'bottom', font: {size: 11, color: css('soft')}})),
     legend: {orientation: 'h', y: 1.06, yanchor: 'bottom', x: 0, font: {size: 11.5}, traceorder: 'normal'},
-    xaxis: {title: {text: 'ms since the step began'}, range: [0, longest], anchor: 'y2', ticksuffix: '', hoverformat: '.1f'},
-    yaxis: {title: {text: 'MiB'}, domain: [0.34, 1], ...scale_of(r => mib(Math.max(r.headline.budget_bytes, largest(r.memory.samples, sample => Math.max(sample[1], sample[2])))))},
+    xaxis: {title: {text: 'ms since the step began'}, range: [0, longest], anchor: run.headline.imported ? 'y' : 'y2', ticksuffix: '', hoverformat: '.1f'},
+    yaxis: {title: {text: 'MiB'}, domain: [run.headline.imported ? 0 : 0.34, 1], ...scale_of(r => mib(Math.max(r.headline.budget_bytes, largest(r.memory.samples, sample => Math.max(sample[1], sample[2])))))},
     yaxis2: {title: {text: 'MiB moved'}, domain: [0, 0.26], ...(runs.length < 2 ? {} : {range: [-1.1 * moved, 1.1 * moved]})}}};
 }
 
 section('pages', 'Pages', 'Which layer touches which pages',
-  'Pages from top to bottom, tensors in the order in which the step first touches them; layers from left to right, as they run. Click a row, or name a tensor, to see its own pages.',
+  'Pages from top to bottom, tensors in the order in which the step first touches them; layers from left to right, as they run, in the colour of their phase above: blue forward, yellow backward, green optimizer. Click a row, or name a tensor, to see its own pages.',
   (host, run, at) => {
   const heat = run.heat;
   if (heat.rows.length === 0) return host.append(element('p', {}, 'No page and no operand was recorded.'));
@@ -298,7 +312,7 @@ section('pages', 'Pages', 'Which layer touches which pages',
   host.addEventListener('keydown', event => { if (event.key === 'Escape') zoom(null); });
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, element('fieldset', {}, element('legend', {}, 'Show'), ...kinds), search, list, back),
     host_chart, readout),
-    element('p', {}, (heat.sampled ? 'Columns are snapshots of a monitor that takes samples, named by when they began; darkness tells how many samples saw a page in use. Pages of '
+    element('p', {}, (heat.sampled ? 'Columns are snapshots of a monitor that takes samples, named by when they began; darkness tells how many samples saw a page in use. Pages of ' + bytes(heat.page_bytes) + '.'
       : heat.tracked ? 'Accesses as page tracking saw them, in pages of ' + bytes(heat.page_bytes) + '.' : 'Pages were not tracked: operands count from end to end.') +
       (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
 }, {});
@@ -333,6 +347,15 @@ function heat_of_tensor(run, state) {
   return {z: z.map(row => row.map(visible)), first: Array.from({length: bins}, (_, i) => edge(i))};
 }
 
+// A band above the heat map tells each column's phase. Lines through the map itself would hide it where phases take turns.
+const phase_colours = {forward: 'live', backward: 'out', optimizer: 'resident'};
+function phase_band(marks) {
+  const phased = marks.filter(mark => phase_colours[mark[2]]);
+  if (phased.length < 2) return [];
+  const lines = marks.length > 8 ? [] : marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}}));
+  return [...lines, ...phased.map(mark => ({type: 'rect', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[1] - 0.5, y0: 1.003, y1: 1.013, fillcolor: css(phase_colours[mark[2]]), line: {width: 0}}))];
+}
+
 function heat_figure(run, state, width) {
   const heat = run.heat, zoomed = state.tensor !== null;
   const drawn = zoomed ? heat_of_tensor(run, state) : {z: heat.reads.map((row, r) => row.map((reads, c) =>
@@ -355,8 +378,8 @@ function heat_figure(run, state, width) {
   layout: {hovermode: 'closest', margin: {l: 90, r: 10, t: zoomed ? 40 : 24, b: 40}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
     xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
     yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end', standoff: 14}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
-    shapes: marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}})),
-    annotations: marks.filter(mark => marks.length > 1 && mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1, yanchor: 'bottom',
+    shapes: phase_band(marks),
+    annotations: marks.filter(mark => marks.length > 1 && mark[2] && mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1.013, yanchor: 'bottom',
       font: {size: 11, color: css('soft')}}))}};
 }
 
@@ -429,9 +452,8 @@ section('sharing', 'Sharing', 'False sharing that co-allocation removed',
 section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) => {
   const r = run.reuse;
   if (r.curve.length === 0) return host.append(element('p', {}, 'There is no profile to tell from.'));
-  host.append(element('p', {}, r.simulated ? 'From the simulator, with the run\u2019s own policy on its profile; the bound is proven: no plan is faster. The star is this run. ' + simulated_words(run)
-    : 'From reuse distances: what a least-recently-used cache would fetch. No simulator ran.'));
-  host.append(element('div', {class: 'card'}, chart('Step time and stalls against fast memory', 440, () => budget_figure(run))));
+  host.append(element('p', {}, budget_words(run)));
+  if (r.curve.some(p => !missing(p.step_ns) || !missing(p.transfer_ns))) host.append(element('div', {class: 'card'}, chart('Step time and stalls against fast memory', 440, () => budget_figure(run))));
   const rows = r.curve.map((p, i) => ({...p, order: i}));
   const box = table(rows, [
     {key: 'share', label: 'Of the peak', number: true, format: percent}, {key: 'fast_memory_bytes', label: 'Fast memory', number: true, format: bytes},
@@ -441,8 +463,14 @@ section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) 
     {label: 'Budgets', noun: 'budgets', path: row => (run === data.run ? 'run' : 'other') + '.reuse.curve.' + row.order});
   host.append(element('div', {class: 'card'}, box));
   const reuse = chart('Reuse distances', 260, () => reuse_figure(run, on_paper ? paper_width : reuse.clientWidth));
-  host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses'), reuse));
+  host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses and still alive'), reuse));
 }, {long: true});
+
+function budget_words(run) {
+  if (run.reuse.simulated) return 'From the simulator, with the policy ' + run.reuse.policy + ' on the profiled step; the bound is proven: no plan is faster. ' + (run.headline.imported ? '' : 'The star is this run. ' + simulated_words(run));
+  return 'What a fast tier would fetch from which the least recently used leaves. No simulator ran' +
+    (run.machine.tiers.length > 1 ? '.' : ': the recording names no machine with a slow tier. Name one to have steps simulated: vedette report --machine a100-g10.');
+}
 
 // How far the simulator is from what happened, where it simulated about this run's budget.
 function simulated_words(run) {
@@ -464,7 +492,7 @@ function budget_figure(run) {
   }
   const rest = run.reuse.curve.filter(p => !missing(p.transfer_ns));
   traces.push({name: 'LRU\u2019s transfers, nothing hidden', x: rest.map(p => mib(p.fast_memory_bytes)), y: rest.map(p => ms(p.transfer_ns)), mode: 'lines', line: {color: css('out'), width: 1.5, dash: 'dashdot'}, yaxis: 'y2'});
-  if (h.median_step_ns > 0) traces.push({name: 'this run', x: [mib(h.budget_bytes)], y: [ms(h.median_step_ns)], mode: 'markers', cliponaxis: false, marker: {symbol: 'star', size: 15, color: css('stall'), line: {color: css('ink'), width: 1}}});
+  if (h.median_step_ns > 0 && !h.imported) traces.push({name: 'this run', x: [mib(h.budget_bytes)], y: [ms(h.median_step_ns)], mode: 'markers', cliponaxis: false, marker: {symbol: 'star', size: 15, color: css('stall'), line: {color: css('ink'), width: 1}}});
   for (const t of traces) { t.type = 'scatter'; t.hovertemplate = '%{y:.1f} ms'; }
   return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, hoverformat: '.1f', anchor: 'y2', ...scale_of(r => mib(Math.max(r.headline.budget_bytes, largest(r.reuse.curve, p => p.fast_memory_bytes))))}, yaxis: {title: {text: 'step, ms'}, domain: [0.5, 1],
       ...scale_of(r => ms(Math.max(r.headline.median_step_ns, largest(r.reuse.curve, p => p.step_ns))))},
@@ -559,8 +587,8 @@ set_theme(asked ? asked[1] : matchMedia('(prefers-color-scheme: dark)').matches 
 function heading() {
   const run = data.run;
   const made = element('section', {id: 'top'}, element('h1', {}, verdict(run)),
-    element('p', {class: 'lead'}, (run.headline.program ? run.headline.program + ', ' : '') + 'policy ' + text(run.headline.policy) + '. ' +
-      'Figures are of step ' + text(run.shown_step) + ' where one is shown: the median of ' + count(run.headline.steady_steps) + ' that ran alike.'), element('div', {class: 'path'}, run.path));
+    element('p', {class: 'lead'}, run.headline.imported ? run.headline.program : (run.headline.program ? run.headline.program + ', ' : '') + 'policy ' + text(run.headline.policy) + '. ' +
+      'Figures are of step ' + text(run.shown_step) + ' where one is shown: the median of ' + plural(run.headline.steady_steps, 'step') + ' that ran alike.'), element('div', {class: 'path'}, run.path));
   if (data.other) made.append(element('p', {class: 'lead other'}, 'Beside it: ' + (data.other.headline.program ? data.other.headline.program + ', ' : '') + 'policy ' + text(data.other.headline.policy) + '. ' + verdict(data.other)),
     element('div', {class: 'path'}, data.other.path));
   for (const each of runs) if (each.remarks.length > 0) made.append(element('ul', {class: 'remarks'}, ...each.remarks.map(remark => element('li', {}, (each === data.other ? 'The other run: ' : '') + remark))));

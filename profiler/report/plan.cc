@@ -1,10 +1,10 @@
 // The plan against what happened in the shown step.
 //
 // A planned fetch of a chunk is matched with the chunk's transfer that started after the engine can have heard of it
-// (one op before its issue) and before the due op ended. It is late when its bytes came after somebody began to wait
-// for them, early when they lay unused for longer than a twentieth of the step, not needed when no transfer was: the
-// chunk had stayed. What was fetched and is matched with nothing was missed by the plan. A fetched chunk that left
-// before any op that uses it ran was wasted.
+// (one op before its issue) and before the due op ended. It is late when its bytes came after a stall for them
+// began, early when they lay unused for longer than a twentieth of the step. It is not needed when there was no
+// transfer, because the chunk had stayed. What was fetched and is matched with nothing was missed by the plan. A
+// fetched chunk that left before any op that uses it ran was wasted.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -22,8 +22,8 @@ constexpr std::size_t most_rows = 500;  // of moves, the worst first: more nobod
 struct Matching {
   const Run& run;
   std::vector<Nanoseconds> waited_from;  // by op: when it was wanted, before any wait for its operands
-  std::map<std::uint64_t, std::vector<const MoveRow*>> fetches,
-      earlier;  // by chunk, by start; earlier: of the step before
+  // by chunk, by start; earlier: of the step before
+  std::map<std::uint64_t, std::vector<const MoveRow*>> fetches, earlier;
   std::set<const MoveRow*> matched;
 
   explicit Matching(const Run& r) : run(r) {

@@ -19,16 +19,19 @@ namespace vedette::report {
 
 struct Headline {
   std::string program, policy;
-  bool fits = false;                 // what was resident never exceeded the budget
-  Bytes budget, peak, resident_max;  // peak: most bytes that lived at once
+  std::string imported;              // the format that the recording came from; empty: it was recorded
+  std::uint64_t ops = 0;             // of the shown profile
+  std::optional<bool> fits;          // what was resident never exceeded the budget; none: no budget is known
+  Bytes budget, peak, resident_max;  // budget 0: none is known; peak: most bytes that lived at once
   double budget_share = 0;           // budget / peak; 0: no peak is known
   std::uint64_t steps = 0, steady_steps = 0;
   Nanoseconds median_step;  // of the steady steps
   std::optional<Nanoseconds> plain_step;
   std::optional<double> speed_of_plain;  // plain / median: 1 is as fast
   std::optional<Nanoseconds> compute;    // the ops' own times: no step can be faster
-  std::optional<Nanoseconds> bound;  // no plan is faster: given by ReportOptions, else compute, or what the link needs
-                                     // to bring back what cannot stay, whichever is longer
+  // no plan is faster: given by ReportOptions, else compute, or what the link needs to bring back
+  std::optional<Nanoseconds> bound;
+  // what cannot stay, whichever is longer
   std::optional<double> speed_of_bound;      // bound / median
   Nanoseconds stall;                         // a steady step's, the median
   double stall_share = 0;                    // stall / median_step
@@ -67,7 +70,8 @@ struct HeatRange {          // pages of a tensor that were touched alike by the 
   auto operator<=>(const HeatRange&) const = default;
 };
 
-struct HeatRow {  // a run of pages of the overview: tensors in order of their first touch, one after the other
+// a run of pages of the overview: tensors in order of their first touch, one after the other
+struct HeatRow {
   std::uint32_t first_tensor = 0, last_tensor = 0;
   std::uint64_t pages = 0;
 };
@@ -110,8 +114,8 @@ struct TensorRow {
   Nanoseconds longest_gap;                  // between two accesses, round the step's seam if it is persistent
   Warmth warmth = Warmth::untouched;
   std::string tier;  // home under the plan; "mixed"; empty: not known
-  std::uint64_t fetches = 0,
-                evictions = 0;  // moves of chunks that hold a part of it, while it lived, in the shown step
+  // moves of chunks that hold a part of it, while it lived, in the shown step
+  std::uint64_t fetches = 0, evictions = 0;
 };
 
 struct ShortLived {                            // tensors that live within one layer
@@ -123,8 +127,10 @@ struct ShortLived {                            // tensors that live within one l
 
 struct SharingOf {  // pages or chunks of one layout
   std::uint64_t used = 0;
-  std::uint64_t shared = 0;  // two tensors that live at the same time lie in it and are not touched by the same layers
-  Bytes dragged;  // summed over layers: living bytes in chunks that the layer touches, which it does not touch
+  // two tensors that live at the same time lie in it and are not touched by the same layers
+  std::uint64_t shared = 0;
+  // summed over layers: living bytes in chunks that the layer touches, which it does not touch
+  Bytes dragged;
 };
 
 struct Sharing {
@@ -141,8 +147,8 @@ struct ReuseBin {  // distances [least, 2 * least), least 0: again at once
 struct CurvePoint {
   double share = 0;  // of the peak
   Bytes fast_memory;
-  Bytes lru_in;                            // what LRU fetches a step, from the reuse distances
-  std::optional<Nanoseconds> transfer;     // of lru_in over the link, were nothing hidden
+  std::optional<Bytes> lru_in;          // fetched a step where the least recently used leaves; none: an op does not fit
+  std::optional<Nanoseconds> transfer;  // of lru_in over the link, were nothing hidden
   std::optional<Nanoseconds> step, stall;  // simulated
   std::optional<Bytes> bytes_in, bytes_out;
   std::optional<Nanoseconds> bound;
@@ -153,6 +159,8 @@ struct Reuse {
   std::vector<ReuseBin> histogram;
   std::vector<CurvePoint> curve;
   bool simulated = false;
+  std::string policy;     // that was simulated
+  bool in_parts = false;  // tensors were cut into the chunks that the profiled step touched
 };
 
 struct PlanMoveRow {
@@ -188,8 +196,8 @@ struct Overhead {
 
 struct Report {
   std::string path;
-  std::vector<std::string>
-      remarks;  // what the reader must know: still being written, events dropped, pages not tracked
+  // what the reader must know: still being written, events dropped, pages not tracked
+  std::vector<std::string> remarks;
   Headline headline;
   std::vector<StepRow> steps;  // at most as many as fit a picture; see steps_left_out
   std::uint64_t steps_left_out = 0;
@@ -220,18 +228,22 @@ using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, s
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
 struct ReportOptions {
-  Simulate simulate;  // empty: the curve has reuse distances only
+  Simulate simulate;  // empty: the curve has no simulated steps
   Bound bound;
   std::optional<Nanoseconds> plain_step;  // overrides the recording's
+  std::string policy = {};                // that is simulated; empty: the recording's
   std::size_t heat_rows = 480, most_ranges = 200000, most_steps = 2000;
 };
 
 Report analyse(const Run& run, const ReportOptions& options);
 
 // Its parts, each of one file.
-// The shown profile. An op's time is the smaller of what it took while profiled, when it may have been slow, and in the
-// shown step, so that what is simulated and what bounds a step speak of steps like it. Needs a shown profile.
+// The shown profile. An op's time is the smaller of its times in the profiled and in the shown step, because it may
+// have been slow while profiled. So simulation and bound describe steps like the shown one. Needs a shown profile.
 Trace steady_trace(const Run&);
+// The same for a simulator: where pages were tracked, persistent tensors are cut into the runs of chunks that the same
+// ops touch, and ops have only those as operands. Needs a shown profile.
+Trace simulated_trace(const Run&);
 Headline headline_of(const Run&, const ReportOptions&);
 Memory memory_of(const Run&);
 Heat heat_of(const Run&, const ReportOptions&);
@@ -241,6 +253,9 @@ std::vector<TensorRow> tensors_of(const Run&);
 ShortLived short_lived_of(const Trace&);
 Sharing sharing_of(const Run&);
 Reuse reuse_of(const Run&, const ReportOptions&);
+// What a step fetches when ops wait for their operands and the least recently used tensors leave, in the state that
+// repeats; nullopt: an op has more operands and scratch than the capacity. O(accesses * log(tensors)).
+std::optional<Bytes> lru_fetches(const Trace&, Bytes capacity);
 PlanFigures plan_of(const Run&);
 Overhead overhead_of(const Run&);
 

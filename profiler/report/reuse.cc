@@ -1,9 +1,9 @@
-// Reuse distances, what they say about smaller and larger budgets, and what a simulator says.
+// Reuse distances, and what other budgets would cost: the fetches of least recently used, and a simulated step.
 //
-// The distance of an access is the bytes of other tensors that were accessed since its tensor's last one: LRU with a
-// capacity of less than the distance and the tensor itself has lost it by then (Mattson et al., 1970: one pass for all
-// capacities). The step repeats, so a first pass warms the stack and the second is counted. A Fenwick tree over the
-// times of accesses holds the bytes of the tensors last accessed at each. O(accesses * log(accesses)).
+// The distance of an access is the bytes of other tensors that were accessed since its tensor's last access and are
+// still alive. It says how local the step is. Fetches at a budget do not follow from it (lru.cc says why). The step
+// repeats, so a first pass warms the stack and the second is counted. A Fenwick tree over the times of accesses holds
+// the bytes of the tensors last accessed at each. O(accesses * log(accesses)).
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -84,21 +84,15 @@ std::vector<ReuseBin> histogram_of(const std::vector<Again>& all) {
   return bins;
 }
 
-Bytes lru_fetches(const std::vector<Again>& all, Bytes capacity) {
-  Bytes fetched;
-  for (const Again& again : all)
-    if (again.distance + again.bytes > capacity) fetched += again.bytes;
-  return fetched;
-}
-
 // A run moves chunks, in which many small tensors lie together. Here each tensor would round up to chunks of its own,
 // and all of them not even fit into the peak; so they are moved to the byte.
-void simulate(CurvePoint& point, const Trace& step, const Run& run, const ReportOptions& options) {
+void simulate(CurvePoint& point, const Trace& step, const Run& run, const ReportOptions& options,
+              const std::string& policy) {
   Machine machine = run.machine;
   machine.granule = {1};
   machine.tiers[0].capacity = point.fast_memory;
   if (options.bound) point.bound = options.bound(step, machine);
-  auto ran = options.simulate(step, machine, run.policy);
+  auto ran = options.simulate(step, machine, policy);
   if (!ran) {
     point.note = ran.error().message;
     return;
@@ -113,6 +107,7 @@ void simulate(CurvePoint& point, const Trace& step, const Run& run, const Report
 
 Reuse reuse_of(const Run& run, const ReportOptions& options) {
   Reuse reuse;
+  reuse.policy = options.policy.empty() ? run.policy : options.policy;
   const Profile* profile = run.shown_profile();
   if (profile == nullptr) return reuse;
   const auto all = distances(profile->trace);
@@ -120,21 +115,33 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
   const std::uint64_t peak = peak_bytes(profile->trace).value;
   if (peak == 0) return reuse;
   std::vector<double> shares = {0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75, 1.0};
-  const double own = static_cast<double>(run.budget.value) / static_cast<double>(peak);
+  const Bytes budget = run.budget.value > 0 || run.machine.tiers.empty() ? run.budget : run.machine.tiers[0].capacity;
+  const double own = static_cast<double>(budget.value) / static_cast<double>(peak);
   if (own > 0 && own < 1 &&
       std::none_of(shares.begin(), shares.end(), [&](double s) { return std::abs(s - own) < 0.005; }))
     shares.push_back(own);
   std::sort(shares.begin(), shares.end());
   const Link* link = run.machine.link({1}, {0});
-  const Trace step = steady_trace(run);
+  const Trace step = simulated_trace(run);
+  reuse.in_parts = step.tensors.size() > profile->trace.tensors.size();
   for (const double share : shares) {
     CurvePoint point{.share = share,
                      .fast_memory = {static_cast<std::uint64_t>(std::ceil(static_cast<double>(peak) * share))}};
-    point.lru_in = lru_fetches(all, point.fast_memory);
-    if (link != nullptr) point.transfer = transfer_time(point.lru_in, link->bytes_per_s);
-    if (options.simulate && run.machine.tiers.size() > 1) simulate(point, step, run, options);
-    reuse.simulated = reuse.simulated || point.step.has_value();
+    point.lru_in = lru_fetches(step, point.fast_memory);
+    if (link != nullptr && point.lru_in) point.transfer = transfer_time(*point.lru_in, link->bytes_per_s);
     reuse.curve.push_back(std::move(point));
+  }
+  if (!options.simulate || run.machine.tiers.size() < 2) return reuse;
+  // The recording's own budget first and then the largest ones, whose plans are found soonest: time may be limited.
+  std::vector<CurvePoint*> order;
+  for (CurvePoint& point : reuse.curve) order.push_back(&point);
+  std::stable_sort(order.begin(), order.end(), [&](const CurvePoint* a, const CurvePoint* b) {
+    const bool mine = std::abs(a->share - own) < 0.005, other = std::abs(b->share - own) < 0.005;
+    return mine != other ? mine : a->share > b->share;
+  });
+  for (CurvePoint* point : order) {
+    simulate(*point, step, run, options, reuse.policy);
+    reuse.simulated = reuse.simulated || point->step.has_value();
   }
   return reuse;
 }

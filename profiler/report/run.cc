@@ -17,8 +17,8 @@ namespace vedette::report {
 
 namespace {
 
-constexpr std::int64_t largest = std::int64_t{1}
-                                 << 50;  // of a size or a time: a petabyte, thirteen days; sums of many still fit
+// of a size or a time: a petabyte, thirteen days; sums of many still fit
+constexpr std::int64_t largest = std::int64_t{1} << 50;
 constexpr std::int64_t most_samples = 1'000'000;    // of one page in one tick; monitors take some tens
 constexpr std::uint64_t most_chunks = 100'000'000;  // that all tensors together may cover
 
@@ -331,19 +331,21 @@ void read_profiles(Reader& reader, Run& run) {
   }
 }
 
-// Which steps stand for the run, and which of them is shown.
+// Which steps stand for the run, and which of them is shown. A step of warm-up or profiling stands for no other: where
+// a run was killed before it planned, one of those is shown and none is steady.
 void choose_step(Run& run) {
+  const auto prepares = [](const StepRow& s) { return s.phase == "warm-up" || s.phase == "profiling"; };
   std::map<std::string, std::size_t> repeated;
   for (const StepRow& s : run.steps)
-    if (!s.bucket.empty() && s.phase != "warm-up" && s.phase != "profiling") ++repeated[s.bucket];
+    if (!s.bucket.empty() && !prepares(s)) ++repeated[s.bucket];
   const auto usual = std::max_element(repeated.begin(), repeated.end(),
                                       [](const auto& a, const auto& b) { return a.second < b.second; });
   for (std::size_t i = 0; i < run.steps.size(); ++i)
-    if (usual == repeated.end() ||
-        (run.steps[i].bucket == usual->first && run.steps[i].phase != "warm-up" && run.steps[i].phase != "profiling"))
+    if (!prepares(run.steps[i]) && (usual == repeated.end() || run.steps[i].bucket == usual->first))
       run.steady.push_back(i);
-  if (run.steady.empty()) return;
   std::vector<std::size_t> by_time = run.steady;
+  for (std::size_t i = 0; run.steady.empty() && i < run.steps.size(); ++i) by_time.push_back(i);
+  if (by_time.empty()) return;
   std::stable_sort(by_time.begin(), by_time.end(),
                    [&](auto a, auto b) { return run.steps[a].time() < run.steps[b].time(); });
   run.shown = by_time[(by_time.size() - 1) / 2];

@@ -60,10 +60,10 @@ struct Profile {
   std::string bucket;
   bool tracked = false;  // page accesses were seen; else operands count as touched from end to end
   Trace trace;
-  std::vector<std::uint32_t>
-      samples;  // of each of trace.pages: how many samples of a sampling monitor saw it; empty: seen exactly
-  std::vector<std::optional<std::uint64_t>>
-      places;  // of its tensors under a plan, bytes from the arena's first; or empty
+  // of each of trace.pages: how many samples of a sampling monitor saw it; empty: seen exactly
+  std::vector<std::uint32_t> samples;
+  // of its tensors under a plan, bytes from the arena's first; or empty
+  std::vector<std::optional<std::uint64_t>> places;
 };
 
 struct PlanUnit {
@@ -118,14 +118,14 @@ struct Run {
   std::vector<StallRow> stalls;
   std::vector<FaultRow> faults;
 
+  bool has_phases() const noexcept { return imported != "damon"; }  // a monitor's snapshots are of no phase
   const Profile* shown_profile() const noexcept { return profile ? &profiles[*profile] : nullptr; }
   const StepRow* shown_step() const noexcept { return shown ? &steps[*shown] : nullptr; }
 };
 
 struct LoadOptions {
-  Bytes most_memory{
-      std::uint64_t{256}
-      << 20};  // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more
+  // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more
+  Bytes most_memory{std::uint64_t{256} << 20};
 };
 
 // Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported

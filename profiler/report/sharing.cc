@@ -1,7 +1,7 @@
 // False sharing: tensors of different habits in one page, or in one chunk, so that moving one drags the other
-// (Sentinel, HPCA'21, section 2.2). Two layouts are measured alike: the one under the plan, as recorded, and the one
-// before, in which an ordinary allocator (first fit at the lowest address, 64 bytes aligned, in the order of births)
-// lays the same tensors.
+// (Sentinel, HPCA'21, section 2.2). Two layouts of the same tensors are measured alike. One is that of the plan, as
+// recorded. The other is that of an ordinary allocator: first fit at the lowest address, 64 bytes aligned, in the order
+// of births.
 //
 // Living tensors never overlap, so only granules that hold a tensor's edge can be shared; the rest are counted, not
 // looked at.

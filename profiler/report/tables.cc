@@ -177,7 +177,7 @@ std::vector<LayerRow> layers_of(const Run& run, const Heat& heat) {
     if (column >= 0 && static_cast<std::size_t>(column) < trace.layers.size()) {
       const Layer& layer = trace.layers[static_cast<std::size_t>(column)];
       row.name = layer.name;
-      row.phase = phases[static_cast<std::size_t>(layer.phase)];
+      if (run.has_phases()) row.phase = phases[static_cast<std::size_t>(layer.phase)];
     }
     sorted.push_back(row);
   }

@@ -53,9 +53,10 @@ struct Lines {
   }
 };
 
-std::string fits(const Headline& h) { return h.budget.value == 0 ? "-" : h.fits ? "yes" : "no"; }
+std::string fits(const Headline& h) { return !h.fits ? "-" : *h.fits ? "yes" : "no"; }
 
 std::string budget(const Headline& h) {
+  if (h.budget.value == 0) return "-";
   return readable(h.budget) + (h.budget_share > 0 ? fmt::format(" ({:.0f} %)", h.budget_share * 100) : std::string());
 }
 
@@ -64,23 +65,27 @@ void headline(Lines& out, const Report& a, const Report* b) {
   if (b != nullptr) out.figure("", {"this run", "the other"});
   out.figure("program",
              both([](const Headline& h) { return printable(h.program.empty() ? "-" : h.program, name_width); }));
-  out.figure("policy", both([](const Headline& h) { return printable(h.policy, name_width); }));
+  out.figure("policy",
+             both([](const Headline& h) { return printable(h.policy.empty() ? "-" : h.policy, name_width); }));
   out.figure("stays within the budget", both(fits));
   out.figure("budget", both(budget));
   out.figure("peak of live memory", both([](const Headline& h) { return readable(h.peak); }));
-  out.figure("resident at most", both([](const Headline& h) { return readable(h.resident_max); }));
+  const auto measured = [&](auto of) {
+    return both([&](const Headline& h) { return h.imported.empty() ? of(h) : std::string("-"); });
+  };
+  out.figure("resident at most", measured([](const Headline& h) { return readable(h.resident_max); }));
   out.figure("step, median",
              both([](const Headline& h) { return fmt::format("{} of {}", readable(h.median_step), h.steady_steps); }));
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
-  out.figure("bound of a step", both([](const Headline& h) { return readable(h.bound); }));
-  out.figure("speed, of the bound", both([](const Headline& h) { return times(h.speed_of_bound); }));
-  out.figure("stalls in a step", both([](const Headline& h) {
+  out.figure("bound, as profiled", both([](const Headline& h) { return readable(h.bound); }));
+  out.figure("speed, of the bound", measured([](const Headline& h) { return times(h.speed_of_bound); }));
+  out.figure("stalls in a step", measured([](const Headline& h) {
                return fmt::format("{} ({:.1f} %)", readable(h.stall), h.stall_share * 100);
              }));
   out.figure("moved in, out",
-             both([](const Headline& h) { return readable(h.bytes_in) + ", " + readable(h.bytes_out); }));
-  out.figure("faults in a step", both([](const Headline& h) { return std::to_string(h.faults); }));
+             measured([](const Headline& h) { return readable(h.bytes_in) + ", " + readable(h.bytes_out); }));
+  out.figure("faults in a step", measured([](const Headline& h) { return std::to_string(h.faults); }));
 }
 
 void layers(Lines& out, const Report& report) {

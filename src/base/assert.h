@@ -1,6 +1,5 @@
-// The one macro of the library. A broken promise inside the library stops the program, in release builds too: bytes
-// that moved under a running program must not be trusted after it. Failures that a user can meet are Results, never
-// this.
+// The one macro of the library. A broken invariant stops the program, in release builds too, because the bytes that
+// moved under it can no longer be trusted. Failures that a user can meet are Results instead. Thread rule: any thread.
 #pragma once
 
 namespace vedette {

@@ -22,7 +22,8 @@ class Mapping {
 
   std::byte* data() const noexcept { return data_; }
   Bytes bytes() const noexcept { return bytes_; }
-  void empty() noexcept;  // gives the memory back and keeps the addresses taken: touching them is SIGSEGV from now on
+  // releases the memory and keeps the addresses reserved: touching them is SIGSEGV from now on
+  void empty() noexcept;
   std::byte* release() noexcept {
     bytes_ = {};
     return std::exchange(data_, nullptr);

@@ -1,4 +1,4 @@
-// In whole numbers: no locale puts another sign between the digits, and no size is too large to be told exactly.
+// Integer arithmetic: no locale changes the decimal sign, and every size is exact.
 #include "base/readable.h"
 
 #include <array>

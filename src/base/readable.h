@@ -11,7 +11,7 @@ namespace vedette {
 // "512 B", "10.2 MiB": the largest unit of 1024 that leaves at least 1, to a tenth, halves away from zero; up to TiB.
 std::string readable(Bytes);
 
-// "10.2 MiB (10747904 bytes)": where somebody may have to give the number to a program. Below 1 KiB "512 bytes".
+// "10.2 MiB (10747904 bytes)": for messages whose number may become an option's value. Below 1 KiB "512 bytes".
 std::string readable_exactly(Bytes);
 
 }  // namespace vedette

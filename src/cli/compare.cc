@@ -157,7 +157,7 @@ std::vector<Bytes> sizes_of(const CompareOptions& options, const Trace& trace, c
   return sizes;
 }
 
-void compare(const CompareOptions& options) {
+void compare(const CompareOptions& options, std::vector<Row>& rows) {
   const std::vector<PolicyEntry> entries = policies_named(options.policies);
   if (const auto two = split(options.timeline, ','); !two.empty()) {
     const auto runs = [&](const std::string& name) {
@@ -170,11 +170,10 @@ void compare(const CompareOptions& options) {
   const Machine machine = read_machine(options.machine, options.directory);
   std::vector<Trace> traces;
   for (const std::string& file : options.traces) traces.push_back(read_trace(file));
-  for (const Trace& trace : traces)
-    sizes_of(options, trace, machine);  // what is wrong is said before hours of work, not after
+  // what is wrong is said before hours of work, not after
+  for (const Trace& trace : traces) sizes_of(options, trace, machine);
   std::ofstream page(options.page.empty() ? "/dev/null" : options.page);
   if (!page) throw Failure({Cause::system, options.page + " cannot be written"});
-  std::vector<Row> rows;
   std::vector<Timeline> timelines;
   for (const Trace& trace : traces) {
     const std::vector<Cell> cells =
@@ -191,8 +190,30 @@ void compare(const CompareOptions& options) {
     fmt::print("\n* {} (vedette plan --list says what)\n", what_partial_means);
   }
   if (options.page.empty()) return;
-  page << compare_page(rows, entries, timelines);
+  page << compare_page(rows, entries, timelines,
+                       {.command = command_line(),
+                        .machine_name = options.machine,
+                        .machine = machine,
+                        .seed = options.seed,
+                        .noise_percent = options.noise});
   if (!page.flush()) throw Failure({Cause::system, options.page + " cannot be written"});
+}
+
+// A row that ended in an error is no answer, nor is a table in which nothing ran: the status says so when everything is
+// written. That one policy of several needs more memory is an answer.
+void compare_all(const CompareOptions& options) {
+  std::vector<Row> rows;
+  compare(options, rows);
+  const auto failed = [](const Row& row) { return row.failed; };
+  const bool none_ran = std::none_of(rows.begin(), rows.end(), [](const Row& row) { return row.replayed.has_value(); });
+  const auto first = none_ran ? rows.begin() : std::find_if(rows.begin(), rows.end(), failed);
+  if (first == rows.end()) return;
+  std::fflush(stdout);
+  const auto count =
+      none_ran ? static_cast<std::ptrdiff_t>(rows.size()) : std::count_if(rows.begin(), rows.end(), failed);
+  throw Failure({none_ran ? Cause::infeasible : Cause::malformed_input,
+                 fmt::format("{} of {} rows failed; the first: {} on {} with {}: {}", count, rows.size(), first->policy,
+                             first->trace, readable(first->fast), first->error)});
 }
 
 }  // namespace
@@ -220,7 +241,7 @@ void add_compare(CLI::App& app) {
   verb->add_option("-o,--output", options->page, "write a page with the table and charts (HTML)");
   verb->add_option("--timeline", options->timeline,
                    "the two policies whose step the page draws (default: vedette and the best of the others)");
-  verb->callback([options] { compare(*options); });
+  verb->callback([options] { compare_all(*options); });
 }
 
 }  // namespace vedette::cli

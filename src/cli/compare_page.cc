@@ -34,6 +34,13 @@ std::string escaped(const std::string& words) {
   return safe;
 }
 
+// Four figures without an exponent, however long a step is.
+std::string shown_ms(double time) {
+  return time >= 1000  ? fmt::format("{:.0f}", time)
+         : time >= 100 ? fmt::format("{:.1f}", time)
+                       : fmt::format("{:.4g}", time);
+}
+
 double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
 
 struct Point {
@@ -48,7 +55,7 @@ struct Line {
 // One line a policy in the order of the rows, then the bound; ours is red and wide.
 std::vector<Line> lines_of(const std::vector<const Row*>& rows) {
   std::vector<Line> lines;
-  Line bound{.policy = bound_name, .colour = "#000", .dash = "4 3", .width = 1.5, .points = {}};
+  Line bound{.policy = bound_name, .colour = "currentColor", .dash = "4 3", .width = 1.5, .points = {}};
   std::size_t others = 0;
   for (const Row* row : rows) {
     auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& each) { return each.policy == row->policy; });
@@ -90,7 +97,7 @@ class Chart {
   std::string draw() {
     const double bottom = std::max(top + high + 48, top + 14.0 * static_cast<double>(lines_.size()) + 8);
     svg_ = fmt::format(
-        "<svg viewBox=\"0 0 900 {0}\" width=\"900\" height=\"{0}\" role=\"img\" aria-label=\"step time by fast memory "
+        "<svg viewBox=\"0 0 900 {0}\" style=\"min-width:44rem\" role=\"img\" aria-label=\"step time by fast memory "
         "and policy\">",
         bottom);
     grid();
@@ -100,7 +107,7 @@ class Chart {
   }
 
  private:
-  static constexpr double left = 96, top = 14, wide = 600, high = 330;
+  static constexpr double left = 122, top = 14, wide = 590, high = 330;
 
   double x(double fraction) const {
     return most_ > least_ ? left + 14 + (wide - 28) * (fraction - least_) / (most_ - least_) : left + wide / 2;
@@ -115,10 +122,10 @@ class Chart {
       if (times > slowest_ || last - y(times * ideal_) < 15) continue;
       last = y(times * ideal_);
       svg_ += fmt::format(
-          "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/><text x=\"{3}\" y=\"{4:.1f}\" "
-          "text-anchor=\"end\">{5:.4g} ms</text>"
-          "<text x=\"4\" y=\"{4:.1f}\" fill=\"#777\">{6:g} x</text>",
-          left, left + wide, last, left - 6, last + 4, times * ideal_, times);
+          "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" class=\"grid\"/><text x=\"{3}\" y=\"{4:.1f}\" "
+          "text-anchor=\"end\">{5} ms</text>"
+          "<text x=\"4\" y=\"{4:.1f}\" class=\"soft\">{6:g} x</text>",
+          left, left + wide, last, left - 6, last + 4, shown_ms(times * ideal_), times);
     }
     std::vector<double> fractions;
     for (const Row* row : rows_) fractions.push_back(row->fraction);
@@ -128,7 +135,7 @@ class Chart {
       if (x(fraction) - from < 34) continue;
       from = x(fraction);
       svg_ += fmt::format(
-          "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#eee\"/><text x=\"{0:.1f}\" y=\"{3}\" "
+          "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" class=\"grid\"/><text x=\"{0:.1f}\" y=\"{3}\" "
           "text-anchor=\"middle\">{4:.0f} %</text>",
           from, top, top + high, top + high + 16, 100 * fraction);
     }
@@ -196,7 +203,7 @@ std::string table_row(const Row& row, const std::string& policy) {
 // The rows of one trace. A size at which all policies fail for one reason, the largest op, is one row.
 std::string table_of(const std::vector<const Row*>& rows, const std::vector<PolicyEntry>& entries) {
   std::string table =
-      "<table><tr><th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>made again "
+      "<table><tr><th>fast memory<th>of peak<th>policy<th>step ms<th>% of ideal<th>bound %<th>stall ms<th>recompute "
       "ms<th>in<th>out<th>peak<th>planned in ms</tr>\n";
   for (std::size_t first = 0; first < rows.size(); first += entries.size()) {
     const auto fails_alike = [&](const Row* row) { return !row->replayed && row->error == rows[first]->error; };
@@ -211,22 +218,43 @@ std::string table_of(const std::vector<const Row*>& rows, const std::vector<Poli
 }
 
 constexpr const char* head =
-    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-    "content=\"width=device-width\"><title>vedette compare</title>\n"
-    "<style>body{font:14px "
-    "sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}table{border-collapse:collapse;font-variant-"
-    "numeric:tabular-nums}"
-    "td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid "
-    "#ddd;white-space:nowrap}th{position:sticky;top:0;background:#fff}"
-    "td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:#777;white-space:normal}"
-    "figure{margin:1em 0;overflow-x:auto}figcaption{color:#555;max-width:60em}svg text{font:11px sans-serif}"
-    "g.line:hover polyline{stroke-width:5}</style>\n"
-    "<h1>Policies compared</h1>\n";
+    R"(<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>vedette compare</title>
+<style>:root{--ink:#16202b;--soft:#55616f;--line:#dde2e8;--page:#fff}
+@media(prefers-color-scheme:dark){:root{--ink:#e6ebf0;--soft:#9aa7b4;--line:#2a343f;--page:#0e1318}}
+body{font:14px sans-serif;margin:1.5em auto;padding:0 1em;max-width:84em;color:var(--ink);background:var(--page);overflow-wrap:anywhere}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:var(--soft);white-space:normal;min-width:22em}
+figure{margin:1em 0}figcaption{color:var(--soft);max-width:60em}
+svg{display:block;width:100%;height:auto;color:var(--ink)}svg text{font:11px sans-serif;fill:currentColor}
+svg .grid{stroke:var(--line)}svg .soft{fill:var(--soft)}g.line:hover polyline{stroke-width:5}
+dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.2em 1em}dt{color:var(--soft)}dd{margin:0}code{font-size:.95em}</style>
+<h1>Policies compared</h1>
+)";
+
+std::string provenance_of(const Provenance& from) {
+  std::string tiers, links;
+  for (const Tier& tier : from.machine.tiers) {
+    const bool endless = tier.capacity.value >= std::uint64_t{1} << 59;
+    tiers += fmt::format("{}{} {}", tiers.empty() ? "" : ", ", escaped(tier.name),
+                         endless ? "without limit" : readable(tier.capacity));
+  }
+  for (const Link& link : from.machine.links)
+    links += fmt::format(
+        "{}{} to {} {:.3g} GB/s", links.empty() ? "" : ", ", escaped(from.machine.tiers[link.source.value].name),
+        escaped(from.machine.tiers[link.target.value].name), static_cast<double>(link.bytes_per_s) / 1e9);
+  return fmt::format(
+      "<h2>Made with</h2>\n<dl><dt>vedette<dd>{}<dt>machine<dd>{}: {}; {}<dt>seed<dd>{}<dt>noise<dd>{} % of each op's "
+      "time"
+      "<dt>command<dd><code>{}</code></dl>\n",
+      VEDETTE_VERSION, escaped(from.machine_name), tiers, links, from.seed, from.noise_percent, escaped(from.command));
+}
 
 }  // namespace
 
 std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries,
-                         const std::vector<Timeline>& timelines) {
+                         const std::vector<Timeline>& timelines, const Provenance& provenance) {
   std::string page = head;
   std::vector<std::string> traces;
   for (const Row& row : rows) {
@@ -237,15 +265,17 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyE
     for (const Row& row : rows) {
       if (row.trace == trace) of_trace.push_back(&row);
     }
-    page += "<h2>" + escaped(trace) + "</h2>\n<figure>" + Chart(of_trace, lines_of(of_trace)).draw() +
-            "<figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. Nobody can be below "
-            "the dashed black line: that is proven. "
+    page += "<h2>" + escaped(trace) + "</h2>\n<figure><div class=\"scroll\">" +
+            Chart(of_trace, lines_of(of_trace)).draw() +
+            "</div><figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. The dashed "
+            "lower bound is proven: no plan is below it. "
             "Sizes at which a policy cannot run have no point.</figcaption></figure>\n";
     for (const Timeline& timeline : timelines) {
       if (timeline.trace == trace)
-        page += "<figure>" + timeline.svg + "<figcaption>" + escaped(timeline.caption) + "</figcaption></figure>\n";
+        page += "<figure><div class=\"scroll\">" + timeline.svg + "</div><figcaption>" + escaped(timeline.caption) +
+                "</figcaption></figure>\n";
     }
-    page += table_of(of_trace, entries);
+    page += "<div class=\"scroll\">" + table_of(of_trace, entries) + "</div>\n";
   }
   if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); }))
     page += fmt::format("<p>* {}:</p><ul>\n", what_partial_means);
@@ -253,7 +283,7 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyE
     if (!entry.partial.empty())
       page += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
   }
-  return page + "</ul></html>\n";
+  return page + "</ul>\n" + provenance_of(provenance) + "</html>\n";
 }
 
 }  // namespace vedette::cli

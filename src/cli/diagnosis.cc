@@ -36,7 +36,7 @@ void find_memory(Uses& uses) {
   }
   uses.memory = std::string((*memory)->mechanism());
   const auto chosen = choose_tracker("best", **memory);
-  uses.registers_buffers = (*memory)->registrable() && !(chosen && chosen->kind->frames != FrameKind::fast);
+  uses.registers_buffers = (*memory)->reach().keeps_buffers && !(chosen && chosen->kind->frames != FrameKind::fast);
   if (!chosen) {
     uses.tracking = chosen.error();
     return;

@@ -110,7 +110,7 @@ Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> 
   machine.links = {
       {.source = {1}, .target = {0}, .bytes_per_s = speed.read_alone(), .latency = {100'000}, .shared = bus},
       {.source = {0}, .target = {1}, .bytes_per_s = speed.write_alone(), .latency = {100'000}, .shared = bus}};
-  machine.fault_time = {74'000};  // docs/measurements.md: a fault that userfaultfd serves
+  machine.fault_time = {74'000};  // what a fault that userfaultfd serves takes
   machine.granule = chunk;
   machine.remap_time = remap_time;
   return machine;

@@ -20,8 +20,8 @@ std::string read_file(const std::string& name);  // throws Failure where it cann
 Trace read_trace(const std::string& file);
 Trace trace_of(const std::string& file, std::string text);    // the same of a file that was read
 Rows read_rows(const std::string& file, const Trace& trace);  // vedette-rows-1; throws Failure, naming the file
-Plan read_plan(const std::string& file,
-               const Trace& trace);  // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
+// vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
+Plan read_plan(const std::string& file, const Trace& trace);
 
 // A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws
 // Failure.
@@ -42,6 +42,7 @@ struct Row {  // one policy on one trace and machine
   Nanoseconds ideal, lower_bound, plan_time;
   std::optional<Replayed> replayed;  // none: error says why
   std::string error;
+  bool failed = false;  // it ended in an error; false where the size is too small for the policy, which is an answer
 
   double percent_of_ideal() const;
 };
@@ -60,10 +61,17 @@ constexpr std::string_view what_partial_means = "partial: the paper uses what a 
 struct Timeline {  // one step under some policies, drawn
   std::string trace, svg, caption;
 };
+struct Provenance {  // of a comparison: enough to make it again
+  std::string command, machine_name;
+  Machine machine;
+  std::uint64_t seed = 1;
+  std::uint32_t noise_percent = 0;
+};
 // The table and its charts as one page without scripts or links: `rows` by trace, size and policy, each of one of
 // `entries`.
 std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries,
-                         const std::vector<Timeline>& timelines);
+                         const std::vector<Timeline>& timelines, const Provenance& provenance);
+std::string command_line();  // of this process, quoted for a shell; empty where /proc does not say
 
 struct TimelineOf {
   std::string title;

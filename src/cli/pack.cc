@@ -1,5 +1,5 @@
-// vedette pack FILE: offsets for lifetimes (a CSV, a trace, or a recording), how close to the most that lives at once
-// they are, and what a pool that does not know the future would need.
+// vedette pack FILE: offsets for lifetimes (a CSV, a trace, or a recording). Beside their peak stand the most bytes
+// that live at once, and the peak of a pool that does not know the future.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
@@ -84,7 +84,7 @@ void print_pack(const PackOptions& options) {
   const pack::Layout layout = plan(problem, options, measured);
   const auto capacity = options.capacity ? std::optional{Bytes{*options.capacity}} : std::nullopt;
   const auto fault = pack::find_fault(problem, layout.offset, capacity);
-  const std::uint64_t live = pack::most_live_rounded(problem).value, pool = pack::online_pool_peak(problem).value;
+  const std::uint64_t live = pack::most_live(problem).value, pool = pack::online_pool_peak(problem).value;
   const auto ratio = [&](std::uint64_t bytes) {
     return live == 0 ? 1.0 : static_cast<double>(bytes) / static_cast<double>(live);
   };

@@ -11,8 +11,8 @@
 
 namespace vedette::cli {
 
-Result<Plan> parse_plan(std::string_view json,
-                        const Trace& trace);  // malformed_input; whether the plan is sound is the judge's to say
+// malformed_input; whether the plan is sound is the judge's to say
+Result<Plan> parse_plan(std::string_view json, const Trace& trace);
 std::string format_plan(const Plan& plan);  // a move a line: parse_plan() gives the same plan back, but for its reasons
 
 }  // namespace vedette::cli

@@ -33,8 +33,8 @@ class Busy {
 
  private:
   void compute() const {
-    for (volatile std::uint64_t count = 0; !stop_.load(std::memory_order_relaxed);)
-      count = count + 1;  // relaxed: nothing is handed over
+    // relaxed: nothing is handed over
+    for (volatile std::uint64_t count = 0; !stop_.load(std::memory_order_relaxed);) count = count + 1;
   }
 
   std::atomic<bool> stop_{false};
@@ -59,7 +59,7 @@ Nanoseconds measure_remap(Bytes chunk) {
     const auto shown = std::chrono::steady_clock::now();
     arena->data()[0] = std::byte{2};
     const auto touched = std::chrono::steady_clock::now();
-    (*memory)->hide({0}, {0});
+    if (!(*memory)->hide({0}, {0})) return {};
     const auto hidden = std::chrono::steady_clock::now();
     taken.push_back(std::chrono::nanoseconds((shown - began) + (hidden - touched)).count() / 2);
   }

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/lab.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
 #include "vedette/policy.h"
@@ -26,7 +27,7 @@ namespace vedette::cli {
 namespace {
 
 struct ReportVerb {
-  std::string path, other, output;
+  std::string path, other, output, machine, directory = ".", policy;
   bool text = false, json = false, no_simulation = false;
   double plain_ms = 0, simulate_seconds = 20;
 };
@@ -49,8 +50,11 @@ report::Simulate simulator(double seconds) {
 }
 
 report::Report analysed(const std::string& path, const ReportVerb& verb) {
-  const report::Run run = report::load_run(path).value();
+  report::Run run = report::load_run(path).value();
   report::ReportOptions options;
+  options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
+  if (!verb.policy.empty()) policies_named(verb.policy);
+  if (!verb.machine.empty()) run.machine = read_machine(verb.machine, verb.directory);
   if (!verb.no_simulation) {
     options.simulate = simulator(verb.simulate_seconds);
     options.bound = lower_bound;
@@ -96,7 +100,14 @@ void add_report(CLI::App& app) {
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
   verb->add_option("--plain-ms", options->plain_ms,
                    "what a step takes without vedette, in milliseconds, if the recording does not say");
-  verb->add_flag("--no-simulation", options->no_simulation, "other budgets' costs from reuse distances only");
+  verb->add_option(
+      "--machine", options->machine,
+      "simulate on another machine than the recording's: a preset (a100-g10), this-machine, or a file in the "
+      "format vedette-machine-1");
+  verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
+      ->capture_default_str();
+  verb->add_option("--policy", options->policy, "simulate another policy than the recording's");
+  verb->add_flag("--no-simulation", options->no_simulation, "other budgets: no simulated steps");
   verb->add_option("--simulate-seconds", options->simulate_seconds, "time to spend on other budgets, a recording")
       ->capture_default_str();
   verb->callback([options] {

@@ -74,7 +74,7 @@ class Lane {
 // The lanes of one step from `y` on; returns their drawing.
 std::string lanes(const Replayed& replayed, const std::string& title, const Machine& machine, double y,
                   double ns_a_pixel) {
-  std::string svg = fmt::format("<text x=\"4\" y=\"{:g}\">{}</text><text x=\"4\" y=\"{:g}\">ops</text>", y + 12,
+  std::string svg = fmt::format("<text x=\"4\" y=\"{:g}\">{}</text><text x=\"4\" y=\"{:g}\">operators</text>", y + 12,
                                 escaped(title), y + 33);
   std::vector<Lane> all;
   for (std::size_t l = 0; l <= machine.links.size(); ++l)
@@ -104,22 +104,24 @@ std::string timeline_svg(const std::vector<TimelineOf>& steps, const Machine& ma
   double total = 1;
   for (const TimelineOf& step : steps) total = std::max(total, static_cast<double>(step.replayed->measured.time.value));
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1200 {0:g}\" width=\"1200\" "
-      "height=\"{0:g}\"><style>text{{font:11px sans-serif}}</style>"
-      "<rect width=\"1200\" height=\"{0:g}\" fill=\"#fff\"/>",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1200 {0:g}\" class=\"timeline\" "
+      "style=\"min-width:56rem\"><style>.timeline text{{font:11px sans-serif;fill:#16202b}}.timeline "
+      ".ground{{fill:#fff}}.timeline .grid{{stroke:#dde2e8}}@media(prefers-color-scheme:dark){{.timeline "
+      "text{{fill:#e6ebf0}}.timeline .ground{{fill:#0e1318}}.timeline .grid{{stroke:#2a343f}}}}</style>"
+      "<rect width=\"1200\" height=\"{0:g}\" class=\"ground\"/>",
       high);
   const double unit = std::pow(10, std::floor(std::log10(total / 1e6))), tick = total / 1e6 / unit < 2   ? unit / 5
                                                                                 : total / 1e6 / unit < 5 ? unit / 2
                                                                                                          : unit;
   for (double at = 0; at <= total / 1e6 * 1.0001; at += tick)
     svg += fmt::format(
-        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"18\" y2=\"{1:g}\" stroke=\"#ddd\"/><text x=\"{0:.1f}\" y=\"{2:g}\" "
+        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"18\" y2=\"{1:g}\" class=\"grid\"/><text x=\"{0:.1f}\" y=\"{2:g}\" "
         "text-anchor=\"middle\">{3:g} ms</text>",
         left + wide * at * 1e6 / total, high - 22, high - 8, at);
   double y = 2;
   for (const TimelineOf& step : steps) {
     svg += lanes(*step.replayed,
-                 fmt::format("{}: {:.2f} ms; ops blue, waits red, made again orange", step.title,
+                 fmt::format("{}: {:.2f} ms; operators blue, stalls red, recompute orange", step.title,
                              static_cast<double>(step.replayed->measured.time.value) / 1e6),
                  machine, y, total / wide);
     y += block;

@@ -7,27 +7,37 @@
 
 namespace vedette {
 
-Result<void> Engine::birth(ChunkRange range) {
-  std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(range.first + range.count < chunks_.size());
-  high_ = std::max(high_, range.first + range.count);
+void Engine::count_birth(ChunkRange range) {
+  high_ = std::max(high_, range.limit());
   if (in_op_) ++op_events_;
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+  for (const ChunkIndex c : range) {
     Chunk& chunk = chunks_[c];
     if (++chunk.live == 1) {
       chunk.next_use = never;
       chunk.strays = 0;
     }
-    if (chunk.in_idle) idle_remove(c);
+    if (chunk.state == ChunkState::idle) {
+      if (!chunk.busy) idle_remove(c);
+      become(c, ChunkState::resident);
+    } else if (chunk.state == ChunkState::empty) {
+      become(c, ChunkState::unbacked);
+    }
     if (in_op_) pin(c);
   }
   if (in_op_ && op_pinned_ > frame_count_ - held_) go_paged();
-  const Nanoseconds began = monotonic_now();
+}
+
+Result<void> Engine::birth(ChunkRange range) {
+  std::unique_lock lock(mutex_);
+  VEDETTE_ASSERT(range.limit() <= idle_head());
+  count_birth(range);
+  const Nanoseconds began = program_.now();
   bool waited = false;
   std::optional<Error> failed;
-  for (std::uint32_t c = range.first; c < range.first + range.count && !failed; ++c) {
+  for (const ChunkIndex c : range) {
+    if (failed) break;
     while (chunks_[c].state != ChunkState::resident) {
-      if (chunks_[c].state == ChunkState::empty && available() > 0) {
+      if (chunks_[c].state == ChunkState::unbacked && available() > 0) {
         back(c);
         continue;
       }
@@ -36,20 +46,22 @@ Result<void> Engine::birth(ChunkRange range) {
         continue;
       }
       if (may_be_unbacked()) break;  // a fault will bring it
-      if (chunks_[c].state != ChunkState::empty) request(c);
+      if (chunks_[c].state != ChunkState::unbacked) request(c);
       std::uint32_t lacking = 0;
-      for (std::uint32_t rest = c; rest < range.first + range.count; ++rest)
-        lacking += chunks_[rest].state == ChunkState::empty ? 1u : 0u;
+      for (const ChunkIndex rest : ChunkRange(c, range.limit()))
+        lacking += chunks_[rest].state == ChunkState::unbacked ? 1u : 0u;
       waiting_frames_ += lacking;
       waited = true;
       kick();
       const auto ready = [&] {
-        return chunks_[c].state == ChunkState::resident || (chunks_[c].state == ChunkState::empty && available() > 0);
+        return chunks_[c].state == ChunkState::resident ||
+               (chunks_[c].state == ChunkState::unbacked && available() > 0);
       };
       const auto left_again = [&] {  // a neighbour's birth brought it while this one waited for room, and it went away
-        return chunks_[c].state != ChunkState::resident && chunks_[c].state != ChunkState::empty && !chunks_[c].wanted;
+        return chunks_[c].state != ChunkState::resident && chunks_[c].state != ChunkState::unbacked &&
+               !chunks_[c].wanted;
       };
-      arrived_.wait(lock, [&] { return ready() || left_again() || may_be_unbacked() || room_impossible(); });
+      await(lock, [&] { return ready() || left_again() || may_be_unbacked() || room_impossible(); });
       waiting_frames_ -= lacking;
       if (ready() || left_again() || may_be_unbacked()) continue;
       if (in_op_ && !op_paged_) {
@@ -62,8 +74,7 @@ Result<void> Engine::birth(ChunkRange range) {
   }
   if (waited) add_stall(began, true);
   if (!failed) return {};
-  lock.unlock();
-  death(range);
+  let_die(range);
   return *failed;
 }
 
@@ -77,35 +88,43 @@ Error Engine::no_room() {
 
 void Engine::death(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
+  let_die(range);
+}
+
+void Engine::let_die(ChunkRange range) {
   if (in_op_) ++op_events_;
   bool freed = false;
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+  for (const ChunkIndex c : range) {
     Chunk& chunk = chunks_[c];
     VEDETTE_ASSERT(chunk.live > 0);
     if (--chunk.live > 0) continue;
     freed = true;
     if (chunk.op_serial == op_serial_ && in_op_ && chunk.holds == 0) --op_pinned_;
     chunk.op_serial = 0;
-    chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = chunk.covered = false;
+    chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
     switch (chunk.state) {
       case ChunkState::resident:
-        idle_push(c);
+        become(c, ChunkState::idle);
+        if (!chunk.busy) idle_push(c);
         break;
       case ChunkState::evicting:
       case ChunkState::fetching:
         frames_[chunk.frame].owned = false;  // the I/O's completion frees it
         become(c, ChunkState::empty);
         break;
+      case ChunkState::covered:
       case ChunkState::hidden:
       case ChunkState::arrived:
         free_frame(chunk.frame);
         become(c, ChunkState::empty);
         break;
       case ChunkState::away:
+      case ChunkState::unbacked:
         become(c, ChunkState::empty);
         break;
       case ChunkState::empty:
-        break;
+      case ChunkState::idle:
+        VEDETTE_ASSERT(chunk.live > 0);  // no tensor lived here
     }
   }
   if (!freed) return;
@@ -117,11 +136,11 @@ Result<void> Engine::hold(ChunkRange range) {
   constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
   std::unique_lock lock(mutex_);
   const auto held = [&] {
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+    for (const ChunkIndex c : range)
       if (!present(c)) return false;
     return true;
   };
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+  for (const ChunkIndex c : range) {
     Chunk& chunk = chunks_[c];
     if (chunk.holds++ > 0) continue;
     ++held_;
@@ -129,18 +148,18 @@ Result<void> Engine::hold(ChunkRange range) {
   }
   const bool fits = held_ + least_unheld <= frame_count_;
   if (fits) {
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+    for (const ChunkIndex c : range)
       if (!present(c)) request(c);
     kick();
-    arrived_.wait(lock, [&] { return held() || room_impossible(); });
+    await(lock, [&] { return held() || room_impossible(); });
   }
   if (!fits || !held()) {
-    Error refused = fits ? no_room() : too_much_held(range.count);
-    lock.unlock();
-    release_hold(range);
+    Error refused = fits ? no_room() : too_much_held(range.size());
+    drop_hold(range);
     return refused;
   }
-  for (std::uint32_t c = range.first; watch_ != nullptr && c < range.first + range.count; ++c) tell_hold(c);
+  if (watch_ == nullptr) return {};
+  for (const ChunkIndex c : range) tell_hold(c);
   return {};
 }
 
@@ -151,15 +170,19 @@ Error Engine::too_much_held(std::uint32_t more) const {
                      " with " + size(held_ - more) + " held already; use a larger budget"};
 }
 
-void Engine::tell_hold(std::uint32_t c) {
-  if (chunks_[c].state != ChunkState::resident) return;
+void Engine::tell_hold(ChunkIndex c) {
+  if (!shown(chunks_[c].state)) return;
   watch_->hiding(c);
   watch_->shown(c, chunks_[c].holds > 0);
 }
 
 void Engine::release_hold(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
-  for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+  drop_hold(range);
+}
+
+void Engine::drop_hold(ChunkRange range) {
+  for (const ChunkIndex c : range) {
     VEDETTE_ASSERT(chunks_[c].holds > 0);
     if (--chunks_[c].holds > 0) continue;
     --held_;

@@ -5,32 +5,28 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <ctime>
 
 #include "base/assert.h"
+#include "base/quiet_thread.h"
 #include "base/readable.h"
 
 namespace vedette {
 
-Nanoseconds monotonic_now() noexcept {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return {std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec};
-}
-
 Engine::Engine(EngineOptions options)
     : frame_count_(options.frames),
       chunk_bytes_(options.chunk_bytes),
+      program_(options.program != nullptr ? *options.program : host_program()),
       store_(std::move(options.store)),
       observer_(options.observer),
       reads_one_by_one_(options.reads_one_by_one),
+      by_hand_(options.by_hand),
       on_message_(std::move(options.on_message)),
       describe_(std::move(options.describe)),
       chunks_(options.chunks + std::size_t{1}),
       frames_(options.frames) {
-  for (std::uint32_t f = frame_count_; f-- > 0;) free_.push_back(f);
-  Chunk& head = chunks_.back();
-  head.idle_prev = head.idle_next = options.chunks;
+  for (std::uint32_t f = frame_count_; f-- > 0;) free_.push_back({f});
+  Chunk& head = chunks_[idle_head()];
+  head.idle_prev = head.idle_next = idle_head();
   counters_.resident_max_bytes = 0;
 }
 
@@ -39,13 +35,17 @@ LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frame
   VEDETTE_ASSERT(memory_ == nullptr);
   register_frames_ = register_frames;
   memory_ = std::move(memory);
-  migrator_ = std::thread([this]() noexcept { run(); });
+  if (by_hand_) {
+    speed_ = LinkSpeed{};
+    return *speed_;
+  }
+  migrator_ = start_quiet_thread([this]() noexcept { run(); });
   arrived_.wait(lock, [&] { return speed_.has_value(); });
   return *speed_;
 }
 
 Engine::~Engine() {
-  if (migrator_.joinable()) quiesce();
+  if (memory_ != nullptr) quiesce();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;  // faults that are told from here on are late: fault() leaves them alone
@@ -60,16 +60,16 @@ Engine::~Engine() {
 // --- states
 // ------------------------------------------------------------------------------------------------------------
 
-void Engine::become(std::uint32_t c, ChunkState next) {
+void Engine::become(ChunkIndex c, ChunkState next) {
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(may_become(chunk.state, next));
   if (chunk.state == ChunkState::evicting) --evicting_;
   if (next == ChunkState::evicting) ++evicting_;
-  if (next == ChunkState::resident) chunk.arrival = ++arrivals_;
+  if (next == ChunkState::resident && chunk.state != ChunkState::idle) chunk.arrival = ++arrivals_;
   chunk.state = next;
 }
 
-bool Engine::present(std::uint32_t c) const noexcept {
+bool Engine::present(ChunkIndex c) const noexcept {
   return chunks_[c].state == ChunkState::resident || chunks_[c].live == 0;
 }
 
@@ -77,7 +77,7 @@ bool Engine::pinned(const Chunk& chunk) const noexcept {
   return chunk.holds > 0 || (in_op_ && !op_paged_ && chunk.op_serial == op_serial_);
 }
 
-void Engine::pin(std::uint32_t c) {
+void Engine::pin(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   bring_forth(c);
   chunk.last_use = tick_;
@@ -88,11 +88,10 @@ void Engine::pin(std::uint32_t c) {
   op_largest_ = std::max(op_largest_, ++op_pinned_);
 }
 
-void Engine::idle_push(std::uint32_t c) {
-  const auto head = static_cast<std::uint32_t>(chunks_.size() - 1);
+void Engine::idle_push(ChunkIndex c) {
+  const ChunkIndex head = idle_head();
   Chunk& chunk = chunks_[c];
-  VEDETTE_ASSERT(!chunk.in_idle && chunk.state == ChunkState::resident && chunk.live == 0);
-  chunk.in_idle = true;
+  VEDETTE_ASSERT(chunk.state == ChunkState::idle && chunk.live == 0 && !chunk.busy);
   chunk.idle_prev = chunks_[head].idle_prev;
   chunk.idle_next = head;
   chunks_[chunk.idle_prev].idle_next = c;
@@ -100,113 +99,117 @@ void Engine::idle_push(std::uint32_t c) {
   ++idle_count_;
 }
 
-void Engine::idle_remove(std::uint32_t c) {
+void Engine::idle_remove(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
-  VEDETTE_ASSERT(chunk.in_idle);
+  VEDETTE_ASSERT(chunk.state == ChunkState::idle && !chunk.busy);
   chunks_[chunk.idle_prev].idle_next = chunk.idle_next;
   chunks_[chunk.idle_next].idle_prev = chunk.idle_prev;
-  chunk.in_idle = false;
   --idle_count_;
 }
 
-void Engine::show(std::uint32_t frame, std::uint32_t c) {
-  memory_->show({frame}, {c});
+void Engine::show(FrameIndex frame, ChunkIndex c) {
+  memory_->show(frame, c);
   if (watch_ != nullptr) watch_->shown(c, chunks_[c].holds > 0);
-}
-
-void Engine::hide(std::uint32_t c, std::uint32_t frame) {
-  if (watch_ != nullptr) watch_->hiding(c);
-  memory_->hide({c}, {frame});
 }
 
 bool Engine::may_leave(const Chunk& chunk) const noexcept {
   const bool here = chunk.state == ChunkState::resident || parked(chunk.state);
-  return here && chunk.live > 0 && !pinned(chunk) && !chunk.slot_busy && !chunk.write_failed;
+  return here && !chunk.busy && chunk.live > 0 && !pinned(chunk) && !chunk.slot_busy && !chunk.write_failed;
 }
 
-void Engine::hide_ahead(std::uint32_t c) {
+void Engine::hide_ahead(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   if (chunk.state != ChunkState::resident || !may_leave(chunk) || watch_ != nullptr) return;
-  hide(c, chunk.frame);
-  become(c, ChunkState::hidden);
+  if (hide(c, chunk.frame)) become(c, ChunkState::hidden);
 }
 
-void Engine::bring_forth(std::uint32_t c) {
+void Engine::bring_forth(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   if (!parked(chunk.state)) return;
   chunk.wanted = chunk.leaving = false;
-  if (std::exchange(chunk.covered, false)) chunk.touched = true;
+  if (chunk.state == ChunkState::covered) chunk.touched = true;
   show(chunk.frame, c);
   become(c, ChunkState::resident);
 }
 
 void Engine::bring_forth_all() {
-  for (std::uint32_t c = 0; c < high_; ++c) bring_forth(c);
+  for (const ChunkIndex c : used()) bring_forth(c);
 }
 
 // --- frames
 // ------------------------------------------------------------------------------------------------------------
 
-std::optional<std::uint32_t> Engine::take_parked() {
+std::optional<FrameIndex> Engine::take_parked() {
   if (!free_.empty()) {
-    const std::uint32_t frame = free_.back();
+    const FrameIndex frame = free_.back();
     free_.pop_back();
     return frame;
   }
-  if (idle_count_ == 0) return std::nullopt;
   return take_idle();
 }
 
-void Engine::free_frame(std::uint32_t frame) {
+void Engine::free_frame(FrameIndex frame) {
   frames_[frame].owned = false;
   free_.push_back(frame);
 }
 
-std::uint32_t Engine::take_idle() {
-  const std::uint32_t c =
-      chunks_.back().idle_next;  // dead for the longest time: the least likely to be born again soon
-  idle_remove(c);
-  const std::uint32_t frame = chunks_[c].frame;
-  hide(c, frame);
-  become(c, ChunkState::empty);
-  frames_[frame].owned = false;
-  return frame;
+std::optional<FrameIndex> Engine::take_idle() {
+  while (idle_count_ > 0) {
+    // dead for the longest time: the least likely to be born again soon
+    const ChunkIndex c = chunks_[idle_head()].idle_next;
+    idle_remove(c);
+    const FrameIndex frame = chunks_[c].frame;
+    if (!hide(c, frame)) continue;
+    become(c, ChunkState::empty);
+    frames_[frame].owned = false;
+    return frame;
+  }
+  return std::nullopt;
 }
 
-void Engine::back(std::uint32_t c) {
-  VEDETTE_ASSERT(available() > 0 && chunks_[c].state == ChunkState::empty);
-  std::uint32_t frame = 0;
+bool Engine::back(ChunkIndex c) {
+  VEDETTE_ASSERT(chunks_[c].state == ChunkState::unbacked);
+  std::optional<FrameIndex> shown;
   if (!free_.empty()) {
-    frame = free_.back();
+    shown = free_.back();
     free_.pop_back();
-    show(frame, c);
-  } else {
-    const std::uint32_t from = chunks_.back().idle_next;
+    show(*shown, c);
+  }
+  while (!shown && idle_count_ > 0) {
+    const ChunkIndex from = chunks_[idle_head()].idle_next;
     idle_remove(from);
-    frame = chunks_[from].frame;
+    const FrameIndex frame = chunks_[from].frame;
     if (watch_ != nullptr) watch_->hiding(from);
-    memory_->shift({from}, {c}, {frame});
+    if (!memory_->shift(from, c, frame)) {
+      if (watch_ != nullptr) watch_->shown(from, chunks_[from].holds > 0);
+      set_busy(from);
+      continue;
+    }
     if (watch_ != nullptr) watch_->shown(c, chunks_[c].holds > 0);
     become(from, ChunkState::empty);
+    shown = frame;
   }
+  if (!shown) return false;
+  const FrameIndex frame = *shown;
   chunks_[c].frame = frame;
   frames_[frame].owned = true;
   frames_[frame].chunk = c;
   become(c, ChunkState::resident);
+  return true;
 }
 
 // --- ops
 // ---------------------------------------------------------------------------------------------------------------
 
-void Engine::request(std::uint32_t c) {
+void Engine::request(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   if (parked(chunk.state)) {
     bring_forth(c);
     return arrived_.notify_all();
   }
-  if (chunk.wanted && chunk.state != ChunkState::empty) return;
+  if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
   chunk.wanted = true;
-  if (chunk.state == ChunkState::away || chunk.state == ChunkState::empty) urgent_.push_back(c);
+  if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) urgent_.push_back(c);
 }
 
 void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
@@ -242,16 +245,15 @@ void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<con
   op_pinned_ = op_largest_ = 0;
   tick_ = tick;
   for (const NextUse& use : planned.next_uses)
-    for (std::uint32_t c = use.range.first; c < use.range.first + use.range.count; ++c)
-      chunks_[c].next_use = planned.base + use.tick;
+    for (const ChunkIndex c : use.range) chunks_[c].next_use = planned.base + use.tick;
   for (const PlannedFetch& fetch : planned.fetches)
-    for (std::uint32_t c = fetch.range.first; c < fetch.range.first + fetch.range.count; ++c) {
+    for (const ChunkIndex c : fetch.range) {
       chunks_[c].unchanged = fetch.unchanged;
       fetches_.push_back(c);
     }
   bool missing = false;
   for (const ChunkRange range : operands)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    for (const ChunkIndex c : range) {
       if (chunks_[c].live == 0) continue;
       pin(c);
       missing = missing || !present(c);
@@ -264,16 +266,16 @@ void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<con
     if (can_start()) kick();
     return;
   }
-  const Nanoseconds began = monotonic_now();
+  const Nanoseconds began = program_.now();
   for (const ChunkRange range : operands)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+    for (const ChunkIndex c : range)
       if (!present(c)) request(c);
   op_waits_ = true;
   kick();
-  arrived_.wait(lock, [&] {
+  await(lock, [&] {
     if (op_paged_) return true;  // somebody else's allocation made the op too large for the budget
     for (const ChunkRange range : operands)
-      for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
+      for (const ChunkIndex c : range)
         if (!present(c)) return false;
     return true;
   });
@@ -282,8 +284,11 @@ void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<con
 }
 
 void Engine::leave(std::span<const ChunkRange> evictions) {
-  for (const std::uint32_t c : covered_)
-    if (std::exchange(chunks_[c].covered, false)) bring_forth(c);
+  for (const ChunkIndex c : covered_)
+    if (chunks_[c].state == ChunkState::covered) {
+      bring_forth(c);
+      chunks_[c].touched = false;  // by the op's end, not by a thread
+    }
   covered_.clear();
   largest_op_ = std::max(largest_op_, op_largest_ + held_);
   in_op_ = op_paged_ = false;
@@ -291,7 +296,7 @@ void Engine::leave(std::span<const ChunkRange> evictions) {
   op_later_ = {};
   ++op_serial_;
   for (const ChunkRange range : evictions)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    for (const ChunkIndex c : range) {
       chunks_[c].leaving = true;
       evictions_.push_back(c);
       hide_ahead(c);
@@ -302,22 +307,20 @@ void Engine::cover(std::span<const ChunkRange> operands) noexcept {
   const std::lock_guard lock(mutex_);
   const bool coverable = watch_ == nullptr && in_op_ && !op_paged_;
   for (const ChunkRange range : operands)
-    for (std::uint32_t c = range.first; c < range.first + range.count; ++c) {
+    for (const ChunkIndex c : range) {
       Chunk& chunk = chunks_[c];
       if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && chunk.op_serial == op_serial_ &&
-          chunk.holds == 0) {
-        hide(c, chunk.frame);
-        become(c, ChunkState::hidden);
-        chunk.covered = true;
+          chunk.holds == 0 && !chunk.busy && hide(c, chunk.frame)) {
+        become(c, ChunkState::covered);
         covered_.push_back(c);
       }
-      chunk.touched = !chunk.covered;
+      chunk.touched = chunk.state != ChunkState::covered;
     }
 }
 
 bool Engine::touched(ChunkRange operand) const noexcept {
   const std::lock_guard lock(mutex_);
-  for (std::uint32_t c = operand.first; c < operand.first + operand.count; ++c)
+  for (const ChunkIndex c : operand)
     if (chunks_[c].touched) return true;
   return false;
 }
@@ -346,8 +349,12 @@ void Engine::go_paged() {
   arrived_.notify_all();
 }
 
+void Engine::wake(ChunkIndex c) {
+  if (Faults* const faults = memory_->faults(); faults != nullptr) faults->wake(c);
+}
+
 void Engine::add_stall(Nanoseconds began, bool in_allocation) {
-  const Nanoseconds ended = monotonic_now();
+  const Nanoseconds ended = program_.now();
   ++counters_.stall_count;
   counters_.stall_ns += static_cast<std::uint64_t>((ended - began).value);
   op_thread_stall_ += ended - began;
@@ -358,25 +365,29 @@ void Engine::add_stall(Nanoseconds began, bool in_allocation) {
 void Engine::fault(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
   if (stop_) return;  // the memory is ending or has ended, and wakes everybody itself
-  const std::uint32_t c = fault.chunk.value;
+  const ChunkIndex c = fault.chunk;
   Chunk& chunk = chunks_[c];
-  if (chunk.state == ChunkState::resident) {
-    memory_->wake({c});
+  if (shown(chunk.state)) {
+    wake(c);
     return;
   }
   if (chunk.live == 0) return stray(c, fault);
-  if (chunk.covered) return bring_forth(c);  // and nobody's fault
+  if (chunk.state == ChunkState::covered) return bring_forth(c);  // and nobody's fault
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) {
-    const bool early = !op_paged_ && std::any_of(op_later_.begin(), op_later_.end(), [&](const ChunkRange& r) {
-      return c >= r.first && c - r.first < r.count;
-    });
+    const bool early = !op_paged_ && std::any_of(op_later_.begin(), op_later_.end(),
+                                                 [&](const ChunkRange& r) { return r.contains(c); });
     early_touches_ += early ? 1 : 0;
     ++counters_.faults;
-    const Nanoseconds now = monotonic_now();
+    const Nanoseconds now = program_.now();
     if (observer_ != nullptr)
-      observer_->faulted(
-          {.step = step_, .op = op_, .chunk = c, .page = fault.page, .write = fault.write, .began = now, .ended = now});
+      observer_->faulted({.step = step_,
+                          .op = op_,
+                          .chunk = c.value,
+                          .page = fault.page,
+                          .write = fault.write,
+                          .began = now,
+                          .ended = now});
   }
   chunk.last_use = tick_;
   chunk.fault = ++faults_;  // or it would be the next to leave, before who waits for it has run
@@ -387,7 +398,7 @@ void Engine::fault(const Fault& fault) noexcept {
 // A fault is told some time after it happened: whoever faulted may have been woken by the chunk's arrival and have
 // freed it since. So it is asked again; only a thread that is still there comes back, and again, and each chunk that
 // died has been waited for by few.
-void Engine::stray(std::uint32_t c, const Fault& fault) noexcept {
+void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
   constexpr std::uint32_t most_late = 256;
   if (++chunks_[c].strays > most_late) {
     std::array<char, 160> sentence;
@@ -397,7 +408,7 @@ void Engine::stray(std::uint32_t c, const Fault& fault) noexcept {
                   static_cast<const void*>(fault.address));
     die(sentence.data());
   }
-  memory_->wake({c});
+  wake(c);
 }
 
 // --- tracking
@@ -406,8 +417,8 @@ void Engine::stray(std::uint32_t c, const Fault& fault) noexcept {
 void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
   FrameWatch* const told = watch != nullptr ? watch : watch_;
-  for (std::uint32_t c = 0; told != nullptr && c < high_; ++c) {
-    if (chunks_[c].state != ChunkState::resident) continue;
+  for (const ChunkIndex c : told != nullptr ? used() : ChunkRange()) {
+    if (!shown(chunks_[c].state)) continue;
     watch != nullptr ? told->shown(c, chunks_[c].holds > 0) : told->hiding(c);
   }
   watch_ = watch;
@@ -416,6 +427,9 @@ void Engine::set_watch(FrameWatch* watch) noexcept {
 Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(watch_ == nullptr);
+  if (memory_->trackable() == nullptr) {
+    return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames", .errno_value = 0};
+  }
   if (kind != FrameKind::fast && registered_) {
     return Error{.cause = Cause::unavailable,
                  .message = "frames that are registered for I/O cannot change their memory",
@@ -424,20 +438,22 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   fetches_.clear();
   evictions_.clear();
   kick();
-  arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+  await(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
   bring_forth_all();
-  while (idle_count_ > 0) free_.push_back(take_idle());  // bytes of the dead need not be copied
-  for (std::uint32_t f = 0; f < frame_count_; ++f) {
+  while (const auto frame = take_idle()) free_.push_back(*frame);  // bytes of the dead need not be copied
+  for (FrameIndex f; f.value < frame_count_; ++f.value) {
     std::optional<ChunkIndex> shown_at;
-    if (frames_[f].owned) shown_at = ChunkIndex{frames_[f].chunk};
-    if (auto converted = memory_->convert({f}, shown_at, kind, shown_at.has_value()); !converted) return converted;
+    if (frames_[f].owned) shown_at = frames_[f].chunk;
+    if (auto converted = memory_->trackable()->convert(f, shown_at, kind, shown_at.has_value()); !converted)
+      return converted;
   }
   return {};
 }
 
-void Engine::expect_writes(std::byte* begin, std::size_t bytes, std::uint32_t c) noexcept {
+void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) noexcept {
   const std::lock_guard lock(mutex_);
-  if (chunks_[c].state == ChunkState::resident) memory_->expect_writes(begin, bytes);
+  Trackable* const trackable = memory_->trackable();
+  if (trackable != nullptr && chunks_[c].state == ChunkState::resident) trackable->expect_writes(begin, bytes);
 }
 
 // --- plans and figures
@@ -484,14 +500,14 @@ std::uint32_t Engine::held_chunks() const noexcept {
   return held_;
 }
 
-ChunkState Engine::state(std::uint32_t chunk) const noexcept {
+ChunkState Engine::state(ChunkIndex chunk) const noexcept {
   const std::lock_guard lock(mutex_);
   return chunks_[chunk].state;
 }
 
-bool Engine::idle_backed(std::uint32_t chunk) const noexcept {
+bool Engine::idle_backed(ChunkIndex chunk) const noexcept {
   const std::lock_guard lock(mutex_);
-  return chunks_[chunk].in_idle;
+  return chunks_[chunk].state == ChunkState::idle;
 }
 
 std::string Engine::mechanism() const {
@@ -508,7 +524,7 @@ void Engine::quiesce() noexcept {
   fetches_.clear();
   evictions_.clear();
   kick();
-  arrived_.wait(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
+  await(lock, [&] { return in_flight_ == 0 && urgent_.empty(); });
   bring_forth_all();
 }
 

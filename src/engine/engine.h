@@ -1,18 +1,20 @@
 // Where every chunk is, and the only code that says it moved. The engine owns the frames of fast memory, a slow store
 // and a migrator thread; it knows chunks, ops and next uses, and nothing of tensors, traces or plans.
 //
-//                birth                hide            write            written
-//   empty ------------------> resident -----> hidden ----> evicting -------> away
-//     ^  (idle: resident with   ^ ^  ^  needed  |             |              |
-//     |   nobody living there)  | |  +----------+    wanted   |              | read
-//     |        death            | +---------------------------+              v
-//     |                         +------------------ arrived <----------- fetching
-//     +----- from any            shown
+//           birth            frame                  hide            write            written
+//   empty --------> unbacked ------> resident -----------> hidden ----> evicting -------> away
+//     ^                                ^ ^ ^ |   needed      |             |              |
+//     |                                | | | +-- covered     |    wanted   |              | read
+//     |  frame taken            birth  | | +-----------------+-------------+              |
+//     +------------------ idle <-------+ +---------------- arrived <----------------- fetching
+//                               death         shown
 //
-// What always holds: a chunk with live tensors is in exactly one of the states but empty (or unbacked: born while an
-// op needs more than the budget; empty state, live > 0, a fault gives it a frame). A frame belongs to one chunk, or to
-// an I/O whose chunk died, or is free. A chunk's slot has at most one I/O in flight. The bytes of a frame in I/O are
-// parked: nobody writes them.
+// Every state but resident becomes empty when the last tensor of the chunk dies. `covered` lies beside resident:
+// cover() parks the frame to see whether the running op touches the chunk.
+//
+// What always holds: a chunk with live tensors is neither empty nor idle. A frame belongs to one chunk, or to an I/O
+// whose chunk died, or is free. A chunk's slot has at most one I/O in flight. The bytes of a frame in I/O are parked:
+// no thread writes them.
 //
 // Who shows and hides: a move in the page tables interrupts all threads that compute (16 to 24 us instead of 2 beside
 // two of them, and who is interrupted stops the other at their barrier). Between two ops they rest, so the thread that
@@ -33,8 +35,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/indexed.h"
 #include "engine/frame_watch.h"
 #include "os/chunk_memory.h"
+#include "os/program.h"
 #include "tier/link_speed.h"
 #include "tier/store.h"
 #include "vedette/observer.h"
@@ -42,15 +46,32 @@
 
 namespace vedette {
 
-enum class ChunkState : std::uint8_t { empty, resident, hidden, evicting, away, fetching, arrived };
+enum class ChunkState : std::uint8_t {
+  empty,     // no tensor, no frame
+  unbacked,  // tensors, but neither frame nor bytes yet: a birth waits, or a fault will bring a frame
+  resident,  // tensors, in a frame that is shown
+  idle,      // no tensor, but the frame is still shown
+  covered,   // tensors; the frame is parked to see whether the running op touches the chunk
+  hidden,    // tensors; the frame is parked ahead of its write
+  evicting,  // the frame is being written
+  away,      // tensors, in the chunk's slot only
+  fetching,  // the slot is being read
+  arrived,   // in a parked frame and in the slot
+};
 
 constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
   using enum ChunkState;
   switch (from) {
     case empty:
-      return to == resident;  // born
+      return to == unbacked;  // born
+    case unbacked:
+      return to == resident || to == empty;
     case resident:
-      return to == hidden || to == evicting || to == empty;  // chosen; its frame was taken after its death
+      return to == covered || to == hidden || to == evicting || to == idle;
+    case idle:
+      return to == resident || to == empty;  // born again; its frame was taken
+    case covered:
+      return to == resident || to == evicting || to == empty;
     case hidden:
       return to == evicting || to == resident || to == empty;
     case evicting:
@@ -60,33 +81,35 @@ constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
     case fetching:
       return to == arrived || to == away || to == empty;  // away: the read failed and is tried again
     case arrived:
-      return to == resident || to == away || to == empty;  // away: its room was needed before it was
+      return to == resident || to == away || to == empty;  // away: its room was needed first
   }
   return false;
 }
 static_assert(!may_become(ChunkState::away, ChunkState::resident), "a chunk never arrives without being fetched");
 
-// In fast memory, but where nobody can touch it.
-constexpr bool parked(ChunkState state) noexcept { return state == ChunkState::hidden || state == ChunkState::arrived; }
+// In fast memory, but no thread can touch it.
+constexpr bool parked(ChunkState state) noexcept {
+  return state == ChunkState::hidden || state == ChunkState::arrived || state == ChunkState::covered;
+}
+constexpr bool shown(ChunkState state) noexcept { return state == ChunkState::resident || state == ChunkState::idle; }
 
 using Ticks = std::uint64_t;  // the program's clock: one per op, growing over steps
 constexpr Ticks never = ~Ticks{0};
-
-struct ChunkRange {  // [first, first + count)
-  std::uint32_t first = 0, count = 0;
-  auto operator<=>(const ChunkRange&) const = default;
-};
 
 struct EngineOptions {
   std::uint32_t chunks = 0, frames = 0;
   Bytes chunk_bytes;
   std::unique_ptr<Store> store;
   Observer* observer = nullptr;  // borrowed
-  std::optional<bool>
-      reads_one_by_one;  // planned ones, two in flight; else in groups. Not said: as the disk wants it, measured
+  Program* program = nullptr;    // borrowed; nullptr: host_program()
+  // planned ones, two in flight; else in groups. Not said: as the disk wants it, measured
+  std::optional<bool> reads_one_by_one;
+  // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
+  // No migrator thread: a call that waits takes its turns, and run_once() takes one. For deterministic tests.
+  bool by_hand = false;
   std::function<void(std::string_view)> on_message;
-  std::function<std::string(std::uint32_t chunk)>
-      describe;  // where a chunk lies and whose it is; for last words, so with any lock held
+  // where a chunk lies and whose it is; for last words, so with any lock held
+  std::function<std::string(ChunkIndex chunk)> describe;
 };
 
 class Engine {
@@ -97,13 +120,14 @@ class Engine {
   // `register_frames`: for I/O, where the memory allows it; frames that are registered cannot be converted.
   LinkSpeed start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
   void fault(const Fault& fault) noexcept;
+  void run_once() noexcept;  // EngineOptions::by_hand: starts what can start, then takes what the store has completed
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
   // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more.
   Result<void> birth(ChunkRange range);
   void death(ChunkRange range) noexcept;
-  Result<void> hold(ChunkRange range);  // resident until release_hold; waits. Error: with what is held already it is
-                                        // too much; nothing is held
+  // resident until release_hold; waits. Error: with what is held already it is too much; nothing is held
+  Result<void> hold(ChunkRange range);
   void release_hold(ChunkRange range) noexcept;
 
   // --- ops -----------------------------------------------------------------------------------------------------------
@@ -116,15 +140,15 @@ class Engine {
   };
   struct PlannedFetch {
     ChunkRange range;
-    bool unchanged =
-        false;  // nobody will write there before it leaves again: then it leaves for nothing, if that proves true
+    // nobody will write there before it leaves again: then it leaves for nothing, if that proves true
+    bool unchanged = false;
   };
   struct Planned {
     std::span<const PlannedFetch> fetches;
     std::span<const NextUse> next_uses;
     Ticks base = 0;
-    std::span<const std::uint32_t>
-        needs;  // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
+    // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
+    std::span<const std::uint32_t> needs;
     std::span<const ChunkRange> later;  // of an op in sections: all its operands; lives until the op ends
   };
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
@@ -139,9 +163,9 @@ class Engine {
   // touches them. A chunk that cannot be covered counts as touched. The end of the op uncovers them.
   void cover(std::span<const ChunkRange> operands) noexcept;
   bool touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
-  bool serves_system_calls() const noexcept {
-    return memory_->serves_system_calls();
-  }  // false: they fail where a chunk is away or covered
+  // false: they fail where a chunk is away or covered
+  bool serves_system_calls() const noexcept { return memory_->reach().system_calls; }
+  Program& program() noexcept { return program_; }  // whose clock times stalls, moves and faults
 
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept;  // drops what is queued; next uses become unknown
@@ -153,10 +177,10 @@ class Engine {
   // Every frame changes its kind, with no I/O in flight; who touches memory meanwhile waits. At most one frame more
   // than the budget. Error: frames changed so far stay so.
   Result<void> convert(FrameKind kind) noexcept;
-  void expect_writes(std::byte* begin, std::size_t bytes,
-                     std::uint32_t chunk) noexcept;  // as ChunkMemory's, of memory just born
-  void set_watch(FrameWatch* watch) noexcept;  // borrowed; nullptr: nobody. Told of every chunk that is shown now, as
-                                               // if it came or left
+  // as ChunkMemory's, of memory just born
+  void expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex chunk) noexcept;
+  // borrowed; nullptr: nobody. Told of every chunk that is shown now, as if it came or left
+  void set_watch(FrameWatch* watch) noexcept;
 
   // --- what was measured ---------------------------------------------------------------------------------------------
   Nanoseconds stalled_since_last_asked() noexcept;  // of the op thread
@@ -165,26 +189,28 @@ class Engine {
   std::uint32_t largest_op_chunks() const noexcept;  // with chunks held
   std::uint32_t held_chunks() const noexcept;
   std::uint32_t frames() const noexcept { return frame_count_; }
-  ChunkState state(std::uint32_t chunk) const noexcept;
-  bool idle_backed(std::uint32_t chunk) const noexcept;  // dead, but its frame is still there: being born here is free
+  ChunkState state(ChunkIndex chunk) const noexcept;
+  bool idle_backed(ChunkIndex chunk) const noexcept;  // dead, but its frame is still there: being born here is free
   std::string mechanism() const;
   void set_observer(Observer* observer) noexcept;
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
+  static constexpr Nanoseconds first_busy_pause{1'000'000}, longest_busy_pause{16'000'000};
+
   struct Chunk {
     ChunkState state = ChunkState::empty;
-    bool wanted = false;     // somebody waits for it, or a fault does
-    bool slot_busy = false;  // an I/O on its slot is in flight
-    bool in_idle = false;
+    bool wanted = false;        // somebody waits for it, or a fault does
+    bool slot_busy = false;     // an I/O on its slot is in flight
     bool leaving = false;       // its place in the queue of evictions counts
     bool write_failed = false;  // not evicted again before the next step
+    bool busy = false;          // a transfer of the program had its pages pinned; in busy_
     bool unchanged = false;     // as PlannedFetch's, of its last one
     std::uint32_t live = 0, holds = 0;
-    std::uint32_t frame = 0;  // valid in all states but empty and away
-    std::uint32_t idle_prev = 0, idle_next = 0;
-    bool covered = false, touched = false;  // hidden only to see whether the running op touches it; it did
-    std::uint64_t op_serial = 0;            // pinned while this equals the engine's
+    FrameIndex frame;  // valid in all states but empty and away
+    ChunkIndex idle_prev, idle_next;
+    bool touched = false;         // since cover()
+    std::uint64_t op_serial = 0;  // pinned while this equals the engine's
     Ticks last_use = 0, next_use = never;
     std::uint64_t arrival = 0;      // order of becoming resident
     std::uint8_t failed_reads = 0;  // in a row
@@ -194,14 +220,16 @@ class Engine {
   struct Frame {
     enum class Io : std::uint8_t { none, read, write } io = Io::none;
     bool owned = false;  // by chunk `chunk`
-    std::uint32_t chunk = 0;
+    ChunkIndex chunk;
     MoveCause cause = MoveCause::planned;
     Nanoseconds issued, started;
   };
 
-  void stray(std::uint32_t chunk, const Fault& fault) noexcept;
+  void wake(ChunkIndex chunk);
+  void stray(ChunkIndex chunk, const Fault& fault) noexcept;
+  // an op or a section
   void enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
-             const Planned& planned);  // an op or a section
+             const Planned& planned);
   void leave(std::span<const ChunkRange> evictions);
   void run() noexcept;
   LinkSpeed measure() noexcept;
@@ -213,32 +241,45 @@ class Engine {
   void start_planned_evictions();
   void start_planned_fetches();
   void make_room();
-  bool start_eviction(std::uint32_t chunk, MoveCause cause);
-  void start_fetch(std::uint32_t chunk, std::uint32_t frame, MoveCause cause);
+  bool start_eviction(ChunkIndex chunk, MoveCause cause);
+  void start_fetch(ChunkIndex chunk, FrameIndex frame, MoveCause cause);
   void complete(const StoreCompletion& completion);
-  void complete_read(std::uint32_t frame, int error);
-  void complete_write(std::uint32_t frame, int error);
-  void become(std::uint32_t chunk, ChunkState next);
-  void show(std::uint32_t frame, std::uint32_t chunk);
-  void hide(std::uint32_t chunk, std::uint32_t frame);
+  void complete_read(FrameIndex frame, int error);
+  void complete_write(FrameIndex frame, int error);
+  void become(ChunkIndex chunk, ChunkState next);
+  void show(FrameIndex frame, ChunkIndex chunk);
+  // False: its pages are pinned, and it is out of the question as a victim until retry_busy().
+  [[nodiscard]] bool hide(ChunkIndex chunk, FrameIndex frame);
+  void set_busy(ChunkIndex chunk);
+  void retry_busy();      // after a pause
+  bool waits_for_busy();  // nothing but pinned chunks could make room. Stops the program after a minute of it
   bool may_leave(const Chunk& chunk) const noexcept;
-  void hide_ahead(std::uint32_t chunk);   // of its write, if it may leave
-  void bring_forth(std::uint32_t chunk);  // what is hidden or has arrived is resident
+  void hide_ahead(ChunkIndex chunk);   // of its write, if it may leave
+  void bring_forth(ChunkIndex chunk);  // what is hidden or has arrived is resident
   void bring_forth_all();
-  void tell_hold(std::uint32_t chunk);                         // held, or no longer
-  void back(std::uint32_t chunk);                              // gives an empty chunk a frame, which must be available
-  std::optional<std::uint32_t> take_parked();                  // a free frame, parked
-  void free_frame(std::uint32_t frame);                        // parked, and nobody's from now on
-  std::uint32_t take_idle();                                   // the frame of a dead chunk, parked; there must be one
-  std::vector<std::uint32_t> victims(std::size_t most) const;  // for room: the first to leave first
+  void count_birth(ChunkRange range);
+  void let_die(ChunkRange range);
+  void drop_hold(ChunkRange range);
+  template <class Done>
+  void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
+  void turn(std::unique_lock<std::mutex>& lock) noexcept;     // of the migrator
+  void tell_hold(ChunkIndex chunk);                           // held, or no longer
+  // Gives an empty chunk a frame. False: none is available, or only in dead chunks that are busy.
+  bool back(ChunkIndex chunk);
+  std::optional<FrameIndex> take_parked();                  // a free frame, parked
+  void free_frame(FrameIndex frame);                        // parked, and nobody's from now on
+  std::optional<FrameIndex> take_idle();                    // the frame of a dead chunk, parked
+  std::vector<ChunkIndex> victims(std::size_t most) const;  // for room: the first to leave first
   bool has_victim() const;
   bool pinned(const Chunk& chunk) const noexcept;
-  void pin(std::uint32_t chunk);
-  void request(std::uint32_t chunk);  // somebody waits for it
-  bool present(std::uint32_t chunk) const noexcept;
+  void pin(ChunkIndex chunk);
+  void request(ChunkIndex chunk);  // somebody waits for it
+  bool present(ChunkIndex chunk) const noexcept;
   void go_paged();
-  void idle_push(std::uint32_t chunk);
-  void idle_remove(std::uint32_t chunk);
+  void idle_push(ChunkIndex chunk);  // the idle list has the chunks that are idle and not busy, by time of death
+  void idle_remove(ChunkIndex chunk);
+  ChunkRange used() const noexcept { return {{0}, high_}; }  // chunks in which some tensor has ever lived
+  ChunkIndex idle_head() const noexcept { return {chunks_.size() - 1}; }
   std::uint32_t available() const noexcept { return static_cast<std::uint32_t>(free_.size()) + idle_count_; }
   void kick();  // the migrator has something to do
   void add_stall(Nanoseconds began, bool in_allocation);
@@ -255,34 +296,41 @@ class Engine {
 
   const std::uint32_t frame_count_;
   const Bytes chunk_bytes_;
+  Program& program_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ChunkMemory> memory_;
   Observer* observer_;
   std::optional<bool> reads_one_by_one_;
+  const bool by_hand_;
   bool register_frames_ = true, registered_ = false;
   FrameWatch* watch_ = nullptr;
   std::function<void(std::string_view)> on_message_;
-  std::function<std::string(std::uint32_t)> describe_;
+  std::function<std::string(ChunkIndex)> describe_;
 
   mutable std::mutex mutex_;
-  std::condition_variable arrived_;  // something became resident or free
-  std::vector<Chunk> chunks_;        // one past the last is the head of the idle list
-  std::vector<Frame> frames_;
-  std::vector<std::uint32_t> free_;  // parked frames without owner
+  std::condition_variable arrived_;    // something became resident or free
+  Indexed<ChunkIndex, Chunk> chunks_;  // one past the last is the head of the idle list
+  Indexed<FrameIndex, Frame> frames_;
+  std::vector<FrameIndex> free_;  // parked frames without owner
   std::uint32_t idle_count_ = 0;
-  std::deque<std::uint32_t> urgent_, fetches_, evictions_;
+  std::deque<ChunkIndex> urgent_, fetches_, evictions_;
   std::vector<StoreRequest> requests_;
+  std::vector<StoreRequest> batch_;  // the migrator's alone: what it submits
   std::uint32_t in_flight_ = 0, writes_in_flight_ = 0, evicting_ = 0;
-  std::uint32_t waiting_frames_ = 0;   // births blocked for want of a frame
-  std::uint32_t held_ = 0, high_ = 0;  // high_: one past the highest chunk ever used
+  std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
+  std::uint32_t held_ = 0;
+  ChunkIndex high_;  // high_: one past the highest chunk ever used
   std::uint64_t arrivals_ = 0, faults_ = 0;
   std::uint64_t op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;
   std::span<const std::uint32_t> op_needs_;  // of the bucket, which outlives the op
   std::uint32_t op_events_ = 0;
   bool in_op_ = false, op_paged_ = false;
-  bool op_waits_ = false;               // for operands
-  std::vector<std::uint32_t> covered_;  // chunks that cover() hid in the running op
+  bool op_waits_ = false;  // for operands
+  std::vector<ChunkIndex> busy_;
+  Nanoseconds busy_pause_ = first_busy_pause, retry_at_;
+  std::optional<Nanoseconds> busy_since_;  // only busy chunks could make the room that is waited for
+  std::vector<ChunkIndex> covered_;        // chunks that cover() hid in the running op
   std::span<const ChunkRange> op_later_;
   std::uint64_t early_touches_ = 0;
   Ticks tick_ = 0;
@@ -301,6 +349,10 @@ class Engine {
   std::thread migrator_;
 };
 
-Nanoseconds monotonic_now() noexcept;
+template <class Done>
+void Engine::await(std::unique_lock<std::mutex>& lock, Done done) {
+  if (!by_hand_) return arrived_.wait(lock, done);
+  while (!done()) turn(lock);
+}
 
 }  // namespace vedette

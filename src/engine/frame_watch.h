@@ -6,16 +6,18 @@
 #pragma once
 #include <cstdint>
 
+#include "os/chunk_index.h"
+
 namespace vedette {
 
 class FrameWatch {
  public:
   virtual ~FrameWatch() = default;
   // The chunk has a frame now; `held`: it stays until somebody lets go of it (the slab, memory that system calls use).
-  virtual void shown(std::uint32_t chunk, bool held) noexcept = 0;
-  virtual void hiding(std::uint32_t chunk) noexcept = 0;  // its frame leaves right after this call
-  virtual void faulted(std::uint32_t chunk, std::uint64_t page,
-                       bool write) noexcept = 0;  // touched while away; page of the chunk
+  virtual void shown(ChunkIndex chunk, bool held) noexcept = 0;
+  virtual void hiding(ChunkIndex chunk) noexcept = 0;  // its frame leaves right after this call
+  // touched while away; page of the chunk
+  virtual void faulted(ChunkIndex chunk, std::uint64_t page, bool write) noexcept = 0;
 };
 
 }  // namespace vedette

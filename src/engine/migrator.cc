@@ -33,38 +33,48 @@ constexpr Pace awaited{.most = 4, .refill_at = 2, .group = 2};
 }  // namespace
 
 void Engine::run() noexcept {
-  std::array<StoreCompletion, 64> done;
-  std::vector<StoreRequest> batch;
   std::unique_lock lock(mutex_);
   register_frames();
   speed_ = measure();
   arrived_.notify_all();
-  while (!stop_) {
-    pump();
-    if (!requests_.empty()) {  // the next group is another submission
-      batch.swap(requests_);
-      requests_.clear();
-      lock.unlock();
-      store_->submit(batch);
-      lock.lock();
-      continue;
-    }
-    sleeping_ = true;
+  while (!stop_) turn(lock);
+}
+
+void Engine::run_once() noexcept {
+  VEDETTE_ASSERT(by_hand_);
+  std::unique_lock lock(mutex_);
+  turn(lock);
+}
+
+void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
+  retry_busy();
+  pump();
+  if (!requests_.empty()) {  // the next group is another submission
+    batch_.swap(requests_);
+    requests_.clear();
     lock.unlock();
-    const std::size_t count = store_->wait(done, {1'000'000'000});
+    store_->submit(batch_);
     lock.lock();
-    sleeping_ = false;
-    for (std::size_t i = 0; i < count; ++i) complete(done[i]);
-    if (count > 0) arrived_.notify_all();
+    return;
   }
+  std::array<StoreCompletion, 64> done;
+  sleeping_ = true;
+  const Nanoseconds timeout = busy_.empty() ? Nanoseconds{1'000'000'000} : busy_pause_;
+  lock.unlock();
+  const std::size_t count = store_->wait(done, timeout);
+  lock.lock();
+  sleeping_ = false;
+  for (std::size_t i = 0; i < count; ++i) complete(done[i]);
+  if (count > 0) arrived_.notify_all();
 }
 
 // Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer.
 void Engine::register_frames() {
-  if (!register_frames_ || !memory_->registrable() || frame_count_ == 0) return;
+  if (!register_frames_ || !memory_->reach().keeps_buffers || frame_count_ == 0) return;
   std::byte* const first = memory_->parked({0});
-  for (std::uint32_t f = 1; f < frame_count_; ++f)
-    if (memory_->parked({f}) != first + f * chunk_bytes_.value) return;  // not one range: transfers go on unregistered
+  for (FrameIndex f{1}; f.value < frame_count_; ++f.value)
+    if (memory_->parked(f) != first + f.value * chunk_bytes_.value)
+      return;  // not one range: transfers go on unregistered
   store_->register_memory(first, {frame_count_ * chunk_bytes_.value});
   registered_ = true;
 }
@@ -77,7 +87,7 @@ LinkSpeed Engine::measure() noexcept {
   std::array<StoreCompletion, 64> done;
   if (!store_->reserve(width)) return speed;  // disk full: the first allocation will say so
   const auto pass = [&](std::uint32_t requests, std::uint32_t at_once, auto direction_of) {
-    const Nanoseconds began = monotonic_now();
+    const Nanoseconds began = program_.now();
     std::uint32_t submitted = 0, completed = 0;
     std::vector<std::uint32_t> ready;
     for (std::uint32_t f = 0; f < at_once; ++f) ready.push_back(f);
@@ -94,13 +104,13 @@ LinkSpeed Engine::measure() noexcept {
       for (std::size_t i = 0; i < count; ++i) ready.push_back(static_cast<std::uint32_t>(done[i].token));
       completed += static_cast<std::uint32_t>(count);
     }
-    const double seconds = static_cast<double>((monotonic_now() - began).value) * 1e-9;
+    const double seconds = static_cast<double>((program_.now() - began).value) * 1e-9;
     return static_cast<std::uint64_t>(static_cast<double>(requests * chunk_bytes_.value) / seconds);
   };
   using enum StoreRequest::Direction;
   const auto at_full_width = [&](auto direction_of) { return pass(6 * width, width, direction_of); };
-  at_full_width(
-      [](std::uint32_t) { return write; });  // the first write of a slot is slower: the file system fills its map
+  // the first write of a slot is slower: the file system fills its map
+  at_full_width([](std::uint32_t) { return write; });
   speed.write = at_full_width([](std::uint32_t) { return write; });
   speed.read = at_full_width([](std::uint32_t) { return read; });
   speed.mixed = at_full_width([](std::uint32_t i) { return i % 2 == 0 ? read : write; });
@@ -133,7 +143,7 @@ std::uint32_t Engine::promised() const noexcept {
 }
 
 bool Engine::room_impossible() const noexcept {
-  return available() == 0 && evicting_ == 0 && in_flight_ == 0 && !has_victim();
+  return available() == 0 && busy_.empty() && evicting_ == 0 && in_flight_ == 0 && !has_victim();
 }
 
 bool Engine::may_be_unbacked() const noexcept { return op_paged_ && !write_error_ && !room_impossible(); }
@@ -149,22 +159,23 @@ bool Engine::can_start() const noexcept {
 void Engine::start_urgent() {
   bool came = false;
   while (!urgent_.empty() && in_flight_ < store_->depth()) {
-    const std::uint32_t c = urgent_.front();
+    const ChunkIndex c = urgent_.front();
     Chunk& chunk = chunks_[c];
-    const bool unbacked = chunk.state == ChunkState::empty && chunk.live > 0;
+    const bool unbacked = chunk.state == ChunkState::unbacked;
     if (!unbacked && (chunk.state != ChunkState::away || chunk.live == 0)) {
       urgent_.pop_front();  // it came, died, or will be shown when its write ends
       continue;
     }
-    if (available() == 0) break;
-    urgent_.pop_front();
     if (unbacked) {
-      back(c);
+      if (!back(c)) break;
       chunk.wanted = false;
       came = true;
     } else {
-      start_fetch(c, *take_parked(), MoveCause::urgent);
+      const auto frame = take_parked();
+      if (!frame) break;
+      start_fetch(c, *frame, MoveCause::urgent);
     }
+    urgent_.pop_front();
   }
   if (came) arrived_.notify_all();
 }
@@ -190,7 +201,7 @@ void Engine::start_planned_evictions() {
   if (most == 0) return;
   const bool wait = writes_wait();
   for (std::size_t looked_at = evictions_.size(); looked_at > 0; --looked_at) {
-    const std::uint32_t c = evictions_.front();
+    const ChunkIndex c = evictions_.front();
     evictions_.pop_front();
     Chunk& chunk = chunks_[c];
     if (!chunk.leaving) continue;  // needed again meanwhile
@@ -209,31 +220,38 @@ void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
   while (!fetches_.empty() && most > 0 && in_flight_ < store_->depth() && waiting_need() == 0 &&
          available() > promised()) {
-    const std::uint32_t c = fetches_.front();
+    const ChunkIndex c = fetches_.front();
     fetches_.pop_front();
     Chunk& chunk = chunks_[c];
     if (chunk.live == 0) continue;
     chunk.leaving = false;
-    if (chunk.state == ChunkState::hidden) bring_forth(c);
+    if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) bring_forth(c);
     if (chunk.state == ChunkState::evicting) chunk.wanted = true;  // needed again before its write ended: it stays
     if (chunk.state != ChunkState::away) continue;
-    start_fetch(c, *take_parked(), MoveCause::planned);
+    const auto frame = take_parked();
+    if (!frame) {
+      fetches_.push_front(c);
+      break;
+    }
+    start_fetch(c, *frame, MoveCause::planned);
     --most;
   }
 }
 
 void Engine::make_room() {
   while (waiting_need() > available() + evicting_ && in_flight_ < store_->depth()) {
-    const std::vector<std::uint32_t> leaving =
+    const std::vector<ChunkIndex> leaving =
         victims(std::min<std::size_t>(waiting_need() - available() - evicting_, store_->depth() - in_flight_));
-    for (const std::uint32_t c : leaving) start_eviction(c, MoveCause::room);
+    for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
-    if (evicting_ != 0 || in_flight_ != 0 || available() != 0) return;
+    if (evicting_ != 0 || in_flight_ != 0 || available() != 0) break;
+    if (waits_for_busy()) return;
     if (in_op_ && !op_paged_) go_paged();
     arrived_.notify_all();
     const bool once_more = (op_paged_ && has_victim()) || (!urgent_.empty() && try_writes_again());
     if (!once_more) return;
   }
+  busy_since_.reset();
 }
 
 // Somebody waits for bytes and no chunk that could make room can be written. A passing error goes away; else the wait
@@ -249,19 +267,20 @@ bool Engine::try_writes_again() {
 
 void Engine::forgive_writes() {
   if (!std::exchange(writes_failed_, false)) return;
-  for (std::uint32_t c = 0; c < high_; ++c) chunks_[c].write_failed = false;
+  for (const ChunkIndex c : used()) chunks_[c].write_failed = false;
 }
 
 bool Engine::has_victim() const {
-  return std::any_of(chunks_.begin(), chunks_.begin() + high_, [&](const Chunk& chunk) { return may_leave(chunk); });
+  return std::any_of(chunks_.begin(), chunks_.begin() + high_.value,
+                     [&](const Chunk& chunk) { return may_leave(chunk); });
 }
 
-std::vector<std::uint32_t> Engine::victims(std::size_t most) const {
+std::vector<ChunkIndex> Engine::victims(std::size_t most) const {
   const std::uint64_t recent = std::max(frame_count_ / 4, 4u);
   const auto cycles = [&](const Chunk& c) {
     return (op_paged_ && c.op_serial == op_serial_) || (c.fault > 0 && c.fault + recent > faults_);
   };
-  const auto before = [&](std::uint32_t first, std::uint32_t second) {
+  const auto before = [&](ChunkIndex first, ChunkIndex second) {
     const Chunk &a = chunks_[first], &b = chunks_[second];
     // What has arrived and was not used yet is what the plan needs next.
     const bool a_arrived = a.state == ChunkState::arrived, b_arrived = b.state == ChunkState::arrived;
@@ -275,8 +294,8 @@ std::vector<std::uint32_t> Engine::victims(std::size_t most) const {
     if (a.last_use != b.last_use) return a.last_use < b.last_use;
     return a.arrival != b.arrival ? a.arrival < b.arrival : first < second;
   };
-  std::vector<std::uint32_t> found;
-  for (std::uint32_t c = 0; c < high_; ++c) {
+  std::vector<ChunkIndex> found;
+  for (const ChunkIndex c : used()) {
     if (may_leave(chunks_[c])) found.push_back(c);
   }
   const std::size_t count = std::min(most, found.size());
@@ -285,11 +304,11 @@ std::vector<std::uint32_t> Engine::victims(std::size_t most) const {
   return found;
 }
 
-bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
+bool Engine::start_eviction(ChunkIndex c, MoveCause cause) {
   Chunk& chunk = chunks_[c];
   if (!may_leave(chunk)) return false;
-  const std::uint32_t f = chunk.frame;
-  const Nanoseconds now = monotonic_now();
+  const FrameIndex f = chunk.frame;
+  const Nanoseconds now = program_.now();
   if (chunk.state == ChunkState::arrived) {  // nobody could write there: its slot has it
     become(c, ChunkState::away);
     free_frame(f);
@@ -297,7 +316,7 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
     if (observer_ != nullptr)
       observer_->moved({.verb = Verb::drop,
                         .cause = cause,
-                        .chunk = c,
+                        .chunk = c.value,
                         .bytes = chunk_bytes_,
                         .issued = now,
                         .started = now,
@@ -305,10 +324,10 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
     arrived_.notify_all();
     return true;
   }
-  if (chunk.state == ChunkState::resident) hide(c, f);
+  if (chunk.state == ChunkState::resident && !hide(c, f)) return false;
+  if (chunk.state == ChunkState::covered) chunk.touched = true;  // a later touch cannot be seen
   become(c, ChunkState::evicting);
   chunk.wanted = false;
-  if (std::exchange(chunk.covered, false)) chunk.touched = true;  // nobody will know
   chunk.slot_busy = true;
   Frame& frame = frames_[f];
   frame.io = Frame::Io::write;
@@ -316,13 +335,13 @@ bool Engine::start_eviction(std::uint32_t c, MoveCause cause) {
   frame.cause = cause;
   frame.issued = frame.started = now;
   requests_.push_back(
-      {.direction = StoreRequest::Direction::write, .slot = {c}, .memory = memory_->parked({f}), .token = f});
+      {.direction = StoreRequest::Direction::write, .slot = {c.value}, .memory = memory_->parked(f), .token = f.value});
   ++in_flight_;
   ++writes_in_flight_;
   return true;
 }
 
-void Engine::start_fetch(std::uint32_t c, std::uint32_t f, MoveCause cause) {
+void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(!chunk.slot_busy);
   become(c, ChunkState::fetching);
@@ -333,17 +352,17 @@ void Engine::start_fetch(std::uint32_t c, std::uint32_t f, MoveCause cause) {
   frame.chunk = c;
   frame.io = Frame::Io::read;
   frame.cause = cause;
-  frame.issued = frame.started = monotonic_now();
+  frame.issued = frame.started = program_.now();
   requests_.push_back({.direction = StoreRequest::Direction::read,
-                       .slot = {c},
-                       .memory = memory_->parked({f}),
-                       .token = f,
+                       .slot = {c.value},
+                       .memory = memory_->parked(f),
+                       .token = f.value,
                        .remember = chunk.unchanged});
   ++in_flight_;
 }
 
 void Engine::complete(const StoreCompletion& completion) {
-  const auto f = static_cast<std::uint32_t>(completion.token);
+  const FrameIndex f{static_cast<std::uint32_t>(completion.token)};
   Frame& frame = frames_[f];
   VEDETTE_ASSERT(frame.io != Frame::Io::none);
   const bool read = frame.io == Frame::Io::read;
@@ -359,11 +378,11 @@ void Engine::complete(const StoreCompletion& completion) {
     if (observer_ != nullptr)
       observer_->moved({.verb = verb,
                         .cause = frame.cause,
-                        .chunk = frame.chunk,
+                        .chunk = frame.chunk.value,
                         .bytes = chunk_bytes_,
                         .issued = frame.issued,
                         .started = frame.started,
-                        .ended = monotonic_now()});
+                        .ended = program_.now()});
   }
   if (!frame.owned) {  // its chunk died meanwhile
     free_.push_back(f);
@@ -376,14 +395,14 @@ void Engine::complete(const StoreCompletion& completion) {
   }
 }
 
-void Engine::complete_read(std::uint32_t f, int error) {
+void Engine::complete_read(FrameIndex f, int error) {
   Frame& frame = frames_[f];
-  const std::uint32_t c = frame.chunk;
+  const ChunkIndex c = frame.chunk;
   Chunk& chunk = chunks_[c];
   if (error != 0) {
     constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
     if (++chunk.failed_reads >= most_attempts) {
-      const std::string what = describe_ ? describe_(c) : "chunk " + std::to_string(c);
+      const std::string what = describe_ ? describe_(c) : "chunk " + std::to_string(c.value);
       const std::string cause =
           error == EBADMSG ? "they are not the bytes that were written there (checksum)" : std::strerror(error);
       const std::string sentence = "reading " + what + " back from the slow tier: " + cause +
@@ -401,8 +420,8 @@ void Engine::complete_read(std::uint32_t f, int error) {
   if (chunk.wanted || watch_ != nullptr) bring_forth(c);
 }
 
-void Engine::complete_write(std::uint32_t f, int error) {
-  const std::uint32_t c = frames_[f].chunk;
+void Engine::complete_write(FrameIndex f, int error) {
+  const ChunkIndex c = frames_[f].chunk;
   Chunk& chunk = chunks_[c];
   if (error != 0) {
     write_error_ = Error{.cause = Cause::system,

@@ -1,8 +1,9 @@
-// The judge: plays the plan once around the step and stops at the first broken rule. Naive on purpose: every tensor is
-// cut at every boundary a move names, each piece is in one state, and every op looks at every piece.
+// The judge: executes the plan once around the step and stops at the first broken rule. It is naive on purpose: every
+// tensor is cut at every boundary that a move names, each piece has one state, and every op visits every piece.
 //
-// A persistent tensor starts at its home; a move that wraps into the next step is in flight when op 0 begins, as it was
-// left by the step before. After one step everything must be where it was (Rule::repeats), so one step is proof enough.
+// A persistent tensor starts at its home. A move that wraps into the next step is in flight when op 0 begins, as the
+// step before left it. After one step every piece must be in the tier where it began (Rule::repeats), so one step is a
+// proof. check_form() has excluded plans that name tensors, ops or tiers that do not exist.
 #include "vedette/check.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "base/readable.h"
+#include "model/check_form.h"
 
 namespace vedette {
 namespace {
@@ -33,10 +35,6 @@ class Judge {
   Judge(const Trace& trace, const Machine& machine, const Plan& plan) : trace_(trace), machine_(machine), plan_(plan) {}
 
   std::optional<Violation> judge() {
-    well_formed();
-    if (!found_) due_after_issue();
-    if (!found_) allowed();
-    if (found_) return found_;
     find_lives();
     cut_pieces();
     start_of_step();
@@ -50,130 +48,7 @@ class Judge {
     if (!found_) found_ = Violation{rule, std::move(message)};
   }
 
-  // What the plan says about things that exist.
-
-  bool tensor_exists(TensorIndex t) const { return t.value < trace_.tensors.size(); }
-  bool op_exists(OpIndex i) const { return i.value < trace_.ops.size(); }
-  bool tier_exists(TierIndex k) const { return k.value < machine_.tiers.size(); }
-
-  void well_formed() {
-    if (machine_.tiers.empty() || machine_.granule.value == 0)
-      broken(Rule::well_formed, "the machine has no tier, or a granule of 0");
-    for (std::size_t i = 0; i < trace_.ops.size(); ++i) well_formed_op(i);
-    if (plan_.paging && (plan_.block.value == 0 || !(plan_.moves.empty() && plan_.in_place.empty() &&
-                                                     plan_.recomputations.empty() && plan_.order.empty())))
-      broken(Rule::well_formed, "the plan leaves paging to the driver, and says more than the size of its blocks");
-    if (plan_.home.size() != trace_.tensors.size())
-      broken(Rule::well_formed, "the plan does not have one home for each tensor");
-    for (TierIndex tier : plan_.home) {
-      if (!tier_exists(tier))
-        broken(Rule::well_formed, "a home is tier " + number(tier.value) + ", which the machine lacks");
-    }
-    if (!found_ && plan_.reserved > machine_.tiers[0].capacity)
-      broken(Rule::well_formed, "more is reserved than the fastest tier has");
-    for (std::size_t m = 0; m < plan_.moves.size() && !found_; ++m) well_formed_move(m);
-    for (const InPlace& each : plan_.in_place) {
-      if (!op_exists(each.op) || !tensor_exists(each.tensor) || !tier_exists(each.tier)) {
-        broken(Rule::well_formed, "an operand in place names an op, a tensor or a tier that is not there");
-      }
-    }
-    for (const Recomputation& each : plan_.recomputations) {
-      if (!op_exists(each.before) || !op_exists(each.producer) || !tensor_exists(each.tensor)) {
-        broken(Rule::well_formed, "a recomputation names an op or a tensor that is not there");
-      } else if (!std::ranges::count(trace_.ops[each.producer.value].writes, each.tensor)) {
-        broken(Rule::well_formed,
-               "op " + number(each.producer.value) + " does not write tensor " + number(each.tensor.value));
-      }
-    }
-    well_formed_order();
-  }
-
-  void well_formed_op(std::size_t i) {
-    for (const auto* list : {&trace_.ops[i].reads, &trace_.ops[i].writes, &trace_.ops[i].frees}) {
-      for (TensorIndex t : *list) {
-        if (!tensor_exists(t))
-          broken(Rule::well_formed, "op " + number(i) + " names tensor " + number(t.value) + ", which is not there");
-      }
-    }
-  }
-
-  void well_formed_move(std::size_t m) {
-    const Move& move = plan_.moves[m];
-    const std::string who = "move " + number(m);
-    if (!op_exists(move.issue) || !op_exists(move.due) || !tensor_exists(move.extent.tensor) ||
-        !tier_exists(move.source) || !tier_exists(move.target)) {
-      return broken(Rule::well_formed, who + " names an op, a tensor or a tier that is not there");
-    }
-    if (m > 0 && plan_.moves[m - 1].issue > move.issue)
-      return broken(Rule::well_formed, who + " is issued before the move in front of it");
-    if (move.verb == Verb::fetch && move.target >= move.source)
-      return broken(Rule::well_formed, who + " fetches to a tier that is not faster");
-    if (move.verb == Verb::evict && move.target <= move.source)
-      return broken(Rule::well_formed, who + " evicts to a tier that is not slower");
-    if (move.verb != Verb::drop && !machine_.link(move.source, move.target)) {
-      return broken(Rule::well_formed, who + " goes from tier " + number(move.source.value) + " to tier " +
-                                           number(move.target.value) + ", which no link joins");
-    }
-    if (!move.extent.part) return;
-    const Span<Bytes> part = *move.extent.part;
-    const Bytes size = trace_.tensors[move.extent.tensor.value].bytes;
-    const auto at_granule = [&](Bytes place) { return place.value % machine_.granule.value == 0 || place == size; };
-    if (part.begin >= part.end || part.end > size || !at_granule(part.begin) || !at_granule(part.end)) {
-      broken(Rule::well_formed, who + " has a part that is empty, outside the tensor, or not made of whole granules");
-    }
-  }
-
-  void well_formed_order() {
-    if (plan_.order.empty()) return;
-    std::vector<OpIndex> sorted = plan_.order;
-    std::ranges::sort(sorted);
-    bool permutation = sorted.size() == trace_.ops.size();
-    for (std::uint32_t i = 0; i < sorted.size(); ++i) permutation = permutation && sorted[i] == OpIndex{i};
-    if (!permutation) broken(Rule::well_formed, "the order does not name each op once");
-  }
-
-  // A fetch may be issued and due at one op: the op waits. What goes away starts when its op has ended, so it needs
-  // another op to be due at; in a step of one op that is the same op, one step later.
-  void due_after_issue() {
-    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
-      const Move& move = plan_.moves[m];
-      if (move.verb == Verb::evict && move.issue == move.due && trace_.ops.size() > 1) {
-        broken(Rule::due_after_issue, "move " + number(m) + " starts when op " + number(move.issue.value) +
-                                          " has ended and is due before it begins");
-      }
-    }
-  }
-
-  void allowed() {
-    if (!plan_.recomputations.empty() && !machine_.can_recompute)
-      broken(Rule::allowed, "the plan recomputes, which this machine cannot do yet");
-    if (plan_.order.empty()) return;
-    if (!machine_.can_reorder)
-      return broken(Rule::allowed, "the plan has an order of its own, which this machine cannot do yet");
-    std::vector<std::size_t> place(trace_.ops.size());
-    for (std::size_t i = 0; i < plan_.order.size(); ++i) place[plan_.order[i].value] = i;
-    for (std::size_t later = 0; later < place.size(); ++later) {
-      for (std::size_t earlier = 0; earlier < later; ++earlier) {
-        if (place[earlier] > place[later] && depends(trace_.ops[later], trace_.ops[earlier])) {
-          broken(Rule::allowed, "op " + number(later) + " is placed before op " + number(earlier) +
-                                    ", whose result or operand it needs");
-        }
-      }
-    }
-  }
-
-  static bool touches(const Op& op, TensorIndex t) {
-    return std::ranges::count(op.reads, t) || std::ranges::count(op.writes, t) || std::ranges::count(op.frees, t);
-  }
-  static bool depends(const Op& later, const Op& earlier) {
-    const auto changes = [](const Op& one, const Op& other) {
-      return std::ranges::any_of(one.writes, [&](TensorIndex t) { return touches(other, t); }) ||
-             std::ranges::any_of(one.frees, [&](TensorIndex t) { return touches(other, t); });
-    };
-    return changes(later, earlier) || changes(earlier, later);
-  }
-
-  // The world: which op runs at which place, when tensors live, and into which pieces moves cut them.
+  // The state: the order of ops, the lives of tensors, and the pieces into which moves cut them.
 
   const Op& op_at(OpIndex place) const { return trace_.ops[index_at(place).value]; }
   OpIndex index_at(OpIndex place) const { return plan_.order.empty() ? place : plan_.order[place.value]; }
@@ -245,7 +120,7 @@ class Judge {
     start_ = pieces_;
   }
 
-  // The one that starts last in a step: at one op, what goes away starts after what is fetched.
+  // The move that starts last in a step: at one op, evicts and drops start after fetches.
   std::optional<std::size_t> last_move_of(const Piece& piece) const {
     std::optional<std::size_t> last;
     const auto when = [&](std::size_t m) {
@@ -304,14 +179,14 @@ class Judge {
     }
   }
 
-  // What is made again lies in the fastest tier; what the trace holds dead by now was a means, and is dead again when
-  // all are made.
+  // Recomputed tensors lie in the fastest tier. Those that are dead in the trace by now were intermediate, and die
+  // again after the last recomputation.
   void recompute(OpIndex now) {
     std::vector<TensorIndex> means;
     for (std::size_t r = 0; r < plan_.recomputations.size() && !found_; ++r) {
       const Recomputation& each = plan_.recomputations[r];
       if (each.before != index_at(now)) continue;
-      made_again(now, each);
+      recomputed(now, each);
       for (TensorIndex t : trace_.ops[each.producer.value].reads)
         require_near(now, t, "is needed to make " + name(each.tensor) + " again before");
       for (Piece& piece : pieces_of(each.tensor)) {
@@ -326,7 +201,7 @@ class Judge {
     }
   }
 
-  // The other results of a producer exist while it runs, unless the same run makes them again.
+  // The other results of a producer exist while it runs, unless the same run recomputes them.
   std::uint64_t scratch(const Recomputation& each, std::size_t r) const {
     const Op& producer = trace_.ops[each.producer.value];
     std::uint64_t bytes = producer.workspace.value;
@@ -346,21 +221,21 @@ class Judge {
     return bytes;
   }
 
-  void made_again(OpIndex now, const Recomputation& each) {
+  void recomputed(OpIndex now, const Recomputation& each) {
     const Op& producer = trace_.ops[each.producer.value];
     const std::string who = name(each.tensor) + " cannot be made again before op " + number(index_at(now).value) +
                             ": op " + number(each.producer.value) + " '" + producer.name + "' ";
-    if (!replayable(producer)) return broken(Rule::made_again, who + "would not give the same bytes twice");
-    if (!ran_[each.producer.value]) return broken(Rule::made_again, who + "has not run yet in this step");
+    if (!replayable(producer)) return broken(Rule::recomputed, who + "would not give the same bytes twice");
+    if (!ran_[each.producer.value]) return broken(Rule::recomputed, who + "has not run yet in this step");
     if (written_by_[each.tensor.value] != each.producer)
-      return broken(Rule::made_again, who + "was not the last to write it");
+      return broken(Rule::recomputed, who + "was not the last to write it");
     for (std::size_t i = 0; i < producer.reads.size(); ++i) {
       if (written_by_[producer.reads[i].value] != read_from_[each.producer.value][i])
-        return broken(Rule::made_again, who + "read " + name(producer.reads[i]) + ", which has changed since");
+        return broken(Rule::recomputed, who + "read " + name(producer.reads[i]) + ", which has changed since");
     }
   }
 
-  // Who wrote what an op reads, so that running it again can be compared.
+  // The writers of an op's operands, so that a recomputation can be compared with the first run.
   void remember(OpIndex now) {
     const OpIndex op = index_at(now);
     ran_[op.value] = true;
@@ -453,7 +328,7 @@ class Judge {
     }
   }
 
-  // Words.
+  // Messages.
 
   std::string name(TensorIndex t) const {
     return "tensor " + number(t.value) + " '" + trace_.tensors[t.value].name + "'";
@@ -485,7 +360,7 @@ class Judge {
   std::vector<std::optional<OpIndex>> last_;                    // by place in the order
   std::vector<bool> ran_;                                       // [op]: in this step
   std::vector<std::optional<OpIndex>> written_by_;              // [tensor]: nullopt: by a step before
-  std::vector<std::vector<std::optional<OpIndex>>> read_from_;  // [op]: who had written its reads when it ran
+  std::vector<std::vector<std::optional<OpIndex>>> read_from_;  // [op]: the writers of its reads when it ran
   std::vector<Piece> pieces_, start_;
   std::vector<std::size_t> first_piece_;
 };
@@ -493,6 +368,7 @@ class Judge {
 }  // namespace
 
 std::optional<Violation> check(const Trace& trace, const Machine& machine, const Plan& plan) {
+  if (auto violation = check_form(trace, machine, plan)) return violation;
   return Judge(trace, machine, plan).judge();
 }
 

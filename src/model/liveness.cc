@@ -1,4 +1,4 @@
-// When a tensor exists, from the definitions in model.h.
+// Lives and accesses of tensors, from the definitions in model.h.
 #include "model/liveness.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// When a tensor exists, and where its accesses are: what every reader of a trace asks first.
+// The life of each tensor, and its accesses. Thread rule: functions of their arguments.
 #pragma once
 #include <vector>
 

@@ -1,4 +1,4 @@
-// vedette-machine-1 in and out, and the presets.
+// Reads and writes vedette-machine-1, and has the presets.
 #include "vedette/machine.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@ constexpr std::string_view format_name = "vedette-machine-1";
 constexpr std::uint64_t most_interference = 1000;          // percent
 constexpr std::uint64_t largest = std::uint64_t{1} << 60;  // of any number here: sums stay far from overflow
 
-// The machine of G10's published runs: an A100 with 40 GB, 128 GB of host memory (both in GiB there), PCIe 3.0 x16
-// with 15.754 GB/s and 5 us each way, an SSD of 3.2 GB/s each way (12 us to read, 16 us to write) behind the same PCIe
-// link, 45 us a fault.
+// The machine of G10's published runs: an A100 with 40 GB and 128 GB of host memory (both in GiB there). PCIe 3.0 x16
+// has 15.754 GB/s and 5 us each way. Behind the same link is an SSD of 3.2 GB/s each way, 12 us to read and 16 us to
+// write. A fault takes 45 us.
 Machine a100_g10() {
   constexpr std::uint64_t pcie = 15'754'000'000, ssd = 3'200'000'000;
   constexpr std::uint32_t in = 0, out = 1;  // the two directions of the GPU's PCIe link

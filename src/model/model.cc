@@ -1,4 +1,4 @@
-// Questions that the three values answer about themselves.
+// The member functions of model.h's values, and sums over a trace.
 #include "vedette/model.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// vedette-rows-1 in and out. The reader trusts nothing; what must hold between rows and their trace is said once, in
-// misfit().
+// Reads and writes vedette-rows-1. The reader checks every value; misfit() alone has the rules between rows and their
+// trace.
 #include "vedette/rows.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// vedette-trace-1: the JSON of one training step, in and out. The reader trusts nothing: each value is checked where it
-// is read, and the first thing wrong is named by its place ("op 3: reads: ..."). The rules are those of the format's
-// checker, except its search for file system paths, which protects published files and not programs.
+// Reads and writes vedette-trace-1, the JSON of one training step. The reader checks each value where it is read, and
+// names the place of the first error ("op 3: reads: ..."). The rules are those of the format's checker, except its
+// search for file system paths, which protects published files and not programs.
 //
 // A layer in the file is a string beside a phase; here each distinct pair becomes one Layer, numbered in order of first
 // use.
@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 constexpr std::string_view format_name = "vedette-trace-1";
 // Sums of sizes and of times stay far from overflow: a trace may hold 4 EiB and last 146 years.
 constexpr std::uint64_t largest_sum = std::uint64_t{1} << 62;
-// A step of a million ops is a file that repeats itself, or a bug of whoever wrote it. Tensors outnumber ops in
+// A step of more than a million ops is a file that repeats itself, or a bug in its writer. Tensors outnumber ops in
 // training.
 constexpr std::size_t most_ops = 1'000'000, most_tensors = 10'000'000;
 
@@ -49,7 +49,7 @@ struct Malformed {
   std::string message;
 };
 
-struct Place {  // what is being read, for messages: "op 3"
+struct Place {  // the object that is read, for messages: "op 3"
   std::string name;
   [[noreturn]] void fail(const std::string& what) const { throw Malformed{name.empty() ? what : name + ": " + what}; }
 };

@@ -5,7 +5,9 @@
 #include <string>
 #include <thread>
 
+#include "base/assert.h"
 #include "base/mapping.h"
+#include "base/quiet_thread.h"
 #include "os/chunk_memory.h"
 
 namespace vedette {
@@ -34,10 +36,10 @@ Result<void> behaves(Open open, Bytes chunk_bytes) {
   memory->show(second, there);
   std::memset(arena->data(), 0x5a, bytes);
   std::memset(arena->data() + bytes, 0x3c, bytes);
-  memory->hide(here, first);
+  VEDETTE_ASSERT(memory->hide(here, first));
   served = memory;  // again: who serves the fault sees all of the above
   unsigned char seen = 0;
-  std::thread([&] { seen = *reinterpret_cast<volatile unsigned char*>(arena->data() + bytes / 2); }).join();
+  start_quiet_thread([&] { seen = *reinterpret_cast<volatile unsigned char*>(arena->data() + bytes / 2); }).join();
   const bool right = seen == 0x5a && std::memcmp(arena->data(), arena->data() + 1, bytes - 1) == 0 &&
                      std::to_integer<int>(arena->data()[bytes]) == 0x3c &&
                      std::memcmp(arena->data() + bytes, arena->data() + bytes + 1, bytes - 1) == 0;

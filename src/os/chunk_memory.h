@@ -7,9 +7,9 @@
 // any thread either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy.
 // After hide() returns nobody can change the frame's bytes but through parked(f).
 //
-// In-flight transfers: a frame whose pages the program itself has pinned (an O_DIRECT read(2) into the chunk that is
-// still running) leaves only after the transfer under UFFDIO_MOVE; the other mechanisms do not wait, so such memory is
-// to be kept resident.
+// In-flight transfers: UFFDIO_MOVE refuses pages that the program itself has pinned (an O_DIRECT read(2) into the chunk
+// is still running, or the memory is registered for I/O). hide() and shift() then return false and change nothing. The
+// other mechanisms move such pages, so memory that they manage is to be kept resident during such a transfer.
 //
 // fork: a child has neither arena nor frames (MADV_DONTFORK); touching them there is SIGSEGV, never zeros, never shared
 // pages.
@@ -26,13 +26,11 @@
 #include <optional>
 #include <string_view>
 
+#include "os/chunk_index.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
 
 namespace vedette {
-
-using ChunkIndex = Index<struct ChunkTag>;
-using FrameIndex = Index<struct FrameTag>;
 
 struct Fault {  // an access of a chunk that is away
   ChunkIndex chunk;
@@ -55,56 +53,84 @@ struct ChunkMemoryOptions {
 };
 
 enum class FrameKind : std::uint8_t {
-  fast,       // private anonymous memory, huge pages where the chunk size allows
-  trackable,  // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
-              // slower to move
-  shared,     // pages of a memfd, 4 KiB each, registered with no userfaultfd while shown: for trackers that bring their
-              // own
-  alone,      // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
+  fast,  // private anonymous memory, huge pages where the chunk size allows
+  // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
+  trackable,
+  // slower to move
+  // pages of a memfd, 4 KiB each, registered with no userfaultfd while shown: for trackers that bring their own
+  shared,
+  // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
+  alone,
 };
 
-class ChunkMemory {
+// What memory can do, each answer by its own name: none follows from another.
+struct Reach {
+  bool faults = false;         // an access of a chunk that is away waits and reaches the FaultSink; faults() is there
+  bool system_calls = false;   // so does an access by a system call; else it fails with EFAULT
+  bool pages = false;          // the CPU's page tables map it, so a page tracker sees accesses
+  bool cpu_reads = false;      // the CPU may read and write a frame at parked()
+  bool in_place = false;       // the program may use a chunk whose bytes are in slow memory
+  bool keeps_buffers = false;  // frames that are registered for I/O can still move
+};
+
+// Threads that wait for a chunk.
+class Faults {
  public:
-  virtual ~ChunkMemory() = default;
+  virtual ~Faults() = default;
+  // After a fault of a chunk that is shown, or in which no tensor lives: threads that wait there try again, and fault
+  // again where the chunk is away.
+  virtual void wake(ChunkIndex chunk) noexcept = 0;
+};
 
-  virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // parked -> shown; wakes who waits for the chunk
-  virtual void hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;  // shown -> parked, atomically
-  virtual void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;  // shown at from -> shown at to
-  virtual void wake(ChunkIndex chunk) noexcept = 0;  // after a fault of a chunk that is shown, or that nobody should
-                                                     // touch: it is told again
-  // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
-  virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
-
-  // Whether frames may become of this kind here; the sentence names what is missing.
+// Frames that become another kind of memory, so that a page tracker can watch them.
+class Trackable {
+ public:
+  virtual ~Trackable() = default;
+  // Whether frames may become of this kind here; the sentence names the missing feature.
   virtual Result<void> allows(FrameKind kind) const = 0;
   // Copies the frame into memory of another kind, in place: same index, same bytes, same chunk if it is shown at one.
-  // Threads that touch the chunk meanwhile wait; they may be told as faults, to be answered by wake() or not at all.
+  // Threads that touch the chunk meanwhile wait; their faults may be told, to be answered by wake() or not at all.
   // The old memory is given back before the call returns, so the budget is exceeded by one frame at a time.
   // parked(frame) changes, and with it what I/O has registered. Frames of several kinds may live side by side. About
   // 0.3 ms for 2 MiB (`alone`: nothing is copied); calls for one frame at a time. Error: as allows(), or no memory is
-  // left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false: of a parked frame whose
-  // bytes nobody needs, which spares the copy.
+  // left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false: the frame is parked and
+  // its bytes are not needed, which spares the copy.
   virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
                                bool keep_bytes) = 0;
   // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a
   // write, as of memory just allocated. The kernel then takes one fault for it instead of two. Elsewhere it does
   // nothing.
   virtual void expect_writes(std::byte* begin, std::size_t bytes) noexcept = 0;
+};
 
-  virtual bool registrable() const noexcept = 0;  // frames keep their pages pinned by I/O registration across moves
-  virtual bool serves_system_calls() const noexcept = 0;    // false: read(2) into an away chunk fails with EFAULT
+class ChunkMemory {
+ public:
+  virtual ~ChunkMemory() = default;
+
+  // parked -> shown; threads that wait for the chunk go on
+  virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;
+  // shown -> parked, atomically. False: pages of the frame are pinned; nothing has changed.
+  [[nodiscard]] virtual bool hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
+  // shown at `from` -> shown at `to`. False: as hide().
+  [[nodiscard]] virtual bool shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
+  // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
+  virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
+
+  virtual Reach reach() const noexcept = 0;
+  virtual Faults* faults() noexcept = 0;                    // nullptr: no access ever waits
+  virtual Trackable* trackable() noexcept = 0;              // nullptr: frames have one kind
   virtual std::string_view mechanism() const noexcept = 0;  // "userfaultfd, UFFDIO_MOVE", for doctor and diagnostics
 };
 
 // Each allocates and touches `frames` frames at once (they are the budget), or says why not. All frames start parked.
-Result<std::unique_ptr<ChunkMemory>> open_move_memory(
-    ChunkMemoryOptions);  // userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
-Result<std::unique_ptr<ChunkMemory>> open_remap_memory(
-    ChunkMemoryOptions);  // userfaultfd MISSING + mremap (Linux >= 5.7)
-Result<std::unique_ptr<ChunkMemory>> open_signal_memory(
-    ChunkMemoryOptions);  // PROT_NONE + SIGSEGV + mremap, no privileges
-Result<std::unique_ptr<ChunkMemory>> open_file_memory(
-    ChunkMemoryOptions);  // all frames trackable from birth (Linux >= 6.7)
+// userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
+Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions);
+// userfaultfd MISSING + mremap (Linux >= 5.7)
+Result<std::unique_ptr<ChunkMemory>> open_remap_memory(ChunkMemoryOptions);
+// PROT_NONE + SIGSEGV + mremap, no privileges
+Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions);
+// all frames trackable from birth (Linux >= 6.7)
+Result<std::unique_ptr<ChunkMemory>> open_file_memory(ChunkMemoryOptions);
 
 // The best of the first three that passes a small behaviour test on this machine.
 Result<std::unique_ptr<ChunkMemory>> open_best_memory(ChunkMemoryOptions);

@@ -41,8 +41,10 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   auto alias =
       Mapping::reserve({layout.frame_bytes()}, {std::max<std::uint64_t>(layout.chunk_bytes(), huge_page_bytes)});
   if (!alias) return alias.error();
-  if (::mmap(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) ==
-      MAP_FAILED) {
+  // Without access first: after mlockall(MCL_FUTURE) the mapping would be filled at once.
+  if (::mmap(alias->data(), layout.frame_bytes(), PROT_NONE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED ||
+      ::munlock(alias->data(), layout.frame_bytes()) != 0 ||
+      ::mprotect(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE) != 0) {
     return system_error("mapping a memfd", errno, "");
   }
   if (::madvise(alias->data(), layout.frame_bytes(), MADV_DONTFORK) != 0)
@@ -119,6 +121,7 @@ void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept
   if (::mmap(chunk, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.get(), offset) == MAP_FAILED) {
     die("mmap of a frame over its chunk failed; too many mappings (vm.max_map_count)");
   }
+  ::munlock(chunk, bytes);  // as mlockall(MCL_FUTURE) has it; else its entries could not be cleared
   if (!advise_shared(chunk, bytes)) die("madvise of a chunk failed; too many mappings (vm.max_map_count)");
   if (for_zap && userfaultfd_.register_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");

@@ -3,16 +3,15 @@
 // reached by I/O wherever it is shown, and no access through the alias is ever tracked.
 //
 //   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, protect
-//   it, wake who
-//          waits: so it is shown as PageTracker::arm() leaves it (zap), and may be collected without. For trackers that
-//          register memory themselves, or need none: mapped and nothing else
+//          it, wake its waiters: so it is shown as PageTracker::arm() leaves it (zap), and may be collected without.
+//          For trackers that register memory themselves, or need none: mapped and nothing else
 //   hide   register it for minor and missing faults as well, then clear its page-table entries
 //
-// Registered so, a page without an entry makes whoever touches it wait, system calls included: the chunk is away
-// although its mapping still names the file. The mapping stays until something is shown there; the frame may meanwhile
-// be shown elsewhere and hold other bytes (the page is in the file: a minor fault), or be given back (a hole: a missing
-// one). So a chunk is never replaced by a placeholder, and there is no moment in which it would have to be unreadable
-// (SIGSEGV, EFAULT) or readable as zeros.
+// Registered so, a touch of a page without an entry waits, system calls included: the chunk is away although its
+// mapping still names the file. The mapping stays until the next show there. Meanwhile the frame may be shown elsewhere
+// and hold other bytes (the page is in the file: a minor fault), or be given back (a hole: a missing fault). So a chunk
+// is never replaced by a placeholder, and there is no moment in which it would have to be unreadable (SIGSEGV, EFAULT)
+// or readable as zeros.
 //
 // As with mremap, a transfer that the program itself has in flight into the chunk is not waited for.
 #pragma once

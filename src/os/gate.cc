@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/assert.h"
+#include "base/quiet_thread.h"
 #include "os/uffd.h"
 
 namespace vedette {
@@ -19,8 +20,8 @@ namespace {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr,
-            0);  // returns at once when the word has changed
+  // returns at once when the word has changed
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
 }
 
 void futex_wake(std::atomic<std::uint32_t>& word) noexcept {

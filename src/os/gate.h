@@ -2,8 +2,7 @@
 // The signal handler tells the sink (through a pipe and a thread, since a handler may do next to nothing) and sleeps
 // until the gate opens.
 //
-//   closed (even) --open()--> open (odd) --close()--> closed      one counter a chunk: no wake-up is lost, none is
-//   mistaken
+//   closed (even) --open()--> open (odd) --close()--> closed      one counter a chunk: no wake-up is lost or mistaken
 //
 // Thread rule: open() and close() of one chunk by one thread at a time; of different chunks at once.
 #pragma once
@@ -29,8 +28,8 @@ class Gate {
 
   void open(ChunkIndex chunk) noexcept;
   void close(ChunkIndex chunk) noexcept;
-  void ask_again(
-      ChunkIndex chunk) noexcept;  // who waits at a closed gate tells the sink once more; nobody waits at an open one
+  // who waits at a closed gate tells the sink once more; nobody waits at an open one
+  void ask_again(ChunkIndex chunk) noexcept;
 
  private:
   Gate(const Layout& layout, FaultSink on_fault);

@@ -5,8 +5,8 @@
 //   armed (no entry) --read--> mapped, protected --write--> mapped, open
 //          ^--------------------- collect ----------------------'
 //
-// Two ways to be told: messages to a thread, which keeps the order of faults and serves system calls where userfaultfd
-// is privileged; or SIGBUS to the thread that faults, half the time of a message, where system calls fail with EFAULT.
+// Faults come as messages to a thread, which keeps their order and serves system calls where userfaultfd is privileged.
+// Or they come as SIGBUS to the thread that faults, in half the time of a message; then system calls fail with EFAULT.
 // Facts and costs: two to ten times the zap tracker's, whose place this is on kernels from 6.4 to 6.6.
 //
 // What always holds: the state of a page changes before its entry, so a fault that meets another on the same page finds
@@ -28,8 +28,8 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t zap_gap_pages =
-    96;  // untouched pages between touched ones that one call clears as well: cheaper than two calls
+// untouched pages between touched ones that one call clears as well: cheaper than two calls
+constexpr std::size_t zap_gap_pages = 96;
 
 class MinorTracker final : public ServedTracker {
  public:

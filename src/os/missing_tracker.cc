@@ -10,16 +10,16 @@
 // privileged; or SIGBUS to the thread that faults, where system calls fail with EFAULT.
 //
 // A page is taken away in three steps, 1. protect 2. copy to the shadow 3. drop, and nobody is served meanwhile
-// (turnstile.h): who writes in between waits, and gets back what was copied. So no byte is lost whoever touches the
-// page when; but the page that comes back is another piece of physical memory, so transfers that the program has in
+// (turnstile.h): who writes in between waits, and gets back what was copied. So no byte is lost by any access at
+// any time. But the page that comes back is another piece of physical memory, so transfers that the program has in
 // flight into armed memory (O_DIRECT, DMA) are lost: keeps_frames() is false.
 //
 // Nobody else discards armed memory (madvise): its bytes would be gone, and who takes pages away would wait for one
 // that is missing.
 //
-// What always holds, outside of the turnstile: an armed page is missing exactly while its state says neither read nor
-// written, and only then are its bytes in the shadow, which is given back page by page as they return: both together
-// take no more memory than was tracked, and while arming at most `take_at_once` more.
+// Invariant, outside of the turnstile: an armed page is missing exactly while its state is neither read nor written,
+// and only then are its bytes in the shadow. The shadow is given back page by page as they return. Both together take
+// no more memory than was tracked, and while arming at most `take_at_once` more.
 //
 // arm, collect and disarm are called from one thread at a time.
 #include <sys/mman.h>
@@ -172,9 +172,8 @@ bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept 
 MissingTracker::~MissingTracker() {
   {
     const Closed closed(turnstile_);
-    states_.for_runs(armed, [this](const AddressRange& run) {
-      static_cast<void>(release(run));
-    });  // memory that has gone needs nothing
+    // memory that has gone needs nothing
+    states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(release(run)); });
   }
   stop();
 }

@@ -22,20 +22,21 @@ class MoveMemory final : public UffdMemory {
       : UffdMemory(std::move(options), std::move(userfaultfd), std::move(parking)) {}
   ~MoveMemory() override { stop_reader(); }
 
-  bool registrable() const noexcept override { return false; }  // the kernel refuses to move pinned pages
   std::string_view mechanism() const noexcept override {
-    return serves_system_calls() ? "userfaultfd, UFFDIO_MOVE" : "userfaultfd (user mode only), UFFDIO_MOVE";
+    return userfaultfd_.serves_system_calls() ? "userfaultfd, UFFDIO_MOVE"
+                                              : "userfaultfd (user mode only), UFFDIO_MOVE";
   }
 
  private:
+  bool keeps_buffers() const noexcept override { return false; }  // the kernel refuses to move pinned pages
   void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept override {
     userfaultfd_.move(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
   }
-  void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
-    userfaultfd_.move(parked_fast(frame), layout_.chunk(chunk), layout_.chunk_bytes());
+  bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
+    return userfaultfd_.try_move(parked_fast(frame), layout_.chunk(chunk), layout_.chunk_bytes());
   }
-  void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
-    userfaultfd_.move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
+  bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
+    return userfaultfd_.try_move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
   }
   // UFFDIO_MOVE refuses the file's mapping as a target, so this once the mapping itself moves.
   void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override {

@@ -1,4 +1,4 @@
-// Sees accesses with what every Linux has: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the
+// Sees accesses by means of every Linux: armed pages are PROT_NONE, the first access of each ends in SIGSEGV, the
 // handler notes it and opens the page. Works in every container and for any private or shared memory whose protection
 // is otherwise read-write; system calls into armed pages fail with EFAULT (or stop short), which is why zap comes
 // first.
@@ -7,8 +7,8 @@
 //          ^------------------------- collect -------------------------------'
 //   A first access that writes goes straight to written: `read` says that a read came before the first write.
 //
-// What always holds: the state of a page is one byte, changed by fetch_or in the handler and by exchange in collect;
-// the protection follows the state, so two threads that fault on one page at once open it twice and lose nothing. If
+// Invariant: the state of a page is one byte, changed by fetch_or in the handler and by exchange in collect. The
+// protection follows the state, so two threads that fault on one page at once open it twice and lose nothing. If
 // the older of two mprotect calls lands last, the page is less open than its state says, and faults once more. The
 // handler allocates nothing, and does not run while arm, collect or disarm changes protections (turnstile.h): it would
 // open a page that is armed again, or away.

@@ -1,5 +1,5 @@
-// One byte for each page that a tracker watches, found in two loads from anywhere, signal handlers included: a table of
-// the address space's gigabytes, each with a block of states once a page of it was named.
+// One byte for each page that a tracker watches, found in two loads, also from signal handlers. A table of the address
+// space's gigabytes has a block of states for each gigabyte of which a page was named.
 //
 // Thread rule: name() from one thread at a time; the rest from any, also while name() runs.
 #pragma once

@@ -1,8 +1,7 @@
-// Which pages did the program touch since the last look, reads and writes apart? One interface, several sources.
+// The pages that the program touched since the last collect(), reads and writes apart. One interface, several trackers.
 //
-// Between arm() and collect() the tracked memory may be read and written by any thread and (zap) by system calls.
-// Threads that touch tracked memory are quiet during arm() and collect(), else their accesses may be told one tick
-// later.
+// Between arm() and collect() any thread and (zap) any system call may read and write the tracked memory. An access
+// during arm() or collect() may be reported one tick later.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +25,9 @@ struct AddressRange {  // whole pages
 
 struct TouchedRange {
   AddressRange pages;
-  // `written` is exact, and so is `read` where written is false. Of a written page no source can see every read: zap
-  // says read = true for it always, mprotect only when a read came before the first write (an instruction that does
-  // both is a write on some processors).
+  // `written` is exact, and so is `read` where written is false. Of a written page no tracker sees every read: zap
+  // reports read = true for it always, mprotect only when a read came before the first write. An instruction that does
+  // both is a write on some processors.
   bool read = false, written = false;
   bool operator==(const TouchedRange&) const = default;
 };
@@ -36,9 +35,9 @@ struct TouchedRange {
 class PageTracker {
  public:
   virtual ~PageTracker() = default;
-  // Forgets what was touched in these ranges; from now on accesses of them are seen. Ranges are mapped as the source
-  // needs. Memory that is mapped anew after arm() (a chunk that was hidden and shown again) must be armed again, else
-  // zap tells its reads as writes; what was touched before it was hidden is told only if collect() came first.
+  // Forgets earlier accesses of these ranges; from now on accesses are seen. Ranges are mapped as the tracker needs.
+  // Memory that is mapped anew after arm() (a chunk that was hidden and shown again) must be armed again, else zap
+  // reports its reads as writes. Accesses before it was hidden are reported only if collect() came first.
   virtual Result<void> arm(std::span<const AddressRange> ranges) = 0;
   // Appends the pages of `ranges` touched since they were armed, in order of address, merged; and arms those pages
   // again.

@@ -231,18 +231,19 @@ void probe_trackers(MachineFacts& facts) {
 
 }  // namespace
 
-std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount) {
-  std::optional<Bytes> smallest;
-  const auto walk_up = [&](const std::string& root, std::string path, const char* name) {
+std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount) {
+  std::vector<MemoryCgroup> found;
+  const auto walk_up = [&](const std::string& root, std::string path, const char* limit_name, const char* used_name) {
     for (;;) {
-      const auto limit = limit_in(root + path + "/" + name);
-      if (limit && (!smallest || *limit < *smallest)) smallest = limit;
+      const std::string folder = root + path + "/";
+      if (const auto limit = limit_in(folder + limit_name))
+        found.push_back({.limit = *limit, .used = limit_in(folder + used_name).value_or(Bytes{})});
       if (path.empty()) return;
       path.resize(path.rfind('/') == path.npos ? 0 : path.rfind('/'));
     }
   };
   std::istringstream lines{std::string(membership)};
-  for (std::string line; std::getline(lines, line);) {  // "4:memory:/a/b" in version 1, "0::/a/b" in version 2
+  for (std::string line; std::getline(lines, line);) {  // "4:cpu,memory:/a/b" in version 1, "0::/a/b" in version 2
     const std::size_t first = line.find(':');
     const std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
     if (second == line.npos) continue;
@@ -250,9 +251,17 @@ std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std:
     controllers.append(line, first + 1, second - first - 1).push_back(',');
     std::string path = line.substr(second + 1);
     if (path == "/") path.clear();
-    if (controllers == ",,") walk_up(mount, path, "memory.max");
-    if (controllers.find(",memory,") != controllers.npos) walk_up(mount + "/memory", path, "memory.limit_in_bytes");
+    if (controllers == ",,") walk_up(mount, path, "memory.max", "memory.current");
+    if (controllers.find(",memory,") != controllers.npos)
+      walk_up(mount + "/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes");
   }
+  return found;
+}
+
+std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount) {
+  std::optional<Bytes> smallest;
+  for (const MemoryCgroup& level : memory_cgroups(membership, mount))
+    if (!smallest || level.limit < *smallest) smallest = level.limit;
   return smallest;
 }
 

@@ -75,6 +75,10 @@ MachineFacts probe_machine();
 // The smallest limit on the way from the cgroup that `membership` (the text of /proc/self/cgroup) names to the root,
 // for both versions of the hierarchy under `mount` (/sys/fs/cgroup). nullopt: no limit, or none that can be seen.
 std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount);
+struct MemoryCgroup {  // one level that has a limit
+  Bytes limit, used;
+};
+std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount);  // innermost first
 std::optional<Bytes> memory_cgroup_limit();  // of this process, as it is now
 
 // The word in brackets of a sysfs setting: "always [madvise] never" is madvise. Empty if there is none.

@@ -34,7 +34,7 @@ std::uint64_t max_map_count() {
 void remap_pages(std::byte* source, std::byte* target, std::size_t bytes) noexcept {
   if (::mremap(source, bytes, bytes, move_and_stay, target) == static_cast<void*>(target)) return;
   if (errno == ENOMEM) die("mremap: no memory for another mapping; raise vm.max_map_count");
-  die("mremap of a chunk failed: the mapping of the arena was changed by somebody else");
+  die("mremap of a chunk failed: the program has changed the mapping of the arena (mmap, munmap, mprotect, mremap)");
 }
 
 Result<void> can_remap(Bytes chunk_bytes) {

@@ -1,5 +1,5 @@
-// Frames moved by mremap, for kernels with userfaultfd but without UFFDIO_MOVE, and for I/O through registered buffers:
-// the physical pages of a frame never change, so a registration of parked(frame) stays good wherever the frame is
+// Frames moved by mremap, for kernels with userfaultfd but without UFFDIO_MOVE, and for I/O through registered buffers.
+// The physical pages of a frame never change, so a registration of parked(frame) stays good wherever the frame is
 // shown.
 //
 // MREMAP_DONTUNMAP takes the pages and leaves the mapping they came from behind, empty, in one step under the lock of
@@ -7,8 +7,8 @@
 //
 //                  parking(f)                        chunk
 //   parked         pages                             empty, registered for missing pages: a touch waits
-//   show           empty placeholder  <-- mremap --  pages; then registered (mremap drops the registration of what it
-//   moves) hide           pages              -- mremap -->  empty; still registered, for the mapping itself stayed
+//   show           empty placeholder  <-- mremap --  pages; then registered, because mremap drops registrations
+//   hide           pages              -- mremap -->  empty; still registered, for the mapping itself stayed
 //
 // While a frame is shown its parking address holds an empty mapping that nobody may touch: I/O through registered
 // buffers names that address but reaches the pages.
@@ -29,20 +29,22 @@ class RemapMemory final : public UffdMemory {
       : UffdMemory(std::move(options), std::move(userfaultfd), std::move(parking)) {}
   ~RemapMemory() override { stop_reader(); }
 
-  bool registrable() const noexcept override { return true; }
   std::string_view mechanism() const noexcept override {
-    return serves_system_calls() ? "userfaultfd, mremap" : "userfaultfd (user mode only), mremap";
+    return userfaultfd_.serves_system_calls() ? "userfaultfd, mremap" : "userfaultfd (user mode only), mremap";
   }
 
  private:
+  bool keeps_buffers() const noexcept override { return true; }
   void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept override { replace(parked_fast(frame), chunk); }
-  void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
+  bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
     remap_pages(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
+    return true;
   }
   // By way of parking, for what replace() says of registered sources.
-  void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept override {
+  bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept override {
     hide_fast(from, frame);
     show_fast(frame, to);
+    return true;
   }
   void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override { show_fast(frame, chunk); }
   int allocate_fast(FrameIndex frame) noexcept override { return populate(parked_fast(frame), layout_.chunk_bytes()); }

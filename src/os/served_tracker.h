@@ -1,6 +1,6 @@
-// What trackers share that are told of accesses by a userfaultfd of their own: a state for each page, who is told (a
-// thread by messages, or the thread that faults by SIGBUS), and the turnstile that keeps a fault's answer out of
-// changes. What an answer is, each tracker says.
+// The common part of trackers with a userfaultfd of their own: a state for each page, the delivery of faults, and the
+// turnstile that keeps the answer to a fault out of changes. Faults come as messages to a thread, or as SIGBUS to the
+// faulting thread. Each tracker defines the answer.
 #pragma once
 #include <cstddef>
 #include <cstdint>

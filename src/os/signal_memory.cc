@@ -22,7 +22,7 @@
 namespace vedette {
 namespace {
 
-class SignalMemory final : public ChunkMemory {
+class SignalMemory final : public ChunkMemory, private Faults, private Trackable {
  public:
   SignalMemory(const Layout& layout, Mapping parking, std::unique_ptr<Gate> gate)
       : layout_(layout), parking_(std::move(parking)), gate_(std::move(gate)) {}
@@ -31,18 +31,20 @@ class SignalMemory final : public ChunkMemory {
     remap_pages(parked(frame), layout_.chunk(chunk), layout_.chunk_bytes());
     gate_->open(chunk);
   }
-  void hide(ChunkIndex chunk, FrameIndex frame) noexcept override {
+  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept override {
     gate_->close(chunk);
     protect(layout_.chunk(chunk), PROT_NONE);
     remap_pages(layout_.chunk(chunk), parked(frame), layout_.chunk_bytes());
     protect(parked(frame), PROT_READ | PROT_WRITE);
+    return true;
   }
-  void shift(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
+  bool shift(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
     gate_->close(from);
     protect(layout_.chunk(from), PROT_NONE);
     remap_pages(layout_.chunk(from), layout_.chunk(to), layout_.chunk_bytes());
     protect(layout_.chunk(to), PROT_READ | PROT_WRITE);
     gate_->open(to);
+    return true;
   }
   void wake(ChunkIndex chunk) noexcept override { gate_->ask_again(chunk); }
 
@@ -55,12 +57,19 @@ class SignalMemory final : public ChunkMemory {
                      "with mprotect",
                  .errno_value = 0};
   }
-  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override {
-    return allows(kind);
-  }  // no frame is registered
+  // no frame is registered
+  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override { return allows(kind); }
   void expect_writes(std::byte*, std::size_t) noexcept override {}
-  bool registrable() const noexcept override { return true; }
-  bool serves_system_calls() const noexcept override { return false; }
+  Reach reach() const noexcept override {
+    return {.faults = true,
+            .system_calls = false,
+            .pages = true,
+            .cpu_reads = true,
+            .in_place = false,
+            .keeps_buffers = true};
+  }
+  Faults* faults() noexcept override { return this; }
+  Trackable* trackable() noexcept override { return this; }
   std::string_view mechanism() const noexcept override { return "PROT_NONE and SIGSEGV, mremap"; }
 
  private:

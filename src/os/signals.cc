@@ -42,9 +42,10 @@ constexpr std::size_t most_previous = 16;
 std::array<struct sigaction, most_previous> previous;
 std::atomic<std::size_t> previous_count{0};
 
-// How many of them a fault has been through already, one having called the next: such a one may chain back to us with
-// the siginfo it got, so that is where the number travels, in the last words, which the kernel clears
-// (copy_siginfo_to_user) and nobody reads. A counter of the thread would stay up when a handler leaves by a jump.
+// The number of handlers that a fault has been through, one having called the next. Such a handler may chain back to
+// this one with its siginfo, so the number travels there, in the last words: the kernel clears them
+// (copy_siginfo_to_user), and they have no other use. A counter of the thread would stay up when a handler leaves by a
+// jump.
 struct Journey {
   std::uint32_t mark = 0;  // journey_mark where the number is ours
   std::uint32_t handlers = 0;
@@ -58,8 +59,8 @@ std::byte* last_words(siginfo_t* info) noexcept {
 
 bool is_write([[maybe_unused]] const void* context) noexcept {
 #if defined(__x86_64__)
-  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) !=
-         0;  // bit 1 of the page fault's code
+  // bit 1 of the page fault's code
+  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
 #else
   return true;  // unknown: a write is the safe assumption
 #endif

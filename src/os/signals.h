@@ -1,9 +1,9 @@
-// One SIGSEGV handler for everything here that needs one, in front of whatever the program had installed before. Who
-// owns a range of addresses claims it; a fault outside of all claims, or that no claim answers, goes to the program's
-// handler, or kills the process with the address of the fault, as if we were not here.
+// One SIGSEGV handler for the whole library, in front of the program's own. The owner of a range of addresses claims
+// it. A fault that no claim answers goes to the program's handler, or kills the process with the address of the fault,
+// as without the library.
 //
-// Order matters where claims overlap: memory is asked before trackers, so that a chunk that is away is waited for, and
-// only a fault in a chunk that is there is taken for a tracked access.
+// Where claims overlap, memory answers before trackers: a fault waits for a chunk that is away, and only a fault in a
+// resident chunk is a tracked access.
 //
 // The handler runs on the faulting thread, on its alternate stack where it has one. It never allocates, locks or logs.
 // A thread that has SIGSEGV blocked while it faults is killed by the kernel: nothing can be done for it here.
@@ -18,8 +18,9 @@ namespace vedette {
 enum class SegvAnswer : std::uint8_t {
   retry,  // served: the access can be repeated
   pass,   // not mine
-  stale,  // mine, and accessible by now: repeat, unless a later claim knows why it faulted. The
-          // owner must not say this twice for a fault that repeats without anything having changed
+  // mine, and accessible by now: repeat, unless a later claim knows why it faulted. The
+  stale,
+  // owner must not say this twice for a fault that repeats without anything having changed
 };
 
 enum class SegvOrder : std::uint8_t { memory, tracker };  // who is asked first
@@ -44,9 +45,9 @@ class [[nodiscard("the claim ends with this object")]] SegvClaim {
   std::size_t slot_;
 };
 
-// A handler that the program installed over ours meanwhile is put behind ours again, if anything is claimed; one that
-// calls ours for what it does not know would do no harm where it is, another one would take our faults for errors. From
-// any thread; one system call.
+// Puts a handler that the program installed over the library's behind it again, if any range is claimed. A handler that
+// passes unknown faults on would do no harm in front; another one would take the library's faults for errors. From any
+// thread; one system call.
 void come_first_for_segv() noexcept;
 
 // The short form for trackers: asked about every address, after all memories; true means that the access can be
@@ -56,7 +57,7 @@ struct FaultHandlerId {
   std::size_t slot = ~std::size_t{0};
 };
 Result<FaultHandlerId> add_fault_handler(FaultHandler handler, void* self);
-void remove_fault_handler(
-    FaultHandlerId id) noexcept;  // when it returns no thread is inside the handler; the default id is none
+// when it returns no thread is inside the handler; the default id is none
+void remove_fault_handler(FaultHandlerId id) noexcept;
 
 }  // namespace vedette

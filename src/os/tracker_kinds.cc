@@ -16,8 +16,12 @@ constexpr TrackerKind kinds[] = {
     {"mprotect", FrameKind::fast, [] { return open_mprotect_tracker(); }},
 };
 
-Result<void> works(const TrackerKind& kind, const ChunkMemory& memory, bool sees_system_calls) {
-  if (auto allowed = memory.allows(kind.frames); !allowed) return allowed;
+Result<void> works(const TrackerKind& kind, ChunkMemory& memory, bool sees_system_calls) {
+  if (Trackable* const frames = memory.trackable(); frames == nullptr && kind.frames != FrameKind::fast) {
+    return Error{.cause = Cause::unavailable, .message = "frames here have one kind", .errno_value = 0};
+  } else if (auto allowed = frames != nullptr ? frames->allows(kind.frames) : Result<void>(); !allowed) {
+    return allowed;
+  }
   auto tracker = kind.open();
   if (!tracker) return tracker.error();
   if ((*tracker)->sees_system_calls() || !sees_system_calls) return {};
@@ -34,7 +38,7 @@ const TrackerKind* find(std::string_view name) {
   return found == std::end(kinds) ? nullptr : found;
 }
 
-Result<ChosenTracker> choose_best(const ChunkMemory& memory) {
+Result<ChosenTracker> choose_best(ChunkMemory& memory) {
   std::string passed_over;
   for (const std::string_view name : {"zap", "missing", "mprotect"}) {
     const auto works_here = works(*find(name), memory, name == "missing");
@@ -48,7 +52,7 @@ Result<ChosenTracker> choose_best(const ChunkMemory& memory) {
 
 std::span<const TrackerKind> tracker_kinds() { return kinds; }
 
-Result<ChosenTracker> choose_tracker(std::string_view name, const ChunkMemory& memory) {
+Result<ChosenTracker> choose_tracker(std::string_view name, ChunkMemory& memory) {
   if (name == "best") return choose_best(memory);
   if (const TrackerKind* const kind = find(name)) {
     const auto works_here = works(*kind, memory, false);

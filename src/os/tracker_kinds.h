@@ -29,6 +29,6 @@ struct ChosenTracker {
 // `name` is one of tracker_kinds(), or "best": zap; else missing pages by messages, where they see system calls; else
 // mprotect. Opens the tracker to see it behave, and asks the memory for its frames. Errors: unsupported (no such name),
 // unavailable (not on this machine, or not with this memory): one sentence.
-Result<ChosenTracker> choose_tracker(std::string_view name, const ChunkMemory& memory);
+Result<ChosenTracker> choose_tracker(std::string_view name, ChunkMemory& memory);
 
 }  // namespace vedette

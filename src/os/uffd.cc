@@ -2,21 +2,21 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/quiet_thread.h"
 #include "os/uapi.h"
 
 namespace vedette {
@@ -91,19 +91,6 @@ Error system_error(std::string what, int errno_value, std::string_view advice) {
   const bool memory = errno_value == ENOMEM;
   return Error{
       .cause = memory ? Cause::out_of_memory : Cause::system, .message = std::move(what), .errno_value = errno_value};
-}
-
-std::thread start_quiet_thread(std::function<void()> body) {
-  // Faults of the thread itself must still kill: only signals that come from outside are blocked.
-  sigset_t blocked, before;
-  ::sigfillset(&blocked);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) ::sigdelset(&blocked, fault);
-  ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
-  const struct Restore {  // also where no thread can be started
-    const sigset_t& mask;
-    ~Restore() { ::pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
-  } restore{before};
-  return std::thread(std::move(body));
 }
 
 Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t wanted) {
@@ -191,8 +178,8 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
       const std::size_t half = half_of(left);
       if (const int first = copy_in(begin + done, source + done, half, protect); first != 0) return first;
       done += half;
-    } else if (error != 0 && error != EAGAIN &&
-               error != EINTR) {  // EAGAIN: partly done, or the address space is changing
+      // EAGAIN: partly done, or the address space is changing
+    } else if (error != 0 && error != EAGAIN && error != EINTR) {
       return error;
     }
   }
@@ -241,11 +228,11 @@ void Userfaultfd::wake(std::byte* begin, std::size_t bytes) const noexcept {
   if (::ioctl(fd_.get(), UFFDIO_WAKE, &range) != 0) die("userfaultfd: UFFDIO_WAKE failed, threads would wait for ever");
 }
 
-// How many bytes from the beginning have come to `destination` although the kernel has not said so. Linux 6.18 batches
-// pages, and where it has to try a page again (another thread has just touched it, or the kernel is migrating it) it
-// keeps the error of the first try: it moves the batch, does not count it, moves it once more, and then says EEXIST for
-// pages that it has moved itself. Such a page is missing at its source; where both sides have one, the one at the
-// destination is somebody else's. tests/os/move_race_test meets this within a second.
+// The bytes from the beginning that have come to `destination` without being counted by the kernel. Linux 6.18 batches
+// pages, and retries a page that another thread has just touched or that is being migrated. It keeps the error of the
+// first try: it moves the batch, does not count it, and moves it once more. Then it returns EEXIST for pages that it
+// has moved itself. Such a page is missing at its source; where both sides have one, the page at the destination is
+// foreign. tests/os/move_race_test meets this within a second.
 std::size_t Userfaultfd::moved_untold(const std::byte* destination, const std::byte* source,
                                       std::size_t bytes) const noexcept {
   std::array<bool, pages_at_once> here, there;
@@ -261,10 +248,9 @@ std::size_t Userfaultfd::moved_untold(const std::byte* destination, const std::b
   return bytes;
 }
 
-void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
+std::size_t Userfaultfd::move_until_busy(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
   std::size_t done = 0;
-  std::uint64_t busy_since = 0;
-  long pause_ns = 1'000;
+  bool unlocked = false;
   while (done < bytes) {
     uapi::MoveArguments request{reinterpret_cast<std::uintptr_t>(destination) + done,
                                 reinterpret_cast<std::uintptr_t>(source) + done, bytes - done, 0, 0};
@@ -272,8 +258,6 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
     const int error = result == 0 ? 0 : errno;
     if (request.moved > 0) {
       done += static_cast<std::size_t>(request.moved);
-      busy_since = 0;
-      pause_ns = 1'000;
       continue;
     }
     if (error == EEXIST) {
@@ -283,11 +267,18 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
         continue;
       }
     }
+    // Pages move between mappings that are both locked or both not. A lock that the program has put on a chunk (mlock,
+    // mlockall) ends when the chunk moves, as one on memory that is given back does.
+    if (error == EINVAL && !std::exchange(unlocked, true)) {
+      ::munlock(destination, bytes);
+      ::munlock(source, bytes);
+      continue;
+    }
     switch (error) {
       case EAGAIN:  // partly done, or the address space is changing
       case EINTR:
-      case EBUSY:
-        break;  // a transfer of the program has the page pinned, or the kernel is migrating it
+      case EBUSY:  // a transfer of the program has the page pinned, or the kernel is migrating it
+        return done;
       case EEXIST:
         die("a chunk that is away holds pages already: somebody filled or mapped memory inside the arena");
       case ENOENT:
@@ -295,19 +286,49 @@ void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t by
       case ENOMEM:
         die("UFFDIO_MOVE: the kernel has no memory for page tables");
       default:
-        die("UFFDIO_MOVE failed: the mapping of the arena was changed by somebody else");
+        die("UFFDIO_MOVE failed: the program has changed the mapping of the arena (mmap, munmap, mprotect, mremap)");
     }
-    const std::uint64_t now = monotonic_ns();
-    if (busy_since == 0) busy_since = now;
-    if (now - busy_since > pinned_for_good_ns) {
-      die("a chunk cannot move since its pages stay pinned (registered for I/O or for a device); keep such memory "
-          "resident");
-    }
-    const timespec pause{0, pause_ns};
-    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
-    pause_ns = pause_ns * 2 < longest_pause_ns ? pause_ns * 2 : longest_pause_ns;
   }
   VEDETTE_ASSERT(done == bytes);
+  return done;
+}
+
+void Patience::pause() noexcept {
+  const std::uint64_t now = monotonic_ns();
+  if (since_ns_ == 0) since_ns_ = now;
+  if (now - since_ns_ > pinned_for_good_ns) {
+    die("a chunk cannot move since its pages stay pinned (registered for I/O or for a device); keep such memory "
+        "resident");
+  }
+  const timespec pause{0, next_ns_};
+  ::clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
+  next_ns_ = std::min(next_ns_ * 2, longest_pause_ns);
+}
+
+void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
+  std::size_t done = 0;
+  for (Patience patience;;) {
+    const std::size_t moved = move_until_busy(destination + done, source + done, bytes - done);
+    done += moved;
+    if (done == bytes) return;
+    if (moved > 0) patience = {};
+    patience.pause();
+  }
+}
+
+bool Userfaultfd::try_move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
+  constexpr int tries = 4;  // without progress, 0.2 ms: a page that the kernel migrates is free again
+  std::size_t done = 0;
+  Patience patience;
+  for (int tried = 0; tried < tries; ++tried) {
+    if (tried > 0) patience.pause();
+    const std::size_t moved = move_until_busy(destination + done, source + done, bytes - done);
+    done += moved;
+    if (done == bytes) return true;
+    if (moved > 0) tried = 0;
+  }
+  if (done > 0) move(source, destination, done);
+  return false;
 }
 
 FaultReader::FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink,
@@ -363,7 +384,9 @@ void FaultReader::drain() noexcept {
     }
     const bool write = (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0;
     if (!sink_({.page = reinterpret_cast<std::byte*>(address), .write = write})) {
-      die("a page fault outside the arena: somebody touched the parking address of a frame that is shown");
+      die("a page fault outside the arena: the parking address of a frame that is shown was touched, by a stray "
+          "pointer "
+          "or by mlockall(MCL_CURRENT), which touches all memory: lock memory before the session opens");
     }
   }
 }

@@ -57,9 +57,11 @@ class Userfaultfd {
 
   // Moves the pages of [source, source + bytes) to `destination` without copying them. Each page is at every instant
   // either there or here or both missing for the accessing thread. Waits while a page is pinned by a running transfer;
-  // dies with a sentence where it cannot succeed (a page is pinned for good, or somebody changed the mapping under us).
-  // Needs feature_move.
+  // stops the program with a sentence where a page is pinned for good or a foreign call changed the mapping. Needs
+  // feature_move.
   void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
+  // The same, but a page that stays pinned for 0.2 ms ends it: all pages are back at `source`, and the result is false.
+  [[nodiscard]] bool try_move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
 
  private:
   Userfaultfd(Fd fd, Fd end, Fd pagemap, bool serves_system_calls, std::uint64_t features) noexcept
@@ -70,12 +72,25 @@ class Userfaultfd {
         features_(features) {}
   int change_protection(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
+  std::size_t move_until_busy(std::byte* destination, std::byte* source,
+                              std::size_t bytes) const noexcept;  // bytes moved
   std::size_t moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept;
 
   Fd fd_, end_;
   Fd pagemap_;  // /proc/self/pagemap, where pages are to be moved
   bool serves_system_calls_ = false;
   std::uint64_t features_ = 0;
+};
+
+// Growing pauses between tries to move pages that a transfer has pinned. After a minute, longer than any transfer of a
+// chunk, pause() stops the program with a sentence.
+class Patience {
+ public:
+  void pause() noexcept;
+
+ private:
+  std::uint64_t since_ns_ = 0;  // of the first pause; 0: none yet
+  long next_ns_ = 1'000;
 };
 
 struct MissingPage {
@@ -91,8 +106,9 @@ struct MissingPage {
 // once more.
 class [[nodiscard]] FaultReader {
  public:
+  // borrowed, outlives it
   FaultReader(const Userfaultfd& userfaultfd, std::function<bool(const MissingPage&)> sink,
-              bool serves_at_once = false);  // borrowed, outlives it
+              bool serves_at_once = false);
   ~FaultReader();
   FaultReader(const FaultReader&) = delete;
   FaultReader& operator=(const FaultReader&) = delete;
@@ -106,10 +122,6 @@ class [[nodiscard]] FaultReader {
   std::function<bool(const MissingPage&)> sink_;
   std::thread thread_;
 };
-
-// A thread that no signal handler of the program runs on. Throws std::system_error where there are too many (ulimit
-// -u).
-std::thread start_quiet_thread(std::function<void()> body);
 
 // "what: strerror; advice"
 Error system_error(std::string what, int errno_value, std::string_view advice);

@@ -42,11 +42,21 @@ void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
   if (kind == FrameKind::alone) let_go(chunk);
 }
 
-void UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
+bool UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
   const FrameKind kind = kinds_[frame.value];
-  if (of_file(kind)) return files_->hide(layout_.chunk(chunk), kind == FrameKind::trackable);
+  if (of_file(kind)) {
+    files_->hide(layout_.chunk(chunk), kind == FrameKind::trackable);
+    return true;
+  }
   if (kind == FrameKind::alone) take_hold(chunk);
-  hide_fast(chunk, frame);
+  const bool hidden = hide_fast(chunk, frame);
+  if (!hidden && kind == FrameKind::alone) let_go(chunk);
+  return hidden;
+}
+
+void UffdMemory::hide_patiently(ChunkIndex chunk, FrameIndex frame) noexcept {
+  Patience patience;
+  while (!hide(chunk, frame)) patience.pause();
 }
 
 // Every page is there: while nobody has registered the chunk, nothing can be missing.
@@ -60,13 +70,12 @@ void UffdMemory::take_hold(ChunkIndex chunk) noexcept {
   die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
 }
 
-void UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept {
-  if (kinds_[frame.value] != FrameKind::fast || mapped_[to.value] != Mapped::anonymous) {
-    hide(from, frame);
-    show(frame, to);
-  } else {
-    shift_fast(from, to, frame);
-  }
+bool UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept {
+  if (kinds_[frame.value] == FrameKind::fast && mapped_[to.value] == Mapped::anonymous)
+    return shift_fast(from, to, frame);
+  if (!hide(from, frame)) return false;
+  show(frame, to);
+  return true;
 }
 
 void UffdMemory::wake(ChunkIndex chunk) noexcept { userfaultfd_.wake(layout_.chunk(chunk), layout_.chunk_bytes()); }
@@ -156,18 +165,18 @@ void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> 
 
 void UffdMemory::expect_writes(std::byte* begin, std::size_t bytes) noexcept {
   const auto at = layout_.fault(begin, true);
-  if (at && mapped_[at->chunk.value] == Mapped::file_for_zap)
-    userfaultfd_.write_unprotect(begin, bytes);  // a refusal costs a fault a page
+  // a refusal costs a fault a page
+  if (at && mapped_[at->chunk.value] == Mapped::file_for_zap) userfaultfd_.write_unprotect(begin, bytes);
 }
 
-// 1. away   2. copy   3. give the old memory back   4. show again
-// Without bytes to keep the old memory goes first, so that the new is made of it: memory that lies free for seconds a
-// hypervisor may take back, and then filling 2 MiB takes 4 ms instead of 0.2 (measured, free page reporting).
+// 1. away   2. copy   3. give the old memory back   4. show again.
+// Without bytes to keep the old memory goes first, so that the new is made of it. A hypervisor may take memory back
+// that lies free for seconds (free page reporting), and then filling 2 MiB takes 4 ms instead of 0.2 (measured).
 Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
                                       bool keep_bytes) {
   auto ready = files();
   if (!ready) return ready.error();
-  if (shown_at) hide(*shown_at, frame);
+  if (shown_at) hide_patiently(*shown_at, frame);
   if (!keep_bytes) give_fast_back(frame);
   if (const int error = keep_bytes ? files_->allocate(frame, parked_fast(frame)) : files_->allocate(frame);
       error != 0) {
@@ -189,7 +198,7 @@ Result<void> UffdMemory::make_fast(FrameIndex frame, std::optional<ChunkIndex> s
       die("the system has no memory left for a frame that changes its kind");
     return no_memory_for_a_copy(error);
   }
-  if (shown_at) hide(*shown_at, frame);
+  if (shown_at) hide_patiently(*shown_at, frame);
   if (keep_bytes) {
     files_->read(frame, parked_fast(frame));
     files_->release(frame);

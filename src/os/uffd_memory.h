@@ -16,17 +16,26 @@
 
 namespace vedette {
 
-class UffdMemory : public ChunkMemory {
+class UffdMemory : public ChunkMemory, private Faults, private Trackable {
  public:
   void show(FrameIndex frame, ChunkIndex chunk) noexcept final;
-  void hide(ChunkIndex chunk, FrameIndex frame) noexcept final;
-  void shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
+  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept final;
+  bool shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
   void wake(ChunkIndex chunk) noexcept final;
   Result<void> allows(FrameKind kind) const final;
   std::byte* parked(FrameIndex frame) const noexcept final;
   Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) final;
   void expect_writes(std::byte* begin, std::size_t bytes) noexcept final;
-  bool serves_system_calls() const noexcept final { return userfaultfd_.serves_system_calls(); }
+  Reach reach() const noexcept final {
+    return {.faults = true,
+            .system_calls = userfaultfd_.serves_system_calls(),
+            .pages = true,
+            .cpu_reads = true,
+            .in_place = false,
+            .keeps_buffers = keeps_buffers()};
+  }
+  Faults* faults() noexcept final { return this; }
+  Trackable* trackable() noexcept final { return this; }
 
   // Frames are trackable from birth, instead of fast: allocates them. Once, before anything is shown.
   Result<void> start_trackable();
@@ -38,9 +47,10 @@ class UffdMemory : public ChunkMemory {
   // show(), and that is only possible while the derived class is there.
   void stop_reader() noexcept { reader_.reset(); }
 
+  virtual bool keeps_buffers() const noexcept = 0;                          // of Reach
   virtual void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is anonymous
-  virtual void hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
-  virtual void shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
+  virtual bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
+  virtual bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
   virtual void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is the file's
   virtual int allocate_fast(FrameIndex frame) noexcept = 0;                      // 0 or an errno; at parked_fast(frame)
 
@@ -62,6 +72,7 @@ class UffdMemory : public ChunkMemory {
   Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
 
   void give_fast_back(FrameIndex frame) noexcept;
+  void hide_patiently(ChunkIndex chunk, FrameIndex frame) noexcept;  // waits for transfers that have pinned it
   void let_go(ChunkIndex chunk) noexcept;  // of its registration, while a frame is shown there
   void take_hold(ChunkIndex chunk) noexcept;
 

@@ -1,5 +1,5 @@
-// What offset planning (dynamic storage allocation, known lifetimes) is asked: buffers that live for a while, each of
-// which is to get an offset at which nobody else lives meanwhile, so that the highest byte in use is as low as can be.
+// The problem of offset planning (dynamic storage allocation with known lifetimes). Each buffer gets an offset, so that
+// buffers that live at the same time do not overlap, and the highest byte in use is as low as possible.
 //
 // Plain data. Pure, deterministic; any thread.
 #pragma once

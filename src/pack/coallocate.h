@@ -1,12 +1,12 @@
-// Where the temporaries of a step live, so that moving one does not drag another: Sentinel's co-allocation (HPCA'21,
-// "co-allocating tensors with similar lifetime and memory access frequency into the same pages"), for chunks instead of
-// pages.
+// The layout of a step's temporaries, such that the move of one does not drag another. It is Sentinel's co-allocation,
+// for chunks instead of pages (HPCA'21, "co-allocating tensors with similar lifetime and memory access frequency into
+// the same pages").
 //
-// Tensors that fill their chunks live alone. The others are packed into shared regions, what lives longest first, each
-// where it adds the least chunk-time (chunks times how long they must be kept), and only where it saves a chunk for
-// half its life at least: so gradients lie end to end, and scratch takes the room beside them that is left. Regions and
-// lone tensors are then given addresses, last in first out by size, so that a tensor is born where one of its size has
-// just died and the memory is still there.
+// Tensors that fill their chunks live alone. The others are packed into shared regions, the longest-lived first. Each
+// goes where it adds the least chunk-time (chunks times the time for which they must be kept), and only where it saves
+// a chunk for at least half its life. So gradients lie end to end, and scratch takes the room beside them. Regions and
+// lone tensors then get addresses, last in first out by size, so that a tensor is born where one of its size has just
+// died and the memory is still resident.
 //
 // Pure, deterministic. O(n * open regions), at most `most_open_regions` of them.
 #pragma once

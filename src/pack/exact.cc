@@ -98,15 +98,15 @@ Found ExactSearch::run(std::uint64_t capacity, std::uint64_t effort) {
   const std::uint64_t end = steps_ + effort;
   for (const std::uint64_t load : load_)
     if (load > capacity) return Found::proof_of_none;
-  const std::uint64_t unit =
-      std::max<std::uint64_t>(least_limit, std::uint64_t{count_} * count_ * count_ / 32);  // a dive or two
+  // a dive or two
+  const std::uint64_t unit = std::max<std::uint64_t>(least_limit, std::uint64_t{count_} * count_ * count_ / 32);
   for (unsigned round = 0; steps_ < end; ++round) {
     begin(capacity, std::array{Prefer::bytes, Prefer::length, Prefer::area}[round % 3]);
     limit_ = std::min(end, steps_ + unit * luby(round / 3 + 1));
     const Found found = search();
     if (found != Found::nothing_yet) return found;
-    for (double& w : weight_)
-      w = 1 + (w - 1) * 0.5;  // what failed long ago counts less, but tells this round from the last
+    // what failed long ago counts less, but tells this round from the last
+    for (double& w : weight_) w = 1 + (w - 1) * 0.5;
   }
   return Found::nothing_yet;
 }

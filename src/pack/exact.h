@@ -1,14 +1,14 @@
 // Whether buffers fit below a capacity: a search that finds offsets or proves that there are none.
 //
 // It looks only at solutions in which every buffer rests on the ground or on another one (every solution settles into
-// one of these). What is placed forms a skyline; a *valley* is a run of sections of equal height between higher ones,
-// so what is put at its bottom lies inside it and on all of its own sections at once. A node takes one section of one
-// valley and asks who lies at the bottom there: one of the buffers that can, or nobody, and then the bottom is as high
-// as the lowest thing that a buffer over this section can rest on. Independent parts never multiply: their order is no
-// decision. Prior art: section totals as bounds and the settled form are in MiniMalloc (Moffitt, ASPLOS'23); the
-// valleys are those of skyline heuristics for strip packing (Burke et al., 2004); weights of failing sections are
-// dom/wdeg (Boussemart et al., 2004); states that failed are remembered by a hash of what is unplaced and how low it
-// may lie.
+// one of these). Placed buffers form a skyline; a *valley* is a run of sections of equal height between higher ones.
+// A buffer at its bottom lies inside it and on all of its own sections at once. A node takes one section of one valley
+// and chooses the buffer at the bottom there, or none. With none the bottom rises to the lowest edge on which a buffer
+// over this section can rest. Independent parts never multiply: their order is no decision. States that failed are
+// remembered by a hash of the unplaced buffers and their lowest places.
+// Prior art: section totals as bounds and the settled form are in MiniMalloc (Moffitt, ASPLOS'23). The valleys are
+// those of skyline heuristics for strip packing (Burke et al., 2004). Weights of failing sections are dom/wdeg
+// (Boussemart et al., 2004).
 //
 // Pure, deterministic: effort is counted in steps, not in time. One thread. Lives are single pieces, sizes already
 // rounded to alignment.
@@ -74,8 +74,8 @@ class ExactSearch {
   std::vector<int> options_;
   std::vector<char> in_valley_, stirred_;
   std::vector<std::uint32_t> to_settle_;  // sections, each once
-  std::vector<std::uint64_t> floor_,
-      left_;                            // by section: the lowest that an unplaced buffer can lie, the unplaced bytes
+  // by section: the lowest that an unplaced buffer can lie, the unplaced bytes
+  std::vector<std::uint64_t> floor_, left_;
   std::vector<std::uint32_t> witness_;  // by section: an unplaced buffer that can lie as low as the floor
   std::vector<std::uint64_t> lowest_;   // by buffer: it cannot lie lower; its offset once it is placed
   std::vector<bool> placed_;

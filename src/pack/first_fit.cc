@@ -14,8 +14,8 @@ void AddressTree::gather(const Set& set) {
 
 void AddressTree::gather(Sections piece) {
   std::uint32_t left = piece.begin + leaves_, right = piece.end + leaves_;
-  std::uint32_t low = left,
-                high = right - 1;  // walks up from both ends: every ancestor of the nodes that make up the piece
+  // walks up from both ends: every ancestor of the nodes that make up the piece
+  std::uint32_t low = left, high = right - 1;
   bool left_known = false, right_known = false;  // whether a node of the piece lies below low, or below high
   for (; left < right; left /= 2, right /= 2) {
     if (left_known) gather(full_[low]);

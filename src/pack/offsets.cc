@@ -14,13 +14,22 @@ namespace vedette::pack {
 namespace {
 
 constexpr std::size_t most_for_search = 2500;  // buffers of one part: a search keeps all pairs that meet
-constexpr std::size_t many =
-    50'000;  // buffers of one part: first fit in the order of birth is not the cheapest any more
+// buffers of one part: first fit in the order of birth is not the cheapest any more
+constexpr std::size_t many = 50'000;
 constexpr std::size_t most_for_permutations = 7;
 constexpr std::size_t most_visits = 8;  // of every buffer, while time is taken apart
+constexpr std::uint64_t most_steps_of_moves = 30'000'000;
+constexpr std::size_t moves_remembered = 100, moves_to_restart = 2000;
 constexpr std::uint64_t unknown = ~std::uint64_t{0};
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::uint64_t next_random(std::uint64_t& state) {  // splitmix64: the same everywhere
+  std::uint64_t x = state += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
 
 class Planner {
  public:
@@ -30,7 +39,8 @@ class Planner {
   Layout plan();
 
  private:
-  struct Part {  // buffers whose offsets are to be found above `base`, in a time that no other of them crosses
+  // buffers whose offsets are to be found above `base`, in a time that no other of them crosses
+  struct Part {
     std::vector<std::uint32_t> buffers;  // by birth
     std::uint64_t base = 0;
   };
@@ -41,7 +51,17 @@ class Planner {
   bool solved_before(const Part& part);
   void first_fits(const Part& part, std::uint64_t enough);
   bool first_fit(const Part& part, Order order, std::uint64_t steps);
-  void best_fit(const Part& part);
+  struct Placed {
+    std::vector<std::uint32_t> order;
+    std::vector<std::uint64_t> offset;  // in that order; complete where `below`
+    std::uint64_t top = 0, steps = 0;
+    bool below = false;
+  };
+  Placed place(const Part& part, std::vector<std::uint32_t> order, std::uint64_t below, std::uint64_t steps);
+  void keep(const Placed& placed);
+  void move_ahead(const Part& part, std::uint64_t enough);
+  void best_fit(const Part& part, std::uint64_t block = 1);
+  void best_fit_of_all(const Part& whole, bool apart);
   void search(const Part& part, std::uint64_t enough);
   void permutations(const Part& part);
   std::uint64_t top_of(const Part& part) const;
@@ -54,11 +74,12 @@ class Planner {
   const Problem& problem_;
   const std::optional<Bytes> capacity_;
   Effort effort_;
-  bool uniform_ = false;  // one alignment, no chunks, nobody is ever away: time can be taken apart, and searched
+  // one alignment, no chunks, nobody is ever away: time can be taken apart, and searched
+  bool uniform_ = false;
   Timeline timeline_;
   std::vector<std::uint64_t> load_;
-  std::multimap<std::uint64_t, Part>
-      solved_;  // by a hash of their shape: a program that repeats itself is planned once
+  // by a hash of their shape: a program that repeats itself is planned once
+  std::multimap<std::uint64_t, Part> solved_;
   std::vector<std::uint64_t> offset_;
   std::uint64_t bound_ = 0, peak_ = 0;
   std::uint64_t highest_ = 0;  // top of the highest part so far, which how_ is about
@@ -87,20 +108,24 @@ Layout Planner::plan() {
   Part whole{.buffers = by_birth(problem_), .base = 0};
   const std::size_t count = whole.buffers.size();
   if (count == 0) return {.offset = std::move(offset_), .peak = {}, .bound = {}, .how = "nothing lives"};
-  if (effort_.greedy == 0) effort_.greedy = count > many ? std::min<std::uint64_t>(60 * count, 20'000'000) : 12'000'000;
+  if (effort_.greedy == 0) effort_.greedy = std::clamp<std::uint64_t>(60 * count, 12'000'000, 20'000'000);
   if (effort_.exact == 0) effort_.exact = capacity_ ? 4'000'000'000 : 250'000'000;
   // Where nobody meets more than this, no effort is needed. In rounded bytes, a plan may end in its last buffer's
   // padding.
   std::uint64_t enough =
       std::max(capacity_ ? capacity_->value : 0, uniform_ ? *std::max_element(load_.begin(), load_.end()) : bound_);
+  bool apart = false;  // time, or something at its bottom
   if (uniform_) {
     const std::vector<Part> parts = parts_of(whole);
+    apart = parts.size() != 1 || parts.front().buffers.size() != count;
     // Whoever ends highest decides how much of an effort the others deserve; the largest part is the likeliest.
     for (const Part& part : parts) enough = std::max(enough, solve(part, enough));
   } else {
     enough = std::max(enough, solve(whole, enough));
   }
   for (const std::uint32_t b : whole.buffers) peak_ = std::max(peak_, offset_[b] + problem_.buffers[b].bytes.value);
+  if (uniform_ && peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count > most_for_search)
+    best_fit_of_all(whole, apart);
   if (peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count <= most_for_permutations) permutations(whole);
   return {.offset = std::move(offset_),
           .peak = {peak_},
@@ -154,7 +179,10 @@ std::uint64_t Planner::top_of(const Part& part) const {
 std::uint64_t Planner::solve(const Part& part, std::uint64_t enough) {
   if (uniform_ && solved_before(part)) return top_of(part);
   first_fits(part, enough);
-  if (uniform_ && part.buffers.size() <= most_for_search && top_of(part) > enough) search(part, enough);
+  const std::size_t count = part.buffers.size();
+  if (uniform_ && count <= most_for_search && top_of(part) > enough) search(part, enough);
+  if (!uniform_ && count > most_for_permutations && count <= most_for_search && top_of(part) > enough)
+    move_ahead(part, enough);
   const std::uint64_t top = top_of(part);
   if (top > highest_) highest_ = top, how_ = found_by_;
   return top;
@@ -204,7 +232,7 @@ void Planner::first_fits(const Part& part, std::uint64_t enough) {
 }
 
 // As an allocator would that does not know the future: in O(log n) a buffer, whatever their lives look like.
-void Planner::best_fit(const Part& part) {
+void Planner::best_fit(const Part& part, std::uint64_t block) {
   std::vector<Keyed> deaths;
   deaths.reserve(part.buffers.size());
   for (const std::uint32_t b : part.buffers) deaths.push_back({span_of(b).end, b});
@@ -212,39 +240,114 @@ void Planner::best_fit(const Part& part) {
   BestFitPool pool;
   auto dead = deaths.begin();
   for (const std::uint32_t b : part.buffers) {
-    for (; dead->key <= span_of(b).begin; ++dead) pool.give(offset_[dead->value] - part.base, bytes(dead->value));
-    offset_[b] = part.base + pool.take(bytes(b));
+    for (; dead->key <= span_of(b).begin; ++dead)
+      pool.give(offset_[dead->value] - part.base, round_up(bytes(dead->value), block));
+    offset_[b] = part.base + pool.take(round_up(bytes(b), block));
   }
   found_by_ = "best fit";
 }
 
-// Whether it got lower than it was. An order that becomes as high as the best one, or uses up the steps, is given up.
+// Parts may end higher than one pool for all of them, because their bottoms keep their place for the part's whole time.
+// A pool of coarse blocks is at times lower than one of exact sizes, because its holes fit more buffers.
+void Planner::best_fit_of_all(const Part& whole, bool apart) {
+  for (const std::uint64_t block : {std::uint64_t{1}, pool_granule}) {
+    if (block == 1 ? !apart : pool_granule % problem_.buffers.front().alignment != 0) continue;
+    std::vector<std::uint64_t> before = offset_;
+    best_fit(whole, block);
+    std::uint64_t top = 0;
+    for (const std::uint32_t b : whole.buffers) top = std::max(top, offset_[b] + problem_.buffers[b].bytes.value);
+    if (top < peak_) {
+      peak_ = top;
+      how_ = found_by_;
+    } else {
+      offset_ = std::move(before);
+    }
+  }
+}
+
+// Whether it got lower than it was.
 bool Planner::first_fit(const Part& part, Order order, std::uint64_t steps) {
-  const Sections all = span_of(part);
-  AddressTree tree(all.end - all.begin);
   const std::uint64_t best = top_of(part);
   const bool first = best >= unknown / 2;
   if (!first && steps == 0) return false;
-  std::vector<std::uint64_t> offset(part.buffers.size());
-  std::vector<std::uint32_t> order_of = sorted(problem_, timeline_, load_, part.buffers, order);
+  const auto placed =
+      place(part, sorted(problem_, timeline_, load_, part.buffers, order), first ? unknown : best, steps);
+  effort_.greedy -= std::min(effort_.greedy, placed.steps);
+  if (!placed.below) return false;
+  keep(placed);
+  return true;
+}
+
+// Each buffer of `order` at the lowest offset that its predecessors leave free. Given up where the top reaches `below`,
+// or, where there is such a bound, after `steps`.
+Planner::Placed Planner::place(const Part& part, std::vector<std::uint32_t> order, std::uint64_t below,
+                               std::uint64_t steps) {
+  const Sections all = span_of(part);
+  AddressTree tree(all.end - all.begin);
+  Placed placed{.order = std::move(order), .offset = {}, .top = part.base, .steps = all.end - all.begin, .below = true};
+  placed.offset.reserve(placed.order.size());
   std::vector<Sections> life;
-  std::uint64_t peak = part.base;
-  for (std::size_t i = 0; i < order_of.size(); ++i) {
-    const std::uint32_t b = order_of[i];
+  for (const std::uint32_t b : placed.order) {
     life.assign(timeline_.of(b).begin(), timeline_.of(b).end());
     for (Sections& piece : life) piece = {piece.begin - all.begin, piece.end - all.begin};
     const Buffer& buffer = problem_.buffers[b];
     const std::uint64_t size = uniform_ ? bytes(b) : buffer.bytes.value;  // rounded, every offset is aligned by itself
     const Shape shape{.bytes = size, .alignment = uniform_ ? 1 : buffer.alignment, .chunk = problem_.chunk};
-    offset[i] = part.base + tree.first_fit(life, shape);
-    tree.insert(life, offset[i] - part.base, offset[i] - part.base + size);
-    peak = std::max(peak, offset[i] + size);
-    if (!first && (peak >= best || tree.steps() > steps)) break;
+    const std::uint64_t offset = tree.first_fit(life, shape);
+    tree.insert(life, offset, offset + size);
+    placed.offset.push_back(part.base + offset);
+    placed.top = std::max(placed.top, part.base + offset + size);
+    placed.below = placed.top < below && (below == unknown || tree.steps() <= steps);
+    if (!placed.below) break;
   }
-  effort_.greedy -= std::min(effort_.greedy, tree.steps());
-  if (!first && (peak >= best || tree.steps() > steps)) return false;
-  for (std::size_t i = 0; i < order_of.size(); ++i) offset_[order_of[i]] = offset[i];
-  return true;
+  placed.steps += tree.steps();
+  return placed;
+}
+
+void Planner::keep(const Placed& placed) {
+  for (std::size_t i = 0; i < placed.order.size(); ++i) offset_[placed.order[i]] = placed.offset[i];
+}
+
+// For what the exact search cannot take: the best placement's order, one buffer after the other moved ahead in it,
+// often one of those that end highest. A move stays unless the peak is above both the last one and that of some moves
+// ago (late acceptance, Burke and Bykov, 2017). First fit in the order of offsets never ends higher.
+void Planner::move_ahead(const Part& part, std::uint64_t enough) {
+  std::vector<std::uint32_t> order = part.buffers;
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return offset_[a] < offset_[b]; });
+  Placed now = place(part, std::move(order), unknown, 0);
+  std::uint64_t best = top_of(part), left = std::min(effort_.exact, most_steps_of_moves), luck = part.buffers.size();
+  if (now.top < best) keep(now), best = now.top, found_by_ = "moves";
+  std::vector<std::uint64_t> earlier(moves_remembered, now.top);
+  std::vector<std::size_t> highest;
+  std::size_t idle = 0;  // moves since the last gain
+  for (std::size_t move = 0; best > enough && left > 0; ++move) {
+    if (++idle > moves_to_restart) {
+      std::vector<std::uint32_t> shuffled = now.order;
+      for (std::size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[next_random(luck) % i]);
+      now = place(part, std::move(shuffled), unknown, 0);
+      earlier.assign(moves_remembered, now.top);
+      left -= std::min(left, now.steps);
+      idle = 0;
+    }
+    std::uint64_t& then = earlier[move % moves_remembered];
+    highest.clear();
+    for (std::size_t i = 0; i < now.order.size(); ++i)
+      if (now.offset[i] + problem_.buffers[now.order[i]].bytes.value == now.top) highest.push_back(i);
+    const std::uint64_t draw = next_random(luck);
+    const std::size_t from = draw % 2 == 0 ? highest[draw / 2 % highest.size()] : draw / 2 % now.order.size();
+    std::vector<std::uint32_t> moved = now.order;
+    const auto to = static_cast<std::ptrdiff_t>(next_random(luck) % (from + 1));
+    std::rotate(moved.begin() + to, moved.begin() + static_cast<std::ptrdiff_t>(from),
+                moved.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+    Placed tried = place(part, std::move(moved), std::max(now.top, then) + 1, left);
+    left -= std::min(left, tried.steps);
+    if (tried.below) {
+      if (tried.top < now.top) idle = 0;
+      now = std::move(tried);
+    }
+    then = now.top;
+    if (now.top < best) keep(now), best = now.top, found_by_ = "moves";
+  }
 }
 
 void Planner::search(const Part& part, std::uint64_t enough) {

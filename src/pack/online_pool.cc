@@ -5,12 +5,6 @@
 #include <vector>
 
 namespace vedette::pack {
-namespace {
-
-constexpr std::uint64_t granule = 512;
-
-}  // namespace
-
 std::uint64_t BestFitPool::take(std::uint64_t bytes) {
   const auto hole = by_size_.lower_bound({bytes, 0});
   if (hole == by_size_.end()) return grow(bytes);
@@ -73,7 +67,7 @@ Bytes online_pool_peak(const Problem& problem) {
   BestFitPool pool;
   std::vector<std::uint64_t> at(problem.buffers.size());
   for (const auto& [when, arrives, b] : events) {
-    const std::uint64_t bytes = (problem.buffers[b].bytes.value + granule - 1) / granule * granule;
+    const std::uint64_t bytes = (problem.buffers[b].bytes.value + pool_granule - 1) / pool_granule * pool_granule;
     if (arrives) {
       at[b] = pool.take(bytes);
     } else {

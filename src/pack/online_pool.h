@@ -14,6 +14,8 @@
 
 namespace vedette::pack {
 
+constexpr std::uint64_t pool_granule = 512;  // bytes: what online_pool_peak() rounds sizes up to
+
 class BestFitPool {
  public:
   std::uint64_t take(std::uint64_t bytes);  // bytes > 0; returns the offset

@@ -1,5 +1,5 @@
 // Ops that are planned in sections. A large op allocates scratch and results as it goes, and does not touch all its
-// operands all the time: backward of a convolution makes the input's gradient first and looks at the input itself
+// operands all the time. Backward of a convolution, for instance, makes the input's gradient first and reads the input
 // afterwards. From one of its births to the next it is an op of its own to a planner, which then brings the input while
 // the gradient is made.
 //
@@ -14,8 +14,8 @@
 namespace vedette {
 
 struct LogSection {  // of one op, up to its next section
-  std::uint32_t after_event =
-      0;  // births and deaths up to this number are before it; of an op's first: its events.begin
+  // births and deaths up to this number are before it; of an op's first: its events.begin
+  std::uint32_t after_event = 0;
   Nanoseconds time;
   std::vector<std::uint32_t> touched;  // tensors of the log among the op's operands
 };
@@ -38,10 +38,10 @@ SectionedLog cut_into_sections(StepLog log, std::span<const SectionedOp> ops);
 Trace whole_ops(const Trace& sectioned, std::span<const std::uint32_t> first);
 Plan whole_ops(Plan sectioned, std::span<const std::uint32_t> first);
 
-// Sections worth planning, of an op that was watched from birth to birth: neighbours are one whose needs differ by less
-// than `least_difference` chunks (the operands that only one of them touches, and the birth between them, whose room is
-// not needed before), or of which one takes less than 0.2 ms. What no section touched is touched in all. Fewer than two
-// sections: the op stays whole.
+// The sections of an op that are worth planning, from observations between its births. Neighbours are joined where
+// their needs differ by less than `least_difference` chunks, or where one takes less than 0.2 ms. Needs are the
+// operands that only one of them touches, and the birth between them, whose room is not needed before. An operand that
+// no section touched counts as touched in all. With fewer than two sections the op stays whole.
 struct WatchedSection {
   std::uint32_t birth = 0;        // the op's n-th birth begins it, counted from 1; 0: the op does
   std::uint64_t bytes = 0;        // of that birth

@@ -1,6 +1,8 @@
 #include "pack/sections.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "pack/radix.h"
 
@@ -94,26 +96,25 @@ std::vector<std::uint64_t> loads(const Problem& problem, const Timeline& timelin
   return load;
 }
 
-namespace {
-
-template <class BytesOf>
-Bytes most_of(const Problem& problem, const BytesOf& bytes_of) {
+Bytes most_live(const Problem& problem) {
+  std::uint64_t unit = 0;
+  for (const Buffer& buffer : problem.buffers) unit = std::gcd(unit, buffer.alignment);
   const std::vector<Piece> pieces = pieces_of(problem);
+  // Every offset is a multiple of the unit, so of the buffers that live at once all but the highest end on one, too.
+  std::vector<std::uint64_t> padded(problem.buffers.size());
+  for (std::size_t b = 0; b < padded.size(); ++b) padded[b] = (problem.buffers[b].bytes.value + unit - 1) / unit * unit;
+  std::multiset<std::uint64_t> paddings;  // of those that live, where there are any
   std::uint64_t live = 0, most = 0;
   for (const Keyed& event : events_of(pieces)) {
-    const std::uint64_t bytes = bytes_of(problem.buffers[pieces[event.value / 2].buffer]);
-    live = (event.value & 1) != 0 ? live + bytes : live - bytes;
-    most = std::max(most, live);
+    const std::uint32_t b = pieces[event.value / 2].buffer;
+    const std::uint64_t padding = padded[b] - problem.buffers[b].bytes.value;
+    const bool birth = (event.value & 1) != 0;
+    live = birth ? live + padded[b] : live - padded[b];
+    if (unit > 1 && birth) paddings.insert(padding);
+    if (unit > 1 && !birth) paddings.erase(paddings.find(padding));
+    if (birth) most = std::max(most, live - (paddings.empty() ? 0 : *paddings.rbegin()));
   }
   return {most};
 }
-
-}  // namespace
-
-Bytes most_live(const Problem& problem) {
-  return most_of(problem, [](const Buffer& buffer) { return buffer.bytes.value; });
-}
-
-Bytes most_live_rounded(const Problem& problem) { return most_of(problem, rounded); }
 
 }  // namespace vedette::pack

@@ -32,9 +32,8 @@ Timeline cut_time(const Problem&);
 // plan's peak when all alignments are equal.
 std::vector<std::uint64_t> loads(const Problem&, const Timeline&);
 
-// The largest sum of bytes that live at once, as they are: no plan is below it.
+// The most bytes that live at once; no plan is below it. Where all offsets are multiples of some unit, so are the ends
+// of all buffers but the highest: their padding counts, but for the largest one among those that live.
 Bytes most_live(const Problem&);
-// The same with every buffer rounded up to its alignment.
-Bytes most_live_rounded(const Problem&);
 
 }  // namespace vedette::pack

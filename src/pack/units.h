@@ -60,8 +60,8 @@ struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the 
 struct Units {
   Trace trace;                    // tensors are units
   std::vector<UnitChunks> where;  // where[u] for each tensor of the trace
-  // needs[i][k]: how many more chunks op i will hold at most, than it holds after the k-th birth or death in it: what
-  // is not needed any more before the op ends may be fetched into.
+  // needs[i][k]: after the k-th allocation or release inside op i, the number of further frames the op will still take.
+  // The migrator leaves that many free.
   std::vector<std::vector<std::uint32_t>> needs;
 };
 

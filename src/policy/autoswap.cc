@@ -3,16 +3,14 @@
 // affair.
 //
 // Kept: candidates are blocks whose two consecutive accesses straddle the op of peak load. Scores: DOA = how long it is
-// away less what
-//   both moves take; AOA = DOA x bytes (DOA / bytes where it is negative); WDOA = the time integral of what the load is
-//   over the limit while it is away; SWDOA = WDOA on the load that is left after each choice; the vote = the sum of
-//   ranks by DOA, AOA and WDOA. The best are taken until the updated load is below the limit. Evictions start one after
-//   the other as their blocks become free; where the load would be over the limit first, the program waits for them;
-//   fetches are scheduled backwards from their need, and later where the limit asks for it (the paper's "stick to
-//   limit").
+//   away less what both moves take; AOA = DOA x bytes (DOA / bytes where it is negative); WDOA = the time integral of
+//   what the load is over the limit while it is away; SWDOA = WDOA on the load that is left after each choice; the vote
+//   = the sum of ranks by DOA, AOA and WDOA. The best are taken until the updated load is below the limit. Evictions
+//   start one after the other as their blocks become free; where the load would be over the limit first, the program
+//   waits for them; fetches are scheduled backwards from their need, and later where the limit asks for it (the paper's
+//   "stick to limit").
 // Changed: peaks are taken one after the other until none is left (the code takes the one highest). Where the choice is
-// exhausted, the
-//   rest leaves on demand. Move times are the machine's links, not the paper's fit for one GPU.
+//   exhausted, the rest leaves on demand. Move times are the machine's links, not the paper's fit for one GPU.
 // Not here: the Bayesian search for weights of a mixed score.
 //
 // Cost of prepare: O(peaks * gaps log gaps); SWDOA O(choices * (ops + gaps log gaps)), as the paper has it, up to a
@@ -21,7 +19,7 @@
 #include <numeric>
 #include <string>
 
-#include "policy/ledger.h"
+#include "policy/canvas/ledger.h"
 #include "policy/makers.h"
 
 namespace vedette {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/ledger.h"
+#include "policy/canvas/ledger.h"
 
 namespace vedette::autotm {
 

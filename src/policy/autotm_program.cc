@@ -41,8 +41,8 @@ std::vector<std::uint32_t> thinned(const std::vector<std::uint32_t>& all, std::s
 }  // namespace
 
 std::vector<Candidate> candidates(const Ledger& ledger, std::size_t most, std::size_t positions) {
-  std::vector<double> over(
-      2 * ledger.ops() + 1);  // [i]: time of the ops before i that exceed fast memory; whole numbers, so sums are exact
+  // [i]: time of the ops before i that exceed fast memory; whole numbers, so sums are exact
+  std::vector<double> over(2 * ledger.ops() + 1);
   for (std::uint32_t i = 0; i + 1 < over.size(); ++i) {
     const std::uint32_t op = i % ledger.ops();
     over[i + 1] =

@@ -9,8 +9,8 @@
 // a transfer may be longer than what it saves.
 //
 // Cost of prepare: O(steps * (accesses log + evictions * resident tensors)).
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {

@@ -2,15 +2,14 @@
 // hand: structure and constants are as recalled by those who read it.
 //
 // Kept: nothing is planned; what runs is learnt. An execution ID names a launch; one table tells which launch followed
-// the last three, and
-//   each launch has a table of blocks: which block faulted after which (2048 rows, 2 ways, 4 successors, the latest
-//   first), with the block that faulted first. The chain of a launch's blocks goes on with the predicted next launch,
-//   up to 32 launches ahead, and is fetched in that order. Room for it is made ahead of faults, the least recently
-//   migrated first, sparing what is predicted for those launches. Dead blocks leave without being written.
+//   the last three, and each launch has a table of blocks: which block faulted after which (2048 rows, 2 ways, 4
+//   successors, the latest first), with the block that faulted first. The chain of a launch's blocks goes on with the
+//   predicted next launch, up to 32 launches ahead, and is fetched in that order. Room for it is made ahead of faults,
+//   the least recently migrated first, sparing what is predicted for those launches. Dead blocks leave without being
+//   written.
 // Changed: blocks of 2 MiB move as their tensor does, so a table holds tensors. A launch is named by its operands and
-// workspace, since names
-//   prove nothing. Four steps are played to fill the tables (the paper's fill while training); the plan is what the
-//   fifth would issue. A miss is fetched by the op that meets it.
+//   workspace, since names prove nothing. Four steps are played to fill the tables (the paper's fill while training);
+//   the plan is what the fifth would issue. A miss is fetched by the op that meets it.
 // What G10's artifact compares with under this name (it knows the next eight ops instead of learning them) is in
 // unified_memory.cc.
 //
@@ -19,8 +18,8 @@
 #include <array>
 #include <map>
 
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {
@@ -139,8 +138,8 @@ class DeepUm final : public OnlineRules {
   std::vector<BlockTable> tables_;  // [execution ID]
   std::map<History, std::uint32_t> followed_;
   History history_{};
-  std::vector<std::uint32_t> predicted_,
-      predicted_at_;  // in order of use; [tensor]: the op for which it was predicted last
+  // in order of use; [tensor]: the op for which it was predicted last
+  std::vector<std::uint32_t> predicted_, predicted_at_;
 };
 
 class Learning final : public Policy {

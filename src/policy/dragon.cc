@@ -2,16 +2,14 @@
 // Access", SC'18. The text was not at hand: rules are as recalled by those who read it.
 //
 // Kept: unified memory over a file on NVMe: what an op misses faults in from the furthest tier, evictions are written
-// back lazily, the least
-//   recently used first, and a fault reads ahead in the file.
+//   back lazily, the least recently used first, and a fault reads ahead in the file.
 // Changed: the file's order is that of the trace's tensors; reading ahead takes the one tensor behind the one that
-// faulted, where it is
-//   not larger and there is room without evicting. The page cache in host memory is not modelled. A miss is fetched by
-//   the op that meets it.
+//   faulted, where it is not larger and there is room without evicting. The page cache in host memory is not modelled.
+//   A miss is fetched by the op that meets it.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {

@@ -2,15 +2,14 @@
 // after the paper and the prototype's simulator (uwsampl/dtr-prototype).
 //
 // Kept: nothing moves, everything is made again. Where an op lacks room, the tensor with the least h = cost / (bytes x
-// staleness) is dropped;
-//   cost is what making it takes, with all that was dropped around it (ancestors that would have to be made first).
-//   What is dropped is made when an op wants it, parents first. Constants, parameters and the op's own operands are
-//   never dropped. Tensors below a hundredth of the average size are left alone, and of the rest a sample of sqrt(N) is
-//   looked at, as in the prototype.
+//   staleness) is dropped; cost is what making it takes, with all that was dropped around it (ancestors that would have
+//   to be made first). What is dropped is made when an op wants it, parents first. Constants, parameters and the op's
+//   own operands are never dropped. Tensors below a hundredth of the average size are left alone, and of the rest a
+//   sample of sqrt(N) is looked at, as in the prototype.
 // Changed: parents that were dropped are made at their first need and stay until their own use; what the program has
-// freed is made as a
-//   means only. A step is played once from its begin: it repeats, since nothing that is dropped outlives it. The
-//   neighbourhood does not count descendants. Where small or unsampled tensors are what is left, they are taken, too.
+//   freed is made as a means only. A step is played once from its begin: it repeats, since nothing that is dropped
+//   outlives it. The neighbourhood does not count descendants. Where small or unsampled tensors are what is left, they
+//   are taken, too.
 // Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
 //
 // Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan: a sample is no more
@@ -23,8 +22,8 @@
 #include <set>
 #include <string>
 
+#include "policy/canvas/recompute.h"
 #include "policy/makers.h"
-#include "policy/recompute.h"
 
 namespace vedette {
 namespace {

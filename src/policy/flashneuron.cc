@@ -9,20 +9,18 @@
 //   they and the largest op do not fit, there is no plan. The same where they fit but some op does not (the selection's
 //   arithmetic is over the whole forward pass, not op by op).
 // Changed: the published code gives 0.6 of the free bytes to what stays; here, as in G10's artifact, all of it. The
-// two-ended arena is the
-//   allocator's affair, not a plan's. Where everything fits, nothing moves.
+//   two-ended arena is the allocator's affair, not a plan's. Where everything fits, nothing moves.
 // Partial: compression. The paper un-selects what cannot be compressed (CSR for ReLU outputs, FP16) when offloading
-// takes longer than
-//   forward; a trace does not say what can be compressed.
+//   takes longer than forward; a trace does not say what can be compressed.
 //
 // What G10's artifact simulates under this name is in flashneuron_of_g10.cc.
 //
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>
 
-#include "policy/ledger.h"
+#include "policy/canvas/ledger.h"
+#include "policy/canvas/phases.h"
 #include "policy/makers.h"
-#include "policy/phases.h"
 
 namespace vedette {
 namespace {

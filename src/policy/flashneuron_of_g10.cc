@@ -2,16 +2,14 @@
 // for comparison.
 //
 // Kept: the selection: what forward leaves for backward goes to the furthest tier, in order of its first use, until the
-// rest fits beside
-//   weights and the largest op. The two-ended arena: weights, the largest workspace and what stays lie from the left,
-//   what is chosen from the right, first fit, contiguous; an allocation that finds no room waits for moves under way,
-//   and where none is left the step cannot run ("unsupported" in its tables). Backward begins when every offload has
-//   ended. After each op of backward, what is needed next is fetched ahead, in order, while the largest hole exceeds it
-//   and the largest op; else it is fetched by the op that needs it.
+//   rest fits beside weights and the largest op. The two-ended arena: weights, the largest workspace and what stays lie
+//   from the left, what is chosen from the right, first fit, contiguous; an allocation that finds no room waits for
+//   moves under way, and where none is left the step cannot run ("unsupported" in its tables). Backward begins when
+//   every offload has ended. After each op of backward, what is needed next is fetched ahead, in order, while the
+//   largest hole exceeds it and the largest op; else it is fetched by the op that needs it.
 // Changed: all of this is played in prepare(), against a clock, and becomes a plan; its offload of a tensor that
-// forward needs again before
-//   it ended is given up. The artifact takes 0.7 % off the limit of the selection for one network and batch size,
-//   because it "will crash" otherwise; here that is tried for every step that cannot run.
+//   forward needs again before it ended is given up. The artifact takes 0.7 % off the limit of the selection for one
+//   network and batch size, because it "will crash" otherwise; here that is tried for every step that cannot run.
 // Partial: as flashneuron.cc.
 //
 // Cost of prepare: O(operands x log holes), a dozen times that where there is no plan, to say from which size there is
@@ -20,10 +18,10 @@
 #include <deque>
 #include <limits>
 
-#include "policy/holes.h"
-#include "policy/ledger.h"
+#include "policy/canvas/holes.h"
+#include "policy/canvas/ledger.h"
+#include "policy/canvas/phases.h"
 #include "policy/makers.h"
-#include "policy/phases.h"
 
 namespace vedette {
 namespace {

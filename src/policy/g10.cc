@@ -3,21 +3,20 @@
 // artifact (platformxlab/G10).
 //
 // Kept: every inactive period of every tensor is a candidate, those of weights wrap around the step. Until no op is
-// over the line (0.99 of
-//   fast memory), take the period of most benefit: bytes x the time within it for which memory is over the line, the
-//   period shortened by half of what its moves would take beside those already committed; ties by bytes x duration. A
-//   period has to be longer than twice the move and a reserve (delta = 0.5 of one way). The furthest tier (SSD) first;
-//   the nearest (host) where the SSD's queue is full from the period's start to the ideal end, or where the period is
-//   too short for the SSD. Each link has a bucket a op (bandwidth x op time) that commitments fill: evictions from the
-//   period's start on, fetches backwards from its end. A period whose eviction would end after its fetch begins is left
-//   alone. Then fetches are made earlier, in order, while there is room under the line.
+//   over the line (0.99 of fast memory), take the period of most benefit: bytes x the time within it for which memory
+//   is over the line, the period shortened by half of what its moves would take beside those already committed; ties by
+//   bytes x duration. A period has to be longer than twice the move and a reserve (delta = 0.5 of one way). The
+//   furthest tier (SSD) first; the nearest (host) where the SSD's queue is full from the period's start to the ideal
+//   end, or where the period is too short for the SSD. Each link has a bucket a op (bandwidth x op time) that
+//   commitments fill: evictions from the period's start on, fetches backwards from its end. A period whose eviction
+//   would end after its fetch begins is left alone. Then fetches are made earlier, in order, while there is room under
+//   the line.
 // Changed: what the paper leaves to page faults and LRU (steps that its plan does not make fit) is evicted least
-// recently used first and
-//   fetched by the op that needs it. Allocation ahead of births is not modelled. Bytes in fast memory are counted by
-//   op. A move to the SSD also fills the bucket of PCIe, as in the artifact, where the links share a bus
-//   (Link::shared). An eviction and its fetch are in their buckets where a period wraps, too; the artifact takes
-//   bandwidth for granted there. The artifact loosens the line by hand for two models; not here. The artifact's own
-//   form is g10_of_artifact.cc.
+//   recently used first and fetched by the op that needs it. Allocation ahead of births is not modelled. Bytes in fast
+//   memory are counted by op. A move to the SSD also fills the bucket of PCIe, as in the artifact, where the links
+//   share a bus (Link::shared). An eviction and its fetch are in their buckets where a period wraps, too; the artifact
+//   takes bandwidth for granted there. The artifact loosens the line by hand for two models; not here. The artifact's
+//   own form is g10_of_artifact.cc.
 // Not here: its unified page table, and what overlaps inside one op.
 //
 // Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale
@@ -25,10 +24,10 @@
 #include <algorithm>
 #include <string>
 
+#include "policy/canvas/ledger.h"
+#include "policy/canvas/room.h"
 #include "policy/g10_bucket.h"
-#include "policy/ledger.h"
 #include "policy/makers.h"
-#include "policy/vedette_room.h"
 
 namespace vedette {
 namespace {

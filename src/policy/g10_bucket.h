@@ -97,8 +97,8 @@ class Bucket {
   }
 
   std::vector<double> left_, capacity_;
-  std::vector<std::uint32_t> up_,
-      down_;  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
+  // union-find: [op] to the next that is not full, [end of an op] to the end of the last
+  std::vector<std::uint32_t> up_, down_;
 };
 
 // Times of ops that are over some line: how long they are in sum, of a range.

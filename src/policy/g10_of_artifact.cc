@@ -3,23 +3,20 @@
 //
 // Kept, where it differs from g10.cc:
 // - Memory counts the trace's first tensor twice and never lets it go. What is born counts from when it is asked for,
-// which is earlier by the
-//   time that having it takes (its GPU_malloc_uspB); it is dead after the last op that reads it.
+//   which is earlier by the time that having it takes (its GPU_malloc_uspB); it is dead after the last op that reads
+//   it.
 // - A period weighs its bytes x the time within it for which memory is over all of fast memory, but periods are taken
-// until memory is below
-//   0.99 of it. All are sorted again before each is taken, by an algorithm that is not stable, and so in whatever order
-//   that leaves those of equal weight; once nothing is over fast memory, that is all of them, and each sort is the same
-//   permutation. It ends early where that brings one to the front that was taken before. A period that is too short for
-//   either link stays in front and is looked at again.
+//   until memory is below 0.99 of it. All are sorted again before each is taken, by an algorithm that is not stable,
+//   and so in whatever order that leaves those of equal weight; once nothing is over fast memory, that is all of them,
+//   and each sort is the same permutation. It ends early where that brings one to the front that was taken before. A
+//   period that is too short for either link stays in front and is looked at again.
 // - A period that wraps weighs less by the whole step where the first op is over fast memory (an index runs over), so
-// that none is
-//   taken then; one of a tensor that is used last by the last op begins with the step and does not wrap. Periods that
-//   wrap ask nothing of the buckets and fill none. Others may fill them and bring nothing: an eviction that ends as its
-//   fetch begins.
+//   that none is taken then; one of a tensor that is used last by the last op begins with the step and does not wrap.
+//   Periods that wrap ask nothing of the buckets and fill none. Others may fill them and bring nothing: an eviction
+//   that ends as its fetch begins.
 // - Where the SSD's bucket is full from the period's begin until its eviction could end alone, it goes to the host,
-// which has to have room
-//   for it all through the step. What PCIe carries during an op is taken from the SSD's bucket too, op by op, again for
-//   each eviction.
+//   which has to have room for it all through the step. What PCIe carries during an op is taken from the SSD's bucket
+//   too, op by op, again for each eviction.
 // - A GB is 2^30 bytes for the planner, and 10^9 for the simulator.
 // - Fetches are made earlier, in order, while memory is below the line, whatever they bring.
 // At run time all of this is hints to a driver that pages, of births, too (src/sim/pager.cc); those of one op in the
@@ -36,10 +33,10 @@
 #include <numeric>
 #include <string>
 
+#include "policy/canvas/ledger.h"
+#include "policy/canvas/room.h"
 #include "policy/g10_bucket.h"
-#include "policy/ledger.h"
 #include "policy/makers.h"
-#include "policy/vedette_room.h"
 
 namespace vedette {
 namespace {
@@ -347,7 +344,8 @@ class Scheduler {
   static constexpr std::int64_t never_over = std::int64_t{1} << 60;
   std::vector<std::uint32_t> last_read_;  // [tensor]
   Room memory_{{}}, host_{{}};            // [op]: bytes there
-  Room peaks_{{}};           // [op]: less its memory while that is over all of fast memory; far below that from then on
+  // [op]: less its memory while that is over all of fast memory; far below that from then on
+  Room peaks_{{}};
   TimeOver over_, shifted_;  // of those; of the op before each of those
   std::size_t over_count_ = 0;
   bool first_is_over_ = false;
@@ -375,8 +373,8 @@ class G10OfArtifact final : public Policy {
     if (ledger.fits()) return ledger.write();
     Scheduler scheduler(ledger, loosened_);
     for (const Hint& hint : scheduler.schedule()) {
-      if (hint.op >= ledger.ops() || (hint.verb == Verb::evict && hint.target.value == 0))
-        continue;  // the driver knows who is dead
+      // the driver knows who is dead
+      if (hint.op >= ledger.ops() || (hint.verb == Verb::evict && hint.target.value == 0)) continue;
       const Extent whole{.tensor = {hint.tensor}, .part = {}};
       moves_[hint.op].push_back(
           {.issue = {}, .due = {}, .extent = whole, .source = {0}, .target = hint.target, .verb = hint.verb});

@@ -2,21 +2,20 @@
 // with; after the patch of bfc_allocator.cc and its document on internals.
 //
 // Kept: an op pins its inputs before it runs; afterwards they join the tail of a list of inactive tensors. Where an
-// allocation fails, the
-//   first of the list that is as large as the request leaves; where none is, all of them leave, so that fragments
-//   coalesce. What was reclaimed at the same place before is paged out speculatively as soon as it is inactive. Pages
-//   come in when they are pinned: nothing is fetched ahead.
+//   allocation fails, the first of the list that is as large as the request leaves; where none is, all of them leave,
+//   so that fragments coalesce. What was reclaimed at the same place before is paged out speculatively as soon as it is
+//   inactive. Pages come in when they are pinned: nothing is fetched ahead.
 // Changed: "as large as the request" is without the free neighbours that the allocator would count, since a plan has no
-// addresses; room
-//   that is free anyway is counted instead. The history of reclaims is that of the steps played before the planned one.
+//   addresses; room that is free anyway is counted instead. The history of reclaims is that of the steps played before
+//   the planned one.
 //
 // Cost of prepare: O(steps * (accesses + evictions) log).
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {
@@ -149,8 +148,8 @@ class LargeModelSupport final : public Policy {
     ReclaimList rules(ledger);
     Residence residence(ledger, rules);
     if (!residence.play(4)) return no_room(ledger);
-    for (std::uint32_t g = 0; g < ledger.gaps().size();
-         ++g) {  // speculation: out as soon as it is inactive, gone when it was reclaimed
+    // speculation: out as soon as it is inactive, gone when it was reclaimed
+    for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
       if (!ledger.absence(g)) continue;
       Absence away = *ledger.absence(g);
       away.leave = ledger.gaps()[g].after;

@@ -44,15 +44,25 @@ class OnDemand final : public Policy {
     for (TensorIndex t : operands(view.trace.ops.at(op.value))) used_[t.value] = clock_;
   }
 
+  // Tensors that lie in the fastest tier, without `busy`. View::where alone would count what is dead or on its way out,
+  // whose eviction frees nothing.
+  static std::vector<TensorIndex> candidates(const View& view, const std::vector<TensorIndex>& busy) {
+    std::vector<char> near(view.where.size(), view.parts.empty());
+    for (const Portion& part : view.parts)
+      if (part.state == Portion::State::lies) near.at(part.tensor.value) = 1;
+    std::vector<TensorIndex> found;
+    for (std::uint32_t t = 0; t < view.where.size(); ++t) {
+      if (near[t] != 0 && view.where[t].value == 0 && !std::binary_search(busy.begin(), busy.end(), TensorIndex{t}))
+        found.push_back({t});
+    }
+    return found;
+  }
+
   // Evicts until event.bytes are free, sparing the operands of the op that is running.
   Reaction make_room(const Event& event, const View& view) const {
     const std::vector<TensorIndex> busy =
         event.op.value < view.trace.ops.size() ? operands(view.trace.ops[event.op.value]) : std::vector<TensorIndex>{};
-    std::vector<TensorIndex> victims;
-    for (std::uint32_t t = 0; t < view.where.size(); ++t) {
-      if (view.where[t].value == 0 && !std::binary_search(busy.begin(), busy.end(), TensorIndex{t}))
-        victims.push_back({t});
-    }
+    std::vector<TensorIndex> victims = candidates(view, busy);
     const auto sooner = [&](TensorIndex a, TensorIndex b) {
       const Bytes size_a = view.trace.tensors[a.value].bytes, size_b = view.trace.tensors[b.value].bytes;
       return std::tuple(used_[a.value], size_b, a) < std::tuple(used_[b.value], size_a, b);

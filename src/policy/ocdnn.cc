@@ -2,18 +2,18 @@
 // GPUs for Out-of-Core DNN Training", HiPC'18. The text was not at hand: rules are as recalled by those who read it.
 //
 // Kept: buffers are in unified memory; before each layer's op the buffers of the layer are prefetched, and those of the
-// layer before it are
-//   sent back, by commands inserted by hand. What they do not cover, page faults do, least recently used first.
+//   layer before it are sent back, by commands inserted by hand. What they do not cover, page faults do, least recently
+//   used first.
 // Changed: the commands for a layer go out when the layer before it begins, as the paper's asynchronous prefetch does;
-// sent back is only
-//   what the next layer does not use, and only where room is short, because unified memory would write it for nothing.
+//   sent back is only what the next layer does not use, and only where room is short, because unified memory would
+//   write it for nothing.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
 #include <algorithm>
 
+#include "policy/canvas/phases.h"
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/phases.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {

@@ -3,22 +3,20 @@
 // recalled by those who read it, so this is an interpretation, not a port.
 //
 // Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived
-// tensors move
-//   at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are fetched in
-//   order of first use (the hotter first), and a tensor is evicted after its last use in interval k when Need(k+1) does
-//   without it; MIL must leave room (Eq. 1: what is resident and fetched < S - RS), should hide the transfer (Eq. 2:
-//   Tensor(MIL)/BW <= T(MIL)), and is decided by measuring a step of each candidate. Case 1 (in time) costs nothing. On
-//   an addressable slow tier, case 2 (no room) uses tensors in place, and case 3 (no time) is decided by test and
-//   trial: a step that waits, a step that leaves them in place.
+//   tensors move at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are
+//   fetched in order of first use (the hotter first), and a tensor is evicted after its last use in interval k when
+//   Need(k+1) does without it; MIL must leave room (Eq. 1: what is resident and fetched < S - RS), should hide the
+//   transfer (Eq. 2: Tensor(MIL)/BW <= T(MIL)), and is decided by measuring a step of each candidate. Case 1 (in time)
+//   costs nothing. On an addressable slow tier, case 2 (no room) uses tensors in place, and case 3 (no time) is decided
+//   by test and trial: a step that waits, a step that leaves them in place.
 // Changed: Eq. 1 is checked op by op in a ledger, evictions in flight included, because a plan here must never exceed
-// its capacity.
-//   RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because weights do.
-//   Candidates are tried in order of predicted time, at most `most_candidates`, because a step each for hundreds of
-//   layers is too long a search; an interval that needs no move is taken at once. A slow tier that is not addressable
-//   admits no case 2 and waits in case 3 (the paper's GPU variant). Where not even one layer fits, layers are cut into
-//   groups of ops, and at last each op waits for its operands: the paper would use slow memory in place there. Where a
-//   trace says which pages were touched, runs of pages are planned like tensors (by_pages.h); no trial leaves them in
-//   place.
+//   its capacity. RS holds workspace too. Layers cover the optimizer, and intervals run on into the next step, because
+//   weights do. Candidates are tried in order of predicted time, at most `most_candidates`, because a step each for
+//   hundreds of layers is too long a search; an interval that needs no move is taken at once. A slow tier that is not
+//   addressable admits no case 2 and waits in case 3 (the paper's GPU variant). Where not even one layer fits, layers
+//   are cut into groups of ops, and at last each op waits for its operands: the paper would use slow memory in place
+//   there. Where a trace says which pages were touched, runs of pages are planned like tensors (by_pages.h); no trial
+//   leaves them in place.
 // Not here: co-allocation (the arena's packing), profiling (the session).
 //
 // Cost of prepare: O(cuts * accesses + planned cuts * (accesses + moves) log); of react: O(moves).
@@ -27,7 +25,7 @@
 #include <string>
 
 #include "base/readable.h"
-#include "policy/by_pages.h"
+#include "policy/canvas/by_pages.h"
 #include "policy/makers.h"
 #include "policy/sentinel_plan.h"
 

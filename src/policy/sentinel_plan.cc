@@ -16,8 +16,8 @@
 #include <tuple>
 
 #include "base/assert.h"
+#include "policy/canvas/room.h"
 #include "policy/sentinel_facts.h"
-#include "policy/vedette_room.h"
 
 namespace vedette::sentinel {
 namespace {
@@ -31,9 +31,10 @@ struct Run {
   std::uint64_t issue = 0;            // fetched: how many ops before `first` it is issued
   std::uint64_t most_ahead = std::numeric_limits<std::uint64_t>::max();  // of `issue`: before that it is used in place
   std::uint64_t due = 0;                                                 // leaves: the op before which it is gone
-  std::uint64_t latest_due = 0;  // leaves: when the next fetch of the tensor may begin
-  bool left = false;             // in place: no run any more
-  std::size_t uses = 0;          // in the run: the hotter is fetched first
+  // leaves: when the next fetch of the tensor may begin
+  std::uint64_t latest_due = 0;
+  bool left = false;     // in place: no run any more
+  std::size_t uses = 0;  // in the run: the hotter is fetched first
 };
 
 class Planner {
@@ -154,8 +155,8 @@ class Planner {
 
   // The op at which the interval before that of `op` begins: from there on it may be fetched.
   std::uint64_t window(std::uint64_t op) const {
-    const std::uint64_t interval =
-        interval_of_[op % n_] + (op / n_ + 1) * intervals_;  // one step ahead, to stay positive
+    // one step ahead, to stay positive
+    const std::uint64_t interval = interval_of_[op % n_] + (op / n_ + 1) * intervals_;
     const std::uint64_t begin = begin_of(interval - 1);
     return begin >= n_ ? begin - n_ : 0;
   }
@@ -252,8 +253,8 @@ class Planner {
   // fit.
   bool shrink_evictions() {
     std::vector<std::vector<std::size_t>> begins(n_);  // [op]: runs whose eviction may be under way from there on
-    std::set<std::size_t>
-        leaving;  // those of them that may be under way now, in order: all runs for each op would be too many
+    // those of them that may be under way now, in order: all runs for each op would be too many
+    std::set<std::size_t> leaving;
     for (std::size_t r = 0; r < runs_.size(); ++r) {
       if (!runs_[r].leaves) continue;
       begins[(runs_[r].last + 1) % n_].push_back(r);
@@ -404,8 +405,8 @@ class Planner {
 // runs. That a link serves who is needed first is the best that it can do, so what room, order and the step before add
 // only takes longer.
 std::optional<Nanoseconds> Planner::least_time() {
-  std::vector<std::int64_t> change(2 * n_ + 1), in(n_), out(n_),
-      leaving(n_);  // [op]: ns of fetches for it, of evictions after it, their bytes
+  // [op]: ns of fetches for it, of evictions after it, their bytes
+  std::vector<std::int64_t> change(2 * n_ + 1), in(n_), out(n_), leaving(n_);
   for_each_run([&](const Run& run) {
     note(run, change);
     if (run.fetched && interval_of_[run.first] > 0) in[run.first] += facts_.in_ns[run.tensor.value];
@@ -415,8 +416,8 @@ std::optional<Nanoseconds> Planner::least_time() {
   });
   const std::vector<std::int64_t> excess = excess_of(change);
   if (*std::max_element(excess.begin(), excess.end()) > 0) return std::nullopt;
-  if (machine_.tiers[slow_.value].addressable)
-    return Nanoseconds{facts_.began[n_]};  // what comes too late may be left where it is
+  // what comes too late may be left where it is
+  if (machine_.tiers[slow_.value].addressable) return Nanoseconds{facts_.began[n_]};
   struct Leaving {
     std::int64_t bytes, began;  // of those before it, too; when the link begins with it
   };

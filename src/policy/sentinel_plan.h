@@ -17,7 +17,8 @@ namespace vedette::sentinel {
 struct Cut {
   std::uint32_t layers_per_interval = 1;
   std::uint32_t ops_per_group = 0;  // 0: layers are whole
-  bool on_demand = false;  // fetches that find no room an interval ahead are issued when room comes, at last by the op
+  // fetches that find no room an interval ahead are issued when room comes, at last by the op
+  bool on_demand = false;
   bool operator==(const Cut&) const = default;
 };
 

@@ -2,16 +2,15 @@
 // ASPLOS'20. The text was not at hand: rules and constants are as recalled by those who read it.
 //
 // Kept: memory is carved into pools of size classes; what is searched is the map from tensors to classes and the number
-// of slots of each.
-//   The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use is furthest leaves
-//   (Belady over the known order); it is sent out when its last use before that ends, and comes back as early as a slot
-//   is free; two passes and more make the step's end meet its begin. A genetic search with a simulated step time as
-//   fitness: tournament selection, crossover gene by gene, mutation whose rate grows while nothing improves.
+//   of slots of each. The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use
+//   is furthest leaves (Belady over the known order); it is sent out when its last use before that ends, and comes back
+//   as early as a slot is free; two passes and more make the step's end meet its begin. A genetic search with a
+//   simulated step time as fitness: tournament selection, crossover gene by gene, mutation whose rate grows while
+//   nothing improves.
 // Changed: the order of ops stays, since a trace has no graph to reorder. Slots are a budget of bytes a class: a plan
-// has no addresses, so
-//   rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a class than its slots,
-//   it takes it. The limit is on work (op visits in simulation), not on minutes: a policy sees no clock. Plan::reasons
-//   says where the search stopped.
+//   has no addresses, so rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a
+//   class than its slots, it takes it. The limit is on work (op visits in simulation), not on minutes: a policy sees no
+//   clock. Plan::reasons says where the search stopped.
 //
 // Cost of prepare: at most `most_visits` op visits, or two individuals where that is more, of O(operands * log) each.
 #include <algorithm>
@@ -19,8 +18,8 @@
 #include <set>
 #include <string>
 
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {
@@ -103,8 +102,8 @@ class Pools final : public OnlineRules {
   static constexpr std::uint32_t ahead = 32;
   std::vector<std::uint32_t> of_;            // [tensor]: its class
   std::vector<std::int64_t> budget_, held_;  // [class]: bytes it may hold, and holds
-  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>>
-      near_;                         // [class]: (next use, tensor) of those in fast memory
+  // [class]: (next use, tensor) of those in fast memory
+  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> near_;
   std::vector<std::uint32_t> next_;  // [tensor]: by which it stands there
   std::vector<std::int64_t> size_;   // [tensor]
 };

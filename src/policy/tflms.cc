@@ -2,18 +2,17 @@
 // (2018), and the v2 that tunes itself by simulation; parameters are as recalled by those who read it.
 //
 // Kept: an activation that a far consumer reads (its distance in ops at least `swapout_threshold`) gets a swap-out
-// after its producer's last
-//   near consumer and a swap-in before the far one, started by a control dependency on the op `lb` before it. n_tensors
-//   of them are rewritten, the furthest first. v2: thresholds and lb are chosen by simulating candidates.
+//   after its producer's last near consumer and a swap-in before the far one, started by a control dependency on the op
+//   `lb` before it. n_tensors of them are rewritten, the furthest first. v2: thresholds and lb are chosen by simulating
+//   candidates.
 // Changed: distance is counted in the order of ops, since a trace is no graph. n_tensors is the smallest that fits.
-// Weights stay, as in the
-//   rewritten graphs.
+//   Weights stay, as in the rewritten graphs.
 //
 // Cost of prepare: O(candidates * (gaps + ops) log), a dozen times that where there is no plan, to say from which size
 // there is one.
 #include <algorithm>
 
-#include "policy/ledger.h"
+#include "policy/canvas/ledger.h"
 #include "policy/makers.h"
 
 namespace vedette {

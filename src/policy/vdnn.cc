@@ -3,24 +3,21 @@
 // it.
 //
 // Kept: the unit is the input of a layer, an activation that forward leaves for backward; it is offloaded after its
-// last consumer in
-//   forward, and the next layer begins when it is out. While a layer of backward runs, the nearest offloaded inputs of
-//   the layers before it (in forward's order), not past the next convolution, are fetched; the next layer waits for
-//   them. Weights and gradients stay. vdnn-all offloads every input, vdnn-conv those of convolutions, vdnn-dyn tries to
-//   offload nothing, then conv, then all, and takes the first that fits.
+//   last consumer in forward, and the next layer begins when it is out. While a layer of backward runs, the nearest
+//   offloaded inputs of the layers before it (in forward's order), not past the next convolution, are fetched; the next
+//   layer waits for them. Weights and gradients stay. vdnn-all offloads every input, vdnn-conv those of convolutions,
+//   vdnn-dyn tries to offload nothing, then conv, then all, and takes the first that fits.
 // Changed: an input is offloaded when its last reader has ended, not while it runs, because a plan's moves start at op
-// boundaries. Where
-//   everything fits, nothing moves. Where a fetch a layer ahead does not fit, it is issued when it does. In a trace
-//   without convolutions the ops that read weights count as such.
+//   boundaries. Where everything fits, nothing moves. Where a fetch a layer ahead does not fit, it is issued when it
+//   does. In a trace without convolutions the ops that read weights count as such.
 // Partial: the choice of cuDNN algorithms (memory- or performance-optimal, and vdnn-dyn's downgrade layer by layer): a
-// trace has one time
-//   and one workspace an op.
+//   trace has one time and one workspace an op.
 //
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>
 
+#include "policy/canvas/phases.h"
 #include "policy/makers.h"
-#include "policy/phases.h"
 
 namespace vedette {
 namespace {

@@ -2,22 +2,21 @@
 // Deep Learning", SC'21, and DeepSpeed's documented knobs.
 //
 // Kept: the partition rule. Parameters and optimizer states live in slow memory, the furthest tier first; they are
-// gathered for the
-//   module that uses them and released after it when their next use is further away than max_reuse_distance. A
-//   prefetcher that recorded the order of modules fetches the next ones, up to prefetch_bucket_size, while the current
-//   one runs. Parameters below param_persistence_threshold stay. Activations are not its affair.
+//   gathered for the module that uses them and released after it when their next use is further away than
+//   max_reuse_distance. A prefetcher that recorded the order of modules fetches the next ones, up to
+//   prefetch_bucket_size, while the current one runs. Parameters below param_persistence_threshold stay. Activations
+//   are not its affair.
 // Changed: one GPU, so nothing is gathered from other ranks. The knobs count bytes, as shares of what activations leave
-// free at most:
-//   max_live_parameters is all of it, max_reuse_distance half, the prefetch bucket a quarter; a persistent parameter
-//   has at most 256 KiB. Gradients are what the trace says they are: where they are not persistent, they stay with
-//   activations.
+//   free at most: max_live_parameters is all of it, max_reuse_distance half, the prefetch bucket a quarter; a
+//   persistent parameter has at most 256 KiB. Gradients are what the trace says they are: where they are not
+//   persistent, they stay with activations.
 // Partial: activation checkpointing and tiling of large ops, which change the program.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)), a dozen times that where there is no plan.
 #include <limits>
 
+#include "policy/canvas/residence.h"
 #include "policy/makers.h"
-#include "policy/residence.h"
 
 namespace vedette {
 namespace {

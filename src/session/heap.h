@@ -1,9 +1,9 @@
 // Addresses of the arena for who asks without a plan: which bytes, never whether they are in fast memory.
 //
-// Four kinds of places: runs of whole chunks for tensors that fill them (last in, first out by size); two page-granular
-// heaps, one for what outlives steps and one for the rest, first fit at the lowest address, so that neighbours in birth
-// are neighbours in memory; a slab for small ones, whose chunks are always resident; zones, bumped off the top, that a
-// plan lays out itself.
+// There are four kinds of places. Runs of whole chunks are for tensors that fill them, last in, first out by size. Two
+// heaps of pages, one for tensors that outlive steps and one for others, give the lowest address that fits, so that
+// neighbours in birth are neighbours in memory. A slab is for small objects; its chunks are always resident. Zones,
+// taken off the top, are laid out by a plan.
 //
 // Not thread safe: the session's lock guards it. O(log n) a call.
 #pragma once

@@ -6,8 +6,10 @@
 
 #include "base/readable.h"
 #include "os/probe.h"
+#include "session/chunk_executor.h"
+#include "session/core.h"
 #include "session/registry.h"
-#include "session/state.h"
+#include "session/stack.h"
 
 namespace vedette {
 namespace {
@@ -69,59 +71,11 @@ Result<void> fits_memory_cgroup(const SessionOptions& options) {
   return {};
 }
 
-Result<std::unique_ptr<Store>> open_store(const SessionOptions& options) {
-  constexpr std::uint32_t depth = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
-  if (options.slow == "host") return open_host_store(options.chunk, depth);
-  if (options.slow.starts_with("nvme:"))
-    return open_nvme_store({.directory = options.slow.substr(5),
-                            .slot_bytes = options.chunk,
-                            .depth = depth,
-                            .mechanism = IoMechanism::best,
-                            .direct = true});
-  return unsupported("slow tier '" + options.slow + "' is unknown; use nvme:DIRECTORY or host");
-}
-
 // Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within what books cost.
 std::uint32_t arena_chunks(const SessionOptions& options) {
   const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
   constexpr std::uint64_t most_chunks = 131'072;  // 96 bytes of books each: 12 MiB
   return static_cast<std::uint32_t>(std::min(memory * 8 / options.chunk.value, most_chunks));
-}
-
-Machine describe(const detail::SessionState& state, const LinkSpeed& speed) {
-  constexpr std::uint64_t plenty = std::uint64_t{1} << 60;
-  Machine machine{
-      .tiers = {{.name = "dram", .capacity = {state.frames * state.options.chunk.value}, .addressable = true},
-                {.name = state.options.slow.substr(0, state.options.slow.find(':')),
-                 .capacity = {plenty},
-                 .addressable = false}},
-      .links = {},
-      .fault_time = {100'000},
-      .granule = state.options.chunk,
-      .can_recompute = false,
-      .can_reorder = false};
-  std::uint64_t in = speed.read, out = speed.write, in_alone = 0, out_alone = 0;
-  if (speed.one_bus()) {  // both directions at once get less than the sum: plan with what each gets then
-    const double scale =
-        static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
-    in = static_cast<std::uint64_t>(static_cast<double>(speed.read) * scale);
-    out = static_cast<std::uint64_t>(static_cast<double>(speed.write) * scale);
-    in_alone = speed.read_alone();
-    out_alone = speed.write_alone();
-  }
-  machine.links.push_back({.source = {1},
-                           .target = {0},
-                           .bytes_per_s = in,
-                           .latency = {100'000},
-                           .shared = std::nullopt,
-                           .alone_bytes_per_s = in_alone});
-  machine.links.push_back({.source = {0},
-                           .target = {1},
-                           .bytes_per_s = out,
-                           .latency = {100'000},
-                           .shared = std::nullopt,
-                           .alone_bytes_per_s = out_alone});
-  return machine;
 }
 
 }  // namespace
@@ -132,55 +86,65 @@ std::vector<std::string_view> tracker_names() {
   return names;
 }
 
+namespace {
+
+// Engine, memory and tracker over the store of a stack.
+Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detail::Stack stack) {
+  const SessionOptions& o = core.options();
+  const auto chunks = static_cast<std::uint32_t>(core.arena().bytes().value / o.chunk.value);
+  const auto frames = static_cast<std::uint32_t>(o.fast_memory.value / o.chunk.value);
+  auto engine = std::make_unique<Engine>(
+      EngineOptions{.chunks = chunks,
+                    .frames = frames,
+                    .chunk_bytes = o.chunk,
+                    .store = hashed(std::move(stack.store), o.checksums ? Hashing::verify : Hashing::remembered),
+                    .observer = o.observer,
+                    .on_message = [&core](std::string_view sentence) { core.post(sentence); },
+                    .describe = [&core](ChunkIndex chunk) { return core.describe(chunk); }});
+  auto memory = open_best_memory({.arena = core.arena().base(),
+                                  .chunks = chunks,
+                                  .frames = frames,
+                                  .chunk_bytes = o.chunk,
+                                  .on_fault = [e = engine.get()](const Fault& fault) { e->fault(fault); }});
+  if (!memory) return memory.error();
+  detail::SessionCore::Memory opened;
+  if (o.profile != ProfileTicks::operands) {
+    auto chosen = choose_tracker(o.tracker, **memory);
+    if (!chosen && o.tracker != "best") return chosen.error();
+    opened.tracker = chosen ? chosen->kind : nullptr;
+    opened.passed_over = chosen ? chosen->passed_over : chosen.error().message;
+  }
+  const bool frames_change = opened.tracker != nullptr && opened.tracker->frames != FrameKind::fast;
+  const LinkSpeed speed = engine->start(std::move(*memory), !frames_change);
+  opened.executor = std::make_unique<detail::ChunkExecutor>(std::move(engine));
+  opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, {&speed, 1});
+  opened.frames = frames;
+  return opened;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (detail::session_is_open())
     return unsupported(
         "a second session while one lives: end the first one (leave its guard's scope) before opening another");
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
-  auto store = open_store(options);
-  if (!store) return store.error();
-  store = hashed(std::move(*store), options.checksums ? Hashing::verify : Hashing::remembered);
-  auto state = std::make_unique<detail::SessionState>();
-  state->chunks = arena_chunks(options);
-  state->frames = static_cast<std::uint32_t>(options.fast_memory.value / options.chunk.value);
-  state->options = std::move(options);
-  const SessionOptions& o = state->options;
-  auto arena = Mapping::reserve({state->chunks * o.chunk.value}, o.chunk);
+  if (auto watched = detail::watch_forks(); !watched) return watched.error();
+  auto stack = detail::open_stack(options);
+  if (!stack) return stack.error();
+  auto arena = Mapping::reserve({std::uint64_t{arena_chunks(options)} * options.chunk.value}, options.chunk);
   if (!arena) return arena.error();
-  state->arena = std::move(*arena);
-  state->heap = std::make_unique<Heap>(state->chunks, o.chunk);
-  state->engine = std::make_unique<Engine>(
-      EngineOptions{.chunks = state->chunks,
-                    .frames = state->frames,
-                    .chunk_bytes = o.chunk,
-                    .store = std::move(*store),
-                    .observer = o.observer,
-                    .on_message = o.on_message,
-                    .describe = [raw = state.get()](std::uint32_t chunk) { return raw->describe(chunk); }});
-  Engine* const engine = state->engine.get();
-  auto memory = open_best_memory({.arena = state->arena.data(),
-                                  .chunks = state->chunks,
-                                  .frames = state->frames,
-                                  .chunk_bytes = o.chunk,
-                                  .on_fault = [engine](const Fault& fault) { engine->fault(fault); }});
+  auto core = std::make_unique<detail::SessionCore>(std::move(options), std::move(*arena));
+  auto memory = open_memory(*core, std::move(*stack));
   if (!memory) return memory.error();
-  if (o.profile != ProfileTicks::operands) {
-    auto chosen = choose_tracker(o.tracker, **memory);
-    if (!chosen && o.tracker != "best") return chosen.error();
-    state->tracker = chosen ? chosen->kind : nullptr;
-    state->passed_over = chosen ? chosen->passed_over : chosen.error().message;
-  }
-  const bool frames_change = state->tracker != nullptr && state->tracker->frames != FrameKind::fast;
-  const LinkSpeed speed = engine->start(std::move(*memory), !frames_change);
-  state->machine = describe(*state, speed);
-  auto registered = detail::register_session(std::move(state));
+  const Machine machine = memory->machine;
+  core->start(std::move(*memory));
+  auto registered = detail::register_session(std::move(core));
   if (!registered) return registered.error();
-  detail::SessionState* const opened = *registered;
-  if (opened->options.observer != nullptr)
-    opened->options.observer->opened(opened->machine, opened->options.policy, opened->options.fast_memory,
-                                     opened->options.chunk);
-  return std::unique_ptr<Session>(new Session(opened));
+  const SessionOptions& o = (*registered)->options();
+  if (o.observer != nullptr) o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);
+  return std::unique_ptr<Session>(new Session(*registered));
 } catch (const std::system_error& error) {
   return Error{.cause = Cause::unavailable,
                .message = std::string("starting the threads of a session: ") + error.code().message() +

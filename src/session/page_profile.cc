@@ -109,7 +109,7 @@ PageProfile::~PageProfile() { VEDETTE_ASSERT(tracked_pages_ == 0); }
 
 void PageProfile::watch() { options_.engine->set_watch(this); }
 
-void PageProfile::shown(std::uint32_t chunk, bool held) noexcept {
+void PageProfile::shown(ChunkIndex chunk, bool held) noexcept {
   const std::lock_guard lock(mutex_);
   VEDETTE_ASSERT(tracked_[chunk] == 0);
   // Held for system calls, which would fail there, or for transfers, which would miss it.
@@ -121,10 +121,10 @@ void PageProfile::shown(std::uint32_t chunk, bool held) noexcept {
   tracked_pages_ += chunk_pages();
 }
 
-void PageProfile::hiding(std::uint32_t chunk) noexcept {
+void PageProfile::hiding(ChunkIndex chunk) noexcept {
   const std::lock_guard lock(mutex_);
   if (tracked_[chunk] == 0) return;
-  const std::uint64_t begin = chunk * options_.chunk.value, end = begin + options_.chunk.value;
+  const std::uint64_t begin = chunk.value * options_.chunk.value, end = begin + options_.chunk.value;
   ranges_.clear();
   auto place = places_.upper_bound(begin);
   if (place != places_.begin()) --place;
@@ -142,7 +142,7 @@ void PageProfile::hiding(std::uint32_t chunk) noexcept {
 }
 
 // Who waits for a chunk touches this page first, perhaps (not with zap) before the chunk is armed.
-void PageProfile::faulted(std::uint32_t chunk, std::uint64_t page, bool write) noexcept {
+void PageProfile::faulted(ChunkIndex chunk, std::uint64_t page, bool write) noexcept {
   const std::lock_guard lock(mutex_);
   note({.pages = {chunk_range(chunk).begin + page * page_size, page_size}, .read = !write, .written = write});
 }
@@ -225,7 +225,7 @@ void PageProfile::look_at(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t chunk = options_.chunk.value, end = offset + whole_pages(bytes);
   for (std::uint64_t begin = offset; begin < end;) {
     const std::uint64_t c = begin / chunk, until = std::min(end, (c + 1) * chunk);
-    if (tracked_[c] != 0) ranges_.push_back({options_.arena + begin, until - begin});
+    if (tracked_[{static_cast<std::uint32_t>(c)}] != 0) ranges_.push_back({options_.arena + begin, until - begin});
     begin = until;
   }
 }

@@ -1,11 +1,11 @@
-// The profiling step, page by page: which pages of which tensor each op or layer touched, reads and writes apart
-// (Sentinel, HPCA'21, section 2.2: one tensor a page while profiling, accesses found through the page tables).
+// The profiling step, page by page: the pages of each tensor that an op or a layer touched, reads and writes apart.
+// Source: Sentinel (HPCA'21, section 2.2), one tensor a page while profiling, accesses found through the page tables.
 //
-// A tick is an op, or a run of ops of one layer. At its end the pages of the tensors it announced and of those born in
-// it are looked at; what nobody announced is found by looking at every living tensor as well, whenever that costs
-// little beside what was looked at since the last time. So an announced access is told at its tick; an unannounced one
-// at the first such look after it (in arenas of up to free_pages: at its tick, too). Pages of a tensor that dies, or of
-// a chunk that leaves, are looked at before.
+// A tick is an op, or a run of ops of one layer. At its end the pages of its announced tensors and of those born in it
+// are looked at. Every living tensor is looked at as well, whenever that costs little beside the pages looked at since
+// the last time. So an announced access is reported at its tick, an unannounced one at the first such look after it (in
+// arenas of up to free_pages: at its tick, too). Pages of a tensor that dies, or of a chunk that leaves, are looked at
+// before.
 //
 // Whether a page was written is what the tracker saw. Whether a written page was read as well no tracker sees: there
 // counts what the ops of the tick announced.
@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/indexed.h"
 #include "engine/engine.h"
 #include "os/tracker_kinds.h"
 #include "pack/units.h"
@@ -50,19 +51,20 @@ class PageProfile final : public FrameWatch {
   PageProfile(Options options, std::unique_ptr<PageTracker> tracker, FrameKind frames);
   ~PageProfile() override;  // after finish()
 
-  void lives(std::uint64_t offset, std::uint64_t bytes,
-             std::uint32_t tensor);  // from before the step; all of them, then watch()
+  // from before the step; all of them, then watch()
+  void lives(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor);
   void watch();
   void born(std::uint64_t offset, std::uint64_t bytes, std::uint32_t tensor);  // before its chunks are
-  void died(std::uint64_t offset);  // after its last access, while its chunks are there
+  // after its last access, while its chunks are there
+  void died(std::uint64_t offset);
   void op_begins(std::uint32_t op, const LoggedOp& what, std::span<const LoggedTensor> tensors);
   void op_ended();
   // Ends the last tick and all watching; frames are fast again. Writes nobody announced become announced ones.
   void finish(StepLog& log);
 
-  void shown(std::uint32_t chunk, bool held) noexcept override;
-  void hiding(std::uint32_t chunk) noexcept override;
-  void faulted(std::uint32_t chunk, std::uint64_t page, bool write) noexcept override;
+  void shown(ChunkIndex chunk, bool held) noexcept override;
+  void hiding(ChunkIndex chunk) noexcept override;
+  void faulted(ChunkIndex chunk, std::uint64_t page, bool write) noexcept override;
 
  private:
   struct Place {
@@ -83,8 +85,8 @@ class PageProfile final : public FrameWatch {
   void announce(StepLog& log) const;
   void failed(const Error& error) noexcept;
   std::uint64_t chunk_pages() const noexcept { return options_.chunk.value / page_size; }
-  AddressRange chunk_range(std::uint32_t chunk) const noexcept {
-    return {options_.arena + chunk * options_.chunk.value, options_.chunk.value};
+  AddressRange chunk_range(ChunkIndex chunk) const noexcept {
+    return {options_.arena + chunk.value * options_.chunk.value, options_.chunk.value};
   }
 
   const Options options_;
@@ -93,7 +95,7 @@ class PageProfile final : public FrameWatch {
 
   std::mutex mutex_;
   std::map<std::uint64_t, Place> places_;            // living tensors, by offset
-  std::vector<std::uint8_t> tracked_;                // by chunk
+  Indexed<ChunkIndex, std::uint8_t> tracked_;        // by chunk
   std::uint64_t tracked_pages_ = 0, looked_at_ = 0;  // the second: since everything was
   std::vector<AddressRange> ranges_;
   std::vector<TouchedRange> touched_;

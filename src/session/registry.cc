@@ -2,6 +2,9 @@
 
 #include <array>
 #include <atomic>
+#include <mutex>
+
+#include "session/core.h"
 
 namespace vedette::detail {
 namespace {
@@ -13,7 +16,7 @@ constexpr std::size_t most_sessions = 256;
 struct Slot {
   std::atomic<const std::byte*> begin{nullptr};
   std::size_t bytes = 0;
-  SessionState* state = nullptr;
+  SessionCore* core = nullptr;
 };
 
 std::array<Slot, most_sessions>& slots() noexcept {
@@ -25,13 +28,13 @@ std::mutex registering;
 
 }  // namespace
 
-SessionState* owner_of(const void* memory) noexcept {
+SessionCore* owner_of(const void* memory) noexcept {
   const auto* address = static_cast<const std::byte*>(memory);
   const std::size_t count = used.load(std::memory_order_acquire);  // pairs with the release in register_session
   for (std::size_t i = count; i-- > 0;) {
     const Slot& slot = slots()[i];
     const std::byte* begin = slot.begin.load(std::memory_order_relaxed);
-    if (address >= begin && address < begin + slot.bytes) return slot.state;
+    if (address >= begin && address < begin + slot.bytes) return slot.core;
   }
   return nullptr;
 }
@@ -39,11 +42,11 @@ SessionState* owner_of(const void* memory) noexcept {
 bool session_is_open() noexcept {
   const std::size_t count = used.load(std::memory_order_acquire);  // pairs with the release in register_session
   for (std::size_t i = 0; i < count; ++i)
-    if (slots()[i].state->open) return true;
+    if (slots()[i].core->is_open() && !slots()[i].core->inherited()) return true;
   return false;
 }
 
-Result<SessionState*> register_session(std::unique_ptr<SessionState> state) {
+Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core) {
   const std::lock_guard lock(registering);
   if (session_is_open())  // two threads got here at once
     return Error{.cause = Cause::unsupported,
@@ -53,25 +56,17 @@ Result<SessionState*> register_session(std::unique_ptr<SessionState> state) {
   if (count == most_sessions)
     return Error{.cause = Cause::unsupported, .message = "more than 256 sessions in one process", .errno_value = 0};
   Slot& slot = slots()[count];
-  slot.bytes = state->arena.bytes().value;
-  slot.state = state.release();
-  slot.begin.store(slot.state->arena.data(), std::memory_order_relaxed);
+  slot.bytes = core->arena().bytes().value;
+  slot.core = core.release();
+  slot.begin.store(slot.core->arena().base(), std::memory_order_relaxed);
   used.store(count + 1, std::memory_order_release);
-  return slot.state;
+  return slot.core;
 }
 
-void close_session(SessionState* state) noexcept {
+void close_session(SessionCore* core) noexcept {
+  if (core->inherited()) return;
   const std::lock_guard lock(registering);
-  {
-    const std::lock_guard own(state->mutex);
-    state->in_step = false;
-    state->finish_profiling();
-    state->bucket = nullptr;
-  }
-  state->engine->forget_plan();
-  state->engine->set_observer(nullptr);
-  state->open = false;  // from now on the last release ends it
-  state->end_if_empty();
+  core->close();
 }
 
 }  // namespace vedette::detail

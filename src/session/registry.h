@@ -1,14 +1,18 @@
-// Which session an address belongs to, for ever: tensors outlive the session that gave them birth, so its state stays
+// Which session an address belongs to, for ever: tensors outlive the session that they were born in, so its core stays
 // until the last of them is gone. This is the library's only global, for the sake of libtorch's deleters, which get an
 // address and nothing else.
 #pragma once
-#include "session/state.h"
+#include <memory>
+
+#include "vedette/result.h"
 
 namespace vedette::detail {
 
-SessionState* owner_of(const void* memory) noexcept;  // nullptr: nobody's; lock free
-bool session_is_open() noexcept;
-Result<SessionState*> register_session(std::unique_ptr<SessionState> state);  // fails while another one is open
-void close_session(SessionState* state) noexcept;  // its arena goes on paging while tensors live
+class SessionCore;
+
+SessionCore* owner_of(const void* memory) noexcept;                        // nullptr: of no session; lock free
+bool session_is_open() noexcept;                                           // in this process
+Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core);  // fails while another one is open
+void close_session(SessionCore* core) noexcept;  // its arena goes on paging while tensors live
 
 }  // namespace vedette::detail

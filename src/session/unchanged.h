@@ -7,9 +7,9 @@
 
 namespace vedette {
 
-// [m]: move m is a fetch, some later move takes a part of it away again (in this step or the next), and no op from the
-// one it is due at to the one after which it leaves writes its tensor. O((moves + accesses) log) but for tensors whose
-// parts move often.
+// [m]: move m is a fetch, and a later move of this step or the next takes a part of it away again. No op from the
+// fetch's due op to the op after which the part leaves writes its tensor. O((moves + accesses) log), but for tensors
+// whose parts move often.
 std::vector<char> unchanged_until_gone(const Trace& trace, const Plan& plan);
 
 }  // namespace vedette

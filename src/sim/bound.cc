@@ -1,30 +1,28 @@
 // The lower bound of vedette/bound.h.
 //
 // Cut the machine between tiers 0..j and the rest: `capacity` bytes lie on the near side at any instant, and links
-// cross the cut with `in` and `out` bytes a second. Take the ops [b, e). In:  what existed before b and is used in [b,
-// e) is on the near side when it is used. While b runs, its workspace and operands lie
-//      there too, so of all else at most capacity less those is near when b ends; the rest crosses the cut before op e
-//      - 1 begins. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-2 are at least (bytes - capacity) / in. The
-//      same holds from the end of op b - 1, without b's workspace and operands, with the wait before b and its time.
+// cross the cut with `in` and `out` bytes a second. Take the ops [b, e).
+// In: bytes that existed before b and are used in [b, e) are on the near side when they are used. While b runs, its
+//      workspace and operands lie there too. So of all others at most capacity less those is near when b ends, and the
+//      rest crosses the cut before op e - 1 begins. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-2 are at
+//      least (bytes - capacity) / in. The same holds from the end of op b - 1, without b's workspace and operands, with
+//      the wait before b and its time.
 // Only what is read next counts: what is written over may be thrown away.
 // Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was
-// changed, beside
-//      e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at least (bytes -
-//      capacity) / out. What was changed before e - 1 and is none of its operands has made room for it when it begins:
-//      the same without e - 1's own changes and its time.
+//      changed, beside e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at
+//      least (bytes - capacity) / out. What was changed before e - 1 and is none of its operands has made room for it
+//      when it begins: the same without e - 1's own changes and its time.
 // Both: where one link each way crosses the cut and the two share a bus, what comes and what goes in the same time
-// takes turns: waits and times of
-//      the two together are at least the sum of both.
+//      takes turns: waits and times of the two together are at least the sum of both.
 // Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its
-// kind. With x_i of
-//      tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in - time, so for any
-//      weight m in [0, 1] more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in, (1 - m) t_i) - m
-//      (capacity / in + time). A producer's time is split among its results by size. A producer reads what may have
-//      died before b: that has to be had as well (near when b starts, or moved) or made again in turn. So the price of
-//      a run of a producer is its time and a part of the price of each dead source, divided among the producers that
-//      read that source, and the price of having anything is that of its bytes: prices add up because nobody's is
-//      charged twice. Sources that live are free here. What can be made again need not be written out, unless its
-//      sources die with its making: then they, or it, are near or have crossed.
+//      kind. With x_i of tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in -
+//      time, so for any weight m in [0, 1] more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in,
+//      (1 - m) t_i) - m (capacity / in + time). A producer's time is split among its results by size. A producer reads
+//      what may have died before b: that has to be had as well (near when b starts, or moved) or made again in turn. So
+//      the price of a run of a producer is its time and a part of the price of each dead source, divided among the
+//      producers that read that source, and the price of having anything is that of its bytes: prices add up because
+//      nobody's is charged twice. Sources that live are free here. What can be made again need not be written out,
+//      unless its sources die with its making: then they, or it, are near or have crossed.
 // Operands in place (addressable tiers) cost their bytes over the link beside the op, so such links count twice.
 // Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the
 // border, and halved.
@@ -40,8 +38,8 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t most_work =
-    6'000'000;  // pairs of begin and end that are looked at; fewer begins are still a bound
+// pairs of begin and end that are looked at; fewer begins are still a bound
+constexpr std::size_t most_work = 6'000'000;
 constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
 constexpr int most_sources = 32;  // dead, one behind the other; what is behind is free, which is still a bound
 
@@ -225,8 +223,9 @@ class Bound {
     std::array<double, weights.size()> in{}, out{}, out_before{};  // before the last op has changed anything
   };
   struct Run {
-    std::size_t begin, last;           // ops
-    double room_before = 0, room = 0;  // of the last one, beside what has to go: when it begins, and when it ends
+    std::size_t begin, last;  // ops
+    // of the last one, beside what has to go: when it begins, and when it ends
+    double room_before = 0, room = 0;
     double times_before = 0, last_time = 0, times_after = 0;  // of begin .. last - 1, of last, of begin + 1 .. last
   };
 
@@ -343,8 +342,8 @@ Nanoseconds lower_bound(const Trace& trace, const Machine& machine) {
   for (const Op& op : trace.ops) time += op.time;
   if (machine.tiers.size() < 2) return time;
   const double waiting = Bound(trace, machine).waiting();
-  return time + Nanoseconds{static_cast<std::int64_t>(
-                    std::max(0.0, waiting * (1 - 1e-9)))};  // rounding never makes it too much
+  // rounding never makes it too much
+  return time + Nanoseconds{static_cast<std::int64_t>(std::max(0.0, waiting * (1 - 1e-9)))};
 }
 
 }  // namespace vedette

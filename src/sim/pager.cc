@@ -3,17 +3,14 @@
 // door in what its authors decided:
 //
 // - Every tick moves one block's worth a link. First what was told to leave, then what the op at hand faulted on,
-// slowest tier first, then
-//   its births, then fetches ahead, then births ahead; each queue in order. What is queued stays queued, whoever wants
-//   something else.
+//   slowest tier first, then its births, then fetches ahead, then births ahead; each queue in order. What is queued
+//   stays queued, whoever wants something else.
 // - A block is in one place. The victim of a full fast tier is the block that *arrived* first, operands of the op at
-// hand included: those
-//   come back as faults of it. With a window, what the driver was asked for ahead throws out nothing that the next ops
-//   use, and waits.
+//   hand included: those come back as faults of it. With a window, what the driver was asked for ahead throws out
+//   nothing that the next ops use, and waits.
 // - An op that misses nothing but what is on its way runs meanwhile: it ends at the later of the last arrival and its
-// begin plus its own
-//   time. What it misses and nobody asked for adds its bytes over the link, births included (the artifact's
-//   performance_model; its kernels' times with page faults come out as 0 there, so the bytes alone count).
+//   begin plus its own time. What it misses and nobody asked for adds its bytes over the link, births included (the
+//   artifact's performance_model; its kernels' times with page faults come out as 0 there, so the bytes alone count).
 //
 // Changed: ops' workspaces that are no tensors (workspaces_as_tensors) take room for the op and cost nothing else; a
 // full host changes places with what comes from it, where the artifact sends one page of a batch of 50 to the disk;
@@ -124,12 +121,12 @@ class Pager {
   std::vector<std::vector<Span<std::uint32_t>>> runs_;  // [op]: blocks of those that it touches, in the same order
   std::vector<std::uint32_t> born_, dies_;              // [tensor]: first and last op
   std::vector<std::uint64_t> used_;                     // [tier]
-  std::uint32_t first_ = none, last_ = none,
-                base_ = none;  // of the blocks in the fastest tier, by arrival; where the next victim is looked for
+  // of the blocks in the fastest tier, by arrival; where the next victim is looked for
+  std::uint32_t first_ = none, last_ = none, base_ = none;
   std::vector<Queue> leaving_, faulted_, fetched_;  // [tier]: to it, from it, from it
   Queue faulted_births_, births_;
-  std::vector<std::uint64_t> needed_at_,
-      window_at_;  // [block]: the serial number of the op at hand, where it or its window needs it
+  // [block]: the serial number of the op at hand, where it or its window needs it
+  std::vector<std::uint64_t> needed_at_, window_at_;
   std::uint64_t serial_ = 0, awaited_ = 0;
   std::uint32_t op_ = 0;
   bool waiting_ = false, moved_ = false;

@@ -10,7 +10,8 @@
 namespace vedette::sim {
 
 struct InRows {
-  Trace planned;                  // as policies see it: the trace, with as much always near as a session leaves to rows
+  // as policies see it: the trace, with as much always near as a session leaves to rows
+  Trace planned;
   Trace run;                      // with every chunk of the tables as a tensor of its own that no op is known to use
   std::vector<Operands> in_turn;  // of the steps
 };

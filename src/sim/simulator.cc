@@ -25,7 +25,7 @@ class Simulation {
         options_(options),
         policy_(policy),
         in_turn_(in_turn),
-        traffic_(trace, machine, plan) {}
+        traffic_(trace, machine, plan, options.habits.writes_wait) {}
 
   Result<Replayed> run(bool* replan);
 
@@ -69,8 +69,8 @@ class Simulation {
   Policy* policy_;
   std::span<const Operands> in_turn_;
   Traffic traffic_;
-  std::vector<std::vector<std::uint32_t>> issued_, due_, in_place_,
-      recomputed_;                           // of each op: moves, moves, tensors, recomputations
+  // of each op: moves, moves, tensors, recomputations
+  std::vector<std::vector<std::uint32_t>> issued_, due_, in_place_, recomputed_;
   std::vector<char> barrier_;                // [op]: it waits for all evictions; empty: none does
   std::vector<std::uint32_t> first_access_;  // of each op, into Trace::pages; empty where no pages are known
   std::vector<std::uint32_t> born_;          // pieces that wait for room
@@ -286,8 +286,8 @@ void Simulation::fall_back(std::uint32_t op, std::uint64_t lacking) {
     const Piece& piece = traffic_.piece(p);
     if (piece.place != Place::lies || piece.tier != 0 || traffic_.pinned(piece.tensor)) continue;
     const std::uint64_t next = piece.dead ? unknown : next_use(step_, trace_, piece.tensor, op + 1);
-    const std::uint64_t idle_since =
-        next == unknown && !piece.dead ? piece.last_use + 1 : 0;  // nobody knows of a use: as the engine
+    // nobody knows of a use: as the engine
+    const std::uint64_t idle_since = next == unknown && !piece.dead ? piece.last_use + 1 : 0;
     all.push_back({plan_.fallback == Fallback::furthest ? ~next : piece.last_use, idle_since, p});
   }
   std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
@@ -496,13 +496,16 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
     for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
   queue_moves(op, true);
+  if (options_.habits.early_fetches && op + 1 < trace_.ops.size()) queue_moves(op + 1, true);
   note_late(op);
   if (!recomputed_[op].empty()) {
     if (auto error = recompute(op)) return error;
     for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
   for (const Operand& each : operands(op)) {
-    if (auto error = demand(op, each.tensor, each.write && !each.read)) return error;
+    // What the step made outside of its ops, a batch say, is there from the first op that reads it.
+    const bool first = step_.uses[each.tensor].front() == op && !trace_.tensors[each.tensor].persistent;
+    if (auto error = demand(op, each.tensor, first || (each.write && !each.read))) return error;
   }
   const std::uint64_t workspace = trace_.ops[op].workspace.value;
   wanted_ += workspace;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/room_for_reads.h"
 
 namespace vedette::sim {
 namespace {
@@ -19,10 +20,11 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) {
 
 }  // namespace
 
-Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan)
+Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan, bool writes_wait)
     : trace_(trace),
       machine_(machine),
       plan_(plan),
+      writes_wait_(writes_wait),
       used_(machine.tiers.size()),
       leaves_to_near_(machine.tiers.size()),
       kept_(machine.tiers.size()),
@@ -154,12 +156,12 @@ void Traffic::share_out() {
       if (lines_[i].link->shared != bus) continue;
       earlier = earlier || i < first;
       left = std::max(left, lines_[i].link->bytes_per_s);
-      busy += lines_[i].busy;
+      busy += transfers(lines_[i]);
     }
     if (earlier || busy < 2 || left == 0) continue;
     std::vector<Line*> poorest;
     for (Line& line : lines_) {
-      if (line.busy && line.link->shared == bus && line.link->bytes_per_s != 0) poorest.push_back(&line);
+      if (transfers(line) && line.link->shared == bus && line.link->bytes_per_s != 0) poorest.push_back(&line);
     }
     std::stable_sort(poorest.begin(), poorest.end(),
                      [](const Line* a, const Line* b) { return a->link->bytes_per_s < b->link->bytes_per_s; });
@@ -177,7 +179,9 @@ void Traffic::share_out() {
 std::int64_t Traffic::next_end() const {
   std::int64_t first = never;
   for (const Line& line : lines_) {
-    if (line.busy) first = std::min(first, now_ + (line.work + line.share - 1) / line.share);
+    if (!line.busy) continue;
+    const std::int64_t end = now_ + (line.work + line.share - 1) / line.share;
+    first = std::min(first, transfers(line) ? end : line.first_byte);
   }
   return first;
 }
@@ -188,13 +192,13 @@ void Traffic::advance_to(std::int64_t time) {
     const std::int64_t until = std::min(end, time);
     for (Line& line : lines_) {
       if (!line.busy) continue;
-      line.work -= line.share * (until - now_);
+      if (transfers(line)) line.work -= line.share * (until - now_);
       busy_ += until - now_;
     }
     now_ = until;
     if (end > time) return;
     for (Line& line : lines_) {
-      if (line.busy && line.work <= 0) finish(line);
+      if (transfers(line) && line.work <= 0) finish(line);
     }
     start_jobs();
   }
@@ -232,6 +236,8 @@ bool Traffic::start(Line& line) {
     cancel(job.piece);
     line.queue.pop_front();
     return true;
+  } else if (piece.tier == 0 && waits_for_reads()) {
+    return false;
   } else if (!make_room_in(target, size_in(piece, target))) {
     return redirect(line);
   }
@@ -244,12 +250,27 @@ bool Traffic::start(Line& line) {
   line.began = now_;
   // Requests overlap: only a link that was idle makes the first byte wait.
   const Nanoseconds latency = line.ended == now_ ? Nanoseconds{} : line.link->latency;
-  line.work = (transfer_time({bytes}, line.link->bytes_per_s) + latency).value * work_per_ns;
+  line.first_byte = now_ + latency.value;
+  line.work = transfer_time({bytes}, line.link->bytes_per_s).value * work_per_ns;
   if (result_ != nullptr && target == 0) result_->bytes_in += Bytes{bytes};
   if (result_ != nullptr && piece.tier == 0) result_->bytes_out += Bytes{bytes};
   if (piece.tier == 0) remapped_ += granules(piece);
   update(job.piece);
   return true;
+}
+
+// Whether an eviction waits for a fetch that runs or could start. Where room is scarce, or an op waits for room, it
+// does not.
+bool Traffic::waits_for_reads() const {
+  const std::uint64_t capacity = machine_.tiers[0].capacity.value;
+  if (!writes_wait_ || kept_clear_ > 0 || used_[0] + room_for_reads * machine_.granule.value >= capacity) return false;
+  return std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) {
+    if (line.link->target.value != 0) return false;
+    if (line.busy || line.queue.empty()) return line.busy;
+    const Piece& next = pieces_[line.queue.front().piece];
+    const std::uint64_t clear = next.urgent ? 0 : awaited_room_ + plan_.reserved.value;
+    return used_[0] + next.room + clear <= capacity;
+  });
 }
 
 // The next slower tier that has room and a link.
@@ -358,8 +379,8 @@ void Traffic::move(std::uint32_t index, std::uint32_t target, std::uint32_t from
   }
   if (piece.tier == target) return update(index);
   if (piece.dead && target != 0) return release(index);
-  if (target > piece.tier &&
-      (piece.copies >> target & 1) != 0) {  // the slower tier has the same bytes: they leave for nothing
+  // the slower tier has the same bytes: they leave for nothing
+  if (target > piece.tier && (piece.copies >> target & 1) != 0) {
     if (result_ != nullptr && piece.tier == 0) result_->bytes_dropped += Bytes{piece.bytes.end - piece.bytes.begin};
     if (piece.tier == 0) remapped_ += granules(piece);
     vacate(piece, piece.tier);

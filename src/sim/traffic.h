@@ -42,7 +42,7 @@ struct Piece {
 
 class Traffic {
  public:
-  Traffic(const Trace& trace, const Machine& machine, const Plan& plan);
+  Traffic(const Trace& trace, const Machine& machine, const Plan& plan, bool writes_wait);
 
   std::optional<Error> prepare();  // pieces, queues, everything persistent at home
   const std::vector<Piece>& pieces() const { return pieces_; }
@@ -53,9 +53,8 @@ class Traffic {
 
   std::int64_t now() const { return now_; }
   std::int64_t busy() const { return busy_; }  // ns that lines have been busy, summed over them
-  std::uint64_t remapped() const {
-    return remapped_;
-  }  // granules that came to the fastest tier by a link, or left it alive
+  // granules that came to the fastest tier by a link, or left it alive
+  std::uint64_t remapped() const { return remapped_; }
   std::uint64_t used(std::uint32_t tier) const { return used_[tier]; }
   std::uint64_t free_room(std::uint32_t tier) const;
   std::uint64_t leaving() const { return leaving_; }  // bytes of the fastest tier whose way out is queued or running
@@ -66,8 +65,8 @@ class Traffic {
   void unpin(std::uint32_t tensor) { --pins_[tensor]; }
   bool pinned(std::uint32_t tensor) const { return pins_[tensor] != 0; }
 
-  void move(std::uint32_t piece, std::uint32_t target, std::uint32_t move,
-            bool urgent);           // towards the tier, when its turn comes
+  // towards the tier, when its turn comes
+  void move(std::uint32_t piece, std::uint32_t target, std::uint32_t move, bool urgent);
   bool await(std::uint32_t piece);  // the op needs it near; true when nothing was on its way
   void drop(std::uint32_t piece);
   void place(std::uint32_t piece, std::uint32_t tier);  // born, or made again
@@ -77,9 +76,8 @@ class Traffic {
 
   bool take(std::uint64_t bytes);  // of the fastest tier, for births and scratch; false: they are not free
   void give(std::uint64_t bytes) { used_[0] -= bytes; }
-  void keep_clear(std::uint64_t bytes) {
-    kept_clear_ = bytes;
-  }  // fetches nobody waits for leave the fastest tier this much
+  // fetches nobody waits for leave the fastest tier this much
+  void keep_clear(std::uint64_t bytes) { kept_clear_ = bytes; }
   void start_jobs();
   std::int64_t next_end() const;
   void advance_to(std::int64_t time);  // jobs end and start meanwhile
@@ -104,7 +102,7 @@ class Traffic {
     std::uint32_t running = 0;
     std::int64_t work = 0;   // of the running job that is left, in 1/work_per_ns ns of the whole link
     std::int64_t share = 0;  // work done a ns, while as many lines are busy as now
-    std::int64_t began = 0, ended = -1;
+    std::int64_t began = 0, first_byte = 0, ended = -1;  // until its first byte a job takes no share of a bus
   };
 
   std::optional<Error> cut_pieces();
@@ -124,8 +122,10 @@ class Traffic {
   void enqueue(std::uint32_t piece, std::uint32_t line, bool urgent);
   bool start(Line& line);
   bool redirect(Line& line);
+  bool waits_for_reads() const;
   void finish(Line& line);
   void share_out();
+  bool transfers(const Line& line) const { return line.busy && now_ >= line.first_byte; }
   void arrived_near(Piece& piece);
   std::uint64_t granules(const Piece& piece) const {
     return (piece.room + machine_.granule.value - 1) / machine_.granule.value;
@@ -135,12 +135,13 @@ class Traffic {
   const Trace& trace_;
   const Machine& machine_;
   const Plan& plan_;
+  const bool writes_wait_;  // Habits::writes_wait
   std::int64_t now_ = 0, busy_ = 0;
   std::uint64_t remapped_ = 0;
   std::vector<Piece> pieces_;
   std::vector<Span<std::uint32_t>> of_tensor_, of_move_;
-  std::vector<std::uint64_t> used_,
-      leaves_to_near_;  // [tier]: bytes there, and of them those that are queued or moving to the fastest
+  // [tier]: bytes there, and of them those that are queued or moving to the fastest
+  std::vector<std::uint64_t> used_, leaves_to_near_;
   std::vector<Line> lines_;
   std::vector<std::uint32_t> line_at_;
   std::vector<std::deque<std::uint32_t>> kept_;  // by tier: pieces whose copies it keeps, oldest first; some are void

@@ -1,17 +1,15 @@
-// Any store behind hashes of its slots' bytes, for two ends.
+// Wraps a store and keeps a hash of each slot, for two purposes.
 //
-// Writes are spared. Most of what was only read since it came back leaves unchanged, and the slot still holds it.
-// Whether it is unchanged no page table says (a moved page counts as written), and no program's word is taken for it:
-// the bytes themselves are hashed when they leave, and before that when they arrived or were written, and only equal
-// ones stay unwritten. Of 128 bits: two different contents of 2 MiB agree once in 10^38 times.
+// It spares writes. A chunk that was only read since its fetch leaves unchanged, and the slot still has its bytes. Page
+// tables cannot tell (a moved page counts as written), and an op's word is not enough. So the chunk is hashed when it
+// arrives or is written, and again when it leaves; equal chunks are not written. The hash has 128 bits: two different
+// contents of 2 MiB agree once in 10^38 times.
 //
-// Bytes are verified, on demand: what is read must hash to what was written. A slot whose bytes have changed on the way
-// (a disk that lies, a file that somebody else wrote or cut) ends its read with EBADMSG, and is never shown to the
-// program as numbers.
+// On demand it verifies bytes: a fetched chunk must have the hash of the evicted one. Otherwise (a failing disk, a file
+// that another program wrote or cut) the read ends with EBADMSG, and the program never sees the bytes.
 //
-// XXH3 hashes some 10 GB/s on one core, several times what a disk moves. A slot is known from its last transfer that
-// was hashed and ended well; before that its bytes mean nothing. What was hashed when it was written, or found
-// unchanged, is not hashed again when it comes.
+// XXH3 hashes some 10 GB/s on one core, several times a disk's bandwidth. A slot's hash is that of its last successful
+// transfer. A chunk that was hashed when it was written, or found unchanged, is not hashed again when it is fetched.
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>  // as wide as the processor's vectors
 #else

@@ -19,8 +19,8 @@ bool advance(Transfer& transfer, std::int64_t result, Bytes slot_bytes) noexcept
     return true;
   }
   const std::uint64_t whole = moved - moved % io_alignment;
-  if (whole ==
-      0) {  // the end of the file, or a device that moves less than a block: neither gets better by asking again
+  // the end of the file, or a device that moves less than a block: neither gets better by asking again
+  if (whole == 0) {
     transfer.error = EIO;
     return true;
   }

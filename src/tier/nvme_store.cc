@@ -131,8 +131,8 @@ void NvmeStore::notice_cut() noexcept {
   if (::fstat(file_.fd.get(), &now) != 0 || static_cast<std::uint64_t>(now.st_size) >= wanted) return;
   ++cuts_;
   const std::lock_guard lock(growing_);
-  [[maybe_unused]] const int grown =
-      ::ftruncate(file_.fd.get(), static_cast<off_t>(reserved_.load()));  // a refusal: writes grow it
+  // a refusal: writes grow it
+  [[maybe_unused]] const int grown = ::ftruncate(file_.fd.get(), static_cast<off_t>(reserved_.load()));
 }
 
 void NvmeStore::submit(std::span<const StoreRequest> requests) noexcept {

@@ -1,8 +1,8 @@
 // A slow tier that is reached by I/O: slots of one chunk each, written and read asynchronously. The nvme tier is a
-// preallocated file; the host tier is plain memory (for tests, and the shape of a slower node); the throttled tier
-// wraps any of them behind a token bucket and a latency; the faulty one (tests) breaks the n-th call.
+// preallocated file. The host tier is plain memory, for tests. The throttled tier wraps any of them behind a token
+// bucket and a latency; the faulty one (tests) breaks the n-th call.
 //
-// What always holds: every request is completed exactly once, by wait(), with 0 or an errno; a short transfer is
+// Invariants: every request is completed exactly once, by wait(), with 0 or an errno; a short transfer is
 // continued inside the store and never seen outside. The memory of a request stays valid and unmoved until its
 // completion.
 //

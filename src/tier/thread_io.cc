@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/quiet_thread.h"
 #include "tier/io_queue.h"
 
 namespace vedette {
@@ -30,7 +31,7 @@ class ThreadQueue final : public IoQueue {
     ended_.resize(options.depth);
     const std::uint32_t count = std::min(options.depth, most_threads);
     for (std::uint32_t i = 0; i < count; ++i) {
-      workers_.emplace_back([this](std::stop_token stop) noexcept { work(stop); });
+      workers_.push_back(start_quiet_thread<std::jthread>([this](std::stop_token stop) noexcept { work(stop); }));
     }
   }
 

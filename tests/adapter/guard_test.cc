@@ -430,8 +430,8 @@ TEST(Guard, AnnouncesOperatorsLayersAndPhases) {
   EXPECT_THAT(heard.ops, Contains("aten::addcdiv_"));
   EXPECT_THAT(heard.ops, ::testing::Not(Contains("aten::view")));
   EXPECT_THAT(heard.ops, ::testing::Not(Contains("aten::linear")));
-  EXPECT_THAT(heard.ops,
-              ::testing::Not(Contains("detach_")));  // zero_grad's: it would fetch gradients that nobody reads
+  // zero_grad's: it would fetch gradients that nobody reads
+  EXPECT_THAT(heard.ops, ::testing::Not(Contains("detach_")));
   EXPECT_THAT(heard.last.layers, ::testing::Not(Contains(Layer{"optimizer", Phase::backward})));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::forward}));
   EXPECT_THAT(heard.last.layers, Contains(Layer{"layer1.0.conv1", Phase::backward}));

@@ -1,6 +1,6 @@
-// The budget is real where the kernel counts everything and kills who exceeds it: training under the guard lives in a
-// memory cgroup of its budget, the overhead that README states, and what libtorch takes in any program (measured first,
-// with a model of a few bytes), and its losses are those of training without a limit. Plain libtorch is killed there.
+// The budget holds where the kernel counts all memory and kills a process that exceeds its limit. The limit is the
+// budget, the overhead that README states, and libtorch's own memory, measured first with a model of a few bytes.
+// Training under the guard lives there, with the losses of training without a limit. Plain libtorch is killed.
 #include "support/memory_cgroup.h"
 
 #include <gtest/gtest.h>

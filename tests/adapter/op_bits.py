@@ -199,7 +199,8 @@ def work(library, parts, folder, out):
 def start(library, parts, folder, name):
     out = f"{folder}/{name}.json"
     began = time.monotonic()
-    # Some samples come out of sets of strings (meshgrid's), whose order is another one in every process that does not fix it.
+    # Some samples come out of sets of strings (meshgrid's), whose order is another one in every process that does not
+    # fix it.
     command = [sys.executable, __file__, "work", library, str(parts), folder, out]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)

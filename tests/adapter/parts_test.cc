@@ -121,5 +121,13 @@ TEST_F(MachineMemoryTest, KnowsTheFirstVersionOfCgroups) {
   EXPECT_EQ(machine_memory(root).total, Bytes{1048576});
 }
 
+TEST_F(MachineMemoryTest, KnowsControllersOfTheFirstVersionThatAreMountedTogether) {
+  write("/proc/self/cgroup", "4:cpuset,memory:/x\n0::/\n");
+  write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1048576\n");
+  write("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "1000000\n");
+  EXPECT_EQ(machine_memory(root).total, Bytes{1048576});
+  EXPECT_EQ(machine_memory(root).available, Bytes{48576});
+}
+
 }  // namespace
 }  // namespace vedette::adapter

@@ -14,6 +14,7 @@
 #include "gpu_probe/activity.h"
 #include "gpu_probe/driver.h"
 #include "gpu_probe/nvml.h"
+#include "support/same_signature.h"
 
 namespace vedette::gpu {
 namespace {
@@ -60,7 +61,7 @@ SAME_FIELD(CounterRecord, process, CUpti_ActivityUnifiedMemoryCounter3, processI
 SAME_FIELD(CounterRecord, flags, CUpti_ActivityUnifiedMemoryCounter3, flags);
 SAME_FIELD(CounterRecord, processors, CUpti_ActivityUnifiedMemoryCounter3, processors);
 
-constexpr bool same(auto mine, auto theirs) { return static_cast<long long>(mine) == static_cast<long long>(theirs); }
+using testing::same;
 
 static_assert(same(success, CUDA_SUCCESS) && same(error_invalid_value, CUDA_ERROR_INVALID_VALUE));
 static_assert(same(error_out_of_memory, CUDA_ERROR_OUT_OF_MEMORY) && same(error_not_ready, CUDA_ERROR_NOT_READY));
@@ -112,40 +113,9 @@ static_assert(same(FaultAccess::write, CUPTI_ACTIVITY_UNIFIED_MEMORY_ACCESS_TYPE
 static_assert(same(FaultAccess::atomic, CUPTI_ACTIVITY_UNIFIED_MEMORY_ACCESS_TYPE_ATOMIC));
 static_assert(same(FaultAccess::prefetch, CUPTI_ACTIVITY_UNIFIED_MEMORY_ACCESS_TYPE_PREFETCH));
 
-// A parameter of ours stands for one of theirs: numbers of the same size and kind, pointers to such or to the same
-// struct by size.
-template <class Mine, class Theirs>
-constexpr bool stands_for() {
-  if constexpr (std::is_pointer_v<Mine> != std::is_pointer_v<Theirs>) {
-    return false;
-  } else if constexpr (std::is_pointer_v<Mine>) {
-    using M = std::remove_pointer_t<Mine>;
-    using T = std::remove_pointer_t<Theirs>;
-    if constexpr (std::is_pointer_v<M> && std::is_pointer_v<T>)
-      return true;
-    else if constexpr (std::is_void_v<M> || std::is_void_v<T>)
-      return std::is_void_v<M> == std::is_void_v<T>;
-    else if constexpr (std::is_function_v<M> || std::is_function_v<T>)
-      return std::is_function_v<M> && std::is_function_v<T>;
-    else if constexpr (requires {
-                         sizeof(M);
-                         sizeof(T);
-                       })
-      return sizeof(M) == sizeof(T) && std::is_class_v<M> == std::is_class_v<T>;
-    else
-      return true;  // opaque handles
-  } else {
-    return sizeof(Mine) == sizeof(Theirs) && std::is_class_v<Mine> == std::is_class_v<Theirs>;
-  }
-}
-
 template <class... Mine, class Result, class... Theirs>
-constexpr bool same_signature(const Call<Mine...>*, Result (*)(Theirs...)) {
-  if constexpr (sizeof...(Mine) != sizeof...(Theirs) || sizeof(Result) != sizeof(int)) {
-    return false;
-  } else {
-    return (stands_for<Mine, Theirs>() && ...);
-  }
+constexpr bool same_signature(const Call<Mine...>*, Result (*theirs)(Theirs...)) {
+  return testing::same_signature(static_cast<int (*)(Mine...)>(nullptr), theirs);
 }
 
 #define SAME_CALL_OF(Mine, member, theirs) \

@@ -1,6 +1,5 @@
-// bench/gpu_probe against a driver that is none (gpu_fake/fake.h): every point gets its rows, a call that fails, hangs
-// or kills the process costs its own rows alone, what the driver does wrong is noticed, and nothing is left behind or
-// misused.
+// bench/gpu_probe against a simulated driver (gpu_fake/fake.h). Every point gets its rows. A call that fails, hangs or
+// kills the process costs its own rows alone. The driver's faults are noticed, and nothing is left behind or misused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -94,8 +93,8 @@ TEST_F(ProbeTest, WithoutADriverItSaysSoAndMeasuresTheMachine) {
   EXPECT_EQ(status_, 0);
   EXPECT_NE(text_of("said").find("no driver (libno-driver-here.so.1)"), std::string::npos);
   EXPECT_TRUE(rows(all, "machine", "kernel").at(0).contains("value"));
-  for (const char* group : {"device", "chunks", "remap_waited", "remap_queued", "host_frames", "copies", "registered",
-                            "managed", "fault_records", "energy"}) {
+  for (const char* group : {"device", "chunks", "remap_waited", "remap_queued", "host_frames", "copies",
+                            "copies_by_node", "pinned", "registered", "managed", "fault_records", "energy"}) {
     const auto found = rows(all, group, "all");
     ASSERT_EQ(found.size(), 1u) << group;
     EXPECT_EQ(found[0]["refused"], "no driver (libno-driver-here.so.1)");
@@ -107,8 +106,10 @@ TEST_F(ProbeTest, ADriverWithoutADeviceIsRefused) {
 }
 
 TEST_F(ProbeTest, EveryPointOfTheGpuGetsItsRows) {
-  const Json all = probe("device,chunks,remap_waited,remap_queued,host_frames,registered,managed,fault_records,energy",
-                         "", {"--busy-ms", "100000"});
+  const Json all = probe(
+      "device,chunks,remap_waited,remap_queued,host_frames,copies_by_node,pinned,registered,managed,fault_records,"
+      "energy",
+      "", {"--busy-ms", "100000"});
   EXPECT_EQ(status_, 0);
   EXPECT_EQ(refusals(all), "");
   for (const char* quantity : {"create", "map", "set_access", "unmap", "release"}) {
@@ -118,6 +119,8 @@ TEST_F(ProbeTest, EveryPointOfTheGpuGetsItsRows) {
   EXPECT_EQ(rows(all, "frame", "read", {{"location", "host"}}).size(), 1u);
   EXPECT_EQ(rows(all, "frame", "processor_reads", {{"location", "host"}}).at(0)["value"], "what the kernel wrote");
   EXPECT_EQ(rows(all, "registered", "same_address", {{"memory", "memfd"}, {"piece_mib", 2}}).at(0)["value"], true);
+  EXPECT_EQ(rows(all, "copy_by_node", "rate", {{"direction", "both"}, {"mib", 2}, {"node", 0}}).size(), 1u);
+  EXPECT_EQ(rows(all, "pinned_memory", "allocate", {{"piece_mib", 2}}).at(0)["n"], 3);
   EXPECT_EQ(rows(all, "fault", "one_by_one").size(), 1u);
   EXPECT_EQ(rows(all, "fault_records", "carries_address").at(0)["value"], true);
   EXPECT_EQ(rows(all, "fault_records", "carries_access").at(0)["value"], true);

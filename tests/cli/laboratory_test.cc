@@ -114,8 +114,8 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
     expect_one_sentence(vedette(on + trace + " --machine " + trace), 1, "machine has the unknown key");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
       expect_one_sentence(vedette(on + trace + " '--fast=" + size + "'"), 1, std::string("'") + size + "' is no size");
-    expect_one_sentence(vedette(on + trace + " --fast ''"), 1,
-                        "'' is no size");  // a variable of a script that was empty
+    // a variable of a script that was empty
+    expect_one_sentence(vedette(on + trace + " --fast ''"), 1, "'' is no size");
   }
 }
 
@@ -155,7 +155,7 @@ TEST(TheLaboratory, SaysHowMuchTheLargestOpNeeds) {
         vedette(std::string(verb) + " " + toy("chain4") + " --fast 1000"), 1,
         "needs 576.0 KiB (589824 bytes) of fast memory at once, and there are 1000 bytes; give it that many");
   const told::Ran compared = vedette("compare " + toy("chain4") + " --fast 1000 --policies vedette");
-  EXPECT_EQ(compared.status, 0);
+  EXPECT_EQ(compared.status, 1) << "nothing ran";
   EXPECT_THAT(compared.output, HasSubstr("infeasible: the largest op needs 576.0 KiB (589824 bytes)"));
 }
 
@@ -170,8 +170,8 @@ TEST(CheckCommand, AcceptsWhatPoliciesPlanAndNamesTheRuleThatAPlanBreaks) {
 
 TEST(ReplayCommand, RunsAPlanFromAFileAsThePolicyThatMadeIt) {
   const std::string trace = toy("mlp_adam"), plan = told::fresh_path("plan.json");
-  for (const char* policy :
-       {"sentinel", "unified-memory", "belady"}) {  // the second: what a plan says beside its moves counts, too
+  // the second: what a plan says beside its moves counts, too
+  for (const char* policy : {"sentinel", "unified-memory", "belady"}) {
     ASSERT_EQ(vedette("plan " + trace + " --fast 60% --policy " + policy + " -o '" + plan + "'").status, 0);
     const told::Ran own = vedette("replay " + trace + " --fast 60% --policy " + policy);
     EXPECT_THAT(own.output, AllOf(HasSubstr("of ideal"), HasSubstr("no plan under"), HasSubstr("fast memory"),
@@ -280,7 +280,7 @@ TEST(CompareCommand, PrintsARowAPolicyAndSize) {
 }
 
 TEST(CompareCommand, SaysInJsonWhatDidNotRun) {
-  const told::Ran ran = vedette("compare " + toy("chain4") + " --fast 1000 --policies vedette --json");
+  const told::Ran ran = vedette("compare " + toy("chain4") + " --fast 1000,60% --policies vedette --json");
   ASSERT_EQ(ran.status, 0) << ran.output;
   const auto row = nlohmann::json::parse(ran.output).at(0);
   EXPECT_THAT(row["error"].get<std::string>(), StartsWith("infeasible: "));
@@ -290,6 +290,44 @@ TEST(CompareCommand, SaysInJsonWhatDidNotRun) {
   const told::Ran alone = vedette("plan " + toy("chain4") + " --fast 60% --policy dtr");  // no row names it here
   EXPECT_EQ(alone.status, 1);
   EXPECT_THAT(alone.output, StartsWith("vedette: dtr: what cannot be made again"));
+}
+
+TEST(CompareCommand, EndsWithAStatusWhereNothingRan) {
+  const told::Ran ran = vedette("compare " + toy("chain4") + " --fast 1000 --policies on-demand,vedette");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.output,
+              HasSubstr("vedette: 2 of 2 rows failed; the first: on-demand on chain4 with 1000 B: infeasible"));
+  EXPECT_EQ(vedette("compare " + toy("chain4") + " --fast 60% --policies dtr,vedette").status, 0)
+      << "that one policy needs more is an answer";
+}
+
+TEST(CompareCommand, SaysOnThePageWhatItWasMadeWith) {
+  const std::string page = told::fresh_path("made.html");
+  const std::string arguments =
+      "compare " + toy("chain4") + " --fast 60% --policies on-demand,vedette --seed 7 -o " + page;
+  ASSERT_EQ(vedette(arguments).status, 0);
+  EXPECT_THAT(text_of(page),
+              AllOf(HasSubstr("<dt>vedette<dd>" VEDETTE_VERSION), HasSubstr("<dt>machine<dd>a100-g10: gpu 40.0 GiB"),
+                    HasSubstr("<dt>seed<dd>7"), HasSubstr(arguments), HasSubstr("prefers-color-scheme:dark"),
+                    HasSubstr("recompute")));
+}
+
+TEST(CompareCommand, WritesAPageThatFitsAPhoneAndADesk) {
+  if (std::string_view(CHROMIUM).empty() || std::string_view(PYTHON3).empty())
+    GTEST_SKIP() << "no Chromium or no python3 was found when this was configured";
+  Trace slow = parse_trace(text_of(TOY_TRACES "/unet.json")).value();
+  for (Op& op : slow.ops) op.time = {op.time.value * 3000};  // labels of five figures
+  const std::string trace = written("slow.json", format_trace(slow)), page = told::fresh_path("wide.html");
+  ASSERT_EQ(
+      vedette("compare " + trace + " --fast 40%,60%,80% --policies on-demand,lms,vedette -o '" + page + "'").status, 0);
+  for (const int width : {420, 1280}) {
+    const told::Ran ran =
+        told::run("timeout 100 " PYTHON3 " '" BROWSER "' fits '" CHROMIUM "' '" + page + "' " + std::to_string(width));
+    const auto found = nlohmann::json::parse(ran.output);
+    EXPECT_LE(found["width"], width);
+    EXPECT_EQ(found["cut"], nlohmann::json::array());
+    EXPECT_EQ(found["overlap"], nlohmann::json::array());
+  }
 }
 
 TEST(CompareCommand, WritesAPageWithCharts) {

@@ -1,6 +1,6 @@
-// A memory cgroup around the program, as every container has one: a session lives in its budget and the overhead that
-// README states, where the kernel counts everything the process does; what the same loop has alive is killed there; a
-// budget that cannot fit is refused in one sentence; and `vedette doctor` says beforehand what fits.
+// A memory cgroup around the program, as every container has one. A session lives in its budget and the overhead that
+// README states, where the kernel counts all memory of the process; the same loop without a session is killed there. A
+// budget that cannot fit is refused in one sentence, and `vedette doctor` tells beforehand the budget that fits.
 #include "support/memory_cgroup.h"
 
 #include <gtest/gtest.h>

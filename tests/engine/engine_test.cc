@@ -1,197 +1,29 @@
-// The engine over real memory of this machine and a store that waits or fails when a test says so: states, births that
-// wait, deaths in flight, ops that are too large, and every way the slow tier may break.
+// The engine over real memory of this machine and a store that waits or fails on a test's order. Covered are states,
+// births that wait, deaths in flight, ops that are too large, and every failure of the slow tier.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <future>
 #include <random>
 
-#include "base/mapping.h"
+#include "engine/rig.h"
 
 namespace vedette {
 namespace {
 
-using namespace std::chrono_literals;
-using Direction = StoreRequest::Direction;
-
-constexpr Bytes chunk_bytes = 64_KiB;
-constexpr std::size_t words_per_chunk = 64 * 1024 / 8;
-
-// A store in memory whose writes and reads wait while their gate is closed, and fail while a count says so.
-class ScriptedStore final : public Store {
- public:
-  explicit ScriptedStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
-
-  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
-  void register_memory(std::byte*, Bytes) override {}
-  void submit(std::span<const StoreRequest> requests) noexcept override {
-    const std::lock_guard lock(mutex_);
-    for (const StoreRequest& request : requests) take(request);
-  }
-  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {
-    {
-      const std::lock_guard lock(mutex_);
-      std::vector<StoreRequest> held;
-      held.swap(held_);
-      for (const StoreRequest& request : held) take(request);
-      if (!failed_.empty()) {
-        const std::size_t count = std::min(out.size(), failed_.size());
-        for (std::size_t i = 0; i < count; ++i) out[i] = failed_[i];
-        failed_.erase(failed_.begin(), failed_.begin() + static_cast<std::ptrdiff_t>(count));
-        return count;
-      }
-    }
-    return inner_->wait(out, timeout);
-  }
-  void wake() noexcept override { inner_->wake(); }
-  std::uint32_t depth() const noexcept override { return inner_->depth(); }
-  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
-  std::string_view mechanism() const noexcept override { return "scripted"; }
-
-  void close_gate(Direction direction) {
-    const std::lock_guard lock(mutex_);
-    gate(direction) = true;
-  }
-  void open_gate(Direction direction) {
-    {
-      const std::lock_guard lock(mutex_);
-      gate(direction) = false;
-    }
-    wake();
-  }
-  void fail(Direction direction, int times, int error = EIO) {
-    const std::lock_guard lock(mutex_);
-    (direction == Direction::read ? failing_reads_ : failing_writes_) = times;
-    error_ = error;
-  }
-  std::size_t waiting() {
-    const std::lock_guard lock(mutex_);
-    return held_.size();
-  }
-
- private:
-  bool& gate(Direction direction) { return direction == Direction::read ? reads_wait_ : writes_wait_; }
-  void take(const StoreRequest& request) {
-    if (gate(request.direction)) {
-      held_.push_back(request);
-      return;
-    }
-    int& failing = request.direction == Direction::read ? failing_reads_ : failing_writes_;
-    if (failing > 0) {
-      --failing;
-      failed_.push_back({.token = request.token, .error = error_});
-      return;
-    }
-    inner_->submit({&request, 1});
-  }
-  std::unique_ptr<Store> inner_;
-  std::mutex mutex_;
-  std::vector<StoreRequest> held_;
-  std::vector<StoreCompletion> failed_;
-  bool reads_wait_ = false, writes_wait_ = false;
-  int failing_reads_ = 0, failing_writes_ = 0, error_ = EIO;
-};
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + 20s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
-
-// An engine of `frames` frames under more chunks, and what the program sees of them.
-class Rig {
- public:
-  explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16, bool reads_one_by_one = false) {
-    arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
-    auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
-    store_ = store.get();
-    engine_ =
-        std::make_unique<Engine>(EngineOptions{.chunks = chunks,
-                                               .frames = frames,
-                                               .chunk_bytes = chunk_bytes,
-                                               .store = hashed(std::move(store), Hashing::remembered),
-                                               .observer = nullptr,
-                                               .reads_one_by_one = reads_one_by_one,
-                                               .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
-    Engine* const engine = engine_.get();
-    engine_->start(open_best_memory({.arena = arena_.data(),
-                                     .chunks = chunks,
-                                     .frames = frames,
-                                     .chunk_bytes = chunk_bytes,
-                                     .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
-                       .value());
-    engine_->reserve_slots(chunks).value();
-  }
-  ~Rig() {
-    engine_.reset();  // before the arena, whose chunks it guards
-  }
-
-  Engine& engine() { return *engine_; }
-  ScriptedStore& store() { return *store_; }
-  std::uint64_t* words(std::uint32_t c) {
-    return reinterpret_cast<std::uint64_t*>(arena_.data() + c * chunk_bytes.value);
-  }
-  void fill(std::uint32_t c, std::uint64_t mark) {
-    for (std::size_t w = 0; w < words_per_chunk; ++w) words(c)[w] = mark * 1'000'003 + w;
-  }
-  bool holds(std::uint32_t c, std::uint64_t mark) {
-    for (std::size_t w = 0; w < words_per_chunk; ++w)
-      if (words(c)[w] != mark * 1'000'003 + w) return false;
-    return true;
-  }
-  void born(std::uint32_t c, std::uint64_t mark) {
-    engine_->birth({c, 1}).value();
-    fill(c, mark);
-  }
-  struct Around {
-    std::vector<Engine::PlannedFetch> fetches;
-    std::vector<ChunkRange> evictions;
-    std::vector<Engine::NextUse> next_uses;
-  };
-  void op(
-      std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
-    begin(operands, around);
-    body();
-    engine_->end_op(around.evictions);
-  }
-  void begin(std::vector<ChunkRange> operands, const Around& around) {
-    engine_->begin_op(++tick_, {0}, "op", operands,
-                      {.fetches = around.fetches, .next_uses = around.next_uses, .base = 0});
-  }
-  bool here(std::uint32_t c) {
-    return engine_->state(c) == ChunkState::resident || engine_->state(c) == ChunkState::arrived;
-  }
-  void evict(std::vector<ChunkRange> ranges) {  // and waits until all are away
-    op({}, {.fetches = {}, .evictions = ranges, .next_uses = {}});
-    for (const ChunkRange range : ranges)
-      for (std::uint32_t c = range.first; c < range.first + range.count; ++c)
-        ASSERT_TRUE(eventually([&] { return engine_->state(c) == ChunkState::away; }));
-  }
-
-  std::vector<std::string> messages;
-
- private:
-  Mapping arena_;
-  ScriptedStore* store_ = nullptr;
-  std::unique_ptr<Engine> engine_;
-  Ticks tick_ = 0;
-};
+using namespace testing;
 
 TEST(Engine, WritesNothingForWhatLeavesAsItCame) {
   Rig rig;
   rig.born(0, 7);
-  rig.evict({{0, 1}});
+  rig.evict({at(0)});
   for (std::uint64_t round = 1; round <= 3; ++round) {
-    rig.op({}, {.fetches = {{{0, 1}, true}}, .evictions = {}, .next_uses = {}});
-    rig.op({{0, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(0, 7)); });
-    rig.evict({{0, 1}});
+    rig.op({}, {.fetches = {{at(0), true}}, .evictions = {}, .next_uses = {}});
+    rig.op({at(0)}, {}, [&] { EXPECT_TRUE(rig.holds(0, 7)); });
+    rig.evict({at(0)});
     EXPECT_EQ(rig.engine().counters().bytes_out, chunk_bytes.value) << "written once, before the first round";
     EXPECT_EQ(rig.engine().counters().bytes_dropped, round * chunk_bytes.value);
   }
@@ -200,13 +32,13 @@ TEST(Engine, WritesNothingForWhatLeavesAsItCame) {
 TEST(Engine, WritesWhatWasChangedThoughThePlanSaidItWouldNotBe) {
   Rig rig;
   rig.born(0, 7);
-  rig.evict({{0, 1}});
-  rig.op({}, {.fetches = {{{0, 1}, true}}, .evictions = {}, .next_uses = {}});
-  rig.op({{0, 1}}, {}, [&] { rig.words(0)[words_per_chunk - 1] ^= 1; });
-  rig.evict({{0, 1}});
+  rig.evict({at(0)});
+  rig.op({}, {.fetches = {{at(0), true}}, .evictions = {}, .next_uses = {}});
+  rig.op({at(0)}, {}, [&] { rig.words(0)[words_per_chunk - 1] ^= 1; });
+  rig.evict({at(0)});
   EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
   EXPECT_EQ(rig.engine().counters().bytes_dropped, 0u);
-  rig.op({{0, 1}}, {}, [&] {
+  rig.op({at(0)}, {}, [&] {
     rig.words(0)[words_per_chunk - 1] ^= 1;
     EXPECT_TRUE(rig.holds(0, 7));
   });
@@ -214,31 +46,31 @@ TEST(Engine, WritesWhatWasChangedThoughThePlanSaidItWouldNotBe) {
 
 TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
   Rig rig;
-  rig.engine().birth({0, 4}).value();
-  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_EQ(rig.engine().state(c), ChunkState::resident);
-  rig.engine().death({1, 1});
-  EXPECT_TRUE(rig.engine().idle_backed(1));
-  rig.engine().birth({9, 1}).value();
-  EXPECT_EQ(rig.engine().state(9), ChunkState::resident);
-  EXPECT_EQ(rig.engine().state(1), ChunkState::empty);
+  rig.engine().birth(at(0, 4)).value();
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_EQ(rig.engine().state({c}), ChunkState::resident);
+  rig.engine().death(at(1));
+  EXPECT_TRUE(rig.engine().idle_backed({1}));
+  rig.engine().birth(at(9)).value();
+  EXPECT_EQ(rig.engine().state({9}), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::empty);
   EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
 }
 
 TEST(Engine, SharesAChunkUntilItsLastTensorDies) {
   Rig rig;
   rig.born(0, 7);
-  rig.engine().birth({0, 1}).value();
-  rig.engine().death({0, 1});
-  EXPECT_FALSE(rig.engine().idle_backed(0));
+  rig.engine().birth(at(0)).value();
+  rig.engine().death(at(0));
+  EXPECT_FALSE(rig.engine().idle_backed({0}));
   EXPECT_TRUE(rig.holds(0, 7));
-  rig.engine().death({0, 1});
-  EXPECT_TRUE(rig.engine().idle_backed(0));
+  rig.engine().death(at(0));
+  EXPECT_TRUE(rig.engine().idle_backed({0}));
 }
 
 TEST(Engine, BringsBackWhatItMovedAway) {
   Rig rig;
   for (std::uint32_t c = 0; c < 12; ++c) rig.born(c, c);
-  for (std::uint32_t c = 0; c < 12; ++c) rig.op({{c, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(c, c)) << c; });
+  for (std::uint32_t c = 0; c < 12; ++c) rig.op({at(c)}, {}, [&] { EXPECT_TRUE(rig.holds(c, c)) << c; });
   EXPECT_EQ(rig.engine().counters().faults, 0u);
   EXPECT_GE(rig.engine().counters().bytes_in, 8 * chunk_bytes.value);
 }
@@ -246,12 +78,12 @@ TEST(Engine, BringsBackWhatItMovedAway) {
 TEST(Engine, ShowsWhatHasArrivedToTheOpThatNeedsIt) {
   Rig rig;
   rig.born(0, 5);
-  rig.evict({{0, 1}});
-  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::arrived; }));
+  rig.evict({at(0)});
+  rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
   EXPECT_EQ(rig.engine().counters().resident_bytes, chunk_bytes.value);
-  rig.op({{0, 1}}, {}, [&] {
-    EXPECT_EQ(rig.engine().state(0), ChunkState::resident);
+  rig.op({at(0)}, {}, [&] {
+    EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
     EXPECT_TRUE(rig.holds(0, 5));
   });
   EXPECT_EQ(rig.engine().counters().faults, 0u);
@@ -261,17 +93,17 @@ TEST(Engine, ShowsWhatHasArrivedToTheOpThatNeedsIt) {
 TEST(Engine, ShowsWhatHasArrivedToWhoeverTouchesItOrHoldsItOrIsBornBesideIt) {
   Rig rig(12);
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
-  rig.evict({{0, 3}});
-  rig.op({}, {.fetches = {{{0, 3}}}, .evictions = {}, .next_uses = {}});
+  rig.evict({at(0, 3)});
+  rig.op({}, {.fetches = {{at(0, 3)}}, .evictions = {}, .next_uses = {}});
   for (std::uint32_t c = 0; c < 3; ++c)
-    ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({c}) == ChunkState::arrived; }));
   EXPECT_TRUE(rig.holds(0, 5));
   EXPECT_EQ(rig.engine().counters().faults, 1u);
-  rig.engine().hold({1, 1}).value();
-  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
-  rig.engine().release_hold({1, 1});
-  rig.engine().birth({2, 1}).value();
-  EXPECT_EQ(rig.engine().state(2), ChunkState::resident);
+  rig.engine().hold(at(1)).value();
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::resident);
+  rig.engine().release_hold(at(1));
+  rig.engine().birth(at(2)).value();
+  EXPECT_EQ(rig.engine().state({2}), ChunkState::resident);
   for (std::uint32_t c = 0; c < 3; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
   EXPECT_EQ(rig.engine().counters().faults, 1u);
 }
@@ -279,16 +111,16 @@ TEST(Engine, ShowsWhatHasArrivedToWhoeverTouchesItOrHoldsItOrIsBornBesideIt) {
 TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
   Rig rig;
   for (std::uint32_t c = 0; c < 2; ++c) rig.born(c, c + 5);
-  rig.evict({{0, 2}});
+  rig.evict({at(0, 2)});
   const std::uint64_t written = rig.engine().counters().bytes_out;
-  rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
+  rig.op({}, {.fetches = {{at(0, 2)}}, .evictions = {}, .next_uses = {}});
   for (std::uint32_t c = 0; c < 2; ++c)
-    ASSERT_TRUE(eventually([&] { return rig.engine().state(c) == ChunkState::arrived; }));
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({c}) == ChunkState::arrived; }));
   rig.op({}, {}, [&] {
     for (std::uint32_t c = 8; c < 12; ++c) rig.born(c, c);  // all that there is, and pinned
   });
-  EXPECT_EQ(rig.engine().state(0), ChunkState::away);
-  EXPECT_EQ(rig.engine().state(1), ChunkState::away);
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::away);
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::away);
   EXPECT_EQ(rig.engine().counters().bytes_out, written);
   EXPECT_EQ(rig.engine().counters().bytes_dropped, 2 * chunk_bytes.value);
   for (std::uint32_t c = 0; c < 2; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
@@ -298,12 +130,12 @@ TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
 TEST(Engine, KeepsWhatHasArrivedWhereSomethingElseMayLeave) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c + 5);
-  rig.evict({{0, 1}});
-  rig.op({},
-         {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {{{1, 3}, 2}}});  // of its own next use nothing is said
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::arrived; }));
+  rig.evict({at(0)});
+  // of its own next use nothing is said
+  rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {{at(1, 3), 2}}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
   rig.born(8, 8);
-  EXPECT_EQ(rig.engine().state(0), ChunkState::arrived);
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::arrived);
   EXPECT_EQ(rig.engine().counters().bytes_dropped, 0u);
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
 }
@@ -311,15 +143,15 @@ TEST(Engine, KeepsWhatHasArrivedWhereSomethingElseMayLeave) {
 TEST(Engine, HidesWhatLeavesWhenItsOpEndsAndShowsItToWhoComesBefore) {
   Rig rig(12);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c + 5);
-  rig.evict({{0, 1}});
+  rig.evict({at(0)});
   rig.store().close_gate(Direction::read);
-  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});  // while this read runs, writes wait
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
-  rig.op({}, {.fetches = {}, .evictions = {{1, 3}}, .next_uses = {}});
-  for (std::uint32_t c = 1; c < 4; ++c) EXPECT_EQ(rig.engine().state(c), ChunkState::hidden);
+  rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {}});  // while this read runs, writes wait
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::fetching; }));
+  rig.op({}, {.fetches = {}, .evictions = {at(1, 3)}, .next_uses = {}});
+  for (std::uint32_t c = 1; c < 4; ++c) EXPECT_EQ(rig.engine().state({c}), ChunkState::hidden);
   EXPECT_TRUE(rig.holds(1, 6));
-  rig.op({{2, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(2, 7)); });
-  rig.engine().death({3, 1});
+  rig.op({at(2)}, {}, [&] { EXPECT_TRUE(rig.holds(2, 7)); });
+  rig.engine().death(at(3));
   rig.born(3, 20);
   rig.store().open_gate(Direction::read);
   rig.engine().quiesce();
@@ -333,13 +165,13 @@ TEST(Engine, LetsABirthWaitUntilAWriteHasMadeRoom) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().close_gate(Direction::write);
-  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth({8, 1}).ok(); });
+  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth(at(8)).ok(); });
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
   EXPECT_EQ(birth.wait_for(30ms), std::future_status::timeout);
-  EXPECT_EQ(rig.engine().state(8), ChunkState::empty);
+  EXPECT_EQ(rig.engine().state({8}), ChunkState::unbacked);
   rig.store().open_gate(Direction::write);
   EXPECT_TRUE(birth.get());
-  EXPECT_EQ(rig.engine().state(8), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state({8}), ChunkState::resident);
   EXPECT_EQ(rig.engine().counters().stall_count, 1u);
   rig.fill(8, 8);
   for (std::uint32_t c : {0u, 1u, 2u, 3u, 8u}) EXPECT_TRUE(rig.holds(c, c)) << c;
@@ -349,10 +181,10 @@ TEST(Engine, LetsADeathMakeTheRoomThatABirthWaitsFor) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().close_gate(Direction::write);
-  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth({8, 1}).ok(); });
+  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth(at(8)).ok(); });
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
-  rig.engine().death(
-      {0, 4});  // at once: after the victim's death alone the next victim's write would begin, and wait as well
+  // at once: after the victim's death alone the next victim's write would begin, and wait as well
+  rig.engine().death(at(0, 4));
   EXPECT_TRUE(birth.get());  // with the write still waiting
   rig.store().open_gate(Direction::write);
 }
@@ -361,12 +193,12 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsWritten) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().close_gate(Direction::write);
-  rig.op({}, {.fetches = {}, .evictions = {{0, 2}}, .next_uses = {}});
+  rig.op({}, {.fetches = {}, .evictions = {at(0, 2)}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
-  EXPECT_EQ(rig.engine().state(0), ChunkState::evicting);
-  rig.engine().death({0, 2});
-  EXPECT_EQ(rig.engine().state(0), ChunkState::empty);
-  rig.engine().death({2, 1});
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::evicting);
+  rig.engine().death(at(0, 2));
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::empty);
+  rig.engine().death(at(2));
   rig.born(0, 100);  // again, in another frame, while the old bytes are on their way out
   rig.store().open_gate(Direction::write);
   rig.engine().quiesce();
@@ -380,18 +212,18 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsWritten) {
 TEST(Engine, ForgetsAChunkThatDiesWhileItIsRead) {
   Rig rig;
   for (std::uint32_t c = 0; c < 2; ++c) rig.born(c, c);
-  rig.evict({{0, 2}});
+  rig.evict({at(0, 2)});
   rig.store().close_gate(Direction::read);
-  rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
+  rig.op({}, {.fetches = {{at(0, 2)}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
-  EXPECT_EQ(rig.engine().state(0), ChunkState::fetching);
-  rig.engine().death({0, 1});
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::fetching);
+  rig.engine().death(at(0));
   rig.born(0, 100);
   rig.store().open_gate(Direction::read);
   rig.engine().quiesce();
   EXPECT_TRUE(rig.holds(0, 100));
   EXPECT_TRUE(rig.holds(1, 1));
-  rig.engine().birth({4, 2}).value();  // all four frames are accounted for
+  rig.engine().birth(at(4, 2)).value();  // all four frames are accounted for
   EXPECT_EQ(rig.engine().counters().resident_bytes, 4 * chunk_bytes.value);
 }
 
@@ -400,22 +232,22 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
     Rig rig;
     rig.born(0, 5);
     rig.born(1, 6);
-    rig.evict({{1, 1}});
+    rig.evict({at(1)});
     rig.store().close_gate(Direction::write);
-    rig.op({}, {.fetches = {}, .evictions = {{0, 1}}, .next_uses = {}});
-    ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::evicting; }));
+    rig.op({}, {.fetches = {}, .evictions = {at(0)}, .next_uses = {}});
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::evicting; }));
     const std::uint64_t ops = rig.engine().counters().ops;
     std::future<void> op;
     if (by_plan) {  // fetches begin in their order: once the second one is there the first was asked for
-      rig.op({}, {.fetches = {{{0, 2}}}, .evictions = {}, .next_uses = {}});
+      rig.op({}, {.fetches = {{at(0, 2)}}, .evictions = {}, .next_uses = {}});
       ASSERT_TRUE(eventually([&] { return rig.here(1); }));
     } else {  // an op is seen once it waits for the operands that it asked for
-      op = std::async(std::launch::async, [&] { rig.op({{0, 1}}, {}); });
+      op = std::async(std::launch::async, [&] { rig.op({at(0)}, {}); });
       ASSERT_TRUE(eventually([&] { return rig.engine().counters().ops == ops + 1; }));
     }
     rig.store().open_gate(Direction::write);
     if (!by_plan) op.get();
-    ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::resident; })) << by_plan;
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::resident; })) << by_plan;
     EXPECT_TRUE(rig.holds(0, 5));
     EXPECT_EQ(rig.engine().counters().bytes_in, by_plan ? chunk_bytes.value : 0u);
     EXPECT_EQ(rig.engine().counters().faults, 0u);
@@ -427,15 +259,15 @@ TEST(Engine, ReadsTwoAtATimeWhereThatIsEnoughAndElseInGroups) {
   for (const bool one_by_one : {true, false}) {
     Rig rig(12, 16, one_by_one);
     for (std::uint32_t c = 0; c < count; ++c) rig.born(c, c);
-    rig.evict({{0, count}});
+    rig.evict({at(0, count)});
     const auto fetching = [&] {
       std::uint32_t sum = 0;
-      for (std::uint32_t c = 0; c < count; ++c) sum += rig.engine().state(c) == ChunkState::fetching ? 1 : 0;
+      for (std::uint32_t c = 0; c < count; ++c) sum += rig.engine().state({c}) == ChunkState::fetching ? 1 : 0;
       return sum;
     };
     const std::uint32_t at_once = one_by_one ? 2 : 6;
     rig.store().close_gate(Direction::read);
-    rig.op({}, {.fetches = {{{0, count}}}, .evictions = {}, .next_uses = {}});
+    rig.op({}, {.fetches = {{at(0, count)}}, .evictions = {}, .next_uses = {}});
     ASSERT_TRUE(eventually([&] { return fetching() >= at_once; }));
     std::this_thread::sleep_for(30ms);
     EXPECT_EQ(fetching(), at_once);
@@ -451,15 +283,15 @@ TEST(Engine, LetsWritesWaitWhileReadsRunAndRoomIsLeft) {
   Rig rig(12);
   rig.born(0, 5);
   rig.born(1, 6);
-  rig.evict({{0, 1}});
+  rig.evict({at(0)});
   rig.store().close_gate(Direction::read);
-  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {}, .next_uses = {}});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
-  rig.op({}, {.fetches = {}, .evictions = {{1, 1}}, .next_uses = {}});
+  rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::fetching; }));
+  rig.op({}, {.fetches = {}, .evictions = {at(1)}, .next_uses = {}});
   std::this_thread::sleep_for(30ms);
-  EXPECT_EQ(rig.engine().state(1), ChunkState::hidden);
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::hidden);
   for (std::uint32_t c = 2; c < 8; ++c) rig.born(c, c);  // four free frames are left
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; })) << "while the read still runs";
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({1}) == ChunkState::away; })) << "while the read still runs";
   rig.store().open_gate(Direction::read);
   ASSERT_TRUE(eventually([&] { return rig.here(0); }));
   EXPECT_TRUE(rig.holds(0, 5));
@@ -468,18 +300,18 @@ TEST(Engine, LetsWritesWaitWhileReadsRunAndRoomIsLeft) {
 TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
   Rig rig(12);
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
-  rig.evict({{0, 2}});
-  rig.op({}, {.fetches = {{{1, 1}, true}}, .evictions = {}, .next_uses = {}});
+  rig.evict({at(0, 2)});
+  rig.op({}, {.fetches = {{at(1), true}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
-  rig.op({{1, 1}}, {});  // has been used: only its hash says that it did not change
-  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
+  rig.op({at(1)}, {});  // has been used: only its hash says that it did not change
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::resident);
   rig.store().close_gate(Direction::read);
-  rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{2, 1}, {1, 1}}, .next_uses = {}});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(1) == ChunkState::away; }));
+  rig.op({}, {.fetches = {{at(0)}}, .evictions = {at(2), at(1)}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({1}) == ChunkState::away; }));
   EXPECT_EQ(rig.engine().counters().bytes_dropped, chunk_bytes.value);
-  EXPECT_EQ(rig.engine().state(2), ChunkState::hidden);
+  EXPECT_EQ(rig.engine().state({2}), ChunkState::hidden);
   rig.store().open_gate(Direction::read);
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::away; }));
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
 }
 
 TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
@@ -488,17 +320,17 @@ TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
     rig.born(0, 5);
     rig.born(1, 6);
     rig.born(2, 7);
-    rig.evict({{0, 1}});
+    rig.evict({at(0)});
     rig.store().close_gate(Direction::read);
-    rig.op({}, {.fetches = {{{0, 1}}}, .evictions = {{1, 1}, {2, 1}}, .next_uses = {}});
-    ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::fetching; }));
-    rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{{1, 1}},
-           {.fetches = by_plan ? std::vector<Engine::PlannedFetch>{{{1, 1}}} : std::vector<Engine::PlannedFetch>{},
+    rig.op({}, {.fetches = {{at(0)}}, .evictions = {at(1), at(2)}, .next_uses = {}});
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::fetching; }));
+    rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{at(1)},
+           {.fetches = by_plan ? std::vector<Engine::PlannedFetch>{{at(1)}} : std::vector<Engine::PlannedFetch>{},
             .evictions = {},
             .next_uses = {}});
     rig.store().open_gate(Direction::read);
-    ASSERT_TRUE(eventually([&] { return rig.engine().state(2) == ChunkState::away; }));
-    EXPECT_EQ(rig.engine().state(1), ChunkState::resident) << by_plan;
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
+    EXPECT_EQ(rig.engine().state({1}), ChunkState::resident) << by_plan;
     EXPECT_TRUE(rig.holds(1, 6));
     EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
   }
@@ -508,8 +340,8 @@ TEST(Engine, ServesAFaultOnAChunkThatIsBeingWritten) {
   Rig rig;
   rig.born(0, 5);
   rig.store().close_gate(Direction::write);
-  rig.op({}, {.fetches = {}, .evictions = {{0, 1}}, .next_uses = {}});
-  ASSERT_TRUE(eventually([&] { return rig.engine().state(0) == ChunkState::evicting; }));
+  rig.op({}, {.fetches = {}, .evictions = {at(0)}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::evicting; }));
   auto reader = std::async(std::launch::async, [&] { return rig.holds(0, 5); });
   ASSERT_TRUE(eventually([&] { return rig.engine().counters().faults == 1; }));
   EXPECT_EQ(reader.wait_for(10ms), std::future_status::timeout);
@@ -521,7 +353,7 @@ TEST(Engine, RunsAnOpThatNeedsTooMuchPagedAndSaysSoOnce) {
   Rig rig;
   for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
   for (int again = 0; again < 2; ++again) {
-    rig.op({{0, 6}}, {}, [&] {
+    rig.op({at(0, 6)}, {}, [&] {
       for (std::uint32_t c = 0; c < 6; ++c) EXPECT_TRUE(rig.holds(c, c)) << c;
     });
   }
@@ -530,15 +362,15 @@ TEST(Engine, RunsAnOpThatNeedsTooMuchPagedAndSaysSoOnce) {
   EXPECT_GT(rig.engine().counters().faults, 0u);
   EXPECT_EQ(rig.engine().largest_op_chunks(), 6u);
   const auto faults = rig.engine().counters().faults;
-  rig.op({{0, 4}}, {}, [&] { EXPECT_TRUE(rig.holds(3, 3)); });  // the next one that fits is not paged
+  rig.op({at(0, 4)}, {}, [&] { EXPECT_TRUE(rig.holds(3, 3)); });  // the next one that fits is not paged
   EXPECT_EQ(rig.engine().counters().faults, faults);
 }
 
 TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  rig.op({{0, 4}}, {}, [&] {
-    rig.engine().birth({8, 3}).value();
+  rig.op({at(0, 4)}, {}, [&] {
+    rig.engine().birth(at(8, 3)).value();
     for (std::uint32_t c = 8; c < 11; ++c) rig.fill(c, c);
     for (std::uint32_t c : {0u, 1u, 2u, 3u, 8u, 9u, 10u}) EXPECT_TRUE(rig.holds(c, c)) << c;
   });
@@ -548,30 +380,30 @@ TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
 TEST(Engine, KeepsWhatIsHeldAndRefusesToHoldMoreThanThereIs) {
   Rig rig(8);
   for (std::uint32_t c = 0; c < 16; ++c) rig.born(c, c);
-  ASSERT_TRUE(rig.engine().hold({0, 2}));
-  for (std::uint32_t c = 2; c < 16; ++c) rig.op({{c, 1}}, {});
-  rig.op({}, {.fetches = {}, .evictions = {{0, 2}}, .next_uses = {}});
+  ASSERT_TRUE(rig.engine().hold(at(0, 2)));
+  for (std::uint32_t c = 2; c < 16; ++c) rig.op({at(c)}, {});
+  rig.op({}, {.fetches = {}, .evictions = {at(0, 2)}, .next_uses = {}});
   rig.engine().quiesce();
-  EXPECT_EQ(rig.engine().state(0), ChunkState::resident);
-  EXPECT_EQ(rig.engine().state(1), ChunkState::resident);
-  const auto refused = rig.engine().hold({2, 3});
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::resident);
+  const auto refused = rig.engine().hold(at(2, 3));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().cause, Cause::out_of_memory);
   EXPECT_EQ(rig.engine().held_chunks(), 2u);
-  rig.engine().release_hold({0, 2});
+  rig.engine().release_hold(at(0, 2));
   EXPECT_EQ(rig.engine().held_chunks(), 0u);
-  EXPECT_TRUE(rig.engine().hold({2, 4}));
-  rig.engine().release_hold({2, 4});
+  EXPECT_TRUE(rig.engine().hold(at(2, 4)));
+  rig.engine().release_hold(at(2, 4));
 }
 
 TEST(Engine, KeepsAnOperandWhoseHoldEndsInsideTheOp) {
   Rig rig(5);
   for (std::uint32_t c = 0; c < 9; ++c) rig.born(c, c);
-  ASSERT_TRUE(rig.engine().hold({0, 1}));
-  rig.op({{0, 1}}, {}, [&] {
-    rig.engine().release_hold({0, 1});
+  ASSERT_TRUE(rig.engine().hold(at(0)));
+  rig.op({at(0)}, {}, [&] {
+    rig.engine().release_hold(at(0));
     for (std::uint32_t c = 1; c < 9; ++c) EXPECT_TRUE(rig.holds(c, c));  // by faults, which need room
-    EXPECT_EQ(rig.engine().state(0), ChunkState::resident);
+    EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
   });
 }
 
@@ -579,14 +411,14 @@ TEST(Engine, TellsAnAllocationThatTheSlowTierCannotBeWritten) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().fail(Direction::write, 1000, ENOSPC);
-  const auto birth = rig.engine().birth({8, 1});
+  const auto birth = rig.engine().birth(at(8));
   ASSERT_FALSE(birth);
   EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
   EXPECT_TRUE(rig.engine().take_error().has_value());
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
   rig.store().fail(Direction::write, 0);  // somebody freed space
   rig.engine().begin_step(2);
-  EXPECT_TRUE(rig.engine().birth({8, 1}));
+  EXPECT_TRUE(rig.engine().birth(at(8)));
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
 }
 
@@ -594,8 +426,8 @@ TEST(Engine, TellsAnAllocationInsideAnOpThatTheSlowTierCannotBeWritten) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().fail(Direction::write, 1000, ENOSPC);
-  rig.op({{0, 1}}, {}, [&] {
-    const auto birth = rig.engine().birth({8, 2});
+  rig.op({at(0)}, {}, [&] {
+    const auto birth = rig.engine().birth(at(8, 2));
     ASSERT_FALSE(birth);
     EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
   });
@@ -614,9 +446,9 @@ TEST(Engine, TriesAWriteAgainBeforeItGivesUpAFault) {
 TEST(Engine, ReadsAgainAfterAnErrorThatPasses) {
   Rig rig;
   rig.born(0, 3);
-  rig.evict({{0, 1}});
+  rig.evict({at(0)});
   rig.store().fail(Direction::read, 2);
-  rig.op({{0, 1}}, {}, [&] { EXPECT_TRUE(rig.holds(0, 3)); });
+  rig.op({at(0)}, {}, [&] { EXPECT_TRUE(rig.holds(0, 3)); });
 }
 
 TEST(EngineDeathTest, EndsLoudlyWhenBytesCannotBeReadBack) {
@@ -625,9 +457,9 @@ TEST(EngineDeathTest, EndsLoudlyWhenBytesCannotBeReadBack) {
       {
         Rig rig;
         rig.born(0, 3);
-        rig.evict({{0, 1}});
+        rig.evict({at(0)});
         rig.store().fail(Direction::read, 1000);
-        rig.op({{0, 1}}, {});
+        rig.op({at(0)}, {});
       },
       "reading chunk 0 back from the slow tier: Input/output error");
 }
@@ -651,11 +483,11 @@ TEST(Engine, ForgivesAFaultThatIsToldAfterItsChunkHasComeAndDied) {
   Rig rig;
   for (int again = 0; again < 1000; ++again) {
     rig.born(0, 7);
-    rig.engine().death({0, 1});
+    rig.engine().death(at(0));
     for (std::uint32_t c = 1; c < 5; ++c) rig.born(c, c);  // takes the dead chunk's frame
-    ASSERT_EQ(rig.engine().state(0), ChunkState::empty);
+    ASSERT_EQ(rig.engine().state({0}), ChunkState::empty);
     rig.engine().fault({.chunk = {0}, .page = 0, .write = false, .address = nullptr});
-    for (std::uint32_t c = 1; c < 5; ++c) rig.engine().death({c, 1});
+    for (std::uint32_t c = 1; c < 5; ++c) rig.engine().death(at(c));
   }
 }
 
@@ -672,18 +504,18 @@ TEST(EngineDeathTest, EndsLoudlyWhenTheProgramTouchesNobodysMemory) {
 TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  rig.evict({{0, 4}});
+  rig.evict({at(0, 4)});
   const std::vector<std::uint32_t> needs{2, 1, 0};
-  const std::vector<Engine::PlannedFetch> fetches{{{0, 4}}};
+  const std::vector<Engine::PlannedFetch> fetches{{at(0, 4)}};
   rig.engine().begin_op(1'000, {0}, "op", {}, {.fetches = fetches, .next_uses = {}, .base = 0, .needs = needs});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
   rig.born(8, 8);
   std::this_thread::sleep_for(30ms);
-  EXPECT_EQ(rig.engine().state(2), ChunkState::away);
-  EXPECT_EQ(rig.engine().state(3), ChunkState::away);
+  EXPECT_EQ(rig.engine().state({2}), ChunkState::away);
+  EXPECT_EQ(rig.engine().state({3}), ChunkState::away);
   rig.engine().end_op({});
   ASSERT_TRUE(eventually([&] { return rig.here(2); }));
-  EXPECT_EQ(rig.engine().state(3), ChunkState::away);
+  EXPECT_EQ(rig.engine().state({3}), ChunkState::away);
   EXPECT_TRUE(rig.holds(2, 2));
   rig.engine().forget_plan();
 }
@@ -691,18 +523,18 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
 TEST(Engine, EvictsWhatIsNeededLast) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{{0, 1}, 50}, {{1, 1}, 90}, {{2, 1}, 70}, {{3, 1}, 60}}});
-  rig.engine().birth({8, 1}).value();
-  EXPECT_EQ(rig.engine().state(1), ChunkState::away);
-  rig.engine().birth({9, 1}).value();  // 8's next use is unknown: it goes before those that are known
-  EXPECT_EQ(rig.engine().state(8), ChunkState::away);
+  rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{at(0), 50}, {at(1), 90}, {at(2), 70}, {at(3), 60}}});
+  rig.engine().birth(at(8)).value();
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::away);
+  rig.engine().birth(at(9)).value();  // 8's next use is unknown: it goes before those that are known
+  EXPECT_EQ(rig.engine().state({8}), ChunkState::away);
 }
 
 TEST(Engine, EndsWithTransfersInFlight) {
   for (int i = 0; i < 5; ++i) {
     Rig rig;
     for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-    rig.op({}, {.fetches = {}, .evictions = {{0, 4}}, .next_uses = {}});
+    rig.op({}, {.fetches = {}, .evictions = {at(0, 4)}, .next_uses = {}});
   }
 }
 
@@ -731,24 +563,24 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
   for (std::uint32_t i = 0; i < 2000; ++i) {
     const auto c = static_cast<std::uint32_t>(random() % shared_begin);
     const auto pick = [&] {
-      return ChunkRange{static_cast<std::uint32_t>(random() % shared_begin),
-                        1 + static_cast<std::uint32_t>(random() % 2)};
+      const auto first = static_cast<std::uint32_t>(random() % shared_begin);
+      return at(first, 1 + static_cast<std::uint32_t>(random() % 2));
     };
     if (marks[c] == 0) {
       rig.born(c, marks[c] = i + 1);
     } else if (random() % 3 == 0) {
-      rig.engine().death({c, 1});
+      rig.engine().death(at(c));
       marks[c] = 0;
     } else {
       const bool paged = random() % 50 == 0;
-      const ChunkRange operands{c, paged ? std::min(10u, shared_begin - c) : 1};
+      const ChunkRange operands = at(c, paged ? std::min(10u, shared_begin - c) : 1);
       rig.op({operands},
              {.fetches = {{pick()}, {pick(), true}},
               .evictions = {pick(), pick()},
               .next_uses = {{pick(), random() % 4000}}},
              [&] {
-               for (std::uint32_t o = operands.first; o < operands.first + operands.count; ++o)
-                 if (marks[o] != 0 && !rig.holds(o, marks[o])) ++wrong;
+               for (const ChunkIndex o : operands)
+                 if (marks[o.value] != 0 && !rig.holds(o.value, marks[o.value])) ++wrong;
                if (random() % 2 == 0) rig.fill(c, marks[c] = i + 1);
              });
     }
@@ -765,7 +597,7 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
 TEST(Engine, ServesAnInstructionThatNeedsTwoChunksThatNobodyNeedsForLong) {
   Rig rig(6);
   for (std::uint32_t c = 0; c < 10; ++c) rig.born(c, c + 1);
-  rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{{0, 2}, 1000}, {{2, 8}, 50}}});
+  rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{at(0, 2), 1000}, {at(2, 8), 50}}});
   for (std::uint32_t c = 2; c < 10; ++c) EXPECT_TRUE(rig.holds(c, c + 1)) << c;
   const std::uint64_t last = 1 * 1'000'003 + words_per_chunk - 1, first = 2 * 1'000'003;
   std::uint64_t both = 0;  // half of it on each side of the edge
@@ -781,17 +613,14 @@ class LateMemory final : public ChunkMemory {
   ~LateMemory() override { on_fault_({.chunk = {0}, .page = 0, .write = false, .address = nullptr}); }
 
   void show(FrameIndex, ChunkIndex) noexcept override {}
-  void hide(ChunkIndex, FrameIndex) noexcept override {}
-  void shift(ChunkIndex, ChunkIndex, FrameIndex) noexcept override {}
-  void wake(ChunkIndex) noexcept override {}
+  bool hide(ChunkIndex, FrameIndex) noexcept override { return true; }
+  bool shift(ChunkIndex, ChunkIndex, FrameIndex) noexcept override { return true; }
   std::byte* parked(FrameIndex frame) const noexcept override {
     return frames_.data() + frame.value * chunk_bytes.value;
   }
-  Result<void> allows(FrameKind) const override { return {}; }
-  Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind, bool) override { return {}; }
-  void expect_writes(std::byte*, std::size_t) noexcept override {}
-  bool registrable() const noexcept override { return false; }
-  bool serves_system_calls() const noexcept override { return false; }
+  Reach reach() const noexcept override { return {}; }
+  Faults* faults() noexcept override { return nullptr; }
+  Trackable* trackable() noexcept override { return nullptr; }
   std::string_view mechanism() const noexcept override { return "late"; }
 
  private:
@@ -808,8 +637,8 @@ TEST(Engine, LeavesAFaultAloneThatIsToldWhileItsMemoryEnds) {
                                 .observer = nullptr,
                                 .on_message = {}});
     engine.start(std::make_unique<LateMemory>(4, [&engine](const Fault& fault) { engine.fault(fault); }));
-    engine.birth({0, 1}).value();  // chunk 0 is there, and then it is dead
-    if (!lives) engine.death({0, 1});
+    engine.birth(at(0)).value();  // chunk 0 is there, and then it is dead
+    if (!lives) engine.death(at(0));
   }
 }
 

@@ -1,7 +1,6 @@
-// The readers of recordings. An input is a list of damages to a sound recording, six bytes each: a byte of the file
-// changes (an even byte, 'b'; four bytes of position; the value), or values of its tables are replaced (an odd byte,
-// 'w'; one byte each for table, column, row, kind and value). The sum of the input's bytes chooses who reads what is
-// left.
+// The readers of recordings. An input is a list of damages to a sound recording, six bytes each. An even first byte
+// ('b') changes a byte of the file: four bytes of position, then the value. An odd one ('w') replaces values of its
+// tables: one byte each for table, column, row, kind and value. The sum of the input's bytes chooses the reader.
 #include "profiler/recording.h"
 
 #include <unistd.h>

@@ -3,15 +3,18 @@
 #
 #   boot.sh KERNEL FOLDER PROGRAM [ARGUMENTS]...   each PROGRAM with its ARGUMENTS is one word, split at spaces
 #
-# The guest has in its memory busybox, the programs, and the libraries that ldd names, at the paths they have here; and a disk, ext4, where the programs
-# run. Modules that these need lie beside KERNEL. Output of each program goes to standard output, followed by "guest: rc=N PROGRAM". Ends with 77 and a sentence where something that is needed is missing.
+# The guest has in its memory busybox, the programs, and the libraries that ldd names, at the paths they have here;
+# and a disk, ext4, where the programs run. Modules that these need lie beside KERNEL. Output of each program goes to
+# standard output, followed by "guest: rc=N PROGRAM". Ends with 77 and a sentence where something that is needed is
+# missing.
 set -euo pipefail
 kernel=$1 folder=$2
 shift 2
 
 skip() { echo "$*"; exit 77; }
 [ -s "$kernel" ] || skip "no kernel for the guest at $kernel (scripts/setup.sh --full fetches Debian's)"
-qemu=$(command -v qemu-system-x86_64) || skip "qemu-system-x86_64 is not installed (scripts/setup.sh --full installs it)"
+qemu=$(command -v qemu-system-x86_64) ||
+  skip "qemu-system-x86_64 is not installed (scripts/setup.sh --full installs it)"
 busybox=$(command -v busybox) || skip "busybox is not installed (scripts/setup.sh --full installs busybox-static)"
 PATH=$PATH:/sbin:/usr/sbin
 command -v mke2fs >/dev/null || skip "mke2fs is not installed (package e2fsprogs)"
@@ -20,7 +23,8 @@ command -v cpio >/dev/null || skip "cpio is not installed (scripts/setup.sh --fu
 root=$folder/root
 rm -rf "$root"
 mkdir -p "$root"/{bin,proc,sys,dev,tmp,etc,disk,modules}
-modules=(crc16 mbcache jbd2 crc32c_generic ext4 virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk)
+modules=(crc16 mbcache jbd2 crc32c_generic ext4 virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev
+  virtio_pci virtio_blk)
 for module in "${modules[@]}"; do cp "${kernel%/*}/modules/$module.ko" "$root/modules/"; done
 truncate -s 4G "$folder/disk"
 mke2fs -q -t ext4 "$folder/disk"
@@ -36,7 +40,8 @@ done
 {
   echo '#!/bin/busybox sh'
   echo '/bin/busybox --install -s /bin'
-  echo 'export PATH=/bin HOME=/ TMPDIR=/tmp VEDETTE_WATCHDOG_SECONDS=1000'  # alone a guest needs some 180 where the machine needs 5
+  # alone a guest needs some 180 where the machine needs 5
+  echo 'export PATH=/bin HOME=/ TMPDIR=/tmp VEDETTE_WATCHDOG_SECONDS=1000'
   echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mkdir -p /dev/shm'
   echo 'mount -t tmpfs tmp /tmp; mount -t tmpfs shm /dev/shm; mount -t cgroup2 cgroup2 /sys/fs/cgroup'
   echo "for m in ${modules[*]}; do insmod /modules/\$m.ko; done"
@@ -49,6 +54,7 @@ done
 chmod +x "$root/init"
 (cd "$root" && find . -print0 | cpio --null -o -H newc --quiet | gzip -1) >"$folder/initrd"
 rm -rf "$root"
-timeout -s KILL "${VEDETTE_GUEST_SECONDS:-1500}" "$qemu" -accel tcg,thread=multi -cpu qemu64 -smp 2 -m 3072 -nodefaults -no-reboot -display none \
-  -serial stdio -kernel "$kernel" -initrd "$folder/initrd" \
-  -drive "file=$folder/disk,format=raw,if=virtio,cache=unsafe" -append "console=ttyS0 quiet panic=-1" </dev/null | tr -d '\r'
+timeout -s KILL "${VEDETTE_GUEST_SECONDS:-1500}" "$qemu" -accel tcg,thread=multi -cpu qemu64 -smp 2 -m 3072 \
+  -nodefaults -no-reboot -display none -serial stdio -kernel "$kernel" -initrd "$folder/initrd" \
+  -drive "file=$folder/disk,format=raw,if=virtio,cache=unsafe" \
+  -append "console=ttyS0 quiet panic=-1" </dev/null | tr -d '\r'

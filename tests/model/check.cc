@@ -100,6 +100,22 @@ TEST(CheckWellFormed, WantsIndicesInRange) {
   plan.in_place = {{.op = {9}, .tensor = {0}, .tier = {1}}};
   broken(plan, two_pages(3), Rule::well_formed);
 }
+// The tensor may lie elsewhere when the op runs: the plan is refused all the same.
+TEST(CheckWellFormed, WantsOperandsInPlaceInAddressableTiers) {
+  Plan plan = resting();
+  plan.in_place = {{.op = {1}, .tensor = {1}, .tier = {1}}};
+  Machine machine = two_pages(3);
+  EXPECT_THAT(broken(plan, machine, Rule::well_formed), ::testing::HasSubstr("not addressable"));
+  machine.tiers[1].addressable = true;
+  right(plan, machine);
+}
+TEST(CheckWellFormed, WantsBarriersAtOpsThatAreThere) {
+  Plan plan = resting();
+  plan.barriers = {{3}};
+  right(plan, two_pages(3));
+  plan.barriers = {{10'000'000}};
+  EXPECT_THAT(broken(plan, two_pages(3), Rule::well_formed), ::testing::HasSubstr("barrier"));
+}
 TEST(CheckWellFormed, WantsPartsOfWholeGranules) {
   Plan plan = moving();
   plan.moves[0].extent.part = Span<Bytes>{{0}, {100}};
@@ -161,7 +177,7 @@ TEST(CheckOperandNear, AcceptsAnOperandInPlaceWhereTheTierIsAddressable) {
   machine.tiers[1].addressable = true;
   right(plan, machine);
   machine.tiers[1].addressable = false;
-  broken(plan, machine, Rule::operand_near);
+  broken(plan, machine, Rule::well_formed);
   machine.tiers[1].addressable = true;
   plan.in_place.pop_back();
   broken(plan, machine, Rule::operand_near);
@@ -298,19 +314,19 @@ TEST(CheckMadeAgain, RefusesAnotherOrderOfTheChain) {
 TEST(CheckMadeAgain, RefusesAProducerWhoseOperandChanged) {
   Trace trace = chain();
   trace.ops[2].writes.insert(trace.ops[2].writes.begin(), TensorIndex{0});
-  EXPECT_THAT(broken(remade(), remaking(4), Rule::made_again, trace), ::testing::HasSubstr("has changed since"));
+  EXPECT_THAT(broken(remade(), remaking(4), Rule::recomputed, trace), ::testing::HasSubstr("has changed since"));
 }
 TEST(CheckMadeAgain, RefusesAProducerThatIsRandom) {
   Trace trace = chain();
   trace.ops[1].name = "aten::native_dropout";
-  broken(remade(), remaking(3), Rule::made_again, trace);
+  broken(remade(), remaking(3), Rule::recomputed, trace);
 }
 TEST(CheckMadeAgain, RefusesAProducerThatWasNotTheLastToWrite) {
   Trace trace = chain();
   trace.ops[2].writes.insert(trace.ops[2].writes.begin(), TensorIndex{2});
   Plan plan = remade();
   plan.moves = {drop(1, 2, 1), drop(2, 3, 2)};
-  EXPECT_THAT(broken(plan, remaking(4), Rule::made_again, trace), ::testing::HasSubstr("not the last"));
+  EXPECT_THAT(broken(plan, remaking(4), Rule::recomputed, trace), ::testing::HasSubstr("not the last"));
 }
 TEST(CheckMadeAgain, MakesTheDeadAgainAsAMeans) {
   Trace trace = chain();

@@ -1,6 +1,6 @@
-// Google's glog in one process with a session: its failure handler calls nobody after itself and ends the process, so
-// what matters is that it never sees a fault of ours, and sees all others with their own address, whichever of the two
-// came first.
+// Google's glog in one process with a session. Its failure handler calls no other handler and ends the process. So it
+// must never see a fault of the session's memory, and must see all others with their own address, whichever of the two
+// was installed first.
 #include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// GNU libsigsegv in one process with a session. It calls nobody after itself, lets its user repair a fault or leave by
-// a jump, and its own tests (efault1 to efault3) say that a system call into protected memory fails with EFAULT and
-// calls no handler.
+// GNU libsigsegv in one process with a session. It calls no other handler, and lets its user repair a fault or leave
+// by a jump. By its own tests (efault1 to efault3) a system call into protected memory fails with EFAULT and calls no
+// handler.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sigsegv.h>

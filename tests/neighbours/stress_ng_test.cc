@@ -1,5 +1,5 @@
-// A guarded loop runs right beside stress-ng's stressors of what it rests on: userfaultfd, SIGSEGV and madvise, half a
-// minute of each together, with memory that moves to the disk and with faults served either way.
+// A guarded loop runs right beside stress-ng's stressors of userfaultfd, SIGSEGV and madvise, half a minute of each
+// together. Memory moves to the disk, and faults are served either way.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

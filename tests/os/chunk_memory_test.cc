@@ -136,7 +136,7 @@ TEST_P(ChunkMemoryTest, ServesSystemCallsOrSaysThatItDoesNot) {
   pager.evict(0);
   pager.evict(1);
   const ssize_t written = ::pwrite(file.get(), pager.data(), 2 * bytes, 0);  // across two away chunks
-  if (!pager.memory().serves_system_calls()) {
+  if (!pager.memory().reach().system_calls) {
     EXPECT_LT(written, static_cast<ssize_t>(2 * bytes));
     return;
   }

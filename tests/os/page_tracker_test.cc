@@ -31,11 +31,8 @@ namespace {
 struct Source {
   const char* name;
   std::function<Result<std::unique_ptr<PageTracker>>()> open;
-  enum class Kind {
-    tracked,
-    anonymous,
-    shared
-  } kind;  // memfd pages of TrackedMemory, private memory, memfd pages of nobody's userfaultfd
+  // memfd pages of TrackedMemory, private memory, memfd pages of nobody's userfaultfd
+  enum class Kind { tracked, anonymous, shared } kind;
 };
 
 const Source sources[] = {
@@ -391,7 +388,7 @@ TEST(ZapTracker, WatchesTheChunksOfAFileMemoryOverItsMoves) {
     ASSERT_EQ(touched.size(), 2u);
     EXPECT_TRUE(touched[0].pages == (AddressRange{begin + 3 * page_size, page_size}) && touched[0].written);
     EXPECT_TRUE(touched[1].pages == (AddressRange{begin + 9 * page_size, page_size}) && !touched[1].written);
-    (*memory)->hide({where}, frame);
+    ASSERT_TRUE((*memory)->hide({where}, frame));
     EXPECT_EQ((*memory)->parked(frame)[3 * page_size], std::byte{5});
   }
 }

@@ -1,10 +1,12 @@
 // The smallest engine over a ChunkMemory: more chunks than frames, a slow tier that is a vector, one lock. Every frame
 // that leaves a chunk is poisoned once its bytes are saved, so whoever still saw it would read bytes that nobody wrote.
 #pragma once
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "base/assert.h"
@@ -76,11 +78,11 @@ class Pager {
   bool excursion(std::uint32_t c) {
     const std::scoped_lock lock(mutex_);
     if (!frame_of_[c]) return true;
-    memory_->shift({c}, {chunks_}, *frame_of_[c]);
+    until([&] { return memory_->shift({c}, {chunks_}, *frame_of_[c]); });
     // Nobody else knows the spare address: what is there now must still be there when the chunk goes back.
     const std::vector<std::byte> there(chunk(chunks_), chunk(chunks_) + chunk_bytes_);
-    memory_->shift({chunks_}, {c}, *frame_of_[c]);
-    memory_->hide({c}, *frame_of_[c]);
+    until([&] { return memory_->shift({chunks_}, {c}, *frame_of_[c]); });
+    until([&] { return memory_->hide({c}, *frame_of_[c]); });
     const bool same = std::memcmp(there.data(), memory_->parked(*frame_of_[c]), chunk_bytes_) == 0;
     memory_->show(*frame_of_[c], {c});
     return same;
@@ -89,25 +91,31 @@ class Pager {
   // Changes the kind of one frame, wherever it is.
   Result<void> convert_empty(FrameIndex frame, FrameKind kind) {
     const std::scoped_lock lock(mutex_);
-    return memory_->convert(frame, std::nullopt, kind, false);
+    return memory_->trackable()->convert(frame, std::nullopt, kind, false);
   }
-  void expect_writes(std::uint32_t c, std::size_t pages) { memory_->expect_writes(chunk(c), pages * 4096); }
+  void expect_writes(std::uint32_t c, std::size_t pages) {
+    memory_->trackable()->expect_writes(chunk(c), pages * 4096);
+  }
   Result<void> convert(FrameIndex frame, FrameKind kind) {
     const std::scoped_lock lock(mutex_);
     std::optional<ChunkIndex> at;
     for (std::uint32_t c = 0; c < chunks_; ++c) {
       if (frame_of_[c] == frame) at = ChunkIndex{c};
     }
-    return memory_->convert(frame, at, kind, true);
+    return memory_->trackable()->convert(frame, at, kind, true);
   }
 
  private:
+  template <class Done>
+  static void until(Done done) {  // pages that a transfer has pinned are free
+    while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   void served(const Fault& fault) {
     const std::scoped_lock lock(mutex_);
     faults_.push_back(fault);
     VEDETTE_ASSERT(fault.chunk.value < chunks_);
     if (frame_of_[fault.chunk.value]) {
-      memory_->wake(fault.chunk);
+      memory_->faults()->wake(fault.chunk);
     } else {
       fetch_locked(fault.chunk.value);
     }
@@ -115,7 +123,7 @@ class Pager {
   void evict_locked(std::uint32_t c) {
     if (!frame_of_[c]) return;
     const FrameIndex frame = *frame_of_[c];
-    memory_->hide({c}, frame);
+    until([&] { return memory_->hide({c}, frame); });
     std::memcpy(store_.data() + c * chunk_bytes_, memory_->parked(frame), chunk_bytes_);
     std::memset(memory_->parked(frame), poison, chunk_bytes_);
     frame_of_[c].reset();

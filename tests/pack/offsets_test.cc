@@ -9,6 +9,7 @@
 #include <random>
 
 #include "pack/csv.h"
+#include "pack/online_pool.h"
 #include "pack/sections.h"
 #include "pack/verify.h"
 #include "support/traces.h"
@@ -102,6 +103,29 @@ TEST(Offsets, AreAsLowAsAnyForFewBuffers) {
   }
 }
 
+TEST(Offsets, OfMixedAlignmentsAreAsLowAsAny) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Problem problem = random_problem(seed, 8, {.aligned = true, .away = seed % 3 == 0});
+    if (problem.buffers.size() < 8) continue;
+    const Layout layout = plan_offsets(problem);
+    EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt) << "seed " << seed;
+    EXPECT_EQ(layout.peak.value, lowest_peak(problem)) << "seed " << seed << ", " << layout.how;
+  }
+}
+
+TEST(Offsets, OfTwoBuffersReachWhatLivesAtOnce) {
+  const Problem mixed{
+      .buffers = {{.life = {0, 1}, .bytes = {10}, .alignment = 16}, {.life = {0, 1}, .bytes = {5}, .alignment = 1}},
+      .away = {}};
+  EXPECT_EQ(most_live(mixed).value, 15u);
+  EXPECT_EQ(plan_offsets(mixed).peak.value, 15u);
+  const Problem padded{
+      .buffers = {{.life = {0, 1}, .bytes = {5}, .alignment = 8}, {.life = {0, 1}, .bytes = {6}, .alignment = 4}},
+      .away = {}};
+  EXPECT_EQ(most_live(padded).value, 13u);  // 8 for one of them and all that the other has, where it has least padding
+  EXPECT_EQ(plan_offsets(padded).peak.value, 13u);
+}
+
 TEST(Offsets, AreSoundWhateverIsAsked) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Problem problem =
@@ -152,6 +176,20 @@ TEST(Offsets, OfManyBuffersAreFoundAndSound) {
   const Layout layout = plan_offsets(problem);
   EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
   EXPECT_LE(static_cast<double>(layout.peak.value), 1.3 * static_cast<double>(most_live(problem).value));
+}
+
+TEST(Offsets, OfManyBuffersAreNotAboveAPoolThatKnowsNoFuture) {
+  std::mt19937_64 random(3);
+  Problem problem;
+  for (std::size_t i = 0; i < 60'000; ++i) {
+    const auto begin = static_cast<Time>(random() % 60'000);
+    const std::uint64_t bytes = std::uint64_t{1} << random() % 20;
+    problem.buffers.push_back(
+        {.life = {begin, begin + 1 + static_cast<Time>(random() % 1000)}, .bytes = {bytes + random() % bytes}});
+  }
+  const Layout layout = plan_offsets(problem);
+  EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
+  EXPECT_LE(layout.peak, online_pool_peak(problem));
 }
 
 Problem given(const std::string& name) {

@@ -1,5 +1,5 @@
 // Policies that work on pages: an embedding of which few rows are used does not move, its hot rows do.
-#include "policy/by_pages.h"
+#include "policy/canvas/by_pages.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 namespace vedette {
 namespace {
 
-constexpr std::uint64_t page = 4096, rows_pages = 25'600,
-                        hot_every = 100;  // a table of 100 MiB, every hundredth page of it hot
+// a table of 100 MiB, every hundredth page of it hot
+constexpr std::uint64_t page = 4096, rows_pages = 25'600, hot_every = 100;
 constexpr std::uint64_t activation = 24 << 20;
 
 // look-up (reads the hot rows), three layers forward, three backward, update (writes the hot rows). The table lies

@@ -49,7 +49,7 @@ std::map<std::pair<std::string, int>, Network> published() {
   return table;
 }
 
-// What the artifact's authors set by hand for one network and batch size, so that it is an input of those runs:
+// A parameter that the artifact's authors set by hand for one network and batch size, so an input of those runs. In
 // src/ast.cc, transformer_parse, `if (borden>200 && batch_size ==512 && SSD_PCIe_bandwidth_GBps < 6.3) loosen_parameter
 // = 1.394;` where only BERT has a borden over 200. Its scheduler takes periods until memory is below 1.394 x 0.99 of
 // the GPU's, so that it leaves more to the driver.
@@ -92,8 +92,8 @@ std::string words(double value) {
   return value == unsupported ? "fails" : text;
 }
 
-// The trace as the artifact has it: workspaces have addresses, and what no op writes and is no parameter is born at its
-// first use (the given traces keep it through the step; their README says so).
+// The trace as the artifact has it: workspaces have addresses. A tensor that no op writes, and that is no parameter, is
+// born at its first use; the given traces keep it through the step, as their README says.
 Trace as_in_artifact(const Trace& given) {
   Trace trace = workspaces_as_tensors(given);
   std::vector<char> written(trace.tensors.size());

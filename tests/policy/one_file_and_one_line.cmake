@@ -1,12 +1,13 @@
-# Puts the policy of examples/write_a_policy into a copy of src/policy, as a file and a line in policies.def and nothing else, builds that
-# copy in front of the library, and asks a program for the policy by its name. Of the other policies the library's own are taken, so that
-# only the new one and the table are compiled.
-# In: source (the project), work (a folder of its own), library (libvedette.a), compiler, flags.
+# Puts the policy of examples/write_a_policy into a copy of src/policy, as a file and a line in policies.def. Builds
+# that copy in front of the library, and asks a program for the policy by its name. The other policies come from the
+# library, so that only the new one and the table are compiled. In: source (the project), work (a folder of its own),
+# library (libvedette.a), compiler, flags.
 file(REMOVE_RECURSE ${work})
 
 include(${CMAKE_CURRENT_LIST_DIR}/../support/must_run.cmake)
 
-file(COPY ${source}/src/policy/CMakeLists.txt ${source}/src/policy/policies.def ${source}/src/policy/makers.h ${source}/src/policy/table.cc
+file(COPY ${source}/src/policy/CMakeLists.txt ${source}/src/policy/policies.def ${source}/src/policy/makers.h
+  ${source}/src/policy/table.cc
   DESTINATION ${work}/src/policy)
 
 file(WRITE ${work}/CMakeLists.txt [[
@@ -29,7 +30,8 @@ int main() {
   std::printf("%zu policies\n", vedette::policies().size());
 }
 ]])
-must_run("configuring" ${CMAKE_COMMAND} -S ${work} -B ${work}/build -G Ninja -D CMAKE_CXX_COMPILER=${compiler} "-D CMAKE_CXX_FLAGS=${flags}"
+must_run("configuring" ${CMAKE_COMMAND} -S ${work} -B ${work}/build -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
+  "-D CMAKE_CXX_FLAGS=${flags}"
   -D source=${source} -D library=${library})
 
 # The file, and the line. CMake finds the file by itself: nothing is configured by hand after this.
@@ -40,7 +42,8 @@ math(EXPR length "${end} + 4 - ${begin}")
 string(SUBSTRING "${example}" ${begin} ${length} class)
 file(WRITE ${work}/src/policy/anybody.cc "#include \"policy/makers.h\"\nnamespace vedette {\n${class}"
   "std::unique_ptr<Policy> make_anybody(std::uint64_t) { return std::make_unique<AnybodyLeaves>(); }\n}\n")
-file(APPEND ${work}/src/policy/policies.def "VEDETTE_POLICY(anybody, \"anybody\", \"no paper\", \"tensors drawn at random leave\")\n")
+file(APPEND ${work}/src/policy/policies.def
+  "VEDETTE_POLICY(anybody, \"anybody\", \"no paper\", \"tensors drawn at random leave\")\n")
 
 must_run("building" ${CMAKE_COMMAND} --build ${work}/build)
 must_run("the program" ${work}/build/program)

@@ -184,8 +184,8 @@ TEST_P(Planner, SaysTheSmallestWorkableSizeBelowIt) {
     EXPECT_EQ(found.error().cause, Cause::infeasible) << each.what;
     EXPECT_NE(found.error().message.find(std::to_string(least.value)), std::string::npos)
         << each.what << ": " << found.error().message;
-    EXPECT_EQ(found.error().message.find(GetParam() + ": "), std::string::npos)
-        << found.error().message;  // whoever reports it says whose it is
+    // whoever reports it says whose it is
+    EXPECT_EQ(found.error().message.find(GetParam() + ": "), std::string::npos) << found.error().message;
   }
 }
 

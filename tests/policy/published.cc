@@ -9,8 +9,8 @@
 #include <random>
 
 #include "policy/autotm.h"
-#include "policy/holes.h"
-#include "policy/residence.h"
+#include "policy/canvas/holes.h"
+#include "policy/canvas/residence.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
 #include "vedette/check.h"

@@ -5,10 +5,11 @@
 #include <optional>
 #include <set>
 
-#include "policy/vedette_linger.h"
-#include "policy/vedette_marks.h"
-#include "policy/vedette_room.h"
-#include "policy/vedette_without.h"
+#include "policy/canvas/marks.h"
+#include "policy/canvas/room.h"
+#include "policy/vedette/features.h"
+#include "policy/vedette/fit.h"
+#include "policy/vedette/tiers.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
 #include "vedette/check.h"
@@ -99,7 +100,7 @@ TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrFromLiveRuns) {
   const Trace one = training_step();
   Machine machine = testing::two_tiers({14 * kilo});
   const Plan unknown = plan(one, machine);
-  machine.interference_percent = 25;  // docs/measurements.md
+  machine.interference_percent = 25;  // docs/tried.md
   EXPECT_EQ(plan(one, machine), unknown);
   machine.interference_percent = 400;
   const Replayed careful = replay(one, machine, plan(one, machine)).value(),
@@ -116,8 +117,8 @@ TEST(Vedette, LetsGradientsThatCameBackGoBeforeWhatWouldHaveToBeWritten) {
     if (move.verb == Verb::evict && move.extent.tensor.value % 4 == 0 && move.issue == OpIndex{9 + layer})
       left.insert(layer);
   }
-  for (std::uint32_t layer = 1; layer <= 6; ++layer)
-    EXPECT_TRUE(left.contains(layer)) << layer;  // by distance alone 1 and 2 would stay
+  // by distance alone 1 and 2 would stay
+  for (std::uint32_t layer = 1; layer <= 6; ++layer) EXPECT_TRUE(left.contains(layer)) << layer;
 }
 
 // Op 1 fills the memory with what it makes and with tensor 1, which nobody uses after op 0 and which dies with op 1.
@@ -130,7 +131,7 @@ Trace step_in_which_something_lingers(std::int64_t ns_of_op_1) {
 }
 
 // Tensor 0 comes when tensors 1 and 2 have died.
-planning::Sent sent_in_step(const Trace& one) {
+planning::Fitted sent_in_step(const Trace& one) {
   const Machine machine = testing::two_tiers({2 * kilo});
   const planning::Setting setting{.budget = 2 * kilo,
                                   .slow = {1},
@@ -154,9 +155,12 @@ planning::Sent sent_in_step(const Trace& one) {
                  .target = {1},
                  .verb = Verb::evict}};
   EXPECT_FALSE(check(one, machine, plan));
-  planning::Sent sent = planning::send_what_lingers(
-      one, planning::uses_of(one), machine, setting, planning::Rules::early_fetches, plan,
-      [](const planning::Rehearsed& rehearsed) { return rehearsed.measured.stall.value; }, 10);
+  planning::Fitted sent = planning::evict_after_last_use(
+      one, planning::uses_of(one), setting, plan,
+      {.simulate =
+           [&](const Plan& tried) { return replay(one, machine, tried, {.steps = 2, .habits = early_fetches}); },
+       .cost = [](const Replayed& got) { return got.measured.stall.value; }},
+      10);
   EXPECT_FALSE(check(one, machine, sent.plan));
   return sent;
 }
@@ -164,7 +168,7 @@ planning::Sent sent_in_step(const Trace& one) {
 TEST(Vedette, WritesOutWhatLingersWhereWhatIsNeededNextThenComesSooner) {
   // A session lets the fetch that is issued at op 2 start in op 1, once the write has made room; else op 2 hides 1,000
   // ns of it, and op 3 waits.
-  const planning::Sent sent = sent_in_step(step_in_which_something_lingers(20'000));
+  const planning::Fitted sent = sent_in_step(step_in_which_something_lingers(20'000));
   EXPECT_EQ(sent.bytes, Bytes{kilo});
   EXPECT_EQ(sent.stall, Nanoseconds{0});
   ASSERT_EQ(sent.plan.moves.size(), 3U);
@@ -177,7 +181,7 @@ TEST(Vedette, WritesOutWhatLingersWhereWhatIsNeededNextThenComesSooner) {
 }
 
 TEST(Vedette, LeavesWhatLingersWhereItCouldNotBeWrittenBeforeItDies) {
-  const planning::Sent sent = sent_in_step(step_in_which_something_lingers(3'000));
+  const planning::Fitted sent = sent_in_step(step_in_which_something_lingers(3'000));
   EXPECT_EQ(sent.plan.moves.size(), 2U);
   EXPECT_EQ(sent.bytes, Bytes{});
   EXPECT_EQ(sent.stall, Nanoseconds{3'096});
@@ -189,6 +193,74 @@ TEST(Vedette, NamesTheLargestOpWhereItDoesNotFit) {
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().cause, Cause::infeasible);
   EXPECT_NE(found.error().message.find(std::to_string(2 * kilo)), std::string::npos) << found.error().message;
+}
+
+// Forward makes a tensor an op, backward reads them in the opposite order.
+Trace there_and_back(std::uint32_t count) {
+  Trace made = step(count, {});
+  for (std::uint32_t t = 0; t < count; ++t) {
+    made.tensors[t].persistent = false;
+    made.ops.push_back(op(10'000, {}, {{t}}));
+  }
+  for (std::uint32_t t = count; t-- > 0;) made.ops.push_back(op(10'000, {{t}}));
+  return made;
+}
+
+// Fast memory, a middle tier for `middle` tensors, and a slow tier without end behind a link of a quarter of the speed.
+Machine with_full_middle(std::uint64_t middle) {
+  Machine machine = testing::two_tiers({4 * kilo}, {kilo}, 1'000'000'000);
+  machine.tiers[1].capacity = {middle * kilo * 100 / 98 + 100};
+  machine.tiers.push_back({.name = "far", .capacity = {std::uint64_t{1} << 40}});
+  machine.links.push_back({.source = {2}, .target = {0}, .bytes_per_s = 250'000'000});
+  machine.links.push_back({.source = {0}, .target = {2}, .bytes_per_s = 250'000'000});
+  return machine;
+}
+
+std::vector<planning::Stay> all_leave(std::uint32_t count) {
+  std::vector<planning::Stay> stays;
+  for (std::uint32_t t = 0; t < count; ++t)
+    stays.push_back(
+        {.tensor = t, .last_use = t, .gone = t + 1, .fetch = 2 * count - t - 1, .next_use = 2 * count - t - 1});
+  return stays;
+}
+
+// The longest stays are the first evictions: if all of them went far, the near link would idle meanwhile.
+TEST(Vedette, DealsStaysBetweenTiersInOrderOfEviction) {
+  constexpr std::uint32_t count = 24;
+  const Trace one = there_and_back(count);
+  const Machine machine = with_full_middle(count / 2);
+  planning::Setting setting{.budget = 4 * kilo, .slow = {1}, .granule = kilo};
+  std::vector<planning::Stay> stays = all_leave(count);
+  const planning::Spread spread = planning::spread_over_tiers(one, machine, setting, {}, stays);
+  EXPECT_TRUE(spread.overflows && spread.fits);
+  const auto far = [&](std::uint32_t begin, std::uint32_t end) {
+    return std::count_if(stays.begin() + begin, stays.begin() + end, [](const auto& stay) { return stay.tier == 2; });
+  };
+  EXPECT_EQ(far(0, count), count / 2);
+  // the last few are too short for two trips, so the others share 12 among 21
+  for (std::uint32_t begin = 0; begin + 4 <= 20; begin += 4) {
+    EXPECT_GE(far(begin, begin + 4), 2) << begin;
+    EXPECT_LE(far(begin, begin + 4), 3) << begin;
+  }
+}
+
+TEST(Vedette, LeavesTheMiddleTierToOneStretchWhereItsWeightSaysSo) {
+  constexpr std::uint32_t count = 24;
+  const Trace one = there_and_back(count);
+  planning::Setting setting{.budget = 4 * kilo, .slow = {1}, .granule = kilo};
+  std::vector<planning::Stay> stays = all_leave(count);
+  planning::TierShares shares;
+  shares.weights[0] = 0;  // of the first six evictions none goes far
+  const planning::Spread spread = planning::spread_over_tiers(one, with_full_middle(count / 2), setting, shares, stays);
+  EXPECT_TRUE(spread.fits);
+  for (const planning::Stay& stay : stays) {
+    if (stay.last_use < 6) {
+      EXPECT_NE(stay.tier, 2U);
+    }
+  }
+  shares.weights.fill(0);
+  stays = all_leave(count);
+  EXPECT_FALSE(planning::spread_over_tiers(one, with_full_middle(count / 2), setting, shares, stays).fits);
 }
 
 Bytes between(const Trace& trace, std::uint64_t share) {
@@ -232,29 +304,29 @@ TEST(Vedette, StaysAheadOfDemandWhereOpsTakeOtherTimesThanInTheProfile) {
 // moves what is assumed of a session's.
 TEST(Vedette, PlansForSessionsAsSessionsRun) {
   int better = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
-    const planning::Uses uses = planning::uses_of(one);
     Machine machine = testing::two_tiers(between(one, 1));
     const Plan for_session = plan(one, machine);
     machine.interference_percent = 25;
     const Plan for_replay = plan(one, machine);
     const auto cost = [&](const Plan& of) {
-      const planning::Rehearsed got =
-          planning::rehearse(one, uses, machine, of, 2, planning::Rules::early_fetches).value();
-      return got.measured.stall.value +
-             static_cast<std::int64_t>((got.bytes_in + got.bytes_out).value) / 4;  // 1 ns a byte
+      Machine counted_apart = machine;  // interference is the second term below
+      counted_apart.interference_percent = 0;
+      const Replayed got = replay(one, counted_apart, of, {.steps = 2, .habits = early_fetches}).value();
+      // 1 ns a byte
+      return got.measured.stall.value + static_cast<std::int64_t>((got.bytes_in + got.bytes_out).value) / 4;
     };
     const std::int64_t session = cost(for_session), replayed = cost(for_replay);
-    EXPECT_LE(session, replayed + replayed / 100) << "seed " << seed;  // the planner's costs are of tensors in parts
+    EXPECT_LE(session, replayed) << "seed " << seed;
     better += session < replayed ? 1 : 0;
   }
-  EXPECT_GE(better, 20);
+  EXPECT_GE(better, 65);
 }
 
 // Both directions of the bus share it; the op that reads waits for its own transfer alone where writes wait, and for
 // both where they do not.
-TEST(Rehearsal, LetsWritesWaitForReadsAsSessionsDo) {
+TEST(SimulatedHabits, LetWritesWaitForReadsAsSessionsDo) {
   const Trace one = step(2, {op(1'000, {}, {{0}}), op(0, {}), op(1'000, {{1}}), op(100'000, {})});
   const std::vector<Move> moves = {
       {.issue = {0}, .due = {3}, .extent = {{0}, {}}, .source = {0}, .target = {1}, .verb = Verb::evict},
@@ -263,31 +335,30 @@ TEST(Rehearsal, LetsWritesWaitForReadsAsSessionsDo) {
       {.issue = {3}, .due = {0}, .extent = {{0}, {}}, .source = {1}, .target = {0}, .verb = Verb::fetch},
   };
   const Plan moving{.home = {{0}, {1}}, .moves = moves};
-  const auto stall = [&](Bytes fast, planning::Rules rules) {
+  const auto stall = [&](Bytes fast, Habits habits) {
     const Machine machine = testing::on_one_bus(testing::two_tiers(fast));
-    return planning::rehearse(one, planning::uses_of(one), machine, moving, 2, rules).value().measured.stall.value;
+    return replay(one, machine, moving, {.steps = 2, .habits = habits}).value().measured.stall.value;
   };
-  EXPECT_GT(stall({16 * kilo}, planning::Rules::replay), 7'000);
-  EXPECT_LT(stall({16 * kilo}, planning::Rules::session), 5'000);
-  EXPECT_GT(stall({kilo}, planning::Rules::session),
-            7'000);  // the room that the read needs is the one that the write gives
+  EXPECT_GT(stall({16 * kilo}, Habits{}), 7'000);
+  EXPECT_LT(stall({16 * kilo}, habits_of_sessions), 5'000);
+  // the room that the read needs is the one that the write gives
+  EXPECT_GT(stall({kilo}, habits_of_sessions), 7'000);
 }
 
-// Each rule alone could make somebody wait for ever.
-TEST(Rehearsal, EndsByEveryRule) {
+// Each habit alone could make somebody wait for ever.
+TEST(SimulatedHabits, EndEachStep) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
-    const planning::Uses uses = planning::uses_of(one);
     for (const std::uint64_t share : {0U, 1U, 4U}) {
       Machine machine = testing::two_tiers(between(one, share), {seed % 2 == 0 ? kilo : 4 * kilo});
       const auto made = make_policy("vedette", 1)->prepare(one, machine);
       if (!made) continue;  // larger granules: an op may not fit
       for (const bool one_bus : {false, true}) {
         for (Link& link : machine.links) link.shared = one_bus ? std::optional(0U) : std::nullopt;
-        for (const auto rules : {planning::Rules::replay, planning::Rules::early_fetches, planning::Rules::session}) {
-          const auto got = planning::rehearse(one, uses, machine, *made, 3, rules);
-          EXPECT_TRUE(got.ok()) << "seed " << seed << ", share " << share << ", rules " << static_cast<int>(rules)
-                                << (one_bus ? ", one bus: " : ": ") << got.error().message;
+        for (const Habits& habits : {Habits{}, early_fetches, habits_of_sessions}) {
+          const auto got = replay(one, machine, *made, {.habits = habits});
+          EXPECT_TRUE(got.ok()) << "seed " << seed << ", share " << share << ", habits " << habits.early_fetches
+                                << habits.writes_wait << (one_bus ? ", one bus: " : ": ") << got.error().message;
         }
       }
     }
@@ -317,7 +388,7 @@ TEST(Vedette, WritesGradientsBeforeTheOptimizerThatTheyMayLeaveItForNothing) {
   for (Link& link : told.links) link.alone_bytes_per_s = alone;
   const Machine bus = testing::on_one_bus(testing::two_tiers({26 * kilo}, {kilo}, alone));  // the disk as it is
   const auto waits = [&](const Plan& of) {
-    return planning::rehearse(one, planning::uses_of(one), bus, of, 2, planning::Rules::session).value().measured.stall;
+    return replay(one, bus, of, {.steps = 2, .habits = habits_of_sessions}).value().measured.stall;
   };
   const auto written_in_backward = [](const Plan& of) {
     return std::count_if(of.moves.begin(), of.moves.end(), [](const Move& move) {
@@ -325,7 +396,7 @@ TEST(Vedette, WritesGradientsBeforeTheOptimizerThatTheyMayLeaveItForNothing) {
     });
   };
   const Plan with = plan(one, told),
-             without = planning::make_vedette_without({.cleaning = true})->prepare(one, told).value();
+             without = planning::make_vedette_with({.cleaning = false})->prepare(one, told).value();
   EXPECT_GT(written_in_backward(with), written_in_backward(without));
   EXPECT_LT(waits(with), waits(without));
   EXPECT_TRUE(std::any_of(with.reasons.begin(), with.reasons.end(), [](const std::string& said) {
@@ -431,8 +502,8 @@ TEST(Room, AgreesWithTheNaiveSumEverywhere) {
     return static_cast<std::size_t>((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % below;
   };
   for (int round = 0; round < 2'000; ++round) {
-    const std::size_t begin = draw(count),
-                      end = draw(count + 9);  // ends beyond the last are cut off, empty ranges do nothing
+    // ends beyond the last are cut off, empty ranges do nothing
+    const std::size_t begin = draw(count), end = draw(count + 9);
     const auto bytes = static_cast<std::int64_t>(draw(21)) - 10;
     room.add(begin, end, bytes);
     for (std::size_t i = begin; i < std::min(end, count); ++i) naive[i] += bytes;

@@ -14,6 +14,7 @@
 
 #include "profiler/recording.h"
 #include "profiler/told_run.h"
+#include "support/thread_masks.h"
 
 namespace vedette {
 namespace {
@@ -36,6 +37,13 @@ std::int64_t ask(const std::string& path, const char* sql) {
   Statement statement(database, sql);
   statement.ask();
   return statement.row() ? statement.integer(0) : -1;
+}
+
+TEST(Recorder, ItsWriterRunsNoSignalHandlerOfTheProgram) {
+  const int before = threads_open_to(SIGUSR1), faulting_before = threads_open_to(SIGSEGV);
+  auto recorder = Recorder::open({.path = fresh_path("quiet.vedette")}).value();
+  EXPECT_TRUE(come_to_be_open_to(SIGSEGV, faulting_before + 1)) << "a fault of the thread itself ends the program";
+  EXPECT_EQ(threads_open_to(SIGUSR1), before);
 }
 
 TEST(Recorder, WritesARunThatTheReaderSumsUp) {

@@ -2,8 +2,8 @@
 //
 // Two tensors: `weight` (64 KiB, 16 pages, persistent, chunk 0) and `hidden` (10,000 bytes, 3 pages, chunk 1); three
 // ops in two layers. Each step S begins at S ms. In nanoseconds from there: chunk 0 is fetched from 2 to 14 (issued at
-// 1) while op 0 waits from 11 to 15, the ops run from 10 to 20, 25 to 45 and 50 to 70, op 1 faults at 30 in chunk 7,
-// chunk 0 is evicted from 72 to 80, and the step ends at 100.
+// 1) while op 0 waits from 11 to 15. The ops run from 10 to 20, 25 to 45 and 50 to 70; op 1 faults at 30 in chunk 7.
+// Chunk 0 is evicted from 72 to 80, and the step ends at 100.
 #pragma once
 #include <unistd.h>
 

@@ -7,6 +7,8 @@
     browser.py picture CHROMIUM PAGE FILE.png FIRST LAST [WIDTH [THEME]]
                                                 what lies between the elements that two CSS selectors name, both included
 
+    browser.py fits CHROMIUM PAGE WIDTH         whether the page is as wide as the window, which drawings are cut, and which labels lie on others
+
 Chromium is driven over its debugging pipe (the DevTools protocol, messages ended by a zero byte), with nothing but Python's library.
 """
 import base64
@@ -175,6 +177,28 @@ def use(browser, page, folder):
     return told
 
 
+def fits(browser, page, width):
+    """How wide the document is; of each drawing the part of it that its box neither shows nor scrolls to; pairs of labels that overlap."""
+    browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=True)
+    browser.ask("Page.navigate", url="file://" + os.path.abspath(page))
+    settled(browser, "document.readyState", "complete")
+    return browser.value("""(() => {
+      const cut = [], overlap = [];
+      for (const svg of document.querySelectorAll('svg')) {
+        const box = svg.parentElement;
+        if (svg.getBoundingClientRect().width > box.clientWidth + 1 && getComputedStyle(box).overflowX !== 'auto') cut.push(svg.getBoundingClientRect().width);
+        const seen = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBBox()]);
+        const view = svg.viewBox.baseVal;
+        for (const [words, b] of seen) if (b.x < -1 || b.x + b.width > view.width + 1) cut.push(words);
+        for (let i = 0; i < seen.length; ++i) for (let k = 0; k < i; ++k) {
+          const [a, b] = [seen[i][1], seen[k][1]];
+          if (a.x + 1 < b.x + b.width && b.x + 1 < a.x + a.width && a.y + 3 < b.y + b.height && b.y + 3 < a.y + a.height) overlap.push([seen[k][0], seen[i][0]]);
+        }
+      }
+      return {width: document.documentElement.scrollWidth, cut, overlap};
+    })()""")
+
+
 def main():
     what, chromium, page = sys.argv[1:4]
     if what == "picture":
@@ -189,7 +213,9 @@ def main():
     for turn in range(int(sys.argv[4]) if what == "open" and len(sys.argv) > 4 else 1):
         browser = Browser(chromium)
         try:
-            if what == "use":
+            if what == "fits":
+                print(json.dumps(fits(browser, page, int(sys.argv[4]))))
+            elif what == "use":
                 print(json.dumps(use(browser, page, sys.argv[4])))
             else:
                 before = browser.processor_ms()

@@ -27,7 +27,7 @@ TEST(ReportHeadline, SaysWhetherItFitsAndHowFastItIs) {
   const Headline h = hand_made({.simulate = {}, .bound = {}, .plain_step = Nanoseconds{55000}}).headline;
   EXPECT_EQ(h.program, "a program");
   EXPECT_EQ(h.policy, "vedette");
-  EXPECT_TRUE(h.fits);
+  EXPECT_EQ(h.fits, true);
   EXPECT_EQ(h.budget, Bytes{24576});
   EXPECT_EQ(h.peak, Bytes{28672});
   EXPECT_EQ(h.resident_max, Bytes{24576});
@@ -63,6 +63,28 @@ TEST(ReportHeadline, ShowsTheStepOfMedianTimeAmongThoseThatRanThePlan) {
   EXPECT_EQ(r.shown_step, 5u);
   EXPECT_EQ(r.steps.size(), 5u);
   EXPECT_TRUE(r.remarks.empty()) << r.remarks.front();
+}
+
+TEST(ReportHeadline, SaysWhenAPlainStepWasFasterThanTheBound) {
+  const Report slower = hand_made({.simulate = {}, .bound = {}, .plain_step = Nanoseconds{3000}});
+  EXPECT_EQ(slower.headline.bound, Nanoseconds{4000});
+  EXPECT_THAT(slower.remarks, ElementsAre(HasSubstr("A plain step was faster than the bound")));
+  EXPECT_THAT(format_text(slower, nullptr), HasSubstr("bound, as profiled"));
+}
+
+TEST(ReportHeadline, CountsNoStepOfWarmUpAsSteady) {
+  const by_hand::Folder folder;
+  const std::string path = folder.file("killed.vedette");
+  {
+    auto recorder = Recorder::open({.path = path, .live = false}).value();
+    recorder->opened(by_hand::hand_made_machine(), "vedette", {24576}, {by_hand::hand_made_chunk});
+    by_hand::tell_step(*recorder, {}, 1, 150000);
+  }
+  const Report killed = analyse(load_run(path).value(), {});
+  EXPECT_EQ(killed.headline.steps, 1u);
+  EXPECT_EQ(killed.headline.steady_steps, 0u);
+  EXPECT_EQ(killed.shown_step, 1u);
+  EXPECT_THAT(killed.remarks, testing::Contains(HasSubstr("No step ran after warm-up and profiling")));
 }
 
 TEST(ReportMemory, FollowsLiveAndResidentBytesAndPhases) {
@@ -207,7 +229,33 @@ TEST(ReportReuse, MeasuresTheBytesBetweenTwoAccesses) {
   const auto quarter_less =
       std::find_if(reuse.curve.begin(), reuse.curve.end(), [](const CurvePoint& p) { return p.share == 0.75; });
   ASSERT_NE(quarter_less, reuse.curve.end());
-  EXPECT_EQ(quarter_less->lru_in, Bytes{24576});
+  EXPECT_EQ(quarter_less->lru_in, std::nullopt) << "the first op has 24576 bytes of operands and 512 of scratch";
+}
+
+// A table of eight chunks, of which an op looks up rows in two and updates those of one.
+TEST(ReportReuse, SimulatesRowsWherePagesWereTracked) {
+  report::Run run{.budget = {16384}, .chunk = {8192}};
+  run.profile = 0;
+  Profile& p = run.profiles.emplace_back();
+  p.tracked = true;
+  p.trace.tensors = {{.name = "table", .bytes = {65536}, .persistent = true}, {.name = "out", .bytes = {4096}}};
+  p.trace.ops = {{.name = "look up", .time = {1}, .reads = {{0}}, .writes = {{1}}},
+                 {.name = "update", .time = {1}, .reads = {{0}, {1}}, .writes = {{0}}}};
+  p.trace.pages = {{.op = {0}, .tensor = {0}, .pages = {2, 3}, .read = true},
+                   {.op = {0}, .tensor = {0}, .pages = {10, 11}, .read = true},
+                   {.op = {0}, .tensor = {1}, .pages = {0, 1}, .written = true},
+                   {.op = {1}, .tensor = {0}, .pages = {2, 3}, .read = true, .written = true},
+                   {.op = {1}, .tensor = {1}, .pages = {0, 1}, .read = true}};
+  const Trace cut = simulated_trace(run);
+  EXPECT_EQ(peak_bytes(cut), peak_bytes(p.trace)) << "nothing is lost";
+  EXPECT_EQ(largest_op_bytes(p.trace), Bytes{69632});
+  EXPECT_EQ(largest_op_bytes(cut), Bytes{20480}) << "two chunks and the output";
+  EXPECT_EQ(cut.tensors.size(), 6u) << "runs: before, read and written, between, read, after; and the output";
+  EXPECT_THAT(cut.ops[1].reads, ElementsAre(TensorIndex{1}, TensorIndex{5}));
+  EXPECT_THAT(cut.ops[1].writes, ElementsAre(TensorIndex{1}));
+  EXPECT_THAT(analyse(run, {}).remarks, testing::Contains(HasSubstr("steps that touch other rows fetch more")));
+  p.tracked = false;
+  EXPECT_EQ(simulated_trace(run).tensors.size(), 2u);
 }
 
 TEST(ReportReuse, AsksTheSimulatorForEachBudgetAndKeepsItsReasonWhereItHasNone) {

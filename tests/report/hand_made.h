@@ -1,6 +1,6 @@
-// A run told by hand, every figure of which is known: a weight of two chunks, an activation and a tensor that lives
-// within a layer; four ops in two layers; five steps, of which three run a plan that is right once, late once, needless
-// once, and misses one fetch.
+// A run told by hand, every figure of which is known. It has a weight of two chunks, an activation and a tensor that
+// lives within a layer, and four ops in two layers. Three of its five steps run a plan that is right once, late once,
+// needless once, and misses one fetch.
 #pragma once
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // Recordings of gigabytes: a right report or a sentence that says why not, in bounded memory. VEDETTE_LARGE_MB says how
-// large they are made (default 60; docs/measurements.md has 5,900); the commands run with at most 2 GB of address
+// large they are made (default 60; docs/results.md has 5,900); the commands run with at most 2 GB of address
 // space.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The budget as the kernel counts it: what the process has resident, sampled from another process all through a run,
-// never exceeds what it had before the session opened by more than the budget and a fixed overhead.
+// The budget as the kernel counts it. Another process samples this one's resident memory all through a run. It never
+// exceeds the figure before the session opened by more than the budget and a fixed overhead.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -83,9 +83,8 @@ class Sampler {
 class Budget : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Budget, HoldsInEveryPhaseAsTheKernelCounts) {
-  constexpr std::size_t layers = 16,
-                        bytes =
-                            8'000'000;  // weights, moments, activations and gradients: about 400 MB live at the peak
+  // weights, moments, activations and gradients: about 400 MB live at the peak
+  constexpr std::size_t layers = 16, bytes = 8'000'000;
   constexpr Bytes budget = 96_MiB;
   Sampler sampler;
   Seen& seen = sampler.seen();

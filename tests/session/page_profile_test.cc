@@ -1,5 +1,5 @@
-// The profiling step sees what the program touches page by page: a pretended loop whose every access is known, with
-// each source of truth, at ticks of ops and of layers, with room for everything and with too little.
+// The profiling step sees every page that the program touches. Every access of the made loop is known. It runs with
+// each tracker, at ticks of ops and of layers, with room for all memory and with too little.
 #include "session/page_profile.h"
 
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 #include "base/fd.h"
 #include "os/tracker_kinds.h"
+#include "session/core.h"
 #include "session/registry.h"
-#include "session/state.h"
 #include "vedette/session.h"
 
 namespace vedette {
@@ -99,7 +99,7 @@ class Loop {
     for (std::size_t p = 0; p < 32; ++p) all = (all * 31 + weight_.at(p)) * 31 + statistic_.at(p);
     return all;
   }
-  detail::SessionState& state() const { return *detail::owner_of(weight_.data); }
+  detail::SessionCore& core() const { return *detail::owner_of(weight_.data); }
 
  private:
   Session& session_;
@@ -336,7 +336,7 @@ TEST(PageProfileWithoutSource, FallsBackToOperandsAndSaysSoOnce) {
                                 .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
   ASSERT_TRUE(session.ok());
   Loop loop(**session);
-  loop.state().tracker = nullptr;
+  loop.core().see_no_pages();
   for (int s = 0; s < 4; ++s) loop.step(static_cast<std::uint64_t>(s) * 7 + 1);
   EXPECT_EQ(loop.result(), right);
   EXPECT_TRUE((*session)->trace()->pages.empty());

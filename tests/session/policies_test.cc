@@ -1,6 +1,6 @@
-// Every policy of the table runs live: the same loop ends with the same bytes, within the budget, whoever decides what
-// moves. And what ran live is what the laboratory knows: the same policy, asked again, plans the same; judge and
-// simulator accept that plan; the engine moved by plan what the plan says, and no more often.
+// Every policy of the table runs live: the same loop ends with the same bytes, within the budget, whichever policy
+// plans. The laboratory agrees with the live run: the policy, asked again, makes the same plan, and judge and simulator
+// accept it. The engine made the planned moves, each no more often than planned.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Large ops in sections, live: an op that makes results while it looks at its operands one after the other is planned
-// so after two steps by its plan, ends with the same bytes in any budget, and may change its habits.
+// Large ops in sections, live. An op that makes results while it reads its operands one after the other is planned in
+// sections after two planned steps. It ends with the same bytes in any budget, and may change its accesses later.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -136,8 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Each, SectionsIn,
 
 TEST(Sections, ServeAnOpThatChangesItsHabits) {
   const Habits changes = [](Backward& loop, std::uint64_t step) { loop.input_first = step >= 5; };
-  constexpr std::uint64_t steps =
-      40;  // each of the six ops may fault in a step of its own, also late: plans are made anew when times settle
+  // each of the six ops may fault in a step of its own, also late: plans are made anew when times settle
+  constexpr std::uint64_t steps = 40;
   const Ran plenty = run(64_MiB, "vedette", changes, steps);
   const Bytes budget{plenty.counters.peak_bytes * 60 / 100};
   const Ran tight = run(budget, "vedette", changes, steps);

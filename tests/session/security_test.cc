@@ -109,8 +109,8 @@ TEST(Security, NamesOfOpsLayersAndTensorsAreOnlyBytes) {
   EXPECT_TRUE(weight.holds(1));
 }
 
-// A file system gives no block of a deleted file to another one without clearing it; the store must not ask for that
-// (FALLOC_FL_NO_HIDE_STALE and the like), so what a new session reads before it has written is zeros.
+// A file system clears the blocks of a deleted file before another file gets them. The store must not ask for stale
+// blocks (FALLOC_FL_NO_HIDE_STALE and the like), so a new session reads zeros where it has not written.
 TEST(Security, WhatOneSessionWroteTheNextDoesNotRead) {
   constexpr std::uint64_t secret = 0x5EC5E75EC5E75EC5;
   {

@@ -1,8 +1,7 @@
-// The world breaks at every single call: a scripted three-step program runs once for every system call and every disk
-// transfer that the engine makes in it, and that one call fails, stops half-way, comes late or brings other bytes. Each
-// run is a process of its own under a watchdog, and may end in three ways only: with the right numbers; with an error
-// that says why; with one sentence of last words. Never with a wrong number, never in a signal of the memory itself,
-// never not at all.
+// Fault injection at every single call. A scripted three-step program runs once for every system call and every disk
+// transfer that the engine makes in it. That one call fails, stops half-way, comes late or brings other bytes. Each run
+// is a process of its own under a watchdog, and may end in three ways only: with the right numbers, with an error that
+// names the cause, or with one last sentence. A wrong number, a signal of the memory itself or a hang is a failure.
 #pragma once
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -98,8 +97,8 @@ inline bool stands_stopped(pid_t run) {
   return name_end != text.npos && name_end + 2 < text.size() && text[name_end + 2] == 'T';
 }
 
-// Reads what the run says until it ends or its time is over: a minute, counted in turns of a tenth of a second, so that
-// a machine that stops everybody for a while stops the watch as well.
+// Reads the run's output until it ends or its minute is over. The minute is counted in tenths of a second, so that a
+// pause of the whole machine stops the watch as well.
 inline Ended watch(pid_t run, int said) {
   Ended ended;
   char buffer[512];

@@ -61,8 +61,8 @@ TEST(Paging, AFaultAddsItsBytesToTheOpAndSoDoesABirth) {
 }
 
 TEST(Paging, AnOpRunsWhileWhatWasAskedForIsOnItsWay) {
-  for (const auto& [time, stall] :
-       {std::pair{500, 0}, {50, 30}}) {  // the last block comes 80 ns after the second op began
+  // the last block comes 80 ns after the second op began
+  for (const auto& [time, stall] : {std::pair{500, 0}, {50, 30}}) {
     const Trace one = trace({tensor(100)}, {op(10, {}), op(time, {{0}})});
     Hinting policy(paging({host}), to(fast, 0));
     EXPECT_EQ(replay(one, machine(100), policy, {.steps = 1}).value().measured.stall, Nanoseconds{stall});
@@ -86,8 +86,8 @@ TEST(Paging, AnOperandThatLeavesForAnotherComesBack) {
   EXPECT_EQ(moved(got, 0, fast), 100U);
   const Replayed swapped =
       replay(one, machine(200), paging({host, fast, fast}), {.steps = 2, .timeline = true}).value();
-  EXPECT_GT(moved(swapped, 2, fast),
-            0U);  // in the second step op 0 wants tensor 1, and tensor 2, its other operand, came first
+  // in the second step op 0 wants tensor 1, and tensor 2, its other operand, came first
+  EXPECT_GT(moved(swapped, 2, fast), 0U);
 }
 
 TEST(Paging, WhatIsToldToLeaveLeavesBeforeItComesBack) {

@@ -45,6 +45,15 @@ TEST(Replay, TakesTheSumOfTheOpsWhereEverythingIsNear) {
   EXPECT_EQ(got.step_times, (std::vector<Nanoseconds>{{150}, {150}, {150}}));
 }
 
+TEST(Replay, TakesWhatTheProgramMadeOutsideOfOpsAsBornWhereItIsReadFirst) {
+  // Tensor 0 is a batch: allocated and filled between two ops, so that its first op reads it.
+  const Trace one = trace({tensor(10, false)}, {op(100, {{0}}), op(50, {{0}})});
+  const Result<Replayed> got = replay(one, machine(10), plan({fast}));
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  EXPECT_EQ(got->measured.time, Nanoseconds{150});
+  EXPECT_EQ(got->peak, Bytes{10});
+}
+
 TEST(Replay, HidesAFetchBehindAnOpAndWaitsForTheRest) {
   // 80 bytes come while op 0 runs for 50: op 1 waits 30. Nothing changed them, so they leave for nothing.
   const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
@@ -115,6 +124,35 @@ TEST(Replay, CountsLatencyBeforeTheFirstByte) {
   far.links[1].latency = {7};
   EXPECT_EQ(replay(one, far, plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)})).value().measured.op_stall[1],
             Nanoseconds{37});
+}
+
+TEST(Replay, TakesNoShareOfABusDuringItsLatency) {
+  // The fetch waits 40 ns for its first byte, in which the evict has the bus alone: 200 bytes in 200 ns all the same.
+  const Trace one =
+      trace({tensor(100), tensor(100)}, {op(300, {}, {{0}}), op(50, {}), op(10, {{1}}), op(300, {}), op(300, {})});
+  const Plan swaps = plan({slow, slow}, {fetch(3, 0, 0), evict(0, 2, 0), fetch(1, 2, 1), evict(2, 3, 1)});
+  Machine far = machine(200, 7);
+  far.links[1].latency = {40};
+  EXPECT_EQ(replay(one, far, swaps).value().measured.op_stall[2], Nanoseconds{150});
+}
+
+TEST(Replay, OvertakesTheQueueWithAFetchThatAnOpStallsFor) {
+  // The plan fetches tensors 0 and 1 first, which op 2 needs; op 1 stalls for tensor 2.
+  const Trace one = trace({tensor(100), tensor(100), tensor(100)}, {op(10, {}), op(10, {{2}}), op(500, {{0}, {1}})});
+  const Plan late = plan({slow, slow, slow}, {fetch(0, 2, 0), fetch(0, 2, 1), fetch(0, 1, 2), evict(2, 0, 0),
+                                              evict(2, 0, 1), evict(2, 0, 2)});
+  // tensor 0 is under way when op 1 begins, 10 of its 100 bytes are there; tensor 2 goes before tensor 1
+  EXPECT_EQ(replay(one, machine(300), late).value().measured.op_stall[1], Nanoseconds{190});
+}
+
+TEST(Replay, CancelsAnEvictionInTheQueueWhereTheTensorIsFetched) {
+  // Tensor 1's eviction queues behind tensor 0's 100 bytes; its fetch comes 20 ns later, and nothing of it moves.
+  const Trace one =
+      trace({tensor(100), tensor(100)}, {op(10, {}, {{0}, {1}}), op(20, {}), op(10, {{1}}), op(500, {}), op(500, {})});
+  const Plan hasty = plan({fast, fast}, {evict(0, 3, 0), evict(0, 2, 1), fetch(2, 2, 1), fetch(4, 0, 0)});
+  const Replayed got = replay(one, machine(200), hasty).value();
+  EXPECT_EQ(got.measured.op_stall[2], Nanoseconds{0});
+  EXPECT_EQ(got.bytes_out, Bytes{100});
 }
 
 TEST(Replay, MakesBirthsWaitForRoom) {

@@ -21,8 +21,8 @@ using testing::Open;
 using testing::Pager;
 
 constexpr std::uint32_t chunks = 10, frames = 6;
-constexpr std::uint32_t counted =
-    7;  // chunks [0, counted) hold counters, the next one serves system calls, the rest are never written
+// chunks [0, counted) hold counters, the next one serves system calls, the rest are never written
+constexpr std::uint32_t counted = 7;
 constexpr std::uint32_t for_calls = counted;
 constexpr std::size_t writers = 3, pages = 16;
 
@@ -156,13 +156,13 @@ void stress(Open open, std::size_t chunk_bytes, std::uint64_t seed) {
   threads.emplace_back([&] { map_and_unmap(pager, seed + 200, stop, seen); });
   threads.emplace_back([&] { move_chunks(pager, seed + 300, stop); });
   threads.emplace_back([&] { move_chunks(pager, seed + 400, stop); });
-  if (pager.memory().serves_system_calls()) threads.emplace_back([&] { call_the_kernel(pager, stop, seen); });
+  if (pager.memory().reach().system_calls) threads.emplace_back([&] { call_the_kernel(pager, stop, seen); });
   std::this_thread::sleep_for(std::chrono::duration<double>(stress_seconds()));
   const auto enough = [&] {
     return seen.writes > 100 && seen.reads > 100 && seen.mappings > 100 && pager.faults() > 100;
   };
-  for (int tenths = 0; tenths < 600 && !enough(); ++tenths)
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // slow machines
+  // slow machines
+  for (int tenths = 0; tenths < 600 && !enough(); ++tenths) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   stop = true;
   for (auto& thread : threads) thread.join();
 

@@ -1,5 +1,5 @@
-// Going away is atomic beside a training loop: threads that read and write the arena's memory unannounced, and threads
-// that map and unmap memory of their own, while a loop runs in a quarter of what it needs. Seeded; 4 s for each policy,
+// Evictions are atomic beside a training loop that runs in a quarter of its memory. Some threads read and write the
+// arena's memory unannounced, others map and unmap memory of their own. Seeded; 4 s for each policy,
 // or VEDETTE_STRESS_SECONDS.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

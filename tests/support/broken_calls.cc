@@ -32,7 +32,7 @@ Forbidden forbidden = Forbidden::nothing;
 
 bool is_forbidden(Forbidden what) { return forbidden == what || forbidden == Forbidden::both; }
 
-// What happens to this call; nothing for nearly all. `able`: whether it can be corrupt.
+// The fault injected into this call; none into nearly all. `able`: whether it can be corrupt.
 std::optional<Break> turn(const char* name, bool able = false) {
   if (!armed.load(std::memory_order_relaxed)) return std::nullopt;
   if (names != nullptr) names->count(name);
@@ -318,7 +318,7 @@ int __wrap_io_uring_register_buffers_update_tag(io_uring* ring, unsigned first, 
 
 }  // extern "C"
 
-// What the disk answered, on its way to the only function that reads it.
+// The disk's answer, on its way to the only function that reads it.
 namespace vedette {
 bool real_advance(Transfer&, std::int64_t, Bytes) noexcept asm("__real__ZN7vedette7advanceERNS_8TransferElNS_5BytesE");
 bool broken_advance(Transfer&, std::int64_t, Bytes) noexcept

@@ -1,9 +1,8 @@
-// The seam between vedette and the kernel, for tests that break the world: every system call that src/base, src/os,
-// src/tier and src/engine make, and every transfer that a disk answers, is counted on its way, and the n-th of them
-// fails, stops half-way, comes late or brings other bytes. The linker puts it there (--wrap), so the library is the one
-// that ships, and knows nothing of it.
+// The seam between vedette and the kernel, for fault injection. It counts every system call of src/base, src/os,
+// src/tier and src/engine, and every transfer that a disk answers. The n-th of them fails, stops half-way, comes late
+// or brings other bytes. The linker inserts it (--wrap), so the library under test is the one that ships.
 //
-// What always holds: without arm() and forbid() every call goes through untouched. A broken call does what a kernel
+// Invariants: without arm() and forbid() every call goes through untouched. A broken call does what a kernel
 // could have done: a failed one has no effect, a brief one does a part and says so. Seeded: the same n, kind and seed
 // choose the same errno. Thread rule: counts calls of all threads; arm() and forbid() before the subject starts.
 #pragma once
@@ -14,9 +13,10 @@
 namespace vedette::testing {
 
 enum class Break : std::uint8_t {
-  fail,   // with an errno that this call is known to have
-  brief,  // a part is done: fewer bytes, fewer pages; calls that know no parts fail with EINTR or EAGAIN where they may
-  late,   // done, 20 ms later
+  fail,  // with an errno that this call is known to have
+  // a part is done: fewer bytes, fewer pages; calls that know no parts fail with EINTR or EAGAIN where they may
+  brief,
+  late,     // done, 20 ms later
   corrupt,  // of a transfer from the disk: one bit is another; other calls are left alone
 };
 constexpr const char* break_names[] = {"fails", "is brief", "is late", "is corrupt"};

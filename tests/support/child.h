@@ -1,5 +1,5 @@
-// Processes of their own for tests of what ends a process, or of where one may live: a body in a forked child under a
-// watchdog, what it says to standard error or to standard output, and how it ended.
+// Child processes, for tests that end a process or change its environment: a body in a forked child under a watchdog,
+// its standard error or output, and its end.
 #pragma once
 #include <poll.h>
 #include <sys/resource.h>
@@ -27,8 +27,8 @@ inline bool died_of(const std::optional<int>& status, int signal) {
   return status && WIFSIGNALED(*status) && WTERMSIG(*status) == signal;
 }
 
-// Runs `body` in a child; what waitpid says, or nullopt when it had to be killed after a minute, counted in tenths so
-// that a machine that stops everybody for a while stops the watch as well.
+// Runs `body` in a child. Returns waitpid's status, or nullopt when the child was killed after a minute. The minute is
+// counted in tenths of a second, so that a pause of the whole machine stops the watch as well.
 inline std::optional<int> in_child(const std::function<void()>& body,
                                    const std::function<void(pid_t)>& meanwhile = {}) {
   const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// A command of a shell, what it writes to standard output, and its exit status.
+// A command of a shell, its standard output, and its exit status.
 #pragma once
 #include <sys/wait.h>
 

@@ -1,7 +1,7 @@
 // A store that breaks on purpose: wraps any store and fails, delays, tears or corrupts the n-th request of a script, so
 // that a test can ask of every n whether its subject survives. Seeded: the same script and seed break the same bytes.
 //
-// What always holds: every request is completed exactly once, whatever the script does to it. Thread rule: as Store's.
+// Invariant: every request is completed exactly once, whatever the script does to it. Thread rule: as Store's.
 #pragma once
 #include <atomic>
 #include <cerrno>
@@ -19,9 +19,9 @@ namespace vedette {
 struct StoreFault {
   enum class Kind : std::uint8_t {
     fail,     // completes with `error`; no byte moves
-    delay,    // works, and is told `delay` later
+    delay,    // works, and completes `delay` later
     torn,     // the first half moves, the second becomes garbage; completes with `error`
-    corrupt,  // one bit flips, and nobody is told
+    corrupt,  // one bit flips without an error
   } kind = Kind::fail;
   std::uint64_t nth = 0;                             // which request, from 0, in the order of submission
   std::optional<StoreRequest::Direction> direction;  // counts only requests of this direction; both when empty
@@ -33,7 +33,7 @@ struct FaultyStoreOptions {
   std::vector<StoreFault> script;
   std::uint64_t seed = 1;          // of the corrupted bit and of the two below
   std::uint32_t fail_one_in = 0;   // besides the script: a request in so many fails with EIO; 0: none
-  std::uint32_t delay_one_in = 0;  // or is told up to 2 ms late
+  std::uint32_t delay_one_in = 0;  // or completes up to 2 ms late
 };
 
 class FaultyStore final : public Store {
@@ -58,7 +58,7 @@ class FaultyStore final : public Store {
   struct Held {
     StoreRequest request;
     std::optional<StoreFault> fault;
-    std::unique_ptr<std::byte, void (*)(void*)> copy{nullptr, nullptr};  // what moves instead of the caller's memory
+    std::unique_ptr<std::byte, void (*)(void*)> copy{nullptr, nullptr};  // moves instead of the caller's memory
     Clock::time_point due;
     int error = 0;
     bool busy = false, arrived = false;

@@ -1,7 +1,7 @@
-// A memory cgroup of one's own, a child of the one this process lives in (version 1), or beside it where it may have no
-// children (version 2): what is charged to the processes inside, page tables and files they bring into memory included,
-// stays below a limit, or one of them is killed. Where none can be made, why_not says what is missing. The group goes
-// when this does; its processes have ended by then.
+// A memory cgroup for a test: a child of this process's own (version 1), or beside it where it may have no children
+// (version 2). The memory charged to its processes, page tables and file pages included, stays below a limit, or the
+// kernel kills one of them. Where no group can be made, why_not names the obstacle. The destructor removes the group;
+// its processes have ended by then.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -66,14 +66,14 @@ class [[nodiscard]] MemoryCgroup {
       return refuse("the limit of swap");
     return true;
   }
-  // The calling process lives inside from here on; what it has touched before stays charged where it was.
+  // The calling process lives inside from here on; its earlier memory stays charged where it was.
   // Async-signal-safe.
   bool enter() const { return put("cgroup.procs", "0"); }
 
   // The most that was ever charged; 0 where the kernel does not tell (version 2 before Linux 5.19).
   Bytes peak() const { return {number(version_ == 1 ? "memory.max_usage_in_bytes" : "memory.peak")}; }
   std::uint64_t kills() const { return field(version_ == 1 ? "memory.oom_control" : "memory.events", "oom_kill"); }
-  // How much of what is charged is what: "rss" or "anon", "shmem", "cache" or "file", in bytes.
+  // The charged bytes of one kind: "rss" or "anon", "shmem", "cache" or "file", in bytes.
   std::uint64_t charged(const char* what) const { return field("memory.stat", what); }
 
  private:

@@ -1,4 +1,4 @@
-// For tests that are root and become nobody.
+// For tests that run as root and change to the user `nobody`.
 #pragma once
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 
 namespace vedette::testing {
 
-// Some machines' root folder is root's alone (a debootstrap into mktemp -d): nobody finds no library there.
+// Some machines' root folder is root's alone (a debootstrap into mktemp -d): other users find no library there.
 inline bool nobody_finds_files() {
   return ::geteuid() != 0 || (std::filesystem::status("/").permissions() & std::filesystem::perms::others_exec) !=
                                  std::filesystem::perms::none;

@@ -1,8 +1,7 @@
 // How the sanitizers are set in the tests; nothing in other builds. TSAN_OPTIONS and ASAN_OPTIONS still win.
 //
-// Faults are part of what many tests test, so SIGSEGV and SIGBUS belong to them, and to the kernel, which ends a
-// process by the signal where a sanitizer would end it with a report and a status of its own. Weak: a test about the
-// sanitizer itself sets its own.
+// Many tests take faults, so the sanitizers leave SIGSEGV and SIGBUS alone. Such a signal then ends the process by the
+// signal, and not with a report and another status. Weak: a test about the sanitizer itself sets its own.
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" const char* __asan_default_options();
 extern "C" [[gnu::weak]] const char* __asan_default_options() { return "handle_segv=0:handle_sigbus=0"; }

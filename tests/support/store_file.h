@@ -1,4 +1,4 @@
-// The slow tier's file, as somebody else in this process finds it: it has no name. For tests of what others do to it.
+// The slow tier's file, found from elsewhere in this process: it has no name. For tests that change it.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-// Who may include whom: a file includes only what stands to its left.
+// The layers: a file includes only what stands to its left.
 //
-//     pure centre    base < model < pack < sim < policy
-//     the machine    base < os < tier
-//     alive          policy + tier < engine < session < { adapter, cli }
+//     pure centre    base < model < pack < { place, sim < policy }
+//     the machine    base < os < { tier, cuda }
+//     alive          policy + place + tier + cuda < engine < session < { adapter, cli }
 //     reading        model < profiler < cli
 //
 // Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no
@@ -25,19 +25,21 @@ const std::map<std::string, Layers> left_of = {
     {"base", {}},
     {"model", {"base"}},
     {"pack", {"base", "model"}},
+    {"place", {"base", "model", "pack"}},
     {"sim", {"base", "model", "pack"}},
     {"policy", {"base", "model", "pack", "sim"}},
     {"os", {"base"}},
     {"tier", {"base", "os"}},
-    {"engine", {"base", "model", "pack", "sim", "policy", "os", "tier"}},
-    {"session", {"base", "model", "pack", "sim", "policy", "os", "tier", "engine"}},
-    {"adapter", {"base", "model", "pack", "sim", "policy", "os", "tier", "engine", "session"}},
+    {"cuda", {"base", "os"}},
+    {"engine", {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier"}},
+    {"session", {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier", "engine"}},
+    {"adapter", {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier", "engine", "session"}},
     {"profiler", {"base", "model"}},
-    {"cli", {"base", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
+    {"cli", {"base", "cuda", "place", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
 };
 
-// policy.h is the interface that simulator, engine and policies share, in words of the model; observer.h is how the
-// engine speaks to the profiler, in words of the model; vedette.h is the umbrella over all but the adapter.
+// policy.h is the interface that simulator, engine and policies share, in words of the model. The engine speaks to the
+// profiler through observer.h, in words of the model. vedette.h is the umbrella over all but the adapter.
 const std::map<std::string, std::string> layer_of_public_header = {
     {"units.h", "base"},     {"result.h", "base"},   {"model.h", "model"},  {"check.h", "model"},
     {"observer.h", "model"}, {"pack.h", "pack"},     {"policy.h", "model"}, {"replay.h", "sim"},
@@ -101,6 +103,28 @@ TEST(Layers, AFileIncludesOnlyWhatStandsToItsLeft) {
   }
 }
 
+// src/policy holds the published papers; canvas/ is shared by all policies, vedette/ is our own planner. Neither
+// includes a paper, and no paper includes our planner.
+TEST(Layers, PoliciesShareOnlyTheirCanvas) {
+  const auto room_of = [](const std::string& path) -> std::string {
+    if (path.starts_with("policy/canvas/")) return "canvas";
+    if (path.starts_with("policy/vedette/")) return "vedette";
+    return path == "policy/makers.h" || path == "policy/policies.def" ? "makers" : "paper";
+  };
+  std::size_t seen = 0;
+  for (const Source& file : sources({"src/policy"}, {".h", ".cc"})) {
+    const std::string own = room_of(file.path.substr(std::string("src/").size()));
+    for (const Include& include : includes(file.text)) {
+      if (!include.name.starts_with("policy/")) continue;
+      const std::string other = room_of(include.name);
+      ++seen;
+      EXPECT_TRUE(other == own || other == "canvas" || (other == "makers" && own != "canvas"))
+          << file.path << " (" << own << ") includes " << include.name << " (" << other << ")";
+    }
+  }
+  EXPECT_GT(seen, 20u);
+}
+
 TEST(Layers, OnlyTheAdapterMeetsLibtorch) {
   for (const Source& file : layered_files()) {
     if (layer_of(file.path) == "adapter") continue;
@@ -117,7 +141,7 @@ TEST(Layers, ThePureCentreMeetsNoThreadClockOrFile) {
       "time.h",  "random",    "fstream",      "iostream",           "cstdio", "stdio.h", "filesystem", "unistd.h",
       "fcntl.h", "pthread.h", "signal.h"};
   for (const Source& file : layered_files()) {
-    if (!Layers{"model", "pack", "policy", "sim"}.contains(layer_of(file.path))) continue;
+    if (!Layers{"model", "pack", "place", "policy", "sim"}.contains(layer_of(file.path))) continue;
     for (const Include& include : includes(file.text)) {
       EXPECT_FALSE(outside.contains(include.name) || include.name.starts_with("sys/") ||
                    include.name.starts_with("linux/"))

@@ -24,6 +24,7 @@
 #include "base/mapping.h"
 #include "support/faulty_store.h"
 #include "support/nobody.h"
+#include "support/thread_masks.h"
 #include "tier/store.h"
 
 namespace vedette {
@@ -488,6 +489,15 @@ TEST(NvmeStore, GoesOnPlainWhereTheMemoryLockLimitForbidsRegistering) {
   if (!open_disk(IoMechanism::uring)) GTEST_SKIP() << "io_uring is not available";
   if (!testing::nobody_finds_files()) GTEST_SKIP() << testing::no_files_for_nobody;
   EXPECT_EXIT(go_without_registration(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(NvmeStore, ItsThreadsRunNoSignalHandlerOfTheProgram) {
+  const int before = threads_open_to(SIGUSR1), faulting_before = threads_open_to(SIGSEGV);
+  auto opened = open_nvme_store(
+      {.directory = ::testing::TempDir(), .slot_bytes = 64_KiB, .depth = 4, .mechanism = IoMechanism::threads});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_TRUE(come_to_be_open_to(SIGSEGV, faulting_before + 4));
+  EXPECT_EQ(threads_open_to(SIGUSR1), before);
 }
 
 }  // namespace

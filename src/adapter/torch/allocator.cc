@@ -20,7 +20,7 @@ class Facade final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_memory, cpu};
     const Entered entered(*this);
-    if (entered.session == nullptr) return ordinary(bytes);
+    if (entered.session == nullptr || entered.session->in_child()) return ordinary(bytes);
     // relaxed: a hint. A thread that allocates while a step begins may be told either.
     const Birth birth = between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
     Result<std::byte*> memory = entered.session->allocate(
@@ -57,9 +57,15 @@ class Facade final : public c10::Allocator {
   bool installed() const noexcept { return installed_; }
 
   void activate(Session* session) noexcept {
+    // A fork leaves the count of threads that the child does not have.
+    if (Session* const before = active_.load(); before != nullptr && before->in_child()) inside_.store(0);
     // seq_cst, as in Entered: either the allocating thread sees the new session, or we see that it is inside.
     active_.store(session);
     while (inside_.load() != 0) std::this_thread::yield();
+  }
+
+  void deactivate(const Session* session) noexcept {
+    if (active_.load() == session) activate(nullptr);
   }
 
   void set_between_steps(bool between) noexcept { between_steps_.store(between, std::memory_order_relaxed); }
@@ -98,6 +104,8 @@ void install_allocator() {
 }
 
 void activate_allocator(Session* session) noexcept { facade().activate(session); }
+
+void deactivate_allocator(const Session* session) noexcept { facade().deactivate(session); }
 
 void set_between_steps(bool between) noexcept { facade().set_between_steps(between); }
 

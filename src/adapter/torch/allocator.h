@@ -2,6 +2,9 @@
 // come from the session's arena, otherwise from the allocator that was there before. It is immortal, because storages
 // keep a pointer to their allocator and may outlive every guard: this is the library's one global.
 //
+// In a child of fork() the session that was active is the parent's: allocations are ordinary ones, and releases of the
+// parent's memory are ignored.
+//
 // Memory of both kinds has the same deleter and context == data, so that a storage never needs to know where it lives.
 // Thread rule: any thread, except install() and activate(), which belong to the thread that makes and ends guards.
 #pragma once
@@ -33,12 +36,13 @@ void install_allocator();  // once; later calls do nothing
 // Allocations go to `session` from now on, or to ordinary memory (nullptr). Returns when no other thread is still
 // allocating from the session before.
 void activate_allocator(Session* session) noexcept;
+void deactivate_allocator(const Session* session) noexcept;  // nothing, where it is not the active one
 // Between steps memory is expected to last: models are built then. `set_birth` is about this thread, and holds during a
 // step.
 void set_between_steps(bool between) noexcept;
 void set_birth(Birth birth) noexcept;
-c10::DataPtr ordinary_memory(
-    std::size_t bytes);                      // not from the arena, whatever is active; throws what the allocator throws
+// not from the arena, whatever is active; throws what the allocator throws
+c10::DataPtr ordinary_memory(std::size_t bytes);
 void release_memory(void* memory) noexcept;  // the deleter of both kinds
 
 }  // namespace adapter

@@ -1,5 +1,6 @@
 // The RAII guard around a training loop: opens the session, directs libtorch's allocations to it, listens to operators.
 #include <ATen/Version.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -50,37 +51,38 @@ std::optional<Error> wrong_libtorch() {
                0};
 }
 
-Result<Bytes> budget(const std::variant<Bytes, Fraction>& wanted) {
-  if (const Bytes* const bytes = std::get_if<Bytes>(&wanted)) return *bytes;
-  const double share = std::get<Fraction>(wanted).value;
-  if (!(share > 0.0 && share <= 1.0)) {
-    return Error{Cause::malformed_input,
-                 "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0};
-  }
-  return Bytes{static_cast<std::uint64_t>(share * static_cast<double>(adapter::machine_memory().total.value))};
-}
+std::atomic<pid_t> guard_lives_in{0};  // process
 
-std::atomic<bool> guard_lives{false};
-
-// One guard at a time, from before the session is opened until after it is closed.
+// One guard at a time in a process, from before the session is opened until after it is closed.
 class OnlyGuard {
  public:
   OnlyGuard() {
-    if (guard_lives.exchange(true)) {
+    if (guard_lives_in.exchange(::getpid()) == ::getpid()) {
       throw Failure(
           {Cause::unavailable, "A guard lives already in this process; end it before making another one.", 0});
     }
   }
-  ~OnlyGuard() { guard_lives.store(false); }
+  ~OnlyGuard() {
+    if (guard_lives_in.load() == made_in_) guard_lives_in.store(0);
+  }
   OnlyGuard(const OnlyGuard&) = delete;
   OnlyGuard& operator=(const OnlyGuard&) = delete;
+
+ private:
+  const pid_t made_in_ = ::getpid();
 };
 
 }  // namespace
 
+Fraction::operator Bytes() const {
+  if (!(value > 0.0 && value <= 1.0))
+    throw Failure(
+        {Cause::malformed_input, "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0});
+  return {static_cast<std::uint64_t>(value * static_cast<double>(adapter::machine_memory().total.value))};
+}
+
 struct Guard::State {
   OnlyGuard only;
-  std::function<void(std::string_view)> say;
   std::unique_ptr<Session> session;
   adapter::LayerTracker layers;
   std::optional<adapter::Watched> watched;
@@ -91,24 +93,14 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
   resolve_vector_math();
   State& state = *state_;
-  // Shared, because the arena goes on speaking after the guard is gone.
-  state.say = options.on_message
-                  ? std::move(options.on_message)
-                  : [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
-  state.session = Session::open({.fast_memory = budget(options.fast_memory).value(),
-                                 .slow = std::move(options.slow),
-                                 .policy = std::move(options.policy),
-                                 .chunk = options.chunk,
-                                 .warmup_steps = options.warmup_steps,
-                                 .profile = options.profile,
-                                 .tracker = std::move(options.tracker),
-                                 .observer = options.observer,
-                                 .on_message = state.say,
-                                 .seed = options.seed,
-                                 .checksums = options.checksums})
-                      .value();
-  state.watched.emplace(*state.session, state.layers, state.say);
-  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, options.chunk});
+  if (options.fast_memory.value == 0) options.fast_memory = fraction(0.5);
+  if (!options.on_message)  // shared, because the arena goes on speaking after the guard is gone
+    options.on_message = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
+  const auto say = options.on_message;
+  const Bytes chunk = options.chunk;
+  state.session = Session::open(std::move(options)).value();
+  state.watched.emplace(*state.session, state.layers, say);
+  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, chunk});
   adapter::install_allocator();
   adapter::listen_to_operators(true);
   adapter::announce_this_thread(*state.announcer);
@@ -116,9 +108,9 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
 }
 
 Guard::~Guard() {
-  adapter::stop_announcing();
-  adapter::activate_allocator(nullptr);
-  adapter::listen_to_operators(false);
+  adapter::stop_announcing(*state_->announcer);
+  adapter::deactivate_allocator(state_->session.get());
+  if (!session().in_child()) adapter::listen_to_operators(false);  // a child may have a guard of its own by now
 }
 
 void Guard::watch(torch::nn::Module& module, std::string_view name) {

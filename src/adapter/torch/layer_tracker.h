@@ -37,8 +37,8 @@ class LayerTracker {
 
   Phase phase() const noexcept { return phase_; }  // of the last op
 
-  void begin_backward(
-      std::int64_t sequence);  // of the node that begins; -1: unknown (a gradient is accumulated). Nodes nest
+  // of the node that begins; -1: unknown (a gradient is accumulated). Nodes nest
+  void begin_backward(std::int64_t sequence);
   void end_backward();
 
   void begin_named(std::string_view name);  // the user's own layer, until end_named(); these nest

@@ -148,6 +148,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // relaxed: only the thread that stored its own name finds it here
   if (announcing_thread.load(std::memory_order_relaxed) != &this_thread || announcer->in_op) return nullptr;
+  if (announcer->session.in_child()) return nullptr;
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     return std::make_unique<NodeContext>(announcer->layers, function.seqNr());
   }
@@ -183,7 +184,8 @@ void announce_this_thread(Announcer& to) {
   announcing_thread.store(&this_thread, std::memory_order_relaxed);
 }
 
-void stop_announcing() {
+void stop_announcing(const Announcer& to) {
+  if (announcer != &to) return;
   announcing_thread.store(nullptr, std::memory_order_relaxed);
   announcer = nullptr;
 }

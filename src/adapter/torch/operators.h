@@ -35,6 +35,6 @@ void listen_to_operators(bool on);  // while a guard lives
 
 // From now on this thread's operators go to `announcer`, which is borrowed until stop_announcing().
 void announce_this_thread(Announcer& announcer);
-void stop_announcing();
+void stop_announcing(const Announcer& announcer);  // nothing, where another one has taken its place
 
 }  // namespace vedette::adapter

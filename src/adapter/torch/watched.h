@@ -86,8 +86,8 @@ class Watched {
   LayerTracker& layers_;
   Say say_;
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
-  std::unordered_map<const c10::StorageImpl*, States>
-      states_;  // only of storages in entries_, which keeps their addresses from being used again
+  // only of storages in entries_, which keeps their addresses from being used again
+  std::unordered_map<const c10::StorageImpl*, States> states_;
   std::vector<WatchedModule> modules_;
   std::vector<torch::optim::Optimizer*> optimizers_;
 };

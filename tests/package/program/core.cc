@@ -13,7 +13,7 @@ int main() {
     auto step = session->step();
     const void* operand = memory;
     auto op = session->op("fill", {}, {&operand, 1});
-    std::memset(memory, 7, 1_MiB.value);
+    std::memset(memory, 7, (1_MiB).value);
   }
   vedette::Session::release(memory);
   if (session->counters().steps != 1 || vedette::machine_presets().empty()) return 1;

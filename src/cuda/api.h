@@ -1,0 +1,62 @@
+// The types and numbers of CUDA's driver interface that vedette uses, so that it builds where no CUDA toolkit is.
+//
+// Source: cuda.h of CUDA 13.0. The names are cuda.h's, without its prefixes. tests/cuda/layout.cc compares every size,
+// offset, number and signature with the real header where one is installed.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace vedette::cuda {
+
+using Address = unsigned long long;  // CUdeviceptr
+using DeviceNumber = int;            // CUdevice
+using Handle = unsigned long long;   // CUmemGenericAllocationHandle
+using ContextHandle = struct ContextTag*;
+using StreamHandle = struct StreamTag*;
+using EventHandle = struct EventTag*;
+
+// CUresult: the errors that vedette itself decides on.
+constexpr int success = 0, error_invalid_value = 1, error_out_of_memory = 2, error_no_device = 100,
+              error_invalid_device = 101, error_invalid_context = 201, error_invalid_handle = 400,
+              error_not_ready = 600, error_already_registered = 712, error_not_registered = 713,
+              error_not_supported = 801;
+
+enum class LocationType : int { device = 1, host = 2, host_numa = 3 };  // CUmemLocationType
+
+struct Location {  // CUmemLocation
+  LocationType type = LocationType::device;
+  int id = 0;  // of the device or the NUMA node; ignored for host
+};
+
+struct AccessDescription {  // CUmemAccessDesc
+  Location location;
+  int flags = 3;  // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+
+struct AllocationProperties {      // CUmemAllocationProp
+  int type = 1;                    // CU_MEM_ALLOCATION_TYPE_PINNED
+  int requested_handle_types = 0;  // CU_MEM_HANDLE_TYPE_NONE
+  Location location;
+  void* win32_handle_meta_data = nullptr;
+  struct Flags {
+    unsigned char compression_type = 0, gpu_direct_rdma_capable = 0;
+    unsigned short usage = 0;
+    unsigned char reserved[4] = {};
+  } flags;
+};
+
+enum class Attribute : int {  // CUdevice_attribute
+  multiprocessor_count = 16,
+  async_engine_count = 40,
+  compute_capability_major = 75,
+  compute_capability_minor = 76,
+  virtual_memory_management_supported = 102,
+  host_numa_id = 134,
+};
+
+constexpr unsigned stream_non_blocking = 1;     // CU_STREAM_NON_BLOCKING
+constexpr unsigned event_disable_timing = 2;    // CU_EVENT_DISABLE_TIMING
+constexpr int granularity_recommended = 1;      // CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+constexpr unsigned host_register_portable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
+
+}  // namespace vedette::cuda

@@ -1,0 +1,100 @@
+// One GPU: its primary context, which libtorch uses too, its streams and its events.
+//
+// Thread rule: make_current() once in each thread that calls anything here or in device_range.h and pinned_pool.h; a
+// thread that has launched an operator of libtorch needs no call. After that, any thread. Destructors make the context
+// current themselves. Handles of foreign streams (libtorch's) are welcome where a StreamHandle is asked for.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cuda/driver.h"
+#include "vedette/units.h"
+
+namespace vedette::cuda {
+
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  struct Memory {
+    Bytes free, total;
+  };
+
+  // Retains the primary context and makes it current in this thread. `ordinal` counts from 0.
+  static Result<std::shared_ptr<Device>> open(std::shared_ptr<const Driver>, int ordinal);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  Result<void> make_current() const;
+  const Driver& driver() const noexcept { return *driver_; }
+  const Calls& calls() const noexcept { return driver_->calls(); }
+  DeviceNumber number() const noexcept { return number_; }
+  std::string name() const;  // "NVIDIA H200"; empty where the driver refuses
+  std::optional<int> attribute(Attribute) const;
+  std::optional<int> numa_node() const;  // nearest to this GPU, where the machine says so
+  Result<Memory> memory() const;
+
+  // Queues a copy; host memory must be pinned for it to be asynchronous. Neither address is looked at before.
+  Result<void> copy(StreamHandle, Address to, Address from, Bytes) const;
+
+ private:
+  Device(std::shared_ptr<const Driver> driver, DeviceNumber number, ContextHandle context) noexcept
+      : driver_(std::move(driver)), number_(number), context_(context) {}
+  const std::shared_ptr<const Driver> driver_;
+  const DeviceNumber number_;
+  const ContextHandle context_;
+};
+
+// Makes a device's context current, and the thread's former one again at the end.
+class [[nodiscard]] Current {
+ public:
+  explicit Current(const Device&) noexcept;
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const Device& device_;
+  ContextHandle former_ = nullptr;
+};
+
+// A stream that does not wait for the default one.
+class Stream {
+ public:
+  static Result<Stream> create(std::shared_ptr<const Device>);
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&&) = delete;
+  ~Stream();  // commands that are queued still run
+  StreamHandle handle() const noexcept { return handle_; }
+  Result<void> synchronize() const;  // the calling thread waits
+
+ private:
+  Stream(std::shared_ptr<const Device> device, StreamHandle handle) noexcept
+      : device_(std::move(device)), handle_(handle) {}
+  std::shared_ptr<const Device> device_;
+  StreamHandle handle_ = nullptr;
+};
+
+// A point in a stream. Recorded again, it is another point; who waits for the former is not concerned.
+class Event {
+ public:
+  enum class Timing { off, on };
+  static Result<Event> create(std::shared_ptr<const Device>, Timing = Timing::off);
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&&) = delete;
+  ~Event();
+  EventHandle handle() const noexcept { return handle_; }
+  Result<void> record(StreamHandle) const;
+  Result<void> let_wait(StreamHandle) const;            // the stream waits for the point; no thread does
+  Result<bool> passed() const;                          // true before the first record, too
+  Result<void> synchronize() const;                     // the calling thread waits
+  Result<Nanoseconds> since(const Event& begin) const;  // both passed, both with Timing::on
+
+ private:
+  Event(std::shared_ptr<const Device> device, EventHandle handle) noexcept
+      : device_(std::move(device)), handle_(handle) {}
+  std::shared_ptr<const Device> device_;
+  EventHandle handle_ = nullptr;
+};
+
+}  // namespace vedette::cuda

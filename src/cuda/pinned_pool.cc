@@ -1,0 +1,127 @@
+// Holes, pieces and their registration: see pinned_pool.h.
+#include "cuda/pinned_pool.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/assert.h"
+#include "base/readable.h"
+
+namespace vedette::cuda {
+namespace {
+
+constexpr Bytes huge_page = 2_MiB;
+
+// Pages are there before they are pinned, so that the driver does not fault them in one by one.
+void populate(const Mapping& memory) {
+  ::madvise(memory.data(), memory.bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
+#ifdef MADV_POPULATE_WRITE
+  ::madvise(memory.data(), memory.bytes().value, MADV_POPULATE_WRITE);
+#endif
+}
+
+}  // namespace
+
+PinnedPool::PinnedPool(std::shared_ptr<const Device> device, const Options& options)
+    : device_(std::move(device)), options_(options) {}
+
+PinnedPool::~PinnedPool() {
+  const Current current(*device_);
+  for (const Mapping& piece : pieces_) device_->calls().host_unregister(piece.data());
+}
+
+std::size_t PinnedPool::rounded(Bytes bytes) const noexcept {
+  const std::size_t unit = options_.alignment.value;
+  return (std::max<std::size_t>(bytes.value, 1) + unit - 1) / unit * unit;
+}
+
+bool PinnedPool::bind_to_nearest_node(const Mapping& memory) const noexcept {
+  const std::optional<int> node = device_->numa_node();
+  if (!node || *node >= 64) return false;
+  constexpr int preferred = 1;  // MPOL_PREFERRED: a full node is no failure
+  const unsigned long mask = 1ul << *node;
+  return ::syscall(SYS_mbind, memory.data(), memory.bytes().value, preferred, &mask, sizeof mask * 8, 0) == 0;
+}
+
+Result<void> PinnedPool::grow(std::size_t bytes) {
+  if (options_.most.value != 0 && registered_ + bytes > options_.most.value)
+    return Error{.cause = Cause::out_of_memory,
+                 .message = "pinned memory is limited to " + readable(options_.most) + ", and " +
+                            readable({registered_}) + " are in use; raise the host's budget"};
+  auto piece = Mapping::reserve({bytes}, huge_page);
+  if (!piece) return piece.error();
+  on_nearest_node_ = bind_to_nearest_node(*piece);
+  populate(*piece);
+  const int number = device_->calls().host_register(piece->data(), bytes, host_register_portable);
+  if (number != success) return device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory");
+  holes_[piece->data()] = bytes;
+  registered_ += bytes;
+  pieces_.push_back(std::move(*piece));
+  return {};
+}
+
+// Best fit: the smallest hole that is wide enough.
+std::byte* PinnedPool::take_hole(std::size_t bytes) {
+  auto best = holes_.end();
+  for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
+    if (hole->second >= bytes && (best == holes_.end() || hole->second < best->second)) best = hole;
+  }
+  if (best == holes_.end()) return nullptr;
+  const auto [at, width] = *best;
+  holes_.erase(best);
+  if (width > bytes) holes_[at + bytes] = width - bytes;
+  taken_ += bytes;
+  return at;
+}
+
+Result<std::byte*> PinnedPool::take(Bytes wanted) {
+  const std::size_t bytes = rounded(wanted);
+  const std::lock_guard lock(guard_);
+  if (std::byte* const slot = take_hole(bytes); slot != nullptr) return slot;
+  std::size_t piece = std::max<std::size_t>(bytes, options_.piece.value);
+  // The last piece before the limit may be smaller than the others.
+  if (options_.most.value != 0 && options_.most.value > registered_)
+    piece = std::max(bytes, std::min<std::size_t>(piece, options_.most.value - registered_));
+  if (auto grown = grow(piece); !grown) return grown.error();
+  return take_hole(bytes);
+}
+
+void PinnedPool::give_back(std::byte* slot, Bytes wanted) {
+  const std::size_t bytes = rounded(wanted);
+  const std::lock_guard lock(guard_);
+  taken_ -= bytes;
+  auto hole = holes_.emplace(slot, bytes).first;
+  const auto begins_piece = [&](const std::byte* at) {
+    return std::any_of(pieces_.begin(), pieces_.end(), [&](const Mapping& each) { return each.data() == at; });
+  };
+  // A slot lies in one piece: holes of two pieces stay two, also where the pieces touch.
+  if (const auto next = std::next(hole);
+      next != holes_.end() && hole->first + hole->second == next->first && !begins_piece(next->first)) {
+    hole->second += next->second;
+    holes_.erase(next);
+  }
+  if (hole == holes_.begin() || begins_piece(hole->first)) return;
+  if (const auto before = std::prev(hole); before->first + before->second == hole->first) {
+    before->second += hole->second;
+    holes_.erase(hole);
+  }
+}
+
+Result<void> PinnedPool::prepare(Bytes bytes) {
+  const std::lock_guard lock(guard_);
+  while (registered_ - taken_ < bytes.value) {
+    if (auto grown = grow(options_.piece.value); !grown) return grown;
+  }
+  return {};
+}
+
+PinnedPool::Usage PinnedPool::usage() const {
+  const std::lock_guard lock(guard_);
+  return {.registered = {registered_}, .taken = {taken_}, .on_nearest_node = on_nearest_node_};
+}
+
+}  // namespace vedette::cuda

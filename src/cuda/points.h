@@ -1,0 +1,49 @@
+// Points of streams: "all that was queued here before now". Marking one records an event of a ring; a stream or a
+// thread waits for it. An event that was recorded again stands for a later point of the same stream, which is as good
+// to wait for: a wait never lasts for what is queued after it.
+//
+// Thread rule: one thread at a time, in which the device's context is current.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cuda/device.h"
+
+namespace vedette::cuda {
+
+struct StreamPoint {
+  std::uint32_t stream = 0;  // number of a stream in Points
+  std::uint64_t number = 0;  // 0: before everything
+  auto operator<=>(const StreamPoint&) const = default;
+};
+
+class Points {
+ public:
+  explicit Points(std::shared_ptr<const Device> device, std::uint32_t events_a_stream = 64)
+      : device_(std::move(device)), events_(events_a_stream) {}
+
+  std::uint32_t number_of(StreamHandle);  // a stream's number; the same handle has the same for ever
+  StreamHandle handle_of(std::uint32_t stream) const { return streams_[stream].handle; }
+
+  Result<StreamPoint> mark(std::uint32_t stream);
+  // The stream runs behind the point. Free where it does already: its own points, and points that it has waited for.
+  Result<void> let_wait(std::uint32_t stream, StreamPoint);
+  Result<bool> passed(StreamPoint);
+  Result<void> wait(StreamPoint);  // the calling thread
+
+ private:
+  struct Line {
+    StreamHandle handle = nullptr;
+    std::vector<Event> ring;               // made when they are first needed
+    std::uint64_t marked = 0, passed = 0;  // numbers of points
+    std::vector<std::uint64_t> behind;     // by stream: the point that this one runs behind
+  };
+  const Event& event_of(StreamPoint);
+
+  const std::shared_ptr<const Device> device_;
+  const std::uint32_t events_;
+  std::vector<Line> streams_;
+};
+
+}  // namespace vedette::cuda

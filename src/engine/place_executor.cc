@@ -1,0 +1,342 @@
+// Births, evictions, fetches and what places remember: see place_executor.h.
+#include "engine/place_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/readable.h"
+
+namespace vedette {
+
+using cuda::Address;
+using cuda::StreamHandle;
+
+Result<std::unique_ptr<PlaceExecutor>> PlaceExecutor::make(std::shared_ptr<const cuda::Device> device,
+                                                           const Options& options, Pointers& pointers) {
+  auto range = cuda::DeviceRange::make(device, {.bytes = options.budget});
+  if (!range) return range.error();
+  auto in = cuda::Stream::create(device), out = cuda::Stream::create(device);
+  if (!in) return in.error();
+  if (!out) return out.error();
+  return std::unique_ptr<PlaceExecutor>(
+      new PlaceExecutor(std::move(device), options, pointers, std::move(*range), std::move(*in), std::move(*out)));
+}
+
+PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const Options& options, Pointers& pointers,
+                             cuda::DeviceRange range, cuda::Stream in, cuda::Stream out)
+    : device_(device),
+      options_(options),
+      pointers_(pointers),
+      range_(std::move(range)),
+      pinned_(device, {.most = options.most_pinned}),
+      in_(std::move(in)),
+      out_(std::move(out)),
+      points_(device),
+      in_number_(points_.number_of(in_.handle())),
+      out_number_(points_.number_of(out_.handle())),
+      arena_(options.budget, options.alignment) {}
+
+PlaceExecutor::~PlaceExecutor() {
+  const cuda::Current current(*device_);
+  // The last uses of places and slots: memory goes away behind them. Where a wait fails the device is lost anyway.
+  static_cast<void>(in_.synchronize());
+  static_cast<void>(out_.synchronize());
+  for (auto& [offset, remembered] : remembered_) {
+    for (const StreamPoint& fence : remembered.fences) static_cast<void>(points_.wait(fence));
+  }
+  for (Block& block : blocks_) {
+    static_cast<void>(cover_uses(block));
+    for (const StreamPoint& use : block.uses) static_cast<void>(points_.wait(use));
+  }
+}
+
+void PlaceExecutor::join(Fences& fences, StreamPoint point) {
+  if (point.number == 0) return;
+  for (StreamPoint& each : fences) {
+    if (each.stream != point.stream) continue;
+    each.number = std::max(each.number, point.number);
+    return;
+  }
+  fences.push_back(point);
+}
+
+Result<void> PlaceExecutor::let_wait(std::uint32_t stream, const Fences& fences) {
+  for (const StreamPoint& each : fences) {
+    if (auto waits = points_.let_wait(stream, each); !waits) return waits;
+  }
+  return {};
+}
+
+std::uint64_t PlaceExecutor::rounded(Bytes bytes) const noexcept {
+  const std::uint64_t unit = options_.alignment.value;
+  return (std::max<std::uint64_t>(bytes.value, 1) + unit - 1) / unit * unit;
+}
+
+// What a hole remembers is kept in intervals that do not overlap: a place that is taken cuts them at its ends.
+void PlaceExecutor::remember(std::uint64_t offset, std::uint64_t bytes, const Fences& fences) {
+  if (!fences.empty()) remembered_[offset] = {.end = offset + bytes, .fences = fences};
+}
+
+PlaceExecutor::Fences PlaceExecutor::take_fences(std::uint64_t offset, std::uint64_t bytes) {
+  Fences all;
+  const std::uint64_t end = offset + bytes;
+  auto each = remembered_.upper_bound(offset);
+  if (each != remembered_.begin() && std::prev(each)->second.end > offset) --each;
+  while (each != remembered_.end() && each->first < end) {
+    const auto [begin, old] = *each;
+    each = remembered_.erase(each);
+    for (const StreamPoint& fence : old.fences) join(all, fence);
+    if (begin < offset) remembered_[begin] = {.end = offset, .fences = old.fences};
+    if (old.end > end) remembered_[end] = {.end = old.end, .fences = old.fences};
+  }
+  return all;
+}
+
+// Points for work that is queued and that no point covers yet.
+Result<void> PlaceExecutor::cover_uses(Block& block) {
+  while (!block.unended.empty()) {
+    const auto point = points_.mark(block.unended.back());
+    if (!point) return point.error();
+    join(block.uses, *point);
+    block.unended.pop_back();
+  }
+  return {};
+}
+
+void PlaceExecutor::reclaim_slots(bool all) {
+  std::erase_if(leaving_, [&](const Leaving& each) {
+    const auto done = all ? Result<bool>(points_.wait(each.last).ok()) : points_.passed(each.last);
+    if (!done || !*done) return false;
+    pinned_.give_back(each.slot, each.bytes);
+    return true;
+  });
+}
+
+Result<std::byte*> PlaceExecutor::slot_for(Bytes bytes) {
+  reclaim_slots(false);
+  auto slot = pinned_.take(bytes);
+  if (slot || leaving_.empty()) return slot;
+  reclaim_slots(true);  // pinned memory is used up: the host waits for copies of blocks that died
+  return pinned_.take(bytes);
+}
+
+Result<void> PlaceExecutor::evict(BlockIndex index) {
+  Block& block = blocks_[index.value];
+  const std::uint64_t offset = *arena_.offset(index);
+  if (block.slot == nullptr) {
+    const auto slot = slot_for(block.bytes);
+    if (!slot) return slot.error();
+    block.slot = *slot;
+  }
+  if (auto covered = cover_uses(block); !covered) return covered;
+  if (auto waits = let_wait(out_number_, block.uses); !waits) return waits;
+  // A slot that was read was read by the copy that brought the block.
+  if (auto waits = points_.let_wait(out_number_, block.ready); !waits) return waits;
+  const Address slot = reinterpret_cast<Address>(block.slot);
+  if (auto queued = device_->copy(out_.handle(), slot, range_.address() + offset, block.bytes); !queued) return queued;
+  const auto copied = points_.mark(out_number_);
+  if (!copied) {
+    static_cast<void>(out_.synchronize());  // the block stays in place, and no copy of it runs on
+    return copied.error();
+  }
+  block.slot_filled = *copied;
+  block.uses.clear();
+  block.ready = {};
+  arena_.remove(index);
+  remember(offset, rounded(block.bytes), {*copied});
+  pointers_.moved(index, 0);
+  ++counters_.evictions;
+  counters_.evicted += block.bytes;
+  return {};
+}
+
+Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes) {
+  if (const auto offset = arena_.place(index, bytes)) return *offset;
+  const auto victims = arena_.victims(bytes);
+  if (!victims)
+    return Error{.cause = Cause::out_of_memory,
+                 .message = readable(bytes) +
+                            " of GPU memory are asked for in one piece, and what the op uses leaves less of " +
+                            readable(arena_.bytes()) + "; give a larger budget, or a smaller batch"};
+  for (const BlockIndex victim : *victims) {
+    if (auto left = evict(victim); !left) return left.error();
+  }
+  const auto offset = arena_.place(index, bytes);
+  VEDETTE_ASSERT(offset.has_value());
+  return *offset;
+}
+
+Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle stream) {
+  const std::lock_guard lock(guard_);
+  BlockIndex index{static_cast<std::uint32_t>(blocks_.size())};
+  if (unused_.empty()) {
+    blocks_.emplace_back();
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+  }
+  const auto give_up = [&](const Error& error) {
+    if (arena_.in_place(index)) arena_.remove(index);
+    unused_.push_back(index);
+    return error;
+  };
+  const auto offset = room_for(index, bytes);
+  if (!offset) return give_up(offset.error());
+  const std::uint32_t number = points_.number_of(stream);
+  const std::uint64_t whole = rounded(bytes);
+  const Fences fences = take_fences(*offset, whole);
+  if (auto waits = let_wait(number, fences); !waits) {
+    remember(*offset, whole, fences);
+    return give_up(waits.error());
+  }
+  blocks_[index.value] = {.bytes = bytes, .alive = true, .unended = {number}};
+  counters_.live += bytes;
+  counters_.most_live = std::max(counters_.most_live, counters_.live);
+  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
+  return Born{.block = index, .address = range_.address() + *offset};
+}
+
+void PlaceExecutor::release(BlockIndex index) {
+  const std::lock_guard lock(guard_);
+  Block& block = blocks_[index.value];
+  VEDETTE_ASSERT(block.alive);
+  block.alive = false;
+  counters_.live -= block.bytes;
+  if (block.pins == 0) bury(index);
+}
+
+void PlaceExecutor::bury(BlockIndex index) {
+  Block& block = blocks_[index.value];
+  StreamPoint slot_used = block.slot_filled;
+  if (const auto offset = arena_.offset(index)) {
+    slot_used = block.slot_read;
+    // Where no point can be marked the device is lost: nothing that comes later is right either.
+    static_cast<void>(cover_uses(block));
+    Fences fences = block.uses;
+    join(fences, block.ready);
+    arena_.remove(index);
+    remember(*offset, rounded(block.bytes), fences);
+  }
+  if (block.slot != nullptr) leaving_.push_back({.slot = block.slot, .bytes = block.bytes, .last = slot_used});
+  block = {};
+  unused_.push_back(index);
+}
+
+void PlaceExecutor::allow_moves(BlockIndex index) {
+  const std::lock_guard lock(guard_);
+  blocks_[index.value].movable = true;
+  if (arena_.in_place(index)) arena_.allow_moves(index);
+}
+
+Result<void> PlaceExecutor::fetch(BlockIndex index) {
+  Block& block = blocks_[index.value];
+  const auto offset = room_for(index, block.bytes);
+  if (!offset) return offset.error();
+  const std::uint64_t whole = rounded(block.bytes);
+  const Fences fences = take_fences(*offset, whole);
+  const auto queue = [&]() -> Result<StreamPoint> {
+    if (auto waits = let_wait(in_number_, fences); !waits) return waits.error();
+    if (auto waits = points_.let_wait(in_number_, block.slot_filled); !waits) return waits.error();
+    const Address slot = reinterpret_cast<Address>(block.slot);
+    if (auto queued = device_->copy(in_.handle(), range_.address() + *offset, slot, block.bytes); !queued)
+      return queued.error();
+    return points_.mark(in_number_);
+  };
+  const auto copied = queue();
+  if (!copied) {
+    static_cast<void>(in_.synchronize());  // no copy into the place runs on
+    arena_.remove(index);
+    remember(*offset, whole, fences);
+    return copied.error();
+  }
+  block.ready = block.slot_read = *copied;
+  if (block.movable) arena_.allow_moves(index);
+  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
+  pointers_.moved(index, range_.address() + *offset);
+  ++counters_.fetches;
+  counters_.fetched += block.bytes;
+  return {};
+}
+
+Result<void> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
+  const std::lock_guard lock(guard_);
+  const std::uint32_t number = points_.number_of(stream);
+  // First what is in place is pinned, so that no fetch evicts another operand of the op.
+  std::vector<BlockIndex> away;
+  std::size_t pinned = 0;
+  for (const BlockIndex index : blocks) {
+    if (!arena_.in_place(index)) away.push_back(index);
+  }
+  for (const BlockIndex index : blocks) {
+    if (arena_.in_place(index)) arena_.pin(index);
+  }
+  const auto give_up = [&](const Error& error) {
+    for (const BlockIndex index : blocks) {
+      if (arena_.in_place(index) && std::find(away.begin(), away.end(), index) == away.end()) arena_.unpin(index);
+    }
+    for (std::size_t i = 0; i < pinned; ++i) arena_.unpin(away[i]);
+    return error;
+  };
+  for (; pinned < away.size(); ++pinned) {
+    if (!arena_.in_place(away[pinned])) {
+      if (auto fetched = fetch(away[pinned]); !fetched) return give_up(fetched.error());
+    }
+    arena_.pin(away[pinned]);
+  }
+  for (const BlockIndex index : blocks) {
+    if (auto waits = points_.let_wait(number, blocks_[index.value].ready); !waits) return give_up(waits.error());
+  }
+  for (const BlockIndex index : blocks) {
+    Block& block = blocks_[index.value];
+    ++block.pins;
+    arena_.use(index);
+    if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
+      block.unended.push_back(number);
+  }
+  return {};
+}
+
+void PlaceExecutor::end_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
+  const std::lock_guard lock(guard_);
+  if (blocks.empty()) return;
+  const std::uint32_t number = points_.number_of(stream);
+  const auto point = points_.mark(number);  // refused: the next one covers this op, too
+  for (const BlockIndex index : blocks) {
+    Block& block = blocks_[index.value];
+    --block.pins;
+    arena_.unpin(index);
+    if (point) {
+      join(block.uses, *point);
+      std::erase(block.unended, number);
+    }
+    if (block.pins == 0 && !block.alive) bury(index);
+  }
+}
+
+void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
+  const std::lock_guard lock(guard_);
+  Block& block = blocks_[index.value];
+  const std::uint32_t number = points_.number_of(stream);
+  static_cast<void>(points_.let_wait(number, block.ready));
+  if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
+    block.unended.push_back(number);
+}
+
+Address PlaceExecutor::address(BlockIndex index) const {
+  const std::lock_guard lock(guard_);
+  const auto offset = arena_.offset(index);
+  return offset ? range_.address() + *offset : 0;
+}
+
+Bytes PlaceExecutor::bytes(BlockIndex index) const {
+  const std::lock_guard lock(guard_);
+  return blocks_[index.value].bytes;
+}
+
+PlaceExecutor::Counters PlaceExecutor::counters() const {
+  const std::lock_guard lock(guard_);
+  return counters_;
+}
+
+}  // namespace vedette

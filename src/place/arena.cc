@@ -1,0 +1,149 @@
+// Holes, windows of victims, compaction: see arena.h.
+#include "place/arena.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/assert.h"
+
+namespace vedette::place {
+
+Arena::Arena(Bytes bytes, Bytes alignment)
+    : bytes_(bytes.value / alignment.value * alignment.value), alignment_(alignment.value) {}
+
+std::uint64_t Arena::rounded(Bytes bytes) const noexcept {
+  return (std::max<std::uint64_t>(bytes.value, 1) + alignment_ - 1) / alignment_ * alignment_;
+}
+
+template <class Visit>
+void Arena::each_hole(const Visit& visit) const {
+  std::uint64_t end = 0;
+  for (const auto& [offset, block] : by_offset_) {
+    if (offset > end && visit(end, offset)) return;
+    end = offset + blocks_.at(block).bytes;
+  }
+  if (end < bytes_) visit(end, bytes_);
+}
+
+void Arena::insert(BlockIndex block, std::uint64_t offset, std::uint64_t bytes) {
+  const bool fresh = blocks_.emplace(block, Block{.offset = offset, .bytes = bytes, .used = ++clock_}).second;
+  VEDETTE_ASSERT(fresh);
+  by_offset_[offset] = block;
+  in_use_ += bytes;
+}
+
+std::optional<std::uint64_t> Arena::place(BlockIndex block, Bytes wanted) {
+  const std::uint64_t bytes = rounded(wanted);
+  std::optional<std::uint64_t> found;
+  each_hole([&](std::uint64_t begin, std::uint64_t end) {
+    if (end - begin < bytes) return false;
+    found = begin;
+    return true;
+  });
+  if (found) insert(block, *found, bytes);
+  return found;
+}
+
+bool Arena::place_at(BlockIndex block, Bytes wanted, std::uint64_t offset) {
+  const std::uint64_t bytes = rounded(wanted);
+  if (offset % alignment_ != 0 || bytes > bytes_ || offset > bytes_ - bytes) return false;
+  const auto next = by_offset_.lower_bound(offset);
+  if (next != by_offset_.end() && next->first < offset + bytes) return false;
+  if (next != by_offset_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + at(before->second).bytes > offset) return false;
+  }
+  insert(block, offset, bytes);
+  return true;
+}
+
+Arena::Block& Arena::at(BlockIndex block) {
+  const auto found = blocks_.find(block);
+  VEDETTE_ASSERT(found != blocks_.end());
+  return found->second;
+}
+
+void Arena::remove(BlockIndex block) {
+  const Block& gone = at(block);
+  in_use_ -= gone.bytes;
+  by_offset_.erase(gone.offset);
+  blocks_.erase(block);
+}
+
+bool Arena::in_place(BlockIndex block) const { return blocks_.contains(block); }
+
+std::optional<std::uint64_t> Arena::offset(BlockIndex block) const {
+  const auto found = blocks_.find(block);
+  return found == blocks_.end() ? std::nullopt : std::optional(found->second.offset);
+}
+
+void Arena::use(BlockIndex block) { at(block).used = ++clock_; }
+void Arena::pin(BlockIndex block) { ++at(block).pins; }
+void Arena::unpin(BlockIndex block) {
+  VEDETTE_ASSERT(at(block).pins > 0);
+  --at(block).pins;
+}
+void Arena::allow_moves(BlockIndex block) { at(block).movable = true; }
+
+// A window is a run of neighbours that may leave, with the holes around them. Two ends go up through the offsets; the
+// most recent use in the window is kept by a queue of falling uses, so each block enters and leaves once.
+std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted) const {
+  const std::uint64_t bytes = rounded(wanted);
+  if (largest_hole().value >= bytes) return std::vector<BlockIndex>();
+  std::deque<BlockIndex> window, recent;
+  std::optional<std::vector<BlockIndex>> best;
+  std::uint64_t best_used = 0, begin = 0;
+  for (auto each = by_offset_.begin(); each != by_offset_.end(); ++each) {
+    const Block& block = blocks_.at(each->second);
+    const std::uint64_t next = std::next(each) == by_offset_.end() ? bytes_ : std::next(each)->first;
+    if (block.pins != 0 || !block.movable) {
+      window.clear();
+      recent.clear();
+      begin = block.offset + block.bytes;
+      continue;
+    }
+    window.push_back(each->second);
+    while (!recent.empty() && blocks_.at(recent.back()).used < block.used) recent.pop_back();
+    recent.push_back(each->second);
+    while (next - begin >= bytes && !window.empty()) {
+      const std::uint64_t used = blocks_.at(recent.front()).used;
+      if (!best || used < best_used) {
+        best.emplace(window.begin(), window.end());
+        best_used = used;
+      }
+      const Block& first = blocks_.at(window.front());
+      begin = first.offset + first.bytes;
+      if (recent.front() == window.front()) recent.pop_front();
+      window.pop_front();
+    }
+  }
+  return best;
+}
+
+std::vector<Arena::Move> Arena::compact() {
+  std::vector<Move> moves;
+  std::map<std::uint64_t, BlockIndex> compacted;
+  std::uint64_t end = 0;
+  for (const auto& [offset, index] : by_offset_) {
+    Block& block = at(index);
+    if (block.pins == 0 && block.movable && offset > end) {
+      moves.push_back({.block = index, .from = offset, .to = end, .bytes = {block.bytes}});
+      block.offset = end;
+    }
+    compacted[block.offset] = index;
+    end = block.offset + block.bytes;
+  }
+  by_offset_ = std::move(compacted);
+  return moves;
+}
+
+Bytes Arena::largest_hole() const {
+  std::uint64_t largest = 0;
+  each_hole([&](std::uint64_t begin, std::uint64_t end) {
+    largest = std::max(largest, end - begin);
+    return false;
+  });
+  return {largest};
+}
+
+}  // namespace vedette::place

@@ -1,0 +1,74 @@
+// Places of steps without a plan: first fit in one range of bytes, eviction of what was used least recently, compaction
+// at quiet points.
+//
+// A block is in place or not. A block that is pinned (an operand of an open op) or that is not movable yet (its storage
+// was never seen) is never a victim and never moves. Always: blocks in place overlap nowhere and lie inside the range.
+//
+// Pure: no lock, thread, clock or address; time is the number of calls of use() and place(). One thread at a time.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "vedette/units.h"
+
+namespace vedette::place {
+
+using BlockIndex = Index<struct BlockTag>;
+
+class Arena {
+ public:
+  struct Move {
+    BlockIndex block;
+    std::uint64_t from = 0, to = 0;
+    Bytes bytes;
+  };
+
+  explicit Arena(Bytes bytes, Bytes alignment = {512});
+
+  // The lowest hole that is wide enough; nullopt where there is none. The block is new, pinned by nobody, not movable.
+  std::optional<std::uint64_t> place(BlockIndex, Bytes);
+  bool place_at(BlockIndex, Bytes, std::uint64_t offset);  // where a plan says; false: somebody lies there
+  void remove(BlockIndex);                                 // evicted or freed
+  bool in_place(BlockIndex) const;
+  std::optional<std::uint64_t> offset(BlockIndex) const;
+
+  void use(BlockIndex);  // most recently used now
+  void pin(BlockIndex);
+  void unpin(BlockIndex);
+  void allow_moves(BlockIndex);
+
+  // Neighbours whose removal makes a hole for `bytes`, lowest offset first. Of all such windows the one whose most
+  // recently used block was used least recently; empty when a hole is there already, nullopt when no removal helps.
+  std::optional<std::vector<BlockIndex>> victims(Bytes) const;
+
+  // Closes the holes between blocks that may move. The moves are in the order in which they are to be done: a move
+  // overwrites only what it or an earlier move has read.
+  std::vector<Move> compact();
+
+  Bytes bytes() const noexcept { return {bytes_}; }
+  Bytes in_use() const noexcept { return {in_use_}; }
+  Bytes largest_hole() const;
+
+ private:
+  struct Block {
+    std::uint64_t offset = 0, bytes = 0, used = 0;
+    std::uint32_t pins = 0;
+    bool movable = false;
+  };
+  std::uint64_t rounded(Bytes) const noexcept;
+  void insert(BlockIndex, std::uint64_t offset, std::uint64_t bytes);
+  Block& at(BlockIndex);
+  // Calls of `visit` with the begin and end of each hole, until one returns true.
+  template <class Visit>
+  void each_hole(const Visit& visit) const;
+
+  const std::uint64_t bytes_, alignment_;
+  std::unordered_map<BlockIndex, Block> blocks_;
+  std::map<std::uint64_t, BlockIndex> by_offset_;
+  std::uint64_t in_use_ = 0, clock_ = 0;
+};
+
+}  // namespace vedette::place

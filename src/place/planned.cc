@@ -1,0 +1,88 @@
+// Residencies as buffers of pack: see planned.h.
+#include "place/planned.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/readable.h"
+#include "pack/offsets.h"
+
+namespace vedette::place {
+namespace {
+
+std::uint64_t rounded(Bytes bytes, Bytes alignment) {
+  return (bytes.value + alignment.value - 1) / alignment.value * alignment.value;
+}
+
+struct Fullest {
+  Bytes bytes;
+  std::uint32_t op = 0;
+};
+
+// The op with the largest sum of resident bytes.
+Fullest fullest_op(const std::vector<Residency>& residencies, const StepShape& step) {
+  std::vector<std::int64_t> change(step.ops + 1);
+  const auto live = [&](std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
+    change[begin] += bytes;
+    change[end] -= bytes;
+  };
+  for (const Residency& each : residencies) {
+    const auto bytes = static_cast<std::int64_t>(rounded(each.bytes, step.alignment));
+    const std::uint32_t begin = each.ops.begin.value, end = each.ops.end.value;
+    if (begin < end) {
+      live(begin, end, bytes);
+    } else {
+      live(begin, step.ops, bytes);
+      live(0, end, bytes);
+    }
+  }
+  Fullest fullest;
+  std::int64_t now = 0;
+  for (std::uint32_t op = 0; op < step.ops; ++op) {
+    now += change[op];
+    if (static_cast<std::uint64_t>(now) > fullest.bytes.value)
+      fullest = {.bytes = {static_cast<std::uint64_t>(now)}, .op = op};
+  }
+  return fullest;
+}
+
+// An interval from one step into the next lives through the whole step and is away in between.
+pack::Problem problem_of(const std::vector<Residency>& residencies, const StepShape& step) {
+  pack::Problem problem;
+  for (const Residency& each : residencies) {
+    const pack::Time begin = each.ops.begin.value, end = each.ops.end.value;
+    const bool inside = begin < end;
+    problem.buffers.push_back({.life = {inside ? begin : 0, inside ? end : step.ops},
+                               .bytes = {rounded(each.bytes, step.alignment)},
+                               .alignment = step.alignment.value});
+    if (begin > end)
+      problem.away.push_back(
+          {.buffer = static_cast<std::uint32_t>(problem.buffers.size() - 1), .when = {.begin = end, .end = begin}});
+  }
+  return problem;
+}
+
+}  // namespace
+
+Result<Placement> place_step(const std::vector<Residency>& residencies, const StepShape& step) {
+  for (const Residency& each : residencies) {
+    if (each.ops.begin.value >= step.ops || each.ops.end.value > step.ops)
+      return Error{.cause = Cause::malformed_input,
+                   .message = "storage " + std::to_string(each.storage.value) + " is resident in op " +
+                              std::to_string(each.ops.end.value) + " of a step of " + std::to_string(step.ops) +
+                              "; plan it for the step that it belongs to"};
+  }
+  const Fullest fullest = fullest_op(residencies, step);
+  if (fullest.bytes > step.budget)
+    return Error{.cause = Cause::infeasible,
+                 .message = "op " + std::to_string(fullest.op) + " needs " + readable(fullest.bytes) + " of " +
+                            readable(step.budget) + "; evict more before it, or give a larger budget"};
+  pack::Layout layout = pack::plan_offsets(problem_of(residencies, step), step.budget);
+  if (layout.peak > step.budget)
+    return Error{.cause = Cause::infeasible,
+                 .message = "no places were found in " + readable(step.budget) + " (" + readable(layout.peak) +
+                            " are needed in one piece); evict more, or give a larger budget"};
+  return Placement{.offset = std::move(layout.offset), .peak = layout.peak, .most_live = fullest.bytes};
+}
+
+}  // namespace vedette::place

@@ -1,0 +1,56 @@
+// Making tensors again instead of moving them: which producers have to run before an op so that a tensor that was
+// dropped is there, what they cost, and what has to stay near for them. On a Ledger. Pure.
+//
+// A source of a producer may be near; it may be dead, and is then made again first and dies again when the op begins;
+// or it was dropped itself, and then comes back here already and stays (the segment is made once). What lies in a
+// slower tier is no source, nor is what has been written since: a weight after its update, an activation that was
+// changed in place.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "policy/canvas/ledger.h"
+
+namespace vedette::planning {
+
+struct Chain {
+  std::vector<Recomputation> means;   // of the dead, and of the tensor itself, in order of producers
+  std::vector<std::uint32_t> sooner;  // gaps of dropped tensors that come back here already
+  std::vector<std::uint32_t> pinned;  // gaps of sources, which have to stay near
+  std::int64_t time = 0;              // of all producers that run
+  std::int64_t bytes = 0;             // beside the tensor itself, before the op: the dead, and the largest scratch
+};
+
+class Recompute {
+ public:
+  explicit Recompute(Ledger& ledger);
+
+  bool possible() const { return possible_; }  // the machine can
+  // Who would make the gap's tensor before the gap's next use. nullopt: nobody ever can, whatever else is dropped.
+  // O(log uses).
+  std::optional<std::uint32_t> producer(std::uint32_t gap) const;
+  // How the gap's tensor would be made before the gap's next use. nullopt: it cannot be now. O(producers * (producers +
+  // log)), at most 64 producers.
+  std::optional<Chain> chain(std::uint32_t gap) const;
+  // Drops the tensor over the gap. `chain` has to be of now.
+  void drop(std::uint32_t gap, const Chain& chain);
+  bool pinned(std::uint32_t gap) const { return pinned_[gap]; }
+  Plan write() const;  // the ledger's, with the means
+
+ private:
+  struct Making;
+  std::optional<std::uint32_t> writer(std::uint32_t tensor, std::uint32_t before) const;
+  bool add(Making& making, std::uint32_t tensor, std::uint32_t producer) const;
+  bool source(Making& making, std::uint32_t tensor, std::uint32_t producer) const;
+
+  Ledger& ledger_;
+  bool possible_;
+  std::vector<bool> pinned_;
+  std::vector<std::vector<std::uint32_t>> writes_;  // [tensor]: ops, ascending
+  std::vector<bool> replayable_;                    // [op], where the machine can
+  std::vector<Recomputation> means_;
+};
+
+}  // namespace vedette::planning

@@ -1,0 +1,363 @@
+// Occupied bytes per op around the step, and gaps that give and take.
+#include "policy/vedette/layout.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "base/assert.h"
+#include "policy/canvas/marks.h"
+#include "policy/canvas/room.h"
+
+namespace vedette::planning {
+namespace {
+
+constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+// Bytes in use per op, of a step that repeats.
+class Ring {
+ public:
+  Ring(const Trace& trace, const Uses& uses, std::uint64_t granule)
+      : bytes_(occupied_without_moves(trace, uses, granule)) {}
+
+  // Less what is away in the gaps. O(ops + gaps), however long they are.
+  void leave_out(const Trace& trace, std::uint64_t granule, const std::vector<Stay>& gaps) {
+    const std::uint32_t n = ops();
+    std::vector<std::int64_t> change(std::size_t{n} + 1);
+    std::int64_t always = 0;
+    for (const Stay& gap : gaps) {
+      if (gap.fetch <= gap.gone) continue;
+      const auto room = static_cast<std::int64_t>(rounded(trace.tensors[gap.tensor].bytes.value, granule));
+      always += room * ((gap.fetch - gap.gone) / n);
+      const std::uint32_t begin = gap.gone % n, end = begin + (gap.fetch - gap.gone) % n;
+      change[begin] += room;
+      change[std::min(end, n)] -= room;
+      if (end > n) change[0] += room, change[end - n] -= room;
+    }
+    for (std::uint32_t op = 0; op < n; ++op) bytes_[op] -= (always += change[op]);
+  }
+
+  std::uint32_t ops() const { return static_cast<std::uint32_t>(bytes_.size()); }
+  const std::vector<std::int64_t>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::int64_t> bytes_;
+};
+
+std::int64_t room_of(const Trace& trace, const Setting& setting, std::uint32_t tensor) {
+  return static_cast<std::int64_t>(rounded(trace.tensors[tensor].bytes.value, setting.granule));
+}
+
+// Is op inside [begin, end), which may reach into the next step?
+bool covers(std::uint32_t begin, std::uint32_t end, std::uint32_t op, std::uint32_t ops) {
+  return (begin <= op && op < end) || (begin <= op + ops && op + ops < end);
+}
+
+// Ops of [begin, end), counted on past the step's end, as at most two runs of a step's ops.
+template <class Visit>
+void around(std::uint32_t ops, std::uint32_t begin, std::uint32_t end, Visit&& visit) {
+  while (begin < end) {
+    const std::uint32_t until = std::min(end, (begin / ops + 1) * ops);
+    visit(begin, until);
+    begin = until;
+  }
+}
+
+void add_around(Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end, std::int64_t bytes) {
+  around(ops, begin, end,
+         [&](std::uint32_t from, std::uint32_t to) { room.add(from % ops, from % ops + (to - from), bytes); });
+}
+
+// The first op of [begin, end] from which on none before `end` is larger than the limit.
+std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin, std::uint32_t end,
+                        std::int64_t limit) {
+  std::uint32_t first = begin;
+  around(ops, begin, end, [&](std::uint32_t from, std::uint32_t to) {
+    const auto full = room.last_above(from % ops, from % ops + (to - from), limit);
+    if (full) first = from - from % ops + static_cast<std::uint32_t>(*full) + 1;
+  });
+  return first;
+}
+
+// Makes what is left of a ring that holds too much fit, op by op. Who could give room at the op at hand is kept as the
+// walk goes on: looking for it among all gaps would make a step of n ops cost n x n.
+class Repair {
+ public:
+  Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
+      : trace_(trace),
+        uses_(uses),
+        setting_(setting),
+        gaps_(gaps),
+        ops_(static_cast<std::uint32_t>(trace.ops.size())),
+        operands_(static_cast<std::uint32_t>(uses.op_of.size())),
+        leaves_at_(ops_),
+        comes_at_(ops_),
+        away_after_(operands_),
+        near_(std::size_t{operands_} * 2) {}
+
+  bool run() {
+    Ring ring(trace_, uses_, setting_.granule);
+    ring.leave_out(trace_, setting_.granule, gaps_);
+    if (ops_ == 0 || *std::max_element(ring.bytes().begin(), ring.bytes().end()) <= setting_.budget) return true;
+    room_.emplace(ring.bytes());
+    for (std::uint32_t g = 0; g < gaps_.size(); ++g) watch(g);
+    for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) start(t);
+    for (std::uint32_t op = 0; op < ops_; ++op) {
+      begin(op);
+      while (room_->at(op) > setting_.budget) {
+        if (!leave_sooner(op) && !come_later(op) && !send_another(op)) return false;
+      }
+      end(op);
+    }
+    return true;
+  }
+
+ private:
+  std::uint32_t unrolled(std::uint32_t begin, std::uint32_t op) const { return op < begin ? op + ops_ : op; }
+  void give(std::uint32_t begin, std::uint32_t end, std::uint32_t tensor) {
+    add_around(*room_, ops_, begin, end, -room_of(trace_, setting_, tensor));
+  }
+
+  // The place of tensor t among the operands of all ops, at op `op`; operands_ where it is none of that op's.
+  std::uint32_t operand(std::uint32_t t, std::uint32_t op) const {
+    const std::vector<std::uint32_t>& all = uses_.operands[op];
+    const auto found = std::lower_bound(all.begin(), all.end(), t);
+    return found == all.end() || *found != t
+               ? operands_
+               : uses_.first_operand[op] + static_cast<std::uint32_t>(found - all.begin());
+  }
+
+  void watch(std::uint32_t g) {
+    const Stay& gap = gaps_[g];
+    const std::uint32_t leaves = gap.last_use + 1, last = operand(gap.tensor, gap.last_use % ops_);
+    if (last < operands_) away_after_[last] = 1;
+    leaves_at_[leaves % ops_].push_back(g);
+    if (covers(leaves, gap.gone, 0, ops_)) leaves_at_[0].push_back(g);
+    if (!gap.returns) return;
+    comes_at_[gap.fetch % ops_].push_back(g);
+    if (covers(gap.fetch, gap.next_use, 0, ops_)) comes_at_[0].push_back(g);
+  }
+
+  // Persistent tensors are near from the step before, unless a gap is open.
+  void start(std::uint32_t t) {
+    const TensorUses& tensor = uses_.tensors[t];
+    if (!tensor.persistent || tensor.uses.empty() || away_after_[operand(t, tensor.uses.back().op)] != 0) return;
+    near_.insert(operand(t, tensor.uses.front().op));
+  }
+
+  void begin(std::uint32_t op) {
+    leaving_.insert(leaves_at_[op].begin(), leaves_at_[op].end());
+    for (const std::uint32_t g : comes_at_[op]) {
+      const Stay& gap = gaps_[g];
+      if (covers(gap.fetch, gap.next_use, op, ops_))
+        coming_.insert({-static_cast<std::int64_t>(gap.next_use) + (op < gap.fetch ? ops_ : 0), g});
+    }
+    for (std::uint32_t k = uses_.first_operand[op]; k < uses_.first_operand[op + 1]; ++k) near_.erase(k);
+    std::erase_if(unused_, [&](std::uint32_t t) { return uses_.tensors[t].death < op; });
+  }
+
+  void end(std::uint32_t op) {
+    for (std::uint32_t k = uses_.first_operand[op]; k < uses_.first_operand[op + 1]; ++k) {
+      if (away_after_[k] != 0) continue;
+      const std::uint32_t t = uses_.operands[op][k - uses_.first_operand[op]];
+      if (uses_.next[k] != Uses::never) {
+        near_.insert(uses_.next[k]);
+      } else if (uses_.tensors[t].death > op) {
+        unused_.push_back(t);
+      }
+    }
+  }
+
+  bool leave_sooner(std::uint32_t op) {
+    while (!leaving_.empty()) {
+      Stay& gap = gaps_[*leaving_.begin()];
+      leaving_.erase(leaving_.begin());  // whatever it is, it gives nothing from here on
+      if (gap.gone <= gap.last_use + 1 || !covers(gap.last_use + 1, gap.gone, op, ops_)) continue;
+      const std::uint32_t gone = unrolled(gap.last_use + 1, op);
+      give(gone, gap.gone, gap.tensor);
+      gap.gone = gone;
+      return true;
+    }
+    return false;
+  }
+
+  bool come_later(std::uint32_t op) {
+    if (coming_.empty() || -coming_.begin()->first <= op) return false;
+    const std::uint32_t g = coming_.begin()->second;
+    coming_.erase(coming_.begin());
+    Stay& gap = gaps_[g];
+    const std::uint32_t fetch = unrolled(gap.fetch, op) + 1;
+    give(gap.fetch, fetch, gap.tensor);
+    gap.fetch = fetch;
+    if (op + 1 < ops_) comes_at_[op + 1].push_back(g);
+    return true;
+  }
+
+  // The gap of the tensor that has op inside and away from its ends; last_use == none where there is none.
+  Stay gap_around(std::uint32_t t, std::uint32_t op) const {
+    const TensorUses& tensor = uses_.tensors[t];
+    const std::vector<Use>& all = tensor.uses;
+    Stay gap{.tensor = t, .last_use = none};
+    if (all.empty() || (!tensor.persistent && (op <= all.front().op || op > tensor.death))) return gap;
+    const auto next =
+        std::lower_bound(all.begin(), all.end(), op, [](const Use& use, std::uint32_t at) { return use.op < at; });
+    if (next != all.end() && next->op == op) return gap;
+    gap.last_use = next == all.begin() ? all.back().op : std::prev(next)->op;
+    gap.returns = tensor.persistent || next != all.end();
+    const std::uint32_t after = next != all.end() ? next->op : tensor.persistent ? all.front().op : tensor.death + 1;
+    gap.next_use = after <= gap.last_use ? after + ops_ : after;
+    return gap;
+  }
+
+  // What is near and needed furthest in the future: of what is used next, or dies, last.
+  std::uint32_t furthest(std::uint32_t op) {
+    std::uint32_t best = none, until = op;
+    if (const std::uint32_t key = near_.last(); key != Marks::none) {
+      const std::uint32_t next = uses_.op_of[key % operands_];
+      best = uses_.operands[next][key % operands_ - uses_.first_operand[next]];
+      until = next + key / operands_ * ops_;
+    }
+    for (const std::uint32_t t : unused_) {
+      if (uses_.tensors[t].death + 1 > until) best = t, until = uses_.tensors[t].death + 1;
+    }
+    return best;
+  }
+
+  bool send_another(std::uint32_t op) {
+    const std::uint32_t t = furthest(op);
+    if (t == none) return false;
+    Stay gap = gap_around(t, op);
+    VEDETTE_ASSERT(gap.last_use != none);
+    if (gap.returns) {
+      near_.erase(near_.last());
+    } else {
+      std::erase(unused_, t);
+    }
+    gap.gone = unrolled(gap.last_use, op);
+    gap.fetch = gap.next_use;
+    give(gap.gone, gap.fetch, t);
+    gaps_.push_back(gap);
+    away_after_[operand(t, gap.last_use)] = 1;
+    if (gap.last_use + 1 > op && gap.last_use + 1 < ops_)
+      leaves_at_[gap.last_use + 1].push_back(static_cast<std::uint32_t>(gaps_.size() - 1));
+    return true;
+  }
+
+  const Trace& trace_;
+  const Uses& uses_;
+  const Setting& setting_;
+  std::vector<Stay>& gaps_;
+  std::uint32_t ops_, operands_;
+  std::optional<Room> room_;
+  // [op]: gaps whose evict, or whose fetch, may be under way from there on
+  std::vector<std::vector<std::uint32_t>> leaves_at_, comes_at_;
+  std::set<std::uint32_t> leaving_;                          // of them, now; some are void
+  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;  // what is due last first
+  std::vector<char> away_after_;                             // [operand]: a gap begins with that use
+  // next uses, among all operands of two steps, of what is near for certain
+  Marks near_;
+  std::vector<std::uint32_t> unused_;  // near, used no more, not dead yet
+};
+
+}  // namespace
+
+std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting,
+                                         std::vector<Stay> gaps) {
+  const auto ops = static_cast<std::uint32_t>(trace.ops.size());
+  for (Stay& gap : gaps) {
+    const std::uint32_t base = gap.last_use / ops * ops;
+    gap.last_use -= base;
+    gap.gone -= base;
+    gap.fetch -= base;
+    gap.next_use -= base;
+  }
+  // Persistent tensors that no op uses are at home in the slow tier.
+  for (std::uint32_t t = 0; t < uses.tensors.size(); ++t) {
+    if (!uses.tensors[t].persistent || !uses.tensors[t].uses.empty()) continue;
+    gaps.push_back({.tensor = t, .last_use = 0, .gone = 0, .fetch = ops, .next_use = ops, .returns = false});
+  }
+  if (!Repair(trace, uses, setting, gaps).run()) return std::nullopt;
+  std::erase_if(gaps, [](const Stay& gap) { return gap.fetch <= gap.gone; });
+  return gaps;
+}
+
+void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, std::int64_t lead_ns, std::int64_t spare,
+                 std::vector<Stay>& gaps) {
+  const auto ops = static_cast<std::uint32_t>(trace.ops.size());
+  Ring ring(trace, uses, setting.granule);
+  ring.leave_out(trace, setting.granule, gaps);
+  Room room(ring.bytes());
+  std::vector<std::int64_t> starts(std::size_t{ops} * 2 + 1);
+  for (std::uint32_t op = 0; op < 2 * ops; ++op) starts[op + 1] = starts[op] + trace.ops[op % ops].time.value;
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t g = 0; g < gaps.size(); ++g) {
+    if (gaps[g].returns) order.push_back(g);
+  }
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(gaps[a].next_use % ops, gaps[a].fetch) < std::pair(gaps[b].next_use % ops, gaps[b].fetch);
+  });
+  // Ops are counted from the step in which the fetch is due, and may be negative: a queue works in order, so nobody is
+  // issued before those that are due earlier.
+  std::int64_t floor = -static_cast<std::int64_t>(ops);
+  for (std::uint32_t g : order) {
+    Stay& gap = gaps[g];
+    const std::int64_t shift = gap.next_use / ops * ops;
+    const std::int64_t bytes = room_of(trace, setting, gap.tensor);
+    // The last op that begins so early, and what may be before it.
+    const auto in_time =
+        std::upper_bound(starts.begin(), starts.end(), starts[gap.next_use] - lead_ns) - starts.begin() - 1;
+    const std::int64_t earliest = std::max({std::int64_t{gap.gone}, floor + shift, std::int64_t{in_time}});
+    if (earliest < gap.fetch) {
+      const std::uint32_t fetch =
+          free_from(room, ops, static_cast<std::uint32_t>(earliest), gap.fetch, setting.budget - bytes - spare);
+      add_around(room, ops, fetch, gap.fetch, bytes);
+      gap.fetch = fetch;
+    }
+    floor = std::max(floor, static_cast<std::int64_t>(gap.fetch) - shift);
+  }
+}
+
+Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Stay>& gaps) {
+  const auto ops = static_cast<std::uint32_t>(trace.ops.size());
+  Plan plan;
+  plan.home.assign(trace.tensors.size(), {0});
+  struct Ordered {
+    std::uint32_t lead;  // ops until due: what is due sooner goes first
+    Move move;
+  };
+  std::vector<Ordered> moves;
+  for (const Stay& gap : gaps) {
+    const TensorIndex t{gap.tensor};
+    const TierIndex slow = gap.tier == 0 ? setting.slow : TierIndex{gap.tier};
+    const bool persistent = trace.tensors[gap.tensor].persistent;
+    // At home in the slow tier: away, or on its way back, when op 0 begins.
+    const bool back_at_0 = gap.next_use == ops && gap.fetch < ops;
+    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[t.value] = slow;
+    if (persistent && !gap.returns) continue;
+    const std::uint32_t gone = std::min(gap.gone, gap.fetch);
+    moves.push_back({gone - gap.last_use,
+                     {.issue = {gap.last_use},
+                      .due = {gone % ops},
+                      .extent = {t, {}},
+                      .source = {0},
+                      .target = slow,
+                      .verb = Verb::evict}});
+    if (!gap.returns) continue;
+    moves.push_back({gap.next_use - gap.fetch,
+                     {.issue = {gap.fetch % ops},
+                      .due = {gap.next_use % ops},
+                      .extent = {t, {}},
+                      .source = slow,
+                      .target = {0},
+                      .verb = Verb::fetch}});
+  }
+  std::stable_sort(moves.begin(), moves.end(), [](const Ordered& a, const Ordered& b) {
+    return std::pair(a.move.issue, a.lead) < std::pair(b.move.issue, b.lead);
+  });
+  for (Ordered& each : moves) plan.moves.push_back(each.move);
+  return plan;
+}
+
+}  // namespace vedette::planning

@@ -1,0 +1,257 @@
+// Who can be made again, from what, and the trace that results.
+#include "policy/vedette/recompute.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "policy/vedette/sweep.h"
+
+namespace vedette::planning {
+namespace {
+
+constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+// producers of dead operands, one behind the other; longer chains cost more than they save
+constexpr int most_dead = 6;
+
+}  // namespace
+
+Recomputer::Recomputer(const Trace& trace, const Machine& machine)
+    : trace_(trace), machine_(machine), uses_(uses_of(trace)) {
+  writers_.resize(trace.tensors.size());
+  for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
+    for (TensorIndex t : trace.ops[op].writes) writers_[t.value].push_back(op);
+    replayable_.push_back(replayable(trace.ops[op]));
+  }
+  if (!machine.can_recompute) return;
+  const std::vector<std::int64_t> occupied =
+      occupied_without_moves(trace, uses_, std::max<std::uint64_t>(1, machine.granule.value));
+  std::vector<std::uint32_t> full(trace.ops.size() + 1);  // ops before this one that do not fit
+  for (std::size_t op = 0; op < trace.ops.size(); ++op)
+    full[op + 1] = full[op] + (occupied[op] > static_cast<std::int64_t>(machine.tiers[0].capacity.value) ? 1 : 0);
+  std::vector<std::int64_t> starts(trace.ops.size() + 1);
+  for (std::size_t op = 0; op < trace.ops.size(); ++op) starts[op + 1] = starts[op] + trace.ops[op].time.value;
+  const std::int64_t segment_ns = starts.back() / static_cast<std::int64_t>(RecomputeRule::segments) + 1;
+  for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
+    const std::vector<Use>& all = uses_.tensors[t].uses;
+    if (trace.tensors[t].persistent) continue;
+    for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+      const std::uint32_t last = all[i].op, next = all[i + 1].op;
+      if (next < last + 2 || full[next] == full[last + 1]) continue;
+      const auto& reads = trace.ops[next].reads;
+      if (!std::binary_search(reads.begin(), reads.end(), TensorIndex{t})) continue;
+      const double ns = cost(t, next, 0);
+      if (ns >= 0)
+        gaps_.push_back({.tensor = t,
+                         .last = last,
+                         .next = next,
+                         .cost = ns,
+                         .ns = starts[next] - starts[last + 1],
+                         .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
+    }
+  }
+}
+
+std::uint32_t Recomputer::writer(std::uint32_t tensor, std::uint32_t before) const {
+  const auto& all = writers_[tensor];
+  const auto next = std::lower_bound(all.begin(), all.end(), before);
+  return next == all.begin() ? none : *std::prev(next);
+}
+
+// Operands that live on are taken to be there; dead ones are made first.
+double Recomputer::cost(std::uint32_t tensor, std::uint32_t at, int depth) const {
+  const std::uint32_t producer = writer(tensor, at);
+  if (producer == none || !replayable_[producer] || depth > most_dead) return -1;
+  double ns = static_cast<double>(trace_.ops[producer].time.value);
+  for (TensorIndex u : trace_.ops[producer].reads) {
+    if (writer(u.value, at) != writer(u.value, producer)) return -1;
+    const TensorUses& uses = uses_.tensors[u.value];
+    if (uses.persistent || uses.death >= at) continue;
+    const double more = cost(u.value, at, depth + 1);
+    if (more < 0) return -1;
+    ns += more;
+  }
+  return ns;
+}
+
+// One walk through the step: who is thrown away, who is made again when.
+class RecomputeWalk {
+ public:
+  RecomputeWalk(const Recomputer& recomputer, const RecomputeRule& rule,
+                const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept)
+      : r_(recomputer),
+        rule_(rule),
+        kept_(kept),
+        life_(r_.trace_.tensors.size()),
+        away_(r_.trace_.tensors.size(), none) {}
+
+  Recomputed walk() {
+    prepare();
+    for (std::uint32_t op = 0; op < r_.trace_.ops.size(); ++op) visit(op);
+    return std::move(made_);
+  }
+  // (tensor, last use) of what would have to be thrown away no more for the rule, or the room, to hold.
+  const std::set<std::pair<std::uint32_t, std::uint32_t>>& excess() const { return excess_; }
+
+ private:
+  void prepare() {
+    drop_after_.resize(r_.trace_.ops.size());
+    for (const Recomputer::Gap& gap : r_.gaps_) {
+      const double bytes = static_cast<double>(r_.trace_.tensors[gap.tensor].bytes.value);
+      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && gap.ns >= rule_.least_gap_ns &&
+          !kept_.contains({gap.tensor, gap.last}))
+        drop_after_[gap.last].push_back(gap.tensor);
+    }
+    made_.trace = {};
+    for (std::uint32_t t = 0; t < r_.trace_.tensors.size(); ++t) life_[t] = begin_life(t);
+  }
+
+  std::uint32_t begin_life(std::uint32_t t) {
+    const Tensor& tensor = r_.trace_.tensors[t];
+    made_.trace.tensors.push_back(
+        {.name = {}, .bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
+    made_.origin.push_back(t);
+    return static_cast<std::uint32_t>(made_.origin.size() - 1);
+  }
+
+  std::uint64_t size(std::uint32_t t) const {
+    return rounded(r_.trace_.tensors[t].bytes.value, r_.machine_.granule.value);
+  }
+
+  void visit(std::uint32_t op) {
+    const Op& traced = r_.trace_.ops[op];
+    Op made{.name = {},
+            .layer = {},
+            .phase = traced.phase,
+            .time = traced.time,
+            .workspace = traced.workspace,
+            .reads = {},
+            .writes = {},
+            .frees = {}};
+    temporary_.clear();
+    temporary_bytes_ = scratch_ = 0;
+    recomputed_here_.clear();
+    for (TensorIndex t : traced.reads) {
+      if (away_[t.value] != none) make(t.value, op, 0, made);
+    }
+    for (TensorIndex t : traced.reads) made.reads.push_back({life_[t.value]});
+    for (TensorIndex t : traced.writes) made.writes.push_back({life_[t.value]});
+    for (TensorIndex t : traced.frees) made.frees.push_back({life_[t.value]});
+    // What is made again before an op is there when it runs, so nothing here is less than the judge will count.
+    if (!recomputed_here_.empty()) made.workspace = {std::max(traced.workspace.value, scratch_) + temporary_bytes_};
+    for (std::vector<TensorIndex>* list : {&made.reads, &made.writes, &made.frees}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+    std::erase_if(made.reads, [&](TensorIndex t) { return born_here(t.value); });
+    if (!recomputed_here_.empty()) keep_within_room(op, made);
+    made_.trace.ops.push_back(std::move(made));
+    for (std::uint32_t t : drop_after_[op]) {
+      away_[t] = op;
+      made_.drops.push_back({.issue = {op},
+                             .due = {op + 1},
+                             .extent = {.tensor = {t}, .part = {}},
+                             .source = {0},
+                             .target = {0},
+                             .verb = Verb::drop});
+    }
+  }
+
+  bool born_here(std::uint32_t life) const {
+    return std::any_of(recomputed_here_.begin(), recomputed_here_.end(),
+                       [&](const auto& each) { return life_[each.first] == life; });
+  }
+
+  // Makes t, which was thrown away, again before the op, and first what its producer reads.
+  void make(std::uint32_t t, std::uint32_t op, std::uint32_t depth, Op& made) {
+    if (depth > rule_.depth) excess_.insert({t, away_[t]});
+    const std::uint32_t producer = r_.writer(t, op);
+    read_operands(producer, op, depth, made);
+    if (away_[t] == none) return;  // made as a means of its own means
+    run(producer, op, made);
+    for (TensorIndex other : r_.trace_.ops[producer].writes) {
+      if (away_[other.value] == none || r_.writer(other.value, op) != producer) continue;
+      recomputed_here_.emplace_back(other.value, away_[other.value]);
+      depth_here_.resize(recomputed_here_.size());
+      depth_here_.back() = depth;
+      away_[other.value] = none;
+      life_[other.value] = begin_life(other.value);
+      made.writes.push_back({life_[other.value]});
+      made_.recomputations.push_back({.before = {op}, .producer = {producer}, .tensor = other});
+    }
+  }
+
+  void read_operands(std::uint32_t producer, std::uint32_t op, std::uint32_t depth, Op& made) {
+    for (TensorIndex u : r_.trace_.ops[producer].reads) {
+      const TensorUses& uses = r_.uses_.tensors[u.value];
+      if (!uses.persistent && uses.death < op) {
+        make_temporary(u.value, op, depth, made);
+      } else if (away_[u.value] != none) {
+        make(u.value, op, depth + 1, made);
+      } else {
+        made.reads.push_back({life_[u.value]});
+      }
+    }
+  }
+
+  // Dead already: made as a means, and dead again when the op begins.
+  void make_temporary(std::uint32_t u, std::uint32_t op, std::uint32_t depth, Op& made) {
+    if (!temporary_.insert(u).second) return;
+    const std::uint32_t producer = r_.writer(u, op);
+    read_operands(producer, op, depth, made);
+    run(producer, op, made);
+    temporary_bytes_ += size(u);
+    made_.recomputations.push_back({.before = {op}, .producer = {producer}, .tensor = {u}});
+  }
+
+  void run(std::uint32_t producer, std::uint32_t, Op& made) {
+    made.time += r_.trace_.ops[producer].time;
+    std::uint64_t bytes = r_.trace_.ops[producer].workspace.value;
+    for (TensorIndex t : r_.trace_.ops[producer].writes) bytes += size(t.value);
+    scratch_ = std::max(scratch_, bytes);
+  }
+
+  // An op that became too large keeps what it can: first the means, then all.
+  void keep_within_room(std::uint32_t, const Op& made) {
+    std::uint64_t bytes = made.workspace.value;
+    for (TensorIndex t : made.reads) bytes += size(made_.origin[t.value]);
+    for (TensorIndex t : made.writes) {
+      if (!std::binary_search(made.reads.begin(), made.reads.end(), t)) bytes += size(made_.origin[t.value]);
+    }
+    if (bytes <= r_.machine_.tiers[0].capacity.value / 8 * 7) return;
+    const bool means =
+        std::any_of(depth_here_.begin(), depth_here_.end(), [](std::uint32_t depth) { return depth > 0; });
+    for (std::size_t i = 0; i < recomputed_here_.size(); ++i) {
+      if (!means || depth_here_[i] > 0) excess_.insert(recomputed_here_[i]);
+    }
+  }
+
+  const Recomputer& r_;
+  const RecomputeRule& rule_;
+  const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept_;
+  std::vector<std::uint32_t> life_;  // [tensor]: its life now, in the new trace
+  // [tensor]: the op after which it was thrown away; none: it was not
+  std::vector<std::uint32_t> away_;
+  std::vector<std::vector<std::uint32_t>> drop_after_;  // [op]
+  std::set<std::uint32_t> temporary_;
+  std::uint64_t temporary_bytes_ = 0, scratch_ = 0;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> recomputed_here_;
+  std::vector<std::uint32_t> depth_here_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> excess_;
+  Recomputed made_;
+};
+
+Recomputed Recomputer::apply(const RecomputeRule& rule) const {
+  constexpr int most_walks = 12;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> kept;
+  for (int walks = 1;; ++walks) {
+    RecomputeRule now = rule;
+    if (walks == most_walks) now.ns_per_byte.fill(-1);  // never settles: nothing is made again
+    RecomputeWalk walk(*this, now, kept);
+    Recomputed made = walk.walk();
+    if (walk.excess().empty() || walks == most_walks) return made;
+    kept.insert(walk.excess().begin(), walk.excess().end());
+  }
+}
+
+}  // namespace vedette::planning

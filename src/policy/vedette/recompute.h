@@ -1,0 +1,60 @@
+// Tensors that are made again instead of moved. What a producer can repeat is thrown away after a use and made again
+// before the next one; to the rest of the planner that is another trace, in which the tensor dies and another one of
+// its size is born, by an op that takes longer and reads more. Pure.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "policy/canvas/uses.h"
+#include "vedette/model.h"
+
+namespace vedette::planning {
+
+struct RecomputeRule {  // which gaps between uses are bridged by making the tensor again
+  // of the step's time, in which the price may differ: links are busy in some only
+  static constexpr std::size_t segments = 8;
+  std::array<double, segments> ns_per_byte{};  // at most this much of its producers' time for a byte; below 0: none
+  std::int64_t least_gap_ns = 0;               // of ops' time: what is used again sooner stays, however cheap it is
+  // producers whose operands were thrown away in turn, at most so many after each other
+  std::uint32_t depth = 8;
+  bool operator==(const RecomputeRule&) const = default;
+};
+
+struct Recomputed {
+  Trace trace;                                // tensors stand for one life each; op numbers as before
+  std::vector<std::uint32_t> origin;          // of each tensor there: the tensor here
+  std::vector<Recomputation> recomputations;  // by `before`, in the order in which they run
+  std::vector<Move> drops;                    // by issue
+};
+
+class Recomputer {
+ public:
+  Recomputer(const Trace& trace, const Machine& machine);
+
+  // The trace unchanged where nothing is worth it. O(ops + accesses + what is made again).
+  Recomputed apply(const RecomputeRule& rule) const;
+
+ private:
+  struct Gap {
+    std::uint32_t tensor = 0, last = 0, next = 0;  // used by op `last`, then by `next`
+    double cost = 0;                               // ns of producers
+    std::int64_t ns = 0;                           // of the ops between the two
+    std::size_t segment = 0;                       // of the step, in which its last use lies
+  };
+  friend class RecomputeWalk;
+
+  // the last op before it that writes the tensor
+  std::uint32_t writer(std::uint32_t tensor, std::uint32_t before) const;
+  // below 0: cannot be made again before op `at`
+  double cost(std::uint32_t tensor, std::uint32_t at, int depth) const;
+
+  const Trace& trace_;
+  const Machine& machine_;
+  Uses uses_;
+  std::vector<std::vector<std::uint32_t>> writers_;  // [tensor]: ops, ascending
+  std::vector<char> replayable_;                     // [op]
+  std::vector<Gap> gaps_;                            // that can be bridged, and span an op that does not fit
+};
+
+}  // namespace vedette::planning

@@ -1,0 +1,476 @@
+// Tries prices of making again and the sweep's knobs, rehearses each on the machine with all its tiers, and keeps the
+// fastest.
+#include "policy/vedette/search.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/readable.h"
+#include "policy/vedette/layout.h"
+#include "policy/vedette/recompute.h"
+#include "policy/vedette/split.h"
+#include "policy/vedette/tiers.h"
+#include "sim/simulator.h"
+
+namespace vedette::planning {
+namespace {
+
+constexpr std::int64_t link_time_percent = 1;  // of two equal plans the one that moves less
+constexpr std::size_t most_work = 900'000;     // tries times ops
+// from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
+constexpr std::size_t many_ops = 4'000;
+constexpr std::uint64_t parts_of_budget = 48;  // as for two tiers
+constexpr std::int64_t most_lead = 8;          // fetches are issued at most so much of a step early
+constexpr std::uint32_t all_of_it = 100;       // percent
+constexpr std::size_t kept_variants = 4;
+constexpr std::size_t most_failures = 60;  // changes at random that all were for nothing
+
+// What is decided before anything is laid out.
+struct Choice {
+  RecomputeRule rule;
+  Knobs knobs;
+  // percent of fast memory that is planned with: what a plan for less does not use comes in early
+  std::uint32_t share = all_of_it;
+  TierShares far;
+};
+
+// A trace with some tensors made again, cut into parts, ready to be planned for.
+struct Variant {
+  RecomputeRule rule;
+  std::uint32_t share = all_of_it;
+  Recomputed recomputed;
+  Split parts;
+  Uses uses;
+  sim::Step step;
+  std::uint64_t fingerprint = 0;  // the same where the same is made again
+};
+
+// Planning with a share of the memory only.
+struct Smaller {
+  Machine machine;
+  Setting setting;
+  std::unique_ptr<Recomputer> recomputer;
+};
+
+std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value) {
+  return (fingerprint ^ value) * 0x9E3779B97F4A7C15U ^ (fingerprint >> 29);
+}
+
+std::uint64_t fingerprint_of(const Recomputed& recomputed) {
+  std::uint64_t fingerprint = 1;
+  for (const Recomputation& each : recomputed.recomputations)
+    fingerprint = mixed(mixed(mixed(fingerprint, each.before.value), each.producer.value), each.tensor.value);
+  for (const Move& drop : recomputed.drops)
+    fingerprint = mixed(mixed(fingerprint, drop.issue.value), drop.extent.tensor.value);
+  return fingerprint;
+}
+
+std::uint64_t fingerprint_of(const Knobs& knobs) {
+  std::uint64_t fingerprint = 2;
+  for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging})
+    fingerprint = mixed(fingerprint, static_cast<std::uint64_t>(value));
+  return mixed(mixed(fingerprint, knobs.distance_percent), knobs.clean_percent);
+}
+
+std::uint64_t fingerprint_of(const TierShares& far) {
+  std::uint64_t fingerprint = far.longest_first ? 4 : 3;
+  for (const double weight : far.weights) fingerprint = mixed(fingerprint, std::bit_cast<std::uint64_t>(weight));
+  return fingerprint;
+}
+
+struct Found {  // the best so far
+  bool found = false;
+  bool overflows = false;  // the nearest slower tier does not hold all that leaves
+  std::int64_t cost = 0;
+  std::uint64_t fingerprint = 0;  // of its variant
+  Choice choice;
+  Wide wide;
+};
+
+class Search {
+ public:
+  Search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features)
+      : trace_(trace), machine_(machine), setting_(setting), features_(features) {
+    for (const Op& op : trace.ops) step_ns_ += op.time.value;
+  }
+
+  Result<Wide> run();
+
+ private:
+  const Smaller& smaller(std::uint32_t share);
+  const Variant& variant(const RecomputeRule& rule, std::uint32_t share);
+  bool consider(Choice choice);
+  void consider(const RecomputeRule& rule, const Knobs& knobs) {
+    consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far});
+  }
+  template <class Value>
+  void consider_with(Value Knobs::*knob, Value value);
+  void search_prices();
+  bool search_gaps();
+  bool search_tiers();
+  void search_knobs();
+  void search_from(std::uint32_t share, bool longest_first);
+  bool search_shares();
+  bool search_around();
+  void search_at_random();
+  void search_on();
+  Choice changed(Choice choice);
+  std::uint64_t draw(std::uint64_t below);
+  Plan joined_back(const Variant& variant, const Plan& plan) const;
+  bool spent() const {
+    return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 6 : most_work);
+  }
+
+  const Trace& trace_;
+  const Machine& machine_;
+  const Setting& setting_;
+  const Features features_;
+  std::map<std::uint32_t, Smaller> smaller_;
+  std::int64_t step_ns_ = 0;
+  std::size_t tries_ = 0;
+  static constexpr std::uint64_t first_random = 7919;
+  std::uint64_t random_ = first_random;
+  bool with_gaps_ = false;         // whether gaps that are short are looked at
+  std::deque<Variant> variants_;   // the best one's, and the latest
+  std::set<std::uint64_t> tried_;  // fingerprints
+  Found best_;
+};
+
+const Smaller& Search::smaller(std::uint32_t share) {
+  Smaller& made = smaller_[share];
+  if (made.recomputer) return made;
+  made.machine = machine_;
+  made.machine.tiers[0].capacity.value = machine_.tiers[0].capacity.value / all_of_it * share;
+  if (share == all_of_it) made.machine.tiers[0].capacity = machine_.tiers[0].capacity;
+  made.setting = setting_;
+  made.setting.budget = static_cast<std::int64_t>(made.machine.tiers[0].capacity.value);
+  made.recomputer = std::make_unique<Recomputer>(trace_, made.machine);
+  return made;
+}
+
+const Variant& Search::variant(const RecomputeRule& rule, std::uint32_t share) {
+  for (const Variant& each : variants_) {
+    if (each.rule == rule && each.share == share) return each;
+  }
+  Variant made{.rule = rule,
+               .share = share,
+               .recomputed = smaller(share).recomputer->apply(rule),
+               .parts = {},
+               .uses = {},
+               .step = {}};
+  made.fingerprint = mixed(fingerprint_of(made.recomputed), share);
+  for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
+    if (each.fingerprint != made.fingerprint) continue;
+    each.rule = rule;
+    return each;
+  }
+  const std::uint64_t part = rounded(
+      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
+  made.parts =
+      split(made.recomputed.trace, !features_.parts ? rounded(peak_bytes(trace_).value, setting_.granule) : part);
+  made.uses = uses_of(made.parts.trace);
+  made.step = sim::flatten(made.parts.trace);
+  variants_.push_front(std::move(made));
+  if (variants_.size() > kept_variants) {
+    variants_.erase(variants_.end() - (variants_.back().fingerprint == best_.fingerprint ? 2 : 1));
+  }
+  return variants_.front();
+}
+
+RecomputeRule uniform(double ns_per_byte, std::uint32_t depth) {
+  RecomputeRule rule{.depth = depth};
+  rule.ns_per_byte.fill(ns_per_byte);
+  return rule;
+}
+
+// True: better than all before.
+bool Search::consider(Choice choice) {
+  if (spent()) return false;
+  choice.knobs = features_.of(choice.knobs);
+  const Variant& v = variant(choice.rule, choice.share);
+  if (!tried_.insert(mixed(v.fingerprint, mixed(fingerprint_of(choice.knobs), fingerprint_of(choice.far)))).second)
+    return false;
+  ++tries_;
+  const Trace& trace = v.parts.trace;
+  const Setting& setting = smaller(choice.share).setting;
+  auto gaps = lay_out(trace, v.uses, setting, sweep(trace, v.uses, setting, choice.knobs));
+  if (!gaps) return false;
+  const Spread spread = spread_over_tiers(trace, machine_, setting_, choice.far, *gaps);
+  if (!spread.fits && best_.found) return false;  // by its estimate; without a plan the simulation decides
+  fetch_far_early(trace, v.uses, machine_, setting_, *gaps);
+  if (features_.issuing_early) fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
+  Plan plan = plan_of(trace, setting_, *gaps);
+  const auto replayed = sim::simulate(trace, v.step, machine_, plan, {.steps = 2});
+  if (!replayed) return false;
+  std::int64_t links = 0;
+  for (const Nanoseconds busy : replayed->link_busy) links += busy.value;
+  const std::int64_t cost = replayed->measured.time.value + links / 100 * link_time_percent;
+  if (best_.found && cost >= best_.cost) return false;
+  best_.found = true;
+  best_.overflows = spread.overflows;
+  best_.cost = cost;
+  best_.choice = choice;
+  best_.fingerprint = v.fingerprint;
+  best_.wide = {
+      .plan = joined_back(v, plan), .step = replayed->measured.time, .recomputing = {}, .knobs = choice.knobs};
+  for (const Recomputation& each : v.recomputed.recomputations)
+    best_.wide.recomputing += trace_.ops[each.producer.value].time;
+  return true;
+}
+
+template <class Value>
+void Search::consider_with(Value Knobs::*knob, Value value) {
+  Knobs knobs = best_.choice.knobs;
+  if (knobs.*knob == value) return;
+  knobs.*knob = value;
+  consider(best_.choice.rule, knobs);
+}
+
+// A byte that is made again spares both links one byte: up to that price it can pay.
+void Search::search_prices() {
+  const double round_trip =
+      (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
+      (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
+  const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1},
+      near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
+  consider(uniform(-1, 0), far);
+  consider(uniform(-1, 0), near);
+  if (!machine_.can_recompute || !features_.recomputing) return;
+  for (const double share : {0.03, 0.1, 0.3, 0.6, 1.0, 2.0}) {
+    for (const std::uint32_t depth : {16U, 3U}) {
+      consider(uniform(round_trip * share, depth), far);
+      consider(uniform(round_trip * share, depth), near);
+    }
+  }
+  if (best_.choice.rule.ns_per_byte[0] <= 0) return;
+  for (const double factor : {0.6, 0.8, 1.25, 1.6})
+    consider(uniform(best_.choice.rule.ns_per_byte[0] * factor, best_.choice.rule.depth), best_.choice.knobs);
+  for (const std::uint32_t depth : {0U, 1U, 8U, 64U})
+    consider(uniform(best_.choice.rule.ns_per_byte[0], depth), best_.choice.knobs);
+  if (with_gaps_) search_gaps();
+  for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
+    for (std::size_t segment = 0; segment < RecomputeRule::segments; ++segment) {
+      RecomputeRule rule = best_.choice.rule;
+      rule.ns_per_byte[segment] *= factor;
+      consider(rule, best_.choice.knobs);
+    }
+  }
+}
+
+// What backward uses several times within a few ops need not be made again for each of them.
+bool Search::search_gaps() {
+  bool better = false;
+  if (*std::max_element(best_.choice.rule.ns_per_byte.begin(), best_.choice.rule.ns_per_byte.end()) <= 0) return false;
+  for (const std::int64_t part : {1024, 256, 64, 16}) {
+    Choice choice = best_.choice;
+    choice.rule.least_gap_ns = step_ns_ / part;
+    better |= consider(choice);
+  }
+  return better;
+}
+
+// The shares of the far tier, stretch by stretch.
+bool Search::search_tiers() {
+  if (!best_.overflows || best_.choice.far.longest_first) return false;
+  bool better = false;
+  for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
+    for (std::size_t stretch = 0; stretch < TierShares::stretches; ++stretch) {
+      Choice choice = best_.choice;
+      choice.far.weights[stretch] *= factor;
+      better |= consider(choice);
+    }
+  }
+  return better;
+}
+
+void Search::search_knobs() {
+  for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {
+    for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32})
+      consider(best_.choice.rule, Knobs{.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
+  }
+  for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
+  const std::int64_t best = best_.choice.knobs.horizon_ns;
+  for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
+  for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
+  for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
+  for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
+}
+
+// A plan for less memory is valid for more: what is found with less of it may be better than what was found with all.
+bool Search::search_shares() {
+  bool better = false;
+  for (const std::uint32_t share : {95U, 90U, 85U, 80U, 75U, 70U, 60U, 50U, all_of_it}) {
+    Choice choice = best_.choice;
+    choice.share = share;
+    if (share != best_.choice.share) better |= consider(choice);
+  }
+  return better;
+}
+
+// Once around what is best: each price, all prices, and each knob.
+bool Search::search_around() {
+  bool better = false;
+  for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
+    for (std::size_t segment = 0; segment < RecomputeRule::segments; ++segment) {
+      Choice choice = best_.choice;
+      if (choice.rule.ns_per_byte[segment] <= 0) continue;
+      choice.rule.ns_per_byte[segment] *= factor;
+      better |= consider(choice);
+    }
+  }
+  for (const double factor : {0.7, 0.85, 1.2, 1.5}) {
+    Choice choice = best_.choice;
+    for (double& price : choice.rule.ns_per_byte) price *= factor;
+    better |= consider(choice);
+  }
+  if (with_gaps_) better |= search_gaps();
+  for (const std::int64_t percent : {50, 70, 85, 120, 150, 200}) {
+    Choice choice = best_.choice;
+    choice.knobs.horizon_ns = choice.knobs.horizon_ns / 100 * percent;
+    better |= consider(choice);
+  }
+  return better;
+}
+
+std::uint64_t Search::draw(std::uint64_t below) {
+  random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+  return (random_ >> 33) % below;
+}
+
+// Something else in one to three places.
+Choice Search::changed(Choice choice) {
+  constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
+  constexpr std::uint64_t least_gap = 5;
+  for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
+    const double factor = factors[draw(factors.size())];
+    std::uint64_t place = draw(!machine_.can_recompute || !features_.recomputing ? 4 : with_gaps_ ? 9 : 8);
+    if (!with_gaps_ && place >= least_gap) ++place;
+    switch (place) {
+      case 0:
+        choice.knobs.horizon_ns =
+            static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor);
+        break;
+      case 1:
+        choice.knobs.clean_ahead_ns =
+            choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32
+            : draw(4) == 0                  ? -1
+                           : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor);
+        break;
+      case 2:
+        choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)];
+        break;
+      case 3:
+        choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5);
+        break;
+      case 4:
+        choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)];
+        break;
+      case least_gap:
+        choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8));
+        break;
+      case 6:
+        for (double& price : choice.rule.ns_per_byte) price *= factor;
+        break;
+      default: {
+        double& price = choice.rule.ns_per_byte[draw(RecomputeRule::segments)];
+        const double other = choice.rule.ns_per_byte[draw(RecomputeRule::segments)];
+        price = draw(4) == 0 ? std::max(price, other) : price * factor;
+      }
+    }
+  }
+  return choice;
+}
+
+void Search::search_at_random() {
+  for (std::size_t failed = 0; !spent() && failed < most_failures;)
+    failed = consider(changed(best_.choice)) ? 0 : failed + 1;
+}
+
+// Parts to lives, lives to tensors; what is thrown away leaves before what is written.
+Plan Search::joined_back(const Variant& variant, const Plan& plan) const {
+  const Plan lives = joined(variant.recomputed.trace, variant.parts, plan);
+  Plan whole;
+  whole.home.assign(trace_.tensors.size(), {0});
+  for (std::size_t life = 0; life < variant.recomputed.origin.size(); ++life) {
+    if (trace_.tensors[variant.recomputed.origin[life]].persistent)
+      whole.home[variant.recomputed.origin[life]] = lives.home[life];
+  }
+  whole.moves = variant.recomputed.drops;
+  for (Move move : lives.moves) {
+    move.extent.tensor = {variant.recomputed.origin[move.extent.tensor.value]};
+    whole.moves.push_back(move);
+  }
+  std::stable_sort(whole.moves.begin(), whole.moves.end(),
+                   [](const Move& a, const Move& b) { return a.issue < b.issue; });
+  whole.recomputations = variant.recomputed.recomputations;
+  return whole;
+}
+
+// The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both
+// stays.
+void Search::search_from(std::uint32_t share, bool longest_first) {
+  const Found before = std::move(best_);
+  best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = {.longest_first = longest_first}}};
+  search_prices();
+  search_knobs();
+  if (!features_.searching) return;
+  if (best_.found) search_shares();
+  while (best_.found && (search_around() || search_tiers())) {
+  }
+  if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;
+}
+
+// What is left to try once a first search has been: less memory, then at random.
+void Search::search_on() {
+  if (!features_.searching) return;
+  for (const std::uint32_t share : {95U, 80U}) {
+    if (!spent()) search_from(share, best_.choice.far.longest_first);
+  }
+  if (best_.found) search_at_random();
+}
+
+// From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone:
+// each finds what the other does not. Of many ops only with it, for the time it takes.
+Result<Wide> Search::run() {
+  search_from(all_of_it, false);
+  if (best_.overflows) {
+    tries_ = 0;
+    search_from(all_of_it, true);
+  }
+  const Found first = best_;
+  const std::size_t first_tries = tries_;
+  const bool gaps_matter = first.found && machine_.can_recompute && features_.recomputing && features_.searching;
+  if (!gaps_matter || trace_.ops.size() <= many_ops) search_on();
+  if (gaps_matter) {
+    const Found without_gaps = std::exchange(best_, first);
+    tries_ = first_tries;
+    tried_.clear();
+    random_ = first_random;
+    with_gaps_ = true;
+    while (search_around() || search_tiers()) {
+    }
+    search_on();
+    if (without_gaps.cost <= best_.cost) best_ = without_gaps;
+  }
+  if (!best_.found)
+    return Error{
+        Cause::infeasible,
+        "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
+  return best_.wide;
+}
+
+}  // namespace
+
+Result<Wide> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features) {
+  return Search(trace, machine, setting, features).run();
+}
+
+}  // namespace vedette::planning

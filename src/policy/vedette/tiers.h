@@ -1,0 +1,37 @@
+// Which slower tier each stay goes to, where the nearest of them does not hold everything. Pure.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "policy/vedette/sweep.h"
+
+namespace vedette::planning {
+
+// How the stays that overflow the nearest slower tier are chosen. Links of both tiers should be busy all the time, so
+// stays are dealt between the tiers in the order of their evictions, in constant proportion; the proportion may differ
+// from one stretch of the step to the next.
+struct TierShares {
+  static constexpr std::size_t stretches = 8;
+  std::array<double, stretches> weights{1, 1, 1, 1, 1, 1, 1, 1};  // of evictions issued there; 0: all stay near
+  // Instead of dealing, the longest stays go far, until the rest fits: better where most tensors are recomputed.
+  bool longest_first = false;
+  bool operator==(const TierShares&) const = default;
+};
+
+struct Spread {
+  bool overflows = false;  // the nearer tier would not hold all stays
+  bool fits = true;        // it holds what was left to it
+};
+
+// Sets Stay::tier: the smallest multiple of the weights is taken as shares with which the nearer tier never overflows.
+// O((stays + ops) log stays).
+Spread spread_over_tiers(const Trace& trace, const Machine& machine, const Setting& setting, const TierShares& shares,
+                         std::vector<Stay>& gaps);
+
+// The far link needs more time: fetches from behind the nearest slower tier are issued one after the other, latest
+// first, as early as there is room.
+void fetch_far_early(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+                     std::vector<Stay>& gaps);
+
+}  // namespace vedette::planning

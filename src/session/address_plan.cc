@@ -1,0 +1,72 @@
+// A zone for a plan's temporaries: see address_plan.h.
+#include "session/address_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pack/coallocate.h"
+
+namespace vedette::detail {
+namespace {
+
+struct Temporary {
+  Lifetime life;
+  std::uint32_t tensor = 0;  // of the log
+};
+
+bool ends(const LoggedTensor& t) { return t.death != ~0u || t.dies_at_seam; }
+
+bool lasts(const LoggedTensor& t, const Arena& arena) { return t.death == ~0u && arena.lasts(t.offset); }
+
+// In order of birth. One that dies before the next step's first op lives to the end of this one, and each such to an
+// event of its own.
+std::vector<Temporary> temporaries(const StepLog& log, std::uint32_t events, const Arena& arena) {
+  std::vector<Temporary> found;
+  for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {
+    const LoggedTensor& t = log.tensors[i];
+    if (t.birth == 0 || !ends(t) || lasts(t, arena)) continue;
+    found.push_back({{.bytes = t.bytes, .life = {t.birth, t.death == ~0u ? events + 1 + i : t.death}}, i});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Temporary& a, const Temporary& b) { return a.life.life.begin < b.life.life.begin; });
+  return found;
+}
+
+}  // namespace
+
+AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk,
+                         const std::function<bool(std::uint64_t limit)>& reserve) {
+  const std::vector<Temporary> moved = temporaries(log, events, arena);
+  // The n-th allocation of a size, in order of birth.
+  std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;
+  for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {
+    const LoggedTensor& t = log.tensors[i];
+    if (t.birth > 0 && !lasts(t, arena)) births[t.bytes.value].emplace_back(t.birth, i);
+  }
+  std::vector<Lifetime> lives;
+  for (const Temporary& t : moved) lives.push_back(t.life);
+  const Placement placement = coallocate(lives, chunk);
+  const std::uint64_t bytes = std::max<std::uint64_t>(placement.zone_bytes, chunk.value);
+  const auto zone = arena.reserve_zone(bytes);
+  if (zone && !reserve(*zone + bytes)) {
+    arena.release_zone(*zone, bytes);
+    return;
+  }
+  if (!zone) return;
+  zone_ = *zone;
+  zone_bytes_ = bytes;
+  for (std::size_t k = 0; k < moved.size(); ++k) log.tensors[moved[k].tensor].offset = zone_ + placement.offset[k];
+  for (auto& [size, list] : births) {
+    std::sort(list.begin(), list.end());
+    for (const auto& [birth, tensor] : list)
+      addresses_[size].push_back({.offset = log.tensors[tensor].offset, .usable = ends(log.tensors[tensor])});
+  }
+}
+
+std::optional<std::uint64_t> AddressPlan::nth(std::uint64_t bytes, std::uint32_t n) const {
+  const auto list = addresses_.find(bytes);
+  if (list == addresses_.end() || n >= list->second.size() || !list->second[n].usable) return std::nullopt;
+  return list->second[n].offset;
+}
+
+}  // namespace vedette::detail

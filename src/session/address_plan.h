@@ -1,0 +1,45 @@
+// Addresses for what a step allocates and frees again: a zone of whole chunks in which a plan's temporaries lie so that
+// chunks are shared by tensors of like lifetimes. The n-th allocation of a size gets the address that the n-th one got
+// in the profile's layout.
+//
+// What always holds: addresses of tensors that live at the same time in the profiled step are disjoint. A step may
+// differ from the profile, so an address is given out only where no tensor lives (Arena::room_at).
+//
+// Lock rule: not thread safe; the session's lock guards it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "pack/units.h"
+#include "session/arena.h"
+
+namespace vedette::detail {
+
+class AddressPlan {
+ public:
+  AddressPlan() = default;
+  // Reserves a zone of the arena and moves the log's temporaries into it; `events`: of the step. `reserve` makes sure
+  // that the slow tier has room up to an offset. Where there is no room, every tensor keeps the address it was profiled
+  // at, and none is given out.
+  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk,
+              const std::function<bool(std::uint64_t limit)>& reserve);
+
+  // Of the n-th allocation of a size in a step; nullopt: it is allocated as if there were no plan.
+  std::optional<std::uint64_t> nth(std::uint64_t bytes, std::uint32_t n) const;
+  std::uint64_t zone() const noexcept { return zone_; }
+  std::uint64_t zone_bytes() const noexcept { return zone_bytes_; }
+
+ private:
+  struct Address {
+    std::uint64_t offset = 0;
+    bool usable = false;
+  };
+
+  std::map<std::uint64_t, std::vector<Address>> addresses_;  // by bytes, in order of birth
+  std::uint64_t zone_ = 0, zone_bytes_ = 0;
+};
+
+}  // namespace vedette::detail

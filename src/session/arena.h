@@ -1,0 +1,112 @@
+// The session's addresses: which bytes of the arena belong to which living tensor, and which are free. It knows nothing
+// of fast memory, steps or plans.
+//
+// What always holds: the extents of living tensors are disjoint. Each lies in a place of the heap, or in a zone that a
+// plan laid out. live_bytes() is the sum over living tensors, each rounded up to 64.
+//
+// Lock rule: not thread safe; the session's lock guards it. The layout functions (base, chunks_of, ...) read what never
+// changes, from any thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mapping.h"
+#include "os/chunk_index.h"
+#include "session/heap.h"
+#include "vedette/session.h"
+
+namespace vedette::detail {
+
+struct Live {  // a tensor that lives; small ones of the slab have none
+  Bytes bytes;
+  std::string name;
+  TensorKind kind = TensorKind::activation;
+  bool lasting = false;  // from the heap of persistent tensors
+  bool planned = false;  // at an address of a plan's zone
+  bool small = false;    // of the slab's size, on pages of its own since its birth was profiled
+  std::vector<std::int64_t> shape;
+  Site site;
+};
+
+class Arena {
+ public:
+  using Tensors = std::map<std::uint64_t, Live>;  // by offset
+
+  struct Wanted {
+    std::uint64_t bytes = 1, alignment = 64;
+    bool lasting = false;
+    bool alone = false;                    // a small one, on pages of its own
+    std::optional<std::uint64_t> planned;  // an offset in a zone, free as room_at() says
+  };
+  struct Place {
+    std::uint64_t offset = 0, bytes = 0;
+    ChunkRange chunks;
+    bool slab = false;  // a small object; its chunk must be in fast memory for ever
+    bool lasting = false, alone = false, planned = false;
+  };
+
+  Arena(Mapping memory, Bytes chunk);
+
+  std::byte* base() const noexcept { return memory_.data(); }
+  Bytes bytes() const noexcept { return memory_.bytes(); }
+  std::uint64_t offset_of(const void* address) const noexcept {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base());
+  }
+  ChunkRange chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept;
+  bool is_small(std::uint64_t bytes, std::uint64_t alignment) const noexcept {
+    return heap_.is_small(bytes) && alignment <= 64;
+  }
+
+  // --- places: taken, then filled with a tensor or given back
+  // ---------------------------------------------------------
+  std::optional<Place> take(const Wanted& wanted);  // nullopt: the addresses are used up
+  void give_back(const Place& place);
+  bool room_at(std::uint64_t offset, std::uint64_t bytes) const;  // no tensor lives there
+  // The chunk of a slab place that has not been in fast memory since it was taken; false once slab_is_here().
+  bool slab_is_away(ChunkIndex chunk) const { return slab_away_.contains(chunk.value); }
+  void slab_is_here(ChunkIndex chunk) { slab_away_.erase(chunk.value); }
+  // Whole chunks that a plan lays out itself; nullopt: the addresses are used up.
+  std::optional<std::uint64_t> reserve_zone(std::uint64_t bytes) { return heap_.reserve_zone(bytes); }
+  // Given back unless a tensor lives in it: then its addresses are lost.
+  void release_zone(std::uint64_t offset, std::uint64_t bytes);
+
+  // --- tensors -------------------------------------------------------------------------------------------------------
+  void add_small(const Place& place);
+  // The tensor's name, kind, shape and site are `what`'s.
+  const Live& add(const Place& place, Live what);
+  bool remove_small(std::uint64_t offset);  // false: no small one lives there
+  // Its place stays taken until free_place(): the address may be given out when its chunks are dead, not before.
+  std::optional<Live> remove(std::uint64_t offset);
+  void free_place(std::uint64_t offset, const Live& dead);
+
+  const Tensors& tensors() const noexcept { return tensors_; }
+  Tensors::const_iterator holding(const void* address) const;  // tensors().end(): none, or a small one
+  bool lasts(std::uint64_t offset) const;                      // a lasting tensor begins there
+  void label(std::uint64_t offset, std::string_view name, TensorKind kind);
+  bool shape(std::uint64_t offset, std::span<const std::int64_t> sizes);  // false: it has one
+  std::string names_in(ChunkIndex chunk, std::size_t most) const;         // for last words
+
+  std::uint64_t live_bytes() const noexcept { return live_bytes_; }
+  std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
+  bool empty() const noexcept { return tensors_.empty() && small_.empty(); }
+  void unmap() noexcept { memory_.empty(); }  // nothing lives; the addresses stay taken
+
+ private:
+  void count(std::uint64_t bytes);
+  void uncount(std::uint64_t bytes);
+
+  Mapping memory_;
+  const std::uint64_t chunk_;
+  Heap heap_;
+  Tensors tensors_;
+  std::unordered_map<std::uint64_t, std::uint32_t> small_;  // offset -> bytes
+  std::set<std::uint32_t> slab_away_;
+  std::uint64_t live_bytes_ = 0, peak_bytes_ = 0;
+};
+
+}  // namespace vedette::detail

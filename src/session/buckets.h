@@ -1,0 +1,91 @@
+// What a session has learned, sequence of ops by sequence of ops, as Sentinel's buckets of inputs. A bucket has the log
+// of the profiled step, the addresses of its temporaries, its plan, its ops' sections, and the rows its steps touched.
+//
+// A step is recognised op by op: while each op equals the bucket's, the bucket's plan runs. At the first difference
+// another bucket with the same beginning takes over. Where there is none, the rest of the step runs on demand and
+// becomes a new bucket.
+//
+// What always holds: no two buckets have the same sequence. There are at most ten; the one that has not run for the
+// longest time goes. The first ops of current() are the running step's so far.
+//
+// Lock rule: not thread safe; the session's lock guards it. Only the op thread changes it, so that thread reads
+// without.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "session/address_plan.h"
+#include "session/row_log.h"
+#include "session/section_learner.h"
+#include "session/step_plan.h"
+
+namespace vedette::detail {
+
+class Bucket {
+ public:
+  // `log` as the profiled step left it, with the addresses of `addresses`; `hashes` of its ops.
+  Bucket(std::uint64_t id, StepLog log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
+         StepPlan::Options options);
+
+  std::uint64_t id() const noexcept { return id_; }
+  bool begins(std::size_t op, std::uint64_t prefix) const { return op < prefixes_.size() && prefixes_[op] == prefix; }
+  std::size_t ops() const noexcept { return prefixes_.size(); }
+  const StepLog& log() const noexcept { return log_; }
+  const Trace& program() const noexcept { return program_; }  // the step in the program's tensors
+  std::span<const std::uint32_t> program_logged() const noexcept { return program_logged_; }  // their numbers in log()
+  const AddressPlan& addresses() const noexcept { return addresses_; }
+
+  // Of each, only its own functions change it.
+  StepPlan plan;
+  SectionLearner sections;
+  RowHistory rows;
+
+  std::uint64_t last_run() const noexcept { return last_run_; }  // step
+  std::uint64_t runs() const noexcept { return runs_; }          // whole steps by its plan
+  void profiled(std::uint64_t step, std::uint32_t unplanned_chunks);
+  void ran(std::uint64_t step) { last_run_ = step, ++runs_; }
+  std::uint32_t unplanned() const noexcept { return unplanned_; }  // chunks left to what is touched in parts
+
+ private:
+  const std::uint64_t id_;
+  StepLog log_;
+  std::vector<std::uint64_t> prefixes_;  // of each op: the hash of all ops so far
+  Trace program_;
+  std::vector<std::uint32_t> program_logged_;
+  AddressPlan addresses_;
+  std::uint64_t last_run_ = 0, runs_ = 0;
+  std::uint32_t unplanned_ = 0;
+};
+
+class BucketStore {
+ public:
+  static constexpr std::size_t most_buckets =
+      10;  // Sentinel has about as many (section on dynamic graphs, as recalled)
+
+  std::uint64_t next_id() noexcept { return next_id_++; }
+  Bucket& add(std::unique_ptr<Bucket> fresh);  // the likeliest from now on
+
+  // --- the running step ----------------------------------------------------------------------------------------------
+  Bucket* current() const noexcept { return current_; }  // whose plan runs; nullptr: on demand
+  void begin_step() { current_ = latest_; }              // the likeliest
+  // After op `op`, with the hash of all ops so far. True: another bucket, or none, is current now.
+  bool follow(std::size_t op, std::uint64_t prefix);
+  void leave() { current_ = nullptr; }
+  void ran_whole() { latest_ = current_; }
+
+  const Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
+  const std::vector<std::unique_ptr<Bucket>>& all() const noexcept { return buckets_; }
+  // Removes the bucket that is too many; nullptr: none is. Its zone is the caller's to give back.
+  std::unique_ptr<Bucket> retire();
+  void clear();
+
+ private:
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  Bucket* current_ = nullptr;
+  Bucket* latest_ = nullptr;
+  std::uint64_t next_id_ = 1;
+};
+
+}  // namespace vedette::detail

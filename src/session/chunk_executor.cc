@@ -1,0 +1,85 @@
+// A plan's moves as the engine's calls: see chunk_executor.h.
+#include "session/chunk_executor.h"
+
+#include <algorithm>
+#include <string>
+
+namespace vedette::detail {
+namespace {
+
+constexpr TierIndex fast{0}, slow{1};
+
+Error cannot(const std::string& what) {
+  return {.cause = Cause::unsupported, .message = "memory here cannot " + what, .errno_value = 0};
+}
+
+}  // namespace
+
+Result<void> ChunkExecutor::accepts(const Plan& plan) const {
+  if (!plan.in_place.empty())
+    return cannot("use an operand where it lies in a slower tier, which the plan does at op " +
+                  std::to_string(plan.in_place.front().op.value));
+  if (!plan.recomputations.empty())
+    return cannot("run an op again, which the plan does before op " +
+                  std::to_string(plan.recomputations.front().before.value));
+  if (!plan.order.empty()) return cannot("run ops in another order than the program's");
+  for (const Move& move : plan.moves) {
+    const bool in = move.verb == Verb::fetch;
+    if (move.verb == Verb::drop ? move.source == fast
+                                : move.source == (in ? slow : fast) && move.target == (in ? fast : slow))
+      continue;
+    return cannot("move bytes from tier " + std::to_string(move.source.value) + " to tier " +
+                  std::to_string(move.target.value) + "; there are fast memory (0) and one slow tier (1)");
+  }
+  return {};
+}
+
+// Slots of the slow tier, some ahead, or just these where the disk is nearly full.
+Result<void> ChunkExecutor::reserve(ChunkIndex limit) {
+  const std::lock_guard lock(mutex_);
+  if (limit.value <= reserved_) return {};
+  constexpr std::uint32_t step_of_growth = 64;
+  const std::uint32_t ahead = (limit.value + step_of_growth - 1) / step_of_growth * step_of_growth;
+  Result<void> grown;
+  for (const std::uint32_t slots : {ahead, limit.value}) {
+    grown = engine_->reserve_slots(slots);
+    if (!grown) continue;
+    reserved_ = slots;
+    break;
+  }
+  return grown;
+}
+
+Engine::Planned ChunkExecutor::planned(const Part& part) {
+  fetches_.clear();
+  next_uses_.clear();
+  if (part.moves != nullptr) {
+    for (const OpMoves::Fetch& fetch : part.moves->fetches) fetches_.push_back({fetch.chunks, fetch.unchanged});
+    for (const OpMoves::NextUse& use : part.moves->next_uses) next_uses_.push_back({use.chunks, use.after});
+  }
+  return {.fetches = fetches_,
+          .next_uses = next_uses_,
+          .base = part.step_begins,
+          .needs = part.needs,
+          .later = part.operands_of_whole_op};
+}
+
+std::span<const ChunkRange> ChunkExecutor::leaving(std::span<const OpMoves::Departure> departures) {
+  leaving_.clear();
+  for (const OpMoves::Departure& departure : departures) leaving_.push_back(departure.chunks);
+  return leaving_;
+}
+
+void ChunkExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
+  engine_->begin_op(part.tick, op, name, part.operands, planned(part));
+}
+
+void ChunkExecutor::continue_op(std::span<const OpMoves::Departure> departures, const Part& part) {
+  engine_->continue_op(part.tick, leaving(departures), part.operands, planned(part));
+}
+
+void ChunkExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
+  engine_->end_op(leaving(departures));
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,65 @@
+// The executor of CPU memory: the engine's chunks. A chunk's position is its address; moves change which frame lies
+// under it. There is one slow tier, which the engine's store reaches.
+//
+// What always holds: every chunk that has a living tensor lies below the limit that the store has slots for.
+//
+// Thread rule: as Executor's. Its own lock guards the reserved limit alone.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/engine.h"
+#include "session/executor.h"
+
+namespace vedette::detail {
+
+class ChunkExecutor final : public Executor {
+ public:
+  explicit ChunkExecutor(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  // Refused: moves between other tiers than fast memory (0) and the slow tier (1), operands that stay in the slow tier
+  // (in_place), recomputations, another order of ops. A drop is executed as an eviction: an op that lists a tensor as
+  // written may read it too (`w -= m` announces w as written), so that its bytes must survive.
+  Result<void> accepts(const Plan& plan) const override;
+
+  Result<void> reserve(ChunkIndex limit) override;
+  Result<void> born(ChunkRange chunks) override { return engine_->birth(chunks); }
+  void died(ChunkRange chunks) noexcept override { engine_->death(chunks); }
+  Result<void> hold(ChunkRange chunks) override { return engine_->hold(chunks); }
+  void release_hold(ChunkRange chunks) noexcept override { engine_->release_hold(chunks); }
+
+  void begin_step(std::uint64_t step) override { engine_->begin_step(step); }
+  void begin_op(OpIndex op, std::string_view name, const Part& part) override;
+  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) override;
+  void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
+  void forget_plan() noexcept override { engine_->forget_plan(); }
+
+  bool can_observe() const noexcept override { return engine_->serves_system_calls(); }
+  void observe(std::span<const ChunkRange> operands) noexcept override { engine_->cover(operands); }
+  bool was_touched(ChunkRange operand) const noexcept override { return engine_->touched(operand); }
+  std::uint64_t early_touches() const noexcept override { return engine_->early_touches(); }
+
+  Nanoseconds stalled_since_last_asked() noexcept override { return engine_->stalled_since_last_asked(); }
+  Counters counters() const noexcept override { return engine_->counters(); }
+  std::optional<Error> take_error() noexcept override { return engine_->take_error(); }
+  std::uint32_t held_chunks() const noexcept override { return engine_->held_chunks(); }
+  std::uint32_t largest_op_chunks() const noexcept override { return engine_->largest_op_chunks(); }
+  std::string mechanism() const override { return engine_->mechanism(); }
+  void set_observer(Observer* observer) noexcept override { engine_->set_observer(observer); }
+  Engine* pages() noexcept override { return engine_.get(); }
+
+ private:
+  Engine::Planned planned(const Part& part);
+  std::span<const ChunkRange> leaving(std::span<const OpMoves::Departure> departures);
+
+  const std::unique_ptr<Engine> engine_;
+  // What the engine is given for the op at hand, in its own types; the op thread's.
+  std::vector<Engine::PlannedFetch> fetches_;
+  std::vector<Engine::NextUse> next_uses_;
+  std::vector<ChunkRange> leaving_;
+  std::mutex mutex_;
+  std::uint32_t reserved_ = 0;
+};
+
+}  // namespace vedette::detail

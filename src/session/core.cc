@@ -1,0 +1,265 @@
+// Tensors come and go: places, chunks in fast memory, entries of the log. And the beginning and end of a session.
+#include "session/core.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/readable.h"
+#include "engine/engine.h"
+#include "session/registry.h"
+
+namespace vedette::detail {
+
+SessionCore::SessionCore(SessionOptions options, Mapping arena)
+    : options_(std::move(options)), messages_(options_.on_message), arena_(std::move(arena), options_.chunk) {}
+
+void SessionCore::start(Memory memory) {
+  executor_ = std::move(memory.executor);
+  machine_ = std::move(memory.machine);
+  frames_ = memory.frames;
+  tracker_ = memory.tracker;
+  passed_over_ = std::move(memory.passed_over);
+}
+
+void SessionCore::close() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    logger_.end_step();
+    finish_profiling();
+    buckets_.leave();
+  }
+  messages_.deliver();
+  executor_->forget_plan();
+  executor_->set_observer(nullptr);
+  open_ = false;  // from now on the last release ends it
+  end_if_empty();
+}
+
+// Last words: the thread that dies may hold the lock, so tensors are named only where no thread does.
+std::string SessionCore::describe(ChunkIndex chunk) const {
+  const std::byte* const begin = arena_.base() + chunk.value * options_.chunk.value;
+  std::array<char, 64> range;
+  std::snprintf(range.data(), range.size(), "%p to %p", static_cast<const void*>(begin),
+                static_cast<const void*>(begin + options_.chunk.value));
+  std::string text = "chunk " + std::to_string(chunk.value) + " of the arena (" + range.data();
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) text += arena_.names_in(chunk, 3);
+  return text + ")";
+}
+
+// --- births ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Why no memory can be given for `allocation` in an arena of `arena` bytes, whatever is free.
+std::optional<Error> refusal(const AllocateOptions& allocation, Bytes arena) {
+  if (allocation.alignment.value > 4096 || (allocation.alignment.value & (allocation.alignment.value - 1)) != 0)
+    return Error{.cause = Cause::unsupported,
+                 .message = "alignment must be a power of two of at most 4096 bytes",
+                 .errno_value = 0};
+  if (allocation.bytes > arena)
+    return Error{.cause = Cause::out_of_memory,
+                 .message = "allocation of " + readable_exactly(allocation.bytes) + " is larger than the arena",
+                 .errno_value = 0};
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool SessionCore::in_op_of_this_thread() const noexcept {
+  return op_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id() && op_depth_ > 0 && logger_.running();
+}
+
+Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
+  const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
+  if (auto refused = refusal(allocation, arena_.bytes())) return *std::move(refused);
+  const bool of_op = !arena_.is_small(bytes, allocation.alignment.value) && in_op_of_this_thread();
+  if (of_op) before_birth(bytes);
+  Arena::Place place;
+  bool watched = false;
+  {
+    const std::lock_guard lock(mutex_);
+    auto taken = take_place(allocation, bytes);
+    if (!taken) return taken.error();
+    place = *taken;
+    if (place.slab) {
+      arena_.add_small(place);
+      return arena_.base() + place.offset;
+    }
+    watched = log_birth(place, allocation);
+    if (of_op) op_.born(place.chunks);
+  }
+  if (auto born = executor_->born(place.chunks); !born) {
+    const std::lock_guard lock(mutex_);
+    undo_birth(place);
+    return born.error();
+  }
+  if (watched) expect_writes(place);
+  return arena_.base() + place.offset;
+}
+
+Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, std::uint64_t bytes) {
+  const bool small = arena_.is_small(bytes, allocation.alignment.value);
+  Arena::Wanted wanted{.bytes = bytes,
+                       .alignment = allocation.alignment.value,
+                       .lasting = allocation.persistent,
+                       .alone = small && logger_.running() && pages_ != nullptr};  // profiling: one tensor a page
+  if (!small && !allocation.persistent && logger_.running()) {
+    const std::uint32_t n = logger_.next_of_size(bytes);
+    if (buckets_.current() != nullptr) wanted.planned = buckets_.current()->addresses().nth(bytes, n);
+    // A tensor may have outlived what the profile saw.
+    if (wanted.planned && !arena_.room_at(*wanted.planned, bytes)) wanted.planned.reset();
+  }
+  const auto place = arena_.take(wanted);
+  if (!place)
+    return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
+  if (auto there = ready(*place); !there) {
+    arena_.give_back(*place);
+    return there.error();
+  }
+  return *place;
+}
+
+// The slow tier has room for the place; a chunk of the slab is in fast memory for good. A slab chunk for which there
+// was no room is tried again by the next allocation in it.
+Result<void> SessionCore::ready(const Arena::Place& place) {
+  if (auto reserved = executor_->reserve(place.chunks.limit()); !reserved) return reserved;
+  if (!place.slab || !arena_.slab_is_away(place.chunks.first())) return {};
+  if (auto born = executor_->born(place.chunks); !born) return born;
+  if (auto held = executor_->hold(place.chunks); !held) {
+    executor_->died(place.chunks);
+    return held;
+  }
+  arena_.slab_is_here(place.chunks.first());
+  return {};
+}
+
+bool SessionCore::log_birth(const Arena::Place& place, const AllocateOptions& allocation) {
+  const bool in_step = logger_.running();
+  const bool in_op = op_depth_ > 0;
+  Live what;
+  what.name = std::string(allocation.name);
+  what.kind = in_step ? logger_.kind_of_birth(allocation.kind) : allocation.kind;
+  if (in_step && (buckets_.current() == nullptr || allocation.persistent)) what.site = logger_.site(in_op);
+  const Live& live = arena_.add(place, std::move(what));
+  if (!in_step) return false;
+  const std::uint32_t index = logger_.born(place.offset, live, in_op);
+  if (pages_ != nullptr) pages_->born(place.offset, place.bytes, index);
+  return pages_ != nullptr;
+}
+
+void SessionCore::undo_birth(const Arena::Place& place) {
+  if (logger_.running()) logger_.unborn(place.offset);
+  if (pages_ != nullptr) pages_->died(place.offset);
+  op_.died(place.chunks);
+  if (const auto dead = arena_.remove(place.offset)) arena_.free_place(place.offset, *dead);
+}
+
+// Memory that was just allocated is written before it is read. Only of its whole pages, which no other tensor shares.
+void SessionCore::expect_writes(const Arena::Place& place) noexcept {
+  Engine* const engine = executor_->pages();
+  if (engine == nullptr || place.offset % page_size != 0) return;
+  const std::uint64_t chunk = options_.chunk.value,
+                      end = (place.offset + place.bytes + page_size - 1) / page_size * page_size;
+  for (const ChunkIndex c : place.chunks) {
+    const std::uint64_t from = std::max(place.offset, c.value * chunk),
+                        to = std::min(end, (c.value + std::uint64_t{1}) * chunk);
+    engine->expect_writes(arena_.base() + from, to - from, c);
+  }
+}
+
+// --- deaths ----------------------------------------------------------------------------------------------------------
+
+void SessionCore::release(std::byte* memory) noexcept {
+  const std::uint64_t offset = arena_.offset_of(memory);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!arena_.remove_small(offset)) {
+      const auto dead = arena_.remove(offset);
+      if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
+      if (logger_.running()) logger_.died(offset, *dead);
+      if (pages_ != nullptr) pages_->died(offset);
+      const ChunkRange chunks = arena_.chunks_of(offset, dead->bytes.value);
+      op_.died(chunks);
+      executor_->died(chunks);  // before the address can be given out again
+      arena_.free_place(offset, *dead);
+    }
+  }
+  end_if_empty();
+}
+
+void SessionCore::end_if_empty() noexcept {
+  if (open_) return;
+  std::unique_ptr<Executor> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (executor_ == nullptr || !arena_.empty()) return;
+    ended = std::move(executor_);
+    buckets_.clear();
+  }
+  ended.reset();
+  arena_.unmap();
+}
+
+// --- what the program says of its memory -----------------------------------------------------------------------------
+
+void SessionCore::label(const void* memory, std::string_view name, TensorKind kind) {
+  const std::lock_guard lock(mutex_);
+  if (owner_of(memory) != this) return;
+  const auto found = arena_.holding(memory);
+  if (found == arena_.tensors().end()) return;
+  arena_.label(found->first, name, kind);
+  logger_.label(found->first, name, kind);
+}
+
+bool SessionCore::wants_shapes() const noexcept {
+  return options_.observer != nullptr && logger_.running() && buckets_.current() == nullptr;
+}
+
+void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes) {
+  const std::lock_guard lock(mutex_);
+  if (owner_of(memory) != this) return;
+  const auto found = arena_.holding(memory);
+  if (found == arena_.tensors().end() || !arena_.shape(found->first, sizes)) return;
+  logger_.shape(found->first, sizes);
+}
+
+std::optional<ChunkRange> SessionCore::hold(const void* memory) {
+  ChunkRange chunks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (owner_of(memory) != this) return std::nullopt;
+    const auto found = arena_.holding(memory);
+    if (found == arena_.tensors().end()) return std::nullopt;
+    chunks = arena_.chunks_of(found->first, found->second.bytes.value);
+  }
+  if (auto held = executor_->hold(chunks); !held) {
+    messages_.post(held.error().message);
+    return std::nullopt;
+  }
+  return chunks;
+}
+
+void SessionCore::release_hold(ChunkRange chunks) noexcept {
+  if (executor_ != nullptr) executor_->release_hold(chunks);
+}
+
+// --- figures ---------------------------------------------------------------------------------------------------------
+
+Counters SessionCore::counters() const noexcept {
+  Counters counters = executor_->counters();
+  const std::lock_guard lock(mutex_);
+  counters.live_bytes = arena_.live_bytes();
+  counters.peak_bytes = arena_.peak_bytes();
+  counters.steps = logger_.step();
+  return counters;
+}
+
+Bytes SessionCore::smallest_budget() const noexcept {
+  return {std::uint64_t{executor_->largest_op_chunks()} * options_.chunk.value};
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,157 @@
+// What a Session object stands for: it composes the parts that recognise steps, log them, plan them and follow the
+// plan. Each part keeps its own promises (arena.h, step_logger.h, running_op.h, op_times.h, buckets.h); memory is the
+// executor's (executor.h). It belongs to the arena and lives as long as tensors do, which may be longer than its
+// Session.
+//
+// Locks: `mutex_` guards all parts. The executor is never called with it held where it may wait, but for a chunk of the
+// slab, where no other thread may get a neighbour before the chunk is there. No function unlocks a lock that its caller
+// holds. The op thread alone changes the running op, the buckets and the log's ops, and reads these without the lock.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "session/arena.h"
+#include "session/buckets.h"
+#include "session/executor.h"
+#include "session/forks.h"
+#include "session/messages.h"
+#include "session/op_times.h"
+#include "session/page_profile.h"
+#include "session/row_log.h"
+#include "session/running_op.h"
+#include "session/step_logger.h"
+#include "vedette/session.h"
+
+namespace vedette::detail {
+
+class SessionCore {
+ public:
+  SessionCore(SessionOptions options, Mapping arena);
+
+  struct Memory {  // what moves it, and what it moves between
+    std::unique_ptr<Executor> executor;
+    Machine machine;
+    std::uint32_t frames = 0;
+    const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
+    std::string passed_over;               // why not a better one
+  };
+  void start(Memory memory);  // once, before anything else but post(), describe() and arena()
+  // The Session object is gone. The arena goes on paging while tensors live; the last release ends it.
+  void close() noexcept;
+  bool is_open() const noexcept { return open_; }
+  // This process is a forked child of the one that opened the session: nothing here may be locked or waited for.
+  bool inherited() const noexcept { return forks_at_open_ != forks(); }
+
+  const SessionOptions& options() const noexcept { return options_; }
+  const Arena& arena() const noexcept { return arena_; }
+  void post(std::string_view sentence) { messages_.post(sentence); }
+  void see_no_pages() { tracker_ = nullptr; }  // as on a machine without any page tracker
+  void deliver_messages() { messages_.deliver(); }
+  std::string describe(ChunkIndex chunk) const;  // its addresses, and its tensors where no lock is held
+
+  // --- memory (core.cc) ----------------------------------------------------------------------------------------------
+  Result<std::byte*> allocate(const AllocateOptions& allocation);
+  void release(std::byte* memory) noexcept;
+  void label(const void* memory, std::string_view name, TensorKind kind);
+  bool wants_shapes() const noexcept;
+  void shape(const void* memory, std::span<const std::int64_t> sizes);
+  std::optional<ChunkRange> hold(const void* memory);  // nullopt: always in fast memory, or it cannot be held
+  void release_hold(ChunkRange chunks) noexcept;
+
+  // --- steps and ops (core_steps.cc) ---------------------------------------------------------------------------------
+  void begin_step();
+  void end_step() noexcept;
+  void begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
+                std::span<const Part> parts);
+  void end_op() noexcept;
+  void push_layer(std::string_view name, Phase phase);
+  void pop_layer();
+  void mark_layer(std::string_view name, Phase phase);
+
+  // --- figures -------------------------------------------------------------------------------------------------------
+  Counters counters() const noexcept;
+  std::optional<Error> take_error() { return executor_->take_error(); }
+  Bytes smallest_budget() const noexcept;
+  std::string_view phase() const noexcept;
+  std::string mechanism() const { return executor_->mechanism(); }
+  std::string_view tracker() const noexcept { return tracker_ == nullptr ? std::string_view() : tracker_->name; }
+  const Trace* trace() const noexcept;
+  std::vector<PlannedStep> planned_steps() const;
+
+ private:
+  // --- memory
+  Result<Arena::Place> take_place(const AllocateOptions& allocation, std::uint64_t bytes);
+  Result<void> ready(const Arena::Place& place);
+  bool log_birth(const Arena::Place& place, const AllocateOptions& allocation);  // whether its pages are watched
+  void undo_birth(const Arena::Place& place);
+  void expect_writes(const Arena::Place& place) noexcept;
+  void end_if_empty() noexcept;
+  bool in_op_of_this_thread() const noexcept;
+
+  // --- steps and ops
+  void add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash);
+  void add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash);
+  std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash);
+  void find_sections(std::uint32_t index);
+  Executor::Part part_now(std::span<const ChunkRange> operands) const;
+  void before_birth(std::uint64_t bytes);  // of the op thread, in an op, of more than the slab takes
+  void next_section(bool runs);            // false: the op ended without it
+  void begin_observing(std::uint32_t birth, std::uint64_t bytes);
+  void end_observing();
+  Nanoseconds count_time_until(Nanoseconds now);
+  std::span<const OpMoves::Departure> departures() const;
+  void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
+  void report_step_end(Nanoseconds now);
+  bool runs_whole() const noexcept;
+  std::string_view phase_now() const noexcept;
+
+  // --- plans (core_plans.cc)
+  void start_profiling();
+  void finish_profiling();
+  void learn();
+  void finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds stall);
+  void cut_into_sections_of(Bucket& ran);
+  void make_plan(Bucket& bucket);
+  void report_places(const Bucket& placed) const;
+  void retire_buckets();
+  void advise_on_rows();
+  Rows rows_of(const Bucket& bucket) const;
+  PlannedStep planned_step(const Bucket& bucket) const;
+
+  const SessionOptions options_;
+  const std::uint64_t forks_at_open_ = forks();
+  Messages messages_;                   // posted with any lock held, delivered with none
+  std::unique_ptr<Executor> executor_;  // nullptr: ended
+  Machine machine_;
+  std::uint32_t frames_ = 0;
+  const TrackerKind* tracker_ = nullptr;
+  std::string passed_over_;
+
+  mutable std::mutex mutex_;
+  std::atomic<bool> open_ = true;
+  Arena arena_;
+
+  // The running step.
+  StepLogger logger_;
+  RunningOp op_;
+  OpTimes times_;
+  RowLog rows_;
+  std::atomic<int> op_depth_ = 0;             // the op thread's; other threads look whether an op runs
+  std::atomic<std::thread::id> op_thread_{};  // relaxed: equal to a thread's own only if that thread wrote it
+  Ticks step_begins_ = 0;
+  Counters at_step_begin_;
+
+  BucketStore buckets_;
+  std::unique_ptr<PageProfile> pages_;  // while a step is profiled
+  bool profiled_once_ = false, advised_on_rows_ = false;
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,178 @@
+// From the log of a step to a plan that runs: the profiling step, new buckets, plans that change, and what is told of
+// them.
+#include <algorithm>
+
+#include "base/readable.h"
+#include "engine/engine.h"
+#include "session/core.h"
+
+namespace vedette::detail {
+
+void SessionCore::start_profiling() {
+  if (options_.profile == ProfileTicks::operands) return;
+  if (Engine* const engine = executor_->pages(); engine != nullptr)
+    pages_ = PageProfile::start({.engine = engine,
+                                 .arena = arena_.base(),
+                                 .chunk = options_.chunk,
+                                 .chunks = static_cast<std::uint32_t>(arena_.bytes().value / options_.chunk.value),
+                                 .ticks = options_.profile,
+                                 .tracker = tracker_,
+                                 .passed_over = passed_over_,
+                                 .or_mprotect = options_.tracker == "best",
+                                 .on_message = [this](std::string_view sentence) { messages_.post(sentence); }});
+  if (pages_ != nullptr) {
+    for (const auto& [offset, live] : arena_.tensors())
+      pages_->lives(offset, live.bytes.value, logger_.tensor(offset, live));
+    pages_->watch();
+  }
+  times_.end_op(monotonic_now());
+}
+
+void SessionCore::finish_profiling() {
+  if (pages_ != nullptr) {
+    pages_->finish(logger_.log_to_finish());
+    pages_.reset();
+    times_.replace_by_usual(logger_.hashes(), logger_.log_to_finish().ops);
+  }
+  if (logger_.step() > options_.warmup_steps && !logger_.log().ops.empty()) profiled_once_ = true;
+}
+
+// A new sequence of ops.
+void SessionCore::learn() {
+  StepLog log = logger_.finished(arena_);
+  AddressPlan addresses(log, logger_.events(), arena_, options_.chunk, [&](std::uint64_t limit) {
+    return executor_->reserve({static_cast<std::uint32_t>(limit / options_.chunk.value)}).ok();
+  });
+  auto fresh = std::make_unique<Bucket>(
+      buckets_.next_id(), std::move(log), logger_.hashes(), std::move(addresses),
+      StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed});
+  if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
+  fresh->profiled(logger_.step(), rows_.chunks());
+  fresh->rows.add(rows_.take());
+  advise_on_rows();
+  const Trace& units = fresh->plan.units().trace;
+  fresh->sections = SectionLearner(fresh->plan.has_policy() && executor_->can_observe()
+                                       ? worth_observing(units, fresh->log(), options_.chunk)
+                                       : std::vector<char>(units.ops.size()));
+  make_plan(buckets_.add(std::move(fresh)));
+  buckets_.leave();
+  retire_buckets();
+}
+
+void SessionCore::finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
+  ran.rows.add(rows_.take());
+  switch (ran.sections.step_ended(op_.seen(), {.first = ran.plan.first_parts(),
+                                               .least_time = ran.plan.least_times(),
+                                               .chunk = options_.chunk,
+                                               .frames = frames_})) {
+    case SectionLearner::Outcome::observed:  // slowed down, so its times say nothing
+      return;
+    case SectionLearner::Outcome::changed:
+      return cut_into_sections_of(ran);
+    case SectionLearner::Outcome::nothing:
+      break;
+  }
+  if (ran.plan.measure({.time = time, .stall = stall, .times = times_.times(), .stalls = times_.stalls()}, machine_))
+    make_plan(ran);
+}
+
+// The log of the step that ended, with its large ops in sections, is planned anew.
+void SessionCore::cut_into_sections_of(Bucket& ran) {
+  StepLog log = logger_.finished(arena_);
+  for (std::uint32_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = ran.plan.least_time_of(i);
+  ran.plan.cut(cut_into_sections(std::move(log), ran.sections.sectioned(op_.seen())));
+  executor_->forget_plan();
+  make_plan(ran);
+}
+
+void SessionCore::make_plan(Bucket& bucket) {
+  const std::uint32_t free = frames_ - executor_->held_chunks();
+  machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
+  if (auto made = bucket.plan.prepare(machine_, *executor_); !made) messages_.post(made.error().message);
+  report_places(bucket);
+  if (options_.observer == nullptr) return;
+  const std::span<const std::uint32_t> first = bucket.plan.first_parts();
+  options_.observer->planned(logger_.step(), bucket.id(), whole_ops(bucket.plan.units().trace, first),
+                             whole_ops(bucket.plan.plan(), first));
+}
+
+void SessionCore::report_places(const Bucket& placed) const {
+  if (options_.observer == nullptr) return;
+  std::vector<Placed> units, tensors;
+  for (const UnitChunks& where : placed.plan.units().where)
+    units.push_back({.index = static_cast<std::uint32_t>(units.size()),
+                     .offset = {where.first * options_.chunk.value},
+                     .bytes = {where.count * options_.chunk.value}});
+  for (const std::uint32_t logged : placed.program_logged()) {
+    const LoggedTensor& t = placed.log().tensors[logged];
+    tensors.push_back({.index = static_cast<std::uint32_t>(tensors.size()), .offset = {t.offset}, .bytes = t.bytes});
+  }
+  options_.observer->placed(logger_.step(), placed.id(), units, tensors);
+}
+
+void SessionCore::retire_buckets() {
+  if (const auto gone = buckets_.retire(); gone != nullptr && gone->addresses().zone_bytes() > 0)
+    arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
+}
+
+// A row that is away brings its whole chunk: of a table of 1 GiB, 2 MiB moved thirty times what 64 KiB did
+// (docs/results.md).
+void SessionCore::advise_on_rows() {
+  constexpr Bytes suitable = 64_KiB;
+  if (advised_on_rows_ || rows_.chunks() == 0 || options_.chunk <= suitable ||
+      arena_.peak_bytes() <= options_.fast_memory.value)
+    return;
+  advised_on_rows_ = true;
+  messages_.post("rows of tables are looked up, and a row that is away brings a chunk of " + readable(options_.chunk) +
+                 ": with chunk = 64_KiB (train --chunk 64KiB) a step moves less");
+}
+
+// --- what is told of plans -------------------------------------------------------------------------------------------
+
+const Trace* SessionCore::trace() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return buckets_.latest() == nullptr ? nullptr : &buckets_.latest()->program();
+}
+
+Rows SessionCore::rows_of(const Bucket& bucket) const {
+  std::vector<ChunkRange> in_parts;
+  for (const LoggedTensor& t : bucket.log().tensors)
+    if (t.in_parts) in_parts.push_back(arena_.chunks_of(t.offset, t.bytes.value));
+  return bucket.rows.rows(in_parts, executor_->held_chunks(), options_.chunk, bucket.plan.first_parts());
+}
+
+PlannedStep SessionCore::planned_step(const Bucket& bucket) const {
+  Trace trace = bucket.plan.units().trace;
+  // An op in place may be the first to touch a tensor: there is nothing yet that it could read.
+  std::vector<bool> born(trace.tensors.size());
+  for (std::size_t t = 0; t < born.size(); ++t) born[t] = trace.tensors[t].persistent;
+  for (Op& op : trace.ops) {
+    std::erase_if(op.reads, [&](TensorIndex t) { return !born[t.value]; });
+    for (const TensorIndex t : op.writes) born[t.value] = true;
+  }
+  Rows rows = rows_of(bucket);
+  rows.always_near = {static_cast<std::uint32_t>(trace.tensors.size())};
+  const Bytes always_near = {rows.held.value + bucket.unplanned() * options_.chunk.value};
+  if (always_near.value > 0) {  // no plan has it as a unit, but it takes room at every op
+    for (Op& op : trace.ops) op.reads.push_back({static_cast<std::uint32_t>(trace.tensors.size())});
+    trace.tensors.push_back({.name = "always near",
+                             .bytes = always_near,
+                             .kind = TensorKind::constant,
+                             .persistent = true,
+                             .shape = {},
+                             .site = {}});
+  }
+  return {.trace = std::move(trace),
+          .program = bucket.plan.program_in_sections().value_or(bucket.program()),
+          .steps = bucket.runs(),
+          .rows = std::move(rows)};
+}
+
+std::vector<PlannedStep> SessionCore::planned_steps() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PlannedStep> steps;
+  for (const auto& bucket : buckets_.all()) steps.push_back(planned_step(*bucket));
+  return steps;
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,293 @@
+// One step, op by op: what it does is logged; while it repeats what a bucket has seen, the bucket's plan runs beside
+// it.
+#include <algorithm>
+#include <functional>
+
+#include "engine/engine.h"
+#include "os/signals.h"
+#include "session/core.h"
+#include "session/registry.h"
+
+namespace vedette::detail {
+
+using Stage = SectionLearner::Stage;
+
+void SessionCore::push_layer(std::string_view name, Phase phase) {
+  const std::lock_guard lock(mutex_);
+  logger_.push_layer(name, phase);
+}
+
+void SessionCore::pop_layer() {
+  const std::lock_guard lock(mutex_);
+  logger_.pop_layer();
+}
+
+void SessionCore::mark_layer(std::string_view name, Phase phase) {
+  const std::lock_guard lock(mutex_);
+  logger_.mark_layer(name, phase);
+}
+
+void SessionCore::begin_step() {
+  come_first_for_segv();
+  const std::lock_guard lock(mutex_);
+  // Profiling slows ops down, and plans want their usual times: the step before has most of them.
+  if (profiled_once_ || options_.profile == ProfileTicks::operands) {
+    times_.forget_usual();
+  } else {
+    times_.remember_as_usual(logger_.hashes(), logger_.log().ops);
+  }
+  logger_.begin_step();
+  op_.begin_step();
+  rows_.begin_step();
+  buckets_.begin_step();
+  step_begins_ += ticks_of_a_step;
+  const Nanoseconds now = monotonic_now();
+  times_.begin_step(now);
+  at_step_begin_ = executor_->counters();
+  executor_->stalled_since_last_asked();
+  executor_->begin_step(logger_.step());
+  if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
+  if (logger_.step() > options_.warmup_steps && !profiled_once_) start_profiling();
+}
+
+// --- an op begins ----------------------------------------------------------------------------------------------------
+
+void SessionCore::add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged,
+                               std::uint64_t& hash) {
+  for (const void* address : addresses) {
+    if (owner_of(address) != this) continue;
+    const auto found = arena_.holding(address);
+    if (found == arena_.tensors().end()) continue;  // small ones are always resident
+    const auto& [offset, live] = *found;
+    if (!live.small) hash = mix(hash, live.bytes.value);  // other steps have it in the slab
+    std::uint32_t index = no_log_tensor;
+    if (logger_.running()) logged.push_back(index = logger_.tensor(offset, live));
+    op_.operand(arena_.chunks_of(offset, live.bytes.value), index);
+  }
+}
+
+// Which parts an op touches changes from step to step, so only their tensors tell one step from another.
+void SessionCore::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uint64_t& hash) {
+  std::uint64_t before = ~std::uint64_t{0};
+  for (const vedette::Part& part : parts) {
+    if (owner_of(part.first) != this) continue;
+    const auto found = arena_.holding(part.first);
+    if (found == arena_.tensors().end()) continue;
+    const auto& [offset, live] = *found;
+    const std::uint64_t begin = arena_.offset_of(part.first);
+    const ChunkRange chunks = arena_.chunks_of(begin, std::min(part.bytes.value, offset + live.bytes.value - begin));
+    op_.operand(chunks, no_log_tensor);
+    if (before != offset) hash = mix(hash, ~live.bytes.value);
+    before = offset;
+    if (!logger_.running()) continue;
+    rows_.touch(logger_.next_op(), chunks);
+    const std::uint32_t index = logger_.tensor(offset, live);
+    logger_.touched_in_parts(index);
+    if (op.reads.empty() || op.reads.back() != index) op.reads.push_back(index);
+    if (part.written && (op.writes.empty() || op.writes.back() != index)) op.writes.push_back(index);
+  }
+}
+
+std::uint32_t SessionCore::log_op(std::string_view name, LoggedOp op, std::uint64_t hash) {
+  op.name.assign(name);
+  const std::uint32_t index = logger_.begin_op(std::move(op), hash);
+  op_.planned_as(index);
+  if (buckets_.follow(index, logger_.prefix())) executor_->forget_plan();
+  if (pages_ != nullptr) pages_->op_begins(index, logger_.log().ops.back(), logger_.log().tensors);
+  if (buckets_.current() != nullptr) find_sections(index);
+  return index;
+}
+
+// The part of the plan with which the op begins, and whether its operands are observed.
+void SessionCore::find_sections(std::uint32_t index) {
+  Bucket& bucket = *buckets_.current();
+  op_.planned_as(bucket.plan.first_part(index));
+  const bool observed = bucket.sections.observes(index);
+  const std::vector<WatchedSection>& sections = bucket.sections.of(index);
+  if (!sections.empty() && sections.front().touched.size() == op_.operands().size()) {
+    op_.cut(sections, executor_->early_touches());
+    bucket.sections.begins_after(index, 0, logger_.events());
+  } else if (!sections.empty()) {
+    bucket.sections.failed(index);  // another op than was observed
+  }
+  if (observed || !sections.empty()) op_.remember(index, observed);
+  bucket.sections.time_op(index);
+}
+
+Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) const {
+  Executor::Part part{.tick = step_begins_ + op_.part(),
+                      .operands = operands,
+                      .moves = nullptr,
+                      .step_begins = step_begins_,
+                      .needs = {},
+                      .operands_of_whole_op = {}};
+  if (!logger_.running() || buckets_.current() == nullptr) return part;
+  const StepPlan& plan = buckets_.current()->plan;
+  part.moves = &plan.moves_at(op_.part());
+  part.needs = plan.needs(op_.part());
+  if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
+  return part;
+}
+
+void SessionCore::begin_op(std::string_view name, std::span<const void* const> reads,
+                           std::span<const void* const> writes, std::span<const vedette::Part> parts) {
+  if (op_depth_++ > 0) return;  // an op inside an op is part of it
+  std::uint32_t index = 0;
+  std::vector<ChunkRange> operands;
+  bool in_step = false;
+  {
+    const std::lock_guard lock(mutex_);
+    op_.begin();
+    op_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    in_step = logger_.running();
+    std::uint64_t hash = std::hash<std::string_view>{}(name);
+    LoggedOp op;
+    add_operands(reads, op.reads, hash);
+    hash = mix(hash, reads.size());
+    add_operands(writes, op.writes, hash);
+    add_parts(parts, op, hash);
+    if (in_step) index = log_op(name, std::move(op), hash);
+    if (op_.in_sections()) operands = op_.section_operands();
+  }
+  executor_->begin_op({index}, name, part_now(op_.in_sections() ? operands : op_.operands()));
+  const Nanoseconds stalled = executor_->stalled_since_last_asked();
+  const Nanoseconds began = monotonic_now();
+  if (!in_step) return;
+  times_.begin_op(began, stalled);
+  if (options_.observer != nullptr) options_.observer->op_began(logger_.step(), {index}, name, began);
+  if (op_.observed()) begin_observing(0, 0);
+}
+
+// --- sections of the running op
+// ----------------------------------------------------------------------------------------
+
+void SessionCore::begin_observing(std::uint32_t birth, std::uint64_t bytes) {
+  const std::uint32_t after_event = birth == 0 ? logger_.log().ops.back().events.begin : logger_.events();
+  op_.observe(birth, bytes, after_event);
+  executor_->observe(op_.operands());
+}
+
+void SessionCore::end_observing() {
+  std::vector<char>& touched = op_.touched();
+  for (std::size_t k = 0; k < touched.size(); ++k) touched[k] = executor_->was_touched(op_.operands()[k]) ? 1 : 0;
+}
+
+void SessionCore::before_birth(std::uint64_t bytes) {
+  if (op_.section_begins_with(bytes)) next_section(true);
+  if (op_.observed()) {
+    const std::lock_guard lock(mutex_);  // other threads count events too
+    end_observing();
+    begin_observing(op_.births() + 1, bytes);
+  }
+  if (Bucket* const bucket = buckets_.current(); bucket != nullptr && bucket->sections.stage() == Stage::timing)
+    bucket->sections.add_time(logger_.next_op() - 1, count_time_until(monotonic_now()));
+  op_.count_birth();
+}
+
+Nanoseconds SessionCore::count_time_until(Nanoseconds now) {
+  return times_.count_until(now, executor_->stalled_since_last_asked());
+}
+
+std::span<const OpMoves::Departure> SessionCore::departures() const {
+  if (!logger_.running() || buckets_.current() == nullptr) return {};
+  return buckets_.current()->plan.moves_at(op_.part()).departures;
+}
+
+void SessionCore::next_section(bool runs) {
+  count_time_until(monotonic_now());
+  const std::span<const OpMoves::Departure> leave = departures();
+  std::vector<ChunkRange> operands;
+  {
+    const std::lock_guard lock(mutex_);  // other threads free what was born
+    op_.next_section();
+    buckets_.current()->sections.begins_after(logger_.next_op() - 1, op_.section(), logger_.events());
+    if (runs) operands = op_.section_operands();
+  }
+  executor_->continue_op(leave, part_now(operands));
+  const Nanoseconds stalled = executor_->stalled_since_last_asked();
+  times_.next_section(monotonic_now(), stalled);
+}
+
+// --- an op ends ------------------------------------------------------------------------------------------------------
+
+void SessionCore::end_op() noexcept {
+  if (--op_depth_ > 0) return;
+  while (!op_.in_last_section()) next_section(false);
+  const Nanoseconds ended = monotonic_now();
+  std::uint64_t live_bytes = 0;
+  const bool in_step = logger_.running();
+  if (in_step) {
+    const std::lock_guard lock(mutex_);  // other threads count events too
+    logger_.end_op();
+    live_bytes = arena_.live_bytes();
+    if (op_.observed()) end_observing();
+  }
+  if (in_step && pages_ != nullptr) pages_->op_ended();
+  executor_->end_op(departures());
+  if (!in_step) return;
+  const std::uint32_t index = logger_.next_op() - 1;
+  const Nanoseconds took = count_time_until(ended);
+  Bucket* const bucket = buckets_.current();
+  if (bucket != nullptr) bucket->sections.add_time(index, took);
+  logger_.took(times_.of_latest(op_.section() + 1));
+  if (op_.in_sections() && executor_->early_touches() != op_.early_before()) bucket->sections.failed(index);
+  times_.end_op(pages_ != nullptr ? monotonic_now() : ended);  // looking at pages is no op's compute
+  report_op_end(index, ended, live_bytes);
+}
+
+void SessionCore::report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes) {
+  if (options_.observer == nullptr) return;
+  options_.observer->sampled(logger_.step(), {index}, {executor_->counters().resident_bytes}, {live_bytes});
+  options_.observer->op_ended(logger_.step(), {index}, ended);
+}
+
+// --- a step ends -----------------------------------------------------------------------------------------------------
+
+std::string_view SessionCore::phase() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return phase_now();
+}
+
+std::string_view SessionCore::phase_now() const noexcept {
+  if (logger_.step() <= options_.warmup_steps) return "warm-up";
+  const Bucket* const bucket = buckets_.current();
+  return bucket != nullptr && bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
+}
+
+bool SessionCore::runs_whole() const noexcept {
+  return buckets_.current() != nullptr && buckets_.current()->ops() == logger_.log().ops.size();
+}
+
+void SessionCore::report_step_end(Nanoseconds now) {
+  if (options_.observer == nullptr) return;
+  Counters of_step = executor_->counters();
+  of_step.live_bytes = arena_.live_bytes();
+  of_step.peak_bytes = arena_.peak_bytes();
+  for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::stall_count,
+                       &Counters::stall_ns, &Counters::faults, &Counters::ops})
+    of_step.*counter -= at_step_begin_.*counter;
+  of_step.steps = 1;
+  options_.observer->step_ran(logger_.step(), phase_now(),
+                              runs_whole() ? std::optional(buckets_.current()->id()) : std::nullopt);
+  options_.observer->step_ended(logger_.step(), now, of_step);
+}
+
+void SessionCore::end_step() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!logger_.running()) return;
+  logger_.end_step();
+  const Nanoseconds now = monotonic_now();
+  const Nanoseconds stall{static_cast<std::int64_t>(executor_->counters().stall_ns - at_step_begin_.stall_ns)};
+  report_step_end(now);
+  finish_profiling();
+  if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
+  if (runs_whole()) {
+    buckets_.current()->ran(logger_.step());
+    buckets_.ran_whole();
+    return finish_planned_step(*buckets_.current(), times_.step_time(now), stall);
+  }
+  if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
+  learn();
+}
+
+}  // namespace vedette::detail

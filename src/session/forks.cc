@@ -1,0 +1,60 @@
+// A fork handler and a SIGSEGV handler for children: see forks.h. Both are async-signal-safe.
+#include "session/forks.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "base/assert.h"
+#include "os/uffd.h"
+#include "session/core.h"
+#include "session/registry.h"
+
+namespace vedette::detail {
+namespace {
+
+std::atomic<std::uint64_t> count{0};
+struct sigaction before_ours;  // written by the child's only thread
+
+// A fault elsewhere goes on to the handler that was there, with the siginfo it came with: that may be the library's own
+// (os/signals.h), which notes there how far the fault has come.
+void on_touch(int signal, siginfo_t* info, void* context) {
+  const SessionCore* const owner = owner_of(info->si_addr);
+  if (info->si_code > 0 && owner != nullptr && owner->inherited())
+    die("a child of fork() touched a tensor of its parent's guard, which children do not inherit; give the child a "
+        "copy in ordinary memory (made before the guard, or sent to the child), or start it by spawn");
+  if ((before_ours.sa_flags & SA_SIGINFO) != 0) return before_ours.sa_sigaction(signal, info, context);
+  const bool sent = info->si_code <= 0;
+  if (before_ours.sa_handler == SIG_IGN && sent) return;
+  if (before_ours.sa_handler != SIG_DFL && before_ours.sa_handler != SIG_IGN) return before_ours.sa_handler(signal);
+  struct sigaction standard {};  // a fault kills when it is repeated; a signal that was sent has to be sent again
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGSEGV, &standard, nullptr);
+  if (sent) ::raise(signal);
+}
+
+void in_child() noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
+  struct sigaction current {};
+  if (::sigaction(SIGSEGV, nullptr, &current) != 0) return;
+  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_touch) return;  // a child's child
+  before_ours = current;
+  struct sigaction action {};
+  action.sa_sigaction = on_touch;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace
+
+Result<void> watch_forks() {
+  static const int error = ::pthread_atfork(nullptr, nullptr, in_child);
+  if (error != 0) return system_error("pthread_atfork", error, "");
+  return {};
+}
+
+std::uint64_t forks() noexcept { return count.load(std::memory_order_relaxed); }
+
+}  // namespace vedette::detail

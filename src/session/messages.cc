@@ -1,0 +1,26 @@
+// A queue of sentences, and their delivery: see messages.h.
+#include "session/messages.h"
+
+namespace vedette::detail {
+
+void Messages::post(std::string_view sentence) {
+  if (!callback_) return;
+  const std::lock_guard lock(mutex_);
+  posted_.emplace_back(sentence);
+  some_.store(true, std::memory_order_relaxed);
+}
+
+void Messages::deliver() {
+  while (some_.load(std::memory_order_relaxed)) {
+    std::string sentence;
+    {
+      const std::lock_guard lock(mutex_);
+      if (posted_.empty()) return some_.store(false, std::memory_order_relaxed);
+      sentence = std::move(posted_.front());
+      posted_.pop_front();
+    }
+    callback_(sentence);
+  }
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,86 @@
+// Ranges of chunks by op and step: see row_log.h.
+#include "session/row_log.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace vedette::detail {
+namespace {
+
+// A step of a recommender has some 300 ranges. 10 buckets with so many take 8 MB.
+constexpr std::size_t most_steps = 32, most_ranges = 1 << 16;
+
+// Sorted, each once, neighbours in one range.
+std::vector<Span<std::uint32_t>> joined(std::vector<std::uint32_t> chunks) {
+  std::sort(chunks.begin(), chunks.end());
+  std::vector<Span<std::uint32_t>> ranges;
+  for (const std::uint32_t c : chunks) {
+    if (!ranges.empty() && c < ranges.back().end) continue;
+    if (!ranges.empty() && c == ranges.back().end) {
+      ++ranges.back().end;
+    } else {
+      ranges.push_back({c, c + 1});
+    }
+  }
+  return ranges;
+}
+
+}  // namespace
+
+void RowLog::begin_step() {
+  chunks_.clear();
+  parts_.clear();
+}
+
+void RowLog::touch(std::uint32_t op, ChunkRange chunks) {
+  for (const ChunkIndex c : chunks) chunks_.insert(c.value);
+  if (!parts_.empty() && parts_.back().op == op) {
+    ChunkRange& last = parts_.back().chunks;
+    if (chunks.first() >= last.first() && chunks.first() <= last.limit()) {
+      last = {last.first(), std::max(last.limit(), chunks.limit())};
+      return;
+    }
+  }
+  if (parts_.size() <= most_ranges) parts_.push_back({op, chunks});
+}
+
+std::vector<TouchedPart> RowLog::take() { return std::exchange(parts_, {}); }
+
+void RowHistory::add(std::vector<TouchedPart> step) {
+  if (step.empty()) return;
+  steps_.push_back(std::move(step));
+  std::size_t ranges = 0;
+  for (const auto& each : steps_) ranges += each.size();
+  while (!steps_.empty() && (steps_.size() > most_steps || ranges > most_ranges)) {
+    ranges -= steps_.front().size();
+    steps_.pop_front();
+  }
+}
+
+Rows RowHistory::rows(std::span<const ChunkRange> in_parts, std::uint32_t held, Bytes chunk,
+                      std::span<const std::uint32_t> first) const {
+  Rows rows{.always_near = {}, .held = {held * chunk.value}, .chunk = chunk, .chunks = 0, .steps = {}};
+  std::set<std::uint32_t> all;
+  const auto add = [&](ChunkRange range) {
+    for (const ChunkIndex c : range) all.insert(c.value);
+  };
+  for (const ChunkRange range : in_parts) add(range);
+  for (const auto& step : steps_)
+    for (const TouchedPart& part : step) add(part.chunks);
+  const std::vector<std::uint32_t> numbered(all.begin(), all.end());
+  rows.chunks = static_cast<std::uint32_t>(numbered.size());
+  for (const auto& step : steps_) {
+    std::map<std::uint32_t, std::vector<std::uint32_t>> by_op;
+    for (const TouchedPart& part : step) {
+      const auto at = std::lower_bound(numbered.begin(), numbered.end(), part.chunks.first().value) - numbered.begin();
+      for (std::uint32_t k = 0; k < part.chunks.size(); ++k)
+        by_op[part.op].push_back(static_cast<std::uint32_t>(at) + k);
+    }
+    std::vector<RowAccess>& accesses = rows.steps.emplace_back();
+    for (const auto& [op, touched] : by_op) accesses.push_back({.op = {first[op]}, .chunks = joined(touched)});
+  }
+  return rows;
+}
+
+}  // namespace vedette::detail

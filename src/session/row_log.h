@@ -1,0 +1,50 @@
+// What steps touch of tensors that no plan moves, because each step touches other parts of them (rows of a table).
+// RowLog is of the running step; RowHistory keeps the latest steps of one bucket, from which planned_steps() gets Rows.
+//
+// What always holds: ranges of one op in a row neither overlap nor touch; a history has at most 32 steps and 65,536
+// ranges.
+//
+// Lock rule: not thread safe; the session's lock guards both.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "os/chunk_index.h"
+#include "vedette/rows.h"
+
+namespace vedette::detail {
+
+struct TouchedPart {  // by an op, in one step
+  std::uint32_t op = 0;
+  ChunkRange chunks;
+};
+
+class RowLog {
+ public:
+  void begin_step();
+  void touch(std::uint32_t op, ChunkRange chunks);
+  std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }  // different ones
+  std::vector<TouchedPart> take();
+
+ private:
+  std::set<std::uint32_t> chunks_;
+  std::vector<TouchedPart> parts_;  // in order
+};
+
+class RowHistory {
+ public:
+  void add(std::vector<TouchedPart> step);  // an empty one is no step
+
+  // `in_parts`: chunks of all tensors that are touched in parts. `held`: chunks in fast memory for good. `first`: the
+  // number of each op's first section in the plan. Chunks are numbered in ascending order from 0.
+  Rows rows(std::span<const ChunkRange> in_parts, std::uint32_t held, Bytes chunk,
+            std::span<const std::uint32_t> first) const;
+
+ private:
+  std::deque<std::vector<TouchedPart>> steps_;  // oldest first
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,65 @@
+// An op from its begin to its end: see running_op.h.
+#include "session/running_op.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace vedette::detail {
+
+void RunningOp::begin() {
+  operands_.clear();
+  tensors_.clear();
+  born_.clear();
+  births_ = section_ = part_ = 0;
+  sections_ = nullptr;
+  observed_ = false;
+}
+
+void RunningOp::operand(ChunkRange chunks, std::uint32_t logged) {
+  operands_.push_back(chunks);
+  tensors_.push_back(logged);
+}
+
+void RunningOp::cut(const std::vector<WatchedSection>& sections, std::uint64_t early) {
+  VEDETTE_ASSERT(sections.size() > 1 && sections.front().touched.size() == operands_.size());
+  sections_ = &sections;
+  early_before_ = early;
+}
+
+bool RunningOp::section_begins_with(std::uint64_t bytes) const {
+  if (in_last_section()) return false;
+  const WatchedSection& next = (*sections_)[section_ + 1];
+  return next.birth == births_ + 1 && next.bytes == bytes;
+}
+
+std::vector<ChunkRange> RunningOp::section_operands() const {
+  std::vector<ChunkRange> needs = born_;
+  const std::vector<char>& touched = (*sections_)[section_].touched;
+  for (std::size_t k = 0; k < operands_.size(); ++k)
+    if (touched[k] != 0) needs.push_back(operands_[k]);
+  return needs;
+}
+
+void RunningOp::born(ChunkRange chunks) {
+  if (in_sections()) born_.push_back(chunks);
+}
+
+void RunningOp::died(ChunkRange chunks) {
+  if (const auto found = std::find(born_.begin(), born_.end(), chunks); found != born_.end()) born_.erase(found);
+}
+
+void RunningOp::remember(std::uint32_t op, bool observed) {
+  observed_ = observed;
+  seen_.push_back({.op = op, .operands = operands_, .tensors = tensors_, .sections = {}});
+}
+
+void RunningOp::observe(std::uint32_t birth, std::uint64_t bytes, std::uint32_t after_event) {
+  seen_.back().sections.push_back({.birth = birth,
+                                   .bytes = bytes,
+                                   .after_event = after_event,
+                                   .time = {},
+                                   .touched = std::vector<char>(operands_.size())});
+}
+
+}  // namespace vedette::detail

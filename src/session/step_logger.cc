@@ -1,0 +1,152 @@
+// What a step does, entry by entry: see step_logger.h.
+#include "session/step_logger.h"
+
+#include <tuple>
+
+#include "base/assert.h"
+#include "base/readable.h"
+#include "session/executor.h"
+
+namespace vedette::detail {
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {  // splitmix64's finalizer over a running sum
+  hash += value + 0x9e3779b97f4a7c15;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+  return hash ^ (hash >> 31);
+}
+
+void StepLogger::begin_step() {
+  VEDETTE_ASSERT(!running_);
+  ++step_;
+  running_ = true;
+  log_.pages.clear();
+  log_.tensors.clear();
+  log_.ops.clear();
+  logged_.clear();
+  hashes_.clear();
+  events_ = 0;
+  allocations_.clear();
+  prefix_ = 0;
+  layer_.reset();
+  layer_phase_ = Phase::forward;
+  layer_stack_.clear();
+}
+
+void StepLogger::set_layer(std::string_view name, Phase phase) {
+  const auto [found, fresh] =
+      layer_index_.try_emplace({std::string(name), phase}, LayerIndex{static_cast<std::uint32_t>(log_.layers.size())});
+  if (fresh) log_.layers.push_back({.name = std::string(name), .phase = phase});
+  layer_ = found->second;
+  layer_phase_ = phase;
+}
+
+void StepLogger::push_layer(std::string_view name, Phase phase) {
+  layer_stack_.emplace_back(layer_, layer_phase_);
+  set_layer(name, phase);
+}
+
+void StepLogger::pop_layer() {
+  if (layer_stack_.empty()) return;
+  std::tie(layer_, layer_phase_) = layer_stack_.back();
+  layer_stack_.pop_back();
+}
+
+void StepLogger::mark_layer(std::string_view name, Phase phase) {
+  if (layer_stack_.empty()) set_layer(name, phase);
+}
+
+Site StepLogger::site(bool in_op) const {
+  Site where;
+  if (layer_) where.layer = log_.layers[layer_->value].name;
+  if (in_op && !log_.ops.empty()) where.op = log_.ops.back().name;
+  return where;
+}
+
+std::uint32_t StepLogger::tensor(std::uint64_t offset, const Live& live) {
+  const auto [found, fresh] = logged_.try_emplace(offset, static_cast<std::uint32_t>(log_.tensors.size()));
+  if (fresh)
+    log_.tensors.push_back({.name = live.name,
+                            .bytes = live.bytes,
+                            .kind = live.kind,
+                            .offset = offset,
+                            .birth = 0,
+                            .death = ~0u,
+                            .birth_op = 0,
+                            .death_op = -1,
+                            .dies_at_seam = false,
+                            .in_parts = false,
+                            .small = live.small,
+                            .shape = live.shape,
+                            .site = live.site});
+  return found->second;
+}
+
+TensorKind StepLogger::kind_of_birth(TensorKind kind) const noexcept {
+  return layer_phase_ == Phase::backward && kind == TensorKind::activation ? TensorKind::gradient : kind;
+}
+
+std::uint32_t StepLogger::born(std::uint64_t offset, const Live& live, bool in_op) {
+  const std::uint32_t index = tensor(offset, live);
+  LoggedTensor& logged = log_.tensors[index];
+  logged.birth = ++events_;
+  logged.birth_op = next_op() - (in_op ? 1 : 0);
+  return index;
+}
+
+void StepLogger::died(std::uint64_t offset, const Live& live) {
+  LoggedTensor& logged = log_.tensors[tensor(offset, live)];
+  logged.death = ++events_;
+  logged.death_op = static_cast<std::int64_t>(log_.ops.size()) - 1;
+  logged_.erase(offset);  // the next tensor there is another one
+}
+
+void StepLogger::unborn(std::uint64_t offset) {
+  const auto found = logged_.find(offset);
+  if (found == logged_.end()) return;
+  log_.tensors[found->second].death = ++events_;
+  logged_.erase(found);
+}
+
+void StepLogger::label(std::uint64_t offset, std::string_view name, TensorKind kind) {
+  const auto found = running_ ? logged_.find(offset) : logged_.end();
+  if (found == logged_.end()) return;
+  log_.tensors[found->second].name.assign(name);
+  log_.tensors[found->second].kind = kind;
+}
+
+void StepLogger::shape(std::uint64_t offset, std::span<const std::int64_t> sizes) {
+  const auto found = running_ ? logged_.find(offset) : logged_.end();
+  if (found != logged_.end()) log_.tensors[found->second].shape.assign(sizes.begin(), sizes.end());
+}
+
+std::uint32_t StepLogger::begin_op(LoggedOp op, std::uint64_t hash) {
+  op.layer = layer_;
+  op.phase = layer_phase_;
+  op.events = {events_, events_};
+  log_.ops.push_back(std::move(op));
+  VEDETTE_ASSERT(log_.ops.size() < ticks_of_a_step);
+  prefix_ = mix(prefix_, hash);
+  hashes_.push_back(hash);
+  return next_op() - 1;
+}
+
+StepLog StepLogger::finished(const Arena& arena) {
+  for (const auto& [offset, live] : arena.tensors()) tensor(offset, live);
+  std::map<std::uint64_t, int> died_at_seam;
+  for (const LoggedTensor& t : log_.tensors)
+    if (t.birth == 0 && t.death != ~0u && t.death_op < 0) ++died_at_seam[t.bytes.value];
+  for (LoggedTensor& t : log_.tensors) {
+    if (t.name.empty()) {
+      const bool born_here = t.birth > 0 && t.birth_op < log_.ops.size();
+      t.name = (born_here ? log_.ops[t.birth_op].name : std::string("tensor")) + " " + readable(t.bytes);
+    }
+    if (t.birth > 0 && t.death == ~0u && died_at_seam[t.bytes.value] > 0) {
+      --died_at_seam[t.bytes.value];
+      t.dies_at_seam = true;
+    }
+  }
+  return log_;
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,86 @@
+// The log of the running step: its layers, ops, and every tensor that an op used or that came or went. Each event
+// (birth or death) has a number; the n-th allocation of a size is known by n; a hash of all ops so far tells one
+// sequence of ops from another.
+//
+// What always holds: a living tensor has at most one entry in the log. events() grows by one for each birth and death.
+// prefix() is the hash of exactly the ops in the log.
+//
+// Lock rule: not thread safe; the session's lock guards it. Only the op thread begins and ends steps, layers and ops,
+// so that thread may read ops, layers and hashes without the lock.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pack/units.h"
+#include "session/arena.h"
+
+namespace vedette::detail {
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept;
+
+class StepLogger {
+ public:
+  void begin_step();  // asserts that no step runs
+  void end_step() { running_ = false; }
+  bool running() const noexcept { return running_; }
+  std::uint64_t step() const noexcept { return step_; }  // counts from 1; 0: no step has begun
+
+  // --- layers --------------------------------------------------------------------------------------------------------
+  void push_layer(std::string_view name, Phase phase);
+  void pop_layer();
+  void mark_layer(std::string_view name, Phase phase);  // ignored inside a pushed one
+  Site site(bool in_op) const;                          // the layer, and the latest op where `in_op`
+
+  // --- tensors -------------------------------------------------------------------------------------------------------
+  std::uint32_t tensor(std::uint64_t offset, const Live& live);  // its number in the log, in which it is from now on
+  std::uint32_t next_of_size(std::uint64_t bytes) { return allocations_[bytes]++; }  // how many came before
+  TensorKind kind_of_birth(TensorKind kind) const noexcept;  // of an activation in backward: a gradient
+  std::uint32_t born(std::uint64_t offset, const Live& live, bool in_op);
+  void died(std::uint64_t offset, const Live& live);
+  void unborn(std::uint64_t offset);                                         // the birth failed
+  void label(std::uint64_t offset, std::string_view name, TensorKind kind);  // of a tensor that may be in the log
+  void shape(std::uint64_t offset, std::span<const std::int64_t> sizes);
+  void touched_in_parts(std::uint32_t tensor) { log_.tensors[tensor].in_parts = true; }
+
+  // --- ops -----------------------------------------------------------------------------------------------------------
+  std::uint32_t next_op() const noexcept { return static_cast<std::uint32_t>(log_.ops.size()); }
+  // `hash` is of the op alone. Returns the op's number.
+  std::uint32_t begin_op(LoggedOp op, std::uint64_t hash);
+  void end_op() { log_.ops.back().events.end = events_; }
+  void took(Nanoseconds time) { log_.ops.back().time = time; }
+
+  std::uint32_t events() const noexcept { return events_; }
+  std::uint64_t prefix() const noexcept { return prefix_; }
+  std::span<const std::uint64_t> hashes() const noexcept { return hashes_; }
+  const StepLog& log() const noexcept { return log_; }
+  StepLog& log_to_finish() noexcept { return log_; }  // for the page profile, after the last op
+
+  // The log as planners need it: every living tensor is in it and has a name, and which tensors die before the next
+  // step's first op is guessed by which died before this one's.
+  StepLog finished(const Arena& arena);
+
+ private:
+  void set_layer(std::string_view name, Phase phase);
+
+  std::uint64_t step_ = 0;
+  bool running_ = false;
+  StepLog log_;
+  std::unordered_map<std::uint64_t, std::uint32_t> logged_;  // of tensors that live or whose place is not taken again
+  std::uint32_t events_ = 0;
+  std::map<std::uint64_t, std::uint32_t> allocations_;  // by bytes: how many in this step so far
+  std::vector<std::uint64_t> hashes_;                   // of ops
+  std::uint64_t prefix_ = 0;
+  std::optional<LayerIndex> layer_;
+  Phase layer_phase_ = Phase::forward;
+  std::vector<std::pair<std::optional<LayerIndex>, Phase>> layer_stack_;
+  std::map<std::pair<std::string, Phase>, LayerIndex> layer_index_;
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,133 @@
+// From a log to moves by op: see step_plan.h.
+#include "session/step_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/assert.h"
+#include "session/unchanged.h"
+
+namespace vedette::detail {
+namespace {
+
+ChunkRange chunks_of(const Units& units, TensorIndex unit) {
+  return ChunkRange::of({units.where[unit.value].first}, units.where[unit.value].count);
+}
+
+ChunkRange chunks_of(const Units& units, const Extent& extent, Bytes chunk) {
+  const ChunkRange whole = chunks_of(units, extent.tensor);
+  if (!extent.part) return whole;
+  const std::uint64_t begin = extent.part->begin.value / chunk.value,
+                      end = (extent.part->end.value + chunk.value - 1) / chunk.value;
+  return ChunkRange::of({whole.first().value + static_cast<std::uint32_t>(begin)},
+                        static_cast<std::uint32_t>(end - begin));
+}
+
+// Backwards, twice: the first pass is the step after this one.
+void add_next_uses(const Units& units, std::vector<OpMoves>& parts) {
+  const Trace& trace = units.trace;
+  const auto count = static_cast<std::uint32_t>(trace.ops.size());
+  std::vector<Ticks> next(trace.tensors.size(), ~Ticks{0});
+  for (const bool this_step : {false, true}) {
+    const Ticks base = this_step ? 0 : ticks_of_a_step;
+    for (std::uint32_t i = count; i-- > 0;) {
+      const Op& op = trace.ops[i];
+      for (const TensorIndex t : op.frees) next[t.value] = base + i + 1;
+      for (const auto* list : {&op.reads, &op.writes})
+        for (const TensorIndex t : *list)
+          if (this_step) parts[i].next_uses.push_back({chunks_of(units, t), next[t.value]});
+      for (const auto* list : {&op.reads, &op.writes})
+        for (const TensorIndex t : *list) next[t.value] = base + i;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk) {
+  std::vector<OpMoves> parts(units.trace.ops.size());
+  VEDETTE_ASSERT(parts.size() < ticks_of_a_step);
+  const std::vector<char> unchanged = unchanged_until_gone(units.trace, plan);
+  for (std::size_t m = 0; m < plan.moves.size(); ++m) {
+    const Move& move = plan.moves[m];
+    const ChunkRange chunks = chunks_of(units, move.extent, chunk);
+    const bool fetch = move.verb == Verb::fetch;
+    OpMoves& part = parts[move.issue.value - (fetch && move.issue.value > 0 ? 1 : 0)];
+    if (fetch)
+      part.fetches.push_back({.chunks = chunks, .source = move.source, .unchanged = unchanged[m] != 0});
+    else
+      part.departures.push_back({.chunks = chunks, .target = move.target, .dead = move.verb == Verb::drop});
+  }
+  add_next_uses(units, parts);
+  return parts;
+}
+
+StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
+  form(log);
+  for (std::uint32_t i = 0; i <= log.ops.size(); ++i) first_.push_back(i);
+}
+
+void StepPlan::form(const StepLog& log) {
+  units_ = form_units(log, options_.chunk);
+  policy_ = make_policy(options_.policy, options_.seed);
+  plan_ = {};
+  moves_.assign(units_.trace.ops.size(), {});
+  least_times_.clear();
+  for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
+}
+
+void StepPlan::cut(SectionedLog log) {
+  program_in_sections_ = program_trace(log.log);
+  form(log.log);
+  first_ = std::move(log.first);
+  times_are_guesses_ = true;
+}
+
+Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
+  plan_ = {};
+  Result<void> refused;
+  if (policy_ != nullptr) {
+    auto plan = policy_->prepare(units_.trace, machine);
+    refused = plan ? executor.accepts(*plan) : Result<void>(plan.error());
+    if (refused) {
+      plan_ = *std::move(plan);
+    } else {
+      refused = Error{
+          .cause = refused.error().cause,
+          .message = "policy " + std::string(policy_->name()) + ": " + refused.error().message + "; running on demand",
+          .errno_value = 0};
+    }
+  }
+  moves_ = tabulate(units_, plan_, options_.chunk);
+  return refused;
+}
+
+bool StepPlan::measure(const Measured& measured, const Machine& machine) {
+  if (measured.times.size() != moves_.size()) return false;  // it began by another plan, with other sections
+  const bool first_measured = std::exchange(times_are_guesses_, false);
+  for (std::size_t i = 0; i < moves_.size(); ++i)
+    least_times_[i] = first_measured ? measured.times[i] : std::min(least_times_[i], measured.times[i]);
+  if (policy_ == nullptr) return false;
+  StepMeasured told{.time = measured.time,
+                    .stall = measured.stall,
+                    .op_stall = {measured.stalls.begin(), measured.stalls.end()},
+                    .late = {}};
+  constexpr Nanoseconds noticeable{50'000};
+  for (std::uint32_t m = 0; m < plan_.moves.size(); ++m) {
+    const Move& move = plan_.moves[m];
+    const bool waited = move.due.value < measured.stalls.size() && measured.stalls[move.due.value] > noticeable;
+    if (move.verb == Verb::fetch && waited) told.late.push_back(m);
+  }
+  for (std::size_t i = 0; i < least_times_.size(); ++i) units_.trace.ops[i].time = least_times_[i];
+  const View view{.trace = units_.trace, .machine = machine, .where = {}, .room = {}};
+  return policy_->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &told}, view)
+      .replan;
+}
+
+Nanoseconds StepPlan::least_time_of(std::uint32_t op) const {
+  return std::accumulate(least_times_.begin() + first_[op], least_times_.begin() + first_[op + 1], Nanoseconds{});
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,76 @@
+// The plan of one sequence of ops, as it runs: the step in units, the policy that planned it, and its moves by op. Ops
+// that are planned in sections count as several; parts are ops or sections.
+//
+// What always holds: moves_at() has an entry for each part of units().trace. least_times() has, for each part, the
+// smallest time over the steps so far, or a guess until its sections have run as such once.
+//
+// Lock rule: not thread safe; the session's lock guards it. Only the op thread changes it, so that thread reads
+// without.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "pack/op_sections.h"
+#include "pack/units.h"
+#include "session/executor.h"
+#include "vedette/policy.h"
+
+namespace vedette::detail {
+
+// The plan's moves by the part at which each starts, and the next use of each operand of each part. A fetch starts one
+// part before the plan says: an executor lets it only into room that the running part needs no more.
+std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk);
+
+class StepPlan {
+ public:
+  struct Options {
+    Bytes chunk;
+    std::string_view policy;  // outlives the plan
+    std::uint64_t seed = 1;
+  };
+  StepPlan(const StepLog& log, Options options);
+  // The same step with large ops in sections; its plan is empty until prepare().
+  void cut(SectionedLog log);
+
+  // Asks the policy for a plan; `machine` says how much room there is. Error: the policy has none, or the executor
+  // cannot do what it plans; then the plan is empty and the step runs on demand.
+  Result<void> prepare(const Machine& machine, const Executor& executor);
+
+  // After a whole step by the plan: times and stalls of all parts. True: the policy wants to plan anew.
+  struct Measured {
+    Nanoseconds time, stall;  // of the step
+    std::span<const Nanoseconds> times, stalls;
+  };
+  bool measure(const Measured& measured, const Machine& machine);
+
+  const Units& units() const noexcept { return units_; }
+  const Plan& plan() const noexcept { return plan_; }
+  bool has_policy() const noexcept { return policy_ != nullptr; }
+  std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
+  std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
+  const OpMoves& moves_at(std::uint32_t part) const { return moves_[part]; }
+  std::span<const std::uint32_t> needs(std::uint32_t part) const { return units_.needs[part]; }
+  std::span<const Nanoseconds> least_times() const noexcept { return least_times_; }
+  Nanoseconds least_time_of(std::uint32_t op) const;
+  // in the program's tensors; nullopt: no op has sections
+  const std::optional<Trace>& program_in_sections() const noexcept { return program_in_sections_; }
+
+ private:
+  void form(const StepLog& log);
+
+  const Options options_;
+  Units units_;
+  std::vector<std::uint32_t> first_;
+  Plan plan_;
+  std::unique_ptr<Policy> policy_;
+  std::vector<OpMoves> moves_;
+  std::vector<Nanoseconds> least_times_;
+  bool times_are_guesses_ = false;
+  std::optional<Trace> program_in_sections_;
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,141 @@
+// Every call of the driver fails once at each of its positions in a program that uses all of src/cuda. The program gets
+// an error with a sentence, or right bytes. Nothing is leaked, nothing hangs.
+#include <gmock/gmock.h>
+
+#include "simulated_gpu/test_device.h"
+
+namespace vedette::testing {
+namespace {
+
+using cuda::Device;
+using cuda::DeviceRange;
+using cuda::Event;
+using cuda::PinnedPool;
+using cuda::Stream;
+
+constexpr Bytes bytes = 64_KiB;
+
+Result<void> round_trip(const std::shared_ptr<Device>& device, const DeviceRange& range, PinnedPool& pool) {
+  auto stream = Stream::create(device);
+  if (!stream) return stream.error();
+  auto other = Stream::create(device);
+  if (!other) return other.error();
+  auto began = Event::create(device, Event::Timing::on), ended = Event::create(device, Event::Timing::on);
+  if (!began) return began.error();
+  if (!ended) return ended.error();
+  auto there = pool.take(bytes), back = pool.take(bytes);
+  if (!there) return there.error();
+  if (!back) return back.error();
+  std::memset(*there, 42, bytes.value);
+  std::memset(*back, 0, bytes.value);
+  // A failure in the middle leaves copies behind: the streams are waited for before the memory goes.
+  const auto work = [&]() -> Result<void> {
+    if (auto done = began->record(stream->handle()); !done) return done;
+    if (auto done = device->copy(stream->handle(), range.address(), address_of(*there), bytes); !done) return done;
+    if (auto done = ended->record(stream->handle()); !done) return done;
+    if (auto done = ended->let_wait(other->handle()); !done) return done;
+    if (auto done = device->copy(other->handle(), address_of(*back), range.address(), bytes); !done) return done;
+    if (auto done = ended->synchronize(); !done) return done;
+    if (auto passed = ended->passed(); !passed) return passed.error();
+    if (auto took = ended->since(*began); !took) return took.error();
+    return {};
+  };
+  const auto done = work();
+  for (const auto* each : {&*stream, &*other}) {
+    if (!each->synchronize()) static_cast<void>(each->synchronize());
+  }
+  if (!done) return done;
+  EXPECT_EQ(std::memcmp(*there, *back, bytes.value), 0);
+  pool.give_back(*there, bytes);
+  pool.give_back(*back, bytes);
+  return {};
+}
+
+Result<void> use_everything() {
+  auto driver = cuda::Driver::load(SIMULATED_DRIVER);
+  if (!driver) return driver.error();
+  auto device = Device::open(*driver, 0);
+  if (!device) return device.error();
+  EXPECT_FALSE((*driver)->check(cuda::error_invalid_value, "nothing"));
+  static_cast<void>((*device)->name());
+  static_cast<void>((*device)->numa_node());
+  if (auto memory = (*device)->memory(); !memory) return memory.error();
+  auto range = DeviceRange::make(*device, {.bytes = 4_MiB, .most = 8_MiB, .handle = 2_MiB});
+  if (!range) return range.error();
+  if (auto grown = range->resize(8_MiB); !grown) return grown;
+  PinnedPool pool(*device, {.piece = 1_MiB});
+  if (auto ready = pool.prepare(2_MiB); !ready) return ready;
+  if (auto done = round_trip(*device, *range, pool); !done) return done;
+  return range->resize(2_MiB);
+}
+
+// These are called when something is given back, where an error has no receiver and the memory goes with the process.
+const std::set<std::string> giving_back = {"cuStreamDestroy_v2", "cuEventDestroy_v2", "cuMemUnmap",
+                                           "cuMemRelease",       "cuMemAddressFree",  "cuMemHostUnregister",
+                                           "cuCtxGetCurrent",    "cuCtxSetCurrent",   "cuDevicePrimaryCtxRelease_v2"};
+
+class FailingCalls : public SimulatedGpu {
+ protected:
+  // The calls that one run makes, by name.
+  static std::map<std::string, unsigned> calls_of_a_run() {
+    const auto before = control().calls();
+    EXPECT_TRUE(use_everything());
+    auto made = control().calls();
+    for (auto& [name, count] : made) {
+      if (const auto found = before.find(name); found != before.end()) count -= found->second;
+    }
+    std::erase_if(made, [](const auto& each) { return each.second == 0; });
+    return made;
+  }
+};
+
+TEST_F(FailingCalls, AProgramWithoutFailuresUsesAllThatIsDeclared) {
+  const auto made = calls_of_a_run();
+#define CALL(member, header_name, exported_name, ...) EXPECT_TRUE(made.contains(#exported_name)) << #exported_name;
+#include "cuda/calls.def"
+#undef CALL
+}
+
+TEST_F(FailingCalls, EachAtEachOfItsPositionsIsAnErrorAndLeaksNothing) {
+  const auto made = calls_of_a_run();
+  std::size_t errors = 0;
+  for (const auto& [name, count] : made) {
+    if (giving_back.contains(name)) continue;
+    for (unsigned nth = 1; nth <= count; ++nth) {
+      control().fail(name, nth, 2);
+      const auto result = use_everything();
+      control().fail_none();
+      if (!result) {
+        ++errors;
+        EXPECT_THAT(result.error().message, ::testing::HasSubstr("; ")) << name << " says not what to do";
+      }
+      ASSERT_THAT(control().leaks(), ::testing::IsEmpty()) << name << ", call " << nth;
+      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << name << ", call " << nth;
+    }
+  }
+  EXPECT_GT(errors, 30u);
+}
+
+TEST_F(FailingCalls, AContextThatIsRefusedIsAnErrorOrNotNeeded) {
+  const unsigned count = calls_of_a_run().at("cuCtxSetCurrent");
+  for (unsigned nth = 1; nth <= count; ++nth) {
+    control().fail("cuCtxSetCurrent", nth, 999);
+    const auto result = use_everything();
+    control().fail_none();
+    EXPECT_EQ(result.ok(), nth > 1) << nth << ": only the first is open()'s";
+    ASSERT_THAT(control().leaks(), ::testing::IsEmpty()) << nth;
+  }
+}
+
+TEST_F(FailingCalls, NoDriverIsASentence) {
+  const auto refused = cuda::Driver::load("libno_such_driver.so.1");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().cause, Cause::unavailable);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("install NVIDIA's driver, or use fast = \"dram\""));
+  const auto other = cuda::Driver::load("libm.so.6");
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message, ::testing::HasSubstr("install a driver for CUDA 12 or newer"));
+}
+
+}  // namespace
+}  // namespace vedette::testing

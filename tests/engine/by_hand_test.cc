@@ -1,0 +1,301 @@
+// The whole engine without threads, kernel memory or clock: a random program from a printed seed, over a memory and a
+// store that are arrays. After every step each chunk is in a state that fits what memory shows, no frame is in two
+// places, and every chunk holds the bytes that the program wrote last.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <deque>
+#include <optional>
+#include <random>
+
+#include "engine/engine.h"
+#include "support/manual_program.h"
+
+namespace vedette {
+namespace {
+
+constexpr Bytes chunk_bytes = 4_KiB;
+
+// Frames are words. A move that the contract of ChunkMemory forbids ends the test.
+class ArrayMemory final : public ChunkMemory, private Faults {
+ public:
+  ArrayMemory(std::uint32_t chunks, std::uint32_t frames, std::mt19937_64& random)
+      : words_(frames * words_per_frame), at_(chunks), shown_(frames, false), random_(random) {}
+
+  void show(FrameIndex frame, ChunkIndex chunk) noexcept override {
+    VEDETTE_ASSERT(!shown_[frame] && !at_[chunk]);
+    shown_[frame] = true;
+    at_[chunk] = frame;
+  }
+  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept override {
+    VEDETTE_ASSERT(at_[chunk] == frame && shown_[frame]);
+    if (refuses()) return false;
+    shown_[frame] = false;
+    at_[chunk].reset();
+    return true;
+  }
+  bool shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept override {
+    VEDETTE_ASSERT(at_[from] == frame && !at_[to]);
+    if (refuses()) return false;
+    at_[from].reset();
+    at_[to] = frame;
+    return true;
+  }
+  std::byte* parked(FrameIndex frame) const noexcept override {
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&words_[frame.value * words_per_frame]));
+  }
+  Reach reach() const noexcept override { return {.faults = true, .cpu_reads = true}; }
+  Faults* faults() noexcept override { return this; }
+  Trackable* trackable() noexcept override { return nullptr; }
+  std::string_view mechanism() const noexcept override { return "array"; }
+
+  std::optional<FrameIndex> shown_at(ChunkIndex chunk) const { return at_[chunk]; }
+  std::uint64_t* word(ChunkIndex chunk) { return at_[chunk] ? &words_[at_[chunk]->value * words_per_frame] : nullptr; }
+  void refuse_every(std::uint64_t nth) { refuse_every_ = nth; }  // hide and shift; 0: never
+
+ private:
+  static constexpr std::size_t words_per_frame = 512;
+  bool refuses() { return refuse_every_ != 0 && random_() % refuse_every_ == 0; }
+  void wake(ChunkIndex) noexcept override {}
+
+  std::vector<std::uint64_t> words_;
+  Indexed<ChunkIndex, std::optional<FrameIndex>> at_;
+  Indexed<FrameIndex, char> shown_;
+  std::mt19937_64& random_;
+  std::uint64_t refuse_every_ = 0;
+};
+
+// Completes one request of those in flight at some calls of wait(), in random order; bytes move only then.
+class ArrayStore final : public Store {
+ public:
+  ArrayStore(std::mt19937_64& random, ManualProgram& program) : random_(random), program_(program) {}
+
+  Result<void> reserve(std::uint32_t slots) override {
+    slots_.resize(slots);
+    return {};
+  }
+  void register_memory(std::byte*, Bytes) override {}
+  void submit(std::span<const StoreRequest> requests) noexcept override {
+    for (const StoreRequest& request : requests) {
+      for (const StoreRequest& other : in_flight_) VEDETTE_ASSERT(other.slot != request.slot);
+      in_flight_.push_back(request);
+    }
+    VEDETTE_ASSERT(in_flight_.size() <= depth());
+  }
+  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {
+    if (in_flight_.empty()) {
+      program_.advance(timeout);
+      VEDETTE_ASSERT(++idle_waits_ < 10'000);  // a call waits for a move that never starts
+      return 0;
+    }
+    idle_waits_ = 0;
+    program_.advance({1'000});
+    if (random_() % 4 != 0) return 0;  // a chunk may die and be born again before its write ends
+    const auto chosen = in_flight_.begin() + static_cast<std::ptrdiff_t>(random_() % in_flight_.size());
+    const StoreRequest request = *chosen;
+    in_flight_.erase(chosen);
+    auto* const word = reinterpret_cast<std::uint64_t*>(request.memory);
+    const bool read = request.direction == StoreRequest::Direction::read;
+    // Reads fail once in a row at most, or the engine ends the program.
+    if (fail_every_ != 0 && !(read && read_failed_) && random_() % fail_every_ == 0) {
+      if (read) read_failed_ = true;
+      out[0] = {.token = request.token, .error = EIO};
+      return 1;
+    }
+    if (read) read_failed_ = false;
+    read ? void(*word = slots_[request.slot.value]) : void(slots_[request.slot.value] = *word);
+    out[0] = {.token = request.token};
+    return 1;
+  }
+  void wake() noexcept override {}
+  std::uint32_t depth() const noexcept override { return 8; }
+  Bytes slot_bytes() const noexcept override { return chunk_bytes; }
+  std::string_view mechanism() const noexcept override { return "array"; }
+  void fail_every(std::uint64_t nth) { fail_every_ = nth; }  // transfer; 0: never
+
+ private:
+  std::mt19937_64& random_;
+  ManualProgram& program_;
+  std::vector<std::uint64_t> slots_;
+  std::vector<StoreRequest> in_flight_;
+  std::uint64_t fail_every_ = 0, idle_waits_ = 0;
+  bool read_failed_ = false;
+};
+
+class RandomProgram {
+ public:
+  explicit RandomProgram(std::uint64_t seed) : random_(seed), live_(chunks, 0), marks_(chunks, 0) {
+    frames_ = 6 + below(6);
+    auto store = std::make_unique<ArrayStore>(random_, program_);
+    store_ = store.get();
+    engine_.emplace(EngineOptions{.chunks = chunks,
+                                  .frames = frames_,
+                                  .chunk_bytes = chunk_bytes,
+                                  .store = std::move(store),
+                                  .program = &program_,
+                                  .reads_one_by_one = below(2) == 0,
+                                  .by_hand = true,
+                                  .on_message = {}});
+    auto memory = std::make_unique<ArrayMemory>(chunks, frames_, random_);
+    memory_ = memory.get();
+    engine_->start(std::move(memory));
+    engine_->reserve_slots(chunks).value();
+    if (below(3) == 0) memory_->refuse_every(2 + below(6));
+    if (below(4) == 0) store_->fail_every(50);
+  }
+  ~RandomProgram() {
+    memory_->refuse_every(0);
+    engine_.reset();
+  }
+
+  void run(int steps) {
+    for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) {
+      step();
+      check();
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t chunks = 24;
+
+  std::uint32_t below(std::uint32_t limit) { return static_cast<std::uint32_t>(random_() % limit); }
+  ChunkRange some() {
+    const std::uint32_t first = below(chunks);
+    return ChunkRange::of({first}, 1 + below(std::min(3u, chunks - first)));
+  }
+
+  void step() {
+    switch (below(10)) {
+      case 0:
+      case 1:
+        return give_birth(some());
+      case 2:
+        return let_die({below(chunks)});
+      case 3:
+        return hold(some());
+      case 4:
+        for (int i = 0; i < 3; ++i) engine_->run_once();
+        return;
+      case 5:
+        return below(8) == 0 ? engine_->forget_plan() : engine_->begin_step(++steps_);
+      case 6:
+        return touch({below(chunks)});
+      default:
+        return op();
+    }
+  }
+
+  void give_birth(ChunkRange range) {
+    if (!engine_->birth(range)) return;
+    for (const ChunkIndex c : range)
+      if (live_[c]++ == 0) write(c);
+  }
+  void let_die(ChunkIndex c) {
+    if (live_[c] == 0) return;
+    engine_->death(ChunkRange::one(c));
+    --live_[c];
+  }
+  void hold(ChunkRange range) {
+    for (const ChunkIndex c : range)
+      if (live_[c] == 0) return;
+    if (held_) engine_->release_hold(*held_);
+    held_.reset();
+    if (engine_->hold(range)) held_ = range;
+    for (const ChunkIndex c : held_.value_or(ChunkRange())) EXPECT_EQ(engine_->state(c), ChunkState::resident);
+  }
+  void op() {
+    std::vector<ChunkRange> operands, evictions;
+    std::vector<Engine::PlannedFetch> fetches;
+    std::vector<Engine::NextUse> uses;
+    for (std::uint32_t n = below(below(10) == 0 ? 12 : 3); n > 0; --n) operands.push_back(some());
+    for (std::uint32_t n = below(3); n > 0; --n) evictions.push_back(some());
+    for (std::uint32_t n = below(3); n > 0; --n) fetches.push_back({.range = some(), .unchanged = false});
+    for (std::uint32_t n = below(4); n > 0; --n) uses.push_back({.range = some(), .tick = tick_ + below(40)});
+    engine_->begin_op(++tick_, {0}, "op", operands, {.fetches = fetches, .next_uses = uses, .base = 0});
+    if (below(3) == 0) engine_->cover(operands);
+    for (const ChunkRange range : operands)
+      for (const ChunkIndex c : range)
+        if (below(2) == 0) touch(c);
+    for (std::uint32_t n = below(3); n > 0; --n) give_birth(some());
+    for (std::uint32_t n = below(3); n > 0; --n) let_die({below(chunks)});
+    check();
+    engine_->end_op(evictions);
+    if (below(2) != 0) return;
+    for (int i = 0; i < 2; ++i) engine_->run_once();
+    for (const ChunkRange range : evictions)
+      for (const ChunkIndex c : range) die_and_be_born(c);
+  }
+  // Perhaps while its write is in flight.
+  void die_and_be_born(ChunkIndex c) {
+    const bool lived = live_[c] > 0;
+    while (live_[c] > 0) let_die(c);
+    if (lived) give_birth(ChunkRange::one(c));
+  }
+
+  void bring(ChunkIndex c) {
+    for (int turns = 0; memory_->word(c) == nullptr; ++turns) {
+      ASSERT_LT(turns, 10'000) << "chunk " << c.value << " does not come";
+      engine_->fault({.chunk = c, .page = 0, .write = false, .address = nullptr});
+      if (memory_->word(c) == nullptr) engine_->run_once();
+    }
+  }
+  void write(ChunkIndex c) {
+    bring(c);
+    if (auto* const word = memory_->word(c)) *word = marks_[c] = random_();
+  }
+  void touch(ChunkIndex c) {
+    if (live_[c] == 0) return;
+    bring(c);
+    if (memory_->word(c) == nullptr) return;
+    EXPECT_EQ(*memory_->word(c), marks_[c]) << "chunk " << c.value;
+    if (below(2) == 0) write(c);
+  }
+
+  void check() {
+    std::uint32_t backed = 0;
+    for (const ChunkIndex c : ChunkRange::of({0}, chunks)) {
+      const ChunkState state = engine_->state(c);
+      EXPECT_EQ(memory_->shown_at(c).has_value(), shown(state)) << "chunk " << c.value;
+      EXPECT_EQ(live_[c] == 0, state == ChunkState::empty || state == ChunkState::idle) << "chunk " << c.value;
+      if (live_[c] > 0 && shown(state)) {
+        EXPECT_EQ(*memory_->word(c), marks_[c]) << "chunk " << c.value;
+      }
+      backed += memory_->shown_at(c).has_value() ? 1 : 0;
+    }
+    EXPECT_LE(backed, frames_);
+    EXPECT_LE(engine_->counters().resident_max_bytes, frames_ * chunk_bytes.value);
+  }
+
+  std::mt19937_64 random_;
+  ManualProgram program_;
+  std::uint32_t frames_ = 0;
+  ArrayStore* store_ = nullptr;
+  ArrayMemory* memory_ = nullptr;
+  std::optional<Engine> engine_;
+  Indexed<ChunkIndex, std::uint32_t> live_;
+  Indexed<ChunkIndex, std::uint64_t> marks_;
+  std::optional<ChunkRange> held_;
+  Ticks tick_ = 0;
+  std::uint64_t steps_ = 0;
+};
+
+TEST(EngineByHand, KeepsEveryByteAndEveryStateUnderRandomPrograms) {
+  for (std::uint64_t seed = 1; seed <= 300 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomProgram(seed).run(300);
+  }
+}
+
+TEST(ChunkStates, OnlyOneStateIsEnteredByABirthAndEveryLivingOneEndsByADeath) {
+  using enum ChunkState;
+  for (const ChunkState state : {unbacked, covered, hidden, evicting, away, fetching, arrived})
+    EXPECT_TRUE(may_become(state, empty));
+  EXPECT_TRUE(may_become(resident, idle) && may_become(idle, empty) && may_become(idle, resident));
+  EXPECT_FALSE(may_become(resident, empty));
+  for (const ChunkState state : {resident, idle, covered, hidden, evicting, away, fetching, arrived, empty})
+    EXPECT_FALSE(may_become(empty, state));
+  EXPECT_FALSE(may_become(arrived, evicting)) << "its slot has the bytes";
+}
+
+}  // namespace
+}  // namespace vedette

@@ -1,0 +1,233 @@
+// Blocks in less device memory than they need, on the simulated GPU. Random programs on two streams have the numbers of
+// the same program on the host, without a race. This holds for every link, and for every driver call that fails once.
+#include "engine/place_executor.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "simulated_gpu/test_device.h"
+
+namespace vedette::testing {
+namespace {
+
+using cuda::Address;
+using cuda::StreamHandle;
+using BlockIndex = PlaceExecutor::BlockIndex;
+
+std::uint32_t mixed(std::uint32_t a, std::uint32_t b) { return (a ^ (b + 0x9e3779b9u)) * 2654435761u + (a >> 15); }
+
+// The storages' pointers, as the adapter keeps them: what is away has none.
+class Pointed final : public PlaceExecutor::Pointers {
+ public:
+  void moved(BlockIndex block, Address address) noexcept override { at[block.value] = address; }
+  std::map<std::uint32_t, Address> at;
+};
+
+class Program {
+ public:
+  struct Tensor {
+    BlockIndex block;
+    std::vector<std::uint32_t> words;  // what it should hold
+  };
+
+  Program(unsigned seed, Bytes budget, Bytes pinned = {})
+      : random_(seed),
+        executor_(PlaceExecutor::make(device_, {.budget = budget, .most_pinned = pinned}, pointed_).value()) {}
+  ~Program() {
+    for (const Tensor& each : tensors_) executor_->release(each.block);
+  }
+
+  void run(int ops, std::size_t tensors, std::size_t largest) {
+    largest_ = largest;
+    for (int i = 0; i < ops; ++i) {
+      const cuda::Stream& stream = random_() % 5 == 0 ? second_ : first_;
+      if (&stream != last_) order(stream);
+      last_ = &stream;
+      if (tensors_.size() < tensors || random_() % 8 == 0) birth(stream);
+      if (tensors_.size() > tensors) death();
+      op(stream);
+      for (const Tensor& each : tensors_) ASSERT_EQ(pointed_.at.at(each.block.value), executor_->address(each.block));
+    }
+    for (std::size_t i = 0; i < tensors_.size(); ++i) check(i);
+  }
+  PlaceExecutor::Counters counters() const { return executor_->counters(); }
+  std::size_t failures = 0;
+
+ private:
+  // A call of the driver fails once: what was asked for is asked for again.
+  template <class Ask>
+  auto again(const Ask& ask) {
+    auto answer = ask();
+    for (int tries = 0; !answer && tries < 3; ++tries) {
+      EXPECT_THAT(answer.error().message, ::testing::HasSubstr("; "));
+      ++failures;
+      answer = ask();
+    }
+    return answer;
+  }
+  void order(const cuda::Stream& next) {
+    if (last_ == nullptr) return;
+    again([&] { return event_.record(last_->handle()); }).value();
+    again([&] { return event_.let_wait(next.handle()); }).value();
+  }
+  void birth(const cuda::Stream& stream) {
+    const std::size_t words = 1 + random_() % largest_;
+    const auto born = again([&] { return executor_->allocate({words * 4}, stream.handle()); });
+    ASSERT_TRUE(born) << born.error().message;
+    pointed_.at[born->block.value] = born->address;
+    const auto value = static_cast<std::uint32_t>(random_());
+    launch_fill(stream.handle(), born->address, words, value);
+    tensors_.push_back({born->block, std::vector<std::uint32_t>(words, value)});
+    executor_->allow_moves(born->block);
+  }
+  void death() {
+    const std::size_t gone = random_() % tensors_.size();
+    executor_->release(tensors_[gone].block);
+    tensors_.erase(tensors_.begin() + static_cast<std::ptrdiff_t>(gone));
+  }
+  // to[i] = mixed(to[i], from[i])
+  void op(const cuda::Stream& stream) {
+    Tensor& to = tensors_[random_() % tensors_.size()];
+    const Tensor& from = tensors_[random_() % tensors_.size()];
+    const BlockIndex operands[] = {to.block, from.block};
+    again([&] { return executor_->begin_op(operands, stream.handle()); }).value();
+    const Address into = pointed_.at.at(to.block.value), other = pointed_.at.at(from.block.value);
+    ASSERT_EQ(into, executor_->address(to.block));
+    const std::size_t words = std::min(to.words.size(), from.words.size());
+    void* const written = reinterpret_cast<void*>(into);
+    const void* const read = reinterpret_cast<const void*>(other);
+    control().launch(stream.handle(), "mix", {{.at = read, .bytes = words * 4}, {written, words * 4, true}}, [=] {
+      auto* const a = static_cast<std::uint32_t*>(control().reach(written));
+      const auto* const b = static_cast<const std::uint32_t*>(control().reach(read));
+      for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i]);
+    });
+    executor_->end_op(operands, stream.handle());
+    const std::vector<std::uint32_t> before = from.words;
+    for (std::size_t i = 0; i < words; ++i) to.words[i] = mixed(to.words[i], before[i]);
+  }
+  void check(std::size_t which) {
+    const Tensor& tensor = tensors_[which];
+    const BlockIndex operands[] = {tensor.block};
+    order(first_);
+    last_ = &first_;
+    again([&] { return executor_->begin_op(operands, first_.handle()); }).value();
+    std::vector<std::uint32_t> found(tensor.words.size());
+    const void* const at = reinterpret_cast<const void*>(pointed_.at.at(tensor.block.value));
+    control().launch(first_.handle(), "check", {{.at = at, .bytes = found.size() * 4}},
+                     [&] { std::memcpy(found.data(), control().reach(at), found.size() * 4); });
+    executor_->end_op(operands, first_.handle());
+    again([&] { return first_.synchronize(); }).value();
+    EXPECT_EQ(found, tensor.words) << "tensor " << which;
+  }
+
+  std::mt19937 random_;
+  std::shared_ptr<cuda::Device> device_ = open_device();
+  Pointed pointed_;
+  cuda::Stream first_ = cuda::Stream::create(device_).value(), second_ = cuda::Stream::create(device_).value();
+  cuda::Event event_ = cuda::Event::create(device_).value();
+  std::unique_ptr<PlaceExecutor> executor_;
+  const cuda::Stream* last_ = nullptr;
+  std::vector<Tensor> tensors_;
+  std::size_t largest_ = 1;
+};
+
+class Places : public SimulatedGpu {};
+
+constexpr std::size_t tensors = 24, largest = 16 << 10;  // 24 of up to 64 KiB: about 780 KiB live
+
+TEST_F(Places, RandomProgramsHaveTheHostsNumbersInLessMemoryThanTheyNeed) {
+  std::uint64_t evictions = 0;
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    for (const Bytes budget : {2_MiB, 400_KiB, 256_KiB}) {
+      Program program(seed, budget);
+      program.run(300, tensors, largest);
+      evictions += program.counters().evictions;
+      EXPECT_LE(program.counters().most_in_use, budget);
+      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
+      if (HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
+    }
+  }
+  EXPECT_GT(evictions, 2000u);
+}
+
+TEST_F(Places, NumbersDoNotDependOnTheLinkOrItsEngines) {
+  for (const simulated::Options& link : {simulated::Options{.latency_us = 100},
+                                         {.gbs = 0.5},
+                                         {.one_engine = true},
+                                         {.copies_wait = true},
+                                         {.latency_us = 1000, .one_engine = true}}) {
+    control().choose(link);
+    Program program(7, 256_KiB);
+    program.run(60, tensors, largest);
+    EXPECT_GT(program.counters().evictions, 20u);
+    ASSERT_THAT(control().races(), ::testing::IsEmpty());
+  }
+}
+
+TEST_F(Places, ADriverCallThatFailsOnceIsAnErrorThatCanBeTriedAgain) {
+  for (const char* const call : {"cuMemcpyAsync", "cuEventRecord", "cuEventCreate", "cuStreamWaitEvent",
+                                 "cuMemHostRegister_v2", "cuEventQuery", "cuEventSynchronize"}) {
+    std::size_t failures = 0;
+    for (unsigned nth = 1; nth < 400; nth = nth * 3 / 2 + 1) {
+      Program program(3, 256_KiB);
+      control().fail(call, nth, 999);
+      program.run(120, tensors, largest);
+      control().fail_none();
+      failures += program.failures;
+      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << call << " " << nth;
+      if (HasFailure()) FAIL() << call << ", call " << nth;
+    }
+    EXPECT_TRUE(failures > 0 || std::string(call).starts_with("cuEventQ") || std::string(call) == "cuEventSynchronize")
+        << call << " never failed";
+  }
+}
+
+TEST_F(Places, MemoryThatIsUsedUpIsASentence) {
+  const auto device = open_device();
+  Pointed pointed;
+  {
+    const auto stream = cuda::Stream::create(device).value();
+    const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+    const auto first = executor->allocate(768_KiB, stream.handle()).value();
+    const auto refused = executor->allocate(512_KiB, stream.handle());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().cause, Cause::out_of_memory);
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("give a larger budget, or a smaller batch"));
+    executor->allow_moves(first.block);
+    const auto second = executor->allocate(512_KiB, stream.handle());
+    ASSERT_TRUE(second) << "the first may leave now";
+    EXPECT_EQ(executor->address(first.block), 0u);
+    executor->release(first.block);
+    executor->release(second->block);
+  }
+}
+
+TEST_F(Places, AStreamThatWasNotAnnouncedIsARaceAndARecordedOneIsNone) {
+  for (const bool recorded : {true, false}) {
+    const auto device = open_device();
+    Pointed pointed;
+    {
+      const auto stream = cuda::Stream::create(device).value(), other = cuda::Stream::create(device).value();
+      const auto event = cuda::Event::create(device).value();
+      const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+      const auto first = executor->allocate(768_KiB, stream.handle()).value();
+      launch_fill(stream.handle(), first.address, 1024, 1);
+      event.record(stream.handle()).value();
+      event.let_wait(other.handle()).value();
+      std::uint32_t sum = 0;
+      launch_read(other.handle(), first.address, 1024, &sum);
+      if (recorded) executor->record_stream(first.block, other.handle());
+      executor->release(first.block);
+      const auto second = executor->allocate(768_KiB, stream.handle()).value();
+      launch_fill(stream.handle(), second.address, 1024, 2);
+      EXPECT_EQ(control().races().size(), recorded ? 0u : 1u);
+      other.synchronize().value();
+      executor->release(second.block);
+    }
+    control().forget_races();
+  }
+}
+
+}  // namespace
+}  // namespace vedette::testing

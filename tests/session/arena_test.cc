@@ -1,0 +1,131 @@
+// Addresses of tensors: places that are taken, filled, and given back.
+#include "session/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace vedette::detail {
+namespace {
+
+constexpr Bytes chunk = {64 << 10};
+
+Arena an_arena(std::uint64_t chunks = 256) {
+  return Arena(Mapping::reserve({chunks * chunk.value}, chunk).value(), chunk);
+}
+
+Arena::Place add(Arena& arena, std::uint64_t bytes, const std::string& name = {}) {
+  const Arena::Place place = arena.take({.bytes = bytes}).value();
+  Live live;
+  live.name = name;
+  arena.add(place, std::move(live));
+  return place;
+}
+
+TEST(Arena, FindsTheTensorThatHoldsAnAddress) {
+  Arena arena = an_arena();
+  const Arena::Place place = add(arena, 100'000);
+  const auto at = [&](std::uint64_t offset) { return arena.holding(arena.base() + offset); };
+  ASSERT_NE(at(place.offset), arena.tensors().end());
+  EXPECT_EQ(at(place.offset + 99'999)->first, place.offset);
+  EXPECT_EQ(at(place.offset + 100'000), arena.tensors().end());
+}
+
+TEST(Arena, ChunksOfAnExtentAreHalfOpen) {
+  const Arena arena = an_arena();
+  EXPECT_EQ(arena.chunks_of(0, 1), (ChunkRange{{0}, {1}}));
+  EXPECT_EQ(arena.chunks_of(0, 0), (ChunkRange{{0}, {1}}));
+  EXPECT_EQ(arena.chunks_of(chunk.value - 1, 2), (ChunkRange{{0}, {2}}));
+  EXPECT_EQ(arena.chunks_of(chunk.value, chunk.value), (ChunkRange{{1}, {2}}));
+}
+
+TEST(Arena, AnAddressIsFreeOnlyWhenItsPlaceIs) {
+  Arena arena = an_arena();
+  const Arena::Place first = add(arena, 3 * chunk.value);
+  const auto dead = arena.remove(first.offset);
+  ASSERT_TRUE(dead);
+  EXPECT_NE(add(arena, 3 * chunk.value).offset, first.offset) << "given out before its chunks were dead";
+  arena.free_place(first.offset, *dead);
+  EXPECT_EQ(add(arena, 3 * chunk.value).offset, first.offset);
+  EXPECT_FALSE(arena.remove(first.offset + 64)) << "not the beginning of a tensor";
+}
+
+TEST(Arena, APlannedPlaceNeedsRoomAndIsNotTheHeaps) {
+  Arena arena = an_arena();
+  const std::uint64_t zone = arena.reserve_zone(4 * chunk.value).value();
+  EXPECT_TRUE(arena.room_at(zone, 4 * chunk.value));
+  const Arena::Place place = arena.take({.bytes = 1000, .planned = zone + 5000}).value();
+  arena.add(place, {});
+  EXPECT_FALSE(arena.room_at(zone, 5001));
+  EXPECT_TRUE(arena.room_at(zone, 5000));
+  EXPECT_FALSE(arena.room_at(zone + 5999, 10));
+  EXPECT_TRUE(arena.room_at(zone + 6000, 10));
+  arena.release_zone(zone, 4 * chunk.value);  // a tensor lives there: its addresses are lost, not shared
+  EXPECT_NE(arena.reserve_zone(4 * chunk.value).value(), zone);
+}
+
+TEST(Arena, ASlabChunkIsAwayUntilItIsSaidToBeHere) {
+  Arena arena = an_arena();
+  const Arena::Place place = arena.take({.bytes = 64}).value();
+  ASSERT_TRUE(place.slab);
+  EXPECT_TRUE(arena.slab_is_away(place.chunks.first()));
+  arena.slab_is_here(place.chunks.first());
+  EXPECT_FALSE(arena.slab_is_away(place.chunks.first()));
+  arena.add_small(place);
+  EXPECT_EQ(arena.live_bytes(), 64u);
+  EXPECT_TRUE(arena.remove_small(place.offset));
+  EXPECT_FALSE(arena.remove_small(place.offset));
+  EXPECT_TRUE(arena.empty());
+}
+
+TEST(Arena, NamesWhatLiesInAChunk) {
+  Arena arena = an_arena();
+  const Arena::Place place = add(arena, 3 * chunk.value, "conv1.weight");
+  EXPECT_EQ(arena.names_in({place.chunks.first().value + 1}, 3), ", tensor 'conv1.weight' of 192.0 KiB");
+  EXPECT_EQ(arena.names_in({200}, 3), "");
+}
+
+// Tensors of all kinds come and go at random: they never overlap, and the count of bytes is theirs.
+TEST(Arena, KeepsLivingTensorsApart) {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    Arena arena = an_arena(4096);
+    std::vector<Arena::Place> live;
+    for (int step = 0; step < 3000; ++step) {
+      if (live.empty() || random() % 5 < 3) {
+        const std::uint64_t bytes = 1 + random() % (random() % 3 == 0 ? 500'000 : 5'000);
+        const bool small = arena.is_small(bytes, 64);
+        const auto place =
+            arena.take({.bytes = bytes, .lasting = random() % 4 == 0, .alone = small && random() % 2 == 0});
+        ASSERT_TRUE(place);
+        if (place->slab) {
+          arena.add_small(*place);
+        } else {
+          ASSERT_TRUE(arena.room_at(place->offset, bytes));
+          arena.add(*place, {});
+        }
+        live.push_back(*place);
+      } else {
+        std::swap(live[random() % live.size()], live.back());
+        if (live.back().slab) {
+          ASSERT_TRUE(arena.remove_small(live.back().offset));
+        } else {
+          const auto dead = arena.remove(live.back().offset);
+          ASSERT_TRUE(dead);
+          arena.free_place(live.back().offset, *dead);
+        }
+        live.pop_back();
+      }
+      std::uint64_t sum = 0;
+      for (const Arena::Place& place : live) sum += (place.bytes + 63) / 64 * 64;
+      ASSERT_EQ(arena.live_bytes(), sum);
+    }
+    std::sort(live.begin(), live.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    for (std::size_t i = 1; i < live.size(); ++i) ASSERT_LE(live[i - 1].offset + live[i - 1].bytes, live[i].offset);
+  }
+}
+
+}  // namespace
+}  // namespace vedette::detail

@@ -1,0 +1,99 @@
+// Messages reach the program where no lock is held: a callback may ask the session whatever it likes.
+#include "session/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "session/loop.h"
+
+namespace vedette {
+namespace {
+
+using detail::Messages;
+using testing::Block;
+
+TEST(Messages, ArriveInOrderWhenTheyAreDelivered) {
+  std::vector<std::string> heard;
+  Messages messages([&](std::string_view m) { heard.emplace_back(m); });
+  messages.post("one");
+  messages.post("two");
+  EXPECT_TRUE(heard.empty());
+  messages.deliver();
+  EXPECT_EQ(heard, (std::vector<std::string>{"one", "two"}));
+  messages.deliver();
+  EXPECT_EQ(heard.size(), 2u);
+}
+
+TEST(Messages, PostedByTheCallbackAreDeliveredToo) {
+  std::vector<std::string> heard;
+  Messages* queue = nullptr;
+  Messages messages([&](std::string_view m) {
+    heard.emplace_back(m);
+    if (heard.size() < 3) queue->post("again");
+  });
+  queue = &messages;
+  messages.post("first");
+  messages.deliver();
+  EXPECT_EQ(heard, (std::vector<std::string>{"first", "again", "again"}));
+}
+
+TEST(Messages, OfManyThreadsArriveOnceEach) {
+  std::atomic<int> heard = 0;
+  Messages messages([&](std::string_view) { ++heard; });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        messages.post("sentence");
+        messages.deliver();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  messages.deliver();
+  EXPECT_EQ(heard, 2000);
+}
+
+// Every kind of sentence that a run can cause. The engine posts the one about an op larger than the budget, the session
+// the one about rows of a table in large chunks, at a step's end. The third is about memory that cannot be held.
+TEST(Messages, ACallbackAsksTheSession) {
+  std::unique_ptr<Session> session;
+  std::vector<std::string> heard;
+  std::uint64_t asked = 0;
+  const auto ask = [&](std::string_view sentence) {
+    heard.emplace_back(sentence);
+    if (session == nullptr) return;
+    asked += session->counters().live_bytes > 0 ? 1 : 0;
+    session->smallest_budget();
+    EXPECT_FALSE(session->phase().empty());
+    EXPECT_FALSE(session->mechanism().empty());
+    EXPECT_TRUE(session->planned_steps().size() < 100);
+    session->trace();
+  };
+  session = Session::open({.fast_memory = 8_MiB, .slow = "host", .chunk = 512_KiB, .on_message = ask}).value();
+  {
+    Block table(*session, 6 << 20, true), large(*session, 9 << 20, true);
+    for (int s = 0; s < 4; ++s) {
+      const auto step = session->step();
+      const Part part{.first = table.address(), .bytes = {64}, .written = false};
+      { const auto op = session->op("look up", {}, {}, std::span(&part, 1)); }
+      const void* const whole[] = {large.address()};
+      { const auto op = session->op("too large", whole, whole); }
+    }
+    const auto held = session->resident(large.address());
+  }
+  const auto heard_of = [&](const std::string& words) {
+    return std::any_of(heard.begin(), heard.end(), [&](const auto& m) { return m.find(words) != m.npos; });
+  };
+  EXPECT_TRUE(heard_of("runs paged"));
+  EXPECT_TRUE(heard_of("rows of tables"));
+  EXPECT_TRUE(heard_of("cannot be kept in fast memory"));
+  EXPECT_GE(asked, 3u);
+}
+
+}  // namespace
+}  // namespace vedette

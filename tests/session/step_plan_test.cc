@@ -1,0 +1,162 @@
+// Plans as they run: moves by part with their tiers, buckets that are followed, and what an executor refuses.
+#include "session/step_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "session/buckets.h"
+#include "session/chunk_executor.h"
+#include "session/stack.h"
+#include "session/step_logger.h"
+
+namespace vedette::detail {
+namespace {
+
+constexpr Bytes chunk = {64 << 10};
+
+// Three ops over two tensors of four chunks each.
+Units two_units() {
+  Units units;
+  for (std::uint32_t t = 0; t < 2; ++t) {
+    units.trace.tensors.push_back({.name = "t", .bytes = {4 * chunk.value}, .persistent = true});
+    units.where.push_back({.first = 10 * (t + 1), .count = 4});
+  }
+  for (const std::uint32_t t : {0u, 1u, 0u}) units.trace.ops.push_back({.name = "op", .reads = {{t}}});
+  units.needs.resize(3);
+  return units;
+}
+
+Move move(std::uint32_t issue, std::uint32_t tensor, std::uint32_t source, std::uint32_t target, Verb verb) {
+  return {
+      .issue = {issue}, .due = {issue}, .extent = {{tensor}, {}}, .source = {source}, .target = {target}, .verb = verb};
+}
+
+TEST(Tabulate, CarriesTiersToTheParts) {
+  Plan plan;
+  plan.moves = {move(0, 1, 0, 2, Verb::evict), move(1, 0, 0, 1, Verb::drop), move(2, 1, 2, 0, Verb::fetch)};
+  plan.moves[2].extent.part = Span<Bytes>{{chunk.value}, {3 * chunk.value}};
+  const auto parts = tabulate(two_units(), plan, chunk);
+  ASSERT_EQ(parts.size(), 3u);
+  ASSERT_EQ(parts[0].departures.size(), 1u);
+  EXPECT_EQ(parts[0].departures[0].target, TierIndex{2});
+  EXPECT_FALSE(parts[0].departures[0].dead);
+  EXPECT_EQ(parts[0].departures[0].chunks, ChunkRange::of({20}, 4));
+  EXPECT_TRUE(parts[1].departures[0].dead);
+  ASSERT_EQ(parts[1].fetches.size(), 1u) << "one part before the plan says";
+  EXPECT_EQ(parts[1].fetches[0].source, TierIndex{2});
+  EXPECT_EQ(parts[1].fetches[0].chunks, ChunkRange::of({21}, 2));
+}
+
+TEST(Tabulate, KnowsTheNextUseAlsoInTheNextStep) {
+  const auto parts = tabulate(two_units(), {}, chunk);
+  ASSERT_EQ(parts[0].next_uses.size(), 1u);
+  EXPECT_EQ(parts[0].next_uses[0].after, 2u);
+  EXPECT_EQ(parts[1].next_uses[0].after, ticks_of_a_step + 1);
+  EXPECT_EQ(parts[2].next_uses[0].after, ticks_of_a_step);
+}
+
+TEST(ChunkExecutor, RefusesWhatItCannotDoInASentence) {
+  const ChunkExecutor executor(nullptr);
+  Plan plan;
+  plan.moves = {move(0, 0, 0, 1, Verb::evict), move(1, 0, 1, 0, Verb::fetch), move(2, 0, 0, 0, Verb::drop)};
+  EXPECT_TRUE(executor.accepts(plan));
+  const auto refused = [&](const Plan& bad) { return executor.accepts(bad).error().message; };
+  Plan bad = plan;
+  bad.moves[0].target = {2};
+  EXPECT_EQ(refused(bad),
+            "memory here cannot move bytes from tier 0 to tier 2; there are fast memory (0) and one slow tier (1)");
+  bad = plan;
+  bad.in_place.push_back({.op = {4}, .tensor = {0}, .tier = {1}});
+  EXPECT_EQ(refused(bad),
+            "memory here cannot use an operand where it lies in a slower tier, which the plan does at op 4");
+  bad = plan;
+  bad.recomputations.push_back({.before = {5}, .producer = {1}, .tensor = {0}});
+  EXPECT_EQ(refused(bad), "memory here cannot run an op again, which the plan does before op 5");
+  bad = plan;
+  bad.order = {{0}};
+  EXPECT_EQ(refused(bad), "memory here cannot run ops in another order than the program's");
+}
+
+StepLog log_of(const std::vector<std::string>& ops) {
+  StepLog log;
+  for (const std::string& name : ops) log.ops.push_back({.name = name});
+  return log;
+}
+
+Bucket& add(BucketStore& store, const std::vector<std::uint64_t>& hashes, std::uint64_t step) {
+  auto fresh = std::make_unique<Bucket>(store.next_id(), log_of(std::vector<std::string>(hashes.size(), "op")), hashes,
+                                        AddressPlan(), StepPlan::Options{.chunk = chunk, .policy = "on-demand"});
+  fresh->profiled(step, 0);
+  return store.add(std::move(fresh));
+}
+
+std::uint64_t prefix(const std::vector<std::uint64_t>& hashes) {
+  std::uint64_t all = 0;
+  for (const std::uint64_t hash : hashes) all = mix(all, hash);
+  return all;
+}
+
+TEST(BucketStore, FollowsTheSequenceThatTheStepRepeats) {
+  BucketStore store;
+  Bucket& one = add(store, {1, 2, 3}, 1);
+  Bucket& other = add(store, {1, 2, 4}, 2);
+  store.begin_step();
+  EXPECT_EQ(store.current(), &other) << "the latest is the likeliest";
+  EXPECT_FALSE(store.follow(0, prefix({1})));
+  EXPECT_FALSE(store.follow(1, prefix({1, 2})));
+  EXPECT_TRUE(store.follow(2, prefix({1, 2, 3})));
+  EXPECT_EQ(store.current(), &one);
+  store.ran_whole();
+  EXPECT_EQ(store.latest(), &one);
+  store.begin_step();
+  EXPECT_EQ(store.current(), &one);
+  EXPECT_TRUE(store.follow(0, prefix({9})));
+  EXPECT_EQ(store.current(), nullptr) << "on demand";
+  EXPECT_FALSE(store.follow(1, prefix({9, 1})));
+}
+
+TEST(BucketStore, KeepsTenAndLetsTheLongestUnusedGo) {
+  BucketStore store;
+  for (std::uint64_t b = 0; b < 10; ++b) add(store, {b}, b + 1);
+  EXPECT_EQ(store.retire(), nullptr);
+  store.begin_step();
+  store.follow(0, prefix({0}));
+  store.current()->ran(50);
+  add(store, {99}, 51);
+  const auto gone = store.retire();
+  ASSERT_NE(gone, nullptr);
+  EXPECT_EQ(gone->id(), 2u);
+  EXPECT_EQ(store.all().size(), 10u);
+}
+
+// --- stacks ----------------------------------------------------------------------------------------------------------
+
+TEST(Stack, AMachineHasATierAndTwoLinksForEachSlowOne) {
+  const SlowTier slow[] = {{.tier = {.name = "numa", .capacity = {1 << 20}, .addressable = true}, .latency = {2'000}},
+                           {.tier = {.name = "nvme", .capacity = {1 << 30}}, .latency = {90'000}}};
+  const LinkSpeed speeds[] = {{.read = 10'000, .write = 8'000, .mixed = 18'000},
+                              {.read = 3'000, .write = 2'000, .mixed = 2'500}};
+  const Machine machine = machine_of({1 << 16}, chunk, slow, speeds);
+  ASSERT_EQ(machine.tiers.size(), 3u);
+  EXPECT_EQ(machine.tiers[1].name, "numa");
+  ASSERT_EQ(machine.links.size(), 4u);
+  const Link &in = *machine.link({1}, {0}), &from_disk = *machine.link({2}, {0}), &to_disk = *machine.link({0}, {2});
+  EXPECT_EQ(in.bytes_per_s, 10'000u);
+  EXPECT_EQ(in.latency, Nanoseconds{2'000});
+  EXPECT_EQ(in.alone_bytes_per_s, 0u);
+  // one bus: what each carries beside the other, and alone
+  EXPECT_EQ(from_disk.bytes_per_s, 1'500u);
+  EXPECT_EQ(to_disk.bytes_per_s, 1'000u);
+  EXPECT_EQ(from_disk.alone_bytes_per_s, 2'500u);
+  EXPECT_EQ(to_disk.alone_bytes_per_s, 2'000u);
+}
+
+TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {
+  for (const char* const slow : {"tape", "tape:/dev/st0", "host:x", "nvme"}) {
+    const auto stack = open_stack({.fast_memory = {1 << 20}, .slow = slow});
+    ASSERT_FALSE(stack) << slow;
+    EXPECT_EQ(stack.error().message, "slow tier '" + std::string(slow) + "' is unknown; use nvme:DIRECTORY or host");
+  }
+}
+
+}  // namespace
+}  // namespace vedette::detail

@@ -1,0 +1,210 @@
+// The simulated GPU itself: copies, order, throttled engines, limits, and the sentences that misuse ends with.
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "simulated_gpu/test_device.h"
+
+namespace vedette::testing {
+namespace {
+
+using cuda::Address;
+using cuda::DeviceRange;
+using cuda::Event;
+using cuda::PinnedPool;
+using cuda::Stream;
+using ::testing::ExitedWithCode;
+using ::testing::HasSubstr;
+
+constexpr std::size_t words = 1024;
+
+double ms_of(const auto& work) {
+  const auto began = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+}
+
+struct Bench {
+  std::shared_ptr<cuda::Device> device = open_device();
+  DeviceRange range = DeviceRange::make(device, {.bytes = 8_MiB, .handle = 2_MiB}).value();
+  Stream stream = Stream::create(device).value();
+  Stream other = Stream::create(device).value();
+  Event event = Event::create(device).value();
+};
+
+TEST_F(SimulatedGpu, BytesComeBackFromTheDeviceAsTheyWent) {
+  Bench bench;
+  PinnedPool pool(bench.device, {.piece = 1_MiB});
+  auto* const there = reinterpret_cast<std::uint32_t*>(pool.take({words * 4}).value());
+  auto* const back = reinterpret_cast<std::uint32_t*>(pool.take({words * 4}).value());
+  for (std::uint32_t i = 0; i < words; ++i) there[i] = i * 7;
+  const Address at = bench.range.address() + 4096;
+  bench.device->copy(bench.stream.handle(), at, address_of(there), {words * 4}).value();
+  bench.device->copy(bench.stream.handle(), address_of(back), at, {words * 4}).value();
+  bench.stream.synchronize().value();
+  EXPECT_EQ(std::memcmp(there, back, words * 4), 0);
+}
+
+TEST_F(SimulatedGpu, AStreamThatWaitsForAnEventRunsBehindIt) {
+  Bench bench;
+  for (std::uint32_t round = 1; round < 50; ++round) {
+    std::uint32_t sum = 0;
+    launch_fill(bench.stream.handle(), bench.range.address(), words, round);
+    bench.event.record(bench.stream.handle()).value();
+    bench.event.let_wait(bench.other.handle()).value();
+    launch_read(bench.other.handle(), bench.range.address(), words, &sum);
+    bench.event.record(bench.other.handle()).value();
+    bench.event.let_wait(bench.stream.handle()).value();
+    bench.event.synchronize().value();
+    ASSERT_EQ(sum, round * words);
+  }
+  EXPECT_TRUE(bench.event.passed().value());
+}
+
+TEST_F(SimulatedGpu, ACopyTakesTheTimeOfItsLinkAndEnginesOfTwoDirectionsRunBesideEachOther) {
+  Bench bench;
+  PinnedPool pool(bench.device, {});
+  std::byte* const first = pool.take(4_MiB).value();
+  std::byte* const second = pool.take(4_MiB).value();
+  const auto both_ways = [&] {
+    bench.device->copy(bench.stream.handle(), bench.range.address(), address_of(first), 4_MiB).value();
+    bench.device->copy(bench.other.handle(), address_of(second), bench.range.address() + (4 << 20), 4_MiB).value();
+    bench.stream.synchronize().value();
+    bench.other.synchronize().value();
+  };
+  both_ways();
+  const double ms = static_cast<double>((4_MiB).value) / 0.1e9 * 1e3;  // 42 ms at 0.1 GB/s
+  control().choose({.gbs = 0.1});
+  const double two_engines = ms_of(both_ways);
+  control().choose({.gbs = 0.1, .one_engine = true});
+  const double one_engine = ms_of(both_ways);
+  control().choose({.latency_us = 5000});
+  EXPECT_GE(ms_of(both_ways), 5.0);
+  EXPECT_GE(two_engines, ms);
+  EXPECT_GE(one_engine, 2 * ms);
+  EXPECT_LT(two_engines, one_engine);
+}
+
+TEST_F(SimulatedGpu, CopiesRunNotBesideKernelsWhereTheyWaitForThem) {
+  Bench bench;
+  PinnedPool pool(bench.device, {.piece = 1_MiB});
+  std::byte* const slot = pool.take(4_KiB).value();
+  control().choose({.copies_wait = true});
+  std::atomic<bool> running = false, seen = false;
+  control().launch(bench.stream.handle(), "long", {}, [&] {
+    running = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    running = false;
+  });
+  while (!running) std::this_thread::yield();
+  bench.device->copy(bench.other.handle(), bench.range.address(), address_of(slot), 4_KiB).value();
+  bench.other.synchronize().value();
+  seen = running.load();
+  EXPECT_FALSE(seen);
+  bench.stream.synchronize().value();
+}
+
+TEST_F(SimulatedGpu, MoreMemoryThanThereIsIsRefusedAndLeavesNothingBehind) {
+  Bench bench;
+  const auto before = bench.device->memory().value();
+  const auto refused = DeviceRange::make(bench.device, {.bytes = 512_MiB});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().cause, Cause::out_of_memory);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("CUDA_ERROR_OUT_OF_MEMORY; free memory of the GPU, or give a smaller"));
+  EXPECT_EQ(bench.device->memory().value().free, before.free);
+}
+
+TEST_F(SimulatedGpu, AThreadWithoutAContextIsRefused) {
+  Bench bench;
+  std::thread([&] {
+    const auto refused = bench.event.record(bench.stream.handle());
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("call Device::make_current() in this thread first"));
+    bench.device->make_current().value();
+    EXPECT_TRUE(bench.event.record(bench.stream.handle()));
+  }).join();
+  bench.stream.synchronize().value();
+}
+
+using SimulatedGpuDeathTest = SimulatedGpu;
+
+TEST_F(SimulatedGpuDeathTest, HostCodeThatTouchesADeviceAddressEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench;
+        *reinterpret_cast<volatile int*>(bench.range.address()) = 1;
+      },
+      ExitedWithCode(70), "host code touches the device address .* copy the memory to the host first");
+}
+
+TEST_F(SimulatedGpuDeathTest, AKernelThatTouchesWhatIsNotMappedEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench;
+        const Address freed = [&] { return DeviceRange::make(bench.device, {.bytes = 2_MiB}).value().address(); }();
+        launch_fill(bench.stream.handle(), freed, words, 1);
+        bench.stream.synchronize().value();
+      },
+      ExitedWithCode(70), "CUDA_ERROR_ILLEGAL_ADDRESS: fill touches chunk .* which has no memory");
+}
+
+TEST_F(SimulatedGpuDeathTest, UnmappingBesideAKernelThatUsesTheMemoryEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench;
+        auto range = std::make_unique<DeviceRange>(DeviceRange::make(bench.device, {.bytes = 2_MiB}).value());
+        launch_fill(bench.stream.handle(), range->address(), words, 1);
+        range.reset();
+      },
+      ExitedWithCode(70), "cuMemUnmap: fill on stream .* may still write there; wait for an event");
+}
+
+TEST_F(SimulatedGpuDeathTest, UnmappingWaitsForTheDeviceWhereItIsAskedTo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  control().choose({.unmap_waits = true});
+  Bench bench;
+  auto range = std::make_unique<DeviceRange>(DeviceRange::make(bench.device, {.bytes = 2_MiB}).value());
+  launch_fill(bench.stream.handle(), range->address(), words, 1);
+  range.reset();
+}
+
+TEST_F(SimulatedGpuDeathTest, UnregisteringHostMemoryBesideACopyEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench;
+        auto pool = std::make_unique<PinnedPool>(bench.device, PinnedPool::Options{.piece = 1_MiB});
+        std::byte* const slot = pool->take(4_KiB).value();
+        bench.device->copy(bench.stream.handle(), address_of(slot), bench.range.address(), 4_KiB).value();
+        pool.reset();
+      },
+      ExitedWithCode(70), "cuMemHostUnregister: copy on stream .* may still write there");
+}
+
+TEST_F(SimulatedGpuDeathTest, AStreamThatWasDestroyedEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench;
+        const cuda::StreamHandle gone = [&] { return Stream::create(bench.device).value().handle(); }();
+        static_cast<void>(bench.event.record(gone));
+      },
+      ExitedWithCode(70), "a stream is used that was destroyed or never created");
+}
+
+TEST_F(SimulatedGpuDeathTest, AWordOfSimulatedGpuThatIsNotKnownEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ::setenv("SIMULATED_GPU", "memory=3", 1);
+        const auto driver = cuda::Driver::load(SIMULATED_OTHER_DRIVER);
+      },
+      ExitedWithCode(70), "unknown word 'memory=3'");
+}
+
+}  // namespace
+}  // namespace vedette::testing

@@ -1,0 +1,267 @@
+// The simulated driver's memory: ranges, handles, mappings, allocations, pinned and registered host memory.
+#include <sys/mman.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cuda/api.h"
+#include "simulated_gpu/entry.h"
+#include "simulated_gpu/memory.h"
+#include "simulated_gpu/order.h"
+#include "simulated_gpu/streams.h"
+
+namespace vedette::simulated {
+namespace {
+
+struct Physical {  // of a handle; a mapping keeps it, too
+  explicit Physical(std::vector<Memory::Frame> taken) : frames(std::move(taken)) {}
+  ~Physical() { memory().give_back(frames); }
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+  std::size_t bytes() const { return frames.size() * chunk_bytes; }
+  const std::vector<Memory::Frame> frames;
+};
+
+struct Mapped {
+  std::shared_ptr<Physical> memory;
+  bool access = false;
+};
+
+struct Books {
+  std::mutex guard;
+  std::map<cuda::Handle, std::shared_ptr<Physical>> handles;
+  std::map<std::uintptr_t, Mapped> mapped;
+  std::map<std::uintptr_t, std::shared_ptr<Physical>> allocated;
+  std::map<std::uintptr_t, std::size_t> host_allocated;
+  cuda::Handle next = 100;
+};
+
+Books& books() {
+  static Books* const whole = new Books;  // for ever: threads of streams outlive main()
+  return *whole;
+}
+
+std::size_t whole_chunks(std::size_t bytes) { return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes; }
+
+void show(std::uintptr_t at, const Physical& physical) {
+  for (std::size_t i = 0; i < physical.frames.size(); ++i) memory().show(at + i * chunk_bytes, physical.frames[i]);
+}
+
+// Ends the process when the device may still use memory that the host takes away.
+void take_away(std::uintptr_t at, std::size_t bytes, const char* call) {
+  const std::string running = order().take_away({.begin = at, .end = at + bytes});
+  if (!running.empty())
+    misuse(std::string(call) + ": " + running + "; wait for an event behind it before the memory goes away");
+}
+
+// Whole mappings that fill [at, at + bytes), or none.
+bool whole_mappings(std::uintptr_t at, std::size_t bytes) {
+  for (const std::uintptr_t end = at + bytes; at < end;) {
+    const auto found = books().mapped.find(at);
+    if (found == books().mapped.end() || at + found->second.memory->bytes() > end) return false;
+    at += found->second.memory->bytes();
+  }
+  return true;
+}
+
+}  // namespace
+
+int allocate_device(void** out, std::size_t bytes) {
+  if (bytes == 0) return cuda::error_invalid_value;
+  const std::size_t whole = whole_chunks(bytes);
+  auto frames = memory().take(whole / chunk_bytes);
+  if (!frames) return cuda::error_out_of_memory;
+  auto physical = std::make_shared<Physical>(std::move(*frames));
+  const auto at = memory().reserve(whole, chunk_bytes);
+  if (!at) return cuda::error_out_of_memory;
+  show(*at, *physical);
+  const std::lock_guard lock(books().guard);
+  books().allocated[*at] = std::move(physical);
+  *out = reinterpret_cast<void*>(*at);
+  return cuda::success;
+}
+
+int free_device(void* at) {
+  if (at == nullptr) return cuda::success;
+  wait_for_device();  // as the real one does
+  const std::lock_guard lock(books().guard);
+  const auto found = books().allocated.find(reinterpret_cast<std::uintptr_t>(at));
+  if (found == books().allocated.end()) misuse("memory is freed that is not allocated; free an allocation once");
+  const auto [begin, physical] = *found;
+  take_away(begin, physical->bytes(), "cuMemFree");
+  memory().hide(begin, physical->bytes());
+  memory().give_back(begin, physical->bytes());
+  books().allocated.erase(found);
+  return cuda::success;
+}
+
+int allocate_host(void** out, std::size_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bytes == 0 || at == MAP_FAILED) return cuda::error_out_of_memory;
+  memory().pin(at, bytes);
+  const std::lock_guard lock(books().guard);
+  books().host_allocated[reinterpret_cast<std::uintptr_t>(at)] = bytes;
+  *out = at;
+  return cuda::success;
+}
+
+int free_host(void* at) {
+  const std::lock_guard lock(books().guard);
+  const auto found = books().host_allocated.find(reinterpret_cast<std::uintptr_t>(at));
+  if (found == books().host_allocated.end())
+    misuse("pinned memory is freed that is not allocated; free an allocation once");
+  take_away(found->first, found->second, "cuMemFreeHost");
+  memory().unpin(at);
+  ::munmap(at, found->second);
+  books().host_allocated.erase(found);
+  return cuda::success;
+}
+
+int register_host(void* at, std::size_t bytes) {
+  if (bytes == 0) return cuda::error_invalid_value;
+  if (memory().pinned(at)) return cuda::error_already_registered;
+  memory().pin(at, bytes);
+  return cuda::success;
+}
+
+int unregister_host(void* at) {
+  const auto bytes = memory().pinned_bytes(at);
+  if (bytes == 0) return cuda::error_not_registered;
+  take_away(reinterpret_cast<std::uintptr_t>(at), bytes, "cuMemHostUnregister");
+  memory().unpin(at);
+  return cuda::success;
+}
+
+std::vector<std::string> memory_leaks() {
+  const std::lock_guard lock(books().guard);
+  std::vector<std::string> found;
+  const auto tell = [&](std::size_t count, const char* what) {
+    if (count != 0) found.push_back(std::to_string(count) + what);
+  };
+  tell(books().allocated.size(), " allocations of device memory were not freed");
+  tell(books().mapped.size(), " mappings were not unmapped");
+  tell(books().handles.size(), " handles of memory were not released");
+  tell(memory().ranges() - books().allocated.size(), " ranges of addresses were not given back");
+  tell(memory().pinned_ranges(), " ranges of host memory are still pinned");
+  return found;
+}
+
+}  // namespace vedette::simulated
+
+using namespace vedette::cuda;
+using namespace vedette::simulated;
+
+SIMULATED_EXPORT int cuMemAlloc_v2(Address* at, std::size_t bytes) {
+  if (const int error = enter("cuMemAlloc_v2"); error != 0) return error;
+  return allocate_device(reinterpret_cast<void**>(at), bytes);
+}
+
+SIMULATED_EXPORT int cuMemFree_v2(Address at) {
+  if (const int error = enter("cuMemFree_v2"); error != 0) return error;
+  return free_device(reinterpret_cast<void*>(at));
+}
+
+SIMULATED_EXPORT int cuMemHostAlloc(void** at, std::size_t bytes, unsigned) {
+  if (const int error = enter("cuMemHostAlloc"); error != 0) return error;
+  return allocate_host(at, bytes);
+}
+
+SIMULATED_EXPORT int cuMemFreeHost(void* at) {
+  if (const int error = enter("cuMemFreeHost"); error != 0) return error;
+  return free_host(at);
+}
+
+SIMULATED_EXPORT int cuMemHostRegister_v2(void* at, std::size_t bytes, unsigned) {
+  if (const int error = enter("cuMemHostRegister_v2"); error != 0) return error;
+  return register_host(at, bytes);
+}
+
+SIMULATED_EXPORT int cuMemHostUnregister(void* at) {
+  if (const int error = enter("cuMemHostUnregister"); error != 0) return error;
+  return unregister_host(at);
+}
+
+SIMULATED_EXPORT int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  if (const int error = enter("cuMemGetInfo_v2"); error != 0) return error;
+  *free = memory().free_bytes();
+  *total = memory().bytes();
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties*, int) {
+  if (const int error = enter("cuMemGetAllocationGranularity"); error != 0) return error;
+  *bytes = chunk_bytes;
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemAddressReserve(Address* at, std::size_t bytes, std::size_t alignment, Address,
+                                         unsigned long long) {
+  if (const int error = enter("cuMemAddressReserve"); error != 0) return error;
+  if (bytes == 0 || bytes % chunk_bytes != 0) return error_invalid_value;
+  const auto found = memory().reserve(bytes, std::max(alignment, chunk_bytes));
+  if (!found) return error_out_of_memory;
+  *at = *found;
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemAddressFree(Address at, std::size_t bytes) {
+  if (const int error = enter("cuMemAddressFree"); error != 0) return error;
+  const std::lock_guard lock(books().guard);
+  const auto next = books().mapped.lower_bound(at);
+  if (next != books().mapped.end() && next->first < at + bytes)
+    misuse("cuMemAddressFree: the range still has mappings; call cuMemUnmap first");
+  return memory().give_back(at, bytes) ? success : error_invalid_value;
+}
+
+SIMULATED_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const AllocationProperties*, unsigned long long) {
+  if (const int error = enter("cuMemCreate"); error != 0) return error;
+  if (bytes == 0 || bytes % chunk_bytes != 0) return error_invalid_value;
+  auto frames = memory().take(bytes / chunk_bytes);
+  if (!frames) return error_out_of_memory;
+  const std::lock_guard lock(books().guard);
+  *handle = ++books().next;
+  books().handles[*handle] = std::make_shared<Physical>(std::move(*frames));
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemRelease(Handle handle) {
+  if (const int error = enter("cuMemRelease"); error != 0) return error;
+  const std::lock_guard lock(books().guard);
+  return books().handles.erase(handle) != 0 ? success : error_invalid_value;
+}
+
+SIMULATED_EXPORT int cuMemMap(Address at, std::size_t bytes, std::size_t offset, Handle handle, unsigned long long) {
+  if (const int error = enter("cuMemMap"); error != 0) return error;
+  const std::lock_guard lock(books().guard);
+  const auto found = books().handles.find(handle);
+  if (found == books().handles.end() || offset != 0 || bytes != found->second->bytes()) return error_invalid_value;
+  if (!memory().reserved(at, bytes)) misuse("cuMemMap: the addresses are not reserved; call cuMemAddressReserve first");
+  const auto next = books().mapped.lower_bound(at);
+  if (next != books().mapped.end() && next->first < at + bytes)
+    misuse("cuMemMap: there is memory at these addresses; call cuMemUnmap first");
+  books().mapped[at] = {.memory = found->second};
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemSetAccess(Address at, std::size_t bytes, const AccessDescription*, std::size_t) {
+  if (const int error = enter("cuMemSetAccess"); error != 0) return error;
+  const std::lock_guard lock(books().guard);
+  if (!whole_mappings(at, bytes)) return error_invalid_value;
+  for (auto each = books().mapped.find(at); each != books().mapped.end() && each->first < at + bytes; ++each) {
+    if (!each->second.access) show(each->first, *each->second.memory);
+    each->second.access = true;
+  }
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemUnmap(Address at, std::size_t bytes) {
+  if (const int error = enter("cuMemUnmap"); error != 0) return error;
+  if (options().unmap_waits) wait_for_device();  // the documentation allows it
+  const std::lock_guard lock(books().guard);
+  if (!whole_mappings(at, bytes)) return error_invalid_value;
+  take_away(at, bytes, "cuMemUnmap");
+  memory().hide(at, bytes);
+  books().mapped.erase(books().mapped.find(at), books().mapped.lower_bound(at + bytes));
+  return success;
+}

@@ -1,0 +1,206 @@
+// The simulated driver's device, context, streams, events and copies.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "cuda/api.h"
+#include "simulated_gpu/entry.h"
+#include "simulated_gpu/memory.h"
+#include "simulated_gpu/order.h"
+#include "simulated_gpu/streams.h"
+
+using namespace vedette::cuda;
+using namespace vedette::simulated;
+
+namespace {
+const ContextHandle the_context = reinterpret_cast<ContextHandle>(0x10);
+std::atomic<int> retained{0};
+}  // namespace
+
+SIMULATED_EXPORT int cuInit(unsigned) { return enter("cuInit", false); }
+
+SIMULATED_EXPORT int cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return enter("cuDriverGetVersion", false);
+}
+
+SIMULATED_EXPORT int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return enter("cuDeviceGetCount", false);
+}
+
+SIMULATED_EXPORT int cuDeviceGet(DeviceNumber* device, int ordinal) {
+  *device = ordinal;
+  if (const int error = enter("cuDeviceGet", false); error != 0) return error;
+  return ordinal == 0 ? success : error_invalid_device;
+}
+
+SIMULATED_EXPORT int cuDeviceGetName(char* name, int length, DeviceNumber) {
+  std::strncpy(name, "simulated GPU", static_cast<std::size_t>(length) - 1);
+  name[length - 1] = 0;
+  return enter("cuDeviceGetName", false);
+}
+
+SIMULATED_EXPORT int cuDeviceGetPCIBusId(char* id, int length, DeviceNumber) {
+  std::strncpy(id, "0000:00:00.0", static_cast<std::size_t>(length) - 1);
+  id[length - 1] = 0;
+  return enter("cuDeviceGetPCIBusId", false);
+}
+
+SIMULATED_EXPORT int cuDeviceGetAttribute(int* value, Attribute which, DeviceNumber) {
+  *value = 0;
+  if (which == Attribute::multiprocessor_count) *value = 132;
+  if (which == Attribute::async_engine_count) *value = options().one_engine ? 1 : 2;
+  if (which == Attribute::compute_capability_major) *value = 9;
+  if (which == Attribute::virtual_memory_management_supported) *value = 1;
+  return enter("cuDeviceGetAttribute", false);
+}
+
+SIMULATED_EXPORT int cuDevicePrimaryCtxRetain(ContextHandle* context, DeviceNumber) {
+  *context = the_context;
+  if (const int error = enter("cuDevicePrimaryCtxRetain", false); error != 0) return error;
+  ++retained;
+  return success;
+}
+
+SIMULATED_EXPORT int cuDevicePrimaryCtxRelease_v2(DeviceNumber) {
+  if (const int error = enter("cuDevicePrimaryCtxRelease_v2", false); error != 0) return error;
+  if (--retained < 0) misuse("the primary context is released more often than it was retained; release it once");
+  return success;
+}
+
+SIMULATED_EXPORT int cuDevicePrimaryCtxGetState(DeviceNumber, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return enter("cuDevicePrimaryCtxGetState", false);
+}
+
+SIMULATED_EXPORT int cuCtxGetCurrent(ContextHandle* context) {
+  *context = context_is_current() ? the_context : nullptr;
+  return enter("cuCtxGetCurrent", false);
+}
+
+SIMULATED_EXPORT int cuCtxSetCurrent(ContextHandle context) {
+  if (const int error = enter("cuCtxSetCurrent", false); error != 0) return error;
+  if (context != nullptr && context != the_context) return error_invalid_context;
+  make_context_current(context != nullptr);
+  return success;
+}
+
+SIMULATED_EXPORT int cuCtxSynchronize() {
+  if (const int error = enter("cuCtxSynchronize"); error != 0) return error;
+  wait_for_device();
+  return success;
+}
+
+SIMULATED_EXPORT int cuGetErrorName(int error, const char** name) {
+  if (const int failed = enter("cuGetErrorName", false); failed != 0) return failed;
+  *name = error == error_out_of_memory        ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == error_invalid_value      ? "CUDA_ERROR_INVALID_VALUE"
+          : error == error_no_device          ? "CUDA_ERROR_NO_DEVICE"
+          : error == error_invalid_context    ? "CUDA_ERROR_INVALID_CONTEXT"
+          : error == error_already_registered ? "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"
+                                              : nullptr;
+  return *name == nullptr ? error_invalid_value : success;
+}
+
+SIMULATED_EXPORT int cuGetErrorString(int, const char** text) {
+  *text = "an error of the simulated driver";
+  return success;
+}
+
+SIMULATED_EXPORT int cuMemcpyAsync(Address to, Address from, std::size_t bytes, StreamHandle stream) {
+  if (const int error = enter("cuMemcpyAsync"); error != 0) return error;
+  return copy_async(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes, stream);
+}
+
+SIMULATED_EXPORT int cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, StreamHandle stream) {
+  if (const int error = enter("cuMemsetD8Async"); error != 0) return error;
+  void* const at = reinterpret_cast<void*>(to);
+  launch(*stream_of(stream), "memset", {{.at = at, .bytes = bytes, .write = true}},
+         [=] { std::memset(memory().reach(at), value, bytes); });
+  return success;
+}
+
+SIMULATED_EXPORT int cuStreamCreate(StreamHandle* stream, unsigned flags) {
+  if (const int error = enter("cuStreamCreate"); error != 0) return error;
+  if (flags != stream_non_blocking)
+    misuse("a blocking stream is created, which the simulation lacks; create streams with CU_STREAM_NON_BLOCKING");
+  *stream = make_stream();
+  return success;
+}
+
+SIMULATED_EXPORT int cuStreamDestroy_v2(StreamHandle stream) {
+  if (const int error = enter("cuStreamDestroy_v2"); error != 0) return error;
+  destroy(stream);
+  return success;
+}
+
+SIMULATED_EXPORT int cuStreamSynchronize(StreamHandle stream) {
+  if (const int error = enter("cuStreamSynchronize"); error != 0) return error;
+  stream_of(stream)->wait();
+  return success;
+}
+
+SIMULATED_EXPORT int cuStreamQuery(StreamHandle stream) {
+  if (const int error = enter("cuStreamQuery"); error != 0) return error;
+  const auto found = stream_of(stream);
+  if (!found->idle()) return error_not_ready;
+  found->wait();
+  return success;
+}
+
+SIMULATED_EXPORT int cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
+  if (const int error = enter("cuStreamWaitEvent"); error != 0) return error;
+  event_of(event)->let_wait(*stream_of(stream));
+  return success;
+}
+
+// The word lies in pinned host memory; a write to it is seen by nobody but this wait.
+SIMULATED_EXPORT int cuStreamWaitValue32_v2(StreamHandle stream, Address at, std::uint32_t value, unsigned) {
+  if (const int error = enter("cuStreamWaitValue32_v2"); error != 0) return error;
+  const auto found = stream_of(stream);
+  order().stream_waits_for_all(found->number());
+  found->push([word = static_cast<const std::uint32_t*>(memory().reach(reinterpret_cast<const void*>(at))), value] {
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  });
+  return success;
+}
+
+SIMULATED_EXPORT int cuEventCreate(EventHandle* event, unsigned flags) {
+  if (const int error = enter("cuEventCreate"); error != 0) return error;
+  *event = make_event((flags & event_disable_timing) == 0);
+  return success;
+}
+
+SIMULATED_EXPORT int cuEventDestroy_v2(EventHandle event) {
+  if (const int error = enter("cuEventDestroy_v2"); error != 0) return error;
+  destroy(event);
+  return success;
+}
+
+SIMULATED_EXPORT int cuEventRecord(EventHandle event, StreamHandle stream) {
+  if (const int error = enter("cuEventRecord"); error != 0) return error;
+  event_of(event)->record(*stream_of(stream));
+  return success;
+}
+
+SIMULATED_EXPORT int cuEventQuery(EventHandle event) {
+  if (const int error = enter("cuEventQuery"); error != 0) return error;
+  return event_of(event)->done() ? success : error_not_ready;
+}
+
+SIMULATED_EXPORT int cuEventSynchronize(EventHandle event) {
+  if (const int error = enter("cuEventSynchronize"); error != 0) return error;
+  event_of(event)->wait();
+  return success;
+}
+
+SIMULATED_EXPORT int cuEventElapsedTime(float* ms, EventHandle begin, EventHandle end) {
+  if (const int error = enter("cuEventElapsedTime"); error != 0) return error;
+  const auto from = event_of(begin), to = event_of(end);
+  if (!from->timed() || !to->timed()) return error_invalid_handle;
+  *ms = std::chrono::duration<float, std::milli>(to->at() - from->at()).count();
+  return success;
+}

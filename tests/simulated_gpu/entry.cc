@@ -1,0 +1,123 @@
+// Calls that are counted, that fail when they are asked to, and the interface of control.h.
+#include "simulated_gpu/entry.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "simulated_gpu/control.h"
+#include "simulated_gpu/memory.h"
+#include "simulated_gpu/order.h"
+#include "simulated_gpu/streams.h"
+
+namespace vedette::simulated {
+namespace {
+
+struct Calls {
+  std::mutex guard;
+  std::map<std::string, unsigned> made;
+  std::multimap<std::string, Failing> failing;  // by the number of the call
+};
+
+Calls& calls() {
+  static Calls* const whole = [] {
+    auto* const made = new Calls;
+    made->failing = options().failing;
+    return made;
+  }();
+  return *whole;
+}
+
+thread_local bool current = false;
+
+}  // namespace
+
+int enter(const char* call, bool needs_context) {
+  at_exit_tell_races();
+  Calls& all = calls();
+  {
+    const std::lock_guard lock(all.guard);
+    const unsigned number = ++all.made[call];
+    const auto [begin, end] = all.failing.equal_range(call);
+    for (auto each = begin; each != end; ++each) {
+      if (each->second.nth == number) return each->second.error;
+    }
+  }
+  return needs_context && !current ? cuda::error_invalid_context : cuda::success;
+}
+
+void fail_call(const std::string& call, unsigned nth, int error) {
+  Calls& all = calls();
+  const std::lock_guard lock(all.guard);
+  all.failing.emplace(call, Failing{.nth = all.made[call] + nth, .error = error});
+}
+
+void fail_no_call() {
+  Calls& all = calls();
+  const std::lock_guard lock(all.guard);
+  all.failing.clear();
+}
+
+std::map<std::string, unsigned> calls_made() {
+  Calls& all = calls();
+  const std::lock_guard lock(all.guard);
+  return all.made;
+}
+
+void make_context_current(bool wanted) { current = wanted; }
+bool context_is_current() { return current; }
+
+int copy_async(void* to, const void* from, std::size_t bytes, void* handle) {
+  if (bytes == 0) return cuda::success;
+  const auto stream = stream_of(static_cast<cuda::StreamHandle>(handle));
+  copy(*stream, to, from, bytes);
+  const auto pageable = [&](const void* at) { return !memory().holds(at) && !memory().pinned(at, bytes); };
+  if (pageable(to) || pageable(from)) stream->wait();
+  return cuda::success;
+}
+
+// Kernels that are still queued would run while the program's globals are being destroyed.
+void at_exit_tell_races() {
+  static const int once = std::atexit([] {
+    wait_for_device();
+    const std::size_t count = order().races().size();
+    if (count == 0) return;
+    std::fflush(nullptr);
+    misuse("the process had " + std::to_string(count) + " races, told above");
+  });
+  static_cast<void>(once);
+}
+
+namespace {
+
+class Controlled final : public Control {
+ public:
+  void choose(const Options& wanted) override { set_options(wanted); }
+  void fail(const std::string& call, unsigned nth, int error) override { fail_call(call, nth, error); }
+  void fail_none() override { fail_no_call(); }
+  std::map<std::string, unsigned> calls() override { return calls_made(); }
+  std::vector<std::string> races() override { return order().races(); }
+  void forget_races() override { order().forget_races(); }
+  std::vector<std::string> leaks() override {
+    std::vector<std::string> found = memory_leaks();
+    if (const std::size_t n = live_streams(); n != 0)
+      found.push_back(std::to_string(n) + " streams were not destroyed");
+    if (const std::size_t n = live_events(); n != 0) found.push_back(std::to_string(n) + " events were not destroyed");
+    return found;
+  }
+  void launch(cuda::StreamHandle stream, std::string_view what, const std::vector<Access>& accesses,
+              std::function<void()> kernel) override {
+    simulated::launch(*stream_of(stream), what, accesses, std::move(kernel));
+  }
+  void* reach(const void* device) override { return memory().reach(device); }
+};
+
+}  // namespace
+}  // namespace vedette::simulated
+
+SIMULATED_EXPORT vedette::simulated::Control* simulated_gpu() {
+  static auto* const control = new vedette::simulated::Controlled;
+  return control;
+}

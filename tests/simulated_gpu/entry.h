@@ -1,0 +1,36 @@
+// What every entry point of the simulated driver and runtime begins with, and what the two share.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#define SIMULATED_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace vedette::simulated {
+
+// Counts the call; not 0: the error that the call returns. A call that needs a context returns 201 in a thread that has
+// made none current.
+int enter(const char* call, bool needs_context = true);
+void fail_call(const std::string& call, unsigned nth, int error);
+void fail_no_call();
+std::map<std::string, unsigned> calls_made();
+
+void make_context_current(bool current);  // of the calling thread
+bool context_is_current();
+
+// Memory as cuMemAlloc and cuMemHostAlloc give it; 0 or the error.
+int allocate_device(void** out, std::size_t bytes);
+int free_device(void* memory);
+int allocate_host(void** out, std::size_t bytes);
+int free_host(void* memory);
+int register_host(void* memory, std::size_t bytes);
+int unregister_host(void* memory);
+std::vector<std::string> memory_leaks();
+void at_exit_tell_races();  // once
+
+// A copy with one side in memory that is not pinned makes the host wait, as the real ones do.
+int copy_async(void* to, const void* from, std::size_t bytes, void* stream);
+
+}  // namespace vedette::simulated

@@ -1,0 +1,255 @@
+// Threads, events and throttled links: see streams.h.
+#include "simulated_gpu/streams.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "simulated_gpu/memory.h"
+
+namespace vedette::cuda {
+struct StreamTag {
+  std::shared_ptr<simulated::Stream> stream;
+};
+struct EventTag {
+  std::shared_ptr<simulated::Event> event;
+};
+}  // namespace vedette::cuda
+
+namespace vedette::simulated {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Link {
+  std::mutex guard;
+  Clock::time_point free_at{};
+};
+
+struct All {
+  std::mutex guard;
+  std::vector<std::shared_ptr<Stream>> streams{std::make_shared<Stream>(0)};  // the default one is number 0
+  std::set<cuda::StreamHandle> stream_handles;
+  std::set<cuda::EventHandle> event_handles;
+  Link to_device, to_host;
+  std::mutex one_at_a_time;  // kernels and copies, where copies wait for kernels
+};
+
+All& all() {
+  static All* const whole = new All;  // for ever: threads of streams outlive main()
+  return *whole;
+}
+
+Order::Bytes interval(const Access& access) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(access.at);
+  return {.begin = begin, .end = begin + access.bytes};
+}
+
+void alone_where_asked(const std::function<void()>& work) {
+  if (!options().copies_wait) return work();
+  const std::lock_guard lock(all().one_at_a_time);
+  work();
+}
+
+}  // namespace
+
+void Stream::push(std::function<void()> command) {
+  const std::lock_guard lock(guard_);
+  commands_.push_back(std::move(command));
+  if (!started_) std::thread([this] { work(); }).detach();  // streams live for ever
+  started_ = true;
+  more_.notify_one();
+}
+
+void Stream::work() noexcept {
+  std::unique_lock lock(guard_);
+  for (;;) {
+    more_.wait(lock, [this] { return !commands_.empty(); });
+    {
+      const std::function<void()> command = std::move(commands_.front());
+      commands_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      command();
+    }  // what the command held is let go of before the stream counts as idle
+    lock.lock();
+    busy_ = false;
+    if (commands_.empty()) less_.notify_all();
+  }
+}
+
+bool Stream::idle() {
+  const std::lock_guard lock(guard_);
+  return commands_.empty() && !busy_;
+}
+
+void Stream::wait() {
+  {
+    std::unique_lock lock(guard_);
+    less_.wait(lock, [this] { return commands_.empty() && !busy_; });
+  }
+  order().host_waits_for_stream(number_);
+}
+
+void Event::record(Stream& stream) {
+  std::uint64_t number;
+  auto clock = order().record(stream.number());
+  {
+    const std::lock_guard lock(guard_);
+    number = ++asked_;
+    clock_ = std::move(clock);
+  }
+  stream.push([self = shared_from_this(), number] {
+    const std::lock_guard lock(self->guard_);
+    self->done_ = std::max(self->done_, number);
+    self->at_ = Clock::now();
+    self->changed_.notify_all();
+  });
+}
+
+void Event::wait_for(std::uint64_t record) {
+  std::unique_lock lock(guard_);
+  changed_.wait(lock, [&] { return done_ >= record; });
+}
+
+void Event::let_wait(Stream& stream) {
+  std::uint64_t number;
+  {
+    const std::lock_guard lock(guard_);
+    number = asked_;
+    if (number != 0) order().stream_waits(stream.number(), *clock_);
+  }
+  if (number != 0) stream.push([self = shared_from_this(), number] { self->wait_for(number); });
+}
+
+bool Event::done() {
+  const std::lock_guard lock(guard_);
+  if (done_ != asked_) return false;
+  if (clock_ != nullptr) order().host_waits(*clock_);
+  return true;
+}
+
+void Event::wait() {
+  std::uint64_t number;
+  std::shared_ptr<const VectorClock> clock;
+  {
+    const std::lock_guard lock(guard_);
+    number = asked_;
+    clock = clock_;
+  }
+  wait_for(number);
+  if (clock != nullptr) order().host_waits(*clock);
+}
+
+Clock::time_point Event::at() {
+  const std::lock_guard lock(guard_);
+  return at_;
+}
+
+std::shared_ptr<Stream> stream_of(cuda::StreamHandle handle) {
+  const std::lock_guard lock(all().guard);
+  if (reinterpret_cast<std::uintptr_t>(handle) <= 2) return all().streams.front();
+  if (!all().stream_handles.contains(handle))
+    misuse("a stream is used that was destroyed or never created; destroy a stream after its last use");
+  return handle->stream;
+}
+
+std::shared_ptr<Event> event_of(cuda::EventHandle handle) {
+  const std::lock_guard lock(all().guard);
+  if (!all().event_handles.contains(handle))
+    misuse("an event is used that was destroyed or never created; destroy an event after its last use");
+  return handle->event;
+}
+
+cuda::StreamHandle make_stream() {
+  const std::lock_guard lock(all().guard);
+  all().streams.push_back(std::make_shared<Stream>(all().streams.size()));
+  auto* const handle = new cuda::StreamTag{all().streams.back()};
+  all().stream_handles.insert(handle);
+  return handle;
+}
+
+void destroy(cuda::StreamHandle handle) {
+  stream_of(handle);
+  const std::lock_guard lock(all().guard);
+  if (all().stream_handles.erase(handle) == 0) misuse("the default stream is destroyed; leave it alone");
+  delete handle;
+}
+
+cuda::EventHandle make_event(bool timed) {
+  auto* const handle = new cuda::EventTag{std::make_shared<Event>(timed)};
+  const std::lock_guard lock(all().guard);
+  all().event_handles.insert(handle);
+  return handle;
+}
+
+void destroy(cuda::EventHandle handle) {
+  event_of(handle);  // commands that are queued hold the event itself
+  const std::lock_guard lock(all().guard);
+  all().event_handles.erase(handle);
+  delete handle;
+}
+
+std::size_t live_streams() {
+  const std::lock_guard lock(all().guard);
+  return all().stream_handles.size();
+}
+
+std::size_t live_events() {
+  const std::lock_guard lock(all().guard);
+  return all().event_handles.size();
+}
+
+void wait_for_device() {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(all().guard);
+    streams = all().streams;
+  }
+  for (const auto& stream : streams) stream->wait();
+}
+
+void note_accesses(Stream& stream, std::string_view what, const std::vector<Access>& accesses) {
+  if (!options().races) return;
+  for (const Access& access : accesses) order().access(stream.number(), interval(access), access.write, what);
+}
+
+void launch(Stream& stream, std::string_view what, const std::vector<Access>& accesses, std::function<void()> kernel) {
+  note_accesses(stream, what, accesses);
+  stream.push([name = std::string(what), kernel = std::move(kernel)] {
+    running = name.c_str();
+    alone_where_asked(kernel);
+    running = nullptr;
+  });
+}
+
+void charge_link(bool to_device, std::size_t bytes) {
+  const Options& wanted = options();
+  if (wanted.gbs <= 0 && wanted.latency_us <= 0) return;
+  Link& link = to_device || wanted.one_engine ? all().to_device : all().to_host;
+  const double seconds =
+      wanted.latency_us * 1e-6 + (wanted.gbs > 0 ? static_cast<double>(bytes) / (wanted.gbs * 1e9) : 0);
+  Clock::time_point until;
+  {
+    const std::lock_guard lock(link.guard);
+    const auto took = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    until = link.free_at = std::max(Clock::now(), link.free_at) + took;
+  }
+  std::this_thread::sleep_until(until);
+}
+
+void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  note_accesses(stream, "copy", {{.at = from, .bytes = bytes}, {.at = to, .bytes = bytes, .write = true}});
+  stream.push([=] {
+    running = "a copy";
+    alone_where_asked([&] {
+      Memory& all_memory = memory();
+      std::memmove(all_memory.reach(to), all_memory.reach(from), bytes);
+      if (all_memory.holds(to) != all_memory.holds(from)) charge_link(all_memory.holds(to), bytes);
+    });
+    running = nullptr;
+  });
+}
+
+}  // namespace vedette::simulated

@@ -1,0 +1,85 @@
+// Streams, events and copy engines of the simulated GPU. A stream is a thread that does its commands in order; order
+// between streams exists only through events, words of memory and waits of the host.
+//
+// Handles are those of CUDA: nullptr, 1 and 2 are the default stream. A handle that was destroyed ends the process with
+// a sentence. Thread rule: any thread.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/api.h"
+#include "simulated_gpu/order.h"
+
+namespace vedette::simulated {
+
+class Stream {
+ public:
+  explicit Stream(Order::StreamNumber number) : number_(number) {}
+  Order::StreamNumber number() const noexcept { return number_; }
+  void push(std::function<void()> command);
+  bool idle();
+  void wait();  // the host, for all that was pushed before
+
+ private:
+  void work() noexcept;
+  const Order::StreamNumber number_;
+  std::mutex guard_;
+  std::condition_variable more_, less_;
+  std::deque<std::function<void()>> commands_;
+  bool busy_ = false, started_ = false;
+};
+
+// A count of records: a wait is for the record that was the last when the wait was queued.
+class Event : public std::enable_shared_from_this<Event> {
+ public:
+  explicit Event(bool timed) : timed_(timed) {}
+  void record(Stream&);
+  void let_wait(Stream&);
+  bool done();
+  void wait();  // the host
+  bool timed() const noexcept { return timed_; }
+  std::chrono::steady_clock::time_point at();
+
+ private:
+  void wait_for(std::uint64_t record);
+  const bool timed_;
+  std::mutex guard_;
+  std::condition_variable changed_;
+  std::uint64_t asked_ = 0, done_ = 0;
+  std::chrono::steady_clock::time_point at_;
+  std::shared_ptr<const VectorClock> clock_;
+};
+
+struct Access {
+  const void* at = nullptr;
+  std::size_t bytes = 0;
+  bool write = false;
+};
+
+std::shared_ptr<Stream> stream_of(cuda::StreamHandle);
+std::shared_ptr<Event> event_of(cuda::EventHandle);
+cuda::StreamHandle make_stream();
+void destroy(cuda::StreamHandle);
+cuda::EventHandle make_event(bool timed);
+void destroy(cuda::EventHandle);
+std::size_t live_streams();
+std::size_t live_events();
+void wait_for_device();  // the host
+
+// Queues a kernel that makes these accesses; `what` names it in sentences.
+void launch(Stream&, std::string_view what, const std::vector<Access>& accesses, std::function<void()> kernel);
+void note_accesses(Stream&, std::string_view what, const std::vector<Access>& accesses);
+// Host or device addresses. Through an engine where one side is the host.
+void copy(Stream&, void* to, const void* from, std::size_t bytes);
+void charge_link(bool to_device, std::size_t bytes);  // on a stream's thread: returns when the link would be done
+
+}  // namespace vedette::simulated

@@ -1,0 +1,234 @@
+// Limits of size that keep the sources readable. They hold for the columns of a line, the words of a sentence in a
+// comment, the lines of a file or function, the parameters of a function, and the data members of a class. Exceptions
+// stand in exceptions.txt.
+#include <gtest/gtest.h>
+
+#include "tidy/cpp_reader.h"
+#include "tidy/exceptions.h"
+#include "tidy/sources.h"
+
+namespace vedette::testing {
+namespace {
+
+constexpr std::size_t most_columns = 120, most_words = 35, most_file_lines = 450, most_function_lines = 60,
+                      most_parameters = 6, most_members = 25;
+
+const std::vector<std::string> library = {"src", "include", "profiler"};
+const std::vector<std::string> all_folders = {"src",   "include",  "profiler", "tests",
+                                              "bench", "examples", "scripts",  "cmake"};
+const std::vector<std::string> cpp = {".h", ".cc", ".cu"};
+
+bool is_cpp(const std::string& path) {
+  return std::any_of(cpp.begin(), cpp.end(), [&](const std::string& end) { return path.ends_with(end); });
+}
+
+std::vector<Source> library_files() { return sources(library, cpp); }
+std::vector<Source> all_files() {
+  return sources(all_folders, {".h", ".cc", ".cu", ".sh", ".py", ".cmake", "CMakeLists.txt"});
+}
+
+std::string many(std::size_t n, const std::string& things, std::size_t most) {
+  return std::to_string(n) + " " + things + ", of at most " + std::to_string(most);
+}
+
+std::vector<Offence> wide(const Source& file) {
+  std::vector<Offence> found;
+  if (file.path.ends_with(".py")) return found;  // no formatter of this project lays Python out
+  for (const std::size_t line : wide_lines(file.text, most_columns, is_cpp(file.path)))
+    found.push_back({file.path, line, {}, "has more than " + std::to_string(most_columns) + " columns"});
+  return found;
+}
+
+std::vector<Offence> wordy(const Source& file) {
+  std::vector<Offence> found;
+  for (const Sentence& each :
+       sentences(is_cpp(file.path) ? comment_lines(file.text) : script_comment_lines(file.text))) {
+    const std::size_t words = words_of(each.text);
+    if (words > most_words)
+      found.push_back(
+          {file.path, each.line, {}, "has a sentence of " + many(words, "words", most_words) + ": " + each.text});
+  }
+  return found;
+}
+
+std::vector<Offence> long_file(const Source& file) {
+  const auto lines = static_cast<std::size_t>(std::count(file.text.begin(), file.text.end(), '\n'));
+  if (lines <= most_file_lines) return {};
+  return {{file.path, 1, "file", "is a file of " + many(lines, "lines", most_file_lines)}};
+}
+
+std::vector<Offence> long_functions(const Source& file) {
+  std::vector<Offence> found;
+  for (const Function& each : functions(file.text)) {
+    if (each.lines > most_function_lines)
+      found.push_back({file.path, each.line, each.name,
+                       each.name + " is a function of " + many(each.lines, "lines", most_function_lines)});
+  }
+  return found;
+}
+
+std::vector<Offence> many_parameters(const Source& file) {
+  std::vector<Offence> found;
+  for (const Function& each : functions(file.text)) {
+    if (each.parameters > most_parameters)
+      found.push_back({file.path, each.line, each.name,
+                       each.name + " has " + many(each.parameters, "parameters", most_parameters)});
+  }
+  return found;
+}
+
+std::vector<Offence> many_members(const Source& file) {
+  std::vector<Offence> found;
+  for (const ClassBody& each : classes(file.text)) {
+    if (each.members > most_members)
+      found.push_back(
+          {file.path, each.line, each.name, each.name + " has " + many(each.members, "data members", most_members)});
+  }
+  return found;
+}
+
+struct Rule {
+  const char* name;
+  std::vector<Source> (*files)();
+  std::vector<Offence> (*look)(const Source&);
+};
+
+// What ctest names a case by.
+void PrintTo(const Rule& rule, std::ostream* out) { *out << rule.name; }
+
+const std::vector<Rule> rules = {
+    {"columns", all_files, wide},
+    {"sentence", all_files, wordy},
+    {"file-lines", library_files, long_file},
+    {"function-lines", library_files, long_functions},
+    {"parameters", library_files, many_parameters},
+    {"data-members", library_files, many_members},
+};
+
+std::vector<Exception> listed() {
+  for (const Source& file : sources({"tests/tidy"}, {"exceptions.txt"})) return read_exceptions(file.text);
+  return {};
+}
+
+class Limits : public ::testing::TestWithParam<Rule> {};
+
+TEST_P(Limits, Hold) {
+  std::vector<Offence> offences;
+  for (const Source& file : GetParam().files()) {
+    const std::vector<Offence> found = GetParam().look(file);
+    offences.insert(offences.end(), found.begin(), found.end());
+  }
+  const Verdict verdict = judge(GetParam().name, offences, listed());
+  for (const std::string& each : verdict.unexcused) ADD_FAILURE() << each;
+  for (const std::string& each : verdict.unneeded) ADD_FAILURE() << each;
+  for (const std::string& each : verdict.lower) std::cout << each << "\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Limits, ::testing::ValuesIn(rules), [](const ::testing::TestParamInfo<Rule>& each) {
+  std::string name = each.param.name;
+  std::erase(name, '-');
+  return name;
+});
+
+TEST(LimitsList, NamesARuleAPathAndAReason) {
+  for (const Exception& each : listed()) {
+    EXPECT_TRUE(std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) { return each.rule == rule.name; }))
+        << "exceptions.txt has a line that is not `rule path:name reason`: " << each.rule << " " << each.path;
+  }
+}
+
+// What follows shows each rule failing.
+
+std::string lines_of(std::size_t n) {
+  std::string text;
+  for (std::size_t i = 0; i < n; ++i) text += "  ++x;\n";
+  return text;
+}
+
+TEST(LimitsTest, SeeALineThatIsTooWide) {
+  const std::string blanks(120, ' ');
+  EXPECT_TRUE(wide({"a.cc", blanks + "\nint x;\n"}).empty());
+  ASSERT_EQ(wide({"a.cc", "int x;\n" + blanks + ";\n"}).size(), 1u);
+  EXPECT_EQ(wide({"a.cc", "int x;\n" + blanks + ";\n"})[0].line, 2u);
+  EXPECT_TRUE(wide({"a.cc", "auto x = R\"(a\n" + blanks + "b)\";\n"}).empty());
+  EXPECT_EQ(wide({"a.cc", "auto x = R\"(a\nb)\";\n" + blanks + ";\n"}).size(), 1u);
+  EXPECT_EQ(wide({"a.sh", blanks + ";\n"}).size(), 1u);
+}
+
+TEST(LimitsTest, SeeASentenceThatIsTooLong) {
+  std::string words;
+  for (int i = 0; i < 18; ++i) words += " word";
+  const auto found = [](const std::string& path, const std::string& text) { return wordy({path, text}).size(); };
+  EXPECT_EQ(found("a.cc", "//" + words + "\n//" + words + ".\n"), 1u) << "36 words over two lines";
+  EXPECT_EQ(found("a.cc", "//" + words + ".\n//" + words + ".\n"), 0u) << "two sentences";
+  EXPECT_EQ(found("a.cc", "//" + words + "\n//\n//" + words + ".\n"), 0u) << "two paragraphs";
+  EXPECT_EQ(found("a.cc", "//" + words + "\n// -" + words + "\n"), 0u) << "an item of a list";
+  EXPECT_EQ(found("a.cc", "//" + words + ", e.g.\n//" + words + ".\n"), 1u) << "an abbreviation ends no sentence";
+  EXPECT_EQ(found("a.cc", "int a;  //" + words + "\n        //" + words + "\n"), 1u) << "goes on below";
+  EXPECT_EQ(found("a.cc", "int a;  //" + words + "\nint b;  //" + words + "\n"), 0u) << "one each";
+  EXPECT_EQ(found("a.cc", "const char* a = \"//" + words + words + "\";\n"), 0u) << "a literal";
+  EXPECT_EQ(found("a.cc", "#include <a>  //" + words + words + "\n"), 1u) << "behind an include";
+  EXPECT_EQ(found("a.sh", "#!/bin/sh\n#" + words + "\n#" + words + "\n"), 1u) << "a script";
+  EXPECT_EQ(found("a.sh", "x=1  #" + words + words + "\n"), 1u) << "behind a command";
+}
+
+TEST(LimitsTest, SeeAFileThatIsTooLong) {
+  EXPECT_TRUE(long_file({"a.cc", lines_of(450)}).empty());
+  EXPECT_EQ(long_file({"a.cc", lines_of(451)}).size(), 1u);
+}
+
+TEST(LimitsTest, SeeAFunctionThatIsTooLong) {
+  EXPECT_TRUE(long_functions({"a.cc", "void A::f() {\n" + lines_of(58) + "}\n"}).empty());
+  const auto found = long_functions({"a.cc", "namespace a {\nvoid A::f() {\n" + lines_of(59) + "}\n}\n"});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].name, "A::f");
+  EXPECT_EQ(found[0].line, 2u);
+}
+
+TEST(LimitsTest, SeeAFunctionWithTooManyParameters) {
+  const std::string six = "int a, std::map<int, int> b, int c = f(1, 2), int (*d)(int, int), int e, int f";
+  EXPECT_TRUE(many_parameters({"a.cc", "int A::f(" + six + ") {\n}\n"}).empty());
+  const auto found = many_parameters({"a.cc", "[[nodiscard]] auto A::operator()(" + six + ", int g) const {\n}\n"});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].name, "A::operator()");
+}
+
+TEST(LimitsTest, SeeAClassWithTooManyDataMembers) {
+  std::string members;
+  for (int i = 0; i < 23; ++i) members += "  std::function<void(int)> m" + std::to_string(i) + "_;\n";
+  const std::string rest =
+      "  static int s;\n  using T = int;\n  enum class E { a, b };\n  struct In {\n    int a, b;\n  };\n"
+      "  int f(int a, int b) const;\n  C() : a_{1}, b_(2) {}\n  int g() { return 1; }\n  int x_ = h(1, 2), y_{3};\n";
+  EXPECT_TRUE(many_members({"a.h", "class C : public D {\n public:\n" + members + rest + "};\n"}).empty());
+  const auto found = many_members(
+      {"a.h", "class C final : public D {\n private:\n" + members + rest + "  std::array<int, 3> z_{};\n};\n"});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].name, "C");
+}
+
+TEST(LimitsTest, AnExceptionIsNeededAndSuffices) {
+  const std::vector<Offence> two = {{"src/a/x.cc", 3, "f", "is long"}, {"src/a/y.cc", 4, "g", "is long"}};
+  const auto say = [&](const std::string& list) { return judge("r", two, read_exceptions(list)).unexcused; };
+  EXPECT_EQ(say("").size(), 2u);
+  EXPECT_EQ(say("# a comment\nr src/a/x.cc:f it must\n").size(), 1u);
+  EXPECT_TRUE(say("r src/a/x.cc:f it must\nr src/a/y.cc:g it must\n").empty());
+  EXPECT_TRUE(say("r src/a:2 they are split today\n").empty());
+  EXPECT_TRUE(say("r src/a:1 they are split today\nr src/a/x.cc:1 it too\n").empty());
+  EXPECT_EQ(say("r src/a:1 they are split today\n").size(), 3u) << "more than allowed: both, and the line";
+  EXPECT_EQ(say("other src/a:2 another rule\n").size(), 2u);
+}
+
+TEST(LimitsTest, AnExceptionThatIsNotNeededFails) {
+  const std::vector<Offence> one = {{"src/a/x.cc", 3, "f", "is long"}};
+  const auto say = [&](const std::string& list) { return judge("r", one, read_exceptions(list)); };
+  EXPECT_TRUE(say("r src/a/x.cc:f it must\n").unneeded.empty());
+  EXPECT_EQ(say("r src/a/x.cc:f it must\nr src/a/x.cc:g it must\n").unneeded.size(), 1u);
+  EXPECT_EQ(say("r src/a/x.cc:2 it must\n").unneeded.size(), 1u);
+  EXPECT_TRUE(say("r src/a:2 files move today\n").unneeded.empty());
+  EXPECT_EQ(say("r src/a:2 files move today\n").lower.size(), 1u);
+  EXPECT_TRUE(read_exceptions("r src/a/x.cc it has no name\n")[0].rule.empty());
+  EXPECT_TRUE(read_exceptions("r src/a/x.cc:f\n")[0].rule.empty()) << "it has no reason";
+}
+
+}  // namespace
+}  // namespace vedette::testing
