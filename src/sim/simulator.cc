@@ -504,7 +504,8 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
   }
   for (const Operand& each : operands(op)) {
     // What the step made outside of its ops, a batch say, is there from the first op that reads it.
-    const bool first = step_.uses[each.tensor].front() == op && !trace_.tensors[each.tensor].persistent;
+    // Chunks of a table persist, and have no uses in the step that stands for the others.
+    const bool first = !trace_.tensors[each.tensor].persistent && step_.uses[each.tensor].front() == op;
     if (auto error = demand(op, each.tensor, first || (each.write && !each.read))) return error;
   }
   const std::uint64_t workspace = trace_.ops[op].workspace.value;
