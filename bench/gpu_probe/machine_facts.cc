@@ -22,7 +22,7 @@ void measure_facts(const MachineFacts& facts, Cell& cell) {
   cell.fact("userfaultfd_features", userfaultfd_feature_names(facts.userfaultfd_features));
   cell.fact("userfaultfd_move", json_of(facts.move));
   cell.fact("pagemap_scan", json_of(facts.pagemap_scan));
-  cell.fact("zap_tracking", json_of(facts.zap));
+  cell.fact("zap_tracking", json_of(facts.trackers.zap));
   cell.fact("io_uring", json_of(facts.uring));
   cell.fact("registered_buffers", json_of(facts.registered_buffers));
   cell.fact("huge_page", json_of(facts.huge_page));

@@ -149,9 +149,8 @@ struct SessionOptions {
   bool checksums = false;
 };
 
-// "best", and every page tracker by name: zap, missing, missing-sigbus, minor, minor-sigbus, guards, mprotect. With
-// some of them system calls into memory that is being profiled and that no ResidentScope holds fail with EFAULT. These
-// are missing-sigbus, minor-sigbus, guards and mprotect, and where userfaultfd is for user mode only missing and minor.
+// "best", and every page tracker by name: zap, missing, mprotect. With mprotect, and with missing where userfaultfd is
+// for user mode only, system calls into memory that is being profiled and that no ResidentScope holds fail with EFAULT.
 std::vector<std::string_view> tracker_names();
 
 class Session {

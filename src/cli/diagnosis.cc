@@ -140,7 +140,7 @@ void add_userfaultfd(const MachineFacts& facts, std::vector<Line>& lines) {
                                  "chunks move in 11 us and never split mappings; mremap takes about 16",
                                  "Linux 6.8 or later"));
   lines.push_back(behaviour_line(
-      "  WP_ASYNC", facts.zap, "works (with PAGEMAP_SCAN it told pages read, written and untouched apart)",
+      "  WP_ASYNC", facts.trackers.zap, "works (with PAGEMAP_SCAN it told pages read, written and untouched apart)",
       "profiling for 1 to 3 us a page that is touched, system calls included; SIGSEGV costs 5 to 10 "
       "and system calls into tracked memory fail",
       "Linux 6.7 or later, /proc mounted"));
@@ -155,18 +155,11 @@ void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
     const char* what;
   };
   const Known all[] = {
-      {"  zap", facts.zap, "1 to 3 us a touched page, system calls seen; what a session takes"},
-      {"  missing", facts.missing_messages,
+      {"  zap", facts.trackers.zap, "1 to 3 us a touched page, system calls seen; what a session takes"},
+      {"  missing", facts.trackers.missing,
        "told to a thread in their order, system calls too where userfaultfd is full; what a session takes then without "
        "zap"},
-      {"  missing-sigbus", facts.missing_signals,
-       "told to the thread that touches; system calls into watched memory fail"},
-      {"  minor", facts.minor_messages,
-       "told to a thread in their order, system calls too where userfaultfd is full; frames become shared memory "
-       "meanwhile"},
-      {"  minor-sigbus", facts.minor_signals, "half the time of a message; system calls into watched memory fail"},
-      {"  guards", facts.guard_pages, "splits no mapping; system calls into watched memory fail"},
-      {"  mprotect", facts.mprotect,
+      {"  mprotect", facts.trackers.mprotect,
        "5 to 10 us a touched page, system calls into watched memory fail; what a session takes where nothing better "
        "works"},
   };

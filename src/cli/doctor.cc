@@ -109,14 +109,10 @@ Json json_of_facts(const MachineFacts& facts) {
                          {"move", json_of(facts.move)}};
   if (!facts.userfaultfd_refusal.empty()) json["userfaultfd"]["why_not_full"] = facts.userfaultfd_refusal;
   json["pagemap_scan"] = json_of(facts.pagemap_scan);
-  json["zap_tracking"] = json_of(facts.zap);
-  json["trackers"] = {{"zap", json_of(facts.zap)},
-                      {"missing_messages", json_of(facts.missing_messages)},
-                      {"missing_signals", json_of(facts.missing_signals)},
-                      {"minor_messages", json_of(facts.minor_messages)},
-                      {"minor_signals", json_of(facts.minor_signals)},
-                      {"guard_pages", json_of(facts.guard_pages)},
-                      {"mprotect", json_of(facts.mprotect)}};
+  json["zap_tracking"] = json_of(facts.trackers.zap);
+  json["trackers"] = {{"zap", json_of(facts.trackers.zap)},
+                      {"missing", json_of(facts.trackers.missing)},
+                      {"mprotect", json_of(facts.trackers.mprotect)}};
   json["io_uring"] = json_of(facts.uring);
   json["registered_buffers"] = json_of(facts.registered_buffers);
   const bool unlimited = facts.locked_memory_limit == unlimited_bytes;

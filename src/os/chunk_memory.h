@@ -54,11 +54,8 @@ struct ChunkMemoryOptions {
 
 enum class FrameKind : std::uint8_t {
   fast,  // private anonymous memory, huge pages where the chunk size allows
-  // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown;
+  // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown; slower to move
   trackable,
-  // slower to move
-  // pages of a memfd, 4 KiB each, registered with no userfaultfd while shown: for trackers that bring their own
-  shared,
   // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
   alone,
 };

@@ -114,7 +114,7 @@ void FileFrames::release(FrameIndex frame) noexcept {
   }
 }
 
-void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept {
+void FileFrames::show(FrameIndex frame, std::byte* chunk) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   const auto offset = static_cast<off_t>(layout_.offset(frame));
   const OrderedByKernel mapping;  // which is no write
@@ -123,23 +123,21 @@ void FileFrames::show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept
   }
   ::munlock(chunk, bytes);  // as mlockall(MCL_FUTURE) has it; else its entries could not be cleared
   if (!advise_shared(chunk, bytes)) die("madvise of a chunk failed; too many mappings (vm.max_map_count)");
-  if (for_zap && userfaultfd_.register_write_protect(chunk, bytes) != 0) {
+  if (userfaultfd_.register_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
   // Armed before anybody is woken: what a thread touches that has waited for the chunk is seen, too.
-  if (for_zap && userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
+  if (userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
   userfaultfd_.wake(chunk, bytes);
   // Nobody uses the alias of a frame that is shown; without its entries the kernel counts the pages once (RssShmem).
   // I/O brings them back when it reaches the frame there.
   ::madvise(parked(frame), bytes, MADV_DONTNEED);
 }
 
-void FileFrames::hide(std::byte* chunk, bool for_zap) noexcept {
+void FileFrames::hide(std::byte* chunk) noexcept {
   const std::size_t bytes = layout_.chunk_bytes();
   // Faults that are under way finish before the registration returns; later ones wait. Then the entries go.
-  const int error =
-      for_zap ? userfaultfd_.register_away_and_write_protect(chunk, bytes) : userfaultfd_.register_away(chunk, bytes);
-  if (error != 0) {
+  if (userfaultfd_.register_away_and_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
   if (clear_entries(chunk, bytes) != 0) die("the page-table entries of a chunk cannot be cleared (MADV_DONTNEED)");

@@ -1,10 +1,9 @@
-// Frames that trackers of shared memory can watch: chunk-sized pieces of one memfd, huge pages where the kernel makes
+// Frames that the zap tracker can watch: chunk-sized pieces of one memfd, huge pages where the kernel makes
 // them, but shown with an entry for each 4 KiB. The whole file is mapped once more at an alias, so a frame can be
 // reached by I/O wherever it is shown, and no access through the alias is ever tracked.
 //
 //   show   mmap the piece over the chunk (one step, no hole), register it for asynchronous write protection, protect
-//          it, wake its waiters: so it is shown as PageTracker::arm() leaves it (zap), and may be collected without.
-//          For trackers that register memory themselves, or need none: mapped and nothing else
+//          it, wake its waiters: so it is shown as PageTracker::arm() leaves it, and may be collected without
 //   hide   register it for minor and missing faults as well, then clear its page-table entries
 //
 // Registered so, a touch of a page without an entry waits, system calls included: the chunk is away although its
@@ -29,22 +28,19 @@ namespace vedette {
 
 class FileFrames {
  public:
-  static constexpr std::uint64_t features = uapi::feature_missing_shmem | uapi::feature_minor_shmem;
-  static constexpr std::uint64_t zap_features =
-      features | uapi::feature_wp_hugetlbfs_shmem | uapi::feature_wp_unpopulated | uapi::feature_wp_async;
+  static constexpr std::uint64_t features = uapi::feature_missing_shmem | uapi::feature_minor_shmem |
+                                            uapi::feature_wp_hugetlbfs_shmem | uapi::feature_wp_unpopulated |
+                                            uapi::feature_wp_async;
 
-  // No frame has memory yet. `userfaultfd` is borrowed and was opened with `features`, and with zap_features where
-  // frames are shown for zap.
+  // No frame has memory yet. `userfaultfd` is borrowed and was opened with `features`.
   static Result<std::unique_ptr<FileFrames>> open(const Layout&, const Userfaultfd& userfaultfd);
 
   int allocate(FrameIndex frame) noexcept;                          // 0 or an errno; zeroed
   int allocate(FrameIndex frame, const std::byte* bytes) noexcept;  // 0 or an errno; a copy of a chunk's worth of bytes
   void read(FrameIndex frame, std::byte* bytes) const noexcept;     // a chunk's worth
   void release(FrameIndex frame) noexcept;                          // gives the memory back
-  // Whatever was mapped at `chunk` is replaced. `for_zap`: as the zap tracker needs it; as it was shown, so it is
-  // hidden.
-  void show(FrameIndex frame, std::byte* chunk, bool for_zap) noexcept;
-  void hide(std::byte* chunk, bool for_zap) noexcept;
+  void show(FrameIndex frame, std::byte* chunk) noexcept;           // whatever was mapped at `chunk` is replaced
+  void hide(std::byte* chunk) noexcept;
   std::byte* parked(FrameIndex frame) const noexcept { return alias_.data() + layout_.offset(frame); }
 
  private:

@@ -6,8 +6,7 @@
 //          ^-------------------------------- collect --------------------------------'
 //
 // For private anonymous memory, where neither zap nor minor faults reach, on any kernel with userfaultfd from 5.7 on.
-// Two ways to be told, as with minor faults: messages to a thread, which serves system calls too where userfaultfd is
-// privileged; or SIGBUS to the thread that faults, where system calls fail with EFAULT.
+// Faults come as messages to a thread, which serves system calls too where userfaultfd is privileged.
 //
 // A page is taken away in three steps, 1. protect 2. copy to the shadow 3. drop, and nobody is served meanwhile
 // (turnstile.h): who writes in between waits, and gets back what was copied. So no byte is lost by any access at
@@ -30,12 +29,13 @@
 #include <string>
 
 #include "base/assert.h"
-#include "os/bus_faults.h"
 #include "os/kernel_order.h"
 #include "os/page_states.h"
+#include "os/page_tracker.h"
 #include "os/parking.h"
-#include "os/served_tracker.h"
+#include "os/turnstile.h"
 #include "os/uapi.h"
+#include "os/uffd.h"
 
 namespace vedette {
 namespace {
@@ -99,22 +99,29 @@ class Shadow {
   std::vector<Mapping> blocks_;
 };
 
-class MissingTracker final : public ServedTracker {
+class MissingTracker final : public PageTracker {
  public:
   MissingTracker(Userfaultfd userfaultfd, PageStates states, Shadow shadow)
-      : ServedTracker(std::move(userfaultfd), std::move(states)), shadow_(std::move(shadow)) {}
+      : userfaultfd_(std::move(userfaultfd)),
+        states_(std::move(states)),
+        shadow_(std::move(shadow)),
+        reader_(std::make_unique<FaultReader>(
+            userfaultfd_, [this](const MissingPage& missing) { return serve(missing.page, missing.write); }, true)) {}
   ~MissingTracker() override;
 
   Result<void> arm(std::span<const AddressRange> ranges) override;
   Result<void> collect(std::span<const AddressRange> ranges, std::vector<TouchedRange>& touched) override;
   Result<void> disarm(std::span<const AddressRange> ranges) override;
   bool keeps_frames() const noexcept override { return false; }
-  std::string_view mechanism() const noexcept override {
-    return by_signals() ? "userfaultfd missing pages, SIGBUS" : "userfaultfd missing pages, messages to a thread";
-  }
+  bool sees_system_calls() const noexcept override { return userfaultfd_.serves_system_calls(); }
+  std::string_view mechanism() const noexcept override { return "userfaultfd missing pages, messages to a thread"; }
 
  private:
-  bool answer(std::byte* page, State state, bool write) noexcept override;
+  using State = PageStates::State;
+  static constexpr State armed = 1, read_seen = 2, written = 4, named = 8;
+
+  bool serve(std::byte* at, bool write) noexcept;
+  bool answer(std::byte* page, State state, bool write) noexcept;
   static bool touched_in(State state) noexcept { return (state & (read_seen | written)) != 0; }
   Result<void> register_new(const AddressRange& range);
   int take_away(const AddressRange& range) noexcept;
@@ -124,7 +131,12 @@ class MissingTracker final : public ServedTracker {
   template <class Is, class With>
   int for_runs(const AddressRange& range, Is is, With with);
 
+  Userfaultfd userfaultfd_;
+  PageStates states_;
   Shadow shadow_;
+  Turnstile turnstile_;
+  std::vector<AddressRange> joined_;
+  std::unique_ptr<FaultReader> reader_;  // the last: its thread uses the others
 };
 
 Error failed(const char* what, int error) {
@@ -157,8 +169,19 @@ void MissingTracker::set(Span<std::uintptr_t> pages, State state) noexcept {
 // --- faults
 // ------------------------------------------------------------------------------------------------------------
 
-// The same page may be served by several threads at once, and for a fault that is over: COPY fills only what is
-// missing, and only who filled gives the shadow back.
+// False: the page is not ours.
+bool MissingTracker::serve(std::byte* at, bool write) noexcept {
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_size;
+  if ((states_.load(page) & named) == 0) return false;
+  std::byte* const begin = PageStates::address_of(page);
+  const Serving serving(turnstile_);
+  const State state = states_.load(page);
+  if ((state & armed) != 0) return answer(begin, state, write);
+  userfaultfd_.wake(begin, page_size);  // let go of meanwhile: whatever is there now answers
+  return true;
+}
+
+// A page may be told more than once, also after its fault is over: COPY fills only what is missing.
 bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept {
   const int error = touched_in(state) ? EEXIST : userfaultfd_.copy_in(begin, shadow_.of(begin), page_size, !write);
   if (error != 0 && error != EEXIST) return false;
@@ -175,7 +198,7 @@ MissingTracker::~MissingTracker() {
     // memory that has gone needs nothing
     states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(release(run)); });
   }
-  stop();
+  reader_.reset();
 }
 
 // --- ranges
@@ -310,15 +333,14 @@ Result<void> behaves(MissingTracker& tracker) {
 
 }  // namespace
 
-Result<std::unique_ptr<PageTracker>> open_missing_tracker(bool signals) {
-  auto userfaultfd = Userfaultfd::open(uapi::feature_pagefault_flag_wp | (signals ? uapi::feature_sigbus : 0));
+Result<std::unique_ptr<PageTracker>> open_missing_tracker() {
+  auto userfaultfd = Userfaultfd::open(uapi::feature_pagefault_flag_wp);
   if (!userfaultfd) return userfaultfd.error();
   auto states = PageStates::create();
   if (!states) return states.error();
   auto shadow = Shadow::create();
   if (!shadow) return shadow.error();
   auto tracker = std::make_unique<MissingTracker>(std::move(*userfaultfd), std::move(*states), std::move(*shadow));
-  if (auto started = tracker->start(signals); !started) return started.error();
   if (auto right = behaves(*tracker); !right) return right.error();
   return std::unique_ptr<PageTracker>(std::move(tracker));
 }

@@ -63,7 +63,7 @@ class MoveMemory final : public UffdMemory {
 
 Result<std::unique_ptr<UffdMemory>> make_move_memory(ChunkMemoryOptions options, bool fill) {
   assert_sane(options);
-  auto userfaultfd = Userfaultfd::open(uapi::feature_move, FileFrames::zap_features);
+  auto userfaultfd = Userfaultfd::open(uapi::feature_move, FileFrames::features);
   if (!userfaultfd) return userfaultfd.error();
   auto parking = open_parking(options, fill);
   if (!parking) return parking.error();

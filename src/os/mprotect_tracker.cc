@@ -13,10 +13,6 @@
 // handler allocates nothing, and does not run while arm, collect or disarm changes protections (turnstile.h): it would
 // open a page that is armed again, or away.
 //
-// With guards (open_guard_tracker) an untouched page is closed by an entry of the page table instead: arming and a
-// first write split no mapping, only pages that are read and not written do. Shared memory only: a guard takes the
-// bytes of private memory away.
-//
 // Every opened run that lies alone splits its mapping in three, and a process may have only vm.max_map_count of them
 // (ENOMEM after 32,743 alternate pages). The tracker counts its splits and, as they near the limit, opens and reports
 // larger runs: 64 KiB, 2 MiB, at last 1 GiB. mechanism() says so from then on.
@@ -48,13 +44,7 @@ constexpr State known = 1, armed = 2, read_seen = 4, written = 8;
 
 constexpr unsigned page_bits = PageStates::page_bits;
 
-// How untouched pages are closed. Guards are entries of the page table, not protections: they split no mapping.
-enum class Closing : std::uint8_t { protection, guards };
-constexpr int madvise_guard_install = 102, madvise_guard_remove = 103;  // Linux 6.13, for files and shared memory 6.15
-
 // How far the splits have used up the limit, and the run that is opened from there on.
-constexpr std::string_view guard_words = "guard pages + SIGSEGV; mprotect for pages that are only read";
-
 struct Width {
   unsigned eighths;
   unsigned page_shift;
@@ -71,8 +61,8 @@ bool touched_in(State state) noexcept { return (state & (read_seen | written)) !
 
 class MprotectTracker final : public PageTracker {
  public:
-  MprotectTracker(PageStates states, std::int64_t split_limit, Closing closing)
-      : states_(std::move(states)), split_limit_(split_limit), closing_(closing) {}
+  MprotectTracker(PageStates states, std::int64_t split_limit)
+      : states_(std::move(states)), split_limit_(split_limit) {}
   ~MprotectTracker() override;
 
   Result<void> arm(std::span<const AddressRange> ranges) override;
@@ -80,8 +70,7 @@ class MprotectTracker final : public PageTracker {
   Result<void> disarm(std::span<const AddressRange> ranges) override;
   bool sees_system_calls() const noexcept override { return false; }
   std::string_view mechanism() const noexcept override {
-    const std::string_view words = widths[widest_.load(std::memory_order_relaxed)].mechanism;
-    return closing_ == Closing::guards ? guard_words : words;
+    return widths[widest_.load(std::memory_order_relaxed)].mechanism;
   }
 
   SegvAnswer faulted(std::byte* at, bool write) noexcept;
@@ -91,12 +80,9 @@ class MprotectTracker final : public PageTracker {
   State load(std::uintptr_t page) const noexcept { return states_.load(page); }
   int protection(State state) const noexcept {
     if ((state & armed) == 0 || (state & written) != 0) return PROT_READ | PROT_WRITE;
-    if ((state & read_seen) != 0) return PROT_READ;
-    return closing_ == Closing::guards ? PROT_READ | PROT_WRITE : PROT_NONE;
+    return (state & read_seen) != 0 ? PROT_READ : PROT_NONE;
   }
   Result<void> protect(const AddressRange& range, int wanted);
-  Result<void> close(const AddressRange& range);
-  Result<void> unclose(const AddressRange& range);
   Result<void> change(const AddressRange& range, State next);
   std::int64_t boundaries(Span<std::uintptr_t> pages) const noexcept;
   std::size_t width() const noexcept;
@@ -107,7 +93,6 @@ class MprotectTracker final : public PageTracker {
   Turnstile turnstile_;
   std::vector<AddressRange> joined_;
   std::int64_t split_limit_;
-  Closing closing_;
   std::atomic<std::int64_t> splits_{0};  // places inside tracked memory where the protection changes
   std::atomic<std::size_t> widest_{0};   // into widths
   std::optional<SegvClaim> claim_;
@@ -117,7 +102,7 @@ Span<std::uintptr_t> pages_of(const AddressRange& range) { return PageStates::pa
 std::byte* address_of(std::uintptr_t page) { return PageStates::address_of(page); }
 
 MprotectTracker::~MprotectTracker() {
-  states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(unclose(run)); });
+  states_.for_runs(armed, [this](const AddressRange& run) { static_cast<void>(protect(run, PROT_READ | PROT_WRITE)); });
   claim_.reset();
 }
 
@@ -142,29 +127,6 @@ Result<void> MprotectTracker::protect(const AddressRange& range, int wanted) {
                .errno_value = error};
 }
 
-Result<void> MprotectTracker::close(const AddressRange& range) {
-  if (closing_ == Closing::protection) return protect(range, PROT_NONE);
-  // The guards first: what was open for reading only must not be writable unseen.
-  int result = 0;
-  do {
-    result = ::madvise(range.begin, range.bytes, madvise_guard_install);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
-    return Error{.cause = Cause::system,
-                 .message = std::string("guard pages in tracked memory: ") + std::strerror(errno),
-                 .errno_value = errno};
-  }
-  return protect(range, PROT_READ | PROT_WRITE);
-}
-
-Result<void> MprotectTracker::unclose(const AddressRange& range) {
-  if (auto opened = protect(range, PROT_READ | PROT_WRITE); !opened || closing_ == Closing::protection) return opened;
-  if (::madvise(range.begin, range.bytes, madvise_guard_remove) == 0) return {};
-  return Error{.cause = Cause::system,
-               .message = std::string("guard pages in tracked memory: ") + std::strerror(errno),
-               .errno_value = errno};
-}
-
 // Closing sets the states first, so that a fault that comes in between is told at the next collect; opening sets them
 // last, so that one that comes in between still finds its page tracked.
 Result<void> MprotectTracker::change(const AddressRange& range, State next) {
@@ -176,7 +138,8 @@ Result<void> MprotectTracker::change(const AddressRange& range, State next) {
   };
   const Closed nobody_serves(turnstile_);
   if ((next & armed) != 0) set_states();
-  if (auto changed = (next & armed) != 0 ? close(range) : unclose(range); !changed) return changed;
+  const int wanted = (next & armed) != 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
+  if (auto changed = protect(range, wanted); !changed) return changed;
   if ((next & armed) == 0) set_states();
   splits_.fetch_add(boundaries(pages) - before, std::memory_order_relaxed);
   return {};
@@ -217,8 +180,8 @@ Result<void> MprotectTracker::collect(std::span<const AddressRange> ranges, std:
     // close now.
     if (closing.begin == pages.end) continue;
     boundaries_before += protection(load(pages.end)) != left ? 1 : 0;
-    if (auto closed = close({address_of(closing.begin), (closing.end - closing.begin) * page_size}); !closed)
-      return closed;
+    const AddressRange between{address_of(closing.begin), (closing.end - closing.begin) * page_size};
+    if (auto closed = protect(between, PROT_NONE); !closed) return closed;
     splits_.fetch_add(boundaries({pages.begin, pages.begin}) + boundaries({pages.end, pages.end}) - boundaries_before,
                       std::memory_order_relaxed);
   }
@@ -261,11 +224,7 @@ bool MprotectTracker::open(Span<std::uintptr_t> run, bool write) noexcept {
   const bool writable = write || (run.end - run.begin == 1 && (all & written) != 0);
   const int wanted = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   const std::size_t bytes = (run.end - run.begin) * page_size;
-  // A guarded page that is written needs no protection changed, unless it was read before. The guard goes last, so that
-  // nobody writes unseen what is opened for reading.
-  const bool plain = closing_ == Closing::guards && writable && run.end - run.begin == 1 && (all & read_seen) == 0;
-  if (!plain && ::mprotect(address_of(run.begin), bytes, wanted) != 0) return false;
-  if (closing_ == Closing::guards && ::madvise(address_of(run.begin), bytes, madvise_guard_remove) != 0) return false;
+  if (::mprotect(address_of(run.begin), bytes, wanted) != 0) return false;
   splits_.fetch_add(boundaries(run) - before, std::memory_order_relaxed);
   return true;
 }
@@ -307,48 +266,15 @@ std::int64_t default_split_limit() {
   return std::max(limit - 16384, limit / 2);
 }
 
-Result<std::unique_ptr<PageTracker>> open_tracker(std::uint32_t split_limit, Closing closing) {
-  auto states = PageStates::create();
-  if (!states) return states.error();
-  auto tracker = std::make_unique<MprotectTracker>(
-      std::move(states).value(), split_limit > 0 ? std::int64_t{split_limit} : default_split_limit(), closing);
-  if (auto claimed = tracker->claim_faults(); !claimed) return claimed.error();
-  return std::unique_ptr<PageTracker>(std::move(tracker));
-}
-
-// A guarded page must refuse a system call and give its bytes back when the guard goes.
-Result<void> guards_behave() {
-  const auto missing = [](const char* what) {
-    return Error{.cause = Cause::unavailable,
-                 .message = std::string("guard pages in shared memory: ") + what + "; Linux 6.15 or later is needed",
-                 .errno_value = 0};
-  };
-  const Fd file{::memfd_create("vedette-probe", MFD_CLOEXEC)};
-  if (!file || ::ftruncate(file.get(), page_size) != 0) return missing("no shared memory to try them");
-  auto memory = Mapping::reserve({page_size}, {page_size});
-  if (!memory) return memory.error();
-  std::byte* const page = memory->data();
-  if (::mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED)
-    return missing("no memory");
-  page[0] = std::byte{42};
-  if (::madvise(page, page_size, madvise_guard_install) != 0) return missing("the kernel has none");
-  std::byte byte{};
-  if (::pwrite(file.get(), page, 1, 0) >= 0) return missing("a system call passes them");
-  if (::madvise(page, page_size, madvise_guard_remove) != 0) return missing("they cannot be taken away");
-  byte = *static_cast<volatile std::byte*>(page);
-  if (byte != std::byte{42}) return missing("they lose bytes");
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit) {
-  return open_tracker(split_limit, Closing::protection);
-}
-
-Result<std::unique_ptr<PageTracker>> open_guard_tracker() {
-  if (auto behave = guards_behave(); !behave) return behave.error();
-  return open_tracker(0, Closing::guards);
+  auto states = PageStates::create();
+  if (!states) return states.error();
+  auto tracker = std::make_unique<MprotectTracker>(std::move(states).value(),
+                                                   split_limit > 0 ? std::int64_t{split_limit} : default_split_limit());
+  if (auto claimed = tracker->claim_faults(); !claimed) return claimed.error();
+  return std::unique_ptr<PageTracker>(std::move(tracker));
 }
 
 }  // namespace vedette

@@ -60,15 +60,9 @@ Result<std::unique_ptr<PageTracker>> open_zap_tracker();
 // calls into armed memory fail with EFAULT. Beyond `split_limit` mappings (0: what vm.max_map_count allows) pages are
 // told in larger runs, and mechanism() says so.
 Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit = 0);
-// Guard pages (MADV_GUARD_INSTALL) + SIGSEGV: shared memory, Linux >= 6.15, no privileges; no mapping is split by
-// arming or by writing. System calls into armed memory fail with EFAULT.
-Result<std::unique_ptr<PageTracker>> open_guard_tracker();
-// Minor faults of userfaultfd, told to a thread (`signals` false; system calls are seen where userfaultfd is
-// privileged) or as SIGBUS to the thread that faults (true; one such tracker at a time). Shared memory that no other
-// userfaultfd has registered. Linux >= 6.4.
-Result<std::unique_ptr<PageTracker>> open_minor_tracker(bool signals);
-// Missing pages of userfaultfd, told likewise: private anonymous memory that no other userfaultfd has registered, whose
-// bytes wait at other addresses until they are touched. Linux >= 5.7.
-Result<std::unique_ptr<PageTracker>> open_missing_tracker(bool signals);
+// Missing pages of userfaultfd, told to a thread: private anonymous memory that no other userfaultfd has registered,
+// whose bytes wait at other addresses until they are touched. System calls are seen where userfaultfd is privileged,
+// and fail with EFAULT elsewhere. Linux >= 5.7.
+Result<std::unique_ptr<PageTracker>> open_missing_tracker();
 
 }  // namespace vedette

@@ -220,13 +220,9 @@ Tried opened(const Result<std::unique_ptr<PageTracker>>& tracker) {
 }
 
 void probe_trackers(MachineFacts& facts) {
-  facts.zap = opened(open_zap_tracker());
-  facts.missing_messages = opened(open_missing_tracker(false));
-  facts.missing_signals = opened(open_missing_tracker(true));
-  facts.minor_messages = opened(open_minor_tracker(false));
-  facts.minor_signals = opened(open_minor_tracker(true));
-  facts.guard_pages = opened(open_guard_tracker());
-  facts.mprotect = opened(open_mprotect_tracker());
+  facts.trackers.zap = opened(open_zap_tracker());
+  facts.trackers.missing = opened(open_missing_tracker());
+  facts.trackers.mprotect = opened(open_mprotect_tracker());
 }
 
 }  // namespace

@@ -37,6 +37,11 @@ struct Gpu {
   Bytes memory;
 };
 
+struct PageTrackers {  // each opened and tried: it told a page that was read from one that was written
+  Tried zap;           // WP_ASYNC and PAGEMAP_SCAN
+  Tried missing, mprotect;
+};
+
 struct MachineFacts {
   std::string kernel, processor;
   std::uint32_t processors = 0;  // that this process may use
@@ -46,9 +51,7 @@ struct MachineFacts {
   std::uint64_t userfaultfd_features = 0;  // bits of uapi.h
   Tried move;                              // UFFDIO_MOVE took a page elsewhere with its bytes
   Tried pagemap_scan;                      // told a touched page from an untouched one
-  // Each page tracker, by opening it: all told a page read from one written.
-  Tried zap;  // WP_ASYNC and PAGEMAP_SCAN
-  Tried missing_messages, missing_signals, minor_messages, minor_signals, guard_pages, mprotect;
+  PageTrackers trackers;
 
   Tried uring;                            // a ring ran a request
   Tried registered_buffers;               // registered more than the usual memory lock limit

@@ -56,7 +56,7 @@ Result<std::unique_ptr<UffdMemory>> make_remap_memory(ChunkMemoryOptions options
   assert_sane(options);
   if (auto room = enough_mappings(options); !room) return room.error();
   if (auto able = can_remap(options.chunk_bytes); !able) return able.error();
-  auto userfaultfd = Userfaultfd::open(0, FileFrames::zap_features);
+  auto userfaultfd = Userfaultfd::open(0, FileFrames::features);
   if (!userfaultfd) return userfaultfd.error();
   auto parking = open_parking(options, fill);
   if (!parking) return parking.error();

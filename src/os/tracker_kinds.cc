@@ -8,11 +8,7 @@ namespace {
 
 constexpr TrackerKind kinds[] = {
     {"zap", FrameKind::trackable, open_zap_tracker},
-    {"missing", FrameKind::alone, [] { return open_missing_tracker(false); }},
-    {"missing-sigbus", FrameKind::alone, [] { return open_missing_tracker(true); }},
-    {"minor", FrameKind::shared, [] { return open_minor_tracker(false); }},
-    {"minor-sigbus", FrameKind::shared, [] { return open_minor_tracker(true); }},
-    {"guards", FrameKind::shared, open_guard_tracker},
+    {"missing", FrameKind::alone, open_missing_tracker},
     {"mprotect", FrameKind::fast, [] { return open_mprotect_tracker(); }},
 };
 

@@ -17,7 +17,6 @@ constexpr int madvise_collapse = 25;         // Linux 6.1
 // Features of UFFDIO_API that the system headers may lack.
 constexpr std::uint64_t feature_pagefault_flag_wp = 1u << 0;
 constexpr std::uint64_t feature_missing_shmem = 1u << 5;
-constexpr std::uint64_t feature_sigbus = 1u << 7;
 constexpr std::uint64_t feature_thread_id = 1u << 8;
 constexpr std::uint64_t feature_minor_shmem = 1u << 10;
 constexpr std::uint64_t feature_exact_address = 1u << 11;
@@ -40,15 +39,6 @@ struct MoveArguments {
 constexpr std::uint64_t move_dontwake = 1u << 0;
 constexpr std::uint64_t move_allow_source_holes = 1u << 1;
 constexpr unsigned long uffdio_move = _IOWR(0xAA, 0x05, MoveArguments);
-
-// Maps pages that the file has already; like UFFDIO_CONTINUE, which older headers know without write protection
-// (Linux 6.4).
-struct ContinueArguments {
-  std::uint64_t start, length, mode;
-  std::int64_t mapped;
-};
-constexpr std::uint64_t continue_mode_wp = 1u << 1;
-constexpr unsigned long uffdio_continue = _IOWR(0xAA, 0x07, ContinueArguments);
 
 // Write protection of a registered range; the structure is struct uffdio_writeprotect.
 struct WriteProtectArguments {

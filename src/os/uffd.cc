@@ -151,14 +151,6 @@ int Userfaultfd::register_away_and_write_protect(std::byte* begin, std::size_t b
                        UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
 }
 
-int Userfaultfd::register_away(std::byte* begin, std::size_t bytes) const noexcept {
-  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR);
-}
-
-int Userfaultfd::register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
-  return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP);
-}
-
 int Userfaultfd::register_missing_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept {
   return register_mode(begin, bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
 }
@@ -182,15 +174,6 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
     } else if (error != 0 && error != EAGAIN && error != EINTR) {
       return error;
     }
-  }
-  return 0;
-}
-
-int Userfaultfd::map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept {
-  uapi::ContinueArguments request{reinterpret_cast<std::uintptr_t>(begin), bytes, protect ? uapi::continue_mode_wp : 0,
-                                  0};
-  while (::ioctl(fd_.get(), uapi::uffdio_continue, &request) != 0) {
-    if (errno != EAGAIN && errno != EINTR) return errno;
   }
   return 0;
 }

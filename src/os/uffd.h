@@ -38,15 +38,10 @@ class Userfaultfd {
   // For shared memory: write protection as above, and whoever touches a page without an entry in the page table waits,
   // whether the file has a page there or a hole.
   int register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
-  int register_away(std::byte* begin, std::size_t bytes) const noexcept;  // without the protection
-  int register_minor_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int register_missing_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   // Fills registered pages that are missing with copies, perhaps write-protected; who waits goes on. 0 or an errno,
   // EEXIST where there is a page already (those before it are filled).
   int copy_in(std::byte* begin, const std::byte* source, std::size_t bytes, bool protect) const noexcept;
-  // A page of shared memory that the file has, and no entry for: mapped as it is, perhaps write-protected; who waits
-  // goes on. 0 or an errno, EEXIST where there is an entry already.
-  int map_present(std::byte* begin, std::size_t bytes, bool protect) const noexcept;
   int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;  // and who waits goes on. 0 or an errno
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
   // Registered pages, mapped or not, are protected: PAGEMAP_SCAN says written from the first write on. 0 or an errno.

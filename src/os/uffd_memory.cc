@@ -32,9 +32,9 @@ UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapp
 void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
   Mapped& mapped = mapped_[chunk.value];
   const FrameKind kind = kinds_[frame.value];
-  if (of_file(kind)) {
-    files_->show(frame, layout_.chunk(chunk), kind == FrameKind::trackable);
-    mapped = kind == FrameKind::trackable ? Mapped::file_for_zap : Mapped::file;
+  if (kind == FrameKind::trackable) {
+    files_->show(frame, layout_.chunk(chunk));
+    mapped = Mapped::file;
     return;
   }
   mapped == Mapped::anonymous ? show_fast(frame, chunk) : show_over_file(frame, chunk);
@@ -44,8 +44,8 @@ void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
 
 bool UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
   const FrameKind kind = kinds_[frame.value];
-  if (of_file(kind)) {
-    files_->hide(layout_.chunk(chunk), kind == FrameKind::trackable);
+  if (kind == FrameKind::trackable) {
+    files_->hide(layout_.chunk(chunk));
     return true;
   }
   if (kind == FrameKind::alone) take_hold(chunk);
@@ -81,7 +81,7 @@ bool UffdMemory::shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcep
 void UffdMemory::wake(ChunkIndex chunk) noexcept { userfaultfd_.wake(layout_.chunk(chunk), layout_.chunk_bytes()); }
 
 std::byte* UffdMemory::parked(FrameIndex frame) const noexcept {
-  return of_file(kinds_[frame.value]) ? files_->parked(frame) : parked_fast(frame);
+  return kinds_[frame.value] == FrameKind::trackable ? files_->parked(frame) : parked_fast(frame);
 }
 
 void UffdMemory::replace(std::byte* source, ChunkIndex chunk) noexcept {
@@ -133,23 +133,19 @@ Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> sho
   if (now != FrameKind::fast && kind != FrameKind::fast) {
     if (auto between = convert(frame, shown_at, FrameKind::fast, keep_bytes); !between) return between;
   }
-  if (of_file(kind)) return make_of_file(frame, shown_at, kind, keep_bytes);
-  if (of_file(kinds_[frame.value])) return make_fast(frame, shown_at, keep_bytes);
+  if (kind == FrameKind::trackable) return make_trackable(frame, shown_at, keep_bytes);
+  if (kinds_[frame.value] == FrameKind::trackable) return make_fast(frame, shown_at, keep_bytes);
   make_alone_or_fast(frame, shown_at, kind);
   return {};
 }
 
 Result<void> UffdMemory::allows(FrameKind kind) const {
-  if (!of_file(kind)) return {};
-  const bool zap = kind == FrameKind::trackable;
-  if (userfaultfd_.has(zap ? FileFrames::zap_features : FileFrames::features)) return {};
-  return Error{
-      .cause = Cause::unavailable,
-      .message =
-          zap ? "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; Linux 6.7 or "
-                "later is needed"
-              : "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
-      .errno_value = 0};
+  if (kind != FrameKind::trackable || userfaultfd_.has(FileFrames::features)) return {};
+  return Error{.cause = Cause::unavailable,
+               .message =
+                   "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; "
+                   "Linux 6.7 or later is needed",
+               .errno_value = 0};
 }
 
 // The bytes stay where they are. Pages that a tracker has replaced are small: where the kernel can, they become a huge
@@ -166,14 +162,13 @@ void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> 
 void UffdMemory::expect_writes(std::byte* begin, std::size_t bytes) noexcept {
   const auto at = layout_.fault(begin, true);
   // a refusal costs a fault a page
-  if (at && mapped_[at->chunk.value] == Mapped::file_for_zap) userfaultfd_.write_unprotect(begin, bytes);
+  if (at && mapped_[at->chunk.value] == Mapped::file) userfaultfd_.write_unprotect(begin, bytes);
 }
 
 // 1. away   2. copy   3. give the old memory back   4. show again.
 // Without bytes to keep the old memory goes first, so that the new is made of it. A hypervisor may take memory back
 // that lies free for seconds (free page reporting), and then filling 2 MiB takes 4 ms instead of 0.2 (measured).
-Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
-                                      bool keep_bytes) {
+Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes) {
   auto ready = files();
   if (!ready) return ready.error();
   if (shown_at) hide_patiently(*shown_at, frame);
@@ -186,7 +181,7 @@ Result<void> UffdMemory::make_of_file(FrameIndex frame, std::optional<ChunkIndex
     return no_memory_for_a_copy(error);
   }
   if (keep_bytes) give_fast_back(frame);
-  kinds_[frame.value] = kind;
+  kinds_[frame.value] = FrameKind::trackable;
   if (shown_at) show(frame, *shown_at);
   return {};
 }

@@ -1,9 +1,9 @@
-// What the memories with userfaultfd share: the arena's registration, the thread that reads faults, and the kinds of
-// frames: fast ones (private anonymous memory with huge pages; how they move is the derived class), the same alone, and
-// two kinds of a file (file_frames.h).
+// The common part of memories with userfaultfd: the arena's registration, the thread that reads faults, and the kinds
+// of frames. Fast frames are private anonymous memory with huge pages; the derived class moves them. Frames alone are
+// the same without a registration. Trackable frames are pages of a file (file_frames.h).
 //
-// A chunk's mapping follows the frame shown there last: anonymous after a fast frame or one alone, the file's after the
-// others. Away, both make who touches them wait.
+// A chunk's mapping follows the frame that was shown there last: the file's after a trackable frame, else anonymous.
+// In both a thread that touches a chunk that is away waits.
 #pragma once
 #include <memory>
 #include <optional>
@@ -56,9 +56,8 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
 
   std::byte* parked_fast(FrameIndex frame) const noexcept { return parking_.data() + layout_.offset(frame); }
   // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it. `source` must
-  // not be registered: mremap makes the copy with its registration, joins it to registered neighbours of the chunk
-  // where they match, and then drops the registration of the whole, the neighbours' with it, which would read as zeros
-  // (Linux 6.18, met by the tests).
+  // not be registered: mremap copies the registration and joins the copy to matching neighbours of the chunk. Then it
+  // drops the registration of the whole, so that the neighbours read as zeros (Linux 6.18, met by the tests).
   void replace(std::byte* source, ChunkIndex chunk) noexcept;
 
   Layout layout_;
@@ -67,7 +66,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
  private:
   bool serve(const MissingPage& missing);
   Result<FileFrames*> files();
-  Result<void> make_of_file(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes);
+  Result<void> make_trackable(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
   void make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) noexcept;
   Result<void> make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes);
 
@@ -76,8 +75,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   void let_go(ChunkIndex chunk) noexcept;  // of its registration, while a frame is shown there
   void take_hold(ChunkIndex chunk) noexcept;
 
-  enum class Mapped : std::uint8_t { anonymous, file, file_for_zap };
-  static bool of_file(FrameKind kind) noexcept { return kind == FrameKind::trackable || kind == FrameKind::shared; }
+  enum class Mapped : std::uint8_t { anonymous, file };
 
   FaultSink on_fault_;
   Mapping parking_;

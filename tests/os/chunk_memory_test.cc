@@ -180,8 +180,8 @@ TEST_P(ChunkMemoryTest, GoingAwayIsAtomic) {
     if (random() % 8 == 0) {
       pager.excursion(c);
     } else if (can_convert && random() % 8 == 0) {
-      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::shared, FrameKind::alone};
-      const FrameKind kind = kinds[random() % 4];
+      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::alone};
+      const FrameKind kind = kinds[random() % std::size(kinds)];
       ASSERT_TRUE(pager.convert({static_cast<std::uint32_t>(random() % 4)}, kind));
     } else {
       pager.evict(c);
@@ -248,8 +248,8 @@ TEST_P(ChunkMemoryTest, FramesChangeKindInPlaceAndExistOnce) {
   MAKE_OR_SKIP(pager, 20, 16);
   for (std::uint32_t c = 0; c < 20; ++c) fill(pager, c, 4);
   const std::uint64_t before = proportional_kib(), chunk_kib = pager.chunk_bytes() / 1024;
-  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::shared, FrameKind::trackable,
-                               FrameKind::alone, FrameKind::fast}) {
+  for (const FrameKind kind :
+       {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
     for (std::uint32_t f = 0; f < 16; ++f) {
       if (auto converted = pager.convert({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
       EXPECT_LE(proportional_kib(), before + 2 * chunk_kib + 512) << "frame " << f;
@@ -263,8 +263,8 @@ TEST_P(ChunkMemoryTest, FramesWithoutBytesChangeKindAndAreWhole) {
   for (std::uint32_t c = 0; c < 4; ++c) fill(pager, c, 4);
   const std::uint64_t before = proportional_kib();
   for (std::uint32_t c = 0; c < 4; ++c) pager.evict(c);
-  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast, FrameKind::shared, FrameKind::trackable,
-                               FrameKind::alone, FrameKind::fast}) {
+  for (const FrameKind kind :
+       {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
     for (std::uint32_t f = 0; f < 4; ++f) {
       if (auto converted = pager.convert_empty({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
     }

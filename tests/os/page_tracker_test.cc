@@ -31,19 +31,14 @@ namespace {
 struct Source {
   const char* name;
   std::function<Result<std::unique_ptr<PageTracker>>()> open;
-  // memfd pages of TrackedMemory, private memory, memfd pages of nobody's userfaultfd
-  enum class Kind { tracked, anonymous, shared } kind;
+  enum class Kind { tracked, anonymous } kind;  // memfd pages of TrackedMemory, or private memory
 };
 
 const Source sources[] = {
     {"zap", [] { return open_zap_tracker(); }, Source::Kind::tracked},
     {"mprotect", [] { return open_mprotect_tracker(); }, Source::Kind::anonymous},
     {"mprotect_on_shared_memory", [] { return open_mprotect_tracker(); }, Source::Kind::tracked},
-    {"guards", [] { return open_guard_tracker(); }, Source::Kind::shared},
-    {"minor_faults_by_messages", [] { return open_minor_tracker(false); }, Source::Kind::shared},
-    {"minor_faults_by_signals", [] { return open_minor_tracker(true); }, Source::Kind::shared},
-    {"missing_pages_by_messages", [] { return open_missing_tracker(false); }, Source::Kind::anonymous},
-    {"missing_pages_by_signals", [] { return open_missing_tracker(true); }, Source::Kind::anonymous},
+    {"missing_pages", [] { return open_missing_tracker(); }, Source::Kind::anonymous},
 };
 
 std::ostream& operator<<(std::ostream& out, const Source& source) { return out << source.name; }
@@ -75,11 +70,6 @@ class Tracker : public testing::TestWithParam<Source> {
       ASSERT_TRUE(memory.ok()) << memory.error().message;
       private_memory_ = std::move(memory).value();
       base_ = private_memory_.data();
-      if (GetParam().kind == Source::Kind::anonymous) return;
-      const Fd file{::memfd_create("shared", MFD_CLOEXEC)};
-      ASSERT_EQ(::ftruncate(file.get(), pages * page_size), 0);
-      ASSERT_NE(::mmap(base_, pages * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0),
-                MAP_FAILED);
     }
   }
   void TearDown() override { tracker_.reset(); }  // before the memory goes
@@ -394,7 +384,7 @@ TEST(ZapTracker, WatchesTheChunksOfAFileMemoryOverItsMoves) {
 }
 
 TEST(MissingTracker, SaysWhenMemoryIsSharedAndLeavesItsBytes) {
-  auto tracker = open_missing_tracker(false);
+  auto tracker = open_missing_tracker();
   if (!tracker) GTEST_SKIP() << tracker.error().message;
   auto memory = Mapping::reserve({4 * page_size}, {page_size});
   ASSERT_TRUE(memory.ok());
@@ -415,7 +405,7 @@ TEST(MissingTracker, GivesEveryPageBackWhenItGoes) {
   for (std::size_t page = 0; page < 600; ++page)
     memory->data()[page * page_size] = static_cast<std::byte>(page % 251 + 1);
   {
-    auto tracker = open_missing_tracker(false);
+    auto tracker = open_missing_tracker();
     if (!tracker) GTEST_SKIP() << tracker.error().message;
     ASSERT_TRUE((*tracker)->arm(std::vector<AddressRange>{{memory->data(), 600 * page_size}}).ok());
     memory->data()[7 * page_size] = std::byte{255};

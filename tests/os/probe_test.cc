@@ -36,9 +36,8 @@ TEST(Probe, NamesThisKernelAndItsMemory) {
 
 TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
   const MachineFacts facts = probe_machine();
-  for (const Tried* tried : {&facts.move, &facts.pagemap_scan, &facts.zap, &facts.missing_messages,
-                             &facts.missing_signals, &facts.minor_messages, &facts.minor_signals, &facts.guard_pages,
-                             &facts.mprotect, &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
+  for (const Tried* tried : {&facts.move, &facts.pagemap_scan, &facts.trackers.zap, &facts.trackers.missing,
+                             &facts.trackers.mprotect, &facts.uring, &facts.registered_buffers, &facts.huge_page}) {
     EXPECT_EQ(tried->works, tried->why_not.empty()) << tried->why_not;
   }
   EXPECT_EQ(facts.userfaultfd == UserfaultfdAccess::full, facts.userfaultfd_refusal.empty());
@@ -47,13 +46,9 @@ TEST(Probe, SaysWhyForEverythingThatDoesNotWork) {
 
 TEST(Probe, AgreesWithWhoUsesTheFeatures) {
   const MachineFacts facts = probe_machine();
-  EXPECT_EQ(facts.zap.works, open_zap_tracker().ok());
-  EXPECT_EQ(facts.missing_messages.works, open_missing_tracker(false).ok());
-  EXPECT_EQ(facts.missing_signals.works, open_missing_tracker(true).ok());
-  EXPECT_EQ(facts.minor_messages.works, open_minor_tracker(false).ok());
-  EXPECT_EQ(facts.minor_signals.works, open_minor_tracker(true).ok());
-  EXPECT_EQ(facts.guard_pages.works, open_guard_tracker().ok());
-  EXPECT_EQ(facts.mprotect.works, open_mprotect_tracker().ok());
+  EXPECT_EQ(facts.trackers.zap.works, open_zap_tracker().ok());
+  EXPECT_EQ(facts.trackers.missing.works, open_missing_tracker().ok());
+  EXPECT_EQ(facts.trackers.mprotect.works, open_mprotect_tracker().ok());
   const auto userfaultfd = Userfaultfd::open(0);
   EXPECT_EQ(facts.userfaultfd != UserfaultfdAccess::none, userfaultfd.ok());
   if (userfaultfd) {

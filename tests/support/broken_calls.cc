@@ -175,7 +175,7 @@ static const char* ioctl_name(unsigned long request) {
       return "ioctl UFFDIO_ZEROPAGE";
     case vedette::uapi::uffdio_move:
       return "ioctl UFFDIO_MOVE";
-    case vedette::uapi::uffdio_continue:
+    case UFFDIO_CONTINUE:
       return "ioctl UFFDIO_CONTINUE";
     case vedette::uapi::uffdio_writeprotect:
       return "ioctl UFFDIO_WRITEPROTECT";
