@@ -1,24 +1,13 @@
-// Where every chunk is, and the only code that says it moved. The engine owns the frames of fast memory, a slow store
-// and a migrator thread; it knows chunks, ops and next uses, and nothing of tensors, traces or plans.
+// What happens to chunks: the engine owns a slow store and a migrator thread, and moves chunks between frames of fast
+// memory and the store's slots. Its books (books.h) say where every chunk is; chunk_state.h draws the states. It knows
+// chunks, ops and next uses, and nothing of tensors, traces or plans.
 //
-//           birth            frame                  hide            write            written
-//   empty --------> unbacked ------> resident -----------> hidden ----> evicting -------> away
-//     ^                                ^ ^ ^ |   needed      |             |              |
-//     |                                | | | +-- covered     |    wanted   |              | read
-//     |  frame taken            birth  | | +-----------------+-------------+              |
-//     +------------------ idle <-------+ +---------------- arrived <----------------- fetching
-//                               death         shown
+// The bytes of a frame in I/O are parked: no thread writes them.
 //
-// Every state but resident becomes empty when the last tensor of the chunk dies. `covered` lies beside resident:
-// cover() parks the frame to see whether the running op touches the chunk.
-//
-// What always holds: a chunk with live tensors is neither empty nor idle. A frame belongs to one chunk, or to an I/O
-// whose chunk died, or is free. A chunk's slot has at most one I/O in flight. The bytes of a frame in I/O are parked:
-// no thread writes them.
-//
-// Who shows and hides: a move in the page tables interrupts all threads that compute (16 to 24 us instead of 2 beside
-// two of them, and who is interrupted stops the other at their barrier). Between two ops they rest, so the thread that
-// begins and ends ops shows what has arrived and hides what the plan evicts. The migrator does both for whoever waits.
+// Threads that show and hide: a move in the page tables interrupts all threads that compute. It takes 16 to 24 us
+// instead of 2 beside two of them, and an interrupted thread stops the other at their barrier. Between two ops they
+// rest. So the thread that begins and ends ops shows what has arrived and hides what the plan evicts; the migrator does
+// both for threads that wait.
 //
 // Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex
 // guards all.
@@ -36,6 +25,9 @@
 #include <vector>
 
 #include "base/indexed.h"
+#include "engine/books.h"
+#include "engine/busy_chunks.h"
+#include "engine/failed_writes.h"
 #include "engine/frame_watch.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
@@ -45,56 +37,6 @@
 #include "vedette/result.h"
 
 namespace vedette {
-
-enum class ChunkState : std::uint8_t {
-  empty,     // no tensor, no frame
-  unbacked,  // tensors, but neither frame nor bytes yet: a birth waits, or a fault will bring a frame
-  resident,  // tensors, in a frame that is shown
-  idle,      // no tensor, but the frame is still shown
-  covered,   // tensors; the frame is parked to see whether the running op touches the chunk
-  hidden,    // tensors; the frame is parked ahead of its write
-  evicting,  // the frame is being written
-  away,      // tensors, in the chunk's slot only
-  fetching,  // the slot is being read
-  arrived,   // in a parked frame and in the slot
-};
-
-constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
-  using enum ChunkState;
-  switch (from) {
-    case empty:
-      return to == unbacked;  // born
-    case unbacked:
-      return to == resident || to == empty;
-    case resident:
-      return to == covered || to == hidden || to == evicting || to == idle;
-    case idle:
-      return to == resident || to == empty;  // born again; its frame was taken
-    case covered:
-      return to == resident || to == evicting || to == empty;
-    case hidden:
-      return to == evicting || to == resident || to == empty;
-    case evicting:
-      return to == away || to == resident || to == empty;
-    case away:
-      return to == fetching || to == empty;
-    case fetching:
-      return to == arrived || to == away || to == empty;  // away: the read failed and is tried again
-    case arrived:
-      return to == resident || to == away || to == empty;  // away: its room was needed first
-  }
-  return false;
-}
-static_assert(!may_become(ChunkState::away, ChunkState::resident), "a chunk never arrives without being fetched");
-
-// In fast memory, but no thread can touch it.
-constexpr bool parked(ChunkState state) noexcept {
-  return state == ChunkState::hidden || state == ChunkState::arrived || state == ChunkState::covered;
-}
-constexpr bool shown(ChunkState state) noexcept { return state == ChunkState::resident || state == ChunkState::idle; }
-
-using Ticks = std::uint64_t;  // the program's clock: one per op, growing over steps
-constexpr Ticks never = ~Ticks{0};
 
 struct EngineOptions {
   std::uint32_t chunks = 0, frames = 0;
@@ -154,8 +96,8 @@ class Engine {
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
                 const Planned& planned);
   void end_op(std::span<const ChunkRange> evictions) noexcept;
-  // The running op goes on to its next section, which needs `operands` and what was born in the op and lives: the end
-  // of one op and the beginning of another, but for the op's name and number.
+  // The running op goes on to its next section: the end of one op and the beginning of another with the same name and
+  // number. The section needs `operands` and whatever was born in the op and lives.
   void continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands,
                    const Planned& planned);
   std::uint64_t early_touches() const noexcept;  // so far: faults of an op's operands that its section did not name
@@ -171,7 +113,7 @@ class Engine {
   void forget_plan() noexcept;  // drops what is queued; next uses become unknown
   void begin_step(std::uint64_t step);
 
-  Result<void> reserve_slots(std::uint32_t slots) { return store_->reserve(slots); }
+  Result<void> reserve_slots(std::uint32_t slots) { return slow_.store->reserve(slots); }
 
   // --- tracking ------------------------------------------------------------------------------------------------------
   // Every frame changes its kind, with no I/O in flight; who touches memory meanwhile waits. At most one frame more
@@ -188,7 +130,7 @@ class Engine {
   std::optional<Error> take_error() noexcept;
   std::uint32_t largest_op_chunks() const noexcept;  // with chunks held
   std::uint32_t held_chunks() const noexcept;
-  std::uint32_t frames() const noexcept { return frame_count_; }
+  std::uint32_t frames() const noexcept { return books_.frames(); }
   ChunkState state(ChunkIndex chunk) const noexcept;
   bool idle_backed(ChunkIndex chunk) const noexcept;  // dead, but its frame is still there: being born here is free
   std::string mechanism() const;
@@ -196,42 +138,92 @@ class Engine {
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  static constexpr Nanoseconds first_busy_pause{1'000'000}, longest_busy_pause{16'000'000};
-
-  struct Chunk {
-    ChunkState state = ChunkState::empty;
-    bool wanted = false;        // somebody waits for it, or a fault does
-    bool slot_busy = false;     // an I/O on its slot is in flight
-    bool leaving = false;       // its place in the queue of evictions counts
-    bool write_failed = false;  // not evicted again before the next step
-    bool busy = false;          // a transfer of the program had its pages pinned; in busy_
-    bool unchanged = false;     // as PlannedFetch's, of its last one
-    std::uint32_t live = 0, holds = 0;
-    FrameIndex frame;  // valid in all states but empty and away
-    ChunkIndex idle_prev, idle_next;
-    bool touched = false;         // since cover()
-    std::uint64_t op_serial = 0;  // pinned while this equals the engine's
-    Ticks last_use = 0, next_use = never;
-    std::uint64_t arrival = 0;      // order of becoming resident
-    std::uint8_t failed_reads = 0;  // in a row
-    std::uint64_t fault = 0;        // the number of its last fault; 0: none yet
-    std::uint32_t strays = 0;       // faults told since nothing lives here
-  };
-  struct Frame {
-    enum class Io : std::uint8_t { none, read, write } io = Io::none;
-    bool owned = false;  // by chunk `chunk`
-    ChunkIndex chunk;
+  struct Transfer {  // of a frame; what the observer is told at its end
     MoveCause cause = MoveCause::planned;
-    Nanoseconds issued, started;
+    Nanoseconds began;
+  };
+  struct Queues {
+    std::deque<ChunkIndex> urgent, fetches, evictions;
+  };
+  struct Requests {
+    std::vector<StoreRequest> next;   // gathered under the lock
+    std::vector<StoreRequest> batch;  // the migrator's alone: what it submits
+  };
+  struct RunningOp {
+    OpIndex index;
+    std::string name;
+    std::span<const std::uint32_t> needs;  // of the bucket, which outlives the op
+    std::span<const ChunkRange> later;
+    std::uint32_t events = 0;         // births and deaths in it
+    bool waits = false;               // for operands
+    std::vector<ChunkIndex> covered;  // chunks that cover() hid
+  };
+  struct Figures {
+    Observer* observer = nullptr;
+    Counters counters;
+    std::uint64_t step = 0, early_touches = 0;
+    Nanoseconds op_thread_stall;
+  };
+  struct Words {
+    std::function<void(std::string_view)> on_message;
+    std::function<std::string(ChunkIndex)> describe;
+    std::vector<std::string> paged_ops;  // that were told
+  };
+  struct SlowTier {
+    std::unique_ptr<Store> store;
+    std::optional<bool> reads_one_by_one;
+    std::optional<LinkSpeed> speed;
+    bool register_frames = true, registered = false;
+  };
+  struct Migrator {
+    std::thread thread;
+    bool stop = false, sleeping = false;
   };
 
+  // --- the program's side (engine.cc, births.cc, faults.cc) ---
   void wake(ChunkIndex chunk);
   void stray(ChunkIndex chunk, const Fault& fault) noexcept;
+  void count_fault(const Fault& fault);
   // an op or a section
   void enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
              const Planned& planned);
   void leave(std::span<const ChunkRange> evictions);
+  void take_plan(const Planned& planned);
+  template <class Done>
+  void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
+  void request(ChunkIndex chunk);                             // a thread waits for it
+  void go_paged();
+  std::string paged_sentence() const;
+  void add_stall(Nanoseconds began, bool in_allocation);
+  void count_birth(ChunkRange range);
+  std::optional<Error> wait_for_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
+  void let_die(ChunkRange range);
+  void drop_hold(ChunkRange range);
+  void tell_hold(ChunkIndex chunk);       // held, or no longer
+  bool may_be_unbacked() const noexcept;  // a birth need not wait: a fault will bring it
+  bool room_impossible() const noexcept;  // nothing free, nothing coming, nothing to evict
+  Error no_room();                        // why
+  Error too_much_held(std::uint32_t more) const;
+
+  // --- frames (frames.cc) ---
+  void pin(ChunkIndex chunk);
+  void show(FrameIndex frame, ChunkIndex chunk);
+  // False: its pages are pinned, and it is out of the question as a victim until retry_busy().
+  [[nodiscard]] bool hide(ChunkIndex chunk, FrameIndex frame);
+  void set_busy(ChunkIndex chunk);
+  void retry_busy();                   // after a pause
+  bool waits_for_busy();               // nothing but pinned chunks could make room. Stops the program after a minute
+  void hide_ahead(ChunkIndex chunk);   // of its write, if it may leave
+  void bring_forth(ChunkIndex chunk);  // what is hidden or has arrived is resident
+  void bring_forth_all();
+  // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy.
+  bool back(ChunkIndex chunk);
+  std::optional<FrameIndex> take_parked();  // a free frame, parked
+  std::optional<FrameIndex> take_idle();    // the frame of a dead chunk, parked
+
+  // --- the migrator (migrator.cc, measure.cc) ---
   void run() noexcept;
+  void turn(std::unique_lock<std::mutex>& lock) noexcept;
   LinkSpeed measure() noexcept;
   void register_frames();  // from the migrator: the store's thread rule
   void pump();             // starts what can start; fills requests_
@@ -244,109 +236,35 @@ class Engine {
   bool start_eviction(ChunkIndex chunk, MoveCause cause);
   void start_fetch(ChunkIndex chunk, FrameIndex frame, MoveCause cause);
   void complete(const StoreCompletion& completion);
-  void complete_read(FrameIndex frame, int error);
-  void complete_write(FrameIndex frame, int error);
-  void become(ChunkIndex chunk, ChunkState next);
-  void show(FrameIndex frame, ChunkIndex chunk);
-  // False: its pages are pinned, and it is out of the question as a victim until retry_busy().
-  [[nodiscard]] bool hide(ChunkIndex chunk, FrameIndex frame);
-  void set_busy(ChunkIndex chunk);
-  void retry_busy();      // after a pause
-  bool waits_for_busy();  // nothing but pinned chunks could make room. Stops the program after a minute of it
-  bool may_leave(const Chunk& chunk) const noexcept;
-  void hide_ahead(ChunkIndex chunk);   // of its write, if it may leave
-  void bring_forth(ChunkIndex chunk);  // what is hidden or has arrived is resident
-  void bring_forth_all();
-  void count_birth(ChunkRange range);
-  void let_die(ChunkRange range);
-  void drop_hold(ChunkRange range);
-  template <class Done>
-  void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
-  void turn(std::unique_lock<std::mutex>& lock) noexcept;     // of the migrator
-  void tell_hold(ChunkIndex chunk);                           // held, or no longer
-  // Gives an empty chunk a frame. False: none is available, or only in dead chunks that are busy.
-  bool back(ChunkIndex chunk);
-  std::optional<FrameIndex> take_parked();                  // a free frame, parked
-  void free_frame(FrameIndex frame);                        // parked, and nobody's from now on
-  std::optional<FrameIndex> take_idle();                    // the frame of a dead chunk, parked
-  std::vector<ChunkIndex> victims(std::size_t most) const;  // for room: the first to leave first
-  bool has_victim() const;
-  bool pinned(const Chunk& chunk) const noexcept;
-  void pin(ChunkIndex chunk);
-  void request(ChunkIndex chunk);  // somebody waits for it
-  bool present(ChunkIndex chunk) const noexcept;
-  void go_paged();
-  void idle_push(ChunkIndex chunk);  // the idle list has the chunks that are idle and not busy, by time of death
-  void idle_remove(ChunkIndex chunk);
-  ChunkRange used() const noexcept { return {{0}, high_}; }  // chunks in which some tensor has ever lived
-  ChunkIndex idle_head() const noexcept { return {chunks_.size() - 1}; }
-  std::uint32_t available() const noexcept { return static_cast<std::uint32_t>(free_.size()) + idle_count_; }
+  void complete_read(ChunkIndex chunk, int error);
+  void complete_write(ChunkIndex chunk, int error);
+  void count_move(const StoreCompletion& completion, const Books::Ended& ended);
   void kick();  // the migrator has something to do
-  void add_stall(Nanoseconds began, bool in_allocation);
   std::size_t waiting_need() const noexcept;
   bool can_start() const noexcept;
   std::uint32_t promised() const noexcept;  // frames that births of the running op will take
-  bool room_impossible() const noexcept;    // nothing free, nothing coming, nothing to evict
-  bool may_be_unbacked() const noexcept;    // a birth need not wait: a fault will bring it
-  Error no_room();                          // why
-  Error too_much_held(std::uint32_t more) const;
-  void forgive_writes();    // those that failed may be tried again
-  bool try_writes_again();  // false: no write has failed
-  std::string paged_sentence() const;
+  bool try_writes_again();                  // false: no write has failed
 
-  const std::uint32_t frame_count_;
   const Bytes chunk_bytes_;
   Program& program_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<ChunkMemory> memory_;
-  Observer* observer_;
-  std::optional<bool> reads_one_by_one_;
   const bool by_hand_;
-  bool register_frames_ = true, registered_ = false;
+  std::unique_ptr<ChunkMemory> memory_;
+  SlowTier slow_;
   FrameWatch* watch_ = nullptr;
-  std::function<void(std::string_view)> on_message_;
-  std::function<std::string(ChunkIndex)> describe_;
+  Words words_;
 
   mutable std::mutex mutex_;
-  std::condition_variable arrived_;    // something became resident or free
-  Indexed<ChunkIndex, Chunk> chunks_;  // one past the last is the head of the idle list
-  Indexed<FrameIndex, Frame> frames_;
-  std::vector<FrameIndex> free_;  // parked frames without owner
-  std::uint32_t idle_count_ = 0;
-  std::deque<ChunkIndex> urgent_, fetches_, evictions_;
-  std::vector<StoreRequest> requests_;
-  std::vector<StoreRequest> batch_;  // the migrator's alone: what it submits
-  std::uint32_t in_flight_ = 0, writes_in_flight_ = 0, evicting_ = 0;
+  std::condition_variable arrived_;  // something became resident or free
+  Books books_;
+  Indexed<FrameIndex, Transfer> transfers_;
+  Queues queues_;
+  Requests requests_;
   std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
-  std::uint32_t held_ = 0;
-  ChunkIndex high_;  // high_: one past the highest chunk ever used
-  std::uint64_t arrivals_ = 0, faults_ = 0;
-  std::uint64_t op_serial_ = 1;
-  std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;
-  std::span<const std::uint32_t> op_needs_;  // of the bucket, which outlives the op
-  std::uint32_t op_events_ = 0;
-  bool in_op_ = false, op_paged_ = false;
-  bool op_waits_ = false;  // for operands
-  std::vector<ChunkIndex> busy_;
-  Nanoseconds busy_pause_ = first_busy_pause, retry_at_;
-  std::optional<Nanoseconds> busy_since_;  // only busy chunks could make the room that is waited for
-  std::vector<ChunkIndex> covered_;        // chunks that cover() hid in the running op
-  std::span<const ChunkRange> op_later_;
-  std::uint64_t early_touches_ = 0;
-  Ticks tick_ = 0;
-  OpIndex op_;
-  std::string op_name_;
-  std::uint64_t step_ = 0;
-  Nanoseconds op_thread_stall_;
-  Counters counters_;
-  std::optional<Error> error_;          // for take_error
-  std::optional<Error> write_error_;    // of the last write, if it failed
-  bool writes_failed_ = false;          // of some chunk, which is not tried again
-  std::uint32_t rounds_of_writes_ = 0;  // in a row, without one that worked
-  std::vector<std::string> paged_ops_told_;
-  bool stop_ = false, sleeping_ = false;
-  std::optional<LinkSpeed> speed_;
-  std::thread migrator_;
+  RunningOp op_;
+  BusyChunks busy_;
+  FailedWrites failed_writes_;
+  Figures figures_;
+  Migrator migrator_;
 };
 
 template <class Done>

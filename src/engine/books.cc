@@ -1,0 +1,319 @@
+#include "engine/books.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace vedette {
+
+using enum ChunkState;
+
+Books::Books(std::uint32_t chunks, std::uint32_t frames) : chunks_(chunks + std::size_t{1}), frames_(frames) {
+  for (std::uint32_t f = frames; f-- > 0;) free_.push_back({f});
+  Chunk& head = chunks_[idle_head()];
+  head.idle_prev = head.idle_next = idle_head();
+}
+
+void Books::become(ChunkIndex c, ChunkState next) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(may_become(chunk.state, next));
+  if (chunk.state == ChunkState::evicting) --evicting_;
+  if (next == ChunkState::evicting) ++evicting_;
+  if (next == resident && chunk.state != idle) chunk.arrival = ++arrivals_;
+  chunk.state = next;
+}
+
+std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {
+  return frames_[frame].owned ? std::optional(frames_[frame].chunk) : std::nullopt;
+}
+
+// --- tensors ---------------------------------------------------------------------------------------------------------
+
+void Books::birth(ChunkIndex c) {
+  VEDETTE_ASSERT(c < idle_head());
+  if (high_ <= c) high_ = {c.value + 1};
+  Chunk& chunk = chunks_[c];
+  if (++chunk.live == 1) {
+    chunk.next_use = never;
+    chunk.strays = 0;
+  }
+  if (chunk.state == idle) {
+    if (!chunk.busy) idle_remove(c);
+    become(c, resident);
+  } else if (chunk.state == empty) {
+    become(c, unbacked);
+  }
+}
+
+bool Books::death(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(chunk.live > 0);
+  if (--chunk.live > 0) return false;
+  if (operand(chunk) && chunk.holds == 0) --op_pinned_;
+  chunk.op_serial = 0;
+  chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
+  switch (chunk.state) {
+    case resident:
+      become(c, idle);
+      if (!chunk.busy) idle_push(c);
+      break;
+    case ChunkState::evicting:
+    case fetching:
+      frames_[chunk.frame].owned = false;  // the end of the I/O frees it
+      become(c, empty);
+      break;
+    case ChunkState::covered:
+    case ChunkState::hidden:
+    case arrived:
+      give_free(chunk.frame);
+      become(c, empty);
+      break;
+    case away:
+    case unbacked:
+      become(c, empty);
+      break;
+    case empty:
+    case idle:
+      VEDETTE_ASSERT(chunk.live > 0);  // no tensor lived here
+  }
+  return true;
+}
+
+void Books::hold(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  if (chunk.holds++ > 0) return;
+  ++held_;
+  if (operand(chunk)) --op_pinned_;
+}
+
+bool Books::release(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(chunk.holds > 0);
+  if (--chunk.holds > 0) return false;
+  --held_;
+  if (operand(chunk) && chunk.live > 0) op_largest_ = std::max(op_largest_, ++op_pinned_);
+  return true;
+}
+
+// --- the running op --------------------------------------------------------------------------------------------------
+
+void Books::begin_op(Ticks tick) {
+  VEDETTE_ASSERT(!in_op_);
+  in_op_ = true;
+  ++op_serial_;
+  tick_ = tick;
+}
+
+void Books::end_op() {
+  largest_op_ = std::max(largest_op_, op_largest_ + held_);
+  op_pinned_ = op_largest_ = 0;
+  in_op_ = paged_ = false;
+  ++op_serial_;
+}
+
+void Books::pin(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_use = tick_;
+  chunk.leaving = false;
+  if (chunk.op_serial == op_serial_) return;
+  chunk.op_serial = op_serial_;
+  if (chunk.holds > 0) return;  // counted in held_
+  op_largest_ = std::max(op_largest_, ++op_pinned_);
+}
+
+void Books::go_paged() { paged_ = true; }
+
+// --- frames ----------------------------------------------------------------------------------------------------------
+
+std::optional<FrameIndex> Books::take_free() {
+  if (free_.empty()) return std::nullopt;
+  const FrameIndex frame = free_.back();
+  free_.pop_back();
+  return frame;
+}
+
+void Books::give_free(FrameIndex frame) {
+  frames_[frame].owned = false;
+  free_.push_back(frame);
+}
+
+std::optional<ChunkIndex> Books::longest_idle() const noexcept {
+  return idle_ > 0 ? std::optional(chunks_[idle_head()].idle_next) : std::nullopt;
+}
+
+FrameIndex Books::take_from_idle(ChunkIndex c) {
+  idle_remove(c);
+  become(c, empty);
+  frames_[chunks_[c].frame].owned = false;
+  return chunks_[c].frame;
+}
+
+void Books::back(ChunkIndex c, FrameIndex frame) {
+  VEDETTE_ASSERT(chunks_[c].state == unbacked);
+  chunks_[c].frame = frame;
+  frames_[frame].owned = true;
+  frames_[frame].chunk = c;
+  become(c, resident);
+}
+
+void Books::set_busy(ChunkIndex c) {
+  if (chunks_[c].state == idle && !chunks_[c].busy) idle_remove(c);
+  chunks_[c].busy = true;
+}
+
+void Books::clear_busy(ChunkIndex c) {
+  VEDETTE_ASSERT(chunks_[c].busy);
+  chunks_[c].busy = false;
+  if (chunks_[c].state == idle) idle_push(c);
+}
+
+void Books::idle_push(ChunkIndex c) {
+  const ChunkIndex head = idle_head();
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(chunk.state == idle && chunk.live == 0 && !chunk.busy);
+  chunk.idle_prev = chunks_[head].idle_prev;
+  chunk.idle_next = head;
+  chunks_[chunk.idle_prev].idle_next = c;
+  chunks_[head].idle_prev = c;
+  ++idle_;
+}
+
+void Books::idle_remove(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(chunk.state == idle && !chunk.busy);
+  chunks_[chunk.idle_prev].idle_next = chunk.idle_next;
+  chunks_[chunk.idle_next].idle_prev = chunk.idle_prev;
+  --idle_;
+}
+
+// --- moves -----------------------------------------------------------------------------------------------------------
+
+void Books::hidden(ChunkIndex c) { become(c, ChunkState::hidden); }
+
+void Books::covered(ChunkIndex c) { become(c, ChunkState::covered); }
+
+void Books::shown(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(parked(chunk.state));
+  chunk.wanted = chunk.leaving = false;
+  if (chunk.state == ChunkState::covered) chunk.touched = true;
+  become(c, resident);
+}
+
+void Books::start_fetch(ChunkIndex c, FrameIndex f) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(!chunk.slot_busy && frames_[f].io == Frame::Io::none);
+  become(c, fetching);
+  chunk.frame = f;
+  chunk.slot_busy = true;
+  frames_[f] = {.io = Frame::Io::read, .owned = true, .chunk = c};
+  ++reads_in_flight_;
+}
+
+void Books::start_eviction(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(may_leave(chunk) && frames_[chunk.frame].io == Frame::Io::none);
+  if (chunk.state == ChunkState::covered) chunk.touched = true;  // a later touch cannot be seen
+  become(c, ChunkState::evicting);
+  chunk.wanted = false;
+  chunk.slot_busy = true;
+  frames_[chunk.frame].io = Frame::Io::write;
+  ++writes_in_flight_;
+}
+
+Books::Ended Books::end_io(FrameIndex f) {
+  Frame& frame = frames_[f];
+  VEDETTE_ASSERT(frame.io != Frame::Io::none);
+  const Ended ended{.read = frame.io == Frame::Io::read, .chunk = frame.chunk, .orphan = !frame.owned};
+  frame.io = Frame::Io::none;
+  --(ended.read ? reads_in_flight_ : writes_in_flight_);
+  chunks_[ended.chunk].slot_busy = false;
+  if (ended.orphan) free_.push_back(f);
+  return ended;
+}
+
+void Books::fetched(ChunkIndex c) {
+  chunks_[c].failed_reads = 0;
+  become(c, arrived);
+}
+
+std::uint8_t Books::fetch_failed(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  become(c, away);
+  give_free(chunk.frame);
+  chunk.wanted = false;
+  return ++chunk.failed_reads;
+}
+
+void Books::evicted(ChunkIndex c) {
+  become(c, away);
+  give_free(chunks_[c].frame);
+}
+
+void Books::stays(ChunkIndex c, bool write_failed) {
+  Chunk& chunk = chunks_[c];
+  chunk.write_failed = write_failed;
+  become(c, resident);
+  chunk.wanted = false;
+}
+
+void Books::forgive_writes() {
+  for (const ChunkIndex c : used()) chunks_[c].write_failed = false;
+}
+
+// --- victims ---------------------------------------------------------------------------------------------------------
+
+bool Books::may_leave(const Chunk& chunk) const noexcept {
+  const bool here = chunk.state == resident || parked(chunk.state);
+  return here && !chunk.busy && chunk.live > 0 && !pinned(chunk) && !chunk.slot_busy && !chunk.write_failed;
+}
+
+bool Books::has_victim() const noexcept {
+  return std::any_of(chunks_.begin(), chunks_.begin() + high_.value,
+                     [&](const Chunk& chunk) { return may_leave(chunk); });
+}
+
+// A program that runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again.
+// One instruction may need two of them at once, and the plan may say that neither is needed for long.
+bool Books::cycles(const Chunk& chunk) const noexcept {
+  const std::uint64_t recent = std::max(frames() / 4, 4u);
+  return (paged_ && chunk.op_serial == op_serial_) || (chunk.fault > 0 && chunk.fault + recent > faults_);
+}
+
+bool Books::leaves_before(ChunkIndex first, ChunkIndex second) const noexcept {
+  const Chunk &a = chunks_[first], &b = chunks_[second];
+  // A chunk that has arrived and was not used yet is the one that the plan needs next.
+  const bool a_arrived = a.state == arrived, b_arrived = b.state == arrived;
+  if (a_arrived != b_arrived) return b_arrived;
+  const bool a_cycles = cycles(a), b_cycles = cycles(b);
+  if (a_cycles != b_cycles) return b_cycles;
+  if (a_cycles) return a.arrival < b.arrival;
+  if (a.next_use != b.next_use) return a.next_use > b.next_use;
+  if (a.last_use != b.last_use) return a.last_use < b.last_use;
+  return a.arrival != b.arrival ? a.arrival < b.arrival : first < second;
+}
+
+std::vector<ChunkIndex> Books::victims(std::size_t most) const {
+  std::vector<ChunkIndex> found;
+  for (const ChunkIndex c : used()) {
+    if (may_leave(chunks_[c])) found.push_back(c);
+  }
+  const std::size_t count = std::min(most, found.size());
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count), found.end(),
+                    [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second); });
+  found.resize(count);
+  return found;
+}
+
+// --- marks -----------------------------------------------------------------------------------------------------------
+
+void Books::forget_next_uses() {
+  for (Chunk& chunk : chunks_) chunk.next_use = never;
+}
+
+void Books::fault(ChunkIndex c) {
+  chunks_[c].last_use = tick_;
+  chunks_[c].fault = ++faults_;  // else it would be the next to leave, before the thread that waits for it has run
+}
+
+}  // namespace vedette

@@ -1,0 +1,155 @@
+// The engine's books: where every chunk is, which frame it has, and which chunks must not leave. Each function is one
+// event; the engine calls it when the memory or the store has done its part.
+//
+// Pure: no lock, thread, clock, address or system call, so the same calls give the same books. The engine's lock guards
+// them.
+//
+// What always holds: a chunk with live tensors is neither empty nor idle. A frame belongs to one chunk, or to an I/O
+// whose chunk died, or is free. A chunk's slot has at most one I/O in flight. The idle list has the chunks that are
+// idle and not busy, the longest dead first.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/indexed.h"
+#include "engine/chunk_state.h"
+#include "os/chunk_index.h"
+
+namespace vedette {
+
+using Ticks = std::uint64_t;  // the program's clock: one per op, growing over steps
+constexpr Ticks never = ~Ticks{0};
+
+class Books {
+ public:
+  struct Chunk {
+    ChunkState state = ChunkState::empty;
+    // Marks. None follows from the state or from another mark.
+    bool wanted = false;        // a thread or a fault waits for it
+    bool slot_busy = false;     // an I/O on its slot is in flight; it may outlive the chunk's tensors
+    bool leaving = false;       // its place in the queue of planned evictions counts
+    bool write_failed = false;  // not evicted again until forgive_writes()
+    bool busy = false;          // a transfer of the program has its pages pinned
+    bool unchanged = false;     // its last planned fetch promised that no op writes it before it leaves
+    bool touched = false;       // since it was covered
+    std::uint32_t live = 0, holds = 0;
+    FrameIndex frame;  // valid in all states but empty, unbacked and away
+    ChunkIndex idle_prev, idle_next;
+    std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
+    Ticks last_use = 0, next_use = never;
+    std::uint64_t arrival = 0;      // order of becoming resident
+    std::uint8_t failed_reads = 0;  // in a row
+    std::uint64_t fault = 0;        // the number of its last fault; 0: none yet
+    std::uint32_t strays = 0;       // faults told since nothing lives here
+  };
+
+  Books(std::uint32_t chunks, std::uint32_t frames);
+
+  // --- what is where -------------------------------------------------------------------------------------------------
+  const Chunk& operator[](ChunkIndex chunk) const noexcept { return chunks_[chunk]; }
+  std::uint32_t chunks() const noexcept { return chunks_.size() - 1; }
+  std::uint32_t frames() const noexcept { return frames_.size(); }
+  ChunkRange used() const noexcept { return {{0}, high_}; }  // chunks in which some tensor has ever lived
+  bool present(ChunkIndex c) const noexcept { return chunks_[c].state == ChunkState::resident || chunks_[c].live == 0; }
+  std::optional<ChunkIndex> owner(FrameIndex frame) const noexcept;  // whose bytes are in it
+  std::uint32_t available() const noexcept { return static_cast<std::uint32_t>(free_.size()) + idle_; }
+  std::uint32_t evicting() const noexcept { return evicting_; }
+  std::uint32_t in_flight() const noexcept { return reads_in_flight_ + writes_in_flight_; }
+  std::uint32_t reads_in_flight() const noexcept { return reads_in_flight_; }
+  std::uint32_t writes_in_flight() const noexcept { return writes_in_flight_; }
+  std::uint32_t held() const noexcept { return held_; }
+
+  // --- tensors -------------------------------------------------------------------------------------------------------
+  void birth(ChunkIndex chunk);    // one more tensor lives there
+  bool death(ChunkIndex chunk);    // true: that was the last one
+  void hold(ChunkIndex chunk);     // it does not leave until as many release()
+  bool release(ChunkIndex chunk);  // true: no hold is left
+
+  // --- the running op ------------------------------------------------------------------------------------------------
+  void begin_op(Ticks tick);
+  void end_op();
+  void pin(ChunkIndex chunk);  // an operand of the running op, or born in it: it does not leave before the op ends
+  void go_paged();             // the op needs more than there is: its operands may leave
+  bool in_op() const noexcept { return in_op_; }
+  bool paged() const noexcept { return paged_; }
+  bool op_fits() const noexcept { return op_pinned_ <= frames() - held_; }
+  bool operand(const Chunk& chunk) const noexcept { return in_op_ && chunk.op_serial == op_serial_; }
+  std::uint32_t op_chunks() const noexcept { return op_largest_ + held_; }  // at most at once, so far
+  std::uint32_t largest_op_chunks() const noexcept { return largest_op_; }  // of all ops that have ended
+
+  // --- frames --------------------------------------------------------------------------------------------------------
+  std::optional<FrameIndex> take_free();
+  void give_free(FrameIndex frame);  // parked, and no chunk's from now on
+  std::optional<ChunkIndex> longest_idle() const noexcept;
+  FrameIndex take_from_idle(ChunkIndex chunk);    // it was hidden: the chunk is empty, the frame the caller's
+  void back(ChunkIndex chunk, FrameIndex frame);  // an unbacked chunk shows this frame
+  void set_busy(ChunkIndex chunk);
+  void clear_busy(ChunkIndex chunk);
+
+  // --- moves ---------------------------------------------------------------------------------------------------------
+  void hidden(ChunkIndex chunk);  // ahead of its write
+  void covered(ChunkIndex chunk);
+  void shown(ChunkIndex chunk);  // what was parked is resident
+  void start_fetch(ChunkIndex chunk, FrameIndex frame);
+  void start_eviction(ChunkIndex chunk);
+  struct Ended {
+    bool read = false;
+    ChunkIndex chunk;
+    bool orphan = false;  // the chunk died meanwhile; the frame is free
+  };
+  Ended end_io(FrameIndex frame);
+  void fetched(ChunkIndex chunk);
+  std::uint8_t fetch_failed(ChunkIndex chunk);      // it is away again. Returns how often in a row
+  void evicted(ChunkIndex chunk);                   // written, or what arrived and was not used
+  void stays(ChunkIndex chunk, bool write_failed);  // its write failed, or it is wanted: shown again
+  void forgive_writes();
+
+  // --- victims -------------------------------------------------------------------------------------------------------
+  bool may_leave(ChunkIndex chunk) const noexcept { return may_leave(chunks_[chunk]); }
+  bool has_victim() const noexcept;
+  // For room, the first to leave first: the furthest next use, unless the program runs on faults.
+  std::vector<ChunkIndex> victims(std::size_t most) const;
+
+  // --- marks ---------------------------------------------------------------------------------------------------------
+  void want(ChunkIndex chunk) { chunks_[chunk].wanted = true; }
+  void serve(ChunkIndex chunk) { chunks_[chunk].wanted = false; }
+  void plan_to_leave(ChunkIndex chunk) { chunks_[chunk].leaving = true; }
+  void plan_to_stay(ChunkIndex chunk) { chunks_[chunk].leaving = false; }
+  void expect_unchanged(ChunkIndex chunk, bool unchanged) { chunks_[chunk].unchanged = unchanged; }
+  void set_next_use(ChunkIndex chunk, Ticks tick) { chunks_[chunk].next_use = tick; }
+  void forget_next_uses();
+  void set_touched(ChunkIndex chunk, bool touched) { chunks_[chunk].touched = touched; }
+  void fault(ChunkIndex chunk);
+  std::uint32_t stray(ChunkIndex chunk) {
+    return ++chunks_[chunk].strays;
+  }  // returns how many since nothing lives here
+
+ private:
+  struct Frame {
+    enum class Io : std::uint8_t { none, read, write } io = Io::none;
+    bool owned = false;  // by chunk `chunk`
+    ChunkIndex chunk;
+  };
+
+  void become(ChunkIndex chunk, ChunkState next);
+  bool pinned(const Chunk& chunk) const noexcept { return chunk.holds > 0 || (!paged_ && operand(chunk)); }
+  bool may_leave(const Chunk& chunk) const noexcept;
+  bool leaves_before(ChunkIndex first, ChunkIndex second) const noexcept;
+  bool cycles(const Chunk& chunk) const noexcept;
+  ChunkIndex idle_head() const noexcept { return {chunks()}; }
+  void idle_push(ChunkIndex chunk);
+  void idle_remove(ChunkIndex chunk);
+
+  Indexed<ChunkIndex, Chunk> chunks_;  // one past the last is the head of the idle list
+  Indexed<FrameIndex, Frame> frames_;
+  std::vector<FrameIndex> free_;  // parked frames without owner
+  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0;
+  ChunkIndex high_;  // one past the highest chunk ever used
+  std::uint64_t arrivals_ = 0, faults_ = 0, op_serial_ = 1;
+  std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;  // chunks; held ones are counted in held_
+  bool in_op_ = false, paged_ = false;
+  Ticks tick_ = 0;
+};
+
+}  // namespace vedette
