@@ -15,6 +15,4 @@ Program& host_program() noexcept {
   return program;
 }
 
-Nanoseconds monotonic_now() noexcept { return host_program().now(); }
-
 }  // namespace vedette

@@ -43,7 +43,4 @@ class HostProgram final : public Program {
 // The one of this process; it has no state.
 Program& host_program() noexcept;
 
-// host_program().now()
-Nanoseconds monotonic_now() noexcept;
-
 }  // namespace vedette

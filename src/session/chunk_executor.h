@@ -40,6 +40,7 @@ class ChunkExecutor final : public Executor {
   bool was_touched(ChunkRange operand) const noexcept override { return engine_->touched(operand); }
   std::uint64_t early_touches() const noexcept override { return engine_->early_touches(); }
 
+  Program& program() noexcept override { return engine_->program(); }
   Nanoseconds stalled_since_last_asked() noexcept override { return engine_->stalled_since_last_asked(); }
   Counters counters() const noexcept override { return engine_->counters(); }
   std::optional<Error> take_error() noexcept override { return engine_->take_error(); }

@@ -25,7 +25,7 @@ void SessionCore::start_profiling() {
       pages_->lives(offset, live.bytes.value, logger_.tensor(offset, live));
     pages_->watch();
   }
-  times_.end_op(monotonic_now());
+  times_.end_op(executor_->program().now());
 }
 
 void SessionCore::finish_profiling() {

@@ -41,7 +41,7 @@ void SessionCore::begin_step() {
   rows_.begin_step();
   buckets_.begin_step();
   step_begins_ += ticks_of_a_step;
-  const Nanoseconds now = monotonic_now();
+  const Nanoseconds now = executor_->program().now();
   times_.begin_step(now);
   at_step_begin_ = executor_->counters();
   executor_->stalled_since_last_asked();
@@ -151,7 +151,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   }
   executor_->begin_op({index}, name, part_now(op_.in_sections() ? operands : op_.operands()));
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
-  const Nanoseconds began = monotonic_now();
+  const Nanoseconds began = executor_->program().now();
   if (!in_step) return;
   times_.begin_op(began, stalled);
   if (options_.observer != nullptr) options_.observer->op_began(logger_.step(), {index}, name, began);
@@ -180,7 +180,7 @@ void SessionCore::before_birth(std::uint64_t bytes) {
     begin_observing(op_.births() + 1, bytes);
   }
   if (Bucket* const bucket = buckets_.current(); bucket != nullptr && bucket->sections.stage() == Stage::timing)
-    bucket->sections.add_time(logger_.next_op() - 1, count_time_until(monotonic_now()));
+    bucket->sections.add_time(logger_.next_op() - 1, count_time_until(executor_->program().now()));
   op_.count_birth();
 }
 
@@ -194,7 +194,7 @@ std::span<const OpMoves::Departure> SessionCore::departures() const {
 }
 
 void SessionCore::next_section(bool runs) {
-  count_time_until(monotonic_now());
+  count_time_until(executor_->program().now());
   const std::span<const OpMoves::Departure> leave = departures();
   std::vector<ChunkRange> operands;
   {
@@ -205,7 +205,7 @@ void SessionCore::next_section(bool runs) {
   }
   executor_->continue_op(leave, part_now(operands));
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
-  times_.next_section(monotonic_now(), stalled);
+  times_.next_section(executor_->program().now(), stalled);
 }
 
 // --- an op ends ------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ void SessionCore::next_section(bool runs) {
 void SessionCore::end_op() noexcept {
   if (--op_depth_ > 0) return;
   while (!op_.in_last_section()) next_section(false);
-  const Nanoseconds ended = monotonic_now();
+  const Nanoseconds ended = executor_->program().now();
   std::uint64_t live_bytes = 0;
   const bool in_step = logger_.running();
   if (in_step) {
@@ -231,7 +231,7 @@ void SessionCore::end_op() noexcept {
   if (bucket != nullptr) bucket->sections.add_time(index, took);
   logger_.took(times_.of_latest(op_.section() + 1));
   if (op_.in_sections() && executor_->early_touches() != op_.early_before()) bucket->sections.failed(index);
-  times_.end_op(pages_ != nullptr ? monotonic_now() : ended);  // looking at pages is no op's compute
+  times_.end_op(pages_ != nullptr ? executor_->program().now() : ended);  // looking at pages is no op's compute
   report_op_end(index, ended, live_bytes);
 }
 
@@ -276,7 +276,7 @@ void SessionCore::end_step() noexcept {
   const std::lock_guard lock(mutex_);
   if (!logger_.running()) return;
   logger_.end_step();
-  const Nanoseconds now = monotonic_now();
+  const Nanoseconds now = executor_->program().now();
   const Nanoseconds stall{static_cast<std::int64_t>(executor_->counters().stall_ns - at_step_begin_.stall_ns)};
   report_step_end(now);
   finish_profiling();

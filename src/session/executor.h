@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "os/chunk_index.h"
+#include "os/program.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
@@ -106,6 +107,7 @@ class Executor {
   virtual std::uint64_t early_touches() const noexcept = 0;  // operands that were touched outside of their section
 
   // --- figures -------------------------------------------------------------------------------------------------------
+  virtual Program& program() noexcept = 0;                      // whose clock times ops, stalls and moves
   virtual Nanoseconds stalled_since_last_asked() noexcept = 0;  // of the op thread
   virtual Counters counters() const noexcept = 0;
   virtual std::optional<Error> take_error() noexcept = 0;
