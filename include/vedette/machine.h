@@ -5,8 +5,9 @@
 //    "tiers": [{"name": "gpu", "bytes": 42949672960}, {"name": "host", "bytes": 137438953472, "addressable": false}],
 //    "links": [{"from": "host", "to": "gpu", "bytes_per_s": 15754000000, "latency_ns": 5000, "bus": 0}],
 //    "fault_ns": 45000, "granule_bytes": 4096, "can_recompute": true, "can_reorder": false, "interference_percent": 0,
-//    "remap_ns": 18000}
-// Tiers stand fastest first. Defaults: addressable, latency_ns, fault_ns, remap_ns and can_* are false or 0,
+//    "remap_ns": 18000, "early_fetches": false, "writes_wait": false}
+// Tiers stand fastest first. Defaults: addressable, latency_ns, fault_ns, remap_ns, can_*, early_fetches and
+// writes_wait are false or 0,
 // granule_bytes is 4096, bytes_per_s has no limit, interference_percent is not known. Links without "bus" share none.
 #pragma once
 #include <span>

@@ -97,6 +97,18 @@ struct Link {  // one per ordered pair of tiers that bytes can travel
 
 constexpr bool share_a_bus(const Link& a, const Link& b) noexcept { return a.shared && a.shared == b.shared; }
 
+// How the executor of a machine carries out a plan's moves, beyond the words of the plan. Default: as they are issued.
+struct Habits {
+  bool early_fetches = false;  // a fetch may start while the op before its issue runs, in room that this op leaves free
+  bool writes_wait = false;    // evictions wait while a fetch runs or could start, until room is scarce
+  bool operator==(const Habits&) const = default;
+};
+inline constexpr Habits habits_of_sessions{.early_fetches = true, .writes_wait = true};
+
+// What a planner assumes where a machine does not say interference_percent: of ResNet-18's 400 ms of transfers beside a
+// step, 90 to 130 ms came on top of the computation (docs/tried.md).
+inline constexpr std::uint32_t default_interference_percent = 25;
+
 struct Machine {
   std::vector<Tier> tiers;  // fastest first
   std::vector<Link> links;
@@ -104,10 +116,11 @@ struct Machine {
   Bytes granule = {4096};  // a move occupies a multiple of this in the fast tier
   bool can_recompute = false, can_reorder = false;
   // The share of a link's busy time by which ops beside it become longer: transfers take memory bandwidth and processor
-  // time. nullopt: not measured, as in live sessions. A replay then adds nothing, and a planner uses its own default.
+  // time. nullopt: not measured. A replay then adds nothing, and a planner counts default_interference_percent.
   std::optional<std::uint32_t> interference_percent = {};
   // added to the ops for each granule that comes to the fastest tier or leaves it alive: its pages are mapped anew
   Nanoseconds remap_time = {};
+  Habits habits = {};
   bool operator==(const Machine&) const = default;
 
   const Link* link(TierIndex source, TierIndex target) const noexcept;

@@ -34,22 +34,11 @@
 
 namespace vedette {
 
-// How an executor carries out a plan's moves, beyond the words of the plan. A session has both habits on one disk that
-// serves both directions.
-struct Habits {
-  bool early_fetches = false;  // a fetch may start while the op before its issue runs, in room that this op leaves free
-  bool writes_wait = false;    // evictions wait while a fetch runs or could start, until room is scarce
-  bool operator==(const Habits&) const = default;
-};
-inline constexpr Habits early_fetches{.early_fetches = true};
-inline constexpr Habits habits_of_sessions{.early_fetches = true, .writes_wait = true};
-
 struct ReplayOptions {
   std::uint32_t steps = 3;          // at least 1; the last is measured, the earlier ones reach the steady state
   std::uint32_t noise_percent = 0;  // every op takes up to this much more or less, drawn anew each step
   std::uint64_t seed = 1;           // of the noise
   bool timeline = false;            // fill Replayed::timeline
-  Habits habits;                    // of the executor; a plain replay has none
 };
 
 struct Bar {  // one bar of a timeline of the last step; times count from its begin

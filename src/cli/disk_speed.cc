@@ -113,6 +113,7 @@ Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> 
   machine.fault_time = {74'000};  // what a fault that userfaultfd serves takes
   machine.granule = chunk;
   machine.remap_time = remap_time;
+  machine.habits = habits_of_sessions;
   return machine;
 }
 

@@ -133,7 +133,7 @@ void read_links(const Json& list, Machine& machine) {
 Machine read_machine(const Json& json) {
   const Reader top(json, "machine",
                    {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder",
-                    "interference_percent", "remap_ns"});
+                    "interference_percent", "remap_ns", "early_fetches", "writes_wait"});
   if (top.text("format") != format_name) top.fail("is not in the format " + std::string(format_name));
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -149,6 +149,7 @@ Machine read_machine(const Json& json) {
     machine.interference_percent = static_cast<std::uint32_t>(percent);
   }
   machine.remap_time = {static_cast<std::int64_t>(top.number_or("remap_ns", 0))};
+  machine.habits = {.early_fetches = top.truth("early_fetches"), .writes_wait = top.truth("writes_wait")};
   return machine;
 }
 
@@ -186,6 +187,8 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   json["can_reorder"] = machine.can_reorder;
   if (machine.interference_percent) json["interference_percent"] = *machine.interference_percent;
   if (machine.remap_time.value != 0) json["remap_ns"] = machine.remap_time.value;
+  if (machine.habits.early_fetches) json["early_fetches"] = true;
+  if (machine.habits.writes_wait) json["writes_wait"] = true;
   return json.dump(2) + "\n";
 }
 

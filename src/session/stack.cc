@@ -58,7 +58,8 @@ Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const SlowTier> slo
                   .fault_time = default_fault_time,
                   .granule = chunk,
                   .can_recompute = false,
-                  .can_reorder = false};
+                  .can_reorder = false,
+                  .habits = habits_of_sessions};
   for (std::uint32_t k = 0; k < slow.size(); ++k) {
     const TierIndex here{k + 1};
     const Shares shares = shares_of(speeds[k]);

@@ -25,7 +25,7 @@ class Simulation {
         options_(options),
         policy_(policy),
         in_turn_(in_turn),
-        traffic_(trace, machine, plan, options.habits.writes_wait) {}
+        traffic_(trace, machine, plan) {}
 
   Result<Replayed> run(bool* replan);
 
@@ -496,7 +496,7 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
     for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
   queue_moves(op, true);
-  if (options_.habits.early_fetches && op + 1 < trace_.ops.size()) queue_moves(op + 1, true);
+  if (machine_.habits.early_fetches && op + 1 < trace_.ops.size()) queue_moves(op + 1, true);
   note_late(op);
   if (!recomputed_[op].empty()) {
     if (auto error = recompute(op)) return error;

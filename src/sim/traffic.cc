@@ -20,11 +20,11 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) {
 
 }  // namespace
 
-Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan, bool writes_wait)
+Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan)
     : trace_(trace),
       machine_(machine),
       plan_(plan),
-      writes_wait_(writes_wait),
+      writes_wait_(machine.habits.writes_wait),
       used_(machine.tiers.size()),
       leaves_to_near_(machine.tiers.size()),
       kept_(machine.tiers.size()),

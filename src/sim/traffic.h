@@ -42,7 +42,7 @@ struct Piece {
 
 class Traffic {
  public:
-  Traffic(const Trace& trace, const Machine& machine, const Plan& plan, bool writes_wait);
+  Traffic(const Trace& trace, const Machine& machine, const Plan& plan);
 
   std::optional<Error> prepare();  // pieces, queues, everything persistent at home
   const std::vector<Piece>& pieces() const { return pieces_; }

@@ -24,6 +24,14 @@ TEST(Machines, SayWhatMovesCostOpsOrThatNobodyKnows) {
   }
 }
 
+TEST(Machines, SayHowTheirMovesAreCarriedOut) {
+  Machine machine = machine_presets()[0].make();
+  for (const Habits& habits : {Habits{.early_fetches = true}, Habits{.writes_wait = true}, habits_of_sessions}) {
+    machine.habits = habits;
+    EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
+  }
+}
+
 TEST(Machines, TheA100IsAsPublished) {
   const Machine machine = machine_presets()[0].make();
   EXPECT_EQ(machine.tiers[0].capacity, 40_GiB);

@@ -37,6 +37,13 @@ Op op(std::int64_t ns, std::vector<TensorIndex> reads, std::vector<TensorIndex> 
   return made;
 }
 
+constexpr Habits early_fetches{.early_fetches = true};
+
+Machine with(Machine machine, const Habits& habits) {
+  machine.habits = habits;
+  return machine;
+}
+
 Plan plan(const Trace& trace, const Machine& machine) {
   return make_policy("vedette", 1)->prepare(trace, machine).value();
 }
@@ -96,11 +103,11 @@ Trace training_step() {
   return made;
 }
 
-TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrFromLiveRuns) {
+TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrTheDefault) {
   const Trace one = training_step();
   Machine machine = testing::two_tiers({14 * kilo});
   const Plan unknown = plan(one, machine);
-  machine.interference_percent = 25;  // docs/tried.md
+  machine.interference_percent = default_interference_percent;
   EXPECT_EQ(plan(one, machine), unknown);
   machine.interference_percent = 400;
   const Replayed careful = replay(one, machine, plan(one, machine)).value(),
@@ -157,8 +164,7 @@ planning::Fitted sent_in_step(const Trace& one) {
   EXPECT_FALSE(check(one, machine, plan));
   planning::Fitted sent = planning::evict_after_last_use(
       one, planning::uses_of(one), setting, plan,
-      {.simulate =
-           [&](const Plan& tried) { return replay(one, machine, tried, {.steps = 2, .habits = early_fetches}); },
+      {.simulate = [&](const Plan& tried) { return replay(one, with(machine, early_fetches), tried, {.steps = 2}); },
        .cost = [](const Replayed& got) { return got.measured.stall.value; }},
       10);
   EXPECT_FALSE(check(one, machine, sent.plan));
@@ -300,20 +306,15 @@ TEST(Vedette, StaysAheadOfDemandWhereOpsTakeOtherTimesThanInTheProfile) {
   }
 }
 
-// A session starts fetches one op early. The same search, once for it and once for a replay on a machine that says of
-// moves what is assumed of a session's.
+// A session starts fetches one op early. The same search, once for a machine that does, and once for one that does not.
 TEST(Vedette, PlansForSessionsAsSessionsRun) {
   int better = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Trace one = testing::generate_trace(seed, testing::random_shape(seed));
-    Machine machine = testing::two_tiers(between(one, 1));
-    const Plan for_session = plan(one, machine);
-    machine.interference_percent = 25;
-    const Plan for_replay = plan(one, machine);
+    const Machine machine = testing::two_tiers(between(one, 1));
+    const Plan for_session = plan(one, with(machine, habits_of_sessions)), for_replay = plan(one, machine);
     const auto cost = [&](const Plan& of) {
-      Machine counted_apart = machine;  // interference is the second term below
-      counted_apart.interference_percent = 0;
-      const Replayed got = replay(one, counted_apart, of, {.steps = 2, .habits = early_fetches}).value();
+      const Replayed got = replay(one, with(machine, early_fetches), of, {.steps = 2}).value();
       // 1 ns a byte
       return got.measured.stall.value + static_cast<std::int64_t>((got.bytes_in + got.bytes_out).value) / 4;
     };
@@ -337,7 +338,7 @@ TEST(SimulatedHabits, LetWritesWaitForReadsAsSessionsDo) {
   const Plan moving{.home = {{0}, {1}}, .moves = moves};
   const auto stall = [&](Bytes fast, Habits habits) {
     const Machine machine = testing::on_one_bus(testing::two_tiers(fast));
-    return replay(one, machine, moving, {.steps = 2, .habits = habits}).value().measured.stall.value;
+    return replay(one, with(machine, habits), moving, {.steps = 2}).value().measured.stall.value;
   };
   EXPECT_GT(stall({16 * kilo}, Habits{}), 7'000);
   EXPECT_LT(stall({16 * kilo}, habits_of_sessions), 5'000);
@@ -356,7 +357,7 @@ TEST(SimulatedHabits, EndEachStep) {
       for (const bool one_bus : {false, true}) {
         for (Link& link : machine.links) link.shared = one_bus ? std::optional(0U) : std::nullopt;
         for (const Habits& habits : {Habits{}, early_fetches, habits_of_sessions}) {
-          const auto got = replay(one, machine, *made, {.habits = habits});
+          const auto got = replay(one, with(machine, habits), *made);
           EXPECT_TRUE(got.ok()) << "seed " << seed << ", share " << share << ", habits " << habits.early_fetches
                                 << habits.writes_wait << (one_bus ? ", one bus: " : ": ") << got.error().message;
         }
@@ -384,11 +385,12 @@ TEST(Vedette, WritesGradientsBeforeTheOptimizerThatTheyMayLeaveItForNothing) {
   constexpr std::uint32_t layers = 12;
   const Trace one = with_optimizer(layers);
   constexpr std::uint64_t alone = 1'000'000'000;
-  Machine told = testing::two_tiers({26 * kilo}, {kilo}, alone / 2);  // each direction's share of the disk
+  Machine told =
+      with(testing::two_tiers({26 * kilo}, {kilo}, alone / 2), habits_of_sessions);  // its shares of the disk
   for (Link& link : told.links) link.alone_bytes_per_s = alone;
   const Machine bus = testing::on_one_bus(testing::two_tiers({26 * kilo}, {kilo}, alone));  // the disk as it is
   const auto waits = [&](const Plan& of) {
-    return replay(one, bus, of, {.steps = 2, .habits = habits_of_sessions}).value().measured.stall;
+    return replay(one, with(bus, habits_of_sessions), of, {.steps = 2}).value().measured.stall;
   };
   const auto written_in_backward = [](const Plan& of) {
     return std::count_if(of.moves.begin(), of.moves.end(), [](const Move& move) {

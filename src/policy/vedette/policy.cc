@@ -19,7 +19,9 @@
 #include "policy/makers.h"
 #include "policy/vedette/features.h"
 #include "policy/vedette/fit.h"
+#include "policy/vedette/knobs.h"
 #include "policy/vedette/layout.h"
+#include "policy/vedette/machines.h"
 #include "policy/vedette/search.h"
 #include "policy/vedette/split.h"
 #include "policy/vedette/sweep.h"
@@ -34,68 +36,6 @@ using planning::Setting;
 using planning::Stay;
 using planning::Uses;
 
-// The slower tiers that links join with the fastest both ways, fastest first.
-std::vector<TierIndex> slower_tiers(const Machine& machine) {
-  std::vector<TierIndex> tiers;
-  for (std::uint32_t k = 1; k < machine.tiers.size(); ++k)
-    if (machine.link({k}, {0}) != nullptr && machine.link({0}, {k}) != nullptr) tiers.push_back({k});
-  return tiers;
-}
-
-// What leaves goes to the tier `slow`; 0: there is none.
-Setting setting_of(const Machine& machine, TierIndex slow) {
-  Setting setting;
-  setting.budget = static_cast<std::int64_t>(machine.tiers[0].capacity.value);
-  setting.granule = std::max<std::uint64_t>(1, machine.granule.value);
-  if (slow.value == 0) return setting;
-  const Link &in = *machine.link(slow, {0}), &out = *machine.link({0}, slow);
-  setting.slow = slow;
-  setting.read_bytes_per_s = in.bytes_per_s;
-  setting.write_bytes_per_s = out.bytes_per_s;
-  setting.read_latency = in.latency;
-  setting.write_latency = out.latency;
-  setting.shared = share_a_bus(in, out);
-  return setting;
-}
-
-std::uint64_t bytes_of_all(const Trace& trace) {
-  std::uint64_t all = 0;
-  for (const Tensor& tensor : trace.tensors) all += tensor.bytes.value;
-  return all;
-}
-
-// The tier to evict to: the fastest slower one that holds everything, else the last; 0: none.
-TierIndex tier_for_all(const Trace& trace, const Machine& machine) {
-  const std::uint64_t all = bytes_of_all(trace);
-  TierIndex chosen;
-  for (const TierIndex tier : slower_tiers(machine)) {
-    chosen = tier;
-    if (machine.tiers[tier.value].capacity.value >= all) break;
-  }
-  return chosen;
-}
-
-// Where there are several, most of what leaves goes to the fastest of the slower tiers; 0: none.
-TierIndex nearest_tier(const Machine& machine) {
-  const std::vector<TierIndex> tiers = slower_tiers(machine);
-  return tiers.empty() ? TierIndex{} : tiers.front();
-}
-
-// Whether the tier below the fastest has room for all tensors at once.
-bool first_holds_all(const Trace& trace, const Machine& machine) {
-  return nearest_tier(machine).value == 1 && machine.tiers[1].capacity.value >= bytes_of_all(trace);
-}
-
-// The machine as its disk is, where its links are told with their shares of a bus.
-Machine on_its_bus(Machine machine) {
-  for (Link& link : machine.links) {
-    if (link.alone_bytes_per_s == 0) continue;
-    link.bytes_per_s = link.alone_bytes_per_s;
-    link.shared = 0;
-  }
-  return machine;
-}
-
 std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t granule) {
   std::int64_t largest = 0;
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
@@ -107,12 +47,6 @@ std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t gran
   return largest;
 }
 
-// Transfers beside ops count in the cost of a plan, by the time that links are busy; they do not move its stalls.
-Machine without_interference(Machine machine) {
-  machine.interference_percent = 0;
-  return machine;
-}
-
 // Tries plans and keeps the one that rehearses fastest.
 class Search {
  public:
@@ -121,28 +55,20 @@ class Search {
       : trace_(trace),
         uses_(uses),
         step_(sim::flatten(trace)),
-        machine_(without_interference(machine)),
-        bus_(on_its_bus(machine_)),
-        as_live_(!machine.interference_percent),
+        machine_(planning::with(planning::without_interference(machine), {})),
+        early_(planning::with(machine_, {.early_fetches = machine.habits.early_fetches})),
+        bus_(planning::on_its_bus(planning::with(machine_, machine.habits))),
+        as_live_(machine.habits.early_fetches),
         setting_(setting),
         features_(features) {
     for (const Op& op : trace.ops) step_ns_ += op.time.value;
     link_time_percent_ = std::max(least_link_time_percent,
-                                  std::int64_t{machine.interference_percent.value_or(live_interference_percent)});
+                                  std::int64_t{machine.interference_percent.value_or(default_interference_percent)});
   }
 
-  // How far ahead to look differs most from trace to trace; then, around the best, what matters less.
   void run() {
-    for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {  // of 64ths of a step; those furthest apart first
-      for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32})
-        consider({.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
-    }
-    for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
-    const std::int64_t best = knobs_.horizon_ns;
-    for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
-    for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
-    for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
-    for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
+    planning::try_knobs(
+        step_ns_, setting_.budget, [this](const Knobs& knobs) { consider(knobs); }, [this] { return knobs_; });
     if (!found_ || !as_live_) return;
     plain_ = plan_;
     clean_after_last_use();
@@ -177,8 +103,8 @@ class Search {
     Plan fitted = planning::joined(whole, parts, plan_);
     if (!plain_) return fitted;
     const bool cleans = knobs_.clean_after_last_use_ns >= 0;
-    const Machine& machine = cleans ? bus_ : machine_;
-    const ReplayOptions options{.steps = 2, .habits = cleans ? habits_of_sessions : early_fetches};
+    const Machine& machine = cleans ? bus_ : early_;
+    const ReplayOptions options{.steps = 2};
     Plan plain = planning::joined(whole, parts, *plain_);
     const sim::Step step = sim::flatten(whole);
     const auto of_fitted = sim::simulate(whole, step, machine, fitted, options);
@@ -189,28 +115,20 @@ class Search {
   Nanoseconds stall() const { return stall_; }
 
  private:
-  template <class Value>
-  void consider_with(Value Knobs::*knob, Value value) {
-    Knobs knobs = knobs_;
-    if (knobs.*knob == value) return;
-    knobs.*knob = value;
-    consider(knobs);
-  }
-
   void consider(Knobs knobs) {
     knobs = features_.of(knobs);
     if (found_ && ++tries_ * trace_.ops.size() > most_work) return;
-    if (consider(planning::sweep(trace_, uses_, setting_, knobs), machine_, Habits{})) knobs_ = knobs;
+    if (consider(planning::sweep(trace_, uses_, setting_, knobs), machine_)) knobs_ = knobs;
   }
 
   // Keeps what costs least, and says whether it was this.
-  bool consider(std::vector<Stay> stays, const Machine& machine, const Habits& habits) {
+  bool consider(std::vector<Stay> stays, const Machine& machine) {
     auto laid_out = planning::lay_out(trace_, uses_, setting_, std::move(stays));
     if (!laid_out) return false;
     std::vector<Stay> gaps = *laid_out;
     if (features_.issuing_early) planning::fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, gaps);
     Plan plan = planning::plan_of(trace_, setting_, gaps);
-    const auto replayed = simulated(plan, machine, habits);
+    const auto replayed = simulated(plan, machine);
     if (!replayed) return false;
     const std::int64_t cost = cost_of(*replayed, machine);
     if (found_ && cost >= cost_) return false;
@@ -222,13 +140,13 @@ class Search {
     return true;
   }
 
-  Result<Replayed> simulated(const Plan& plan, const Machine& machine, const Habits& habits) const {
-    return sim::simulate(trace_, step_, machine, plan, {.steps = 2, .habits = habits});
+  Result<Replayed> simulated(const Plan& plan, const Machine& machine) const {
+    return sim::simulate(trace_, step_, machine, plan, {.steps = 2});
   }
 
-  // From here on the plan's cost is what it costs on that machine by those rules.
-  bool cost_anew(const Machine& machine, const Habits& habits) {
-    const auto now = simulated(plan_, machine, habits);
+  // From here on the plan's cost is what it costs on that machine.
+  bool cost_anew(const Machine& machine) {
+    const auto now = simulated(plan_, machine);
     if (!now) return false;
     cost_ = cost_of(*now, machine);
     stall_ = now->measured.stall;
@@ -240,13 +158,13 @@ class Search {
   // judged on the bus, as a session runs.
   void clean_after_last_use() {
     const bool one_bus = share_a_bus(*bus_.link(setting_.slow, {0}), *bus_.link({0}, setting_.slow));
-    if (!one_bus || !features_.cleaning || !cost_anew(bus_, habits_of_sessions)) return;
+    if (!one_bus || !bus_.habits.writes_wait || !features_.cleaning || !cost_anew(bus_)) return;
     std::size_t tries = most_work / trace_.ops.size();
     Knobs knobs = knobs_;
     for (const std::int64_t part : {512, 128, 32, 8}) {
       if (tries-- == 0) return;
       knobs.clean_after_last_use_ns = step_ns_ / part;
-      if (consider(planning::sweep(trace_, uses_, setting_, knobs), bus_, habits_of_sessions)) knobs_ = knobs;
+      if (consider(planning::sweep(trace_, uses_, setting_, knobs), bus_)) knobs_ = knobs;
     }
   }
 
@@ -254,21 +172,20 @@ class Search {
   // once, and stays out where that costs less; then what unused may leave.
   void fit_to_sessions() {
     const bool cleans = knobs_.clean_after_last_use_ns >= 0;
-    const Machine& machine = cleans ? bus_ : machine_;
     // elsewhere plans fitted to the bus wait longer live (docs/tried.md)
-    const Habits habits = cleans ? habits_of_sessions : early_fetches;
-    if (!cost_anew(machine, habits)) return;
+    const Machine& machine = cleans ? bus_ : early_;
+    if (!cost_anew(machine)) return;
     std::size_t tries = most_work_for_sessions / trace_.ops.size();
     for (bool better = true; better;) {
       better = false;
       for (std::size_t s = 0; s < stays_.size() && tries > 0; ++s, --tries) {
         std::vector<Stay> others = stays_;
         others.erase(others.begin() + static_cast<std::ptrdiff_t>(s));
-        better = consider(std::move(others), machine, habits) || better;
+        better = consider(std::move(others), machine) || better;
       }
     }
     const planning::Trial trial{
-        .simulate = [&](const Plan& tried) { return simulated(tried, machine, habits); },
+        .simulate = [&](const Plan& tried) { return simulated(tried, machine); },
         .cost = [&](const Replayed& got) { return cost_of(got, machine); },
     };
     planning::Fitted sent =
@@ -277,7 +194,7 @@ class Search {
     evicted_after_last_use_ = sent.bytes;
     stall_ = sent.stall;
     // what is promised is of links with their shares, whoever judged the plan
-    if (cleans) cost_anew(machine_, early_fetches);
+    if (cleans) cost_anew(early_);
   }
 
   // Bytes in flight cost the program some memory bandwidth and the engine's thread: of two equal plans the one that
@@ -291,14 +208,11 @@ class Search {
   const Trace& trace_;
   const Uses& uses_;
   const sim::Step step_;
-  const Machine machine_, bus_;
+  // As moves are issued; with the session's fetches, one op early; and on the disk's one bus, with all its habits.
+  const Machine machine_, early_, bus_;
   const bool as_live_;
   const Setting& setting_;
   const planning::Features features_;
-  static constexpr std::uint32_t live_interference_percent =
-      // where the machine does not say: of ResNet-18's 400 ms of transfers beside a step, 90 to 130 ms came on top of
-      // the computation (docs/tried.md)
-      25;
   static constexpr std::int64_t least_link_time_percent = 3;  // of two equal plans the one that moves less
   // of a step: real times deviate less, and looking further back takes long
   static constexpr std::int64_t most_lead = 8;
@@ -396,7 +310,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   for (Link& link : assumed.links)
     for (std::uint64_t* speed : {&link.bytes_per_s, &link.alone_bytes_per_s})
       *speed = *speed / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
-  const Setting setting = setting_of(assumed, tier_for_all(trace, assumed));
+  const Setting setting = planning::setting_of(assumed, planning::tier_for_all(trace, assumed));
   const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget)
     return everything_near(trace);
@@ -408,12 +322,14 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
                                         "; give it that many"};
   }
   if (machine.can_recompute || machine.tiers.size() > 2) {
-    auto wide = planning::search(trace, assumed, setting_of(assumed, nearest_tier(assumed)), features_);
+    auto wide =
+        planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)), features_);
     if (!wide) return wide.error();
     // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it
     // all. The judge is naive: of many ops it is asked only where that can be.
     constexpr std::size_t many_ops = 4'000;
-    if ((trace.ops.size() > many_ops && first_holds_all(trace, machine)) || !check(trace, machine, wide->plan)) {
+    if ((trace.ops.size() > many_ops && planning::first_holds_all(trace, machine)) ||
+        !check(trace, machine, wide->plan)) {
       std::int64_t ideal = 0;
       for (const Op& op : trace.ops) ideal += op.time.value;
       trials_.push_back({.plan = std::move(wide->plan), .stall = wide->step.value - ideal - wide->recomputing.value});

@@ -3,8 +3,6 @@
 #include "policy/vedette/search.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <deque>
 #include <map>
 #include <memory>
@@ -14,6 +12,8 @@
 #include <utility>
 
 #include "base/readable.h"
+#include "policy/vedette/choice.h"
+#include "policy/vedette/knobs.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/split.h"
@@ -29,18 +29,9 @@ constexpr std::size_t most_work = 900'000;     // tries times ops
 constexpr std::size_t many_ops = 4'000;
 constexpr std::uint64_t parts_of_budget = 48;  // as for two tiers
 constexpr std::int64_t most_lead = 8;          // fetches are issued at most so much of a step early
-constexpr std::uint32_t all_of_it = 100;       // percent
 constexpr std::size_t kept_variants = 4;
-constexpr std::size_t most_failures = 60;  // changes at random that all were for nothing
-
-// What is decided before anything is laid out.
-struct Choice {
-  RecomputeRule rule;
-  Knobs knobs;
-  // percent of fast memory that is planned with: what a plan for less does not use comes in early
-  std::uint32_t share = all_of_it;
-  TierShares far;
-};
+// changes at random that all were for nothing: large ones, and small ones around what large ones found
+constexpr std::size_t most_failures = 60, most_fine_failures = 300;
 
 // A trace with some tensors made again, cut into parts, ready to be planned for.
 struct Variant {
@@ -60,29 +51,12 @@ struct Smaller {
   std::unique_ptr<Recomputer> recomputer;
 };
 
-std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value) {
-  return (fingerprint ^ value) * 0x9E3779B97F4A7C15U ^ (fingerprint >> 29);
-}
-
 std::uint64_t fingerprint_of(const Recomputed& recomputed) {
   std::uint64_t fingerprint = 1;
   for (const Recomputation& each : recomputed.recomputations)
     fingerprint = mixed(mixed(mixed(fingerprint, each.before.value), each.producer.value), each.tensor.value);
   for (const Move& drop : recomputed.drops)
     fingerprint = mixed(mixed(fingerprint, drop.issue.value), drop.extent.tensor.value);
-  return fingerprint;
-}
-
-std::uint64_t fingerprint_of(const Knobs& knobs) {
-  std::uint64_t fingerprint = 2;
-  for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging})
-    fingerprint = mixed(fingerprint, static_cast<std::uint64_t>(value));
-  return mixed(mixed(fingerprint, knobs.distance_percent), knobs.clean_percent);
-}
-
-std::uint64_t fingerprint_of(const TierShares& far) {
-  std::uint64_t fingerprint = far.longest_first ? 4 : 3;
-  for (const double weight : far.weights) fingerprint = mixed(fingerprint, std::bit_cast<std::uint64_t>(weight));
   return fingerprint;
 }
 
@@ -95,12 +69,21 @@ struct Found {  // the best so far
   Wide wide;
 };
 
+std::int64_t time_of_ops(const Trace& trace) {
+  std::int64_t sum = 0;
+  for (const Op& op : trace.ops) sum += op.time.value;
+  return sum;
+}
+
 class Search {
  public:
   Search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features)
-      : trace_(trace), machine_(machine), setting_(setting), features_(features) {
-    for (const Op& op : trace.ops) step_ns_ += op.time.value;
-  }
+      : trace_(trace),
+        machine_(machine),
+        setting_(setting),
+        features_(features),
+        step_ns_(time_of_ops(trace)),
+        changes_(step_ns_, machine.can_recompute && features.recomputing) {}
 
   Result<Wide> run();
 
@@ -111,8 +94,6 @@ class Search {
   void consider(const RecomputeRule& rule, const Knobs& knobs) {
     consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far});
   }
-  template <class Value>
-  void consider_with(Value Knobs::*knob, Value value);
   void search_prices();
   bool search_gaps();
   bool search_tiers();
@@ -121,9 +102,8 @@ class Search {
   bool search_shares();
   bool search_around();
   void search_at_random();
+  void search_finely();
   void search_on();
-  Choice changed(Choice choice);
-  std::uint64_t draw(std::uint64_t below);
   Plan joined_back(const Variant& variant, const Plan& plan) const;
   bool spent() const {
     return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 6 : most_work);
@@ -134,10 +114,9 @@ class Search {
   const Setting& setting_;
   const Features features_;
   std::map<std::uint32_t, Smaller> smaller_;
-  std::int64_t step_ns_ = 0;
+  const std::int64_t step_ns_;
   std::size_t tries_ = 0;
-  static constexpr std::uint64_t first_random = 7919;
-  std::uint64_t random_ = first_random;
+  RandomChanges changes_;
   bool with_gaps_ = false;         // whether gaps that are short are looked at
   std::deque<Variant> variants_;   // the best one's, and the latest
   std::set<std::uint64_t> tried_;  // fingerprints
@@ -226,14 +205,6 @@ bool Search::consider(Choice choice) {
   return true;
 }
 
-template <class Value>
-void Search::consider_with(Value Knobs::*knob, Value value) {
-  Knobs knobs = best_.choice.knobs;
-  if (knobs.*knob == value) return;
-  knobs.*knob = value;
-  consider(best_.choice.rule, knobs);
-}
-
 // A byte that is made again spares both links one byte: up to that price it can pay.
 void Search::search_prices() {
   const double round_trip =
@@ -292,16 +263,9 @@ bool Search::search_tiers() {
 }
 
 void Search::search_knobs() {
-  for (std::int64_t part : {0, 4, 64, 1, 16, 256, 2, 8}) {
-    for (std::int64_t clean_ahead : {std::int64_t{-1}, step_ns_ / 32})
-      consider(best_.choice.rule, Knobs{.horizon_ns = step_ns_ / 64 * part, .clean_ahead_ns = clean_ahead});
-  }
-  for (std::int64_t part : {512, 128, 64, 16, 8, 4, 1}) consider_with(&Knobs::clean_ahead_ns, step_ns_ / part);
-  const std::int64_t best = best_.choice.knobs.horizon_ns;
-  for (std::int64_t percent : {60, 75, 85, 115, 135, 160}) consider_with(&Knobs::horizon_ns, best / 100 * percent);
-  for (std::uint32_t percent : {100U, 107U, 125U, 140U, 200U}) consider_with(&Knobs::clean_percent, percent);
-  for (std::uint32_t percent : {120U, 150U}) consider_with(&Knobs::distance_percent, percent);
-  for (std::int64_t part : {100, 50, 25, 12}) consider_with(&Knobs::staging, setting_.budget / part);
+  try_knobs(
+      step_ns_, setting_.budget, [this](const Knobs& knobs) { consider(best_.choice.rule, knobs); },
+      [this] { return best_.choice.knobs; });
 }
 
 // A plan for less memory is valid for more: what is found with less of it may be better than what was found with all.
@@ -340,58 +304,17 @@ bool Search::search_around() {
   return better;
 }
 
-std::uint64_t Search::draw(std::uint64_t below) {
-  random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
-  return (random_ >> 33) % below;
-}
-
-// Something else in one to three places.
-Choice Search::changed(Choice choice) {
-  constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
-  constexpr std::uint64_t least_gap = 5;
-  for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
-    const double factor = factors[draw(factors.size())];
-    std::uint64_t place = draw(!machine_.can_recompute || !features_.recomputing ? 4 : with_gaps_ ? 9 : 8);
-    if (!with_gaps_ && place >= least_gap) ++place;
-    switch (place) {
-      case 0:
-        choice.knobs.horizon_ns =
-            static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor);
-        break;
-      case 1:
-        choice.knobs.clean_ahead_ns =
-            choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32
-            : draw(4) == 0                  ? -1
-                           : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor);
-        break;
-      case 2:
-        choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)];
-        break;
-      case 3:
-        choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5);
-        break;
-      case 4:
-        choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)];
-        break;
-      case least_gap:
-        choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8));
-        break;
-      case 6:
-        for (double& price : choice.rule.ns_per_byte) price *= factor;
-        break;
-      default: {
-        double& price = choice.rule.ns_per_byte[draw(RecomputeRule::segments)];
-        const double other = choice.rule.ns_per_byte[draw(RecomputeRule::segments)];
-        price = draw(4) == 0 ? std::max(price, other) : price * factor;
-      }
-    }
-  }
-  return choice;
-}
-
 void Search::search_at_random() {
-  for (std::size_t failed = 0; !spent() && failed < most_failures;)
-    failed = consider(changed(best_.choice)) ? 0 : failed + 1;
+  for (std::size_t failed = 0; !spent() && failed < (changes_.small() ? most_fine_failures : most_failures);)
+    failed = consider(changes_.apply(best_.choice)) ? 0 : failed + 1;
+}
+
+void Search::search_finely() {
+  tries_ = 0;
+  changes_.make_small();
+  while (search_around() || search_tiers()) {
+  }
+  search_at_random();
 }
 
 // Parts to lives, lives to tensors; what is thrown away leaves before what is written.
@@ -431,7 +354,7 @@ void Search::search_from(std::uint32_t share, bool longest_first) {
 // What is left to try once a first search has been: less memory, then at random.
 void Search::search_on() {
   if (!features_.searching) return;
-  for (const std::uint32_t share : {95U, 80U}) {
+  for (const std::uint32_t share : {95U, 80U, 60U}) {
     if (!spent()) search_from(share, best_.choice.far.longest_first);
   }
   if (best_.found) search_at_random();
@@ -453,12 +376,13 @@ Result<Wide> Search::run() {
     const Found without_gaps = std::exchange(best_, first);
     tries_ = first_tries;
     tried_.clear();
-    random_ = first_random;
+    changes_.start_anew_with_gaps();
     with_gaps_ = true;
     while (search_around() || search_tiers()) {
     }
     search_on();
     if (without_gaps.cost <= best_.cost) best_ = without_gaps;
+    if (trace_.ops.size() <= many_ops) search_finely();
   }
   if (!best_.found)
     return Error{

@@ -1,0 +1,81 @@
+#include "policy/vedette/choice.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace vedette::planning {
+
+std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value) {
+  return (fingerprint ^ value) * 0x9E3779B97F4A7C15U ^ (fingerprint >> 29);
+}
+
+std::uint64_t fingerprint_of(const Knobs& knobs) {
+  std::uint64_t fingerprint = 2;
+  for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging})
+    fingerprint = mixed(fingerprint, static_cast<std::uint64_t>(value));
+  return mixed(mixed(fingerprint, knobs.distance_percent), knobs.clean_percent);
+}
+
+std::uint64_t fingerprint_of(const TierShares& far) {
+  std::uint64_t fingerprint = far.longest_first ? 4 : 3;
+  for (const double weight : far.weights) fingerprint = mixed(fingerprint, std::bit_cast<std::uint64_t>(weight));
+  return fingerprint;
+}
+
+void RandomChanges::start_anew_with_gaps() {
+  state_ = seed;
+  gaps_ = true;
+}
+
+std::uint64_t RandomChanges::draw(std::uint64_t below) {
+  state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+  return (state_ >> 33) % below;
+}
+
+Choice RandomChanges::apply(Choice choice) {
+  constexpr std::array coarse = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
+  constexpr std::array fine = {0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25};
+  const auto& factors = fine_ ? fine : coarse;
+  constexpr std::uint64_t least_gap = 5;
+  for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
+    const double factor = factors[draw(factors.size())];
+    std::uint64_t place = draw(!recomputes_ ? 4 : gaps_ ? 9 : 8);
+    if (!gaps_ && place >= least_gap) ++place;
+    switch (place) {
+      case 0:
+        choice.knobs.horizon_ns =
+            static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor);
+        break;
+      case 1:
+        choice.knobs.clean_ahead_ns =
+            choice.knobs.clean_ahead_ns < 0 ? step_ns_ / 32
+            : draw(4) == 0                  ? -1
+                           : static_cast<std::int64_t>(static_cast<double>(choice.knobs.clean_ahead_ns) * factor);
+        break;
+      case 2:
+        choice.share = std::array{100U, 97U, 95U, 90U, 85U, 80U, 75U, 70U}[draw(8)];
+        break;
+      case 3:
+        choice.knobs.clean_percent = static_cast<std::uint32_t>(100 + draw(10) * 5);
+        break;
+      case 4:
+        choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)];
+        break;
+      case least_gap:
+        choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8));
+        break;
+      case 6:
+        for (double& price : choice.rule.ns_per_byte) price *= factor;
+        break;
+      default: {
+        double& price = choice.rule.ns_per_byte[draw(RecomputeRule::segments)];
+        const double other = choice.rule.ns_per_byte[draw(RecomputeRule::segments)];
+        price = draw(4) == 0 ? std::max(price, other) : price * factor;
+      }
+    }
+  }
+  return choice;
+}
+
+}  // namespace vedette::planning

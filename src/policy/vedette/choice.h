@@ -1,0 +1,44 @@
+// What a search decides before anything is laid out, and changes of it at random. Pure: the same seed draws the same.
+#pragma once
+#include <cstdint>
+
+#include "policy/vedette/recompute.h"
+#include "policy/vedette/sweep.h"
+#include "policy/vedette/tiers.h"
+
+namespace vedette::planning {
+
+inline constexpr std::uint32_t all_of_it = 100;  // percent
+
+struct Choice {
+  RecomputeRule rule;
+  Knobs knobs;
+  // percent of fast memory that is planned with: what a plan for less does not use comes in early
+  std::uint32_t share = all_of_it;
+  TierShares far;
+};
+
+std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value);
+std::uint64_t fingerprint_of(const Knobs& knobs);
+std::uint64_t fingerprint_of(const TierShares& far);
+
+class RandomChanges {
+ public:
+  // `recomputes`: rules for recomputation are changed too. `step_ns`: of the ops of a step.
+  RandomChanges(std::int64_t step_ns, bool recomputes) : step_ns_(step_ns), recomputes_(recomputes) {}
+  void start_anew_with_gaps();                  // from here on the least gap of a rule is changed too
+  void make_small() noexcept { fine_ = true; }  // large changes end in a valley; small ones look for its floor
+  bool small() const noexcept { return fine_; }
+  Choice apply(Choice choice);  // something else in one to three places
+
+ private:
+  std::uint64_t draw(std::uint64_t below);
+
+  static constexpr std::uint64_t seed = 7919;
+  const std::int64_t step_ns_;
+  const bool recomputes_;
+  std::uint64_t state_ = seed;
+  bool gaps_ = false, fine_ = false;
+};
+
+}  // namespace vedette::planning
