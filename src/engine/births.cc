@@ -16,8 +16,37 @@ void Engine::count_birth(ChunkRange range) {
   if (books_.in_op() && !books_.op_fits()) go_paged();
 }
 
+std::uint32_t Engine::slots_for(std::uint32_t chunks) const noexcept {
+  constexpr std::uint32_t step_of_growth = 64;
+  // chunks that died while they were written keep their slots until the writes end
+  const std::uint32_t wanted = chunks + slow_.store->depth();
+  return (wanted + step_of_growth - 1) / step_of_growth * step_of_growth;
+}
+
+// Room in the slow tier for so many more living chunks, some ahead, or just these where the disk is nearly full.
+Result<void> Engine::reserve_slots(std::unique_lock<std::mutex>& lock, std::uint32_t more) {
+  const std::uint32_t living = books_.live_chunks() + slots_.promised + more, depth = slow_.store->depth();
+  slots_.most_needed = std::max(slots_.most_needed, living);
+  if (living + depth <= slots_.reserved) return {};
+  slots_.promised += more;  // the store never shrinks below them
+  lock.unlock();
+  const std::lock_guard growing(growing_);
+  Result<void> grown;
+  std::uint32_t reserved = 0;
+  for (const std::uint32_t slots : {slots_for(living), living + depth}) {
+    reserved = slots;
+    grown = slow_.store->reserve(slots);
+    if (grown) break;
+  }
+  lock.lock();
+  slots_.promised -= more;
+  if (grown) slots_.reserved = std::max(slots_.reserved, reserved);
+  return grown;
+}
+
 Result<void> Engine::birth(ChunkRange range) {
   std::unique_lock lock(mutex_);
+  if (auto room = reserve_slots(lock, range.size()); !room) return room;
   count_birth(range);
   const Nanoseconds began = program_.now();
   bool waited = false;

@@ -34,6 +34,7 @@ void Books::birth(ChunkIndex c) {
   if (high_ <= c) high_ = {c.value + 1};
   Chunk& chunk = chunks_[c];
   if (++chunk.live == 1) {
+    ++live_;
     chunk.next_use = never;
     chunk.strays = 0;
   }
@@ -49,6 +50,7 @@ bool Books::death(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(chunk.live > 0);
   if (--chunk.live > 0) return false;
+  --live_;
   if (operand(chunk) && chunk.holds == 0) --op_pinned_;
   chunk.op_serial = 0;
   chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
@@ -76,7 +78,14 @@ bool Books::death(ChunkIndex c) {
     case idle:
       VEDETTE_ASSERT(chunk.live > 0);  // no tensor lived here
   }
+  if (!chunk.slot_busy) give_slot_back(chunk);
   return true;
+}
+
+void Books::give_slot_back(Chunk& chunk) {
+  if (!chunk.slot) return;
+  slots_.give_back(*chunk.slot);
+  chunk.slot.reset();
 }
 
 void Books::hold(ChunkIndex c) {
@@ -215,6 +224,8 @@ void Books::start_eviction(ChunkIndex c) {
   VEDETTE_ASSERT(may_leave(chunk) && frames_[chunk.frame].io == Frame::Io::none);
   if (chunk.state == ChunkState::covered) chunk.touched = true;  // a later touch cannot be seen
   become(c, ChunkState::evicting);
+  if (slots_.sparse() && !chunk.unchanged) give_slot_back(chunk);  // a lower one, that the store can shrink
+  if (!chunk.slot) chunk.slot = slots_.take();
   chunk.wanted = false;
   chunk.slot_busy = true;
   frames_[chunk.frame].io = Frame::Io::write;
@@ -227,7 +238,9 @@ Books::Ended Books::end_io(FrameIndex f) {
   const Ended ended{.read = frame.io == Frame::Io::read, .chunk = frame.chunk, .orphan = !frame.owned};
   frame.io = Frame::Io::none;
   --(ended.read ? reads_in_flight_ : writes_in_flight_);
-  chunks_[ended.chunk].slot_busy = false;
+  Chunk& chunk = chunks_[ended.chunk];
+  chunk.slot_busy = false;
+  if (chunk.live == 0) give_slot_back(chunk);
   if (ended.orphan) free_.push_back(f);
   return ended;
 }

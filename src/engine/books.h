@@ -5,8 +5,8 @@
 // them.
 //
 // What always holds: a chunk with live tensors is neither empty nor idle. A frame belongs to one chunk, or to an I/O
-// whose chunk died, or is free. A chunk's slot has at most one I/O in flight. The idle list has the chunks that are
-// idle and not busy, the longest dead first.
+// whose chunk died, or is free. A slot belongs to one chunk, and has at most one I/O in flight. The idle list has the
+// chunks that are idle and not busy, the longest dead first.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,6 +14,7 @@
 
 #include "base/indexed.h"
 #include "engine/chunk_state.h"
+#include "engine/slots.h"
 #include "os/chunk_index.h"
 
 namespace vedette {
@@ -34,7 +35,8 @@ class Books {
     bool unchanged = false;     // its last planned fetch promised that no op writes it before it leaves
     bool touched = false;       // since it was covered
     std::uint32_t live = 0, holds = 0;
-    FrameIndex frame;  // valid in all states but empty, unbacked and away
+    FrameIndex frame;               // valid in all states but empty, unbacked and away
+    std::optional<SlotIndex> slot;  // from its first eviction until it dies and no I/O is in flight there
     ChunkIndex idle_prev, idle_next;
     std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
     Ticks last_use = 0, next_use = never;
@@ -59,6 +61,8 @@ class Books {
   std::uint32_t reads_in_flight() const noexcept { return reads_in_flight_; }
   std::uint32_t writes_in_flight() const noexcept { return writes_in_flight_; }
   std::uint32_t held() const noexcept { return held_; }
+  std::uint32_t live_chunks() const noexcept { return live_; }  // in which a tensor lives
+  const Slots& slots() const noexcept { return slots_; }
 
   // --- tensors -------------------------------------------------------------------------------------------------------
   void birth(ChunkIndex chunk);    // one more tensor lives there
@@ -133,6 +137,7 @@ class Books {
   };
 
   void become(ChunkIndex chunk, ChunkState next);
+  void give_slot_back(Chunk& chunk);
   bool pinned(const Chunk& chunk) const noexcept { return chunk.holds > 0 || (!paged_ && operand(chunk)); }
   bool may_leave(const Chunk& chunk) const noexcept;
   bool leaves_before(ChunkIndex first, ChunkIndex second) const noexcept;
@@ -143,8 +148,9 @@ class Books {
 
   Indexed<ChunkIndex, Chunk> chunks_;  // one past the last is the head of the idle list
   Indexed<FrameIndex, Frame> frames_;
+  Slots slots_;
   std::vector<FrameIndex> free_;  // parked frames without owner
-  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0;
+  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0;
   ChunkIndex high_;  // one past the highest chunk ever used
   std::uint64_t arrivals_ = 0, faults_ = 0, op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;  // chunks; held ones are counted in held_

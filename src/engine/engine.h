@@ -65,7 +65,8 @@ class Engine {
   void run_once() noexcept;  // EngineOptions::by_hand: starts what can start, then takes what the store has completed
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
-  // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more.
+  // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more, or
+  // the slow tier has no room for as many living chunks.
   Result<void> birth(ChunkRange range);
   void death(ChunkRange range) noexcept;
   // resident until release_hold; waits. Error: with what is held already it is too much; nothing is held
@@ -112,8 +113,6 @@ class Engine {
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept;  // drops what is queued; next uses become unknown
   void begin_step(std::uint64_t step);
-
-  Result<void> reserve_slots(std::uint32_t slots) { return slow_.store->reserve(slots); }
 
   // --- tracking ------------------------------------------------------------------------------------------------------
   // Every frame changes its kind, with no I/O in flight; who touches memory meanwhile waits. At most one frame more
@@ -175,6 +174,11 @@ class Engine {
     std::optional<LinkSpeed> speed;
     bool register_frames = true, registered = false;
   };
+  struct SlotsNeeded {
+    std::uint32_t reserved = 0, promised = 0;  // of the store; to births that wait for the store to grow
+    std::uint32_t most_needed = 0;             // living chunks at once, since `since`
+    Nanoseconds since;
+  };
   struct Migrator {
     std::thread thread;
     bool stop = false, sleeping = false;
@@ -196,6 +200,8 @@ class Engine {
   std::string paged_sentence() const;
   void add_stall(Nanoseconds began, bool in_allocation);
   void count_birth(ChunkRange range);
+  Result<void> reserve_slots(std::unique_lock<std::mutex>& lock, std::uint32_t more);
+  std::uint32_t slots_for(std::uint32_t chunks) const noexcept;
   std::optional<Error> wait_for_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
   void drop_hold(ChunkRange range);
@@ -225,6 +231,7 @@ class Engine {
   void run() noexcept;
   void turn(std::unique_lock<std::mutex>& lock) noexcept;
   LinkSpeed measure() noexcept;
+  bool give_slots_back(std::unique_lock<std::mutex>& lock) noexcept;
   void register_frames();  // from the migrator: the store's thread rule
   void pump();             // starts what can start; fills requests_
   void start_urgent();
@@ -253,10 +260,12 @@ class Engine {
   FrameWatch* watch_ = nullptr;
   Words words_;
 
+  std::mutex growing_;  // taken before mutex_: the store grows or shrinks
   mutable std::mutex mutex_;
   std::condition_variable arrived_;  // something became resident or free
   Books books_;
   Indexed<FrameIndex, Transfer> transfers_;
+  SlotsNeeded slots_;
   Queues queues_;
   Requests requests_;
   std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame

@@ -37,6 +37,7 @@ void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
     lock.lock();
     return;
   }
+  if (give_slots_back(lock)) return;
   std::array<StoreCompletion, 64> done;
   migrator_.sleeping = true;
   const Nanoseconds timeout = busy_.empty() ? Nanoseconds{1'000'000'000} : busy_.pause();
@@ -46,6 +47,29 @@ void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
   migrator_.sleeping = false;
   for (std::size_t i = 0; i < count; ++i) complete(done[i]);
   if (count > 0) arrived_.notify_all();
+}
+
+// Where for a while less than half of the reserved slots was needed. True: the lock was released for it.
+bool Engine::give_slots_back(std::unique_lock<std::mutex>& lock) noexcept {
+  constexpr Nanoseconds a_while{10'000'000'000};  // longer than most steps, whose chunks die and are born again
+  const auto least = [&] { return slots_for(std::max(slots_.most_needed, books_.slots().limit())); };
+  if (program_.now() - slots_.since < a_while) return false;
+  const bool worth = books_.in_flight() == 0 && std::uint64_t{least()} * 2 < slots_.reserved;
+  if (worth) {
+    lock.unlock();
+    const std::lock_guard growing(growing_);
+    lock.lock();
+    const std::uint32_t keep = least();  // more may be needed by now
+    if (books_.in_flight() == 0 && keep < slots_.reserved) {
+      slots_.reserved = keep;
+      lock.unlock();
+      slow_.store->shrink(keep);
+      lock.lock();
+    }
+  }
+  slots_.since = program_.now();
+  slots_.most_needed = books_.live_chunks() + slots_.promised;
+  return worth;
 }
 
 void Engine::kick() {
@@ -217,8 +241,10 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause) {
   if (chunk.state == ChunkState::resident && !hide(c, f)) return false;
   books_.start_eviction(c);
   transfers_[f] = {.cause = cause, .began = now};
-  requests_.next.push_back(
-      {.direction = StoreRequest::Direction::write, .slot = {c.value}, .memory = memory_->parked(f), .token = f.value});
+  requests_.next.push_back({.direction = StoreRequest::Direction::write,
+                            .slot = *books_[c].slot,
+                            .memory = memory_->parked(f),
+                            .token = f.value});
   return true;
 }
 
@@ -226,7 +252,7 @@ void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
   books_.start_fetch(c, f);
   transfers_[f] = {.cause = cause, .began = program_.now()};
   requests_.next.push_back({.direction = StoreRequest::Direction::read,
-                            .slot = {c.value},
+                            .slot = *books_[c].slot,
                             .memory = memory_->parked(f),
                             .token = f.value,
                             .remember = books_[c].unchanged});

@@ -34,8 +34,7 @@ std::vector<Temporary> temporaries(const StepLog& log, std::uint32_t events, con
 
 }  // namespace
 
-AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk,
-                         const std::function<bool(std::uint64_t limit)>& reserve) {
+AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk) {
   const std::vector<Temporary> moved = temporaries(log, events, arena);
   // The n-th allocation of a size, in order of birth.
   std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;
@@ -48,10 +47,6 @@ AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes
   const Placement placement = coallocate(lives, chunk);
   const std::uint64_t bytes = std::max<std::uint64_t>(placement.zone_bytes, chunk.value);
   const auto zone = arena.reserve_zone(bytes);
-  if (zone && !reserve(*zone + bytes)) {
-    arena.release_zone(*zone, bytes);
-    return;
-  }
   if (!zone) return;
   zone_ = *zone;
   zone_bytes_ = bytes;

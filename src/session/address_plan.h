@@ -8,7 +8,6 @@
 // Lock rule: not thread safe; the session's lock guards it.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -21,11 +20,9 @@ namespace vedette::detail {
 class AddressPlan {
  public:
   AddressPlan() = default;
-  // Reserves a zone of the arena and moves the log's temporaries into it; `events`: of the step. `reserve` makes sure
-  // that the slow tier has room up to an offset. Where there is no room, every tensor keeps the address it was profiled
-  // at, and none is given out.
-  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk,
-              const std::function<bool(std::uint64_t limit)>& reserve);
+  // Reserves a zone of the arena and moves the log's temporaries into it; `events`: of the step. Where the
+  // arena has no room, every tensor keeps the address it was profiled at, and none is given out.
+  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk);
 
   // Of the n-th allocation of a size in a step; nullopt: it is allocated as if there were no plan.
   std::optional<std::uint64_t> nth(std::uint64_t bytes, std::uint32_t n) const;

@@ -34,22 +34,6 @@ Result<void> ChunkExecutor::accepts(const Plan& plan) const {
   return {};
 }
 
-// Slots of the slow tier, some ahead, or just these where the disk is nearly full.
-Result<void> ChunkExecutor::reserve(ChunkIndex limit) {
-  const std::lock_guard lock(mutex_);
-  if (limit.value <= reserved_) return {};
-  constexpr std::uint32_t step_of_growth = 64;
-  const std::uint32_t ahead = (limit.value + step_of_growth - 1) / step_of_growth * step_of_growth;
-  Result<void> grown;
-  for (const std::uint32_t slots : {ahead, limit.value}) {
-    grown = engine_->reserve_slots(slots);
-    if (!grown) continue;
-    reserved_ = slots;
-    break;
-  }
-  return grown;
-}
-
 Engine::Planned ChunkExecutor::planned(const Part& part) {
   fetches_.clear();
   next_uses_.clear();

@@ -1,12 +1,9 @@
 // The executor of CPU memory: the engine's chunks. A chunk's position is its address; moves change which frame lies
 // under it. There is one slow tier, which the engine's store reaches.
 //
-// What always holds: every chunk that has a living tensor lies below the limit that the store has slots for.
-//
-// Thread rule: as Executor's. Its own lock guards the reserved limit alone.
+// Thread rule: as Executor's.
 #pragma once
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "engine/engine.h"
@@ -23,7 +20,6 @@ class ChunkExecutor final : public Executor {
   // written may read it too (`w -= m` announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
-  Result<void> reserve(ChunkIndex limit) override;
   Result<void> born(ChunkRange chunks) override { return engine_->birth(chunks); }
   void died(ChunkRange chunks) noexcept override { engine_->death(chunks); }
   Result<void> hold(ChunkRange chunks) override { return engine_->hold(chunks); }
@@ -59,8 +55,6 @@ class ChunkExecutor final : public Executor {
   std::vector<Engine::PlannedFetch> fetches_;
   std::vector<Engine::NextUse> next_uses_;
   std::vector<ChunkRange> leaving_;
-  std::mutex mutex_;
-  std::uint32_t reserved_ = 0;
 };
 
 }  // namespace vedette::detail

@@ -123,10 +123,9 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
   return *place;
 }
 
-// The slow tier has room for the place; a chunk of the slab is in fast memory for good. A slab chunk for which there
+// A chunk of the slab is in fast memory for good. A slab chunk for which there
 // was no room is tried again by the next allocation in it.
 Result<void> SessionCore::ready(const Arena::Place& place) {
-  if (auto reserved = executor_->reserve(place.chunks.limit()); !reserved) return reserved;
   if (!place.slab || !arena_.slab_is_away(place.chunks.first())) return {};
   if (auto born = executor_->born(place.chunks); !born) return born;
   if (auto held = executor_->hold(place.chunks); !held) {

@@ -40,9 +40,7 @@ void SessionCore::finish_profiling() {
 // A new sequence of ops.
 void SessionCore::learn() {
   StepLog log = logger_.finished(arena_);
-  AddressPlan addresses(log, logger_.events(), arena_, options_.chunk, [&](std::uint64_t limit) {
-    return executor_->reserve({static_cast<std::uint32_t>(limit / options_.chunk.value)}).ok();
-  });
+  AddressPlan addresses(log, logger_.events(), arena_, options_.chunk);
   auto fresh = std::make_unique<Bucket>(
       buckets_.next_id(), std::move(log), logger_.hashes(), std::move(addresses),
       StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed});

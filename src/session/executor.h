@@ -16,7 +16,7 @@
 //     slow tier of a move is `Fetch::source` or `Departure::target`, since a GPU has two (pinned host memory, NVMe).
 //  4. Several op threads: the backward pass of autograd runs on a device's own thread. Calls still come one at a time.
 //
-// Thread rule: born, died, hold, release_hold and reserve from any thread; begin_op, continue_op, end_op, observe and
+// Thread rule: born, died, hold and release_hold from any thread; begin_op, continue_op, end_op, observe and
 // was_touched from the op thread; all others from any thread. No function calls the session back but through what its
 // constructor was given, and then with its own lock held: the session only takes notes there.
 #pragma once
@@ -74,9 +74,7 @@ class Executor {
   virtual Result<void> accepts(const Plan& plan) const = 0;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
-  // Chunks below `limit` may leave fast memory from now on. Error: the slow tier has no room.
-  virtual Result<void> reserve(ChunkIndex limit) = 0;
-  // One more tensor lives in each chunk; waits for room. Error: out_of_memory.
+  // One more tensor lives in each chunk; waits for room. Error: out_of_memory, of fast memory or of the slow tier.
   virtual Result<void> born(ChunkRange chunks) = 0;
   virtual void died(ChunkRange chunks) noexcept = 0;
   // In fast memory until release_hold(); waits. Error: with what is held already it is too much; nothing is held.

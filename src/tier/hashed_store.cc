@@ -36,6 +36,11 @@ class HashedStore final : public Store {
   }
 
   Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
+  // What lay in the slots is gone: a write of the same bytes must not be spared.
+  void shrink(std::uint32_t slots) noexcept override {
+    if (slots < sums_.size()) std::fill(sums_.begin() + slots, sums_.end(), Sum());
+    inner_->shrink(slots);
+  }
   void register_memory(std::byte* memory, Bytes bytes) override {
     inner_->register_memory(memory, bytes);
     describe();

@@ -30,6 +30,7 @@ class HostStore final : public Store {
   HostStore(Bytes slot_bytes, std::uint32_t depth) : slot_bytes_(slot_bytes), ended_(depth) {}
 
   Result<void> reserve(std::uint32_t slots) override;
+  void shrink(std::uint32_t slots) noexcept override;
   void register_memory(std::byte*, Bytes) override {}
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
@@ -60,6 +61,12 @@ Result<void> HostStore::reserve(std::uint32_t slots) {
     blocks_.push_back(std::move(*block));
   }
   return {};
+}
+
+void HostStore::shrink(std::uint32_t slots) noexcept {
+  const std::lock_guard lock(growing_);
+  const std::size_t needed = (slots + slots_per_block - 1) / slots_per_block;
+  while (blocks_.size() > needed) blocks_.pop_back();
 }
 
 std::byte* HostStore::slot(SlotIndex index) noexcept {

@@ -64,6 +64,7 @@ class NvmeStore final : public Store {
   }
 
   Result<void> reserve(std::uint32_t slots) override;
+  void shrink(std::uint32_t slots) noexcept override;
   void register_memory(std::byte* memory, Bytes bytes) override {
     queue_->register_memory(memory, bytes);
     describe();
@@ -177,6 +178,15 @@ Result<void> NvmeStore::reserve(std::uint32_t slots) {
                                            : "") +
                           "; free some or name another directory",
                .errno_value = code};
+}
+
+void NvmeStore::shrink(std::uint32_t slots) noexcept {
+  const std::lock_guard lock(growing_);
+  const std::uint64_t wanted = slots * options_.slot_bytes.value;
+  const std::uint64_t stepped = (wanted + growth_step.value - 1) / growth_step.value * growth_step.value;
+  if (stepped >= reserved_) return;
+  reserved_ = stepped;  // before the file is cut, which notice_cut() would else take for somebody else's doing
+  [[maybe_unused]] const int cut = ::ftruncate(file_.fd.get(), static_cast<off_t>(stepped));
 }
 
 Result<std::unique_ptr<IoQueue>> open_queue(const NvmeStoreOptions& options, int file, std::string& remark) {

@@ -42,8 +42,11 @@ class Store {
  public:
   virtual ~Store() = default;  // no request is in flight
 
-  // Room for slots [0, slots) is there after this, or the Error says why not (disk full). Grows only.
+  // Room for slots [0, slots) is there after this, or the Error says why not (disk full).
   virtual Result<void> reserve(std::uint32_t slots) = 0;
+  // Slots from `slots` on hold nothing that is needed, and no request of theirs is in flight: their room may be given
+  // back. From the thread of submit().
+  virtual void shrink(std::uint32_t slots) noexcept = 0;
   // Optional: this memory will be used for requests again and again (registered buffers). Failing is not an error:
   // the store goes on without, and mechanism() says so.
   virtual void register_memory(std::byte* memory, Bytes bytes) = 0;

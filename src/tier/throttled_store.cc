@@ -24,6 +24,7 @@ class ThrottledStore final : public Store {
   ThrottledStore(std::unique_ptr<Store> inner, Throttle throttle);
 
   Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
+  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
   void register_memory(std::byte* memory, Bytes bytes) override {
     inner_->register_memory(memory, bytes);
     describe();

@@ -37,6 +37,7 @@ class Driver {
     check_frames();
     check_counts();
     check_idle_list();
+    check_slots();
     check_victims();
   }
 
@@ -258,6 +259,24 @@ class Driver {
     EXPECT_GE(books_.op_chunks(), pinned + held);
   }
 
+  // A slot belongs to one chunk, which lives or has an I/O in flight there.
+  void check_slots() const {
+    std::set<std::uint32_t> used;
+    std::uint32_t living = 0;
+    for (ChunkIndex c; c.value < chunk_count; ++c.value) {
+      const Books::Chunk& chunk = books_[c];
+      living += chunk.live > 0 ? 1 : 0;
+      const bool needs_one = chunk.state == ChunkState::away || chunk.slot_busy;
+      EXPECT_TRUE(chunk.slot.has_value() || !needs_one);
+      if (!chunk.slot) continue;
+      EXPECT_TRUE(used.insert(chunk.slot->value).second) << "a slot of two chunks";
+      EXPECT_TRUE(chunk.live > 0 || chunk.slot_busy) << "a dead chunk keeps its slot";
+    }
+    EXPECT_EQ(books_.slots().used(), used.size());
+    EXPECT_EQ(books_.slots().limit(), used.empty() ? 0 : *used.rbegin() + 1);
+    EXPECT_EQ(books_.live_chunks(), living);
+  }
+
   void check_idle_list() const {
     std::set<std::uint32_t> idle;
     for (ChunkIndex c; c.value < chunk_count; ++c.value)
@@ -407,6 +426,38 @@ TEST(Books, ASlotStaysBusyUntilItsOwnTransferEnds) {
   EXPECT_TRUE(books.end_io(frame).orphan);
   EXPECT_TRUE(books.may_leave({2}));
   EXPECT_EQ(books.available(), 1u);
+}
+
+TEST(Books, EverNewChunksTakeTheSlotsOfTheDead) {
+  Books books(1000, 2);
+  for (ChunkIndex c; c.value < 1000; ++c.value) {
+    books.birth(c);
+    if (const auto frame = books.take_free()) {
+      books.back(c, *frame);
+    } else {
+      books.back(c, books.take_from_idle(*books.longest_idle()));
+    }
+    const FrameIndex frame = books[c].frame;
+    books.start_eviction(c);
+    books.end_io(frame);
+    books.evicted(c);
+    if (c.value >= 3) books.death({c.value - 3});
+    EXPECT_LE(books.slots().limit(), 4u);
+  }
+}
+
+TEST(Slots, GiveTheLowestAndKnowTheHighest) {
+  Slots slots;
+  for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(slots.take(), SlotIndex{i});
+  EXPECT_FALSE(slots.sparse());
+  for (std::uint32_t i = 0; i < 99; ++i) slots.give_back({i});
+  EXPECT_EQ(slots.used(), 1u);
+  EXPECT_EQ(slots.limit(), 100u);
+  EXPECT_TRUE(slots.sparse());
+  EXPECT_EQ(slots.take(), SlotIndex{0});
+  slots.give_back({99});
+  EXPECT_EQ(slots.limit(), 1u);
+  EXPECT_EQ(slots.take(), SlotIndex{1});
 }
 
 TEST(Books, AReadThatFailedGivesItsFrameBackOnce) {

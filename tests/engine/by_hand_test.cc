@@ -71,13 +71,18 @@ class ArrayStore final : public Store {
   ArrayStore(std::mt19937_64& random, ManualProgram& program) : random_(random), program_(program) {}
 
   Result<void> reserve(std::uint32_t slots) override {
-    slots_.resize(slots);
+    if (slots > slots_.size()) slots_.resize(slots);
     return {};
+  }
+  void shrink(std::uint32_t slots) noexcept override {
+    VEDETTE_ASSERT(in_flight_.empty());
+    slots_.resize(std::min<std::size_t>(slots, slots_.size()));
   }
   void register_memory(std::byte*, Bytes) override {}
   void submit(std::span<const StoreRequest> requests) noexcept override {
     for (const StoreRequest& request : requests) {
       for (const StoreRequest& other : in_flight_) VEDETTE_ASSERT(other.slot != request.slot);
+      VEDETTE_ASSERT(request.slot.value < slots_.size());
       in_flight_.push_back(request);
     }
     VEDETTE_ASSERT(in_flight_.size() <= depth());
@@ -111,6 +116,7 @@ class ArrayStore final : public Store {
   std::uint32_t depth() const noexcept override { return 8; }
   Bytes slot_bytes() const noexcept override { return chunk_bytes; }
   std::string_view mechanism() const noexcept override { return "array"; }
+  std::size_t size() const noexcept { return slots_.size(); }
   void fail_every(std::uint64_t nth) { fail_every_ = nth; }  // transfer; 0: never
 
  private:
@@ -139,7 +145,6 @@ class RandomProgram {
     auto memory = std::make_unique<ArrayMemory>(chunks, frames_, random_);
     memory_ = memory.get();
     engine_->start(std::move(memory));
-    engine_->reserve_slots(chunks).value();
     if (below(3) == 0) memory_->refuse_every(2 + below(6));
     if (below(4) == 0) store_->fail_every(50);
   }
@@ -283,6 +288,50 @@ TEST(EngineByHand, KeepsEveryByteAndEveryStateUnderRandomPrograms) {
   for (std::uint64_t seed = 1; seed <= 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomProgram(seed).run(300);
+  }
+}
+
+// 40 chunks of 1,000 live at a time; then 400, and 4 again: the store follows what lives, down after a while.
+TEST(EngineByHand, TheStoreFollowsWhatLives) {
+  constexpr std::uint32_t all = 1000, fast = 8;
+  std::mt19937_64 random(1);
+  ManualProgram program;
+  auto made = std::make_unique<ArrayStore>(random, program);
+  ArrayStore& store = *made;
+  Engine engine({.chunks = all,
+                 .frames = fast,
+                 .chunk_bytes = chunk_bytes,
+                 .store = std::move(made),
+                 .program = &program,
+                 .by_hand = true,
+                 .on_message = {}});
+  auto memory_made = std::make_unique<ArrayMemory>(all, fast, random);
+  ArrayMemory& memory = *memory_made;
+  engine.start(std::move(memory_made));
+  const auto birth = [&](std::uint32_t c) {
+    ASSERT_TRUE(engine.birth(ChunkRange::one({c})));
+    *memory.word({c}) = c;
+  };
+  const auto idle = [&] {
+    for (int i = 0; i < 100; ++i) engine.run_once();
+  };
+  for (std::uint32_t c = 0; c < all; ++c) {
+    birth(c);
+    if (c >= 40) engine.death(ChunkRange::one({c - 40}));
+  }
+  EXPECT_LE(store.size(), 64u);
+  for (std::uint32_t c = 0; c < 400; ++c) birth(c);
+  EXPECT_GE(store.size(), 440u);
+  for (std::uint32_t c = 4; c < 400; ++c) engine.death(ChunkRange::one({c}));
+  for (std::uint32_t c = all - 40; c < all; ++c) engine.death(ChunkRange::one({c}));
+  idle();
+  EXPECT_LE(store.size(), 128u);
+  for (std::uint32_t c = 4; c < 400; ++c) birth(c);
+  for (std::uint32_t c = 0; c < 400; ++c) {
+    engine.fault({.chunk = {c}, .page = 0, .write = false, .address = nullptr});
+    for (int i = 0; i < 1000 && memory.word({c}) == nullptr; ++i) engine.run_once();
+    ASSERT_NE(memory.word({c}), nullptr);
+    EXPECT_EQ(*memory.word({c}), c);
   }
 }
 

@@ -30,6 +30,7 @@ class ScriptedStore final : public Store {
   explicit ScriptedStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
 
   Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
+  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
   void register_memory(std::byte*, Bytes) override {}
   void submit(std::span<const StoreRequest> requests) noexcept override {
     const std::lock_guard lock(mutex_);
@@ -133,7 +134,6 @@ class Rig {
                          .chunk_bytes = chunk_bytes,
                          .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
                        .value());
-    engine_->reserve_slots(chunks).value();
   }
   ~Rig() {
     engine_.reset();  // before the arena, whose chunks it guards

@@ -42,6 +42,7 @@ class FaultyStore final : public Store {
   ~FaultyStore() override;
 
   Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
+  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
   void register_memory(std::byte* memory, Bytes bytes) override { inner_->register_memory(memory, bytes); }
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;

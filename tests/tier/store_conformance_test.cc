@@ -269,6 +269,25 @@ TEST_P(StoreConformance, ReservingLessThanIsThereChangesNothing) {
   while (frames.in_flight() > 0) ASSERT_GT(frames.finish(), 0U);
 }
 
+// The hashed store must forget what lay in slots that are gone: a write of the same bytes is written again.
+TEST_P(StoreConformance, ShrinksAndGrowsAgainWithTheSlotsBelow) {
+  const std::uint32_t large = static_cast<std::uint32_t>((1_GiB).value / slot.value);
+  if (!store_->reserve(large)) GTEST_SKIP() << "no room for 1 GiB";
+  Frames frames(*store_);
+  const auto one = [&](Direction direction, std::uint32_t index) {
+    frames.start(direction, index, 7);
+    while (frames.in_flight() > 0) ASSERT_GT(frames.finish(), 0U);
+  };
+  for (const std::uint32_t index : {1u, large - 1}) one(Direction::write, index);
+  for (const std::uint32_t index : {1u, large - 1}) one(Direction::read, index);
+  store_->shrink(2);
+  one(Direction::read, 1);
+  ASSERT_TRUE(store_->reserve(large).ok());
+  one(Direction::write, large - 1);
+  one(Direction::read, large - 1);
+  one(Direction::read, 1);
+}
+
 TEST_P(StoreConformance, SaysWhatItIs) {
   EXPECT_EQ(store_->depth(), depth);
   EXPECT_EQ(store_->slot_bytes(), slot);

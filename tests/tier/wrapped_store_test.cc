@@ -163,6 +163,20 @@ TEST_P(HashedStore, RemembersNothingOfAReadOrAWriteThatFailed) {
   EXPECT_FALSE(completed(*store, Direction::write, 0, buffer).spared);
 }
 
+TEST_P(HashedStore, ForgetsWhatLayInSlotsThatAreGone) {
+  auto store = hashed(host(), GetParam());
+  Buffer buffer;
+  buffer.fill(1);
+  completed(*store, Direction::write, 3, buffer);
+  completed(*store, Direction::read, 3, buffer, true);
+  store->shrink(0);
+  ASSERT_TRUE(store->reserve(64).ok());
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
+  Buffer back;
+  EXPECT_EQ(transfer(*store, Direction::read, 3, back), 0);
+  EXPECT_EQ(back.count(1), slot.value);
+}
+
 TEST_P(HashedStore, TellsOfSparedWritesBesideOthersOnceEach) {
   const auto store = store_over();
   Buffer buffers[depth];
