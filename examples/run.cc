@@ -96,19 +96,11 @@ RunResult run_plain(const RunOptions& options) {
   count_allocations();
   const ResidentSampler resident;
   prepare_device(options.device);
-  if (options.gpu_memory != 0) keep_gpu_budget({.bytes = options.gpu_memory, .small = options.gpu_small});
   const auto model = made(options);
   move_to_device(model->module(), options.device);
   Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("plain"); },
                         [] {});
   result.peak_bytes = options.device == "cpu" ? counted_peak_bytes() : device_peak_bytes();
-  if (options.gpu_memory != 0) {
-    const GpuTraffic traffic = gpu_traffic();
-    result.budget_bytes = options.gpu_memory;
-    result.peak_bytes = traffic.most_in_use;
-    result.bytes_in = traffic.bytes_in;
-    result.bytes_out = traffic.bytes_out;
-  }
   result.resident_max_bytes = resident.largest_growth();
   return result;
 }
@@ -155,10 +147,12 @@ RunResult run_guarded(const RunOptions& options) {
         Recorder::open(
             {.path = options.record, .program = "examples/train " + options.model, .plain_step = plain_step(options)})
             .value();
+  const bool on_gpu = options.device == "cuda";
   const ResidentSampler resident;
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
-                 .slow = options.slow,
+                 .fast = on_gpu ? "gpu:0" : "dram",
+                 .slow = on_gpu ? "host" : options.slow,
                  .policy = options.policy,
                  .chunk = {options.chunk},
                  .profile = ticks(options.profile),
@@ -169,6 +163,7 @@ RunResult run_guarded(const RunOptions& options) {
     result.mechanism = guard.session().mechanism();
     result.tracker = guard.session().tracker();
     const auto model = made(options);  // under the guard, as a model larger than memory must be
+    move_to_device(model->module(), options.device);
     guard.watch(model->module());
     for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
     Counters seen = guard.counters();
@@ -192,9 +187,9 @@ RunResult run_guarded(const RunOptions& options) {
     result.stall_ns = counters.stall_ns;
     result.faults = counters.faults;
     result.smallest_budget = guard.session().smallest_budget().value;
+    result.resident_max_bytes = on_gpu ? counters.resident_max_bytes : resident.largest_growth();
   }
   result.budget_bytes = options.fast_memory;
-  result.resident_max_bytes = resident.largest_growth();
   if (recorder) {
     recorder->flush();
     if (auto failure = recorder->failure()) throw Failure(*failure);

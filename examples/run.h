@@ -10,9 +10,8 @@ namespace vedette::examples {
 
 struct RunOptions {
   std::string model = "resnet18";
-  std::string script;                               // the model "script": path of its TorchScript file
-  std::string device = "cpu";                       // or "cuda", in a plain run
-  std::uint64_t gpu_memory = 0, gpu_small = 32768;  // a budget of the GPU's memory, 0: none; what is not counted
+  std::string script;          // the model "script": path of its TorchScript file
+  std::string device = "cpu";  // or "cuda"
   bool guarded = true;
   bool small = false;
   std::int64_t steps = 20, batch = 0;

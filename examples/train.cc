@@ -37,7 +37,7 @@ struct Arguments {
   RunOptions run;
   std::string fast_memory = "25%";
   bool plain = false, compare = false;
-  std::string json, gpu_memory;
+  std::string json;
 };
 
 // The value of --fast-memory: bytes, or a share of a peak that is still to be measured.
@@ -98,6 +98,8 @@ RunResult run_in_child(const RunOptions& options) {
   std::vector<std::string> words = {"train",
                                     "--model",
                                     options.model,
+                                    "--device",
+                                    options.device,
                                     "--steps",
                                     std::to_string(options.steps),
                                     "--batch",
@@ -268,10 +270,6 @@ void require_sense(const Arguments& arguments) {
   for (const PolicyEntry& entry : policies()) known = with_commas(known, entry.name);
   if (make_policy(options.policy, options.seed) == nullptr)
     throw std::runtime_error("there is no policy '" + options.policy + "'; there are " + known);
-  if (options.device != "cpu" && (!arguments.plain || arguments.compare))
-    throw std::runtime_error("--device " + options.device + " trains without a guard only, for now: add --plain");
-  if (options.gpu_memory != 0 && options.device != "cuda")
-    throw std::runtime_error("--gpu-memory is a budget of a GPU: add --device cuda --plain");
   if (options.model == "script" && options.script.empty())
     throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
   if (!options.slow.starts_with("nvme:") && options.slow != "host")
@@ -334,13 +332,9 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->group("");
   app.add_option("--plain-step-ns", options.plain_step_ns, "for the driver itself")->group("");
   app.add_option("--result", result_path, "for the driver itself")->group("");
-  app.add_option("--device", options.device, "where a plain run trains: cpu, or cuda")
+  app.add_option("--device", options.device, "where the model trains: cpu, or cuda, whose memory the budget is then")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--gpu-memory", arguments.gpu_memory,
-                 "with --device cuda: bytes of GPU memory (2GiB); what is used least recently leaves for the host");
-  app.add_option("--gpu-small", options.gpu_small, "allocations below so many bytes are not counted")
-      ->capture_default_str();
   app.add_flag("--small", options.small, "shapes and data for tests");
   app.add_flag("--plain", arguments.plain, "train without a guard");
   app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
@@ -360,7 +354,6 @@ int train(int count, char** words) {
   }
   RunOptions& options = arguments.run;
   options.chunk = parse_bytes(chunk);
-  if (!arguments.gpu_memory.empty()) options.gpu_memory = parse_bytes(arguments.gpu_memory);
   if (!options.script.empty()) {
     if (app.count("--model") > 0 && options.model != "script")
       throw std::runtime_error("--script names a model itself; leave out --model " + options.model);

@@ -115,6 +115,7 @@ struct Machine {
   Nanoseconds fault_time;  // added once to an op that faults, without the transfers
   Bytes granule = {4096};  // a move occupies a multiple of this in the fast tier
   bool can_recompute = false, can_reorder = false;
+  bool whole_tensors = false;  // a move takes a tensor as a whole: no plan may name a part of one
   // The share of a link's busy time by which ops beside it become longer: transfers take memory bandwidth and processor
   // time. nullopt: not measured. A replay then adds nothing, and a planner counts default_interference_percent.
   std::optional<std::uint32_t> interference_percent = {};

@@ -35,6 +35,8 @@
 namespace vedette {
 
 class Session;
+class GpuProgram;
+class GpuMemory;
 namespace detail {
 class SessionCore;
 }
@@ -130,8 +132,12 @@ enum class ProfileTicks : std::uint8_t {
 constexpr Bytes session_overhead = 64_MiB;
 
 struct SessionOptions {
-  Bytes fast_memory;            // the budget: resident bytes, in-flight buffers included, never exceed it
-  std::string slow = "nvme:.";  // "nvme:DIRECTORY", or "host" (plain memory, for tests)
+  Bytes fast_memory;  // the budget: resident bytes, in-flight buffers included, never exceed it
+  // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk,
+  // profile, tracker and checksums are not used, and a fast_memory of 0 is what is free less a twentieth.
+  std::string fast = "dram";
+  GpuProgram* gpu = nullptr;    // with "gpu:N"; outlives the session and its tensors
+  std::string slow = "nvme:.";  // "nvme:DIRECTORY", or "host" (plain memory, for tests); of a GPU always "host"
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB
   std::uint32_t warmup_steps = 1;  // run on demand before the profiling epoch; optimizers have their state afterwards
@@ -195,10 +201,14 @@ class Session {
   // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked.
   ResidentScope resident(const void* memory);
 
+  // What only memory of a GPU has; nullptr where fast memory is not a GPU's. It lives as long as the arena.
+  GpuMemory* gpu() const noexcept;
+
   Counters counters() const noexcept;
   // the first error of a background thread since the last call
   std::optional<Error> take_error();
   Bytes smallest_budget() const noexcept;   // the largest in-op working set seen, plus the slab
+  Bytes budget() const noexcept;            // of fast memory
   std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned"
   std::string mechanism() const;            // the way in which chunks move here, in words
   // the page tracker, by name; empty: no pages are tracked

@@ -28,11 +28,16 @@ Result<StreamPoint> Points::mark(std::uint32_t stream) {
 
 const Event& Points::event_of(StreamPoint point) { return streams_[point.stream].ring[(point.number - 1) % events_]; }
 
+bool Points::has_to_wait(std::uint32_t stream, StreamPoint point) const {
+  if (point.number == 0 || point.stream == stream || point.number <= streams_[point.stream].passed) return false;
+  const std::vector<std::uint64_t>& behind = streams_[stream].behind;
+  return behind.size() <= point.stream || behind[point.stream] < point.number;
+}
+
 Result<void> Points::let_wait(std::uint32_t stream, StreamPoint point) {
-  if (point.number == 0 || point.stream == stream || point.number <= streams_[point.stream].passed) return {};
+  if (!has_to_wait(stream, point)) return {};
   Line& line = streams_[stream];
   if (line.behind.size() <= point.stream) line.behind.resize(point.stream + 1);
-  if (line.behind[point.stream] >= point.number) return {};
   if (auto waits = event_of(point).let_wait(line.handle); !waits) return waits;
   line.behind[point.stream] = point.number;
   return {};

@@ -29,6 +29,8 @@ class Points {
   Result<StreamPoint> mark(std::uint32_t stream);
   // The stream runs behind the point. Free where it does already: its own points, and points that it has waited for.
   Result<void> let_wait(std::uint32_t stream, StreamPoint);
+  // Not one of the stream's own, not known to have passed, and the stream does not run behind it yet.
+  bool has_to_wait(std::uint32_t stream, StreamPoint) const;
   Result<bool> passed(StreamPoint);
   Result<void> wait(StreamPoint);  // the calling thread
 

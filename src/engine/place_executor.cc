@@ -12,6 +12,14 @@ namespace vedette {
 using cuda::Address;
 using cuda::StreamHandle;
 
+namespace {
+
+// A place is often written again hundreds of ops after its last use. An event that was recorded again by then would let
+// the copy wait for ops that came later.
+constexpr std::uint32_t events_a_stream = 4096;
+
+}  // namespace
+
 Result<std::unique_ptr<PlaceExecutor>> PlaceExecutor::make(std::shared_ptr<const cuda::Device> device,
                                                            const Options& options, Pointers& pointers) {
   auto range = cuda::DeviceRange::make(device, {.bytes = options.budget});
@@ -32,7 +40,7 @@ PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const O
       pinned_(device, {.most = options.most_pinned}),
       in_(std::move(in)),
       out_(std::move(out)),
-      points_(device),
+      points_(device, events_a_stream),
       in_number_(points_.number_of(in_.handle())),
       out_number_(points_.number_of(out_.handle())),
       arena_(options.budget, options.alignment) {}
@@ -121,15 +129,13 @@ Result<std::byte*> PlaceExecutor::slot_for(Bytes bytes) {
   return pinned_.take(bytes);
 }
 
-Result<void> PlaceExecutor::evict(BlockIndex index) {
-  Block& block = blocks_[index.value];
-  const std::uint64_t offset = *arena_.offset(index);
+// Behind the block's last uses, into its slot. Then `slot_filled` is the end of the copy.
+Result<void> PlaceExecutor::copy_out(Block& block, std::uint64_t offset) {
   if (block.slot == nullptr) {
     const auto slot = slot_for(block.bytes);
     if (!slot) return slot.error();
     block.slot = *slot;
   }
-  if (auto covered = cover_uses(block); !covered) return covered;
   if (auto waits = let_wait(out_number_, block.uses); !waits) return waits;
   // A slot that was read was read by the copy that brought the block.
   if (auto waits = points_.let_wait(out_number_, block.ready); !waits) return waits;
@@ -141,17 +147,47 @@ Result<void> PlaceExecutor::evict(BlockIndex index) {
     return copied.error();
   }
   block.slot_filled = *copied;
-  block.uses.clear();
-  block.ready = {};
-  arena_.remove(index);
-  remember(offset, rounded(block.bytes), {*copied});
-  pointers_.moved(index, 0);
   ++counters_.evictions;
   counters_.evicted += block.bytes;
   return {};
 }
 
-Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes) {
+Result<void> PlaceExecutor::evict(BlockIndex index) {
+  Block& block = blocks_[index.value];
+  const std::uint64_t offset = *arena_.offset(index);
+  if (auto covered = cover_uses(block); !covered) return covered;
+  Fences before;  // what must have happened before the place is written again
+  if (block.unchanged) {
+    before = block.uses;
+    join(before, block.ready);
+    counters_.unchanged += block.bytes;
+  } else {
+    if (auto copied = copy_out(block, offset); !copied) return copied;
+    before = {block.slot_filled};
+  }
+  block.uses.clear();
+  block.ready = {};
+  block.unchanged = false;
+  arena_.remove(index);
+  remember(offset, rounded(block.bytes), before);
+  pointers_.moved(index, 0);
+  return {};
+}
+
+Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Place place) {
+  if (!place) return any_room_for(index, bytes);
+  if (arena_.place_at(index, bytes, *place)) return *place;
+  if (const auto occupants = arena_.occupants(*place, bytes)) {
+    for (const BlockIndex occupant : *occupants) {
+      if (auto left = evict(occupant); !left) return left.error();
+    }
+    if (arena_.place_at(index, bytes, *place)) return *place;
+  }
+  ++counters_.misplaced;
+  return any_room_for(index, bytes);
+}
+
+Result<std::uint64_t> PlaceExecutor::any_room_for(BlockIndex index, Bytes bytes) {
   if (const auto offset = arena_.place(index, bytes)) return *offset;
   const auto victims = arena_.victims(bytes);
   if (!victims)
@@ -167,7 +203,7 @@ Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes) {
   return *offset;
 }
 
-Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle stream) {
+Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle stream, Place place) {
   const std::lock_guard lock(guard_);
   BlockIndex index{static_cast<std::uint32_t>(blocks_.size())};
   if (unused_.empty()) {
@@ -181,7 +217,7 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle st
     unused_.push_back(index);
     return error;
   };
-  const auto offset = room_for(index, bytes);
+  const auto offset = room_for(index, bytes, place);
   if (!offset) return give_up(offset.error());
   const std::uint32_t number = points_.number_of(stream);
   const std::uint64_t whole = rounded(bytes);
@@ -229,9 +265,9 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
   if (arena_.in_place(index)) arena_.allow_moves(index);
 }
 
-Result<void> PlaceExecutor::fetch(BlockIndex index) {
+Result<void> PlaceExecutor::fetch(BlockIndex index, Place place) {
   Block& block = blocks_[index.value];
-  const auto offset = room_for(index, block.bytes);
+  const auto offset = room_for(index, block.bytes, place);
   if (!offset) return offset.error();
   const std::uint64_t whole = rounded(block.bytes);
   const Fences fences = take_fences(*offset, whole);
@@ -259,7 +295,25 @@ Result<void> PlaceExecutor::fetch(BlockIndex index) {
   return {};
 }
 
-Result<void> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
+Result<void> PlaceExecutor::leave(BlockIndex index) {
+  const std::lock_guard lock(guard_);
+  return arena_.may_leave(index) ? evict(index) : Result<void>();
+}
+
+Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
+  const std::lock_guard lock(guard_);
+  if (arena_.in_place(index)) return {};
+  if (auto fetched = fetch(index, place); !fetched) return fetched;
+  blocks_[index.value].unchanged = unchanged;
+  return {};
+}
+
+void PlaceExecutor::forget_unchanged() {
+  const std::lock_guard lock(guard_);
+  for (Block& block : blocks_) block.unchanged = false;
+}
+
+Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
   const std::lock_guard lock(guard_);
   const std::uint32_t number = points_.number_of(stream);
   // First what is in place is pinned, so that no fetch evicts another operand of the op.
@@ -280,12 +334,15 @@ Result<void> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamH
   };
   for (; pinned < away.size(); ++pinned) {
     if (!arena_.in_place(away[pinned])) {
-      if (auto fetched = fetch(away[pinned]); !fetched) return give_up(fetched.error());
+      if (auto fetched = fetch(away[pinned], std::nullopt); !fetched) return give_up(fetched.error());
     }
     arena_.pin(away[pinned]);
   }
+  bool waits = false;
   for (const BlockIndex index : blocks) {
-    if (auto waits = points_.let_wait(number, blocks_[index.value].ready); !waits) return give_up(waits.error());
+    const StreamPoint ready = blocks_[index.value].ready;
+    waits = waits || points_.has_to_wait(number, ready);
+    if (auto waited = points_.let_wait(number, ready); !waited) return give_up(waited.error());
   }
   for (const BlockIndex index : blocks) {
     Block& block = blocks_[index.value];
@@ -294,7 +351,7 @@ Result<void> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamH
     if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
       block.unended.push_back(number);
   }
-  return {};
+  return waits;
 }
 
 void PlaceExecutor::end_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
@@ -334,9 +391,21 @@ Bytes PlaceExecutor::bytes(BlockIndex index) const {
   return blocks_[index.value].bytes;
 }
 
+PlaceExecutor::Place PlaceExecutor::place(BlockIndex index) const {
+  const std::lock_guard lock(guard_);
+  return arena_.offset(index);
+}
+
+bool PlaceExecutor::may_leave(BlockIndex index) const {
+  const std::lock_guard lock(guard_);
+  return arena_.may_leave(index);
+}
+
 PlaceExecutor::Counters PlaceExecutor::counters() const {
   const std::lock_guard lock(guard_);
-  return counters_;
+  Counters counters = counters_;
+  counters.in_use = arena_.in_use();
+  return counters;
 }
 
 }  // namespace vedette

@@ -9,7 +9,9 @@
 //   birth   The op's stream runs behind what the place remembers.
 //   death   The place remembers the block's last uses.
 //
-// Ops without a plan are served here: first fit, eviction of what was used least recently (place/arena.h).
+// A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
+// plan are served as well: first fit, eviction of what was used least recently (place/arena.h). A planned place in
+// which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
 // Thread rule: any thread in which the device's context is current; calls take turns. The host waits in two cases:
 // pinned memory is full of slots whose copies still run, and at the end.
@@ -19,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,8 +54,11 @@ class PlaceExecutor {
   };
   struct Counters {
     std::uint64_t evictions = 0, fetches = 0;
-    Bytes evicted, fetched, live, most_live, most_in_use;
+    std::uint64_t misplaced = 0;  // blocks that got another place than the plan's
+    Bytes evicted, fetched, live, most_live, in_use, most_in_use;
+    Bytes unchanged;  // left without a copy
   };
+  using Place = std::optional<std::uint64_t>;  // an offset in the device's range; nullopt: no plan has one
 
   static Result<std::unique_ptr<PlaceExecutor>> make(std::shared_ptr<const cuda::Device>, const Options&, Pointers&);
   ~PlaceExecutor();  // waits for the device's copies
@@ -61,19 +67,28 @@ class PlaceExecutor {
 
   // A new block that work of `stream` may write from now on. It stays until allow_moves(). Errors: out_of_memory where
   // blocks that cannot leave take too much room, or pinned memory is used up.
-  Result<Born> allocate(Bytes, cuda::StreamHandle stream);
+  Result<Born> allocate(Bytes, cuda::StreamHandle stream, Place place = {});
   void release(BlockIndex);  // no op that is announced later uses it; what is queued still may
   void allow_moves(BlockIndex);
 
+  // By a plan, between ops. What leaves goes behind its last uses; what may not leave stays, without an error. What
+  // comes back as `unchanged` leaves again without a copy, unless forget_unchanged() came between.
+  Result<void> leave(BlockIndex);
+  Result<void> bring(BlockIndex, Place place, bool unchanged);
+  void forget_unchanged();
+
   // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
-  // stream gets there, and stay until end_op() with the same blocks. Errors leave none of them pinned.
-  Result<void> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
+  // stream gets there, and stay until end_op() with the same blocks. True: the stream may have to wait for a copy, or
+  // for the place of one. Errors leave none of them pinned.
+  Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // All work of the op is queued.
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
   void record_stream(BlockIndex, cuda::StreamHandle stream);
 
   cuda::Address address(BlockIndex) const;  // 0: away
+  Place place(BlockIndex) const;            // nullopt: away
+  bool may_leave(BlockIndex) const;         // in place, seen, and in no open op
   Bytes bytes(BlockIndex) const;
   Counters counters() const;
 
@@ -82,7 +97,7 @@ class PlaceExecutor {
   using Fences = std::vector<StreamPoint>;  // at most one a stream
   struct Block {
     Bytes bytes;
-    bool alive = false, movable = false;
+    bool alive = false, movable = false, unchanged = false;
     std::uint32_t pins = 0;
     StreamPoint ready;                   // of the copy that brought it; what uses it runs behind
     Fences uses;                         // its last use by each stream
@@ -98,9 +113,11 @@ class PlaceExecutor {
 
   PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, cuda::DeviceRange, cuda::Stream in,
                 cuda::Stream out);
-  Result<std::uint64_t> room_for(BlockIndex, Bytes);
+  Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
+  Result<std::uint64_t> any_room_for(BlockIndex, Bytes);
   Result<void> evict(BlockIndex);
-  Result<void> fetch(BlockIndex);
+  Result<void> copy_out(Block&, std::uint64_t offset);
+  Result<void> fetch(BlockIndex, Place);
   Result<void> cover_uses(Block&);
   Result<std::byte*> slot_for(Bytes);
   void reclaim_slots(bool all);

@@ -133,7 +133,7 @@ void read_links(const Json& list, Machine& machine) {
 Machine read_machine(const Json& json) {
   const Reader top(json, "machine",
                    {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder",
-                    "interference_percent", "remap_ns", "early_fetches", "writes_wait"});
+                    "whole_tensors", "interference_percent", "remap_ns", "early_fetches", "writes_wait"});
   if (top.text("format") != format_name) top.fail("is not in the format " + std::string(format_name));
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -143,6 +143,7 @@ Machine read_machine(const Json& json) {
   if (top.has("granule_bytes")) machine.granule = {top.number("granule_bytes", 1)};
   machine.can_recompute = top.truth("can_recompute");
   machine.can_reorder = top.truth("can_reorder");
+  machine.whole_tensors = top.truth("whole_tensors");
   if (top.has("interference_percent")) {
     const std::uint64_t percent = top.number("interference_percent", 0);
     if (percent > most_interference) top.fail("has an interference_percent above " + std::to_string(most_interference));
@@ -185,6 +186,7 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   json["granule_bytes"] = machine.granule.value;
   json["can_recompute"] = machine.can_recompute;
   json["can_reorder"] = machine.can_reorder;
+  if (machine.whole_tensors) json["whole_tensors"] = true;
   if (machine.interference_percent) json["interference_percent"] = *machine.interference_percent;
   if (machine.remap_time.value != 0) json["remap_ns"] = machine.remap_time.value;
   if (machine.habits.early_fetches) json["early_fetches"] = true;

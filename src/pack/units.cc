@@ -224,7 +224,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   return units;
 }
 
-Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
+Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, WithinOneOp short_lived) {
   Trace trace{.name = "step",
               .source = "vedette",
               .device = "cpu",
@@ -250,7 +250,8 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged) {
   for (std::size_t i = 0; i < log.tensors.size(); ++i) {
     const LoggedTensor& t = log.tensors[i];
     if (t.bytes.value == 0 || (t.death != ~0u && t.death_op < 0)) continue;
-    if (t.birth > 0 && t.death != ~0u && t.birth_op == t.death_op && t.birth_op <= last) {
+    if (short_lived == WithinOneOp::are_workspace && t.birth > 0 && t.death != ~0u && t.birth_op == t.death_op &&
+        t.birth_op <= last) {
       scratch[t.birth_op].push_back({t.birth, static_cast<std::int64_t>(t.bytes.value)});
       scratch[t.birth_op].push_back({t.death, -static_cast<std::int64_t>(t.bytes.value)});
       continue;

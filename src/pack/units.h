@@ -70,7 +70,9 @@ void sort_operands(Op& op);  // reads, writes and frees as Op wants them: sorted
 Units form_units(const StepLog& log, Bytes chunk);
 
 // The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number
-// in the log.
-Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr);
+// in the log. Tensors that are born and die within one op are its workspace, or tensors like others.
+enum class WithinOneOp : std::uint8_t { are_workspace, are_tensors };
+Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr,
+                    WithinOneOp short_lived = WithinOneOp::are_workspace);
 
 }  // namespace vedette

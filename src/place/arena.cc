@@ -57,6 +57,26 @@ bool Arena::place_at(BlockIndex block, Bytes wanted, std::uint64_t offset) {
   return true;
 }
 
+std::optional<std::vector<BlockIndex>> Arena::occupants(std::uint64_t offset, Bytes wanted) const {
+  const std::uint64_t end = offset + rounded(wanted);
+  auto each = by_offset_.lower_bound(offset);
+  if (each != by_offset_.begin()) {
+    const auto before = std::prev(each);
+    if (before->first + blocks_.at(before->second).bytes > offset) each = before;
+  }
+  std::vector<BlockIndex> found;
+  for (; each != by_offset_.end() && each->first < end; ++each) {
+    if (!may_leave(each->second)) return std::nullopt;
+    found.push_back(each->second);
+  }
+  return found;
+}
+
+bool Arena::may_leave(BlockIndex block) const {
+  const auto found = blocks_.find(block);
+  return found != blocks_.end() && found->second.movable && found->second.pins == 0;
+}
+
 Arena::Block& Arena::at(BlockIndex block) {
   const auto found = blocks_.find(block);
   VEDETTE_ASSERT(found != blocks_.end());

@@ -31,8 +31,11 @@ class Arena {
   // The lowest hole that is wide enough; nullopt where there is none. The block is new, pinned by nobody, not movable.
   std::optional<std::uint64_t> place(BlockIndex, Bytes);
   bool place_at(BlockIndex, Bytes, std::uint64_t offset);  // where a plan says; false: somebody lies there
-  void remove(BlockIndex);                                 // evicted or freed
+  // What lies in [offset, offset + bytes), lowest first; nullopt: one of it is pinned or not movable.
+  std::optional<std::vector<BlockIndex>> occupants(std::uint64_t offset, Bytes) const;
+  void remove(BlockIndex);  // evicted or freed
   bool in_place(BlockIndex) const;
+  bool may_leave(BlockIndex) const;  // in place, movable, pinned by nobody
   std::optional<std::uint64_t> offset(BlockIndex) const;
 
   void use(BlockIndex);  // most recently used now

@@ -32,9 +32,19 @@ std::vector<Temporary> temporaries(const StepLog& log, std::uint32_t events, con
   return found;
 }
 
+// An address is a name where tensors are given places: no two tensors of the step share one.
+Placement end_to_end(const std::vector<Lifetime>& lives, Bytes chunk) {
+  Placement placement;
+  for (const Lifetime& life : lives) {
+    placement.offset.push_back(placement.zone_bytes);
+    placement.zone_bytes += (life.bytes.value + chunk.value - 1) / chunk.value * chunk.value;
+  }
+  return placement;
+}
+
 }  // namespace
 
-AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk) {
+AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use) {
   const std::vector<Temporary> moved = temporaries(log, events, arena);
   // The n-th allocation of a size, in order of birth.
   std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;
@@ -44,7 +54,7 @@ AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes
   }
   std::vector<Lifetime> lives;
   for (const Temporary& t : moved) lives.push_back(t.life);
-  const Placement placement = coallocate(lives, chunk);
+  const Placement placement = use == Heap::Chunks::shared ? coallocate(lives, chunk) : end_to_end(lives, chunk);
   const std::uint64_t bytes = std::max<std::uint64_t>(placement.zone_bytes, chunk.value);
   const auto zone = arena.reserve_zone(bytes);
   if (!zone) return;

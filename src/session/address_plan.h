@@ -22,7 +22,8 @@ class AddressPlan {
   AddressPlan() = default;
   // Reserves a zone of the arena and moves the log's temporaries into it; `events`: of the step. Where the
   // arena has no room, every tensor keeps the address it was profiled at, and none is given out.
-  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk);
+  // `use`: whether tensors of like lifetimes share chunks there.
+  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use = Heap::Chunks::shared);
 
   // Of the n-th allocation of a size in a step; nullopt: it is allocated as if there were no plan.
   std::optional<std::uint64_t> nth(std::uint64_t bytes, std::uint32_t n) const;

@@ -13,10 +13,10 @@ std::uint64_t counted(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-Arena::Arena(Mapping memory, Bytes chunk)
+Arena::Arena(Mapping memory, Bytes chunk, Heap::Chunks use)
     : memory_(std::move(memory)),
       chunk_(chunk.value),
-      heap_(static_cast<std::uint32_t>(memory_.bytes().value / chunk.value), chunk) {}
+      heap_(static_cast<std::uint32_t>(memory_.bytes().value / chunk.value), chunk, use) {}
 
 ChunkRange Arena::chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept {
   const auto first = static_cast<std::uint32_t>(offset / chunk_);

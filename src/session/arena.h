@@ -50,7 +50,7 @@ class Arena {
     bool lasting = false, alone = false, planned = false;
   };
 
-  Arena(Mapping memory, Bytes chunk);
+  Arena(Mapping memory, Bytes chunk, Heap::Chunks use = Heap::Chunks::shared);
 
   std::byte* base() const noexcept { return memory_.data(); }
   Bytes bytes() const noexcept { return memory_.bytes(); }

@@ -20,6 +20,12 @@ void Bucket::profiled(std::uint64_t step, std::uint32_t unplanned_chunks) {
   unplanned_ = unplanned_chunks;
 }
 
+void Bucket::ran(std::uint64_t step) {
+  if (step != last_run_ + 1) follows_since_ = step;
+  last_run_ = step;
+  ++runs_;
+}
+
 Bucket& BucketStore::add(std::unique_ptr<Bucket> fresh) {
   latest_ = fresh.get();
   buckets_.push_back(std::move(fresh));

@@ -45,7 +45,10 @@ class Bucket {
   std::uint64_t last_run() const noexcept { return last_run_; }  // step
   std::uint64_t runs() const noexcept { return runs_; }          // whole steps by its plan
   void profiled(std::uint64_t step, std::uint32_t unplanned_chunks);
-  void ran(std::uint64_t step) { last_run_ = step, ++runs_; }
+  void ran(std::uint64_t step);
+  void planned(std::uint64_t step) { follows_since_ = step + 1; }
+  // The first of the steps up to the last run that all ran by the plan that the bucket has now.
+  std::uint64_t follows_since() const noexcept { return follows_since_; }
   std::uint32_t unplanned() const noexcept { return unplanned_; }  // chunks left to what is touched in parts
 
  private:
@@ -55,7 +58,7 @@ class Bucket {
   Trace program_;
   std::vector<std::uint32_t> program_logged_;
   AddressPlan addresses_;
-  std::uint64_t last_run_ = 0, runs_ = 0;
+  std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
   std::uint32_t unplanned_ = 0;
 };
 

@@ -20,7 +20,7 @@ class ChunkExecutor final : public Executor {
   // written may read it too (`w -= m` announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
-  Result<void> born(ChunkRange chunks) override { return engine_->birth(chunks); }
+  Result<void> born(ChunkRange chunks, Bytes) override { return engine_->birth(chunks); }
   void died(ChunkRange chunks) noexcept override { engine_->death(chunks); }
   Result<void> hold(ChunkRange chunks) override { return engine_->hold(chunks); }
   void release_hold(ChunkRange chunks) noexcept override { engine_->release_hold(chunks); }

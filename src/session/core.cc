@@ -14,7 +14,10 @@
 namespace vedette::detail {
 
 SessionCore::SessionCore(SessionOptions options, Mapping arena)
-    : options_(std::move(options)), messages_(options_.on_message), arena_(std::move(arena), options_.chunk) {}
+    : options_(std::move(options)),
+      messages_(options_.on_message),
+      arena_(std::move(arena), options_.chunk,
+             options_.fast == "dram" ? Heap::Chunks::shared : Heap::Chunks::of_one_tensor) {}
 
 void SessionCore::start(Memory memory) {
   executor_ = std::move(memory.executor);
@@ -92,7 +95,7 @@ Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
     watched = log_birth(place, allocation);
     if (of_op) op_.born(place.chunks);
   }
-  if (auto born = executor_->born(place.chunks); !born) {
+  if (auto born = executor_->born(place.chunks, {place.bytes}); !born) {
     const std::lock_guard lock(mutex_);
     undo_birth(place);
     return born.error();
@@ -127,7 +130,7 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
 // was no room is tried again by the next allocation in it.
 Result<void> SessionCore::ready(const Arena::Place& place) {
   if (!place.slab || !arena_.slab_is_away(place.chunks.first())) return {};
-  if (auto born = executor_->born(place.chunks); !born) return born;
+  if (auto born = executor_->born(place.chunks, {place.bytes}); !born) return born;
   if (auto held = executor_->hold(place.chunks); !held) {
     executor_->died(place.chunks);
     return held;

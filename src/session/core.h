@@ -51,6 +51,7 @@ class SessionCore {
   bool inherited() const noexcept { return forks_at_open_ != forks(); }
 
   const SessionOptions& options() const noexcept { return options_; }
+  const Machine& machine() const noexcept { return machine_; }
   const Arena& arena() const noexcept { return arena_; }
   void post(std::string_view sentence) { messages_.post(sentence); }
   void see_no_pages() { tracker_ = nullptr; }  // as on a machine without any page tracker
@@ -81,6 +82,7 @@ class SessionCore {
   std::optional<Error> take_error() { return executor_->take_error(); }
   Bytes smallest_budget() const noexcept;
   std::string_view phase() const noexcept;
+  GpuMemory* gpu() noexcept { return executor_->gpu(); }
   std::string mechanism() const { return executor_->mechanism(); }
   std::string_view tracker() const noexcept { return tracker_ == nullptr ? std::string_view() : tracker_->name; }
   const Trace* trace() const noexcept;
@@ -117,6 +119,8 @@ class SessionCore {
   void start_profiling();
   void finish_profiling();
   void learn();
+  void replace_times(StepLog& log);
+  void measure_later(Bucket& ran);
   void finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds stall);
   void cut_into_sections_of(Bucket& ran);
   void make_plan(Bucket& bucket);

@@ -40,10 +40,13 @@ void SessionCore::finish_profiling() {
 // A new sequence of ops.
 void SessionCore::learn() {
   StepLog log = logger_.finished(arena_);
-  AddressPlan addresses(log, logger_.events(), arena_, options_.chunk);
+  if (executor_->runs_later()) replace_times(log);
+  const std::optional<Bytes> range = executor_->range();
+  AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
+                        range ? Heap::Chunks::of_one_tensor : Heap::Chunks::shared);
   auto fresh = std::make_unique<Bucket>(
       buckets_.next_id(), std::move(log), logger_.hashes(), std::move(addresses),
-      StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed});
+      StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range});
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   fresh->profiled(logger_.step(), rows_.chunks());
   fresh->rows.add(rows_.take());
@@ -70,7 +73,25 @@ void SessionCore::finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds
     case SectionLearner::Outcome::nothing:
       break;
   }
+  if (executor_->runs_later()) return measure_later(ran);
   if (ran.plan.measure({.time = time, .stall = stall, .times = times_.times(), .stalls = times_.stalls()}, machine_))
+    make_plan(ran);
+}
+
+// The times of ops that were announced before they ran: the host waits for the profiled step alone.
+void SessionCore::replace_times(StepLog& log) {
+  const auto known = executor_->take_times(true);
+  if (!known || known->times.size() != log.ops.size()) return;
+  for (std::size_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = known->times[i];
+}
+
+void SessionCore::measure_later(Bucket& ran) {
+  const auto known = executor_->take_times(false);
+  if (!known || known->step < ran.follows_since()) return;
+  Nanoseconds stall;
+  for (const Nanoseconds each : known->stalls) stall += each;
+  if (ran.plan.measure({.time = known->whole, .stall = stall, .times = known->times, .stalls = known->stalls},
+                       machine_))
     make_plan(ran);
 }
 
@@ -84,6 +105,8 @@ void SessionCore::cut_into_sections_of(Bucket& ran) {
 }
 
 void SessionCore::make_plan(Bucket& bucket) {
+  if (executor_->range()) executor_->forget_plan();  // its places go with the plan
+  bucket.planned(logger_.step());
   const std::uint32_t free = frames_ - executor_->held_chunks();
   machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
   if (auto made = bucket.plan.prepare(machine_, *executor_); !made) messages_.post(made.error().message);

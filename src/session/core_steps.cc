@@ -118,12 +118,14 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) const
   Executor::Part part{.tick = step_begins_ + op_.part(),
                       .operands = operands,
                       .moves = nullptr,
+                      .places = nullptr,
                       .step_begins = step_begins_,
                       .needs = {},
                       .operands_of_whole_op = {}};
   if (!logger_.running() || buckets_.current() == nullptr) return part;
   const StepPlan& plan = buckets_.current()->plan;
   part.moves = &plan.moves_at(op_.part());
+  part.places = plan.places();
   part.needs = plan.needs(op_.part());
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
   return part;

@@ -1,20 +1,14 @@
 // The seam between a session and memory: a session recognises steps, logs tensors and ops and asks the policy for a
 // plan; an executor does to memory what the plan's moves mean there.
 //
-// An executor counts in chunks of the session's arena, which are positions, not addresses. For the CPU
-// (chunk_executor.h) a chunk's position is its address for life and the frame under it changes. For a GPU a tensor's
-// position in the plan becomes a place in one device range, and its pointer is what changes. Such an executor needs:
+// An executor counts in chunks of the session's arena, which are positions, not addresses. There are two:
 //
-//  1. Program order. `begin_op` and `end_op` are called when an op is launched, which on a stream is before it runs.
-//     What begins after an op waits for an event recorded in end_op(); what an op needs is waited for by its stream
-//     (not by the host) in begin_op(). `OpMoves::evictions` may start, and the room of the dead may be used again,
-//     after that event. Nothing here returns "it has happened" but stalled_since_last_asked() and counters().
-//  2. Places. born() gives chunks a place before the op that allocates runs, and there is no fault path: an access that
-//     no op announced is an error there (`faults()` is null). Every operand of an op must fit at once; an op too large
-//     for the budget is refused by begin_op's counterpart of the paged path, with a sentence.
-//  3. Copies. Several fetches and evictions between two ops go to one copy stream per direction, ordered by events; the
-//     slow tier of a move is `Fetch::source` or `Departure::target`, since a GPU has two (pinned host memory, NVMe).
-//  4. Several op threads: the backward pass of autograd runs on a device's own thread. Calls still come one at a time.
+//  - The CPU's (chunk_executor.h). A chunk's position is its address for life, and the frame under it changes. Ops run
+//    when they are announced, and page faults serve what no op announced.
+//  - A GPU's (gpu_executor.h). A position is a tensor's name: its address is a place in range(), which changes. An op
+//  is
+//    announced when its work is queued: what it needs its stream waits for, and what begins after it waits for an event
+//    behind it. No access that no op announced is served, and an op must fit whole. Times are known later.
 //
 // Thread rule: born, died, hold and release_hold from any thread; begin_op, continue_op, end_op, observe and
 // was_touched from the op thread; all others from any thread. No function calls the session back but through what its
@@ -26,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "os/chunk_index.h"
@@ -37,6 +32,7 @@
 namespace vedette {
 
 class Engine;
+class GpuMemory;
 
 namespace detail {
 
@@ -51,6 +47,7 @@ struct OpMoves {
     ChunkRange chunks;
     TierIndex source;
     bool unchanged = false;  // nothing writes there before it leaves again, so that it may leave without a transfer
+    std::optional<std::uint64_t> place = {};  // the offset that arrange() found; for executors with range()
   };
   struct Departure {
     ChunkRange chunks;
@@ -66,16 +63,32 @@ struct OpMoves {
   std::vector<NextUse> next_uses;     // of the op's operands, after it
 };
 
+// Where the tensors of a planned step lie in an executor's range(), besides what fetches bring.
+struct PlannedPlaces {
+  struct AtStart {
+    ChunkRange chunks;
+    std::uint64_t offset = 0;
+  };
+  std::unordered_map<std::uint32_t, std::uint64_t> births;  // offsets, by a tensor's first chunk
+  std::vector<AtStart> at_start;                            // what is in fast memory when the step begins
+  Bytes peak;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
+
+  // Where tensors move whole and are given places: the bytes of fast memory, one range of them. nullopt: chunks move,
+  // and an address is a place.
+  virtual std::optional<Bytes> range() const noexcept { return std::nullopt; }
 
   // An Error of Cause::unsupported names what of the plan this executor cannot do; then the step runs on demand.
   virtual Result<void> accepts(const Plan& plan) const = 0;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
-  // One more tensor lives in each chunk; waits for room. Error: out_of_memory, of fast memory or of the slow tier.
-  virtual Result<void> born(ChunkRange chunks) = 0;
+  // One more tensor, of so many bytes, lives in each chunk; waits for room. Error: out_of_memory, of fast memory or of
+  // the slow tier.
+  virtual Result<void> born(ChunkRange chunks, Bytes bytes) = 0;
   virtual void died(ChunkRange chunks) noexcept = 0;
   // In fast memory until release_hold(); waits. Error: with what is held already it is too much; nothing is held.
   virtual Result<void> hold(ChunkRange chunks) = 0;
@@ -84,9 +97,10 @@ class Executor {
   // --- ops -----------------------------------------------------------------------------------------------------------
   struct Part {  // an op or a section of it, as it begins
     Ticks tick = 0;
-    std::span<const ChunkRange> operands;  // in fast memory from its begin to its end
-    const OpMoves* moves = nullptr;        // nullptr: no plan runs; else it lives until the step ends
-    Ticks step_begins = 0;                 // the tick that OpMoves::NextUse counts from
+    std::span<const ChunkRange> operands;   // in fast memory from its begin to its end
+    const OpMoves* moves = nullptr;         // nullptr: no plan runs; else it lives until the step ends
+    const PlannedPlaces* places = nullptr;  // with a plan and a range()
+    Ticks step_begins = 0;                  // the tick that OpMoves::NextUse counts from
     // needs[k]: chunks that the part will yet take after its k-th allocation or release; lives until it ends
     std::span<const std::uint32_t> needs;
     std::span<const ChunkRange> operands_of_whole_op;  // of a section; lives until the op ends
@@ -107,6 +121,15 @@ class Executor {
   // --- figures -------------------------------------------------------------------------------------------------------
   virtual Program& program() noexcept = 0;                      // whose clock times ops, stalls and moves
   virtual Nanoseconds stalled_since_last_asked() noexcept = 0;  // of the op thread
+  // Where ops run later than they are announced: times and stalls of the ops of an earlier step, once they are known.
+  struct StepTimes {
+    std::uint64_t step = 0;
+    std::vector<Nanoseconds> times, stalls;  // by op
+    Nanoseconds whole;
+  };
+  virtual bool runs_later() const noexcept { return false; }
+  // Of the latest step that is known of and was not given out; `wait`: of the step that ended last.
+  virtual std::optional<StepTimes> take_times(bool wait) noexcept { return static_cast<void>(wait), std::nullopt; }
   virtual Counters counters() const noexcept = 0;
   virtual std::optional<Error> take_error() noexcept = 0;
   virtual std::uint32_t held_chunks() const noexcept = 0;
@@ -116,6 +139,7 @@ class Executor {
 
   // The engine whose chunks page trackers can watch; nullptr: pages cannot be seen, steps are profiled by operands.
   virtual Engine* pages() noexcept { return nullptr; }
+  virtual GpuMemory* gpu() noexcept { return nullptr; }  // nullptr: fast memory is not a GPU's
 };
 
 }  // namespace detail

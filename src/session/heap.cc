@@ -21,9 +21,10 @@ std::uint64_t size_class(std::uint64_t bytes) {
 
 }  // namespace
 
-bool Heap::fills_chunks(std::uint64_t bytes) const noexcept {
+bool Heap::takes_run(std::uint64_t bytes, bool persistent) const noexcept {
+  if (use_ == Chunks::of_one_tensor) return true;
   const std::uint64_t whole = round_up(bytes, chunk_);
-  return (whole - bytes) * 16 <= whole;
+  return !persistent && (whole - bytes) * 16 <= whole;
 }
 
 std::optional<std::uint64_t> Heap::take_chunks(std::uint64_t count) {
@@ -100,7 +101,7 @@ std::optional<Heap::Place> Heap::allocate_small(std::uint64_t bytes) {
 std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent) {
   VEDETTE_ASSERT(bytes > 0 && alignment <= page);
   if (is_small(bytes) && alignment <= 64) return allocate_small(bytes);
-  const auto offset = !persistent && fills_chunks(bytes)
+  const auto offset = takes_run(bytes, persistent)
                           ? take_chunks(round_up(bytes, chunk_) / chunk_)
                           : take_pages(persistent ? lasting_ : passing_, round_up(bytes, page));
   if (!offset) return std::nullopt;
@@ -108,7 +109,7 @@ std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t ali
 }
 
 void Heap::release(std::uint64_t offset, std::uint64_t bytes, bool persistent) {
-  if (!persistent && fills_chunks(bytes)) {
+  if (takes_run(bytes, persistent)) {
     free_runs_[round_up(bytes, chunk_) / chunk_].push_back(offset);
   } else {
     give_pages(persistent ? lasting_ : passing_, offset, round_up(bytes, page));

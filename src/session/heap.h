@@ -1,9 +1,9 @@
 // Addresses of the arena for who asks without a plan: which bytes, never whether they are in fast memory.
 //
-// There are four kinds of places. Runs of whole chunks are for tensors that fill them, last in, first out by size. Two
-// heaps of pages, one for tensors that outlive steps and one for others, give the lowest address that fits, so that
-// neighbours in birth are neighbours in memory. A slab is for small objects; its chunks are always resident. Zones,
-// taken off the top, are laid out by a plan.
+// There are four kinds of places, or one: where tensors share no chunks, each gets a run of whole ones. Runs of whole
+// chunks are for tensors that fill them, last in, first out by size. Two heaps of pages, one for tensors that outlive
+// steps and one for others, give the lowest address that fits, so that neighbours in birth are neighbours in memory. A
+// slab is for small objects; its chunks are always resident. Zones, taken off the top, are laid out by a plan.
 //
 // Not thread safe: the session's lock guards it. O(log n) a call.
 #pragma once
@@ -19,7 +19,9 @@ namespace vedette {
 
 class Heap {
  public:
-  Heap(std::uint32_t chunks, Bytes chunk) : chunks_(chunks), chunk_(chunk.value) {}
+  enum class Chunks : std::uint8_t { shared, of_one_tensor };
+  Heap(std::uint32_t chunks, Bytes chunk, Chunks use = Chunks::shared)
+      : chunks_(chunks), chunk_(chunk.value), use_(use) {}
 
   struct Place {
     std::uint64_t offset = 0;                     // from the arena's first byte
@@ -39,7 +41,7 @@ class Heap {
   std::optional<std::uint64_t> reserve_zone(std::uint64_t bytes);
   void release_zone(std::uint64_t offset, std::uint64_t bytes);
 
-  bool is_small(std::uint64_t bytes) const noexcept { return bytes <= small_limit(); }
+  bool is_small(std::uint64_t bytes) const noexcept { return use_ == Chunks::shared && bytes <= small_limit(); }
   std::uint64_t small_limit() const noexcept { return std::max<std::uint64_t>(chunk_ / 64, 1024); }
   std::uint32_t top() const noexcept { return top_; }  // chunks ever handed out: what the slow tier must have room for
 
@@ -48,10 +50,11 @@ class Heap {
   std::optional<std::uint64_t> take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes);
   static void give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
   std::optional<Place> allocate_small(std::uint64_t bytes);
-  bool fills_chunks(std::uint64_t bytes) const noexcept;
+  bool takes_run(std::uint64_t bytes, bool persistent) const noexcept;
 
   const std::uint32_t chunks_;
   const std::uint64_t chunk_;
+  const Chunks use_;
   std::uint32_t top_ = 0;
   std::map<std::uint64_t, std::vector<std::uint64_t>> free_runs_;     // by number of chunks
   std::map<std::uint64_t, std::uint64_t> lasting_, passing_, alone_;  // holes: offset -> bytes, coalesced

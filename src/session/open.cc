@@ -8,6 +8,7 @@
 #include "os/probe.h"
 #include "session/chunk_executor.h"
 #include "session/core.h"
+#include "session/open_gpu.h"
 #include "session/registry.h"
 #include "session/stack.h"
 
@@ -18,6 +19,13 @@ constexpr std::uint64_t kib = 1024;
 
 Error unsupported(std::string message) {
   return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
+}
+
+Result<void> known_policy(const SessionOptions& options) {
+  if (make_policy(options.policy, options.seed) != nullptr) return {};
+  std::string known;
+  for (const PolicyEntry& entry : policies()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  return unsupported("no policy '" + options.policy + "'; there are: " + known);
 }
 
 Result<void> validate(const SessionOptions& options) {
@@ -32,11 +40,6 @@ Result<void> validate(const SessionOptions& options) {
   if (options.fast_memory.value > pages)
     return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " +
                        readable_exactly({pages}));
-  if (make_policy(options.policy, options.seed) == nullptr) {
-    std::string known;
-    for (const PolicyEntry& entry : policies()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
-    return unsupported("no policy '" + options.policy + "'; there are: " + known);
-  }
   const auto trackers = tracker_names();
   if (std::find(trackers.begin(), trackers.end(), options.tracker) == trackers.end()) {
     std::string known;
@@ -124,13 +127,12 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
-  if (detail::session_is_open())
-    return unsupported(
-        "a second session while one lives: end the first one (leave its guard's scope) before opening another");
+namespace {
+
+Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
+  if (options.fast != "dram") return detail::open_gpu_core(std::move(options));
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
-  if (auto watched = detail::watch_forks(); !watched) return watched.error();
   auto stack = detail::open_stack(options);
   if (!stack) return stack.error();
   auto arena = Mapping::reserve({std::uint64_t{arena_chunks(options)} * options.chunk.value}, options.chunk);
@@ -138,9 +140,22 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   auto core = std::make_unique<detail::SessionCore>(std::move(options), std::move(*arena));
   auto memory = open_memory(*core, std::move(*stack));
   if (!memory) return memory.error();
-  const Machine machine = memory->machine;
   core->start(std::move(*memory));
-  auto registered = detail::register_session(std::move(core));
+  return core;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
+  if (detail::session_is_open())
+    return unsupported(
+        "a second session while one lives: end the first one (leave its guard's scope) before opening another");
+  if (auto known = known_policy(options); !known) return known.error();
+  if (auto watched = detail::watch_forks(); !watched) return watched.error();
+  auto core = open_core(std::move(options));
+  if (!core) return core.error();
+  const Machine machine = (*core)->machine();
+  auto registered = detail::register_session(std::move(*core));
   if (!registered) return registered.error();
   const SessionOptions& o = (*registered)->options();
   if (o.observer != nullptr) o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);

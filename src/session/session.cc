@@ -102,11 +102,15 @@ ResidentScope Session::resident(const void* memory) {
   return held ? ResidentScope(core_, held->first().value, held->size()) : ResidentScope(nullptr, 0, 0);
 }
 
+GpuMemory* Session::gpu() const noexcept { return in_child() ? nullptr : core_->gpu(); }
+
 Counters Session::counters() const noexcept { return in_child() ? Counters{} : core_->counters(); }
 
 std::optional<Error> Session::take_error() { return in_child() ? inherited_by_a_child() : core_->take_error(); }
 
 Bytes Session::smallest_budget() const noexcept { return in_child() ? Bytes{} : core_->smallest_budget(); }
+
+Bytes Session::budget() const noexcept { return core_->options().fast_memory; }
 
 std::string_view Session::phase() const noexcept { return in_child() ? std::string_view() : core_->phase(); }
 

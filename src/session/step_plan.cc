@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "session/planned_places.h"
 #include "session/unchanged.h"
 
 namespace vedette::detail {
@@ -46,7 +47,7 @@ void add_next_uses(const Units& units, std::vector<OpMoves>& parts) {
 
 }  // namespace
 
-std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk) {
+std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches fetches) {
   std::vector<OpMoves> parts(units.trace.ops.size());
   VEDETTE_ASSERT(parts.size() < ticks_of_a_step);
   const std::vector<char> unchanged = unchanged_until_gone(units.trace, plan);
@@ -54,7 +55,8 @@ std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk)
     const Move& move = plan.moves[m];
     const ChunkRange chunks = chunks_of(units, move.extent, chunk);
     const bool fetch = move.verb == Verb::fetch;
-    OpMoves& part = parts[move.issue.value - (fetch && move.issue.value > 0 ? 1 : 0)];
+    const bool early = fetch && fetches == Fetches::early && move.issue.value > 0;
+    OpMoves& part = parts[move.issue.value - (early ? 1 : 0)];
     if (fetch)
       part.fetches.push_back({.chunks = chunks, .source = move.source, .unchanged = unchanged[m] != 0});
     else
@@ -70,7 +72,13 @@ StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
 }
 
 void StepPlan::form(const StepLog& log) {
-  units_ = form_units(log, options_.chunk);
+  if (options_.range) {
+    TensorUnits step = tensor_units(log, options_.chunk);
+    units_ = std::move(step.units);
+    moments_ = std::move(step.moments);
+  } else {
+    units_ = form_units(log, options_.chunk);
+  }
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
   moves_.assign(units_.trace.ops.size(), {});
@@ -87,21 +95,46 @@ void StepPlan::cut(SectionedLog log) {
 
 Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
   plan_ = {};
-  Result<void> refused;
-  if (policy_ != nullptr) {
-    auto plan = policy_->prepare(units_.trace, machine);
-    refused = plan ? executor.accepts(*plan) : Result<void>(plan.error());
-    if (refused) {
+  places_.reset();
+  moves_.clear();
+  Result<void> made;
+  if (policy_ != nullptr) made = options_.range ? plan_in_places(machine, executor) : plan_in_chunks(machine, executor);
+  if (!made)
+    made =
+        Error{.cause = made.error().cause,
+              .message = "policy " + std::string(policy_->name()) + ": " + made.error().message + "; running on demand",
+              .errno_value = 0};
+  if (moves_.empty()) moves_ = tabulate(units_, plan_, options_.chunk);
+  return made;
+}
+
+Result<void> StepPlan::plan_in_chunks(const Machine& machine, const Executor& executor) {
+  auto plan = policy_->prepare(units_.trace, machine);
+  if (!plan) return plan.error();
+  if (auto accepted = executor.accepts(*plan); !accepted) return accepted;
+  plan_ = *std::move(plan);
+  return {};
+}
+
+// A plan counts bytes, and not where they lie: where no places are found for one, another plan leaves some room.
+Result<void> StepPlan::plan_in_places(const Machine& machine, const Executor& executor) {
+  constexpr std::uint32_t less = 3, least = 60;  // percent
+  Machine assumed = machine;
+  for (;; room_percent_ -= less, policy_ = make_policy(options_.policy, options_.seed)) {
+    assumed.tiers[0].capacity = {machine.tiers[0].capacity.value / 100 * room_percent_};
+    auto plan = policy_->prepare(units_.trace, assumed);
+    if (!plan) return plan.error();
+    if (auto accepted = executor.accepts(*plan); !accepted) return accepted;
+    std::vector<OpMoves> parts = tabulate(units_, *plan, options_.chunk, Fetches::as_planned);
+    auto places = arrange({units_, moments_}, *plan, parts, *options_.range);
+    if (places) {
       plan_ = *std::move(plan);
-    } else {
-      refused = Error{
-          .cause = refused.error().cause,
-          .message = "policy " + std::string(policy_->name()) + ": " + refused.error().message + "; running on demand",
-          .errno_value = 0};
+      places_ = *std::move(places);
+      moves_ = std::move(parts);
+      return {};
     }
+    if (room_percent_ < least + less) return places.error();
   }
-  moves_ = tabulate(units_, plan_, options_.chunk);
-  return refused;
 }
 
 bool StepPlan::measure(const Measured& measured, const Machine& machine) {

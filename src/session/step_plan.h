@@ -15,15 +15,17 @@
 #include <vector>
 
 #include "pack/op_sections.h"
+#include "pack/tensor_units.h"
 #include "pack/units.h"
 #include "session/executor.h"
 #include "vedette/policy.h"
 
 namespace vedette::detail {
 
-// The plan's moves by the part at which each starts, and the next use of each operand of each part. A fetch starts one
-// part before the plan says: an executor lets it only into room that the running part needs no more.
-std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk);
+// The plan's moves by the part at which each starts, and the next use of each operand of each part. Early fetches start
+// one part before the plan says: an executor lets them only into room that the running part needs no more.
+enum class Fetches : std::uint8_t { early, as_planned };
+std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches fetches = Fetches::early);
 
 class StepPlan {
  public:
@@ -31,6 +33,7 @@ class StepPlan {
     Bytes chunk;
     std::string_view policy;  // outlives the plan
     std::uint64_t seed = 1;
+    std::optional<Bytes> range = {};  // as Executor::range(): tensors move whole, and get places
   };
   StepPlan(const StepLog& log, Options options);
   // The same step with large ops in sections; its plan is empty until prepare().
@@ -53,6 +56,7 @@ class StepPlan {
   std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
   std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
   const OpMoves& moves_at(std::uint32_t part) const { return moves_[part]; }
+  const PlannedPlaces* places() const noexcept { return places_ ? &*places_ : nullptr; }  // with a range, and a plan
   std::span<const std::uint32_t> needs(std::uint32_t part) const { return units_.needs[part]; }
   std::span<const Nanoseconds> least_times() const noexcept { return least_times_; }
   Nanoseconds least_time_of(std::uint32_t op) const;
@@ -61,11 +65,16 @@ class StepPlan {
 
  private:
   void form(const StepLog& log);
+  Result<void> plan_in_chunks(const Machine& machine, const Executor& executor);
+  Result<void> plan_in_places(const Machine& machine, const Executor& executor);
 
   const Options options_;
   Units units_;
   std::vector<std::uint32_t> first_;
+  Moments moments_;  // with a range
   Plan plan_;
+  std::optional<PlannedPlaces> places_;
+  std::uint32_t room_percent_ = 100;  // with a range: of it, what the policy plans for
   std::unique_ptr<Policy> policy_;
   std::vector<OpMoves> moves_;
   std::vector<Nanoseconds> least_times_;

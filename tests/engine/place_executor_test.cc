@@ -46,6 +46,7 @@ class Program {
       last_ = &stream;
       if (tensors_.size() < tensors || random_() % 8 == 0) birth(stream);
       if (tensors_.size() > tensors) death();
+      if (planned) move_by_plan();
       op(stream);
       for (const Tensor& each : tensors_) ASSERT_EQ(pointed_.at.at(each.block.value), executor_->address(each.block));
     }
@@ -53,6 +54,7 @@ class Program {
   }
   PlaceExecutor::Counters counters() const { return executor_->counters(); }
   std::size_t failures = 0;
+  bool planned = false;  // blocks leave and come to places between ops, too
 
  private:
   // A call of the driver fails once: what was asked for is asked for again.
@@ -80,6 +82,15 @@ class Program {
     launch_fill(stream.handle(), born->address, words, value);
     tensors_.push_back({born->block, std::vector<std::uint32_t>(words, value)});
     executor_->allow_moves(born->block);
+  }
+  void move_by_plan() {
+    const BlockIndex block = tensors_[random_() % tensors_.size()].block;
+    if (random_() % 2 == 0) {
+      again([&] { return executor_->leave(block); }).value();
+      return;
+    }
+    // Where there is no room for it, it comes when an op needs it.
+    static_cast<void>(executor_->bring(block, random_() % 256 * 512, false));
   }
   void death() {
     const std::size_t gone = random_() % tensors_.size();
@@ -162,6 +173,76 @@ TEST_F(Places, NumbersDoNotDependOnTheLinkOrItsEngines) {
     program.run(60, tensors, largest);
     EXPECT_GT(program.counters().evictions, 20u);
     ASSERT_THAT(control().races(), ::testing::IsEmpty());
+  }
+}
+
+TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
+  std::uint64_t evictions = 0;
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    for (const Bytes budget : {2_MiB, 400_KiB}) {
+      Program program(seed, budget);
+      program.planned = true;
+      program.run(300, tensors, largest);
+      evictions += program.counters().evictions;
+      EXPECT_LE(program.counters().most_in_use, budget);
+      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
+      if (HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
+    }
+  }
+  EXPECT_GT(evictions, 1000u);
+}
+
+TEST_F(Places, WhatComesBackUnchangedLeavesWithoutACopy) {
+  const auto device = open_device();
+  Pointed pointed;
+  {
+    const auto stream = cuda::Stream::create(device).value();
+    const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+    const auto born = executor->allocate(64_KiB, stream.handle()).value();
+    launch_fill(stream.handle(), born.address, 1024, 3);
+    executor->allow_moves(born.block);
+    executor->leave(born.block).value();
+    EXPECT_EQ(pointed.at.at(born.block.value), 0u);
+    const auto sum = [&] {
+      const BlockIndex operands[] = {born.block};
+      executor->begin_op(operands, stream.handle()).value();
+      std::uint32_t found = 0;
+      launch_read(stream.handle(), pointed.at.at(born.block.value), 1024, &found);
+      executor->end_op(operands, stream.handle());
+      stream.synchronize().value();
+      return found;
+    };
+    executor->bring(born.block, 128 << 10, true).value();
+    EXPECT_EQ(executor->place(born.block), 128u << 10) << "where the plan has it";
+    EXPECT_EQ(sum(), 3u * 1024);
+    executor->leave(born.block).value();
+    EXPECT_EQ(executor->counters().evicted, 64_KiB) << "the second time nothing is copied";
+    EXPECT_EQ(executor->counters().unchanged, 64_KiB);
+    executor->bring(born.block, std::nullopt, true).value();
+    executor->forget_unchanged();  // another op than the plan's may have written it
+    EXPECT_EQ(sum(), 3u * 1024);
+    executor->leave(born.block).value();
+    EXPECT_EQ(executor->counters().evicted, 128_KiB);
+    executor->release(born.block);
+  }
+}
+
+TEST_F(Places, APlannedPlaceIsClearedOrGivenUp) {
+  const auto device = open_device();
+  Pointed pointed;
+  {
+    const auto stream = cuda::Stream::create(device).value();
+    const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+    const auto first = executor->allocate(256_KiB, stream.handle(), 0).value();
+    const auto beside = executor->allocate(256_KiB, stream.handle(), 0).value();
+    EXPECT_EQ(executor->place(beside.block), 256u << 10) << "the first may not leave yet";
+    EXPECT_EQ(executor->counters().misplaced, 1u);
+    executor->allow_moves(first.block);
+    const auto second = executor->allocate(128_KiB, stream.handle(), 64 << 10).value();
+    EXPECT_EQ(executor->place(second.block), 64u << 10);
+    EXPECT_EQ(executor->address(first.block), 0u) << "it was in the way";
+    EXPECT_EQ(executor->counters().misplaced, 1u);
+    for (const auto& each : {first, beside, second}) executor->release(each.block);
   }
 }
 

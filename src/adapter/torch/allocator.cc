@@ -21,8 +21,7 @@ class Facade final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release_memory, cpu};
     const Entered entered(*this);
     if (entered.session == nullptr || entered.session->in_child()) return ordinary(bytes);
-    // relaxed: a hint. A thread that allocates while a step begins may be told either.
-    const Birth birth = between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
+    const Birth birth = birth_here_now();
     Result<std::byte*> memory = entered.session->allocate(
         {.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
     if (!memory) {
@@ -68,6 +67,10 @@ class Facade final : public c10::Allocator {
     if (active_.load() == session) activate(nullptr);
   }
 
+  // relaxed: a hint. A thread that allocates while a step begins may be told either.
+  Birth birth_here_now() const noexcept {
+    return between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
+  }
   void set_between_steps(bool between) noexcept { between_steps_.store(between, std::memory_order_relaxed); }
 
   void release_ordinary(void* memory) const noexcept { before_->raw_deleter()(memory); }
@@ -110,6 +113,8 @@ void deactivate_allocator(const Session* session) noexcept { facade().deactivate
 void set_between_steps(bool between) noexcept { facade().set_between_steps(between); }
 
 void set_birth(Birth birth) noexcept { birth_here = birth; }
+
+Birth birth_now() noexcept { return facade().birth_here_now(); }
 
 c10::DataPtr ordinary_memory(std::size_t bytes) { return facade().ordinary(bytes); }
 

@@ -41,6 +41,7 @@ void deactivate_allocator(const Session* session) noexcept;  // nothing, where i
 // step.
 void set_between_steps(bool between) noexcept;
 void set_birth(Birth birth) noexcept;
+Birth birth_now() noexcept;  // of what this thread allocates
 // not from the arena, whatever is active; throws what the allocator throws
 c10::DataPtr ordinary_memory(std::size_t bytes);
 void release_memory(void* memory) noexcept;  // the deleter of both kinds

@@ -1,7 +1,8 @@
 // The RAII guard around a training loop: opens the session, directs libtorch's allocations to it, listens to operators.
-#include <ATen/Version.h>
+#include <caffe2/core/common.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -11,9 +12,11 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/machine_memory.h"
 #include "adapter/torch/operators.h"
+#include "adapter/torch/session_memory.h"
 #include "adapter/torch/watched.h"
 #include "vedette/torch.h"
 
@@ -36,13 +39,11 @@ class Speaker {
 };
 
 // libtorch says at run time what it is; another minor version has other layouts under the same names.
+// at::show_config() says it too, and asks for cuDNN's version where there is a GPU.
 std::optional<Error> wrong_libtorch() {
-  const std::string config = at::show_config();
-  const std::string key = "TORCH_VERSION=";
-  const auto begin = config.find(key);
-  const auto end = config.find_first_of(", \n", begin);
-  const std::string found =
-      begin == config.npos ? "of an unknown version" : config.substr(begin + key.size(), end - begin - key.size());
+  const auto& options = caffe2::GetBuildOptions();
+  const auto said = options.find("TORCH_VERSION");
+  const std::string found = said == options.end() ? "of an unknown version" : said->second;
   const std::string built = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + ".";
   if (found.rfind(built, 0) == 0) return std::nullopt;
   return Error{Cause::unsupported,
@@ -87,30 +88,56 @@ struct Guard::State {
   adapter::LayerTracker layers;
   std::optional<adapter::Watched> watched;
   std::optional<adapter::Announcer> announcer;
+  adapter::GpuStorages* gpu = nullptr;
+  std::function<void(std::string_view)> say;
 };
 
+namespace {
+
+// Of GPU memory: allocations below this stay with libtorch's own allocator, outside of the budget.
+std::size_t smallest_of(Bytes budget) {
+  constexpr std::uint64_t parts = 4096, least = 512, most = 64 << 10;
+  return std::clamp(budget.value / parts, least, most);
+}
+
+}  // namespace
+
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
+  const bool on_gpu = options.fast != "dram";
+  // First: libtorch remembers whether there is CUDA from when it is first asked.
+  if (on_gpu) options.gpu = state_->gpu = &adapter::GpuStorages::open();
   if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
   resolve_vector_math();
   State& state = *state_;
-  if (options.fast_memory.value == 0) options.fast_memory = fraction(0.5);
+  if (options.fast_memory.value == 0 && !on_gpu) options.fast_memory = fraction(0.5);
   if (!options.on_message)  // shared, because the arena goes on speaking after the guard is gone
     options.on_message = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
   const auto say = options.on_message;
   const Bytes chunk = options.chunk;
   state.session = Session::open(std::move(options)).value();
+  state.say = say;
   state.watched.emplace(*state.session, state.layers, say);
-  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, chunk});
+  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, chunk, state.gpu});
   adapter::install_allocator();
-  adapter::listen_to_operators(true);
+  adapter::listen_to_operators(on_gpu ? adapter::Listening::to_operands_and_results : adapter::Listening::to_operands);
   adapter::announce_this_thread(*state.announcer);
-  adapter::activate_allocator(state.session.get());
+  if (on_gpu) {
+    state.gpu->activate(state.session.get(), smallest_of(state.session->budget()));
+  } else {
+    adapter::activate_allocator(state.session.get());
+  }
 }
 
 Guard::~Guard() {
   adapter::stop_announcing(*state_->announcer);
-  adapter::deactivate_allocator(state_->session.get());
-  if (!session().in_child()) adapter::listen_to_operators(false);  // a child may have a guard of its own by now
+  if (session().in_child()) return;  // a child may have a guard of its own by now
+  adapter::listen_to_operators(adapter::Listening::off);
+  if (state_->gpu == nullptr) {
+    adapter::deactivate_allocator(state_->session.get());
+  } else {
+    state_->gpu->activate(nullptr, 0);
+    state_->gpu->bring_all_home(state_->say);
+  }
 }
 
 void Guard::watch(torch::nn::Module& module, std::string_view name) {
@@ -125,7 +152,8 @@ Guard::Step Guard::step() {
 }
 Guard::Layer Guard::layer(std::string_view name) { return Layer(*state_, name); }
 ResidentScope Guard::resident(const at::Tensor& tensor) {
-  return session().resident(tensor.has_storage() ? tensor.storage().data() : nullptr);
+  return session().resident(tensor.has_storage() ? adapter::session_memory(*tensor.storage().unsafeGetStorageImpl())
+                                                 : nullptr);
 }
 Session& Guard::session() noexcept { return *state_->session; }
 Counters Guard::counters() const noexcept { return state_->session->counters(); }

@@ -14,9 +14,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/rows.h"
+#include "adapter/torch/session_memory.h"
 
 namespace vedette::adapter {
 namespace {
@@ -25,8 +30,12 @@ namespace {
 // `announcer`.
 thread_local char this_thread;
 thread_local int optimizer_steps = 0;
+thread_local int nodes_here = 0;                                                 // autograd nodes that this thread runs
+thread_local std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_in_op;  // on a GPU, by functions in the op
 std::atomic<const void*> announcing_thread{nullptr};
-Announcer* announcer = nullptr;
+std::atomic<Announcer*> announcer{nullptr};
+// The thread whose op runs; nullptr: none. On a GPU backward runs on a thread of its device.
+std::atomic<const void*> op_thread{nullptr};
 
 struct Operands {  // addresses of storages
   c10::SmallVector<const void*, 16> reads, writes;
@@ -42,14 +51,14 @@ bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& s
 
 void add(const c10::TensorImpl* tensor, std::uint8_t use, const Watched& watched, Operands& operands) {
   if (tensor == nullptr || tensor == c10::UndefinedTensorImpl::singleton()) return;
-  if (tensor->is_cpu() && tensor->layout() == c10::kSparse) {
+  if (tensor->layout() == c10::kSparse) {
     const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor);
     add(sparse->indices().unsafeGetTensorImpl(), use, watched, operands);
     return add(sparse->values().unsafeGetTensorImpl(), use, watched, operands);
   }
-  if (!tensor->is_cpu() || tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
+  if (tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
   const c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
-  const void* const memory = storage->data_ptr().get();
+  const void* const memory = session_memory(*storage);
   if (memory == nullptr) return;
   if (!operands.parameter) operands.parameter = watched.layer_of(storage);
   if (use & (Operator::write | Operator::overwrite)) operands.writes.push_back(memory);
@@ -66,12 +75,31 @@ void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Ope
   }
 }
 
+// Storages of CUDA tensors in a value.
+template <class Each>
+void each_storage(const c10::IValue& value, const Each& each) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.defined() && tensor.is_cuda() && tensor.has_storage()) each(*tensor.storage().unsafeGetStorageImpl());
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      if (!item.isTensor() && !item.isNone()) break;
+      each_storage(item, each);
+    }
+  }
+}
+
+// From now on these storages may move, but for the time of an op that has them.
+void see(const c10::IValue& value, GpuStorages& storages) {
+  each_storage(value, [&](c10::StorageImpl& storage) { storages.seen(storage); });
+}
+
 // What fills its storage tells the storage's shape.
 void tell_shape(Session& session, const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return;
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return;
   if (!covers_its_storage(*tensor.unsafeGetTensorImpl(), *tensor.storage().unsafeGetStorageImpl())) return;
   const c10::IntArrayRef sizes = tensor.sizes();
-  session.shape(tensor.storage().data(), {sizes.data(), sizes.size()});
+  session.shape(session_memory(*tensor.storage().unsafeGetStorageImpl()), {sizes.data(), sizes.size()});
 }
 
 void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
@@ -82,12 +110,25 @@ void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
   }
 }
 
+// Ops are announced one at a time, and the outermost of a thread alone. False: one of this thread's runs.
+bool take_turn() {
+  if (op_thread.load(std::memory_order_relaxed) == &this_thread) return false;
+  const void* nobody = nullptr;
+  // acquire: pairs with the release at the end of another thread's op
+  while (!op_thread.compare_exchange_weak(nobody, &this_thread, std::memory_order_acquire)) {
+    nobody = nullptr;
+    std::this_thread::yield();
+  }
+  return true;
+}
+void end_turn() noexcept { op_thread.store(nullptr, std::memory_order_release); }  // pairs with take_turn()
+
 struct OpContext final : at::ObserverContext {
   OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
         scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
                            {operands.writes.data(), operands.writes.size()}, operands.parts)) {
-    owner.in_op = true;
+    if (owner.gpu != nullptr) owner.gpu->settle();
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     const bool in_optimizer = optimizer_steps > 0 || owner.layers.phase() == Phase::optimizer;
     makes_state = in_optimizer && std::string_view(name).ends_with("zeros_like");
@@ -96,24 +137,40 @@ struct OpContext final : at::ObserverContext {
     set_birth({.kind = TensorKind::optimizer, .persistent = true, .name = state_name});
   }
   ~OpContext() override {  // an exception out of the op comes here, too
-    owner.in_op = false;
     if (makes_state) set_birth({});
   }
   Announcer& owner;
+  // The members end in the opposite order: the op, then what the session kept, then this thread's turn.
+  struct Turn {
+    ~Turn() { end_turn(); }
+  } turn;
+  struct Settling {
+    GpuStorages* gpu;
+    ~Settling() {
+      if (gpu != nullptr) gpu->settle();
+    }
+  } settling{owner.gpu};
   OpScope scope;
   bool makes_state = false;
   std::string state_name;
 };
 
 struct NodeContext final : at::ObserverContext {  // one autograd node of a backward pass
-  NodeContext(LayerTracker& l, std::int64_t sequence) : layers(l) { layers.begin_backward(sequence); }
-  ~NodeContext() override { layers.end_backward(); }
+  NodeContext(LayerTracker& l, std::int64_t sequence) : layers(l) {
+    ++nodes_here;
+    layers.begin_backward(sequence);
+  }
+  ~NodeContext() override {
+    layers.end_backward();
+    --nodes_here;
+  }
   LayerTracker& layers;
 };
 
 // The argument of which the op touches some rows only, which are now in `operands`; -1: there is none.
 int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner,
                 Operands& operands) {
+  if (owner.gpu != nullptr) return -1;  // the numbers of the rows are the device's
   if (!op.rows || op.rows->numbers >= inputs.size()) return -1;
   if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0))
     return -1;
@@ -130,6 +187,9 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (op.transparent) return nullptr;
   Operands operands;
   const auto inputs = function.inputs();
+  if (owner.gpu != nullptr) {
+    for (const c10::IValue& input : inputs) see(input, *owner.gpu);
+  }
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (static_cast<int>(i) == in_parts) continue;
@@ -146,48 +206,99 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
+  if (owner == nullptr) return nullptr;
   // relaxed: only the thread that stored its own name finds it here
-  if (announcing_thread.load(std::memory_order_relaxed) != &this_thread || announcer->in_op) return nullptr;
-  if (announcer->session.in_child()) return nullptr;
-  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-    return std::make_unique<NodeContext>(announcer->layers, function.seqNr());
-  }
+  const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  const bool is_node = function.scope() == at::RecordScope::BACKWARD_FUNCTION;
   // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
   constexpr char engine[] = "autograd::";
-  if (std::strncmp(function.name(), engine, sizeof engine - 1) == 0)
-    return std::make_unique<NodeContext>(announcer->layers, -1);
-  return begin_op(*announcer, function);
+  const bool is_engine = std::strncmp(function.name(), engine, sizeof engine - 1) == 0;
+  // Backward of a GPU's tensors runs on a thread of its device.
+  if (!trains && (owner->gpu == nullptr || (nodes_here == 0 && !is_node && !is_engine))) return nullptr;
+  if (op_thread.load(std::memory_order_relaxed) == &this_thread || owner->session.in_child()) return nullptr;
+  if (is_node || is_engine)
+    return std::make_unique<NodeContext>(owner->layers, is_node ? function.seqNr() : std::int64_t{-1});
+  if (!take_turn()) return nullptr;
+  try {
+    auto context = begin_op(*owner, function);
+    if (context == nullptr) end_turn();
+    return context;
+  } catch (...) {  // libtorch goes on without a context
+    end_turn();
+    throw;
+  }
 }
+
+// Results of an op on a GPU, and of functions that are no ops (empty, a composite). Inside of an op what was just
+// allocated stays until that op has ended: autograd keeps a copy that hardtanh_ makes, for instance.
+void end(const at::RecordFunction& function, at::ObserverContext* context) {
+  const Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
+  if (owner == nullptr || owner->gpu == nullptr) return;
+  const bool ends_op = dynamic_cast<OpContext*>(context) != nullptr;
+  const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
+  if (!in_op && !trains && nodes_here == 0) return;
+  if (in_op && !ends_op) {
+    for (const c10::IValue& output : function.outputs())
+      each_storage(output, [](c10::StorageImpl& storage) {
+        if (GpuStorages::name_of(storage) != nullptr)
+          made_in_op.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+      });
+    return;
+  }
+  for (const c10::IValue& output : function.outputs()) see(output, *owner->gpu);
+  if (!ends_op) return;
+  for (const auto& made : std::exchange(made_in_op, {})) {
+    if (const auto storage = made.lock()) owner->gpu->seen(*storage);
+  }
+}
+
+class Listener {  // a callback of libtorch's, registered once and off at first
+ public:
+  explicit Listener(at::RecordFunctionCallback callback)
+      : handle_(at::addGlobalCallback(
+            callback.needsInputs(true).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}))) {
+    at::disableCallback(handle_);
+  }
+  void turn(bool on) {
+    if (on == is_on_) return;
+    is_on_ = on;
+    if (on) {
+      at::reenableCallback(handle_);
+    } else {
+      at::disableCallback(handle_);
+    }
+  }
+
+ private:
+  const at::CallbackHandle handle_;
+  bool is_on_ = false;
+};
 
 }  // namespace
 
 OptimizerSteps::OptimizerSteps() noexcept { ++optimizer_steps; }
 OptimizerSteps::~OptimizerSteps() { --optimizer_steps; }
 
-void listen_to_operators(bool on) {
-  static const at::CallbackHandle handle =
-      at::addGlobalCallback(at::RecordFunctionCallback(&begin).needsInputs(true).scopes(
-          {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  static bool is_on = true;
-  if (on == is_on) return;
-  is_on = on;
-  if (on) {
-    at::reenableCallback(handle);
-  } else {
-    at::disableCallback(handle);
-  }
+// Results are asked for where a GPU's storages are to be seen: libtorch's lists of them cost time.
+void listen_to_operators(Listening what) {
+  static Listener inputs{at::RecordFunctionCallback(&begin)};
+  static Listener inputs_and_outputs{at::RecordFunctionCallback(&begin, &end).needsOutputs(true)};
+  inputs.turn(what == Listening::to_operands);
+  inputs_and_outputs.turn(what == Listening::to_operands_and_results);
 }
 
 void announce_this_thread(Announcer& to) {
   announcing_thread.store(nullptr, std::memory_order_relaxed);
-  announcer = &to;
+  announcer.store(&to, std::memory_order_release);  // pairs with begin()
   announcing_thread.store(&this_thread, std::memory_order_relaxed);
 }
 
 void stop_announcing(const Announcer& to) {
-  if (announcer != &to) return;
+  if (announcer.load(std::memory_order_relaxed) != &to) return;
   announcing_thread.store(nullptr, std::memory_order_relaxed);
-  announcer = nullptr;
+  announcer.store(nullptr, std::memory_order_release);
 }
 
 }  // namespace vedette::adapter

@@ -3,7 +3,8 @@
 //
 // The callback is registered with libtorch once and is off while no guard lives. It acts on one thread, the one that
 // ran the last step (or made the guard), in steps and between them, and on the outermost operator there: threads of the
-// user's own, data loaders for instance, are left alone. Thread rule: everything here belongs to the training thread.
+// user's own, data loaders for instance, are left alone. Under a guard of GPU memory it acts on autograd's device
+// threads, too, while they run nodes of a backward pass. Thread rule: everything here belongs to the training thread.
 #pragma once
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/operator_table.h"
@@ -12,14 +13,16 @@
 
 namespace vedette::adapter {
 
+class GpuStorages;
+
 struct Announcer {  // what the callback works on; one per guard
   Session& session;
   Watched& watched;
   LayerTracker& layers;
   OperatorTable table = {};
-  Bytes chunk = {};  // what moves as one
-  bool in_op = false;
-  bool in_step = false;  // between steps operands are announced, layers are not
+  Bytes chunk = {};            // what moves as one
+  GpuStorages* gpu = nullptr;  // of a guard of GPU memory
+  bool in_step = false;        // between steps operands are announced, layers are not
 };
 
 // While it lives, what this thread's operators make as optimizers do is an optimizer's, though a backward pass runs.
@@ -31,7 +34,8 @@ class OptimizerSteps {
   OptimizerSteps& operator=(const OptimizerSteps&) = delete;
 };
 
-void listen_to_operators(bool on);  // while a guard lives
+enum class Listening : std::uint8_t { off, to_operands, to_operands_and_results };
+void listen_to_operators(Listening what);  // while a guard lives
 
 // From now on this thread's operators go to `announcer`, which is borrowed until stop_announcing().
 void announce_this_thread(Announcer& announcer);

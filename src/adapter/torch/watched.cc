@@ -1,6 +1,7 @@
 // Adoption of storages, and their way home: see watched.h.
 #include "adapter/torch/watched.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
@@ -14,7 +15,9 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/machine_memory.h"
+#include "adapter/torch/session_memory.h"
 #include "base/readable.h"
 
 namespace vedette::adapter {
@@ -24,10 +27,10 @@ namespace {
 constexpr Bytes left_to_others = {std::uint64_t{64} << 20};
 
 c10::StorageImpl* storage_of(const at::Tensor& tensor) {  // nullptr: not memory that moves
-  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage())
-    return nullptr;
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return nullptr;
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  return storage->nbytes() == 0 || storage->data_ptr().get() == nullptr ? nullptr : storage;
+  const bool has_memory = storage->data_ptr().get() != nullptr || session_memory(*storage) != nullptr;
+  return storage->nbytes() == 0 || !has_memory ? nullptr : storage;
 }
 
 template <class State, class Each>
@@ -133,7 +136,7 @@ void Watched::name_gradients() noexcept {
       const at::Tensor tensor(alive);
       if (!tensor.is_leaf() || !tensor.requires_grad()) continue;
       if (const c10::StorageImpl* const gradient = storage_of(tensor.grad()))
-        session_.label(gradient->data_ptr().get(), entry.name + ".grad", TensorKind::gradient);
+        session_.label(session_memory(*gradient), entry.name + ".grad", TensorKind::gradient);
     }
   } catch (...) {  // out of memory: names are missing, no more
   }
@@ -141,8 +144,9 @@ void Watched::name_gradients() noexcept {
 
 void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
   c10::StorageImpl* const storage = storage_of(tensor);
-  if (storage == nullptr) return;
-  if (Session::owns(storage->data_ptr().get())) return session_.label(storage->data_ptr().get(), name, kind);
+  if (storage == nullptr || storage->device().is_cuda() != (session_.gpu() != nullptr)) return;
+  const void* const known = session_memory(*storage);
+  if (known != nullptr && Session::owns(known)) return session_.label(known, name, kind);
   if (storage->allocator() == nullptr || !storage->resizable()) {
     // from_blob, a mapped file, shared memory: somebody else knows the address.
     return say_("Tensor '" + name +
@@ -150,11 +154,23 @@ void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorK
   }
   if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))
     storage->mutable_data();  // a lazy clone gets bytes of its own first
+  if (storage->device().is_cuda()) return move_in_on_gpu(*storage, name, kind);
   Result<std::byte*> memory =
       session_.allocate({.bytes = {storage->nbytes()}, .name = name, .kind = kind, .persistent = true});
   if (!memory) throw Failure(memory.error());
   std::memcpy(*memory, storage->data_ptr().get(), storage->nbytes());
   storage->set_data_ptr_noswap({*memory, *memory, &release_memory, c10::Device(c10::DeviceType::CPU)});
+}
+
+// Small storages stay with libtorch's own allocator, as when they are made under the guard.
+void Watched::move_in_on_gpu(c10::StorageImpl& storage, const std::string& name, TensorKind kind) {
+  c10::DataPtr memory = GpuStorages::opened()->allocate(storage.nbytes());
+  if (memory.get_context() == nullptr) return;
+  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
+  const auto bytes = static_cast<std::int64_t>(storage.nbytes());
+  at::from_blob(memory.get(), {bytes}, options).copy_(at::from_blob(storage.data_ptr().get(), {bytes}, options));
+  storage.set_data_ptr_noswap(std::move(memory));
+  session_.label(session_memory(storage), name, kind);
 }
 
 void Watched::watch(torch::nn::Module& module, const std::string& name) {
@@ -196,7 +212,8 @@ void Watched::bring_home() {
   Bytes wanted;
   for (const auto& [address, entry] : entries_) {
     auto storage = entry.storage.lock();
-    if (!storage || !Session::owns(storage->data_ptr().get())) continue;
+    const void* const memory = storage ? session_memory(*storage) : nullptr;
+    if (memory == nullptr || !Session::owns(memory)) continue;
     wanted += Bytes{storage->nbytes()};
     away.push_back(std::move(storage));
   }
@@ -206,15 +223,21 @@ void Watched::bring_home() {
                        ". It stays under the guard.",
                    0});
   };
+  const bool on_gpu = session_.gpu() != nullptr;
   const Bytes available = machine_memory().available;
-  if (wanted + left_to_others > available) refuse(readable_exactly(available) + " are available");
+  if (!on_gpu && wanted + left_to_others > available) refuse(readable_exactly(available) + " are available");
   std::vector<c10::DataPtr> home;
   try {
-    for (const auto& storage : away) home.push_back(ordinary_memory(storage->nbytes()));
+    for (const auto& storage : away)
+      home.push_back(on_gpu ? GpuStorages::opened()->native(storage->nbytes()) : ordinary_memory(storage->nbytes()));
   } catch (const c10::Error& error) {
     refuse(std::string("the allocation failed: ") + error.what_without_backtrace());
   }
   for (std::size_t i = 0; i < away.size(); ++i) {
+    if (on_gpu) {
+      move_home(session_, *away[i], std::move(home[i]));
+      continue;
+    }
     std::memcpy(home[i].get(), away[i]->data_ptr().get(), away[i]->nbytes());
     away[i]->set_data_ptr_noswap(std::move(home[i]));
   }

@@ -81,6 +81,7 @@ class Watched {
   void remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer);
   void remember_what_came_later();
   void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
+  void move_in_on_gpu(c10::StorageImpl& storage, const std::string& name, TensorKind kind);
 
   Session& session_;
   LayerTracker& layers_;

@@ -274,7 +274,7 @@ class Vedette final : public Policy {
   void start_anew_for_another_program(const Trace& trace, const Machine& machine);
   bool times_have_moved(const Trace& trace) const;
 
-  const planning::Features features_;
+  planning::Features features_;
   std::vector<Trial> trials_;
   std::optional<std::size_t> settled_;
   std::uint32_t steps_ = 0;  // ended since the running trial began
@@ -301,6 +301,7 @@ bool Vedette::times_have_moved(const Trace& trace) const {
 
 Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "the machine has no tiers"};
+  if (machine.whole_tensors) features_.parts = false;
   start_anew_for_another_program(trace, machine);
   steps_ = 0;
   if (settled_) return trials_[*settled_].plan;

@@ -1,0 +1,179 @@
+// DataPtrs whose address changes: see gpu_storages.h.
+#include "adapter/torch/gpu_storages.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <utility>
+
+#include "adapter/torch/allocator.h"
+#include "base/readable.h"
+#include "vedette/result.h"
+
+namespace vedette::adapter {
+namespace {
+
+void load(const char* library, const char* remedy) {
+  if (::dlopen(library, RTLD_LAZY | RTLD_GLOBAL) != nullptr) return;
+  throw Failure({Cause::unavailable,
+                 std::string("a guard of GPU memory needs ") + library + ", which cannot be loaded (" + ::dlerror() +
+                     "); " + remedy,
+                 0});
+}
+
+}  // namespace
+
+GpuStorages*& GpuStorages::instance() noexcept {
+  static GpuStorages* storages = nullptr;
+  return storages;
+}
+
+GpuStorages* GpuStorages::opened() noexcept { return instance(); }
+
+GpuStorages& GpuStorages::open() {
+  if (instance() != nullptr) return *instance();
+  load("libtorch_cuda.so", "install a libtorch for CUDA with its libraries");
+  if (!at::globalContext().hasCUDA())
+    throw Failure({Cause::unavailable,
+                   "there is no GPU here, or libtorch was asked for one before its CUDA part was loaded; use fast = "
+                   "\"dram\", or link the program with libtorch_cuda.so",
+                   0});
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  load("libvedette_torch_cuda.so",
+       "build vedette with a libtorch for CUDA and CUDA's headers, and put the library where the program finds it");
+  void* const self = ::dlopen("libvedette_torch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  auto* const install = reinterpret_cast<decltype(&vedette_cuda_install)>(::dlsym(self, "vedette_cuda_install"));
+  auto* const storages = new GpuStorages;
+  storages->native_ = install(storages);
+  return *(instance() = storages);
+}
+
+void GpuStorages::activate(Session* session, std::size_t small) noexcept {
+  small_ = small;
+  session_.store(session);
+}
+
+c10::DataPtr GpuStorages::pointer_to(DeviceAddress address, Handle* handle) {
+  return {reinterpret_cast<void*>(address), handle, &free, c10::Device(c10::kCUDA, 0)};
+}
+
+const void* GpuStorages::name_of(const c10::StorageImpl& storage) noexcept {
+  const c10::DataPtr& memory = storage.data_ptr();
+  return memory.get_deleter() == &free ? static_cast<const Handle*>(memory.get_context())->name : nullptr;
+}
+
+void* GpuStorages::current_stream() noexcept {
+  const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+  return cuda.getStreamNativeHandle(cuda.getStream(c10::Device(c10::DeviceType::CUDA, 0)));
+}
+
+// --- births and deaths -----------------------------------------------------------------------------------------------
+
+c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
+  Session* const session = session_.load();
+  if (session == nullptr || bytes < small_) return {};
+  const Birth birth = birth_now();
+  const auto name =
+      session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
+  settle();
+  if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
+  auto* const handle = new Handle{.name = *name, .session = session, .storage = {}};
+  const std::lock_guard lock(mutex_);
+  handles_[*name] = handle;
+  return pointer_to(session->gpu()->address(*name), handle);
+}
+
+void GpuStorages::free(void* context) {
+  auto* const handle = static_cast<Handle*>(context);
+  GpuStorages& self = *instance();
+  {
+    const std::lock_guard lock(self.mutex_);
+    self.handles_.erase(handle->name);
+  }
+  Session::release(static_cast<std::byte*>(const_cast<void*>(handle->name)));
+  delete handle;
+}
+
+// A storage that is being destroyed has no strong reference left, and its block is on its way to be released.
+void GpuStorages::moved(const void* name, DeviceAddress address) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = handles_.find(name);
+  if (found == handles_.end() || !found->second->storage) return;
+  auto storage = found->second->storage->lock();
+  if (!storage) return;
+  c10::DataPtr old = storage->set_data_ptr(pointer_to(address, found->second));
+  static_cast<void>(old.release_context());
+  kept_.push_back(std::move(storage));  // its last reference may be this one, and its end calls the session
+}
+
+void GpuStorages::settle() {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> kept;
+  const std::lock_guard lock(mutex_);
+  kept.swap(kept_);
+  // They are released after the lock: `kept` was made before it.
+}
+
+void GpuStorages::seen(c10::StorageImpl& storage) {
+  const c10::DataPtr& memory = storage.data_ptr();
+  if (memory.get_deleter() != &free) return;
+  auto& handle = *static_cast<Handle*>(memory.get_context());
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (handle.seen == &storage) return;
+    first = handle.seen == nullptr;
+    handle.seen = &storage;
+    handle.storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+  }
+  if (first) handle.session->gpu()->allow_moves(handle.name);
+}
+
+bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {
+  if (memory.get_deleter() != &free) return false;
+  const auto& handle = *static_cast<const Handle*>(memory.get_context());
+  handle.session->gpu()->used_on(handle.name, stream);
+  return true;
+}
+
+// --- the way home ----------------------------------------------------------------------------------------------------
+
+void GpuStorages::bring_all_home(const std::function<void(std::string_view)>& say) {
+  std::vector<std::pair<Handle*, c10::intrusive_ptr<c10::StorageImpl>>> living;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, handle] : handles_) {
+      auto storage = handle->storage ? handle->storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
+      if (storage) living.emplace_back(handle, std::move(storage));
+    }
+  }
+  Bytes left;
+  for (auto& [handle, storage] : living) {
+    try {
+      move_home(*handle->session, *storage, native(storage->nbytes()));
+    } catch (const c10::Error&) {
+      left += Bytes{storage->nbytes()};
+    }
+  }
+  if (left.value > 0)
+    say("the guard ends with " + readable(left) +
+        " of tensors for which GPU memory has no room without it; they cannot be used any more: end the tensors first, "
+        "or call bring_home() and handle its error");
+  settle();
+}
+
+void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
+  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCUDA, 0);
+  const auto bytes = static_cast<std::int64_t>(storage.nbytes());
+  {
+    const ResidentScope resident = session.resident(GpuStorages::name_of(storage));
+    GpuStorages::opened()->settle();
+    TORCH_CHECK_WITH(OutOfMemoryError, storage.data_ptr().get() != nullptr, "a tensor of ", bytes,
+                     " bytes does not fit into the budget beside what is held");
+    at::from_blob(home.get(), {bytes}, options).copy_(at::from_blob(storage.data_ptr().get(), {bytes}, options));
+  }
+  storage.set_data_ptr_noswap(std::move(home));
+}
+
+}  // namespace vedette::adapter

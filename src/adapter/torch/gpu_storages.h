@@ -1,0 +1,83 @@
+// Storages of CUDA tensors whose memory a session moves. A storage's pointer is what changes, for every view of it at
+// once; one that is away is null. A storage leaves only once an operator was seen with it: before, its pointer may be
+// on its way to somebody.
+//
+// What always holds: the context of a DataPtr of ours is its Handle, which names the session's tensor. A storage that
+// is being destroyed is not touched.
+//
+// Thread rule: any thread; open() and activate() belong to the thread that makes and ends guards. Immortal, because
+// storages outlive every guard.
+#pragma once
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "adapter/torch/cuda_facade.h"
+#include "vedette/gpu.h"
+#include "vedette/session.h"
+
+namespace vedette::adapter {
+
+class GpuStorages final : public GpuProgram, public CudaHooks {
+ public:
+  // Loads CUDA's part of libtorch and of this adapter. Throws Failure with what is missing.
+  static GpuStorages& open();
+  static GpuStorages* opened() noexcept;  // nullptr: no guard of GPU memory has lived
+
+  // Allocations of at least `small` bytes go to the session from now on; nullptr: to libtorch's own allocator.
+  void activate(Session* session, std::size_t small) noexcept;
+  bool active() const noexcept { return session_.load() != nullptr; }
+
+  // The session's name of a storage's memory; nullptr: it is not ours.
+  static const void* name_of(const c10::StorageImpl& storage) noexcept;
+  // An operator has the storage as an operand or a result: it may move when the operator has ended.
+  void seen(c10::StorageImpl& storage);
+  c10::DataPtr native(std::size_t bytes) { return native_->allocate(bytes); }  // libtorch's own; may throw
+
+  // Moves every storage that is ours to libtorch's own memory. Those for which there is no room stay, and are null
+  // where they are away; `say` gets a sentence of it.
+  void bring_all_home(const std::function<void(std::string_view)>& say);
+  // What was kept from being destroyed while the session held its lock. Called after each call of the session.
+  void settle();
+
+  // --- GpuProgram, CudaHooks
+  void* current_stream() noexcept override;
+  void moved(const void* name, DeviceAddress address) noexcept override;
+  c10::DataPtr allocate(std::size_t bytes) override;
+  bool record_stream(const c10::DataPtr& memory, void* stream) override;
+
+ private:
+  struct Handle {
+    const void* name = nullptr;
+    Session* session = nullptr;
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
+    const c10::StorageImpl* seen = nullptr;                            // the same, to compare
+  };
+
+  GpuStorages() = default;
+  static void free(void* context);
+  static c10::DataPtr pointer_to(DeviceAddress address, Handle* handle);
+  static GpuStorages*& instance() noexcept;
+
+  c10::Allocator* native_ = nullptr;
+  std::atomic<Session*> session_{nullptr};
+  std::size_t small_ = 0;
+  std::mutex mutex_;  // inside the session's locks
+  std::unordered_map<const void*, Handle*> handles_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> kept_;
+};
+
+// Copies the bytes of a storage that is ours to `home`, to which it points from then on. Throws c10::Error where it
+// cannot be brought into GPU memory.
+void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home);
+
+}  // namespace vedette::adapter

@@ -1,0 +1,332 @@
+// Names to blocks, and a plan's moves as the place executor's: see gpu_executor.h.
+#include "session/gpu_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace vedette::detail {
+
+Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cuda::Device> device,
+                                                       const Options& options) {
+  std::unique_ptr<GpuExecutor> executor(new GpuExecutor(device, options));
+  auto places =
+      PlaceExecutor::make(std::move(device), {.budget = options.budget, .most_pinned = options.host}, *executor);
+  if (!places) return places.error();
+  executor->places_ = std::move(*places);
+  return executor;
+}
+
+GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options)
+    : device_(device), options_(options), times_(device) {}
+
+Result<void> GpuExecutor::accepts(const Plan& plan) const {
+  const auto cannot = [](const std::string& what) {
+    return Error{.cause = Cause::unsupported, .message = "a GPU's memory cannot " + what, .errno_value = 0};
+  };
+  if (!plan.in_place.empty()) return cannot("leave an operand where it lies in a slower tier");
+  if (!plan.recomputations.empty()) return cannot("run an op again, which the plan does");
+  if (!plan.order.empty()) return cannot("run ops in another order than the program's");
+  for (const Move& move : plan.moves) {
+    if (move.extent.part) return cannot("move a part of a tensor");
+    const TierIndex away = move.verb == Verb::fetch ? move.source : move.target;
+    if (move.verb != Verb::drop && away != TierIndex{1})
+      return cannot("reach tier " + std::to_string(away.value) + "; there are GPU memory (0) and host memory (1)");
+  }
+  return {};
+}
+
+void GpuExecutor::moved(BlockIndex block, cuda::Address address) noexcept {
+  const std::uint64_t first = names_[block.value].first().value;
+  options_.program->moved(options_.arena + first * options_.chunk.value, address);
+}
+
+const GpuExecutor::BlockIndex* GpuExecutor::block_of(ChunkRange chunks) const {
+  const auto found = blocks_.find(chunks.first().value);
+  return found == blocks_.end() ? nullptr : &found->second;
+}
+
+const GpuExecutor::BlockIndex* GpuExecutor::block_of(const void* name) const {
+  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(name) - options_.arena);
+  return block_of(ChunkRange::one({static_cast<std::uint32_t>(offset / options_.chunk.value)}));
+}
+
+cuda::StreamHandle GpuExecutor::stream() const noexcept {
+  return static_cast<cuda::StreamHandle>(options_.program->current_stream());
+}
+
+// What an op needs and cannot have it hears itself; what a plan wanted ahead of need and could not have comes later.
+void GpuExecutor::note(const Result<void>& result) {
+  if (!result && result.error().cause != Cause::out_of_memory && !error_) error_ = result.error();
+}
+
+// --- tensors come and go ---------------------------------------------------------------------------------------------
+
+Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  PlaceExecutor::Place place;
+  if (planned_ != nullptr) {
+    const auto found = planned_->births.find(chunks.first().value);
+    if (found != planned_->births.end()) place = found->second;
+  }
+  const auto born = places_->allocate(bytes, stream(), place);
+  if (!born) return born.error();
+  if (names_.size() <= born->block.value) names_.resize(born->block.value + 1);
+  names_[born->block.value] = chunks;
+  blocks_[chunks.first().value] = born->block;
+  if (op_runs_) op_chunks_ += chunks.size();
+  largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
+  return {};
+}
+
+void GpuExecutor::died(ChunkRange chunks) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(chunks.first().value);
+  VEDETTE_ASSERT(found != blocks_.end());
+  places_->release(found->second);
+  blocks_.erase(found);
+}
+
+// An op that lasts until release_hold().
+Result<void> GpuExecutor::hold(ChunkRange chunks) {
+  const std::lock_guard lock(mutex_);
+  Hold& hold = holds_[chunks.first().value];
+  if (hold.count == 0) {
+    const BlockIndex* const block = block_of(chunks);
+    VEDETTE_ASSERT(block != nullptr);
+    hold.stream = stream();
+    if (auto held = places_->begin_op({block, 1}, hold.stream); !held) {
+      const Error refused = held.error();
+      holds_.erase(chunks.first().value);
+      return refused;
+    }
+    held_chunks_ += chunks.size();
+  }
+  ++hold.count;
+  return {};
+}
+
+void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = holds_.find(chunks.first().value);
+  if (found == holds_.end() || --found->second.count > 0) return;
+  if (const BlockIndex* const block = block_of(chunks)) places_->end_op({block, 1}, found->second.stream);
+  held_chunks_ -= chunks.size();
+  holds_.erase(found);
+}
+
+// --- ops -------------------------------------------------------------------------------------------------------------
+
+void GpuExecutor::begin_step(std::uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  const bool as_planned = places_->counters().misplaced == misplaced_;
+  followed_ = as_planned ? planned_ : nullptr;
+  planned_ = nullptr;
+  misplaced_ = places_->counters().misplaced;
+  step_is_new_ = true;
+  times_.begin_step(step);
+}
+
+// Everything leaves that lies elsewhere than the plan has it, and what the plan begins with comes.
+void GpuExecutor::restore(const PlannedPlaces& places) {
+  std::unordered_map<std::uint32_t, std::uint64_t> wanted;
+  for (const auto& [chunks, offset] : places.at_start) wanted[chunks.first().value] = offset;
+  for (const auto& [first, block] : blocks_) {
+    const auto want = wanted.find(first);
+    const PlaceExecutor::Place lies = places_->place(block);
+    if (lies && (want == wanted.end() || *lies != want->second)) note(places_->leave(block));
+  }
+  for (const auto& [chunks, offset] : places.at_start) {
+    if (const BlockIndex* const block = block_of(chunks)) note(places_->bring(*block, offset, false));
+  }
+}
+
+void GpuExecutor::bring(const OpMoves& moves) {
+  for (const OpMoves::Fetch& fetch : moves.fetches) {
+    if (const BlockIndex* const block = block_of(fetch.chunks))
+      note(places_->bring(*block, fetch.place, fetch.unchanged));
+  }
+}
+
+void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
+  const std::lock_guard lock(mutex_);
+  op_stream_ = stream();
+  if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_) restore(*part.places);
+  planned_ = part.places;
+  if (part.moves != nullptr) bring(*part.moves);
+  operands_.clear();
+  op_chunks_ = 0;
+  for (const ChunkRange chunks : part.operands) {
+    const BlockIndex* const block = block_of(chunks);
+    if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
+    operands_.push_back(*block);
+    op_chunks_ += chunks.size();
+  }
+  op_runs_ = true;
+  largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
+  const auto waits = places_->begin_op(operands_, op_stream_);
+  if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
+  times_.begin_op(op_stream_, *waits);
+  ++ops_;
+}
+
+// Ops have no sections here: what they touch and when is the device's to know.
+void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&) {}
+
+void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
+  const std::lock_guard lock(mutex_);
+  places_->end_op(operands_, op_stream_);
+  times_.end_op(op_stream_);
+  op_runs_ = false;
+  for (const OpMoves::Departure& departure : departures) {
+    if (const BlockIndex* const block = block_of(departure.chunks)) note(places_->leave(*block));
+  }
+}
+
+void GpuExecutor::forget_plan() noexcept {
+  const std::lock_guard lock(mutex_);
+  planned_ = followed_ = nullptr;
+  places_->forget_unchanged();
+}
+
+// --- figures ---------------------------------------------------------------------------------------------------------
+
+std::optional<Executor::StepTimes> GpuExecutor::take_times(bool wait) noexcept {
+  const std::lock_guard lock(mutex_);
+  auto times = times_.take(wait);
+  if (!times) return times;
+  for (const Nanoseconds stall : times->stalls) {
+    if (stall.value > 0) ++stall_count_, stall_ns_ += static_cast<std::uint64_t>(stall.value);
+  }
+  return times;
+}
+
+Counters GpuExecutor::counters() const noexcept {
+  const std::lock_guard lock(mutex_);
+  const PlaceExecutor::Counters places = places_->counters();
+  return {.bytes_in = places.fetched.value,
+          .bytes_out = places.evicted.value,
+          .bytes_dropped = places.unchanged.value,
+          .stall_count = stall_count_,
+          .stall_ns = stall_ns_,
+          .resident_bytes = places.in_use.value,
+          .resident_max_bytes = places.most_in_use.value,
+          .ops = ops_};
+}
+
+std::optional<Error> GpuExecutor::take_error() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(error_, std::nullopt);
+}
+
+std::uint32_t GpuExecutor::held_chunks() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return held_chunks_;
+}
+
+std::uint32_t GpuExecutor::largest_op_chunks() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return largest_op_chunks_;
+}
+
+std::string GpuExecutor::mechanism() const {
+  return "tensors at planned places of " + device_->name() + ", copied on two streams";
+}
+
+// --- GpuMemory -------------------------------------------------------------------------------------------------------
+
+DeviceAddress GpuExecutor::address(const void* name) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const BlockIndex* const block = block_of(name);
+  return block == nullptr ? 0 : places_->address(*block);
+}
+
+void GpuExecutor::allow_moves(const void* name) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const BlockIndex* const block = block_of(name)) places_->allow_moves(*block);
+}
+
+void GpuExecutor::used_on(const void* name, void* stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const BlockIndex* const block = block_of(name))
+    places_->record_stream(*block, static_cast<cuda::StreamHandle>(stream));
+}
+
+// --- the link --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr Bytes measured = 16_MiB;
+constexpr int copies = 4;  // of each direction in a row; the first one warms up
+
+// Bytes a second of copies on one stream or both, begun and ended by events. 0: an event failed.
+class LinkTimer {
+ public:
+  LinkTimer(const cuda::Device& device, cuda::Stream& in, cuda::Stream& out, cuda::Event& began, cuda::Event& ended)
+      : device_(device), in_(in), out_(out), began_(began), ended_(ended) {}
+
+  struct Ends {
+    cuda::Address device_in, device_out, host_in, host_out;
+  };
+  Result<std::uint64_t> time(const Ends& ends, bool in, bool out) {
+    const cuda::StreamHandle last = in ? in_.handle() : out_.handle();
+    if (auto warm = copy(ends, in, out); !warm) return warm.error();
+    if (auto began = began_.record(last); !began) return began.error();
+    for (int i = 1; i < copies; ++i) {
+      if (auto queued = copy(ends, in, out); !queued) return queued.error();
+    }
+    if (auto done = out_.synchronize(); in && out && !done) return done.error();
+    if (auto ended = ended_.record(last); !ended) return ended.error();
+    if (auto done = ended_.synchronize(); !done) return done.error();
+    const auto took = ended_.since(began_);
+    if (!took) return took.error();
+    const std::uint64_t bytes = measured.value * (copies - 1) * (in && out ? 2 : 1);
+    return static_cast<std::uint64_t>(static_cast<double>(bytes) * 1e9 /
+                                      static_cast<double>(std::max<std::int64_t>(took->value, 1)));
+  }
+
+ private:
+  Result<void> copy(const Ends& ends, bool in, bool out) {
+    if (in) {
+      if (auto queued = device_.copy(in_.handle(), ends.device_in, ends.host_in, measured); !queued) return queued;
+    }
+    return out ? device_.copy(out_.handle(), ends.host_out, ends.device_out, measured) : Result<void>();
+  }
+  const cuda::Device& device_;
+  cuda::Stream &in_, &out_;
+  cuda::Event &began_, &ended_;
+};
+
+}  // namespace
+
+Result<LinkSpeed> measure_link(const std::shared_ptr<const cuda::Device>& device) {
+  auto range = cuda::DeviceRange::make(device, {.bytes = {2 * measured.value}});
+  if (!range) return range.error();
+  auto in = cuda::Stream::create(device), out = cuda::Stream::create(device);
+  auto began = cuda::Event::create(device, cuda::Event::Timing::on),
+       ended = cuda::Event::create(device, cuda::Event::Timing::on);
+  for (const auto* stream : {&in, &out}) {
+    if (!*stream) return stream->error();
+  }
+  for (const auto* event : {&began, &ended}) {
+    if (!*event) return event->error();
+  }
+  cuda::PinnedPool pool(device, {.most = {}, .piece = {2 * measured.value}});
+  const auto host = pool.take({2 * measured.value});
+  if (!host) return host.error();
+  const auto host_address = reinterpret_cast<cuda::Address>(*host);
+  const LinkTimer::Ends ends{.device_in = range->address(),
+                             .device_out = range->address() + measured.value,
+                             .host_in = host_address,
+                             .host_out = host_address + measured.value};
+  LinkTimer timer(*device, *in, *out, *began, *ended);
+  const auto read = timer.time(ends, true, false), write = timer.time(ends, false, true),
+             mixed = timer.time(ends, true, true);
+  for (const auto* each : {&read, &write, &mixed}) {
+    if (!*each) return each->error();
+  }
+  return LinkSpeed{.read = *read, .write = *write, .mixed = *mixed};
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,116 @@
+// The executor of GPU memory: each tensor is a block of the place executor. A chunk of the arena is a name; the first
+// one of a tensor finds its block. A plan says where a block lies (session/planned_places.h), when it leaves for pinned
+// host memory and when it comes back.
+//
+// A step that follows its plan begins with every block where the plan has it. After a step that did not, or under
+// another plan, begin_op() of the first op puts them there.
+//
+// Thread rule: as Executor's; the device's context is current in each thread. Its lock is taken before the place
+// executor's, and the session's before both.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/place_executor.h"
+#include "session/executor.h"
+#include "session/stream_times.h"
+#include "tier/link_speed.h"
+#include "vedette/gpu.h"
+
+namespace vedette::detail {
+
+class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecutor::Pointers {
+ public:
+  struct Options {
+    Bytes budget;                      // of device memory, of which operands and results take part
+    Bytes host;                        // of pinned memory; 0: without limit
+    const std::byte* arena = nullptr;  // names begin here
+    Bytes chunk;                       // of names
+    GpuProgram* program = nullptr;     // borrowed
+  };
+  static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, const Options& options);
+
+  // Refused: what memory on a GPU cannot do. A drop is executed as an eviction, as on the CPU.
+  Result<void> accepts(const Plan& plan) const override;
+  std::optional<Bytes> range() const noexcept override { return options_.budget; }
+
+  Result<void> born(ChunkRange chunks, Bytes bytes) override;
+  void died(ChunkRange chunks) noexcept override;
+  Result<void> hold(ChunkRange chunks) override;
+  void release_hold(ChunkRange chunks) noexcept override;
+
+  void begin_step(std::uint64_t step) override;
+  // Ends the process with a sentence where the operands need more than the budget: libtorch would go on without them.
+  void begin_op(OpIndex op, std::string_view name, const Part& part) override;
+  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) override;
+  void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
+  void forget_plan() noexcept override;
+
+  bool can_observe() const noexcept override { return false; }
+  void observe(std::span<const ChunkRange>) noexcept override {}
+  bool was_touched(ChunkRange) const noexcept override { return true; }
+  std::uint64_t early_touches() const noexcept override { return 0; }
+
+  Program& program() noexcept override { return host_program(); }
+  Nanoseconds stalled_since_last_asked() noexcept override { return {}; }  // the device stalls, not the host
+  bool runs_later() const noexcept override { return true; }
+  std::optional<StepTimes> take_times(bool wait) noexcept override;
+  Counters counters() const noexcept override;
+  std::optional<Error> take_error() noexcept override;
+  std::uint32_t held_chunks() const noexcept override;
+  std::uint32_t largest_op_chunks() const noexcept override;
+  std::string mechanism() const override;
+  void set_observer(Observer*) noexcept override {}
+  GpuMemory* gpu() noexcept override { return this; }
+
+  // --- GpuMemory
+  DeviceAddress address(const void* name) const noexcept override;
+  void allow_moves(const void* name) noexcept override;
+  void used_on(const void* name, void* stream) noexcept override;
+
+ private:
+  using BlockIndex = PlaceExecutor::BlockIndex;
+  struct Hold {
+    cuda::StreamHandle stream = nullptr;
+    std::uint32_t count = 0;
+  };
+
+  GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options);
+  void moved(BlockIndex block, cuda::Address address) noexcept override;  // with the lock held
+  const BlockIndex* block_of(ChunkRange chunks) const;
+  const BlockIndex* block_of(const void* name) const;
+  cuda::StreamHandle stream() const noexcept;
+  void restore(const PlannedPlaces& places);
+  void bring(const OpMoves& moves);
+  void note(const Result<void>& result);
+
+  const std::shared_ptr<const cuda::Device> device_;
+  const Options options_;
+  std::unique_ptr<PlaceExecutor> places_;
+  mutable std::mutex mutex_;                              // over all that follows
+  std::unordered_map<std::uint32_t, BlockIndex> blocks_;  // by a tensor's first chunk
+  std::vector<ChunkRange> names_;                         // of each block
+  std::unordered_map<std::uint32_t, Hold> holds_;         // by first chunk
+  std::uint32_t held_chunks_ = 0, largest_op_chunks_ = 0;
+  StreamTimes times_;
+  const PlannedPlaces* planned_ = nullptr;   // of the running step
+  const PlannedPlaces* followed_ = nullptr;  // of the step before, whole; nullptr: blocks may lie anywhere
+  std::uint64_t misplaced_ = 0;              // when the running step began
+  bool step_is_new_ = false, op_runs_ = false;
+  std::vector<BlockIndex> operands_;  // of the running op
+  std::uint32_t op_chunks_ = 0;       // of its operands, and what was born in it
+  cuda::StreamHandle op_stream_ = nullptr;
+  std::uint64_t ops_ = 0, stall_count_ = 0, stall_ns_ = 0;
+  std::optional<Error> error_;
+};
+
+// Copies between pinned host memory and the device, one direction at a time and both at once. Takes some 50 ms.
+Result<LinkSpeed> measure_link(const std::shared_ptr<const cuda::Device>& device);
+
+}  // namespace vedette::detail

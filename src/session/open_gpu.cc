@@ -1,0 +1,105 @@
+// The session of a GPU: see open_gpu.h.
+#include "session/open_gpu.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "base/readable.h"
+#include "session/gpu_executor.h"
+#include "session/stack.h"
+
+namespace vedette::detail {
+namespace {
+
+constexpr Bytes name_unit = 4_KiB;  // tensors are named by addresses that are multiples of this
+constexpr Bytes least_budget = 64_KiB;
+// Of one copy, before its first byte. A default: some 10 us are usual for copies from pinned memory.
+constexpr Nanoseconds default_copy_latency{10'000};
+
+Error unsupported(std::string message) {
+  return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
+}
+
+Result<int> ordinal_of(std::string_view fast) {
+  constexpr std::string_view scheme = "gpu:";
+  int ordinal = -1;
+  if (fast.starts_with(scheme)) {
+    const char* const end = fast.data() + fast.size();
+    const auto read = std::from_chars(fast.data() + scheme.size(), end, ordinal);
+    if (read.ptr == end && read.ec == std::errc() && ordinal >= 0) return ordinal;
+  }
+  return unsupported("fast memory '" + std::string(fast) + "' is unknown; use dram, or gpu:N with the number of a GPU");
+}
+
+Result<Bytes> budget_of(const SessionOptions& options, const cuda::Device& device) {
+  const auto memory = device.memory();
+  if (!memory) return memory.error();
+  const Bytes most{memory->free.value - memory->free.value / 20};
+  const Bytes budget = options.fast_memory.value == 0 ? most : options.fast_memory;
+  if (budget < least_budget)
+    return unsupported("fast_memory of " + readable_exactly(budget) + " is too small for a GPU: give it " +
+                       readable_exactly(least_budget) + " or more");
+  if (budget > memory->free)
+    return Error{.cause = Cause::out_of_memory,
+                 .message = "fast_memory of " + readable_exactly(budget) + " is more than the " +
+                            readable_exactly(memory->free) + " that are free on " + device.name() +
+                            "; give it less, or end what uses the GPU"};
+  return Bytes{budget.value / name_unit.value * name_unit.value};
+}
+
+// Names for many times the budget: a step's temporaries have one each.
+Bytes names_for(Bytes budget) {
+  constexpr std::uint64_t times = 256, least = std::uint64_t{64} << 30, most = std::uint64_t{8} << 40;
+  return {std::clamp(budget.value * times, least, most)};
+}
+
+Machine machine_of_gpu(Bytes budget, const LinkSpeed& speed) {
+  const SlowTier host{.tier = {.name = "host", .capacity = {std::uint64_t{1} << 60}, .addressable = false},
+                      .latency = default_copy_latency};
+  Machine machine = machine_of(budget, {512}, {&host, 1}, {&speed, 1});
+  machine.tiers[0].name = "gpu";
+  machine.fault_time = {};
+  machine.whole_tensors = true;
+  machine.habits = {};  // a copy starts when its place is free, both ways at once
+  return machine;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
+  const auto ordinal = ordinal_of(options.fast);
+  if (!ordinal) return ordinal.error();
+  if (options.gpu == nullptr)
+    return unsupported("fast memory on a GPU needs the program's part (SessionOptions::gpu); a Guard brings it");
+  if (options.slow != "host" && options.slow != SessionOptions{}.slow)
+    return unsupported("slow tier '" + options.slow + "' below a GPU is not there yet; use host");
+  auto driver = cuda::Driver::load();
+  if (!driver) return driver.error();
+  auto device = cuda::Device::open(std::move(*driver), *ordinal);
+  if (!device) return device.error();
+  const auto budget = budget_of(options, **device);
+  if (!budget) return budget.error();
+  const auto speed = measure_link(*device);
+  if (!speed) return speed.error();
+  options.fast_memory = *budget;
+  options.slow = "host";
+  options.chunk = name_unit;
+  options.profile = ProfileTicks::operands;
+  auto names = Mapping::reserve(names_for(*budget), name_unit);
+  if (!names) return names.error();
+  GpuProgram* const program = options.gpu;
+  auto core = std::make_unique<SessionCore>(std::move(options), std::move(*names));
+  auto executor = GpuExecutor::make(
+      *device, {.budget = *budget, .host = {}, .arena = core->arena().base(), .chunk = name_unit, .program = program});
+  if (!executor) return executor.error();
+  SessionCore::Memory memory;
+  memory.executor = std::move(*executor);
+  memory.machine = machine_of_gpu(*budget, *speed);
+  memory.frames = static_cast<std::uint32_t>(budget->value / name_unit.value);
+  core->start(std::move(memory));
+  return core;
+}
+
+}  // namespace vedette::detail

@@ -1,0 +1,15 @@
+// Opens what a session on a GPU stands on: the device, a range of its memory, pinned host memory, the measured link.
+//
+// Thread rule: any thread; the device's context is current there afterwards.
+#pragma once
+#include <memory>
+
+#include "session/core.h"
+
+namespace vedette::detail {
+
+// options.fast names the GPU. Errors: unsupported for an option's value, unavailable where there is no driver or no
+// such GPU, out_of_memory where the budget is more than is free.
+Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options);
+
+}  // namespace vedette::detail

@@ -1,0 +1,26 @@
+// Where the memory of a planned step lies, for executors that place tensors in one range: each tensor has an offset
+// whenever it is in fast memory, the same in every step. A tensor that leaves and comes back may lie elsewhere then.
+//
+// What always holds: no two tensors that the plan has in fast memory at one moment overlap. All lie inside the range.
+//
+// Pure, deterministic; any thread.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "pack/tensor_units.h"
+#include "session/executor.h"
+
+namespace vedette::detail {
+
+// Gives offsets to `parts`, which tabulate() made of `plan`: to each fetch, each birth, and what the step begins with.
+// Errors: Cause::infeasible where no places are found in `range`; a plan with less room may have them.
+struct StepInTime {
+  const Units& units;
+  const Moments& moments;
+};
+Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, std::vector<OpMoves>& parts, Bytes range);
+
+}  // namespace vedette::detail

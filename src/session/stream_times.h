@@ -1,0 +1,55 @@
+// How long the ops of a step take on a stream: an event before an op's work and one behind it. They are read when the
+// device has passed them, which is a step later where nothing waits.
+//
+// What always holds: at most `most_open` steps are being timed; a step that begins beyond that is not timed. The time
+// of an op is that between its two events. What passes between two ops counts as a stall where the later one waited for
+// a transfer, else as the later one's time.
+//
+// Thread rule: one thread at a time, in which the device's context is current.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cuda/device.h"
+#include "session/executor.h"
+
+namespace vedette::detail {
+
+class StreamTimes {
+ public:
+  explicit StreamTimes(std::shared_ptr<const cuda::Device> device) : device_(std::move(device)) {}
+
+  void begin_step(std::uint64_t step);
+  void begin_op(cuda::StreamHandle stream, bool waits);  // what the op waits for is queued, its work is not
+  void end_op(cuda::StreamHandle stream);
+  // The latest step that the device has passed, once; older ones are forgotten. `wait`: the calling thread waits for
+  // the latest step. nullopt: none, or an event failed.
+  std::optional<Executor::StepTimes> take(bool wait);
+
+ private:
+  static constexpr std::size_t most_open = 3;
+  struct Op {
+    std::size_t begin = 0, end = 0;  // of events_
+    bool waits = false, ended = false;
+  };
+  struct Step {
+    std::uint64_t number = 0;
+    std::vector<Op> ops;
+    bool failed = false;
+  };
+  std::optional<std::size_t> record(cuda::StreamHandle stream);
+  bool passed(const Step& step, bool wait);
+  Executor::StepTimes times_of(const Step& step);
+  void recycle(const Step& step);
+
+  const std::shared_ptr<const cuda::Device> device_;
+  std::vector<cuda::Event> events_;
+  std::vector<std::size_t> unused_;
+  std::deque<Step> steps_;  // the last one may still run
+  bool timing_ = false;
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,151 @@
+// Places of a planned step: tensors that the plan has in fast memory at one moment never overlap, whatever the plan.
+#include "session/planned_places.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "session/step_plan.h"
+#include "vedette/check.h"
+
+namespace vedette::detail {
+namespace {
+
+// A log of ops that each make a tensor, use some, and let some go, between ops as well.
+StepLog random_log(unsigned seed, std::uint32_t ops) {
+  std::mt19937 random(seed);
+  StepLog log;
+  std::uint64_t offset = 0;
+  std::uint32_t events = 0;
+  std::vector<std::uint32_t> living;
+  const auto add = [&](std::uint32_t birth, std::uint32_t op) {
+    log.tensors.push_back(
+        {.name = "t", .bytes = {1 + random() % 40000}, .offset = offset, .birth = birth, .birth_op = op});
+    offset += 64 << 10;
+    return static_cast<std::uint32_t>(log.tensors.size() - 1);
+  };
+  std::vector<std::uint32_t> lasting;
+  for (int i = 0; i < 5; ++i) lasting.push_back(add(0, 0));
+  const auto let_go = [&](std::int64_t op) {
+    if (living.size() < 3) return;
+    const std::size_t which = random() % living.size();
+    log.tensors[living[which]].death = ++events;
+    log.tensors[living[which]].death_op = op;
+    living.erase(living.begin() + static_cast<std::ptrdiff_t>(which));
+  };
+  for (std::uint32_t i = 0; i < ops; ++i) {
+    if (random() % 2 == 0) living.push_back(add(++events, i));  // before the op
+    LoggedOp op{.name = "op", .time = {1000}, .reads = {}, .writes = {}, .events = {events, events}};
+    if (random() % 3 != 0) living.push_back(add(++events, i));  // inside
+    for (int r = 0; r < 2 && !living.empty(); ++r) op.reads.push_back(living[random() % living.size()]);
+    op.reads.push_back(lasting[random() % lasting.size()]);
+    if (random() % 3 == 0) op.writes.push_back(lasting[random() % lasting.size()]);
+    if (random() % 3 == 0) let_go(i);
+    op.events.end = events;
+    log.ops.push_back(std::move(op));
+    if (random() % 2 == 0) let_go(i);
+  }
+  for (const std::uint32_t t : living) log.tensors[t].dies_at_seam = true;
+  return log;
+}
+
+struct Lies {  // of a unit, at one moment
+  std::uint64_t begin = 0, end = 0;
+  bool near = false;
+};
+
+// Follows the step twice, moment by moment, as an executor does, and looks at all pairs.
+void expect_no_overlap(const TensorUnits& step, const Plan& plan, const std::vector<OpMoves>& parts,
+                       const PlannedPlaces& places, Bytes range) {
+  const std::vector<Tensor>& tensors = step.units.trace.tensors;
+  std::vector<Lies> lies(tensors.size());
+  const auto unit_at = [&](ChunkRange chunks) {
+    for (std::uint32_t u = 0; u < tensors.size(); ++u)
+      if (step.units.where[u].first == chunks.first().value) return u;
+    ADD_FAILURE() << "no unit lies there";
+    return 0u;
+  };
+  const auto put = [&](std::uint32_t u, std::uint64_t offset) {
+    lies[u] = {offset, offset + tensors[u].bytes.value, true};
+    EXPECT_LE(lies[u].end, range.value);
+    for (std::uint32_t other = 0; other < lies.size(); ++other) {
+      if (other == u || !lies[other].near) continue;
+      EXPECT_TRUE(lies[other].end <= lies[u].begin || lies[u].end <= lies[other].begin)
+          << "units " << u << " and " << other;
+    }
+  };
+  for (const auto& [chunks, offset] : places.at_start) put(unit_at(chunks), offset);
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint32_t moment = 1; moment < step.moments.length; ++moment) {
+      for (std::uint32_t u = 0; u < tensors.size(); ++u) {
+        const Span<std::uint32_t> life = step.moments.lives[u];
+        if (life.end == moment) lies[u].near = false;
+        if (life.begin == moment && (plan.home.empty() || plan.home[u].value == 0)) {
+          ASSERT_TRUE(places.births.contains(step.units.where[u].first)) << "unit " << u;
+          put(u, places.births.at(step.units.where[u].first));
+        }
+      }
+      for (std::uint32_t p = 0; p < parts.size(); ++p) {
+        if (step.moments.ops[p].begin == moment) {
+          for (const OpMoves::Fetch& fetch : parts[p].fetches) {
+            ASSERT_TRUE(fetch.place.has_value());
+            if (!lies[unit_at(fetch.chunks)].near) put(unit_at(fetch.chunks), *fetch.place);
+          }
+        }
+        if (step.moments.ops[p].end == moment)
+          for (const OpMoves::Departure& departure : parts[p].departures) lies[unit_at(departure.chunks)].near = false;
+      }
+    }
+    for (std::uint32_t u = 0; u < tensors.size(); ++u)  // dead before the next step's first op
+      if (!tensors[u].persistent && step.moments.lives[u].end == step.moments.length) lies[u].near = false;
+    for (const auto& [chunks, offset] : places.at_start)
+      EXPECT_TRUE(lies[unit_at(chunks)].near && lies[unit_at(chunks)].begin == offset) << "the step does not repeat";
+  }
+}
+
+TEST(PlannedPlaces, NoTwoTensorsLieInOnePlaceAtOneMoment) {
+  const Machine machine{
+      .tiers = {{.name = "gpu", .capacity = {}, .addressable = true}, {.name = "host", .capacity = {1 << 30}}},
+      .links = {{.source = {1}, .target = {0}, .bytes_per_s = 1'000'000'000},
+                {.source = {0}, .target = {1}, .bytes_per_s = 1'000'000'000}},
+      .granule = {512},
+      .whole_tensors = true};
+  int placed = 0;
+  std::size_t moves = 0;
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    const StepLog log = random_log(seed, 30);
+    const TensorUnits step = tensor_units(log, {64 << 10});
+    for (const std::uint64_t percent : {100u, 70u, 50u}) {
+      Machine less = machine;
+      less.tiers[0].capacity = {peak_bytes(step.units.trace).value / 100 * percent + 40 * 512};
+      auto plan = make_policy("vedette", 1)->prepare(step.units.trace, less);
+      if (!plan) continue;
+      if (const auto broken = check(step.units.trace, less, *plan))
+        FAIL() << "seed " << seed << ": " << broken->message;
+      std::vector<OpMoves> parts = tabulate(step.units, *plan, {64 << 10}, Fetches::as_planned);
+      const Bytes range{less.tiers[0].capacity.value * 5 / 4};
+      const auto places = arrange({step.units, step.moments}, *plan, parts, range);
+      if (!places) continue;
+      ++placed;
+      moves += plan->moves.size();
+      expect_no_overlap(step, *plan, parts, *places, range);
+      if (HasFailure()) FAIL() << "seed " << seed << ", " << percent << " %";
+    }
+  }
+  EXPECT_GT(placed, 100);
+  EXPECT_GT(moves, 500u);
+}
+
+TEST(PlannedPlaces, WhatFindsNoPlaceIsAnError) {
+  const StepLog log = random_log(1, 10);
+  const TensorUnits step = tensor_units(log, {64 << 10});
+  Plan plan;
+  plan.home.assign(step.units.trace.tensors.size(), TierIndex{0});
+  std::vector<OpMoves> parts = tabulate(step.units, plan, {64 << 10}, Fetches::as_planned);
+  const auto places = arrange({step.units, step.moments}, plan, parts, {4096});
+  ASSERT_FALSE(places);
+  EXPECT_EQ(places.error().cause, Cause::infeasible);
+}
+
+}  // namespace
+}  // namespace vedette::detail

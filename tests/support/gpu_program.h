@@ -1,0 +1,137 @@
+// A program on the simulated GPU whose tensors are words: every op runs on the device by way of a session, and on the
+// host at once. So a test compares what the device has with what it should have, however tensors moved.
+//
+// Thread rule: one thread.
+#pragma once
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "simulated_gpu/test_device.h"
+#include "vedette/gpu.h"
+#include "vedette/policy.h"
+#include "vedette/session.h"
+
+namespace vedette::testing {
+
+inline std::uint32_t mixed(std::uint32_t a, std::uint32_t b) {
+  return (a ^ (b + 0x9e3779b9u)) * 2654435761u + (a >> 15);
+}
+
+class WordsOnGpu final : public GpuProgram {
+ public:
+  struct Tensor {
+    std::byte* name = nullptr;
+    std::vector<std::uint32_t> words;  // what it should hold
+  };
+
+  explicit WordsOnGpu(SessionOptions options) {
+    options.fast = "gpu:0";
+    options.gpu = this;
+    options.on_message = [this](std::string_view sentence) { messages.emplace_back(sentence); };
+    auto opened = Session::open(std::move(options));
+    EXPECT_TRUE(opened) << opened.error().message;
+    session = std::move(*opened);
+  }
+  WordsOnGpu(const WordsOnGpu&) = delete;
+  WordsOnGpu& operator=(const WordsOnGpu&) = delete;
+  ~WordsOnGpu() override {
+    for (auto& [name, address] : addresses_) Session::release(const_cast<std::byte*>(name));
+  }
+
+  void* current_stream() noexcept override { return stream.handle(); }
+  void moved(const void* name, DeviceAddress address) noexcept override {
+    addresses_.at(static_cast<const std::byte*>(name)) = address;
+  }
+
+  Tensor make(std::size_t words, bool persistent = false) {
+    auto memory = session->allocate({.bytes = {words * 4}, .persistent = persistent});
+    EXPECT_TRUE(memory) << memory.error().message;
+    addresses_[*memory] = session->gpu()->address(*memory);
+    return {.name = *memory, .words = std::vector<std::uint32_t>(words)};
+  }
+  void drop(Tensor& tensor) {
+    addresses_.erase(tensor.name);
+    Session::release(tensor.name);
+    tensor = {};
+  }
+
+  // to[i] = mixed(to[i], from[i]) for each of `from`, in turn; `fresh`: of to[i] = seed.
+  void op(std::string_view what, Tensor& to, const std::vector<const Tensor*>& from,
+          std::optional<std::uint32_t> fresh = {}) {
+    std::vector<const void*> reads, writes{to.name};
+    for (const Tensor* each : from) reads.push_back(each->name);
+    if (!fresh) reads.push_back(to.name);
+    const auto scope = session->op(what, reads, writes);
+    launch(what, to, from, fresh);
+    session->gpu()->allow_moves(to.name);
+    if (fresh) std::fill(to.words.begin(), to.words.end(), *fresh);
+    for (const Tensor* each : from) {
+      for (std::size_t i = 0; i < to.words.size(); ++i)
+        to.words[i] = mixed(to.words[i], each->words[i % each->words.size()]);
+    }
+  }
+
+  void expect_right(const Tensor& tensor, const std::string& what) {
+    std::vector<std::uint32_t> found(tensor.words.size());
+    const void* const reads[] = {tensor.name};
+    {
+      const auto scope = session->op("look", reads, {});
+      const void* const at = at_device(tensor);
+      ASSERT_NE(at, nullptr);
+      control().launch(stream.handle(), "look", {{.at = at, .bytes = found.size() * 4}},
+                       [&found, at] { std::memcpy(found.data(), control().reach(at), found.size() * 4); });
+    }
+    stream.synchronize().value();
+    EXPECT_EQ(found, tensor.words) << what;
+  }
+
+  std::shared_ptr<cuda::Device> device = open_device();
+  cuda::Stream stream = cuda::Stream::create(device).value();
+  std::unique_ptr<Session> session;
+  std::vector<std::string> messages;
+  int spin = 0;  // rounds that a kernel computes beside its work, so that it takes time
+
+ private:
+  const void* at_device(const Tensor& tensor) const {
+    return reinterpret_cast<const void*>(addresses_.at(tensor.name));
+  }
+
+  void launch(std::string_view what, const Tensor& to, const std::vector<const Tensor*>& from,
+              std::optional<std::uint32_t> fresh) {
+    struct Source {
+      const void* at;
+      std::size_t words;
+    };
+    void* const into = const_cast<void*>(at_device(to));
+    const std::size_t words = to.words.size();
+    std::vector<simulated::Access> accesses{{.at = into, .bytes = words * 4, .write = true}};
+    std::vector<Source> sources;
+    for (const Tensor* each : from) {
+      sources.push_back({at_device(*each), each->words.size()});
+      accesses.push_back({.at = sources.back().at, .bytes = each->words.size() * 4});
+    }
+    control().launch(stream.handle(), what, accesses, [=, rounds = spin] {
+      auto* const a = static_cast<std::uint32_t*>(control().reach(into));
+      if (fresh) std::fill(a, a + words, *fresh);
+      for (const Source& source : sources) {
+        const auto* const b = static_cast<const std::uint32_t*>(control().reach(source.at));
+        for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i % source.words]);
+      }
+      volatile std::uint32_t sink = 1;
+      for (int r = 0; r < rounds; ++r) sink = mixed(sink, 7);
+    });
+  }
+
+  std::map<const std::byte*, DeviceAddress> addresses_;
+};
+
+}  // namespace vedette::testing
