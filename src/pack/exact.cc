@@ -30,24 +30,26 @@ bool covers(Sections life, std::uint32_t section) { return life.begin <= section
 }  // namespace
 
 ExactSearch::ExactSearch(std::uint32_t sections, std::vector<Sections> life, std::vector<std::uint64_t> bytes)
-    : sections_(sections),
-      count_(static_cast<std::uint32_t>(life.size())),
-      life_(std::move(life)),
-      bytes_(std::move(bytes)),
-      load_(sections),
-      meets_(count_),
-      cover_(sections),
-      twin_(count_),
+    : in_{.sections = sections,
+          .count = static_cast<std::uint32_t>(life.size()),
+          .life = std::move(life),
+          .bytes = std::move(bytes),
+          .load = std::vector<std::uint64_t>(sections),
+          .meets = {},
+          .cover = std::vector<std::vector<std::uint32_t>>(sections),
+          .twin = {}},
       weight_(sections, 1.0) {
-  for (std::uint32_t b = 0; b < count_; ++b) {
-    twin_[b] = b;
+  in_.meets.resize(in_.count);
+  in_.twin.resize(in_.count);
+  for (std::uint32_t b = 0; b < in_.count; ++b) {
+    in_.twin[b] = b;
     for (std::uint32_t a = 0; a < b; ++a) {
-      if (!meet(life_[a], life_[b])) continue;
-      meets_[a].push_back(b);
-      meets_[b].push_back(a);
-      if (life_[a] == life_[b] && bytes_[a] == bytes_[b]) twin_[b] = a;
+      if (!meet(in_.life[a], in_.life[b])) continue;
+      in_.meets[a].push_back(b);
+      in_.meets[b].push_back(a);
+      if (in_.life[a] == in_.life[b] && in_.bytes[a] == in_.bytes[b]) in_.twin[b] = a;
     }
-    for (std::uint32_t s = life_[b].begin; s < life_[b].end; ++s) load_[s] += bytes_[b];
+    for (std::uint32_t s = in_.life[b].begin; s < in_.life[b].end; ++s) in_.load[s] += in_.bytes[b];
   }
 }
 
@@ -60,46 +62,47 @@ std::uint64_t ExactSearch::mix(std::uint32_t buffer) const {
 
 void ExactSearch::begin(std::uint64_t capacity, Prefer prefer) {
   capacity_ = capacity;
-  unplaced_ = count_;
-  floor_.assign(sections_, 0);
-  left_ = load_;
-  witness_.assign(sections_, 0);
-  lowest_.assign(count_, 0);
-  placed_.assign(count_, false);
-  stirred_.assign(sections_, false);
-  order_.resize(count_);
+  unplaced_ = in_.count;
+  floor_.assign(in_.sections, 0);
+  left_ = in_.load;
+  witness_.assign(in_.sections, 0);
+  lowest_.assign(in_.count, 0);
+  placed_.assign(in_.count, false);
+  stirred_.assign(in_.sections, false);
+  order_.resize(in_.count);
   std::iota(order_.begin(), order_.end(), 0u);
   where_ = order_;
   trail_.clear();
   failed_.clear();
   hash_ = 0;
-  for (std::uint32_t b = 0; b < count_; ++b) hash_ ^= mix(b);
-  std::vector<std::uint32_t> order(count_);
+  for (std::uint32_t b = 0; b < in_.count; ++b) hash_ ^= mix(b);
+  std::vector<std::uint32_t> order(in_.count);
   std::iota(order.begin(), order.end(), 0u);
   const auto measure = [&](std::uint32_t b) {
-    const std::uint64_t length = life_[b].end - life_[b].begin;
-    const std::uint64_t area = length * bytes_[b];
+    const std::uint64_t length = in_.life[b].end - in_.life[b].begin;
+    const std::uint64_t area = length * in_.bytes[b];
     return prefer == Prefer::area     ? std::pair{area, length}
-           : prefer == Prefer::length ? std::pair{length, bytes_[b]}
-                                      : std::pair{bytes_[b], length};
+           : prefer == Prefer::length ? std::pair{length, in_.bytes[b]}
+                                      : std::pair{in_.bytes[b], length};
   };
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     const auto x = measure(a), y = measure(b);
     return x != y ? x > y : a < b;
   });
-  for (auto& list : cover_) list.clear();
+  for (auto& list : in_.cover) list.clear();
   for (const std::uint32_t b : order)
-    for (std::uint32_t s = life_[b].begin; s < life_[b].end; ++s) cover_[s].push_back(b);
-  for (std::uint32_t s = 0; s < sections_; ++s)
-    if (!cover_[s].empty()) witness_[s] = cover_[s].front();
+    for (std::uint32_t s = in_.life[b].begin; s < in_.life[b].end; ++s) in_.cover[s].push_back(b);
+  for (std::uint32_t s = 0; s < in_.sections; ++s)
+    if (!in_.cover[s].empty()) witness_[s] = in_.cover[s].front();
 }
 
 Found ExactSearch::run(std::uint64_t capacity, std::uint64_t effort) {
   const std::uint64_t end = steps_ + effort;
-  for (const std::uint64_t load : load_)
+  for (const std::uint64_t load : in_.load)
     if (load > capacity) return Found::proof_of_none;
   // a dive or two
-  const std::uint64_t unit = std::max<std::uint64_t>(least_limit, std::uint64_t{count_} * count_ * count_ / 32);
+  const std::uint64_t unit =
+      std::max<std::uint64_t>(least_limit, std::uint64_t{in_.count} * in_.count * in_.count / 32);
   for (unsigned round = 0; steps_ < end; ++round) {
     begin(capacity, std::array{Prefer::bytes, Prefer::length, Prefer::area}[round % 3]);
     limit_ = std::min(end, steps_ + unit * luby(round / 3 + 1));
@@ -114,7 +117,7 @@ Found ExactSearch::run(std::uint64_t capacity, std::uint64_t effort) {
 bool ExactSearch::rescan(std::uint32_t section) {
   std::uint64_t low = never;
   std::uint32_t who = 0;
-  for (const std::uint32_t b : cover_[section]) {
+  for (const std::uint32_t b : in_.cover[section]) {
     ++steps_;
     if (!placed_[b] && lowest_[b] < low) low = lowest_[b], who = b;
     if (low == floor_[section]) break;  // it never sinks
@@ -129,7 +132,7 @@ bool ExactSearch::rescan(std::uint32_t section) {
 
 // What was seen lowest in a section has moved up: settle() looks again, once for all that move.
 void ExactSearch::stir(std::uint32_t buffer) {
-  for (std::uint32_t s = life_[buffer].begin; s < life_[buffer].end; ++s) {
+  for (std::uint32_t s = in_.life[buffer].begin; s < in_.life[buffer].end; ++s) {
     if (witness_[s] != buffer || stirred_[s]) continue;
     stirred_[s] = true;
     to_settle_.push_back(s);
@@ -161,11 +164,11 @@ bool ExactSearch::place(std::uint32_t buffer) {
   std::swap(order_[at], order_[unplaced_]);
   std::swap(where_[buffer], where_[last]);
   hash_ ^= mix(buffer);
-  const std::uint64_t top = lowest_[buffer] + bytes_[buffer];
-  for (std::uint32_t s = life_[buffer].begin; s < life_[buffer].end; ++s) left_[s] -= bytes_[buffer];
-  steps_ += meets_[buffer].size();
+  const std::uint64_t top = lowest_[buffer] + in_.bytes[buffer];
+  for (std::uint32_t s = in_.life[buffer].begin; s < in_.life[buffer].end; ++s) left_[s] -= in_.bytes[buffer];
+  steps_ += in_.meets[buffer].size();
   stir(buffer);
-  for (const std::uint32_t other : meets_[buffer])
+  for (const std::uint32_t other : in_.meets[buffer])
     if (!placed_[other]) raise(other, top);
   return settle();
 }
@@ -185,7 +188,7 @@ void ExactSearch::undo(std::size_t mark) {
 }
 
 void ExactSearch::take_back(std::uint32_t buffer) {
-  for (std::uint32_t s = life_[buffer].begin; s < life_[buffer].end; ++s) left_[s] += bytes_[buffer];
+  for (std::uint32_t s = in_.life[buffer].begin; s < in_.life[buffer].end; ++s) left_[s] += in_.bytes[buffer];
   placed_[buffer] = false;
   ++unplaced_;  // the last one placed is the first one behind the unplaced
   hash_ ^= mix(buffer);
@@ -196,25 +199,25 @@ bool ExactSearch::leave_empty(std::uint32_t section) {
   const std::uint64_t bottom = floor_[section];
   std::uint64_t rest = never;
   Sections reach{section, section + 1};  // all that those at the bottom cover: what they can rest on meets it
-  for (const std::uint32_t b : cover_[section]) {
+  for (const std::uint32_t b : in_.cover[section]) {
     if (placed_[b]) continue;
     if (lowest_[b] > bottom) {
       rest = std::min(rest, lowest_[b]);
     } else {
-      reach = {std::min(reach.begin, life_[b].begin), std::max(reach.end, life_[b].end)};
+      reach = {std::min(reach.begin, in_.life[b].begin), std::max(reach.end, in_.life[b].end)};
     }
   }
   for (std::uint32_t i = 0; i < unplaced_; ++i) {
     const std::uint32_t under = order_[i];
-    if (meet(life_[under], reach) && !covers(life_[under], section))
-      rest = std::min(rest, lowest_[under] + bytes_[under]);
+    if (meet(in_.life[under], reach) && !covers(in_.life[under], section))
+      rest = std::min(rest, lowest_[under] + in_.bytes[under]);
   }
-  steps_ += cover_[section].size() + unplaced_;
+  steps_ += in_.cover[section].size() + unplaced_;
   if (rest == never || rest + left_[section] > capacity_) {
     weight_[section] += 1;
     return false;
   }
-  for (const std::uint32_t b : cover_[section])
+  for (const std::uint32_t b : in_.cover[section])
     if (!placed_[b]) raise(b, rest);
   return settle();
 }
@@ -222,23 +225,23 @@ bool ExactSearch::leave_empty(std::uint32_t section) {
 // How many buffers can lie at the bottom of each section, counted from those that can: 0 where the section is in no
 // valley.
 void ExactSearch::count_options() {
-  options_.assign(sections_ + 1, 0);
-  in_valley_.assign(sections_, false);
-  for (std::uint32_t from = 0; from < sections_;) {
+  options_.assign(in_.sections + 1, 0);
+  in_valley_.assign(in_.sections, false);
+  for (std::uint32_t from = 0; from < in_.sections;) {
     std::uint32_t to = from + 1;
-    while (to < sections_ && floor_[to] == floor_[from]) ++to;
+    while (to < in_.sections && floor_[to] == floor_[from]) ++to;
     const bool low = floor_[from] != never && (from == 0 || floor_[from - 1] > floor_[from]) &&
-                     (to == sections_ || floor_[to] > floor_[from]);
+                     (to == in_.sections || floor_[to] > floor_[from]);
     if (low) std::fill(in_valley_.begin() + from, in_valley_.begin() + to, true);
     from = to;
   }
   for (std::uint32_t i = 0; i < unplaced_; ++i) {
     const std::uint32_t b = order_[i];
-    const Sections life = life_[b];
+    const Sections life = in_.life[b];
     if (in_valley_[life.begin] && lowest_[b] == floor_[life.begin]) ++options_[life.begin], --options_[life.end];
   }
-  for (std::uint32_t s = 0; s < sections_; ++s) options_[s + 1] += options_[s];
-  steps_ += 2 * sections_ + unplaced_;
+  for (std::uint32_t s = 0; s < in_.sections; ++s) options_[s + 1] += options_[s];
+  steps_ += 2 * in_.sections + unplaced_;
 }
 
 // The section with the fewest options for how often branches failed there: what must fail is to fail early.
@@ -246,7 +249,7 @@ std::uint32_t ExactSearch::choose() {
   count_options();
   std::uint32_t best = 0;
   double least = std::numeric_limits<double>::infinity();
-  for (std::uint32_t s = 0; s < sections_; ++s) {
+  for (std::uint32_t s = 0; s < in_.sections; ++s) {
     if (!in_valley_[s]) continue;
     const int waste = floor_[s] + left_[s] < capacity_ ? 1 : 0;
     const double score = (options_[s] + waste) / weight_[s];
@@ -256,8 +259,8 @@ std::uint32_t ExactSearch::choose() {
 }
 
 bool ExactSearch::nothing_above(std::uint32_t buffer) const {
-  for (std::uint32_t s = life_[buffer].begin; s < life_[buffer].end; ++s)
-    if (left_[s] != bytes_[buffer]) return false;
+  for (std::uint32_t s = in_.life[buffer].begin; s < in_.life[buffer].end; ++s)
+    if (left_[s] != in_.bytes[buffer]) return false;
   return true;
 }
 
@@ -278,9 +281,9 @@ Found ExactSearch::search() {
 Found ExactSearch::try_each(std::uint32_t section) {
   const std::size_t mark = trail_.size();
   const std::uint64_t bottom = floor_[section];
-  for (const std::uint32_t b : cover_[section]) {
+  for (const std::uint32_t b : in_.cover[section]) {
     if (placed_[b] || lowest_[b] != bottom) continue;
-    const std::uint32_t twin = twin_[b];
+    const std::uint32_t twin = in_.twin[b];
     if (twin != b && !placed_[twin] && lowest_[twin] == bottom) continue;  // the same again
     const bool last = nothing_above(b);
     const Found found = place(b) ? search() : Found::proof_of_none;

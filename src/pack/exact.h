@@ -62,12 +62,15 @@ class ExactSearch {
   std::uint64_t mix(std::uint32_t buffer) const;
   bool nothing_above(std::uint32_t buffer) const;
 
-  std::uint32_t sections_, count_;
-  std::vector<Sections> life_;
-  std::vector<std::uint64_t> bytes_, load_;
-  std::vector<std::vector<std::uint32_t>> meets_, cover_;  // by buffer; by section, in order of preference
-  std::vector<std::uint32_t> twin_;  // the buffer before it with the same life and size, or itself
+  struct Instance {  // what no search changes but the order in cover
+    std::uint32_t sections, count;
+    std::vector<Sections> life;
+    std::vector<std::uint64_t> bytes, load;
+    std::vector<std::vector<std::uint32_t>> meets, cover;  // by buffer; by section, in order of preference
+    std::vector<std::uint32_t> twin;  // the buffer before it with the same life and size, or itself
+  };
 
+  Instance in_;
   std::uint64_t capacity_ = 0, limit_ = 0, steps_ = 0, nodes_ = 0, hash_ = 0;
   std::uint32_t unplaced_ = 0;
   std::vector<std::uint32_t> order_, where_;  // the first unplaced_ of order_ are unplaced; where_ is its inverse

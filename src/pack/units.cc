@@ -224,6 +224,34 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   return units;
 }
 
+namespace {
+
+// What each op reads and writes of the tensors that the trace knows: [logged tensor].
+void add_operands(Trace& trace, const StepLog& log, const std::vector<std::optional<TensorIndex>>& index) {
+  for (std::size_t i = 0; i < log.ops.size(); ++i) {
+    for (const std::uint32_t t : log.ops[i].reads) {
+      // An op in place may be the first to touch a tensor (bernoulli_ on a fresh mask): there is nothing yet that it
+      // could read.
+      const bool born_here = index[t] && !trace.tensors[index[t]->value].persistent && log.tensors[t].birth_op == i;
+      if (index[t] && !born_here) trace.ops[i].reads.push_back(*index[t]);
+    }
+    for (const std::uint32_t t : log.ops[i].writes)
+      if (index[t]) trace.ops[i].writes.push_back(*index[t]);
+  }
+}
+
+void add_pages(Trace& trace, const StepLog& log, const std::vector<std::optional<TensorIndex>>& index) {
+  for (const LoggedPages& p : log.pages)
+    if (index[p.tensor])
+      trace.pages.push_back(
+          {.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});
+  std::sort(trace.pages.begin(), trace.pages.end(), [](const PageAccess& a, const PageAccess& b) {
+    return std::tie(a.op, a.tensor, a.pages) < std::tie(b.op, b.tensor, b.pages);
+  });
+}
+
+}  // namespace
+
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, WithinOneOp short_lived) {
   Trace trace{.name = "step",
               .source = "vedette",
@@ -266,25 +294,10 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
     const std::int64_t death_op = t.death == ~0u ? last : t.death_op;
     trace.ops[static_cast<std::size_t>(std::clamp<std::int64_t>(death_op, 0, last))].frees.push_back(*index[i]);
   }
-  for (std::size_t i = 0; i < log.ops.size(); ++i) {
-    for (const std::uint32_t t : log.ops[i].reads) {
-      // An op in place may be the first to touch a tensor (bernoulli_ on a fresh mask): there is nothing yet that it
-      // could read.
-      const bool born_here = index[t] && !trace.tensors[index[t]->value].persistent && log.tensors[t].birth_op == i;
-      if (index[t] && !born_here) trace.ops[i].reads.push_back(*index[t]);
-    }
-    for (const std::uint32_t t : log.ops[i].writes)
-      if (index[t]) trace.ops[i].writes.push_back(*index[t]);
-  }
+  add_operands(trace, log, index);
   for (Op& op : trace.ops) sort_operands(op);
   add_workspaces(trace, scratch, 1);
-  for (const LoggedPages& p : log.pages)
-    if (index[p.tensor])
-      trace.pages.push_back(
-          {.op = {p.op}, .tensor = *index[p.tensor], .pages = p.pages, .read = p.read, .written = p.written});
-  std::sort(trace.pages.begin(), trace.pages.end(), [](const PageAccess& a, const PageAccess& b) {
-    return std::tie(a.op, a.tensor, a.pages) < std::tie(b.op, b.tensor, b.pages);
-  });
+  add_pages(trace, log, index);
   return trace;
 }
 

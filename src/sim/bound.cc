@@ -165,9 +165,9 @@ class Bound {
   }
   bool dies_before(std::uint32_t t, std::size_t op) const { return death_[t] < op && !paged_.contains(t); }
 
-  // out_bytes_[t]: at least so many bytes, of t or of what it could be made of, are near or have crossed once t has
-  // been made and as long as it is read again; if they all were made since op oldest_[t]. In order of making, so that
-  // sources come first.
+  // out_bytes_[t]: at least so many bytes, of t or of what it could be made of, are near or have crossed. That holds
+  // once t has been made and as long as it is read again, if they all were made since op oldest_[t]. In order of
+  // making, so that sources come first.
   void find_what_goes_out() {
     out_bytes_.assign(trace_.tensors.size(), 0);
     oldest_.assign(trace_.tensors.size(), ops_);

@@ -15,8 +15,14 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
     auto plan = policy.prepare(trace, machine);
     if (!plan) return plan.error();
     bool replan = false;
-    auto replayed =
-        sim::simulate(trace, step, machine, *plan, options, &policy, plans < most_plans ? &replan : nullptr, in_turn);
+    auto replayed = sim::simulate({.trace = trace,
+                                   .step = step,
+                                   .machine = machine,
+                                   .plan = *plan,
+                                   .options = options,
+                                   .policy = &policy,
+                                   .replan = plans < most_plans ? &replan : nullptr,
+                                   .in_turn = in_turn});
     if (!replayed || !replan) return replayed;
   }
 }

@@ -1,6 +1,6 @@
-// Tables by their chunks. What a session does with them (src/session, src/engine) is what this says: the plan leaves
-// them alone and leaves them room, their next use is unknown, so that the chunk touched longest ago leaves before
-// anything planned, and what leaves is written, because nobody promised that it did not change.
+// Tables by their chunks, as a session treats them (src/session, src/engine). The plan leaves them alone and leaves
+// them room. Their next use is unknown, so that the chunk touched longest ago leaves before anything planned. A chunk
+// that leaves is written, because it may have changed.
 #include "sim/rows.h"
 
 #include <algorithm>

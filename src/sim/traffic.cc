@@ -8,17 +8,6 @@
 #include "base/room_for_reads.h"
 
 namespace vedette::sim {
-namespace {
-
-// Work on a link is counted in fractions of a nanosecond of the link alone, so that links that share a bus have whole
-// shares.
-constexpr std::int64_t work_per_ns = 1 << 18;
-
-std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) {
-  return granule == 0 ? bytes : (bytes + granule - 1) / granule * granule;
-}
-
-}  // namespace
 
 Traffic::Traffic(const Trace& trace, const Machine& machine, const Plan& plan)
     : trace_(trace),
@@ -39,59 +28,21 @@ std::optional<Error> Traffic::prepare() {
     line_at_[link.source.value * tiers + link.target.value] = static_cast<std::uint32_t>(lines_.size());
     lines_.push_back({.link = &link, .queue = {}});
   }
-  if (auto error = cut_pieces()) return error;
+  auto pieces = cut_pieces(trace_, plan_, machine_.granule);
+  if (!pieces) return pieces.error();
+  pieces_ = *std::move(pieces);
   place_at_home();
   return std::nullopt;
-}
-
-std::optional<Error> Traffic::cut_pieces() {
-  std::vector<std::vector<std::uint64_t>> cuts(trace_.tensors.size());
-  for (const Move& move : plan_.moves) {
-    if (!move.extent.part) continue;
-    const Span<Bytes> part = *move.extent.part;
-    if (part.begin >= part.end || part.end > trace_.tensors[move.extent.tensor.value].bytes)
-      return Error{Cause::malformed_input, "replay: a move's part lies outside its tensor"};
-    cuts[move.extent.tensor.value].push_back(part.begin.value);
-    cuts[move.extent.tensor.value].push_back(part.end.value);
-  }
-  of_tensor_.resize(trace_.tensors.size());
-  for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
-    std::vector<std::uint64_t>& at = cuts[t];
-    const std::uint64_t size = trace_.tensors[t].bytes.value, block = plan_.block.value;
-    for (std::uint64_t place = block; block != 0 && place < size; place += block) at.push_back(place);
-    at.push_back(0);
-    at.push_back(size);
-    std::sort(at.begin(), at.end());
-    at.erase(std::unique(at.begin(), at.end()), at.end());
-    of_tensor_[t].begin = static_cast<std::uint32_t>(pieces_.size());
-    for (std::size_t i = 0; i + 1 < at.size(); ++i)
-      pieces_.push_back(
-          {.tensor = t, .bytes = {at[i], at[i + 1]}, .room = rounded(at[i + 1] - at[i], machine_.granule.value)});
-    of_tensor_[t].end = static_cast<std::uint32_t>(pieces_.size());
-  }
-  for (const Move& move : plan_.moves) of_move_.push_back(inside(move.extent));
-  return std::nullopt;
-}
-
-Span<std::uint32_t> Traffic::inside(const Extent& extent) const {
-  Span<std::uint32_t> range = of_tensor_[extent.tensor.value];
-  if (!extent.part) return range;
-  const auto first = pieces_.begin() + range.begin, last = pieces_.begin() + range.end;
-  const auto begin = std::lower_bound(first, last, extent.part->begin.value,
-                                      [](const Piece& piece, std::uint64_t at) { return piece.bytes.begin < at; });
-  const auto end = std::upper_bound(begin, last, extent.part->end.value,
-                                    [](std::uint64_t at, const Piece& piece) { return at < piece.bytes.end; });
-  return {static_cast<std::uint32_t>(begin - pieces_.begin()), static_cast<std::uint32_t>(end - pieces_.begin())};
 }
 
 // What does not fit at home starts further down.
 void Traffic::place_at_home() {
   for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
     if (!trace_.tensors[t].persistent) continue;
-    for (std::uint32_t p = of_tensor_[t].begin; p < of_tensor_[t].end; ++p) {
+    for (std::uint32_t p = pieces_.of_tensor[t].begin; p < pieces_.of_tensor[t].end; ++p) {
       std::uint32_t home = plan_.home.empty() ? 0 : plan_.home[t].value;
       while (home + 1 < machine_.tiers.size() &&
-             used_[home] + size_in(pieces_[p], home) > machine_.tiers[home].capacity.value)
+             used_[home] + size_in(pieces_.all[p], home) > machine_.tiers[home].capacity.value)
         ++home;
       place(p, home);
     }
@@ -128,7 +79,7 @@ bool Traffic::make_room_in(std::uint32_t tier, std::uint64_t bytes) {
   const std::uint64_t capacity = machine_.tiers[tier].capacity.value;
   std::deque<std::uint32_t>& kept = kept_[tier];
   while (used_[tier] + bytes > capacity && !kept.empty()) {
-    Piece& piece = pieces_[kept.front()];
+    Piece& piece = pieces_.all[kept.front()];
     kept.pop_front();
     if (piece.place != Piece::Place::nowhere && piece.tier != tier) vacate(piece, tier);
   }
@@ -144,61 +95,19 @@ void Traffic::expect(const Piece& piece, bool comes) {
 
 // ---- links ----
 
-// Fair shares of each bus: who wants less than an even share gets all it wants, the others split the rest.
-void Traffic::share_out() {
-  for (Line& line : lines_) line.share = work_per_ns;
-  for (std::size_t first = 0; first < lines_.size(); ++first) {
-    const auto bus = lines_[first].link->shared;
-    if (!bus) continue;
-    std::uint64_t left = 0, busy = 0;
-    bool earlier = false;
-    for (std::size_t i = 0; i < lines_.size(); ++i) {
-      if (lines_[i].link->shared != bus) continue;
-      earlier = earlier || i < first;
-      left = std::max(left, lines_[i].link->bytes_per_s);
-      busy += transfers(lines_[i]);
-    }
-    if (earlier || busy < 2 || left == 0) continue;
-    std::vector<Line*> poorest;
-    for (Line& line : lines_) {
-      if (transfers(line) && line.link->shared == bus && line.link->bytes_per_s != 0) poorest.push_back(&line);
-    }
-    std::stable_sort(poorest.begin(), poorest.end(),
-                     [](const Line* a, const Line* b) { return a->link->bytes_per_s < b->link->bytes_per_s; });
-    for (std::size_t i = 0; i < poorest.size(); ++i) {
-      const std::uint64_t own = poorest[i]->link->bytes_per_s, even = left / (poorest.size() - i),
-                          gets = std::min(own, even);
-      poorest[i]->share = std::max<std::int64_t>(
-          1, static_cast<std::int64_t>(static_cast<long double>(gets) * static_cast<long double>(work_per_ns) /
-                                       static_cast<long double>(own)));
-      left -= gets;
-    }
-  }
-}
-
-std::int64_t Traffic::next_end() const {
-  std::int64_t first = never;
-  for (const Line& line : lines_) {
-    if (!line.busy) continue;
-    const std::int64_t end = now_ + (line.work + line.share - 1) / line.share;
-    first = std::min(first, transfers(line) ? end : line.first_byte);
-  }
-  return first;
-}
-
 void Traffic::advance_to(std::int64_t time) {
   for (;;) {
     const std::int64_t end = next_end();
     const std::int64_t until = std::min(end, time);
     for (Line& line : lines_) {
       if (!line.busy) continue;
-      if (transfers(line)) line.work -= line.share * (until - now_);
+      if (line.transfers(now_)) line.work -= line.share * (until - now_);
       busy_ += until - now_;
     }
     now_ = until;
     if (end > time) return;
     for (Line& line : lines_) {
-      if (transfers(line) && line.work <= 0) finish(line);
+      if (line.transfers(now_) && line.work <= 0) finish(line);
     }
     start_jobs();
   }
@@ -215,14 +124,14 @@ void Traffic::start_jobs() {
       while (!line.busy && !line.queue.empty() && start(line)) again = true;
     }
   }
-  share_out();
+  share_out(lines_, now_);
 }
 
 // Starts the head of the queue, throws it away where it is void, sends it elsewhere where its target is full; false: it
 // waits.
 bool Traffic::start(Line& line) {
   const Job job = line.queue.front();
-  Piece& piece = pieces_[job.piece];
+  Piece& piece = pieces_.all[job.piece];
   if (piece.place != Piece::Place::queued || piece.ticket != job.ticket) {
     line.queue.pop_front();
     return true;
@@ -267,7 +176,7 @@ bool Traffic::waits_for_reads() const {
   return std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) {
     if (line.link->target.value != 0) return false;
     if (line.busy || line.queue.empty()) return line.busy;
-    const Piece& next = pieces_[line.queue.front().piece];
+    const Piece& next = pieces_.all[line.queue.front().piece];
     const std::uint64_t clear = next.urgent ? 0 : awaited_room_ + plan_.reserved.value;
     return used_[0] + next.room + clear <= capacity;
   });
@@ -276,7 +185,7 @@ bool Traffic::waits_for_reads() const {
 // The next slower tier that has room and a link.
 bool Traffic::redirect(Line& line) {
   const Job job = line.queue.front();
-  Piece& piece = pieces_[job.piece];
+  Piece& piece = pieces_.all[job.piece];
   for (std::uint32_t tier = piece.target + 1U; tier < machine_.tiers.size(); ++tier) {
     const std::uint32_t other = line_of(piece.tier, tier);
     if (other == none || !make_room_in(tier, size_in(piece, tier))) continue;
@@ -292,7 +201,7 @@ void Traffic::finish(Line& line) {
   line.busy = false;
   line.ended = now_;
   const std::uint32_t index = line.running;
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   if (result_ != nullptr) {
     result_->link_busy[static_cast<std::size_t>(&line - lines_.data())].value +=
         now_ - std::max(line.began, measured_from_);
@@ -341,7 +250,7 @@ void Traffic::arrived_near(Piece& piece) {
 // ---- moves ----
 
 void Traffic::cancel(std::uint32_t index) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   if (piece.place != Piece::Place::queued) return;
   if (piece.tier == 0) leaving_ -= piece.room;
   expect(piece, false);
@@ -351,7 +260,7 @@ void Traffic::cancel(std::uint32_t index) {
 }
 
 void Traffic::enqueue(std::uint32_t index, std::uint32_t line, bool urgent) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   piece.place = Piece::Place::queued;
   piece.urgent = urgent;
   expect(piece, true);
@@ -366,8 +275,22 @@ void Traffic::enqueue(std::uint32_t index, std::uint32_t line, bool urgent) {
   queue.insert(queue.begin() + static_cast<std::ptrdiff_t>(at), job);
 }
 
+void Traffic::queue(const Move& move, std::uint32_t number) {
+  const Span<std::uint32_t> range = number == none ? pieces_.inside(move.extent) : pieces_.of_move[number];
+  for (std::uint32_t p = range.begin; p < range.end; ++p) {
+    const Piece& piece = pieces_.all[p];
+    if (move.verb == Verb::drop) {
+      if (!pinned(piece.tensor)) drop(p);
+    } else if (piece.place != Piece::Place::nowhere) {
+      const bool away_from_there =
+          piece.place == Piece::Place::lies && piece.tier != move.source.value && move.verb == Verb::evict;
+      if (!away_from_there) this->move(p, move.target.value, number, false);
+    }
+  }
+}
+
 void Traffic::move(std::uint32_t index, std::uint32_t target, std::uint32_t from_plan, bool urgent) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   if (piece.place == Piece::Place::nowhere) return;
   if (piece.place == Piece::Place::moving) {
     if (target == 0 && piece.target != 0) piece.back = from_plan == none ? none - 1 : from_plan;
@@ -396,7 +319,7 @@ void Traffic::move(std::uint32_t index, std::uint32_t target, std::uint32_t from
 }
 
 bool Traffic::await(std::uint32_t index) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   if (piece.place == Piece::Place::nowhere) return false;
   if (piece.tier == 0 && piece.place == Piece::Place::queued) cancel(index), update(index);
   if (piece.tier == 0 && piece.place == Piece::Place::lies) return false;
@@ -411,7 +334,7 @@ bool Traffic::await(std::uint32_t index) {
 }
 
 void Traffic::drop(std::uint32_t index) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   if (piece.place == Piece::Place::nowhere) return;
   piece.dropped = true;
   if (result_ != nullptr && piece.tier == 0) result_->bytes_dropped += Bytes{piece.bytes.end - piece.bytes.begin};
@@ -419,7 +342,7 @@ void Traffic::drop(std::uint32_t index) {
 }
 
 void Traffic::place(std::uint32_t index, std::uint32_t tier) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   occupy(piece, tier);
   piece.place = Piece::Place::lies;
   piece.tier = static_cast<std::uint8_t>(tier);
@@ -429,7 +352,7 @@ void Traffic::place(std::uint32_t index, std::uint32_t tier) {
 }
 
 void Traffic::release(std::uint32_t index) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   if (piece.place == Piece::Place::moving) {
     piece.doomed = true;
     piece.back = none;
@@ -444,7 +367,7 @@ void Traffic::release(std::uint32_t index) {
 
 void Traffic::bury(std::uint32_t index) {
   if (plan_.after_life == AfterLife::kept) return;
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   const bool lingers = plan_.after_life == AfterLife::dropped && piece.tier == 0 && piece.place != Piece::Place::moving;
   if (!lingers || piece.place == Piece::Place::nowhere) return release(index);
   cancel(index);
@@ -453,7 +376,7 @@ void Traffic::bury(std::uint32_t index) {
 }
 
 void Traffic::touch(std::uint32_t index, bool write, std::uint64_t serial) {
-  Piece& piece = pieces_[index];
+  Piece& piece = pieces_.all[index];
   piece.last_use = serial;
   piece.dead = false;
   if (write) {
@@ -473,7 +396,7 @@ void Traffic::measure(Replayed* into, bool timeline) {
 
 void Traffic::update(std::uint32_t index) {
   if (parts == nullptr) return;
-  const Piece& piece = pieces_[index];
+  const Piece& piece = pieces_.all[index];
   Portion& part = (*parts)[index];
   part = {.state = Portion::State::lies,
           .tensor = {piece.tensor},

@@ -7,49 +7,28 @@
 // them keeps room for it. Slower tiers keep copies of what was fetched until something else needs their room. Pure;
 // used by the simulator alone.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <optional>
 #include <vector>
 
+#include "sim/lines.h"
+#include "sim/pieces.h"
 #include "vedette/model.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
 namespace vedette::sim {
 
-inline constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-inline constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
-
-struct Piece {
-  enum class Place : std::uint8_t { nowhere, lies, queued, moving } place = Place::nowhere;
-  std::uint32_t tensor = 0;
-  Span<std::uint64_t> bytes;
-  std::uint64_t room = 0;             // in the fastest tier
-  std::uint8_t tier = 0, target = 0;  // lies there; queued, moving: from and to
-  bool urgent = false;                // queued: an op waits for it
-  bool awaited = false;               // the op that waits needs it in the fastest tier
-  bool doomed = false;                // moving: dies when it arrives
-  bool dropped = false;               // nowhere: somebody threw it away
-  bool dead = false;                  // lies: nobody told the memory that it died (AfterLife::dropped)
-  std::uint32_t ticket = 0;           // of its place in a queue; older ones there are void
-  std::uint32_t back = none;          // moving out: the planned fetch that waits for its end
-  std::uint64_t copies = 0;           // bit k: tier k holds the newest bytes
-  std::uint64_t last_use = 0;
-};
-
 class Traffic {
  public:
   Traffic(const Trace& trace, const Machine& machine, const Plan& plan);
 
   std::optional<Error> prepare();  // pieces, queues, everything persistent at home
-  const std::vector<Piece>& pieces() const { return pieces_; }
-  const Piece& piece(std::uint32_t index) const { return pieces_[index]; }
-  Span<std::uint32_t> of_tensor(std::uint32_t tensor) const { return of_tensor_[tensor]; }
-  Span<std::uint32_t> of_move(std::uint32_t move) const { return of_move_[move]; }
-  Span<std::uint32_t> inside(const Extent& extent) const;  // the pieces that lie in it whole
+  const std::vector<Piece>& pieces() const { return pieces_.all; }
+  const Piece& piece(std::uint32_t index) const { return pieces_.all[index]; }
+  Span<std::uint32_t> of_tensor(std::uint32_t tensor) const { return pieces_.of_tensor[tensor]; }
+  Span<std::uint32_t> of_move(std::uint32_t move) const { return pieces_.of_move[move]; }
 
   std::int64_t now() const { return now_; }
   std::int64_t busy() const { return busy_; }  // ns that lines have been busy, summed over them
@@ -65,6 +44,7 @@ class Traffic {
   void unpin(std::uint32_t tensor) { --pins_[tensor]; }
   bool pinned(std::uint32_t tensor) const { return pins_[tensor] != 0; }
 
+  void queue(const Move& move, std::uint32_t number);  // of the plan's moves; none: of a reaction
   // towards the tier, when its turn comes
   void move(std::uint32_t piece, std::uint32_t target, std::uint32_t move, bool urgent);
   bool await(std::uint32_t piece);  // the op needs it near; true when nothing was on its way
@@ -79,7 +59,7 @@ class Traffic {
   // fetches nobody waits for leave the fastest tier this much
   void keep_clear(std::uint64_t bytes) { kept_clear_ = bytes; }
   void start_jobs();
-  std::int64_t next_end() const;
+  std::int64_t next_end() const { return sim::next_end(lines_, now_); }
   void advance_to(std::int64_t time);  // jobs end and start meanwhile
 
   // What the last step did; reset where it begins.
@@ -91,21 +71,6 @@ class Traffic {
   std::vector<Portion>* parts = nullptr;  // kept up to date where given, one a piece
 
  private:
-  struct Job {
-    std::uint32_t piece = 0, ticket = 0;
-    bool urgent = false;
-  };
-  struct Line {  // a link and its queue
-    const Link* link = nullptr;
-    std::deque<Job> queue;
-    bool busy = false;
-    std::uint32_t running = 0;
-    std::int64_t work = 0;   // of the running job that is left, in 1/work_per_ns ns of the whole link
-    std::int64_t share = 0;  // work done a ns, while as many lines are busy as now
-    std::int64_t began = 0, first_byte = 0, ended = -1;  // until its first byte a job takes no share of a bus
-  };
-
-  std::optional<Error> cut_pieces();
   void place_at_home();
   std::uint32_t line_of(std::uint32_t source, std::uint32_t target) const {
     return line_at_[source * machine_.tiers.size() + target];
@@ -124,8 +89,6 @@ class Traffic {
   bool redirect(Line& line);
   bool waits_for_reads() const;
   void finish(Line& line);
-  void share_out();
-  bool transfers(const Line& line) const { return line.busy && now_ >= line.first_byte; }
   void arrived_near(Piece& piece);
   std::uint64_t granules(const Piece& piece) const {
     return (piece.room + machine_.granule.value - 1) / machine_.granule.value;
@@ -138,8 +101,7 @@ class Traffic {
   const bool writes_wait_;  // Habits::writes_wait
   std::int64_t now_ = 0, busy_ = 0;
   std::uint64_t remapped_ = 0;
-  std::vector<Piece> pieces_;
-  std::vector<Span<std::uint32_t>> of_tensor_, of_move_;
+  Pieces pieces_;
   // [tier]: bytes there, and of them those that are queued or moving to the fastest
   std::vector<std::uint64_t> used_, leaves_to_near_;
   std::vector<Line> lines_;

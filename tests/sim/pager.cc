@@ -128,6 +128,7 @@ TEST(Paging, RefusesAnOpThatIsTooLargeAndAPlanThatSaysMore) {
   Plan plan = paging({host});
   plan.moves = {to(fast, 0)};
   EXPECT_EQ(replay(one, machine(100), plan).error().cause, Cause::unsupported);
+  EXPECT_EQ(replay(one, machine(100), paging({{2}})).error().cause, Cause::malformed_input);
   plan = paging({host});
   plan.block = {0};
   EXPECT_EQ(replay(one, machine(100), plan).error().cause, Cause::malformed_input);

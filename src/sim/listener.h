@@ -1,0 +1,30 @@
+// A policy as a simulation asks it: what the policy sees, and its moves as the simulation carries them out. Pure.
+#pragma once
+#include <vector>
+
+#include "sim/inputs.h"
+#include "sim/traffic.h"
+
+namespace vedette::sim {
+
+class Listener {
+ public:
+  Listener(const Inputs& in, Traffic& traffic) : in_(in), traffic_(traffic) {}
+  void prepare();  // after Traffic::prepare()
+
+  bool listens() const { return in_.policy != nullptr; }
+  Reaction tell(const Event& event);
+  void obey(const Reaction& reaction);  // queues its moves
+  void hear(const Event& event) {
+    if (listens()) obey(tell(event));
+  }
+
+ private:
+  const Inputs& in_;
+  Traffic& traffic_;
+  std::vector<TierIndex> where_;
+  std::vector<Bytes> room_;
+  std::vector<Portion> parts_;
+};
+
+}  // namespace vedette::sim

@@ -1,0 +1,53 @@
+// A meter a link and a meter a bus.
+#include "sim/meters.h"
+
+#include <algorithm>
+
+namespace vedette::sim {
+
+Meters::Meters(const Machine& machine, Bytes block)
+    : tiers_(machine.tiers.size()), link_(tiers_ * tiers_, none), bus_(tiers_ * tiers_, none) {
+  std::uint64_t fastest = 0;
+  for (const Link& link : machine.links) {
+    link_[at(link.source.value, link.target.value)] = static_cast<std::uint32_t>(meters_.size());
+    meters_.push_back({.bytes_per_s = link.bytes_per_s});
+    fastest = std::max(fastest, link.bytes_per_s);
+  }
+  for (const Link& link : machine.links) {
+    if (!link.shared) continue;
+    std::uint64_t speed = 0;
+    std::uint32_t bus = static_cast<std::uint32_t>(meters_.size());
+    for (const Link& other : machine.links) {
+      if (other.shared != link.shared) continue;
+      speed = std::max(speed, other.bytes_per_s);
+      const std::uint32_t known = bus_[at(other.source.value, other.target.value)];
+      if (known != none) bus = known;
+    }
+    if (bus == meters_.size()) meters_.push_back({.bytes_per_s = speed});
+    bus_[at(link.source.value, link.target.value)] = bus;
+  }
+  if (fastest != 0) tick_ns_ = std::max<std::int64_t>(1, transfer_time(block, fastest).value);
+}
+
+bool Meters::refill() {
+  bool free = true;
+  for (Meter& each : meters_) {
+    const auto more = static_cast<std::int64_t>(static_cast<long double>(each.bytes_per_s) *
+                                                static_cast<long double>(tick_ns_) / 1e9L);
+    each.left = std::min(each.left, std::int64_t{0}) + std::max<std::int64_t>(1, more);
+    free = free && (each.left > 0 || each.bytes_per_s == 0);
+  }
+  return free;
+}
+
+bool Meters::open(std::uint8_t source, std::uint8_t target) const {
+  return joined(source, target) && !spent(link_[at(source, target)]) && !spent(bus_[at(source, target)]);
+}
+
+void Meters::carry(std::uint64_t bytes, std::uint8_t source, std::uint8_t target) {
+  for (const std::uint32_t meter : {link_[at(source, target)], bus_[at(source, target)]}) {
+    if (meter != none && meters_[meter].bytes_per_s != 0) meters_[meter].left -= static_cast<std::int64_t>(bytes);
+  }
+}
+
+}  // namespace vedette::sim

@@ -1,0 +1,40 @@
+// What links, and the buses that they share, still carry in the tick at hand; a block that begins may overdraw it.
+// Pure.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "vedette/model.h"
+
+namespace vedette::sim {
+
+class Meters {
+ public:
+  // A tick is as long as the fastest link takes for one block.
+  Meters(const Machine& machine, Bytes block);
+
+  std::int64_t tick_ns() const { return tick_ns_; }
+  bool refill();  // where a tick begins; whether every link is free
+  bool joined(std::uint8_t source, std::uint8_t target) const { return link_[at(source, target)] != none; }
+  bool open(std::uint8_t source, std::uint8_t target) const;
+  void carry(std::uint64_t bytes, std::uint8_t source, std::uint8_t target);
+
+ private:
+  static constexpr std::uint32_t none = ~0U;
+  struct Meter {
+    std::uint64_t bytes_per_s = 0;  // 0: no limit
+    std::int64_t left = 0;
+  };
+
+  std::size_t at(std::size_t source, std::size_t target) const { return source * tiers_ + target; }
+  bool spent(std::uint32_t meter) const {
+    return meter != none && meters_[meter].bytes_per_s != 0 && meters_[meter].left <= 0;
+  }
+
+  std::size_t tiers_;
+  std::vector<Meter> meters_;
+  std::vector<std::uint32_t> link_, bus_;  // [source x target]
+  std::int64_t tick_ns_ = 1;
+};
+
+}  // namespace vedette::sim

@@ -1,0 +1,82 @@
+// A plan by ops.
+#include "sim/schedule.h"
+
+#include <optional>
+#include <string>
+
+namespace vedette::sim {
+namespace {
+
+std::optional<Error> missing(const Trace& trace, const Machine& machine, const Plan& plan) {
+  for (std::uint32_t m = 0; m < plan.moves.size(); ++m) {
+    const Move& move = plan.moves[m];
+    const bool there = move.issue.value < trace.ops.size() && move.due.value < trace.ops.size() &&
+                       move.extent.tensor.value < trace.tensors.size() && move.source.value < machine.tiers.size() &&
+                       move.target.value < machine.tiers.size() &&
+                       (move.verb == Verb::drop || machine.link(move.source, move.target) != nullptr);
+    if (!there)
+      return Error{Cause::malformed_input, "replay: move " + std::to_string(m) + " names what does not exist"};
+  }
+  for (const Recomputation& each : plan.recomputations) {
+    if (each.before.value >= trace.ops.size() || each.producer.value >= trace.ops.size() ||
+        each.tensor.value >= trace.tensors.size())
+      return Error{Cause::malformed_input, "replay: a recomputation names what does not exist"};
+  }
+  for (TierIndex home : plan.home) {
+    if (home.value >= machine.tiers.size())
+      return Error{Cause::malformed_input, "replay: a home is a tier that does not exist"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan& plan) {
+  if (!plan.order.empty()) return Error{Cause::unsupported, "replay: changed orders are not replayed"};
+  if (!plan.recomputations.empty() && !machine.can_recompute)
+    return Error{Cause::unsupported, "replay: the plan recomputes, which this machine cannot do"};
+  if (!plan.home.empty() && plan.home.size() != trace.tensors.size())
+    return Error{Cause::malformed_input, "replay: the plan's home does not name each tensor of the trace"};
+  if (auto error = missing(trace, machine, plan)) return *error;
+  Schedule made;
+  const std::size_t ops = trace.ops.size();
+  made.issued.resize(ops), made.due.resize(ops), made.in_place.resize(ops), made.recomputed.resize(ops);
+  for (std::uint32_t m = 0; m < plan.moves.size(); ++m) {
+    made.issued[plan.moves[m].issue.value].push_back(m);
+    made.due[plan.moves[m].due.value].push_back(m);
+  }
+  for (const InPlace& each : plan.in_place) {
+    if (each.op.value < ops) made.in_place[each.op.value].push_back(each.tensor.value);
+  }
+  for (std::uint32_t r = 0; r < plan.recomputations.size(); ++r)
+    made.recomputed[plan.recomputations[r].before.value].push_back(r);
+  if (!plan.barriers.empty()) made.barrier.resize(ops);
+  for (OpIndex each : plan.barriers) {
+    if (each.value < ops) made.barrier[each.value] = 1;
+  }
+  return made;
+}
+
+TouchedPages::TouchedPages(const Trace& trace) : trace_(trace) {
+  if (trace.pages.empty()) return;
+  first_access_.assign(trace.ops.size() + 1, 0);
+  std::uint32_t at = 0;
+  for (std::uint32_t op = 0; op <= trace.ops.size(); ++op) {
+    while (at < trace.pages.size() && trace.pages[at].op.value < op) ++at;
+    first_access_[op] = at;
+  }
+}
+
+bool TouchedPages::look_up(std::uint32_t op, std::uint32_t tensor, Span<std::uint64_t> bytes) const {
+  bool tracked = false;
+  for (std::uint32_t a = first_access_[op]; a < first_access_[op + 1]; ++a) {
+    const PageAccess& access = trace_.pages[a];
+    if (access.tensor.value != tensor) continue;
+    tracked = true;
+    const std::uint64_t page = trace_.page_bytes.value;
+    if (access.pages.begin * page < bytes.end && bytes.begin < access.pages.end * page) return true;
+  }
+  return !tracked;
+}
+
+}  // namespace vedette::sim

@@ -1,0 +1,39 @@
+// A plan by ops: what is issued and due around each op, what it uses in place, what is recomputed before it. Pure.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "vedette/model.h"
+#include "vedette/result.h"
+
+namespace vedette::sim {
+
+struct Schedule {
+  using ByOp = std::vector<std::vector<std::uint32_t>>;
+
+  ByOp issued, due;           // indices into Plan::moves
+  ByOp in_place;              // tensors
+  ByOp recomputed;            // indices into Plan::recomputations
+  std::vector<char> barrier;  // [op]: it waits for all evictions; empty: no op does
+};
+
+// Errors: unsupported where a replay cannot follow the plan, malformed_input where the plan names what does not exist.
+Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan& plan);
+
+// The pages that each op touches. Where none were tracked, an op touches all of each operand.
+class TouchedPages {
+ public:
+  explicit TouchedPages(const Trace& trace);
+  // Whether the op touches one of these bytes of the tensor, which is an operand of it.
+  bool touches(std::uint32_t op, std::uint32_t tensor, Span<std::uint64_t> bytes) const {
+    return first_access_.empty() || look_up(op, tensor, bytes);
+  }
+
+ private:
+  bool look_up(std::uint32_t op, std::uint32_t tensor, Span<std::uint64_t> bytes) const;
+
+  const Trace& trace_;
+  std::vector<std::uint32_t> first_access_;  // of each op, into Trace::pages; empty where no pages are known
+};
+
+}  // namespace vedette::sim
