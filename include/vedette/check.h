@@ -12,7 +12,8 @@ enum class Rule {
   well_formed,      // indices in range, home for every tensor, moves sorted by issue, tiers joined by a link
   source_holds_it,  // a move's extent lies in its source tier when it starts
   due_after_issue,  // cyclically: there is time between issue and due
-  // each operand is in the fastest tier, or announced in place in an addressable tier, when its op begins
+  // each operand is in the fastest tier, or announced in place in an addressable tier, when its op begins; one whose
+  // eviction is issued but not due is neither
   operand_near,
   capacity,      // no tier is over its capacity during an op, moves in flight counted in both tiers
   nothing_lost,  // a drop never takes bytes that an op reads before they are written or recomputed

@@ -145,8 +145,9 @@ enum class Verb : std::uint8_t {
 //   3. op i runs;
 //   4. the tensors in its `frees` die, and evicts and drops with issue == i start.
 // So op i waits for a fetch with issue == due == i. An evict with issue i and due i + 1 has given its room back when op
-// i + 1 begins. Until its due a move occupies both tiers, and its tensor counts as being at the source. A dropped
-// tensor is born again in the fastest tier at its next write that is no read.
+// i + 1 begins. Until its due a move occupies both tiers, and its tensor is on its way: no op may use it, not even one
+// that begins before an eviction is due. A dropped tensor is born again in the fastest tier at its next write that is
+// no read.
 struct Move {
   OpIndex issue;  // may start when this op has ended (evict, drop) or begins (fetch)
   OpIndex due;    // must be done before this op begins; smaller than `issue` means in the next step

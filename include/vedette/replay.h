@@ -2,23 +2,35 @@
 // `vedette compare` print its results.
 //
 // Ops run in order, by these rules:
-// - A move is queued when its issue op begins (fetch) or has ended (evict, drop). Each link has one queue in
-//   plan order, carries one move at a time, and pays its latency only after it was idle, because requests overlap.
+// - A move is queued when its issue op begins (fetch) or has ended (evict, drop), after its frees. Each link has one
+//   queue in plan order, carries one move at a time, and pays its latency only after it was idle, because requests
+//   overlap. A move whose tensor lies elsewhere than its source does nothing, but a fetch comes from wherever it lies.
+// - Links look into their queues when an op begins to wait or to run, when it has ended, when a move ends, and when its
+//   first byte travels. An op that faults spends Machine::fault_time before it begins to wait or asks for room.
 // - During its latency a move holds its link, but takes no share of a bus.
-// - A fetch of a tensor whose eviction is still queued cancels that eviction.
+// - A fetch of a tensor whose eviction is still queued cancels that eviction, and so does an op that uses it. A fetch
+//   of a tensor that is moving out begins when that has ended. Other moves of a tensor that moves do nothing.
 // - Links of one `shared` group split their bus fairly while more than one of them is busy.
-// - A fetch starts when its target has room: its size rounded up to Machine::granule in the fastest tier, with
-//   Plan::reserved left free there.
+// - A fetch starts when its target has room: its size rounded up to Machine::granule in the fastest tier. Unless an op
+//   stalls for it, it leaves free Plan::reserved and what the op that waits lacks. It has its room from its start on.
 // - An evict gives its room back when it ends. It ends at once when the slower tier still holds the same bytes. Such
-//   copies stay in a slower tier until its room is needed.
+//   copies stay in a slower tier until its room is needed; those that were fetched first go first.
 // - Where a slower tier is full, its moves go to the next slower one.
-// - An op stalls for its operands and for the room of the tensors that are born in it. An operand that is away and has
-//   no fetch is fetched on demand, after Machine::fault_time. Fetches that an op stalls for, planned ones too, overtake
-//   the queue. Where room lacks and no eviction is under way, the policy names victims, and else Plan::fallback does.
+// - An op stalls for its operands and for the room of its workspace and of the tensors that are born in it, which take
+//   their room together. An operand that is away and has no fetch is fetched on demand; that is a fault. Fetches that
+//   an op stalls for, planned ones too, overtake the queue.
+// - Where what is free and what is leaving are less than the op lacks, the policy names victims, and else
+//   Plan::fallback does. Operands of the op are none. Tensors without a next use go first, of these the one that was
+//   used longest ago.
 // - Recomputations run before their op, on the same processor.
 // - An operand that is used in place costs its bytes over the link, beside the op's time.
 // - Ops become longer by Machine::interference_percent of the time that links are busy beside them, and by
 //   Machine::remap_time for each granule that came or left since the op before. This is no stall.
+// - Machine::habits change this. With `early_fetches` a fetch is queued one op earlier as well. With `writes_wait` no
+//   eviction from the fastest tier begins while a fetch to it runs or has room to start; it does where fewer than five
+//   granules are free, or births or a workspace lack room.
+//
+// A plan with `paging` is run by a driver with other rules.
 //
 // Time is whole nanoseconds; the same inputs give the same result, byte for byte. O((ops + accesses + moves) * log) a
 // step. Thread rule: any thread.

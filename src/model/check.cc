@@ -334,6 +334,13 @@ class Judge {
     return "tensor " + number(t.value) + " '" + trace_.tensors[t.value].name + "'";
   }
 
+  std::string on_its_way(std::size_t m) const {
+    const Move& move = plan_.moves[m];
+    return std::string("is on its way: its ") + (move.verb == Verb::fetch ? "fetch" : "eviction") + ", move " +
+           number(m) + ", is issued at op " + number(move.issue.value) + " and due at op " + number(move.due.value) +
+           (wraps(move) ? " of the next step" : "");
+  }
+
   std::string whereabouts(const Piece& piece) const {
     switch (piece.state) {
       case Piece::State::unborn:
@@ -343,7 +350,7 @@ class Judge {
       case Piece::State::dropped:
         return "was dropped and not made again";
       case Piece::State::moving:
-        return "is on its way since op " + number(plan_.moves[piece.move].issue.value);
+        return on_its_way(piece.move);
       case Piece::State::lies:
         break;
     }

@@ -58,10 +58,13 @@ void Waiting::fall_back(std::uint32_t op, std::uint64_t lacking) {
   for (std::uint32_t p = 0; p < traffic_.pieces().size(); ++p) {
     const Piece& piece = traffic_.piece(p);
     if (piece.place != Place::lies || piece.tier != 0 || traffic_.pinned(piece.tensor)) continue;
+    if (in_.plan.fallback == Fallback::least_recent) {
+      all.push_back({piece.last_use, 0, p});
+      continue;
+    }
     const std::uint64_t next = piece.dead ? unknown : next_use(in_.step, in_.trace, piece.tensor, op + 1);
     // without a known use, the one used longest ago leaves first, as in the engine
-    const std::uint64_t idle_since = next == unknown && !piece.dead ? piece.last_use + 1 : 0;
-    all.push_back({in_.plan.fallback == Fallback::furthest ? ~next : piece.last_use, idle_since, p});
+    all.push_back({~next, next == unknown && !piece.dead ? piece.last_use + 1 : 0, p});
   }
   std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.first, a.second, a.piece) < std::tie(b.first, b.second, b.piece);
@@ -91,6 +94,7 @@ void Waiting::claim_births() {
   }
   born_.clear();
   wanted_ = 0;
+  traffic_.keep_clear(0);
 }
 
 std::optional<Error> Waiting::until_ready(std::uint32_t op) {
@@ -107,18 +111,12 @@ std::optional<Error> Waiting::until_ready(std::uint32_t op) {
     const bool held = !schedule_.barrier.empty() && schedule_.barrier[op] != 0 && traffic_.leaving() > 0;
     if (ready && (!held || traffic_.next_end() == never)) break;
     const std::uint64_t lacking = wanted_ + traffic_.awaited_room();
-    bool more = false;
-    if (traffic_.free_room(0) + traffic_.leaving() < lacking) {
-      more = make_room(op, lacking);
-      traffic_.start_jobs();
-    }
+    if (traffic_.free_room(0) + traffic_.leaving() < lacking && make_room(op, lacking)) continue;
     const std::int64_t end = traffic_.next_end();
-    if (end == never) {
-      if (more) continue;
+    if (end == never)
       return Error{Cause::infeasible,
                    "replay: " + name(op) + " needs more than the fastest tier has, or waits for what never comes"};
-    }
-    if (!more || traffic_.free_room(0) < lacking) traffic_.advance_to(end);
+    traffic_.advance_to(end);
   }
   traffic_.keep_clear(0);
   return std::nullopt;

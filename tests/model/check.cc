@@ -262,6 +262,20 @@ TEST(CheckRepeats, PlaysAStepOfOneOp) {
   right({.home = {{1}}, .moves = {fetch(0, 0, 0), evict(0, 0, 0)}}, two_pages(1), trace);
 }
 
+TEST(CheckOperandNear, SaysThatAnEvictionOnItsWayTakesTheOperandAway) {
+  // v's eviction is issued after op 1 and due before op 0; op 3 uses it meanwhile.
+  Plan plan = resting();
+  plan.moves = {evict(1, 0, 1), fetch(1, 1, 1)};
+  std::swap(plan.moves[0], plan.moves[1]);
+  plan.home[1] = {1};
+  EXPECT_THAT(
+      broken(plan, two_pages(4), Rule::operand_near),
+      ::testing::HasSubstr("op 3 'u' but it is on its way: its eviction, move 1, is issued at op 1 and due at op "
+                           "0 of the next step"));
+  plan.moves[1].due = {3};
+  EXPECT_THAT(broken(plan, two_pages(4), Rule::operand_near), ::testing::HasSubstr("lies in tier 1, evicted at op 1"));
+}
+
 TEST(CheckAllowed, RefusesRecomputationWhereTheMachineCannot) {
   Plan plan = resting();
   plan.moves = {drop(0, 1, 2)};
