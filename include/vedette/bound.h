@@ -5,9 +5,10 @@
 
 namespace vedette {
 
-// The least average time of a step in the traced order: the ops' times and the stalls and recomputations that no plan
-// avoids. It shares no code with any planner. O(ops * accesses * ops), in coarser steps beyond some 3,000 ops. Thread
-// rule: any thread.
+// The least average time of a step in the traced order, by the rules of vedette/replay.h: the ops' times and the stalls
+// and recomputations that no plan avoids. It says nothing of steps under a driver that pages (Replayed::paged), whose
+// ops run while their operands arrive. It shares no code with any planner. O(ops * accesses * ops), in coarser steps
+// beyond some 3,000 ops. Thread rule: any thread.
 Nanoseconds lower_bound(const Trace&, const Machine&);
 
 }  // namespace vedette

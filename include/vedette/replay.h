@@ -30,12 +30,13 @@
 //   eviction from the fastest tier begins while a fetch to it runs or has room to start; it does where fewer than five
 //   granules are free, or births or a workspace lack room.
 //
-// A plan with `paging` is run by a driver with other rules.
+// A plan with `paging` is run by a driver with other rules (Replayed::paged).
 //
 // Time is whole nanoseconds; the same inputs give the same result, byte for byte. O((ops + accesses + moves) * log) a
 // step. Thread rule: any thread.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ struct ReplayOptions {
   std::uint32_t noise_percent = 0;  // every op takes up to this much more or less, drawn anew each step
   std::uint64_t seed = 1;           // of the noise
   bool timeline = false;            // fill Replayed::timeline
+  bool keep_plan = false;           // of a policy: fill Replayed::plan
 };
 
 struct Bar {  // one bar of a timeline of the last step; times count from its begin
@@ -75,6 +77,11 @@ struct Replayed {
   std::vector<Nanoseconds> step_times;  // of every step, the first included
   std::vector<Nanoseconds> link_busy;   // by Machine::links, in the last step
   std::vector<Bar> timeline;
+  // Plan::paging: a driver ran the step whose ops run while their operands arrive and which ignores Machine::granule.
+  // lower_bound() says nothing of it.
+  bool paged = false;
+  std::uint32_t reacted = 0;  // moves of the last step that the policy asked for when it heard of an event; in no plan
+  std::optional<Plan> plan;   // what the measured step followed: of a policy that wants new plans, the last one
 };
 
 // Errors: infeasible where an op's operands and workspace exceed the fastest tier; unsupported for changed orders;

@@ -37,6 +37,7 @@ Json json_of(const Row& row) {
             {"ideal_ns", row.ideal.value},
             {"percent_of_ideal", nullptr},
             {"lower_bound_ns", row.lower_bound.value},
+            {"bounded", nullptr},
             {"stall_ns", nullptr},
             {"bytes_in", nullptr},
             {"bytes_out", nullptr},
@@ -50,6 +51,7 @@ Json json_of(const Row& row) {
   }
   made["step_ns"] = row.replayed->measured.time.value;
   made["percent_of_ideal"] = row.percent_of_ideal();
+  made["bounded"] = !row.paged();
   made["stall_ns"] = row.replayed->measured.stall.value;
   made["bytes_in"] = row.replayed->bytes_in.value;
   made["bytes_out"] = row.replayed->bytes_out.value;
@@ -70,14 +72,23 @@ void print_heading(const Row& row) {
 
 void print_row(const Row& row, const PolicyEntry& entry) {
   if (!row.replayed) {
-    fmt::print("  {:<16} {}\n", marked(entry), row.error);
+    fmt::print("  {:<16} {}\n", marked(entry, row), row.error);
     return;
   }
   const Replayed& got = *row.replayed;
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
-  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry),
+  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry, row),
              row.percent_of_ideal(), ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
              readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
+}
+
+void print_marks(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries) {
+  const bool partial =
+      std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); });
+  const bool paged = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paged(); });
+  if (partial || paged) fmt::print("\n");
+  if (partial) fmt::print("* {} (vedette plan --list says what)\n", what_partial_means);
+  if (paged) fmt::print("~ {}\n", what_paged_means);
 }
 
 struct Cell {  // a size of one trace, its rows in the order of the policies
@@ -185,9 +196,8 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
     Json all = Json::array();
     for (const Row& row : rows) all.push_back(json_of(row));
     fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
-  } else if (std::any_of(entries.begin(), entries.end(),
-                         [](const PolicyEntry& each) { return !each.partial.empty(); })) {
-    fmt::print("\n* {} (vedette plan --list says what)\n", what_partial_means);
+  } else {
+    print_marks(rows, entries);
   }
   if (options.page.empty()) return;
   page << compare_page(rows, entries, timelines,

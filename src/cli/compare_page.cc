@@ -189,12 +189,13 @@ std::string table_row(const Row& row, const std::string& policy) {
   if (!row.replayed)
     return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", escaped(row.error));
   const Replayed& got = *row.replayed;
-  const double bound = row.lower_bound.value == 0
-                           ? 100
-                           : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value);
+  const double of_ideal = row.lower_bound.value == 0 ? 100
+                                                     : 100.0 * static_cast<double>(row.ideal.value) /
+                                                           static_cast<double>(row.lower_bound.value);
+  const std::string bound = row.paged() ? "none" : fmt::format("{:.2f}", of_ideal);
   return "<tr>" + cells +
          fmt::format(
-             "<td>{:.1f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</"
+             "<td>{:.1f}</td><td>{:.2f}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</"
              "td><td>{:.1f}</td></tr>\n",
              ms(got.measured.time), row.percent_of_ideal(), bound, ms(got.measured.stall), ms(got.recompute),
              readable(got.bytes_in), readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
@@ -212,7 +213,8 @@ std::string table_of(const std::vector<const Row*>& rows, const std::vector<Poli
       table += table_row(*rows[first], "all " + std::to_string(entries.size()));
       continue;
     }
-    for (std::size_t e = 0; e < entries.size(); ++e) table += table_row(*rows[first + e], marked(entries[e]));
+    for (std::size_t e = 0; e < entries.size(); ++e)
+      table += table_row(*rows[first + e], marked(entries[e], *rows[first + e]));
   }
   return table + "</table>\n";
 }
@@ -277,13 +279,15 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyE
     }
     page += "<div class=\"scroll\">" + table_of(of_trace, entries) + "</div>\n";
   }
-  if (std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); }))
-    page += fmt::format("<p>* {}:</p><ul>\n", what_partial_means);
+  std::string partial;
   for (const PolicyEntry& entry : entries) {
     if (!entry.partial.empty())
-      page += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
+      partial += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
   }
-  return page + "</ul>\n" + provenance_of(provenance) + "</html>\n";
+  if (!partial.empty()) page += fmt::format("<p>* {}:</p><ul>\n{}</ul>\n", what_partial_means, partial);
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paged(); }))
+    page += fmt::format("<p>~ {}.</p>\n", what_paged_means);
+  return page + provenance_of(provenance) + "</html>\n";
 }
 
 }  // namespace vedette::cli

@@ -192,6 +192,8 @@ std::string marked(const PolicyEntry& entry) {
   return std::string(entry.name) + (entry.bound ? " (bound)" : entry.partial.empty() ? "" : " *");
 }
 
+std::string marked(const PolicyEntry& entry, const Row& row) { return marked(entry) + (row.paged() ? " ~" : ""); }
+
 double Row::percent_of_ideal() const {
   if (!replayed || replayed->measured.time.value == 0) return 0;
   return 100.0 * static_cast<double>(ideal.value) / static_cast<double>(replayed->measured.time.value);

@@ -45,6 +45,7 @@ struct Row {  // one policy on one trace and machine
   bool failed = false;  // it ended in an error; false where the size is too small for the policy, which is an answer
 
   double percent_of_ideal() const;
+  bool paged() const { return replayed && replayed->paged; }
 };
 
 // Plans and replays; the time that planning took is measured here.
@@ -54,9 +55,14 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
 // All, or those named, separated by commas. Throws Failure at a name that nobody has.
 std::vector<PolicyEntry> policies_named(const std::string& names);
 
-// As tables show it: with a star where its rows are partial, or the word that it is a bound.
+// As tables show it: with a star where its rows are partial, or the word that it is a bound; a row that a driver paged
+// (Replayed::paged) has a tilde.
 std::string marked(const PolicyEntry& entry);
+std::string marked(const PolicyEntry& entry, const Row& row);
 constexpr std::string_view what_partial_means = "partial: the paper uses what a trace cannot express";
+constexpr std::string_view what_paged_means =
+    "paged by a driver with rules of its own: ops run while their operands arrive, chunks are ignored, and the lower "
+    "bound says nothing of it";
 
 struct Timeline {  // one step under some policies, drawn
   std::string trace, svg, caption;

@@ -21,7 +21,8 @@ namespace vedette::cli {
 namespace {
 
 struct PlanOptions {
-  std::string trace, plan, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, timeline, rows;
+  std::string trace, plan, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, settled,
+                           timeline, rows;
   std::optional<std::string> fast;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0, steps = 3;
@@ -65,6 +66,29 @@ void list_policies() {
   }
 }
 
+void write_plan(const std::string& file, const Plan& plan) {
+  std::ofstream out(file);
+  out << format_plan(plan);
+  if (!out.flush()) throw Failure({Cause::system, file + " cannot be written"});
+}
+
+// What `vedette compare` measures: the last plan of a policy that wants new plans after steps.
+Replayed settle(const PlanOptions& options, const Subject& subject) {
+  const auto policy = policy_of(options);
+  Replayed got = of_policy(options, replay(subject.trace, subject.machine, *policy, {.keep_plan = true}));
+  write_plan(options.settled, *got.plan);
+  return got;
+}
+
+void print_settled(const Replayed& got) {
+  fmt::print("settled: {} moves, {:.3f} ms a step, {:.2f} % of ideal\n", got.plan->moves.size(),
+             static_cast<double>(got.measured.time.value) / 1e6,
+             100.0 * static_cast<double>(got.ideal.value) /
+                 static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+  if (got.reacted > 0)
+    fmt::print("  {} moves of that step were asked for when something happened, and no plan holds them\n", got.reacted);
+}
+
 void make_plan(const PlanOptions& options) {
   if (options.list) return list_policies();
   if (options.trace.empty()) throw CLI::RequiredError("trace, or --list,");
@@ -75,11 +99,9 @@ void make_plan(const PlanOptions& options) {
       fmt::print("{}\n", sentence);
     return;
   }
-  if (!options.output.empty()) {
-    std::ofstream file(options.output);
-    file << format_plan(plan);
-    if (!file.flush()) throw Failure({Cause::system, options.output + " cannot be written"});
-  }
+  if (!options.output.empty()) write_plan(options.output, plan);
+  std::optional<Replayed> settled;
+  if (!options.settled.empty()) settled = settle(options, subject);
   Bytes moved;
   for (const Move& move : plan.moves) {
     const Bytes size = move.extent.part ? move.extent.part->end - move.extent.part->begin
@@ -89,6 +111,7 @@ void make_plan(const PlanOptions& options) {
   fmt::print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy,
              subject.trace.name, plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
   for (const std::string& reason : plan.reasons) fmt::print("  {}\n", reason);
+  if (settled) print_settled(*settled);
 }
 
 void judge(const PlanOptions& options) {
@@ -133,7 +156,9 @@ void run(const PlanOptions& options) {
              100.0 * static_cast<double>(got.ideal.value) /
                  static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   if (!options.rows.empty()) print_steps(got.step_times);
-  if (options.rows.empty()) fmt::print("no plan under  {:.3f} ms\n", ms(lower_bound(subject.trace, subject.machine)));
+  if (options.rows.empty())
+    fmt::print("no plan under  {:.3f} ms{}\n", ms(lower_bound(subject.trace, subject.machine)),
+               got.paged ? fmt::format(" by other rules; this step is {}", what_paged_means) : "");
   fmt::print("waiting        {:.3f} ms, recomputing {:.3f} ms\n", ms(got.measured.stall), ms(got.recompute));
   fmt::print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out),
              readable(got.bytes_dropped));
@@ -176,7 +201,9 @@ void add_plan(CLI::App& app) {
   verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording");
   add_common(*verb, *options);
   verb->add_option("--explain", options->explain, "a tensor's name or number");
-  verb->add_option("-o,--output", options->output, "write the plan (JSON)");
+  verb->add_option("-o,--output", options->output, "write the plan of the first step (JSON)");
+  verb->add_option("--settled", options->settled,
+                   "write the plan that the policy has come to after replayed steps, which `vedette compare` measures");
   verb->add_flag("--list,--policies", options->list, "list the policies");
   verb->callback([options] { make_plan(*options); });
 }

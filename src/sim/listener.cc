@@ -31,8 +31,9 @@ Reaction Listener::tell(const Event& event) {
 
 void Listener::obey(const Reaction& reaction) {
   for (const Move& move : reaction.moves) {
-    if (move.extent.tensor.value < in_.trace.tensors.size() && move.target.value < in_.machine.tiers.size())
-      traffic_.queue(move, none);
+    if (move.extent.tensor.value >= in_.trace.tensors.size() || move.target.value >= in_.machine.tiers.size()) continue;
+    traffic_.queue(move, none);
+    ++moves_;
   }
 }
 

@@ -14,7 +14,8 @@ class Listener {
 
   bool listens() const { return in_.policy != nullptr; }
   Reaction tell(const Event& event);
-  void obey(const Reaction& reaction);  // queues its moves
+  void obey(const Reaction& reaction);            // queues its moves
+  std::uint32_t moves() const { return moves_; }  // that the policy asked for so far
   void hear(const Event& event) {
     if (listens()) obey(tell(event));
   }
@@ -22,6 +23,7 @@ class Listener {
  private:
   const Inputs& in_;
   Traffic& traffic_;
+  std::uint32_t moves_ = 0;
   std::vector<TierIndex> where_;
   std::vector<Bytes> room_;
   std::vector<Portion> parts_;

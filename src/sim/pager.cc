@@ -78,7 +78,10 @@ Reaction Pager::tell(const Event& event) {
 std::optional<Error> Pager::run_op(std::uint32_t op) {
   const std::int64_t begins = driver_.now(), time = noisy_time(in_.trace.ops[op], op, step_number_, in_.options);
   driver_.begin_op(op);
-  for (const Move& move : tell({.kind = Event::Kind::op_begins, .op = {op}, .tensor = {}}).moves) driver_.hint(move);
+  for (const Move& move : tell({.kind = Event::Kind::op_begins, .op = {op}, .tensor = {}}).moves) {
+    driver_.hint(move);
+    ++result_.reacted;
+  }
   std::int64_t ends = begins + time;
   if (!driver_.arrived(op)) {
     ends += driver_.fault(op);
@@ -116,6 +119,7 @@ std::optional<Error> Pager::run_step(bool measured) {
   result_.step_times.push_back({driver_.now() - step_began_});
   result_.measured.time = result_.step_times.back();
   result_.peak = driver_.peak();
+  result_.paged = true;
   ++step_number_;
   return std::nullopt;
 }

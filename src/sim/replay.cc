@@ -23,7 +23,9 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
                                    .policy = &policy,
                                    .replan = plans < most_plans ? &replan : nullptr,
                                    .in_turn = in_turn});
-    if (!replayed || !replan) return replayed;
+    if (replan) continue;
+    if (replayed && options.keep_plan) replayed->plan = *std::move(plan);
+    return replayed;
   }
 }
 

@@ -260,11 +260,12 @@ std::optional<Error> Simulation::run_step(bool measured) {
   if (measured || listener_.listens()) result_.measured = {};
   if (measured || listener_.listens()) result_.measured.op_stall.assign(in_.trace.ops.size(), {});
   measuring_ = measured || listener_.listens();
-  const std::uint32_t faults = waiting_.faults();
+  const std::uint32_t faults = waiting_.faults(), moves = listener_.moves();
   for (std::uint32_t op = 0; op < in_.trace.ops.size(); ++op) {
     if (auto error = run_op(op)) return error;
   }
   if (measuring_) result_.faults = waiting_.faults() - faults;
+  result_.reacted = listener_.moves() - moves;
   result_.step_times.push_back({traffic_.now() - step_began_});
   result_.measured.time = result_.step_times.back();
   std::sort(result_.measured.late.begin(), result_.measured.late.end());

@@ -184,6 +184,33 @@ TEST(ReplayCommand, RunsAPlanFromAFileAsThePolicyThatMadeIt) {
   EXPECT_EQ(vedette("replay " + trace + " '" + plan + "' --fast 60%").output, own.output);
 }
 
+// The first line of a replay: the step's time and percent.
+std::string step_of(const told::Ran& ran) { return ran.output.substr(0, ran.output.find('\n')); }
+
+TEST(PlanCommand, WritesThePlanThatCompareMeasures) {
+  const std::string first = told::fresh_path("first.json"), settled = told::fresh_path("settled.json");
+  int differ = 0;
+  for (const char* trace : {"mlp_adam", "unet", "resnet_block"}) {
+    for (const char* policy : {"sentinel", "capuchin", "vedette"}) {
+      SCOPED_TRACE(std::string(trace) + " " + policy);
+      const std::string on = toy(trace), how = " --fast 50%";
+      const told::Ran planned =
+          vedette("plan " + on + how + " --policy " + policy + " -o '" + first + "' --settled '" + settled + "'");
+      if (planned.status != 0) continue;  // it needs more memory
+      const std::string measured = step_of(vedette("replay " + on + how + " --policy " + policy));
+      EXPECT_EQ(step_of(vedette("replay " + on + " '" + settled + "'" + how)), measured);
+      EXPECT_THAT(planned.output, HasSubstr("\nsettled: "));
+      differ += step_of(vedette("replay " + on + " '" + first + "'" + how)) != measured;
+    }
+  }
+  EXPECT_GT(differ, 0) << "no policy here wants a second plan";
+  const told::Ran reacts =
+      vedette("plan " + toy("unet") + " --fast 40% --policy on-demand --settled '" + settled + "'");
+  EXPECT_THAT(reacts.output, HasSubstr("moves of that step were asked for when something happened"));
+  expect_one_sentence(vedette("plan " + toy("unet") + " --fast 40% --settled /nowhere/plan.json"), 1,
+                      "/nowhere/plan.json cannot be written");
+}
+
 TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
   const std::string trace = toy("chain4"), plan = told::fresh_path("plan.json");
   ASSERT_EQ(vedette("plan " + trace + " --fast 60% -o '" + plan + "'").status, 0);
@@ -269,14 +296,30 @@ TEST(CompareCommand, PrintsARowAPolicyAndSize) {
   std::vector<std::string> keys;
   for (const auto& item : rows[0].items()) keys.push_back(item.key());
   EXPECT_THAT(keys, ElementsAre("trace", "fast_bytes", "fast_fraction", "policy", "step_ns", "ideal_ns",
-                                "percent_of_ideal", "lower_bound_ns", "stall_ns", "bytes_in", "bytes_out",
+                                "percent_of_ideal", "lower_bound_ns", "bounded", "stall_ns", "bytes_in", "bytes_out",
                                 "recompute_ns", "peak_bytes", "plan_ns", "error"));
   EXPECT_EQ(rows[3]["policy"], "belady");
   EXPECT_EQ(rows[3]["percent_of_ideal"], 100.0);
   EXPECT_EQ(rows[3]["bytes_in"], 0);
   EXPECT_LE(rows[0]["peak_bytes"], rows[0]["fast_bytes"]);
   EXPECT_GE(rows[0]["step_ns"], rows[0]["lower_bound_ns"]);
+  EXPECT_EQ(rows[0]["bounded"], true);
   EXPECT_TRUE(rows[0]["error"].is_null());
+}
+
+TEST(CompareCommand, MarksRowsOfADriverWithOtherRules) {
+  const std::string page = told::fresh_path("paged.html"),
+                    arguments = toy("chain4") + " --fast 60% --policies deepum+,vedette";
+  const told::Ran table = vedette("compare " + arguments + " -o '" + page + "'");
+  EXPECT_THAT(table.output, AllOf(HasSubstr("  deepum+ ~ "), HasSubstr("\n  vedette  "),
+                                  HasSubstr("\n~ paged by a driver with rules of its own")));
+  EXPECT_THAT(text_of(page), AllOf(HasSubstr("<td>deepum+ ~</td>"), HasSubstr("<p>~ paged by a driver")));
+  const auto rows = nlohmann::json::parse(vedette("compare " + arguments + " --json").output);
+  EXPECT_EQ(rows[0]["bounded"], false);
+  EXPECT_EQ(rows[1]["bounded"], true);
+  EXPECT_THAT(vedette("compare " + toy("chain4") + " --fast 60% --policies vedette").output, Not(HasSubstr("~")));
+  EXPECT_THAT(vedette("replay " + toy("chain4") + " --fast 60% --policy deepum+").output,
+              HasSubstr(" ms by other rules; this step is paged by a driver"));
 }
 
 TEST(CompareCommand, SaysInJsonWhatDidNotRun) {

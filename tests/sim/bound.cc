@@ -80,6 +80,27 @@ TEST(Bound, CountsWhatHasDiedAmongWhatMakingAgainTakes) {
   EXPECT_GE(lower_bound(made_of_what_died("relu"), two(2000, true)), Nanoseconds{59});
 }
 
+TEST(Bound, SaysNothingOfADriverThatPages) {
+  // Each op reads a tensor of 100 MiB, and there is room for one: 104.9 ms beside an op of 100. A driver that pages
+  // lets the op run meanwhile.
+  Trace trace{.tensors = {{.name = "v", .bytes = {100 << 20}, .persistent = true},
+                          {.name = "w", .bytes = {100 << 20}, .persistent = true}},
+              .ops = {op(100'000'000, {{0}}), op(100'000'000, {{1}})}};
+  trace.name = "two";
+  const Machine machine = two(100 << 20);
+  const Nanoseconds bound = lower_bound(trace, machine);
+  EXPECT_GT(bound, Nanoseconds{304'000'000});
+  std::vector<std::string_view> paged;
+  for (const PolicyEntry& entry : policies()) {
+    const auto got = replay(trace, machine, *entry.make(1));
+    if (!got) continue;
+    if (got->paged) paged.push_back(entry.name);
+    EXPECT_TRUE(got->paged || got->measured.time >= bound) << entry.name;
+    EXPECT_TRUE(entry.name != "deepum+" || got->measured.time < bound) << "the mark has no reason";
+  }
+  EXPECT_EQ(paged, (std::vector<std::string_view>{"unified-memory", "g10+", "deepum+"}));
+}
+
 TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
