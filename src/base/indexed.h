@@ -14,6 +14,8 @@ class Indexed {
 
   T& operator[](I index) noexcept { return entries_[index.value]; }
   const T& operator[](I index) const noexcept { return entries_[index.value]; }
+  void reserve(std::size_t size) { entries_.reserve(size); }
+  void resize(std::size_t size) { entries_.resize(size); }
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
   auto begin() noexcept { return entries_.begin(); }
   auto end() noexcept { return entries_.end(); }

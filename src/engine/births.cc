@@ -53,7 +53,7 @@ Result<void> Engine::birth(ChunkRange range) {
   for (const ChunkIndex c : range) {
     while (books_[c].state != ChunkState::resident) {
       if (books_[c].state == ChunkState::unbacked && books_.available() > 0) {
-        back(c);
+        if (!back(c)) await_frame(lock, range.limit().value - c.value);
         continue;
       }
       if (parked(books_[c].state)) {
@@ -113,6 +113,7 @@ void Engine::let_die(ChunkRange range) {
   bool freed = false;
   for (const ChunkIndex c : range) freed = books_.death(c) || freed;
   if (!freed) return;
+  give_frames_back();
   if (waiting_frames_ > 0) arrived_.notify_all();
   if (can_start()) kick();
 }

@@ -8,10 +8,15 @@ namespace vedette {
 
 using enum ChunkState;
 
-Books::Books(std::uint32_t chunks, std::uint32_t frames) : chunks_(chunks + std::size_t{1}), frames_(frames) {
-  for (std::uint32_t f = frames; f-- > 0;) free_.push_back({f});
-  Chunk& head = chunks_[idle_head()];
-  head.idle_prev = head.idle_next = idle_head();
+Books::Books(std::uint32_t chunks, std::uint32_t frames) : count_(chunks), frames_(frames), pool_(frames) {
+  chunks_.reserve(chunks);  // of addresses: memory follows the chunks that are used
+  idle_list_.idle_prev = idle_list_.idle_next = idle_head();
+}
+
+Books::Chunk& Books::at(ChunkIndex c) {
+  VEDETTE_ASSERT(c < idle_head());
+  if (c.value >= chunks_.size()) chunks_.resize(std::min(count_, c.value + 256));
+  return chunks_[c];
 }
 
 void Books::become(ChunkIndex c, ChunkState next) {
@@ -30,9 +35,8 @@ std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {
 // --- tensors ---------------------------------------------------------------------------------------------------------
 
 void Books::birth(ChunkIndex c) {
-  VEDETTE_ASSERT(c < idle_head());
   if (high_ <= c) high_ = {c.value + 1};
-  Chunk& chunk = chunks_[c];
+  Chunk& chunk = at(c);
   if (++chunk.live == 1) {
     ++live_;
     chunk.next_use = never;
@@ -89,7 +93,7 @@ void Books::give_slot_back(Chunk& chunk) {
 }
 
 void Books::hold(ChunkIndex c) {
-  Chunk& chunk = chunks_[c];
+  Chunk& chunk = at(c);
   if (chunk.holds++ > 0) return;
   ++held_;
   if (operand(chunk)) --op_pinned_;
@@ -121,7 +125,7 @@ void Books::end_op() {
 }
 
 void Books::pin(ChunkIndex c) {
-  Chunk& chunk = chunks_[c];
+  Chunk& chunk = at(c);
   chunk.last_use = tick_;
   chunk.leaving = false;
   if (chunk.op_serial == op_serial_) return;
@@ -134,20 +138,13 @@ void Books::go_paged() { paged_ = true; }
 
 // --- frames ----------------------------------------------------------------------------------------------------------
 
-std::optional<FrameIndex> Books::take_free() {
-  if (free_.empty()) return std::nullopt;
-  const FrameIndex frame = free_.back();
-  free_.pop_back();
-  return frame;
-}
-
 void Books::give_free(FrameIndex frame) {
   frames_[frame].owned = false;
-  free_.push_back(frame);
+  pool_.give(frame);
 }
 
 std::optional<ChunkIndex> Books::longest_idle() const noexcept {
-  return idle_ > 0 ? std::optional(chunks_[idle_head()].idle_next) : std::nullopt;
+  return idle_ > 0 ? std::optional(idle_list_.idle_next) : std::nullopt;
 }
 
 FrameIndex Books::take_from_idle(ChunkIndex c) {
@@ -180,18 +177,18 @@ void Books::idle_push(ChunkIndex c) {
   const ChunkIndex head = idle_head();
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(chunk.state == idle && chunk.live == 0 && !chunk.busy);
-  chunk.idle_prev = chunks_[head].idle_prev;
+  chunk.idle_prev = idle_list_.idle_prev;
   chunk.idle_next = head;
-  chunks_[chunk.idle_prev].idle_next = c;
-  chunks_[head].idle_prev = c;
+  link(chunk.idle_prev).idle_next = c;
+  idle_list_.idle_prev = c;
   ++idle_;
 }
 
 void Books::idle_remove(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(chunk.state == idle && !chunk.busy);
-  chunks_[chunk.idle_prev].idle_next = chunk.idle_next;
-  chunks_[chunk.idle_next].idle_prev = chunk.idle_prev;
+  link(chunk.idle_prev).idle_next = chunk.idle_next;
+  link(chunk.idle_next).idle_prev = chunk.idle_prev;
   --idle_;
 }
 
@@ -241,7 +238,7 @@ Books::Ended Books::end_io(FrameIndex f) {
   Chunk& chunk = chunks_[ended.chunk];
   chunk.slot_busy = false;
   if (chunk.live == 0) give_slot_back(chunk);
-  if (ended.orphan) free_.push_back(f);
+  if (ended.orphan) pool_.give(f);
   return ended;
 }
 
@@ -325,8 +322,8 @@ void Books::forget_next_uses() {
 }
 
 void Books::fault(ChunkIndex c) {
-  chunks_[c].last_use = tick_;
-  chunks_[c].fault = ++faults_;  // else it would be the next to leave, before the thread that waits for it has run
+  at(c).last_use = tick_;
+  at(c).fault = ++faults_;  // else it would be the next to leave, before the thread that waits for it has run
 }
 
 }  // namespace vedette

@@ -5,8 +5,8 @@
 // them.
 //
 // What always holds: a chunk with live tensors is neither empty nor idle. A frame belongs to one chunk, or to an I/O
-// whose chunk died, or is free. A slot belongs to one chunk, and has at most one I/O in flight. The idle list has the
-// chunks that are idle and not busy, the longest dead first.
+// whose chunk died, or is in the pool. A slot belongs to one chunk, and has at most one I/O in flight. The idle list
+// has the chunks that are idle and not busy, the longest dead first.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,6 +14,7 @@
 
 #include "base/indexed.h"
 #include "engine/chunk_state.h"
+#include "engine/frame_pool.h"
 #include "engine/slots.h"
 #include "os/chunk_index.h"
 
@@ -49,13 +50,15 @@ class Books {
   Books(std::uint32_t chunks, std::uint32_t frames);
 
   // --- what is where -------------------------------------------------------------------------------------------------
-  const Chunk& operator[](ChunkIndex chunk) const noexcept { return chunks_[chunk]; }
-  std::uint32_t chunks() const noexcept { return chunks_.size() - 1; }
-  std::uint32_t frames() const noexcept { return frames_.size(); }
+  const Chunk& operator[](ChunkIndex chunk) const noexcept {
+    return chunk.value < chunks_.size() ? chunks_[chunk] : untouched_;
+  }
+  std::uint32_t chunks() const noexcept { return count_; }
+  std::uint32_t frames() const noexcept { return pool_.frames(); }
   ChunkRange used() const noexcept { return {{0}, high_}; }  // chunks in which some tensor has ever lived
-  bool present(ChunkIndex c) const noexcept { return chunks_[c].state == ChunkState::resident || chunks_[c].live == 0; }
-  std::optional<ChunkIndex> owner(FrameIndex frame) const noexcept;  // whose bytes are in it
-  std::uint32_t available() const noexcept { return static_cast<std::uint32_t>(free_.size()) + idle_; }
+  bool present(ChunkIndex c) const noexcept { return (*this)[c].state == ChunkState::resident || (*this)[c].live == 0; }
+  std::optional<ChunkIndex> owner(FrameIndex frame) const noexcept;          // whose bytes are in it
+  std::uint32_t available() const noexcept { return pool_.size() + idle_; }  // frames, made or not yet
   std::uint32_t evicting() const noexcept { return evicting_; }
   std::uint32_t in_flight() const noexcept { return reads_in_flight_ + writes_in_flight_; }
   std::uint32_t reads_in_flight() const noexcept { return reads_in_flight_; }
@@ -83,7 +86,9 @@ class Books {
   std::uint32_t largest_op_chunks() const noexcept { return largest_op_; }  // of all ops that have ended
 
   // --- frames --------------------------------------------------------------------------------------------------------
-  std::optional<FrameIndex> take_free();
+  FramePool& pool() noexcept { return pool_; }
+  const FramePool& pool() const noexcept { return pool_; }
+  std::optional<FrameIndex> take_free() { return pool_.take(); }
   void give_free(FrameIndex frame);  // parked, and no chunk's from now on
   std::optional<ChunkIndex> longest_idle() const noexcept;
   FrameIndex take_from_idle(ChunkIndex chunk);    // it was hidden: the chunk is empty, the frame the caller's
@@ -110,24 +115,22 @@ class Books {
   void forgive_writes();
 
   // --- victims -------------------------------------------------------------------------------------------------------
-  bool may_leave(ChunkIndex chunk) const noexcept { return may_leave(chunks_[chunk]); }
+  bool may_leave(ChunkIndex chunk) const noexcept { return may_leave((*this)[chunk]); }
   bool has_victim() const noexcept;
   // For room, the first to leave first: the furthest next use, unless the program runs on faults.
   std::vector<ChunkIndex> victims(std::size_t most) const;
 
   // --- marks ---------------------------------------------------------------------------------------------------------
-  void want(ChunkIndex chunk) { chunks_[chunk].wanted = true; }
-  void serve(ChunkIndex chunk) { chunks_[chunk].wanted = false; }
-  void plan_to_leave(ChunkIndex chunk) { chunks_[chunk].leaving = true; }
-  void plan_to_stay(ChunkIndex chunk) { chunks_[chunk].leaving = false; }
-  void expect_unchanged(ChunkIndex chunk, bool unchanged) { chunks_[chunk].unchanged = unchanged; }
-  void set_next_use(ChunkIndex chunk, Ticks tick) { chunks_[chunk].next_use = tick; }
+  void want(ChunkIndex chunk) { at(chunk).wanted = true; }
+  void serve(ChunkIndex chunk) { at(chunk).wanted = false; }
+  void plan_to_leave(ChunkIndex chunk) { at(chunk).leaving = true; }
+  void plan_to_stay(ChunkIndex chunk) { at(chunk).leaving = false; }
+  void expect_unchanged(ChunkIndex chunk, bool unchanged) { at(chunk).unchanged = unchanged; }
+  void set_next_use(ChunkIndex chunk, Ticks tick) { at(chunk).next_use = tick; }
   void forget_next_uses();
-  void set_touched(ChunkIndex chunk, bool touched) { chunks_[chunk].touched = touched; }
+  void set_touched(ChunkIndex chunk, bool touched) { at(chunk).touched = touched; }
   void fault(ChunkIndex chunk);
-  std::uint32_t stray(ChunkIndex chunk) {
-    return ++chunks_[chunk].strays;
-  }  // returns how many since nothing lives here
+  std::uint32_t stray(ChunkIndex chunk) { return ++at(chunk).strays; }  // returns how many since nothing lives here
 
  private:
   struct Frame {
@@ -136,6 +139,7 @@ class Books {
     ChunkIndex chunk;
   };
 
+  Chunk& at(ChunkIndex chunk);
   void become(ChunkIndex chunk, ChunkState next);
   void give_slot_back(Chunk& chunk);
   bool pinned(const Chunk& chunk) const noexcept { return chunk.holds > 0 || (!paged_ && operand(chunk)); }
@@ -143,13 +147,17 @@ class Books {
   bool leaves_before(ChunkIndex first, ChunkIndex second) const noexcept;
   bool cycles(const Chunk& chunk) const noexcept;
   ChunkIndex idle_head() const noexcept { return {chunks()}; }
+  Chunk& link(ChunkIndex chunk) { return chunk == idle_head() ? idle_list_ : chunks_[chunk]; }
   void idle_push(ChunkIndex chunk);
   void idle_remove(ChunkIndex chunk);
 
-  Indexed<ChunkIndex, Chunk> chunks_;  // one past the last is the head of the idle list
+  const std::uint32_t count_;
+  const Chunk untouched_;              // stands for every chunk that nothing has happened to
+  Indexed<ChunkIndex, Chunk> chunks_;  // those below it; grows in place
+  Chunk idle_list_;                    // its head and end
   Indexed<FrameIndex, Frame> frames_;
   Slots slots_;
-  std::vector<FrameIndex> free_;  // parked frames without owner
+  FramePool pool_;
   std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0;
   ChunkIndex high_;  // one past the highest chunk ever used
   std::uint64_t arrivals_ = 0, faults_ = 0, op_serial_ = 1;

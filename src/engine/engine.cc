@@ -29,13 +29,16 @@ LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frame
   VEDETTE_ASSERT(memory_ == nullptr);
   slow_.register_frames = register_frames;
   memory_ = std::move(memory);
+  books_.pool().begin_with(memory_->made());
   if (by_hand_) {
     slow_.speed = LinkSpeed{};
     return *slow_.speed;
   }
   migrator_.thread = start_quiet_thread([this]() noexcept { run(); });
   arrived_.wait(lock, [&] { return slow_.speed.has_value(); });
-  return *slow_.speed;
+  const LinkSpeed speed = *slow_.speed;
+  if (books_.pool().unmade() > 0) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
+  return speed;
 }
 
 Engine::~Engine() {
@@ -44,6 +47,8 @@ Engine::~Engine() {
     const std::lock_guard lock(mutex_);
     migrator_.stop = true;  // faults that are told from here on are late: fault() leaves them alone
   }
+  maker_.wanted.notify_all();
+  if (maker_.thread.joinable()) maker_.thread.join();
   if (migrator_.thread.joinable()) {
     slow_.store->wake();
     migrator_.thread.join();
@@ -275,7 +280,7 @@ void Engine::set_watch(FrameWatch* watch) noexcept {
 
 Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(watch_ == nullptr);
+  VEDETTE_ASSERT(watch_ == nullptr && !maker_.winding_down);
   if (memory_->trackable() == nullptr) {
     return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames", .errno_value = 0};
   }
@@ -290,11 +295,13 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
   bring_forth_all();
   while (const auto frame = take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
-  for (FrameIndex f; f.value < books_.frames(); ++f.value) {
+  for (FrameIndex f; f.value < transfers_.size(); ++f.value) {
+    if (!books_.pool().has_memory(f)) continue;
     const std::optional<ChunkIndex> shown_at = books_.owner(f);
     if (auto converted = memory_->trackable()->convert(f, shown_at, kind, shown_at.has_value()); !converted)
       return converted;
   }
+  maker_.kind = kind;
   return {};
 }
 

@@ -9,8 +9,11 @@
 // rest. So the thread that begins and ends ops shows what has arrived and hides what the plan evicts; the migrator does
 // both for threads that wait.
 //
+// Frames are made as they are needed, ahead of need by a thread of their own, which ends when all are there. A birth
+// that finds none ready makes one itself, and so does the migrator for a thread that waits.
+//
 // Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex
-// guards all.
+// guards all; memory for frames is made without it.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -47,7 +50,8 @@ struct EngineOptions {
   // planned ones, two in flight; else in groups. Not said: as the disk wants it, measured
   std::optional<bool> reads_one_by_one;
   // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
-  // No migrator thread: a call that waits takes its turns, and run_once() takes one. For deterministic tests.
+  // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
+  // needed. For deterministic tests.
   bool by_hand = false;
   std::function<void(std::string_view)> on_message;
   // where a chunk lies and whose it is; for last words, so with any lock held
@@ -62,6 +66,10 @@ class Engine {
   // `register_frames`: for I/O, where the memory allows it; frames that are registered cannot be converted.
   LinkSpeed start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
   void fault(const Fault& fault) noexcept;
+  // The program has no more ops here; its tensors live on, and faults bring them. From now on the dead give back their
+  // frames' memory, and no more frames stay than chunks live. More than `most` stay only where chunks cannot leave.
+  // Returns how many may be there at once.
+  std::uint32_t wind_down(std::uint32_t most) noexcept;
   void run_once() noexcept;  // EngineOptions::by_hand: starts what can start, then takes what the store has completed
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
@@ -129,7 +137,6 @@ class Engine {
   std::optional<Error> take_error() noexcept;
   std::uint32_t largest_op_chunks() const noexcept;  // with chunks held
   std::uint32_t held_chunks() const noexcept;
-  std::uint32_t frames() const noexcept { return books_.frames(); }
   ChunkState state(ChunkIndex chunk) const noexcept;
   bool idle_backed(ChunkIndex chunk) const noexcept;  // dead, but its frame is still there: being born here is free
   std::string mechanism() const;
@@ -183,6 +190,12 @@ class Engine {
     std::thread thread;
     bool stop = false, sleeping = false;
   };
+  struct Maker {  // of frames, ahead of need
+    std::thread thread;
+    std::condition_variable wanted;
+    FrameKind kind = FrameKind::fast;  // of frames that are made
+    bool winding_down = false, failed = false;
+  };
 
   // --- the program's side (engine.cc, births.cc, faults.cc) ---
   void wake(ChunkIndex chunk);
@@ -224,16 +237,27 @@ class Engine {
   void bring_forth_all();
   // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy.
   bool back(ChunkIndex chunk);
-  std::optional<FrameIndex> take_parked();  // a free frame, parked
+  std::optional<FrameIndex> take_free();    // a ready frame, parked
+  std::optional<FrameIndex> take_parked();  // that, or the frame of a dead chunk
   std::optional<FrameIndex> take_idle();    // the frame of a dead chunk, parked
+
+  // --- memory for frames (making.cc) ---
+  void make_ahead() noexcept;  // the maker's thread
+  std::uint32_t ready_wanted() const noexcept;
+  std::uint32_t frames_at_once(std::uint32_t lacking) const noexcept;
+  // False: none is left to make, or there is no memory.
+  bool make_frames(std::unique_lock<std::mutex>& lock, std::uint32_t lacking = 1);
+  void await_frame(std::unique_lock<std::mutex>& lock, std::uint32_t lacking);  // makes some, or waits while others do
+  bool lacks_frame() const noexcept;                                            // the migrator could start a read
+  bool give_frames_back();                                                      // while winding down
 
   // --- the migrator (migrator.cc, measure.cc) ---
   void run() noexcept;
   void turn(std::unique_lock<std::mutex>& lock) noexcept;
   LinkSpeed measure() noexcept;
   bool give_slots_back(std::unique_lock<std::mutex>& lock) noexcept;
-  void register_frames();  // from the migrator: the store's thread rule
-  void pump();             // starts what can start; fills requests_
+  void register_frames(std::unique_lock<std::mutex>& lock);  // from the migrator: the store's thread rule
+  void pump();                                               // starts what can start; fills requests_
   void start_urgent();
   std::uint32_t planned_start(StoreRequest::Direction direction) const noexcept;  // how many moves, now
   bool writes_wait() const noexcept;  // until reads are done, or room is scarce
@@ -274,6 +298,7 @@ class Engine {
   FailedWrites failed_writes_;
   Figures figures_;
   Migrator migrator_;
+  Maker maker_;
 };
 
 template <class Done>

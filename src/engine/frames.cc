@@ -34,6 +34,7 @@ void Engine::retry_busy() {
   const std::vector<ChunkIndex> again = busy_.due(busy_.empty() ? Nanoseconds{} : program_.now());
   if (again.empty()) return;
   for (const ChunkIndex c : again) books_.clear_busy(c);
+  give_frames_back();
   arrived_.notify_all();  // a dead one is room
 }
 
@@ -64,8 +65,15 @@ void Engine::bring_forth_all() {
   for (const ChunkIndex c : books_.used()) bring_forth(c);
 }
 
-std::optional<FrameIndex> Engine::take_parked() {
+std::optional<FrameIndex> Engine::take_free() {
   const auto frame = books_.take_free();
+  const FramePool& pool = books_.pool();
+  if (pool.unmade() > 0 && pool.ready() < ready_wanted()) maker_.wanted.notify_one();
+  return frame;
+}
+
+std::optional<FrameIndex> Engine::take_parked() {
+  const auto frame = take_free();
   return frame ? frame : take_idle();
 }
 
@@ -78,7 +86,7 @@ std::optional<FrameIndex> Engine::take_idle() {
 }
 
 bool Engine::back(ChunkIndex c) {
-  if (const auto frame = books_.take_free()) {
+  if (const auto frame = take_free()) {
     show(*frame, c);
     books_.back(c, *frame);
     return true;

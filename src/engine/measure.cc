@@ -4,24 +4,32 @@
 
 #include "engine/engine.h"
 #include "engine/pace.h"
+#include "os/parking.h"
 
 namespace vedette {
 
-// Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer.
-void Engine::register_frames() {
+// Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer. It looks them
+// up now, so all frames are made first: only where it will take them.
+void Engine::register_frames(std::unique_lock<std::mutex>& lock) {
   if (!slow_.register_frames || !memory_->reach().keeps_buffers || books_.frames() == 0) return;
   std::byte* const first = memory_->parked({0});
   for (FrameIndex f{1}; f.value < books_.frames(); ++f.value)
     if (memory_->parked(f) != first + f.value * chunk_bytes_.value)
       return;  // not one range: transfers go on unregistered
-  slow_.store->register_memory(first, {books_.frames() * chunk_bytes_.value});
+  const Bytes all = {books_.frames() * chunk_bytes_.value};
+  const bool by_ring = slow_.store->mechanism().find("io_uring") != std::string_view::npos;
+  if (!by_ring || !may_lock(first, all.value)) return;
+  while (make_frames(lock)) {
+  }
+  if (books_.frames() * chunk_bytes_.value != all.value) return;
+  slow_.store->register_memory(first, all);
   slow_.registered = true;
 }
 
 // Writes, reads and alternates both over slots nobody uses yet, each slot six times: what a plan may count on. Then
 // reads two at a time: what the pace of reads rests on. Some 0.25 s on a disk of 3 GB/s.
 LinkSpeed Engine::measure() noexcept {
-  const std::uint32_t width = std::min({slow_.store->depth(), books_.frames(), 16u});
+  const std::uint32_t width = std::min({slow_.store->depth(), books_.pool().ready(), 16u});
   LinkSpeed speed;
   std::array<StoreCompletion, 64> done;
   if (!slow_.store->reserve(width)) return speed;  // disk full: the first allocation will say so

@@ -14,7 +14,7 @@
 namespace vedette {
 void Engine::run() noexcept {
   std::unique_lock lock(mutex_);
-  register_frames();
+  register_frames(lock);
   slow_.speed = measure();
   arrived_.notify_all();
   while (!migrator_.stop) turn(lock);
@@ -37,6 +37,7 @@ void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
     lock.lock();
     return;
   }
+  if (lacks_frame() && make_frames(lock)) return;
   if (give_slots_back(lock)) return;
   std::array<StoreCompletion, 64> done;
   migrator_.sleeping = true;
@@ -279,7 +280,10 @@ void Engine::complete(const StoreCompletion& completion) {
   const FrameIndex f{static_cast<std::uint32_t>(completion.token)};
   const Books::Ended ended = books_.end_io(f);
   if (completion.error == 0) count_move(completion, ended);
-  if (ended.orphan) return;
+  if (ended.orphan) {
+    give_frames_back();
+    return;
+  }
   if (ended.read) {
     complete_read(ended.chunk, completion.error);
   } else {

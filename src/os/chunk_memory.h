@@ -1,7 +1,7 @@
-// How frames become visible at chunks of the arena. A frame is chunk-sized physical memory that stays allocated; a
-// chunk is a chunk-sized piece of the arena's addresses. A frame is either parked (reachable by I/O at parked(f),
-// invisible to the program) or shown at exactly one chunk. A chunk without a frame is away: whoever touches it waits
-// until the engine shows a frame there.
+// How frames become visible at chunks of the arena. A frame is chunk-sized physical memory that stays allocated from
+// make() to give_back(); a chunk is a chunk-sized piece of the arena's addresses. A frame with memory is either parked
+// (reachable by I/O at parked(f), invisible to the program) or shown at exactly one chunk. A chunk without a frame is
+// away: whoever touches it waits until the engine shows a frame there.
 //
 // What always holds, in every implementation: going away is atomic. At every instant a load or store of the chunk by
 // any thread either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy.
@@ -47,7 +47,8 @@ using FaultSink = std::function<void(const Fault&)>;
 struct ChunkMemoryOptions {
   std::byte* arena = nullptr;  // aligned to chunk_bytes, reserved by Mapping; nobody else maps anything there
   std::uint32_t chunks = 0;
-  std::uint32_t frames = 0;
+  std::uint32_t frames = 0;                      // at most
+  std::optional<std::uint32_t> made;             // so many of them have memory from the start; nullopt: all
   Bytes chunk_bytes = {std::uint64_t{2} << 20};  // a power of two, a multiple of 4 KiB
   FaultSink on_fault;
 };
@@ -104,6 +105,14 @@ class ChunkMemory {
  public:
   virtual ~ChunkMemory() = default;
 
+  // Frames [0, made()) have memory since this was opened.
+  virtual std::uint32_t made() const noexcept = 0;
+  // Frames [first, first + count) without memory get some, of this kind; they are parked and nobody reads them before
+  // writing. 0, or an errno and none of them has. May run beside every call that names other frames.
+  virtual int make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept = 0;
+  // A parked frame gives its memory back.
+  virtual void give_back(FrameIndex frame) noexcept = 0;
+
   // parked -> shown; threads that wait for the chunk go on
   virtual void show(FrameIndex frame, ChunkIndex chunk) noexcept = 0;
   // shown -> parked, atomically. False: pages of the frame are pinned; nothing has changed.
@@ -119,7 +128,8 @@ class ChunkMemory {
   virtual std::string_view mechanism() const noexcept = 0;  // "userfaultfd, UFFDIO_MOVE", for doctor and diagnostics
 };
 
-// Each allocates and touches `frames` frames at once (they are the budget), or says why not. All frames start parked.
+// Each makes the first frames, or says why not; refused is a budget above what the system has free. All frames start
+// parked.
 // userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
 Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions);
 // userfaultfd MISSING + mremap (Linux >= 5.7)

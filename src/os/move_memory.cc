@@ -3,11 +3,18 @@
 // count limit, and no exclusive lock of the address space while a chunk moves.
 //
 // Both ranges are registered for missing pages: the kernel demands it of the target of a move, and the parking range is
-// a target when a chunk goes away. Parking is filled before it is registered: a first touch after that would be a fault
-// to serve.
+// a target when a chunk goes away. The first frames are filled before that; later ones are filled at places that are
+// kept for it, and moved in. So no mapping changes: two threads that fill would stop each other at the lock of the
+// address space, for as long as a thread that holds it waits for a processor.
 //
 // The arena asks for huge pages too: without that a fault in an away chunk would leave an empty table of small pages
 // behind, and the huge page that moves in next would be split.
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+#include <vector>
+
 #include "base/assert.h"
 #include "os/chunk_memory.h"
 #include "os/uapi.h"
@@ -15,6 +22,38 @@
 
 namespace vedette {
 namespace {
+
+// Places where memory is filled before it moves to where it is needed: addresses of their own, empty while they wait.
+// As many as threads fill at a time. Any thread.
+class Fillers {
+ public:
+  explicit Fillers(Bytes chunk) : chunk_(chunk) {}
+
+  std::uint64_t bytes() const noexcept { return std::max(chunk_.value, least_bytes); }
+  std::optional<Mapping> take() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        Mapping place = std::move(free_.back());
+        free_.pop_back();
+        return place;
+      }
+    }
+    auto made = Mapping::reserve({bytes()}, {std::max<std::uint64_t>(chunk_.value, huge_page_bytes)});
+    if (!made || !advise(made->data(), bytes(), chunk_)) return std::nullopt;
+    return std::move(*made);
+  }
+  void give(Mapping place) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(place));
+  }
+
+ private:
+  static constexpr std::uint64_t least_bytes = std::uint64_t{16} << 20;
+  const Bytes chunk_;
+  std::mutex mutex_;
+  std::vector<Mapping> free_;
+};
 
 class MoveMemory final : public UffdMemory {
  public:
@@ -48,15 +87,23 @@ class MoveMemory final : public UffdMemory {
       die("userfaultfd: a frame cannot be registered again; too many mappings (vm.max_map_count)");
     }
   }
-  // Parking is registered, so new memory is touched elsewhere and moved in.
-  int allocate_fast(FrameIndex frame) noexcept override {
-    const Bytes bytes{layout_.chunk_bytes()};
-    auto fresh = Mapping::reserve(bytes, bytes);
-    if (!fresh || !advise(fresh->data(), bytes.value, bytes)) return ENOMEM;
-    if (const int error = populate(fresh->data(), bytes.value); error != 0) return error;
-    userfaultfd_.move(parked_fast(frame), fresh->data(), bytes.value);
-    return 0;
+  // Parking is registered: a first touch of it would be a fault to serve. So memory is filled elsewhere and moved in.
+  int allocate_fast(FrameIndex first, std::uint32_t count) noexcept override {
+    auto place = fillers_.take();
+    if (!place) return ENOMEM;
+    const std::size_t bytes = count * layout_.chunk_bytes(), most = fillers_.bytes();
+    int error = 0;
+    for (std::size_t done = 0; done < bytes && error == 0; done += most) {
+      const std::size_t piece = std::min(most, bytes - done);
+      error = fill(place->data(), piece);
+      if (error == 0) userfaultfd_.move(parked_fast(first) + done, place->data(), piece);
+      if (error != 0 && done > 0) clear_entries(parked_fast(first), done);
+    }
+    fillers_.give(std::move(*place));
+    return error;
   }
+
+  Fillers fillers_{Bytes{layout_.chunk_bytes()}};
 };
 
 }  // namespace
@@ -65,7 +112,7 @@ Result<std::unique_ptr<UffdMemory>> make_move_memory(ChunkMemoryOptions options,
   assert_sane(options);
   auto userfaultfd = Userfaultfd::open(uapi::feature_move, FileFrames::features);
   if (!userfaultfd) return userfaultfd.error();
-  auto parking = open_parking(options, fill);
+  auto parking = open_parking(options, fill ? Layout(options).made() : 0);
   if (!parking) return parking.error();
   if (auto registered = register_arena(options, *userfaultfd); !registered) return registered.error();
   if (const int error = userfaultfd->register_missing(parking->data(), Layout(options).frame_bytes()); error != 0) {

@@ -53,6 +53,17 @@ int populate(std::byte* begin, std::size_t bytes) noexcept {
   return 0;
 }
 
+int fill(std::byte* begin, std::size_t bytes) noexcept {
+  const int error = populate(begin, bytes);
+  if (error != 0) ::madvise(begin, bytes, MADV_DONTNEED);
+  return error;
+}
+
+bool may_lock(std::byte* begin, std::size_t bytes) noexcept {
+  if (::mlock2(begin, bytes, MLOCK_ONFAULT) != 0) return false;
+  return ::munlock(begin, bytes) == 0;
+}
+
 int clear_entries(std::byte* begin, std::size_t bytes) noexcept {
   if (::madvise(begin, bytes, MADV_DONTNEED) == 0) return 0;
   if (errno == EINVAL && ::madvise(begin, bytes, uapi::madvise_dontneed_locked) == 0) return 0;
@@ -71,17 +82,17 @@ Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes) {
   return {};
 }
 
-Result<Mapping> open_parking(const ChunkMemoryOptions& options, bool fill) {
+Result<Mapping> open_parking(const ChunkMemoryOptions& options, std::uint32_t made) {
   const std::size_t bytes = Layout(options).frame_bytes();
-  if (const std::uint64_t available = available_bytes(); fill && available > 0 && bytes > available) {
+  if (const std::uint64_t available = available_bytes(); available > 0 && bytes > available) {
     return too_little_memory(bytes, available);
   }
   const Bytes alignment{std::max<std::uint64_t>(options.chunk_bytes.value, huge_page_bytes)};
   auto parking = Mapping::reserve({bytes}, alignment);
   if (!parking) return parking.error();
   if (auto advised = advise(parking->data(), bytes, options.chunk_bytes); !advised) return advised.error();
-  if (fill) {
-    if (const int error = populate(parking->data(), bytes); error != 0) {
+  if (made > 0) {
+    if (const int error = populate(parking->data(), made * options.chunk_bytes.value); error != 0) {
       return error == ENOMEM ? too_little_memory(bytes, available_bytes())
                              : system_error("allocating fast memory", error, "choose a smaller budget");
     }

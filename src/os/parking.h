@@ -1,6 +1,7 @@
-// Where frames wait: chunk-sized physical memory, allocated and touched at once (it is the budget), at addresses of its
-// own. And the small facts about the options of a ChunkMemory that every implementation checks and uses.
+// Where frames wait: chunk-sized physical memory at addresses of its own. And the small facts about the options of a
+// ChunkMemory that every implementation checks and uses.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,12 +14,16 @@ namespace vedette {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;  // of x86-64
 
-// Reserves parking for the frames and fills it: with huge pages where a chunk is a whole number of them, else with 4
-// KiB pages. Error: not enough memory is free. `fill` false leaves it empty, for frames that come one by one.
-Result<Mapping> open_parking(const ChunkMemoryOptions&, bool fill);
+// Reserves parking for the frames and fills that of the first `made`: with huge pages where a chunk is a whole number
+// of them, else with 4 KiB pages. Error: less memory is free than all frames take.
+Result<Mapping> open_parking(const ChunkMemoryOptions&, std::uint32_t made);
 
 // Makes every page of the range present and writable. 0 or an errno.
 int populate(std::byte* begin, std::size_t bytes) noexcept;
+// The same of memory that holds nothing: after an error all of it is given back.
+int fill(std::byte* begin, std::size_t bytes) noexcept;
+// Whether this process may keep so much memory locked beside what it has locked (ulimit -l); nothing stays so.
+bool may_lock(std::byte* begin, std::size_t bytes) noexcept;
 // Clears page-table entries (MADV_DONTNEED), of locked pages too: private memory is lost, a file's stays in the file. 0
 // or an errno.
 int clear_entries(std::byte* begin, std::size_t bytes) noexcept;
@@ -37,7 +42,8 @@ class Layout {
       : arena_(options.arena),
         chunk_bytes_(options.chunk_bytes.value),
         chunks_(options.chunks),
-        frames_(options.frames) {}
+        frames_(options.frames),
+        made_(std::min(options.made.value_or(options.frames), options.frames)) {}
 
   std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   std::size_t arena_bytes() const noexcept { return chunk_bytes_ * chunks_; }
@@ -45,14 +51,15 @@ class Layout {
   std::byte* arena() const noexcept { return arena_; }
   std::uint32_t chunks() const noexcept { return chunks_; }
   std::uint32_t frames() const noexcept { return frames_; }
-  std::byte* chunk(ChunkIndex index) const noexcept;    // index < chunks
-  std::size_t offset(FrameIndex index) const noexcept;  // index < frames; of the frame in parking
+  std::uint32_t made() const noexcept { return made_; }  // have memory from the start
+  std::byte* chunk(ChunkIndex index) const noexcept;     // index < chunks
+  std::size_t offset(FrameIndex index) const noexcept;   // index < frames; of the frame in parking
   std::optional<Fault> fault(const std::byte* page, bool write) const noexcept;  // nullopt: not in the arena
 
  private:
   std::byte* arena_;
   std::size_t chunk_bytes_;
-  std::uint32_t chunks_, frames_;
+  std::uint32_t chunks_, frames_, made_;
 };
 
 }  // namespace vedette

@@ -47,7 +47,9 @@ class RemapMemory final : public UffdMemory {
     return true;
   }
   void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override { show_fast(frame, chunk); }
-  int allocate_fast(FrameIndex frame) noexcept override { return populate(parked_fast(frame), layout_.chunk_bytes()); }
+  int allocate_fast(FrameIndex first, std::uint32_t count) noexcept override {
+    return fill(parked_fast(first), count * layout_.chunk_bytes());
+  }
 };
 
 }  // namespace
@@ -58,7 +60,7 @@ Result<std::unique_ptr<UffdMemory>> make_remap_memory(ChunkMemoryOptions options
   if (auto able = can_remap(options.chunk_bytes); !able) return able.error();
   auto userfaultfd = Userfaultfd::open(0, FileFrames::features);
   if (!userfaultfd) return userfaultfd.error();
-  auto parking = open_parking(options, fill);
+  auto parking = open_parking(options, fill ? Layout(options).made() : 0);
   if (!parking) return parking.error();
   if (auto registered = register_arena(options, *userfaultfd); !registered) return registered.error();
   return std::unique_ptr<UffdMemory>(

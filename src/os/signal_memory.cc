@@ -27,6 +27,13 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   SignalMemory(const Layout& layout, Mapping parking, std::unique_ptr<Gate> gate)
       : layout_(layout), parking_(std::move(parking)), gate_(std::move(gate)) {}
 
+  std::uint32_t made() const noexcept override { return layout_.made(); }
+  int make(FrameIndex first, std::uint32_t count, FrameKind) noexcept override {
+    return fill(parked(first), count * layout_.chunk_bytes());
+  }
+  void give_back(FrameIndex frame) noexcept override {
+    if (clear_entries(parked(frame), layout_.chunk_bytes()) != 0) die("a frame cannot be given back (madvise)");
+  }
   void show(FrameIndex frame, ChunkIndex chunk) noexcept override {
     remap_pages(parked(frame), layout_.chunk(chunk), layout_.chunk_bytes());
     gate_->open(chunk);
@@ -89,7 +96,7 @@ Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions optio
   assert_sane(options);
   if (auto room = enough_mappings(options); !room) return room.error();
   if (auto able = can_remap(options.chunk_bytes); !able) return able.error();
-  auto parking = open_parking(options, true);
+  auto parking = open_parking(options, Layout(options).made());
   if (!parking) return parking.error();
   const Layout layout(options);
   if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised)

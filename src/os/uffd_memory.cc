@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -28,6 +29,26 @@ UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapp
       mapped_(options.chunks, Mapped::anonymous),
       reader_(
           std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing); })) {}
+
+int UffdMemory::make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept {
+  if (kind != FrameKind::trackable) {
+    const int error = allocate_fast(first, count);
+    if (error == 0) std::fill_n(kinds_.begin() + first.value, count, kind);
+    return error;
+  }
+  VEDETTE_ASSERT(files_ != nullptr);  // frames that are trackable opened it
+  for (std::uint32_t k = 0; k < count; ++k) {
+    const int error = files_->allocate({first.value + k});
+    while (error != 0 && k-- > 0) files_->release({first.value + k});
+    if (error != 0) return error;
+  }
+  std::fill_n(kinds_.begin() + first.value, count, kind);
+  return 0;
+}
+
+void UffdMemory::give_back(FrameIndex frame) noexcept {
+  kinds_[frame.value] == FrameKind::trackable ? files_->release(frame) : give_fast_back(frame);
+}
 
 void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
   Mapped& mapped = mapped_[chunk.value];
@@ -115,13 +136,9 @@ Result<void> UffdMemory::start_trackable() {
   if (auto allowed = allows(FrameKind::trackable); !allowed) return allowed;
   auto ready = files();
   if (!ready) return ready.error();
-  for (std::uint32_t i = 0; i < layout_.frames(); ++i) {
-    if (const int error = files_->allocate({i}); error != 0) {
-      return system_error("allocating fast memory", error, "choose a smaller budget or free memory");
-    }
-    kinds_[i] = FrameKind::trackable;
-  }
-  return {};
+  const int error = make({0}, made(), FrameKind::trackable);
+  if (error == 0) return {};
+  return system_error("allocating fast memory", error, "choose a smaller budget or free memory");
 }
 
 Result<void> UffdMemory::convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
@@ -175,7 +192,7 @@ Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkInd
   if (!keep_bytes) give_fast_back(frame);
   if (const int error = keep_bytes ? files_->allocate(frame, parked_fast(frame)) : files_->allocate(frame);
       error != 0) {
-    if (!keep_bytes && allocate_fast(frame) != 0)
+    if (!keep_bytes && allocate_fast(frame, 1) != 0)
       die("the system has no memory left for a frame that changes its kind");
     if (shown_at) show(frame, *shown_at);
     return no_memory_for_a_copy(error);
@@ -188,7 +205,7 @@ Result<void> UffdMemory::make_trackable(FrameIndex frame, std::optional<ChunkInd
 
 Result<void> UffdMemory::make_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, bool keep_bytes) {
   if (!keep_bytes) files_->release(frame);
-  if (const int error = allocate_fast(frame); error != 0) {
+  if (const int error = allocate_fast(frame, 1); error != 0) {
     if (!keep_bytes && files_->allocate(frame) != 0)
       die("the system has no memory left for a frame that changes its kind");
     return no_memory_for_a_copy(error);
@@ -204,8 +221,7 @@ Result<void> UffdMemory::make_fast(FrameIndex frame, std::optional<ChunkIndex> s
 }
 
 void UffdMemory::give_fast_back(FrameIndex frame) noexcept {
-  if (::madvise(parked_fast(frame), layout_.chunk_bytes(), MADV_DONTNEED) != 0)
-    die("a frame cannot be given back (madvise)");
+  if (clear_entries(parked_fast(frame), layout_.chunk_bytes()) != 0) die("a frame cannot be given back (madvise)");
 }
 
 Result<void> register_arena(const ChunkMemoryOptions& options, const Userfaultfd& userfaultfd) {

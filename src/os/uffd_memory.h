@@ -18,6 +18,9 @@ namespace vedette {
 
 class UffdMemory : public ChunkMemory, private Faults, private Trackable {
  public:
+  std::uint32_t made() const noexcept final { return layout_.made(); }
+  int make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept final;
+  void give_back(FrameIndex frame) noexcept final;
   void show(FrameIndex frame, ChunkIndex chunk) noexcept final;
   bool hide(ChunkIndex chunk, FrameIndex frame) noexcept final;
   bool shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
@@ -37,7 +40,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   Faults* faults() noexcept final { return this; }
   Trackable* trackable() noexcept final { return this; }
 
-  // Frames are trackable from birth, instead of fast: allocates them. Once, before anything is shown.
+  // Frames are trackable from birth, instead of fast: makes the first ones. Once, before anything is shown.
   Result<void> start_trackable();
 
  protected:
@@ -52,7 +55,8 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   virtual bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
   virtual bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
   virtual void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is the file's
-  virtual int allocate_fast(FrameIndex frame) noexcept = 0;                      // 0 or an errno; at parked_fast(frame)
+  // At parked_fast(first) and behind it; 0 or an errno.
+  virtual int allocate_fast(FrameIndex first, std::uint32_t count) noexcept = 0;
 
   std::byte* parked_fast(FrameIndex frame) const noexcept { return parking_.data() + layout_.offset(frame); }
   // Moves the mapping at `source` over the chunk by mremap, whatever is mapped there, and registers it. `source` must
@@ -80,7 +84,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   FaultSink on_fault_;
   Mapping parking_;
   std::unique_ptr<FileFrames> files_;
-  std::vector<FrameKind> kinds_;  // of each frame
+  std::vector<FrameKind> kinds_;  // of each frame; make() and the caller's lock never write the same one
   std::vector<Mapped> mapped_;    // of each chunk
   std::unique_ptr<FaultReader> reader_;
 };
@@ -88,7 +92,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
 // The arena's registration, the same for all.
 Result<void> register_arena(const ChunkMemoryOptions&, const Userfaultfd&);
 
-// As the public ones, with parking empty: start_trackable() or convert() allocate.
+// As the public ones; without `fill` parking is empty, and start_trackable() makes the first frames.
 Result<std::unique_ptr<UffdMemory>> make_move_memory(ChunkMemoryOptions, bool fill);
 Result<std::unique_ptr<UffdMemory>> make_remap_memory(ChunkMemoryOptions, bool fill);
 

@@ -49,8 +49,8 @@ Result<void> validate(const SessionOptions& options) {
   return {};
 }
 
-// Frames are filled when the session opens, and the kernel kills who exceeds the limit of its memory cgroup: better
-// refused, or said.
+// Once all frames are made, the kernel kills who exceeds the limit of its memory cgroup: better refused, or said, at
+// the beginning.
 Result<void> fits_memory_cgroup(const SessionOptions& options) {
   const auto limit = memory_cgroup_limit();
   if (!limit || options.fast_memory + session_overhead <= *limit) return {};
@@ -77,7 +77,7 @@ Result<void> fits_memory_cgroup(const SessionOptions& options) {
 // Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within what books cost.
 std::uint32_t arena_chunks(const SessionOptions& options) {
   const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
-  constexpr std::uint64_t most_chunks = 131'072;  // 96 bytes of books each: 12 MiB
+  constexpr std::uint64_t most_chunks = 131'072;  // 96 bytes of books for each that is used
   return static_cast<std::uint32_t>(std::min(memory * 8 / options.chunk.value, most_chunks));
 }
 
@@ -107,6 +107,7 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
   auto memory = open_best_memory({.arena = core.arena().base(),
                                   .chunks = chunks,
                                   .frames = frames,
+                                  .made = std::min(frames, detail::requests_in_flight),  // the measured ones
                                   .chunk_bytes = o.chunk,
                                   .on_fault = [e = engine.get()](const Fault& fault) { e->fault(fault); }});
   if (!memory) return memory.error();

@@ -3,6 +3,7 @@
 // places, and every chunk holds the bytes that the program wrote last.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <optional>
@@ -19,11 +20,28 @@ constexpr Bytes chunk_bytes = 4_KiB;
 // Frames are words. A move that the contract of ChunkMemory forbids ends the test.
 class ArrayMemory final : public ChunkMemory, private Faults {
  public:
-  ArrayMemory(std::uint32_t chunks, std::uint32_t frames, std::mt19937_64& random)
-      : words_(frames * words_per_frame), at_(chunks), shown_(frames, false), random_(random) {}
+  static constexpr std::uint32_t made_at_first = 2;
 
+  ArrayMemory(std::uint32_t chunks, std::uint32_t frames, std::mt19937_64& random)
+      : words_(frames * words_per_frame), at_(chunks), made_(frames, false), shown_(frames, false), random_(random) {
+    for (FrameIndex f; f.value < made_at_first; ++f.value) made_[f] = true;
+  }
+
+  std::uint32_t made() const noexcept override { return made_at_first; }
+  int make(FrameIndex first, std::uint32_t count, FrameKind) noexcept override {
+    if (frames_made() + count > at_most_) return ENOMEM;
+    for (FrameIndex f = first; f.value < first.value + count; ++f.value) {
+      VEDETTE_ASSERT(!made_[f]);
+      made_[f] = true;
+    }
+    return 0;
+  }
+  void give_back(FrameIndex frame) noexcept override {
+    VEDETTE_ASSERT(made_[frame] && !shown_[frame]);
+    made_[frame] = false;
+  }
   void show(FrameIndex frame, ChunkIndex chunk) noexcept override {
-    VEDETTE_ASSERT(!shown_[frame] && !at_[chunk]);
+    VEDETTE_ASSERT(made_[frame] && !shown_[frame] && !at_[chunk]);
     shown_[frame] = true;
     at_[chunk] = frame;
   }
@@ -51,7 +69,11 @@ class ArrayMemory final : public ChunkMemory, private Faults {
 
   std::optional<FrameIndex> shown_at(ChunkIndex chunk) const { return at_[chunk]; }
   std::uint64_t* word(ChunkIndex chunk) { return at_[chunk] ? &words_[at_[chunk]->value * words_per_frame] : nullptr; }
-  void refuse_every(std::uint64_t nth) { refuse_every_ = nth; }  // hide and shift; 0: never
+  std::uint32_t frames_made() const {
+    return static_cast<std::uint32_t>(std::count(made_.begin(), made_.end(), char{true}));
+  }
+  void allow_at_most(std::uint32_t frames) { at_most_ = frames; }  // to be made
+  void refuse_every(std::uint64_t nth) { refuse_every_ = nth; }    // hide and shift; 0: never
 
  private:
   static constexpr std::size_t words_per_frame = 512;
@@ -60,9 +82,10 @@ class ArrayMemory final : public ChunkMemory, private Faults {
 
   std::vector<std::uint64_t> words_;
   Indexed<ChunkIndex, std::optional<FrameIndex>> at_;
-  Indexed<FrameIndex, char> shown_;
+  Indexed<FrameIndex, char> made_, shown_;
   std::mt19937_64& random_;
   std::uint64_t refuse_every_ = 0;
+  std::uint32_t at_most_ = ~0u;
 };
 
 // Completes one request of those in flight at some calls of wait(), in random order; bytes move only then.
@@ -130,7 +153,8 @@ class ArrayStore final : public Store {
 
 class RandomProgram {
  public:
-  explicit RandomProgram(std::uint64_t seed) : random_(seed), live_(chunks, 0), marks_(chunks, 0) {
+  explicit RandomProgram(std::uint64_t seed, std::uint32_t most_frames = 0)
+      : random_(seed), live_(chunks, 0), marks_(chunks, 0) {
     frames_ = 6 + below(6);
     auto store = std::make_unique<ArrayStore>(random_, program_);
     store_ = store.get();
@@ -141,9 +165,10 @@ class RandomProgram {
                                   .program = &program_,
                                   .reads_one_by_one = below(2) == 0,
                                   .by_hand = true,
-                                  .on_message = {}});
+                                  .on_message = [this](std::string_view sentence) { said_.emplace_back(sentence); }});
     auto memory = std::make_unique<ArrayMemory>(chunks, frames_, random_);
     memory_ = memory.get();
+    if (most_frames > 0) memory->allow_at_most(most_frames);
     engine_->start(std::move(memory));
     if (below(3) == 0) memory_->refuse_every(2 + below(6));
     if (below(4) == 0) store_->fail_every(50);
@@ -158,6 +183,35 @@ class RandomProgram {
       step();
       check();
     }
+  }
+
+  std::ptrdiff_t said(std::string_view part) const {
+    return std::count_if(said_.begin(), said_.end(), [&](const std::string& s) { return s.find(part) != s.npos; });
+  }
+  std::uint32_t frames_made() const { return memory_->frames_made(); }
+
+  void wind_down() {
+    if (held_) engine_->release_hold(*held_);
+    memory_->refuse_every(0);
+    store_->fail_every(0);
+    engine_->begin_step(++steps_);
+    for (int i = 0; i < 30; ++i) engine_->run_once();  // nothing is busy any more
+    for (std::uint32_t most : {frames_, frames_, frames_ / 2, 2u}) {
+      const std::uint32_t left = engine_->wind_down(most);
+      const std::uint32_t living =
+          static_cast<std::uint32_t>(std::count_if(live_.begin(), live_.end(), [](auto n) { return n > 0; }));
+      EXPECT_LE(left, std::max(std::min(std::max(most, 4u), living), 1u));
+      for (int i = 0; i < 30 && !::testing::Test::HasFailure(); ++i) {
+        touch({below(chunks)});
+        EXPECT_LE(memory_->frames_made(), left);
+        check();
+      }
+      for (int i = 0; i < 3; ++i) let_die({below(chunks)});
+    }
+    for (ChunkIndex c; c.value < chunks; ++c.value)
+      while (live_[c] > 0) let_die(c);
+    for (int i = 0; i < 100; ++i) engine_->run_once();  // what is in flight ends
+    EXPECT_EQ(memory_->frames_made(), 0u);
   }
 
  private:
@@ -282,12 +336,35 @@ class RandomProgram {
   std::optional<ChunkRange> held_;
   Ticks tick_ = 0;
   std::uint64_t steps_ = 0;
+  std::vector<std::string> said_;
 };
 
 TEST(EngineByHand, KeepsEveryByteAndEveryStateUnderRandomPrograms) {
   for (std::uint64_t seed = 1; seed <= 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomProgram(seed).run(300);
+  }
+}
+
+// The system has no memory for more than five frames of a budget of six to eleven.
+TEST(EngineByHand, GoesOnWithTheFramesThatCanBeMade) {
+  for (std::uint64_t seed = 1; seed <= 200 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomProgram program(seed, 5);
+    program.run(200);
+    EXPECT_EQ(program.frames_made(), 5u);
+    EXPECT_EQ(program.said("no more than 20.0 KiB of fast memory can be allocated (Cannot allocate memory)"), 1);
+  }
+}
+
+// Tensors outlive the program's ops: their bytes stay, the dead give their memory back, and no more frames are there
+// than chunks live, or than are allowed.
+TEST(EngineByHand, AfterTheProgramWhatIsResidentFollowsWhatLives) {
+  for (std::uint64_t seed = 1; seed <= 200 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomProgram program(seed);
+    program.run(100);
+    program.wind_down();
   }
 }
 

@@ -612,6 +612,9 @@ class LateMemory final : public ChunkMemory {
       : frames_(Mapping::reserve({frames * chunk_bytes.value}, chunk_bytes).value()), on_fault_(std::move(on_fault)) {}
   ~LateMemory() override { on_fault_({.chunk = {0}, .page = 0, .write = false, .address = nullptr}); }
 
+  std::uint32_t made() const noexcept override { return 4; }
+  int make(FrameIndex, std::uint32_t, FrameKind) noexcept override { return 0; }
+  void give_back(FrameIndex) noexcept override {}
   void show(FrameIndex, ChunkIndex) noexcept override {}
   bool hide(ChunkIndex, FrameIndex) noexcept override { return true; }
   bool shift(ChunkIndex, ChunkIndex, FrameIndex) noexcept override { return true; }

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <functional>
@@ -111,7 +112,8 @@ inline bool eventually(const std::function<bool()>& condition) {
 
 using Open = Result<std::unique_ptr<ChunkMemory>> (*)(ChunkMemoryOptions);
 
-// An engine of `frames` frames under more chunks, and what the program sees of them.
+// An engine of `frames` frames under more chunks, and what the program sees of them. Two frames have memory from the
+// start, the others get it as they are needed.
 class Rig {
  public:
   explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16, bool reads_one_by_one = false,
@@ -131,6 +133,7 @@ class Rig {
     engine_->start(open({.arena = arena_.data(),
                          .chunks = chunks,
                          .frames = frames,
+                         .made = std::min(frames, 2u),
                          .chunk_bytes = chunk_bytes,
                          .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
                        .value());

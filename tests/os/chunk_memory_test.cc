@@ -17,7 +17,9 @@
 
 #include "base/fd.h"
 #include "os/page_tracker.h"
+#include "os/parking.h"
 #include "os/test_pager.h"
+#include "support/child.h"
 
 namespace vedette {
 namespace {
@@ -91,6 +93,43 @@ TEST_P(ChunkMemoryTest, BytesSurviveRandomMoves) {
     }
   }
   for (std::uint32_t c = 0; c < 12; ++c) EXPECT_EQ(wrong_words(pager, c, version[c]), 0u) << "chunk " << c;
+}
+
+std::uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  statm >> pages >> pages;
+  return pages * 4096;
+}
+
+TEST_P(ChunkMemoryTest, FramesAreMadeLaterAndGiveTheirMemoryBack) {
+  constexpr std::uint32_t frames = 8, made = 2;
+  const std::size_t bytes = GetParam().chunk_bytes;
+  auto arena = Mapping::reserve({frames * bytes}, {huge_page_bytes});
+  ASSERT_TRUE(arena);
+  auto opened = GetParam().open({.arena = arena->data(),
+                                 .chunks = frames,
+                                 .frames = frames,
+                                 .made = made,
+                                 .chunk_bytes = {bytes},
+                                 .on_fault = [](const Fault&) {}});
+  if (!opened) GTEST_SKIP() << opened.error().message;
+  ChunkMemory& memory = **opened;
+  EXPECT_EQ(memory.made(), made);
+  const std::uint64_t first = resident_bytes();
+  for (const FrameKind kind : {FrameKind::fast, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
+    if (!memory.trackable()->convert({0}, std::nullopt, kind, false)) continue;
+    ASSERT_EQ(memory.make({made}, 1, kind), 0);
+    ASSERT_EQ(memory.make({made + 1}, frames - made - 1, kind), 0);
+    for (std::uint32_t f = made; f < frames; ++f) {
+      std::memset(memory.parked({f}), static_cast<int>(f), bytes);
+      memory.show({f}, {frames - 1 - f});
+      EXPECT_EQ(std::to_integer<std::uint32_t>(arena->data()[(frames - f) * bytes - 1]), f);
+      ASSERT_TRUE(memory.hide({frames - 1 - f}, {f}));
+    }
+    for (std::uint32_t f = made; f < frames; ++f) memory.give_back({f});
+    EXPECT_LT(resident_bytes(), first + 2 * bytes + (std::size_t{1} << 20)) << "kind " << static_cast<int>(kind);
+  }
 }
 
 TEST_P(ChunkMemoryTest, TellsWhereAFaultIsAndWhetherItWrites) {
@@ -370,6 +409,29 @@ TEST_P(ChunkMemoryTest, AFaultOfTheProgramReachesItsOwnHandlerWithItsAddress) {
     volatile_write(reinterpret_cast<std::byte*>(expected_address + 64), 1);
   });
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42) << status;
+}
+
+// Locks of the program: on all memory to come before anything is opened, and on chunks that are there or away.
+TEST_P(ChunkMemoryTest, LocksOfTheProgramEndWhereTheyMust) {
+  const auto status = testing::in_child([&] {
+    if (::mlockall(MCL_FUTURE) != 0) ::_exit(77);
+    Pager pager(GetParam().open, 6, 3, GetParam().chunk_bytes, 3);
+    if (!pager.error().empty()) ::_exit(78);
+    for (std::uint32_t c = 0; c < 6; ++c) fill(pager, c, 1);
+    for (int round = 0; round < 4; ++round) {
+      for (std::uint32_t c = 0; c < 6; c += 2) ::mlock(pager.chunk(c), pager.chunk_bytes());
+      for (std::uint32_t c = 0; c < 6; ++c) {
+        pager.evict(c);
+        pager.fetch((c + 3) % 6);
+        if (!pager.excursion((c + 3) % 6)) ::_exit(1);
+      }
+    }
+    for (std::uint32_t c = 0; c < 6; ++c)
+      if (wrong_words(pager, c, 1) != 0) ::_exit(2);
+  });
+  if (testing::exited_with(status, 77)) GTEST_SKIP() << "mlockall is not allowed here";
+  if (testing::exited_with(status, 78)) GTEST_SKIP() << "this memory does not work here";
+  EXPECT_TRUE(testing::exited_well(status)) << status.value_or(-1);
 }
 
 TEST_P(ChunkMemoryTest, AForkedChildThatTouchesTheArenaDiesInsteadOfReadingZeros) {

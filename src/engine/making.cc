@@ -1,0 +1,120 @@
+// Memory for frames: made ahead of need while the program goes on, and given back when it has no more ops here.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/readable.h"
+#include "engine/engine.h"
+
+namespace vedette {
+namespace {
+
+constexpr Bytes least_at_once = 2_MiB, most_at_once = 16_MiB;  // a huge page; what nobody waits for too long
+constexpr Bytes least_ready = 8_MiB;                           // ahead of need
+constexpr Bytes most_ready = 128_MiB;                          // what is resident follows what is used
+
+}  // namespace
+
+// What a program may take before the maker has run: an eighth of what it has taken, so that a large one finds enough.
+std::uint32_t Engine::ready_wanted() const noexcept {
+  const auto in_chunks = [&](Bytes bytes) { return std::max<std::uint64_t>(bytes.value / chunk_bytes_.value, 1); };
+  const std::uint64_t used = books_.frames() - std::min(books_.frames(), books_.available());
+  return static_cast<std::uint32_t>(std::clamp(used / 8, in_chunks(least_ready), in_chunks(most_ready)));
+}
+
+std::uint32_t Engine::frames_at_once(std::uint32_t lacking) const noexcept {
+  if (maker_.winding_down || by_hand_) return 1;
+  const std::uint64_t wanted = std::clamp(lacking * chunk_bytes_.value, least_at_once.value, most_at_once.value);
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(wanted / chunk_bytes_.value, 1));
+}
+
+void Engine::make_ahead() noexcept {
+  std::unique_lock lock(mutex_);
+  const auto over = [&] { return migrator_.stop || maker_.winding_down || books_.pool().unmade() == 0; };
+  while (!over()) {
+    if (books_.pool().ready() >= ready_wanted()) {
+      maker_.wanted.wait(lock);
+      continue;
+    }
+    make_frames(lock);
+  }
+}
+
+bool Engine::make_frames(std::unique_lock<std::mutex>& lock, std::uint32_t lacking) {
+  const FramePool::Run run = books_.pool().start_making(frames_at_once(lacking));
+  if (run.count == 0) return false;
+  const FrameKind kind = maker_.kind;
+  lock.unlock();
+  const int error = memory_->make(run.first, run.count, kind);
+  lock.lock();
+  if (error == 0) {
+    for (std::uint32_t k = 0; k < run.count && kind != maker_.kind; ++k) {  // all others were converted meanwhile
+      // an error leaves it as it is, and the page tracker says what it cannot watch
+      static_cast<void>(memory_->trackable()->convert({run.first.value + k}, std::nullopt, maker_.kind, false));
+    }
+    books_.pool().made(run);
+  } else {
+    books_.pool().not_made(run);
+    if (words_.on_message && !std::exchange(maker_.failed, true))
+      words_.on_message("no more than " + readable({books_.frames() * chunk_bytes_.value}) +
+                        " of fast memory can be allocated (" + std::strerror(error) +
+                        "), and the session goes on with that; choose a smaller budget or free memory");
+  }
+  arrived_.notify_all();
+  if (can_start()) kick();
+  return error == 0;
+}
+
+void Engine::await_frame(std::unique_lock<std::mutex>& lock, std::uint32_t lacking) {
+  if (make_frames(lock, lacking)) return;
+  arrived_.wait(lock, [&] { return books_.pool().ready() > 0 || books_.pool().making() == 0; });
+}
+
+bool Engine::lacks_frame() const noexcept {
+  if (books_.pool().unmade() == 0 || books_.pool().ready() > 0 || books_.longest_idle()) return false;
+  if (books_.in_flight() >= slow_.store->depth()) return false;
+  if (!queues_.urgent.empty()) return true;
+  return !queues_.fetches.empty() && waiting_need() == 0 && books_.available() > promised() &&
+         planned_start(StoreRequest::Direction::read) > 0;
+}
+
+// --- the end of the program's ops ------------------------------------------------------------------------------------
+
+bool Engine::give_frames_back() {
+  if (!maker_.winding_down || slow_.registered) return false;  // the kernel holds the memory of registered frames
+  while (const auto frame = take_idle()) books_.give_free(*frame);
+  while (const auto frame = books_.pool().unmake()) memory_->give_back(*frame);
+  const std::uint32_t living = std::max(books_.live_chunks(), 1u);
+  while (books_.frames() > living && books_.pool().retire()) {
+  }
+  return true;
+}
+
+std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
+  constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
+  std::unique_lock lock(mutex_);
+  maker_.winding_down = true;
+  maker_.wanted.notify_all();
+  await(lock, [&] { return books_.pool().making() == 0; });
+  if (!give_frames_back()) return books_.frames();
+  const auto too_many = [&] {
+    const std::uint32_t allowed = std::max(most, books_.held() + least_unheld);
+    return books_.frames() - std::min(books_.frames(), allowed);
+  };
+  while (too_many() > 0) {
+    if (books_.pool().retire()) continue;
+    const std::uint32_t lacking = too_many();
+    waiting_frames_ += lacking;
+    kick();
+    await(lock, [&] {
+      const bool comes = books_.evicting() > 0 || books_.in_flight() > 0 || books_.has_victim();
+      return books_.available() > 0 || !comes;  // those that a transfer has pinned stay
+    });
+    waiting_frames_ -= lacking;
+    if (books_.available() == 0) break;
+    give_frames_back();
+  }
+  return books_.frames();
+}
+
+}  // namespace vedette
