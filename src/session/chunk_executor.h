@@ -25,6 +25,8 @@ class ChunkExecutor final : public Executor {
   Result<void> hold(ChunkRange chunks) override { return engine_->hold(chunks); }
   void release_hold(ChunkRange chunks) noexcept override { engine_->release_hold(chunks); }
 
+  std::uint32_t wind_down(std::uint32_t most) noexcept override { return engine_->wind_down(most); }
+
   void begin_step(std::uint64_t step) override { engine_->begin_step(step); }
   void begin_op(OpIndex op, std::string_view name, const Part& part) override;
   void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) override;

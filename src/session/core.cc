@@ -37,8 +37,17 @@ void SessionCore::close() noexcept {
   messages_.deliver();
   executor_->forget_plan();
   executor_->set_observer(nullptr);
+  wind_down({~std::uint64_t{0}});
   open_ = false;  // from now on the last release ends it
   end_if_empty();
+}
+
+Bytes SessionCore::wind_down(Bytes most) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (executor_ == nullptr || arena_.empty()) return {};
+  if (op_depth_ == 0) buckets_.clear();  // a running op looks into its own
+  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, frames_);
+  return {executor_->wind_down(static_cast<std::uint32_t>(chunks)) * options_.chunk.value};
 }
 
 // Last words: the thread that dies may hold the lock, so tensors are named only where no thread does.

@@ -44,8 +44,11 @@ class SessionCore {
     std::string passed_over;               // why not a better one
   };
   void start(Memory memory);  // once, before anything else but post(), describe() and arena()
-  // The Session object is gone. The arena goes on paging while tensors live; the last release ends it.
+  // The Session object is gone. The arena goes on paging while tensors live, and holds no more fast memory than they
+  // fill; the last release ends it.
   void close() noexcept;
+  // Of a closed session: no more than `most` stays, where tensors can leave. Returns what may be there at once. Waits.
+  Bytes wind_down(Bytes most) noexcept;
   bool is_open() const noexcept { return open_; }
   // This process is a forked child of the one that opened the session: nothing here may be locked or waited for.
   bool inherited() const noexcept { return forks_at_open_ != forks(); }

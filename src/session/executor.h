@@ -94,6 +94,10 @@ class Executor {
   virtual Result<void> hold(ChunkRange chunks) = 0;
   virtual void release_hold(ChunkRange chunks) noexcept = 0;
 
+  // The program has no more steps; tensors live on. From now on no more fast memory stays than they fill, and of that
+  // no more than `most` chunks, where the rest can leave. Returns how many chunks may be there at once. Waits.
+  virtual std::uint32_t wind_down(std::uint32_t most) noexcept = 0;
+
   // --- ops -----------------------------------------------------------------------------------------------------------
   struct Part {  // an op or a section of it, as it begins
     Ticks tick = 0;

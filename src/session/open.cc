@@ -16,6 +16,7 @@ namespace vedette {
 namespace {
 
 constexpr std::uint64_t kib = 1024;
+constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
 
 Error unsupported(std::string message) {
   return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
@@ -32,7 +33,6 @@ Result<void> validate(const SessionOptions& options) {
   const std::uint64_t chunk = options.chunk.value;
   if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0)
     return unsupported("chunk must be a power of two of at least 16 KiB");
-  constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
   if (options.fast_memory.value < fewest_frames * chunk)
     return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is too small: at least " +
                        std::to_string(fewest_frames) + " chunks, " + readable_exactly({fewest_frames * chunk}));
@@ -72,6 +72,23 @@ Result<void> fits_memory_cgroup(const SessionOptions& options) {
                            .append(" that a session may need beside it: the kernel may kill the program"));
   }
   return {};
+}
+
+// Tensors of closed sessions count against the budget. They keep at most half of it, where they can leave: no op of
+// this session says when it needs them, so each comes by a fault.
+void share_with_closed_sessions(SessionOptions& options) {
+  const Bytes whole = options.fast_memory, half = {whole.value / 2};
+  const Bytes kept = detail::shrink_closed_sessions(half);
+  if (kept.value == 0) return;
+  options.fast_memory = std::max({whole - std::min(whole, kept), half, Bytes{fewest_frames * options.chunk.value}});
+  if (kept.value * 16 < whole.value || !options.on_message) return;
+  options.on_message(std::string("tensors of earlier sessions keep ")
+                         .append(readable(kept))
+                         .append(" of fast memory, so this one has ")
+                         .append(readable(options.fast_memory))
+                         .append(" of ")
+                         .append(readable(whole))
+                         .append("; one session around all epochs plans for them as well"));
 }
 
 // Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within what books cost.
@@ -134,6 +151,7 @@ Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
   if (options.fast != "dram") return detail::open_gpu_core(std::move(options));
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
+  share_with_closed_sessions(options);
   auto stack = detail::open_stack(options);
   if (!stack) return stack.error();
   auto arena = Mapping::reserve({std::uint64_t{arena_chunks(options)} * options.chunk.value}, options.chunk);

@@ -3,6 +3,8 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <numeric>
+#include <vector>
 
 #include "session/core.h"
 
@@ -67,6 +69,25 @@ void close_session(SessionCore* core) noexcept {
   if (core->inherited()) return;
   const std::lock_guard lock(registering);
   core->close();
+}
+
+Bytes shrink_closed_sessions(Bytes most) noexcept {
+  const std::lock_guard lock(registering);
+  const std::size_t count = used.load(std::memory_order_relaxed);
+  const auto shrunk = [&](auto share_of) {
+    std::vector<Bytes> kept(count);
+    for (std::size_t i = 0; i < count; ++i)
+      if (SessionCore& core = *slots()[i].core; !core.is_open() && !core.inherited())
+        kept[i] = core.wind_down(share_of(i));
+    return kept;
+  };
+  const auto sum = [](const std::vector<Bytes>& parts) { return std::accumulate(parts.begin(), parts.end(), Bytes{}); };
+  const std::vector<Bytes> kept = shrunk([](std::size_t) { return Bytes{~std::uint64_t{0}}; });
+  const Bytes all = sum(kept);
+  if (all <= most) return all;
+  const double share = static_cast<double>(most.value) / static_cast<double>(all.value);
+  return sum(shrunk(
+      [&](std::size_t i) { return Bytes{static_cast<std::uint64_t>(static_cast<double>(kept[i].value) * share)}; }));
 }
 
 }  // namespace vedette::detail

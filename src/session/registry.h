@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "vedette/result.h"
+#include "vedette/units.h"
 
 namespace vedette::detail {
 
@@ -14,5 +15,7 @@ SessionCore* owner_of(const void* memory) noexcept;                        // nu
 bool session_is_open() noexcept;                                           // in this process
 Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core);  // fails while another one is open
 void close_session(SessionCore* core) noexcept;  // its arena goes on paging while tensors live
+// Fast memory that tensors of closed sessions may take from now on: no more than `most`, where they can leave. Waits.
+Bytes shrink_closed_sessions(Bytes most) noexcept;
 
 }  // namespace vedette::detail
