@@ -15,7 +15,10 @@
 // child may open a session of its own.
 //
 // The arena outlives the Session object: its memory stays valid, and is paged within the same budget, until it is
-// released. One session lives at a time in a process.
+// released. It then holds no more fast memory than living tensors fill. This counts against the budget of the next
+// session, of which it keeps at most half, but for memory that cannot leave. One session lives at a time in a process.
+//
+// A thread that is cancelled (pthread_cancel, deferred) while it is inside a call ends after that call.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -132,7 +135,9 @@ enum class ProfileTicks : std::uint8_t {
 constexpr Bytes session_overhead = 64_MiB;
 
 struct SessionOptions {
-  Bytes fast_memory;  // the budget: resident bytes, in-flight buffers included, never exceed it
+  // The budget: resident bytes, in-flight buffers included, never exceed it. They are allocated as they are needed, and
+  // some ahead.
+  Bytes fast_memory;
   // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk,
   // profile, tracker and checksums are not used, and a fast_memory of 0 is what is free less a twentieth.
   std::string fast = "dram";

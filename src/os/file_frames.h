@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "base/children.h"
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "os/parking.h"
@@ -52,6 +53,7 @@ class FileFrames {
   Layout layout_;
   const Userfaultfd& userfaultfd_;
   Fd file_;
+  ClosedInChildren alone_{file_.get()};
   Mapping alias_;
 };
 

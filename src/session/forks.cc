@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "base/assert.h"
+#include "base/children.h"
 #include "os/uffd.h"
 #include "session/core.h"
 #include "session/registry.h"
@@ -36,6 +37,7 @@ void on_touch(int signal, siginfo_t* info, void* context) {
 
 void in_child() noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
+  close_what_children_do_not_keep();
   struct sigaction current {};
   if (::sigaction(SIGSEGV, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_touch) return;  // a child's child

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/readable.h"
+#include "base/uncancelled.h"
 #include "os/probe.h"
 #include "session/chunk_executor.h"
 #include "session/core.h"
@@ -166,6 +167,7 @@ Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
+  const Uncancelled in_here;
   if (detail::session_is_open())
     return unsupported(
         "a second session while one lives: end the first one (leave its guard's scope) before opening another");

@@ -1,6 +1,7 @@
-// The front door: sessions and scopes. In a forked child every call ends here.
+// The front door: sessions and scopes. In a forked child every call ends here, and no thread is cancelled behind it.
 #include "vedette/session.h"
 
+#include "base/uncancelled.h"
 #include "session/core.h"
 #include "session/registry.h"
 
@@ -20,32 +21,40 @@ Error inherited_by_a_child() {
 // --- scopes ----------------------------------------------------------------------------------------------------------
 
 StepScope::~StepScope() {
+  const Uncancelled in_here;
   if (session_.in_child()) return;
   session_.core_->end_step();
   session_.core_->deliver_messages();
 }
 
 OpScope::~OpScope() {
+  const Uncancelled in_here;
   if (session_.in_child()) return;
   session_.core_->end_op();
   session_.core_->deliver_messages();
 }
 
 LayerScope::~LayerScope() {
+  const Uncancelled in_here;
   if (!session_.in_child()) session_.core_->pop_layer();
 }
 
 ResidentScope::~ResidentScope() {
+  const Uncancelled in_here;
   if (core_ != nullptr && !core_->inherited()) core_->release_hold(ChunkRange::of({first_}, count_));
 }
 
 // --- session ---------------------------------------------------------------------------------------------------------
 
-Session::~Session() { detail::close_session(core_); }
+Session::~Session() {
+  const Uncancelled in_here;
+  detail::close_session(core_);
+}
 
 bool Session::in_child() const noexcept { return core_->inherited(); }
 
 Result<std::byte*> Session::allocate(const AllocateOptions& options) {
+  const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
   auto memory = core_->allocate(options);
   core_->deliver_messages();
@@ -53,6 +62,7 @@ Result<std::byte*> Session::allocate(const AllocateOptions& options) {
 }
 
 void Session::release(std::byte* memory) noexcept {
+  const Uncancelled in_here;
   if (detail::SessionCore* const core = detail::owner_of(memory); core != nullptr && !core->inherited()) {
     core->release(memory);
     core->deliver_messages();
@@ -62,16 +72,19 @@ void Session::release(std::byte* memory) noexcept {
 bool Session::owns(const void* memory) noexcept { return detail::owner_of(memory) != nullptr; }
 
 void Session::label(const void* memory, std::string_view name, TensorKind kind) {
+  const Uncancelled in_here;
   if (!in_child()) core_->label(memory, name, kind);
 }
 
 bool Session::wants_shapes() const noexcept { return !in_child() && core_->wants_shapes(); }
 
 void Session::shape(const void* memory, std::span<const std::int64_t> sizes) {
+  const Uncancelled in_here;
   if (!in_child()) core_->shape(memory, sizes);
 }
 
 StepScope Session::step() {
+  const Uncancelled in_here;
   if (in_child()) return StepScope(*this);
   core_->begin_step();
   core_->deliver_messages();
@@ -79,16 +92,19 @@ StepScope Session::step() {
 }
 
 LayerScope Session::layer(std::string_view name, Phase phase) {
+  const Uncancelled in_here;
   if (!in_child()) core_->push_layer(name, phase);
   return LayerScope(*this);
 }
 
 void Session::mark_layer(std::string_view name, Phase phase) {
+  const Uncancelled in_here;
   if (!in_child()) core_->mark_layer(name, phase);
 }
 
 OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
                     std::span<const Part> parts) {
+  const Uncancelled in_here;
   if (in_child()) return OpScope(*this);
   core_->begin_op(name, reads, writes, parts);
   core_->deliver_messages();
@@ -96,6 +112,7 @@ OpScope Session::op(std::string_view name, std::span<const void* const> reads, s
 }
 
 ResidentScope Session::resident(const void* memory) {
+  const Uncancelled in_here;
   if (in_child()) return ResidentScope(nullptr, 0, 0);
   const auto held = core_->hold(memory);
   core_->deliver_messages();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/children.h"
 #include "base/fd.h"
 #include "base/readable.h"
 #include "tier/io_queue.h"
@@ -83,6 +84,7 @@ class NvmeStore final : public Store {
 
   NvmeStoreOptions options_;
   StoreFile file_;
+  ClosedInChildren alone_{file_.fd.get()};
   std::unique_ptr<IoQueue> queue_;  // after file_: it borrows the descriptor
   std::string remark_;              // what was wished for and is not there
   std::string mechanism_;

@@ -16,9 +16,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/assert.h"
+#include "base/children.h"
 #include "base/fd.h"
 #include "tier/io_queue.h"
 
@@ -42,6 +44,7 @@ class UringQueue final : public IoQueue {
     for (std::uint32_t i = options.depth; i > 0; --i) free_.push_back(i - 1);
   }
   ~UringQueue() override {
+    alone_.reset();
     if (open_) io_uring_queue_exit(&ring_);
   }
 
@@ -65,6 +68,7 @@ class UringQueue final : public IoQueue {
 
   IoQueueOptions options_;
   io_uring ring_{};
+  std::optional<ClosedInChildren> alone_;  // of the ring: it pins registered buffers
   bool open_ = false;
   bool disabled_ = false;            // the ring waits for its issuer
   std::vector<Transfer> transfers_;  // user_data of a request is its place here
@@ -99,6 +103,8 @@ Result<void> UringQueue::open() {
   }
   if (code < 0) return no_uring(-code);
   open_ = true;
+  alone_.emplace(ring_.ring_fd);
+  io_uring_ring_dontfork(&ring_);  // a refusal costs a child's parent nothing before it ends
   if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) return no_uring(ENOSYS);  // Linux < 5.11: wait() could not time out
   return {};
 }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "os/signals.h"
 #include "session/loop.h"
@@ -59,6 +61,38 @@ TEST(Forks, AChildInsideAnOpIsLeftAloneAndItsParentGoesOn) {
   });
   EXPECT_EQ(got, expected);
   EXPECT_EQ(children, 6);
+}
+
+// What the child's descriptors and mappings name of the session.
+std::string kept_of_the_session() {
+  std::string kept;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    const bool unnamed = target.find("/#") != target.npos || target.find("vedette-") != target.npos;
+    if (unnamed || target.find("io_uring") != target.npos) kept += target + "; ";
+  }
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("io_uring") != line.npos || line.find("vedette-frames") != line.npos) kept += line + "; ";
+  return kept;
+}
+
+// The file of the slow tier has no name, a memfd neither: what a child keeps open would take room after its parent's
+// end.
+TEST(Forks, AChildKeepsNothingOfTheSlowTierOrOfFrames) {
+  const auto session = open_session(tight, "nvme:.", "vedette");
+  Loop loop(*session, layers, block_bytes);
+  for (std::uint64_t s = 0; s < 4; ++s) loop.step(s);
+  ASSERT_NE(kept_of_the_session(), "") << "the parent has a file";
+  const auto heard = listen_to_child([] {
+    const std::string kept = kept_of_the_session();
+    [[maybe_unused]] const auto written = ::write(2, kept.data(), kept.size());
+    ::_exit(0);
+  });
+  EXPECT_TRUE(exited_well(heard.status)) << heard.status.value_or(-1);
+  EXPECT_EQ(heard.said, "");
+  loop.step(4);  // the parent goes on
 }
 
 TEST(Forks, AChildEndsASessionAndFreesMemoryWithoutAWord) {
