@@ -37,14 +37,18 @@ std::optional<Arena::Place> Arena::take(const Wanted& wanted) {
     if (!found) return std::nullopt;
     place.offset = found->offset;
     place.slab = found->small;
-    if (found->new_slab_chunk) slab_away_.insert(*found->new_slab_chunk);
+    if (found->new_slab_chunk) slab_[*found->new_slab_chunk] = SlabChunk::unborn;
   }
   place.chunks = chunks_of(place.offset, place.bytes);
   return place;
 }
 
 void Arena::give_back(const Place& place) {
-  if (place.slab) return heap_.release_small(place.offset);
+  if (place.slab) {
+    const auto released = heap_.release_small(place.offset);
+    if (released && released->emptied && slab_is_unborn(place.chunks.first())) free_slab_chunk(place.chunks.first());
+    return;
+  }
   if (place.alone) return heap_.release_alone(place.offset, place.bytes);
   if (!place.planned) heap_.release(place.offset, place.bytes, place.lasting);
 }
@@ -70,7 +74,7 @@ void Arena::count(std::uint64_t bytes) {
 void Arena::uncount(std::uint64_t bytes) { live_bytes_ -= counted(bytes); }
 
 void Arena::add_small(const Place& place) {
-  small_[place.offset] = static_cast<std::uint32_t>(place.bytes);
+  ++small_;
   count(place.bytes);
 }
 
@@ -83,13 +87,31 @@ const Live& Arena::add(const Place& place, Live what) {
   return tensors_[place.offset] = std::move(what);
 }
 
-bool Arena::remove_small(std::uint64_t offset) {
-  const auto found = small_.find(offset);
-  if (found == small_.end()) return false;
-  uncount(found->second);
-  small_.erase(found);
-  heap_.release_small(offset);
-  return true;
+std::optional<Arena::Small> Arena::remove_small(std::uint64_t offset) {
+  const auto released = heap_.release_small(offset);
+  if (!released) return std::nullopt;
+  --small_;
+  uncount(released->bytes);
+  const ChunkIndex chunk = chunks_of(offset, 1).first();
+  return Small{.chunk = chunk, .last = released->emptied && slab_.at(chunk.value) == SlabChunk::may_leave};
+}
+
+void Arena::slab_is_born(ChunkIndex chunk, bool stays) {
+  slab_.at(chunk.value) = stays ? SlabChunk::stays : SlabChunk::may_leave;
+  ++(stays ? slab_stay_ : slab_may_leave_);
+}
+
+std::optional<ChunkIndex> Arena::slab_chunk_that_may_leave(const void* address) const {
+  if (slab_may_leave_ == 0) return std::nullopt;
+  const ChunkIndex chunk = chunks_of(offset_of(address), 1).first();
+  const auto found = slab_.find(chunk.value);
+  return found != slab_.end() && found->second == SlabChunk::may_leave ? std::optional(chunk) : std::nullopt;
+}
+
+void Arena::free_slab_chunk(ChunkIndex chunk) {
+  if (slab_.at(chunk.value) == SlabChunk::may_leave) --slab_may_leave_;
+  slab_.erase(chunk.value);
+  heap_.release_slab_chunk(std::uint64_t{chunk.value} * chunk_);
 }
 
 std::optional<Live> Arena::remove(std::uint64_t offset) {

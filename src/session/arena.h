@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,7 +45,7 @@ class Arena {
   struct Place {
     std::uint64_t offset = 0, bytes = 0;
     ChunkRange chunks;
-    bool slab = false;  // a small object; its chunk must be in fast memory for ever
+    bool slab = false;  // a small object
     bool lasting = false, alone = false, planned = false;
   };
 
@@ -67,19 +66,30 @@ class Arena {
   std::optional<Place> take(const Wanted& wanted);  // nullopt: the addresses are used up
   void give_back(const Place& place);
   bool room_at(std::uint64_t offset, std::uint64_t bytes) const;  // no tensor lives there
-  // The chunk of a slab place that has not been in fast memory since it was taken; false once slab_is_here().
-  bool slab_is_away(ChunkIndex chunk) const { return slab_away_.contains(chunk.value); }
-  void slab_is_here(ChunkIndex chunk) { slab_away_.erase(chunk.value); }
   // Whole chunks that a plan lays out itself; nullopt: the addresses are used up.
   std::optional<std::uint64_t> reserve_zone(std::uint64_t bytes) { return heap_.reserve_zone(bytes); }
   // Given back unless a tensor lives in it: then its addresses are lost.
   void release_zone(std::uint64_t offset, std::uint64_t bytes);
 
+  // --- chunks of the slab: born by the caller, and held by it where they stay
+  // -----------------------------------------
+  bool slab_is_unborn(ChunkIndex chunk) const { return slab_.at(chunk.value) == SlabChunk::unborn; }
+  void slab_is_born(ChunkIndex chunk, bool stays);
+  std::uint32_t slab_chunks_that_stay() const noexcept { return slab_stay_; }
+  std::uint32_t slab_chunks_that_may_leave() const noexcept { return slab_may_leave_; }
+  // The chunk of the small tensor at this address where it may leave. nullopt: it stays, or none lives there.
+  std::optional<ChunkIndex> slab_chunk_that_may_leave(const void* address) const;
+  void free_slab_chunk(ChunkIndex chunk);  // it may leave, no small tensor is left there, and it is dead
+
   // --- tensors -------------------------------------------------------------------------------------------------------
   void add_small(const Place& place);
   // The tensor's name, kind, shape and site are `what`'s.
   const Live& add(const Place& place, Live what);
-  bool remove_small(std::uint64_t offset);  // false: no small one lives there
+  struct Small {
+    ChunkIndex chunk;
+    bool last = false;  // nothing lives in its chunk any more, which may leave: let it die, then free_slab_chunk()
+  };
+  std::optional<Small> remove_small(std::uint64_t offset);  // nullopt: no small one lives there
   // Its place stays taken until free_place(): the address may be given out when its chunks are dead, not before.
   std::optional<Live> remove(std::uint64_t offset);
   void free_place(std::uint64_t offset, const Live& dead);
@@ -93,10 +103,12 @@ class Arena {
 
   std::uint64_t live_bytes() const noexcept { return live_bytes_; }
   std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
-  bool empty() const noexcept { return tensors_.empty() && small_.empty(); }
+  bool empty() const noexcept { return tensors_.empty() && small_ == 0; }
   void unmap() noexcept { memory_.empty(); }  // nothing lives; the addresses stay taken
 
  private:
+  enum class SlabChunk : std::uint8_t { unborn, stays, may_leave };
+
   void count(std::uint64_t bytes);
   void uncount(std::uint64_t bytes);
 
@@ -104,8 +116,9 @@ class Arena {
   const std::uint64_t chunk_;
   Heap heap_;
   Tensors tensors_;
-  std::unordered_map<std::uint64_t, std::uint32_t> small_;  // offset -> bytes
-  std::set<std::uint32_t> slab_away_;
+  std::uint64_t small_ = 0;  // living ones
+  std::unordered_map<std::uint32_t, SlabChunk> slab_;
+  std::uint32_t slab_stay_ = 0, slab_may_leave_ = 0;
   std::uint64_t live_bytes_ = 0, peak_bytes_ = 0;
 };
 

@@ -113,12 +113,17 @@ Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
   return arena_.base() + place.offset;
 }
 
+// A small tensor on pages of its own has an entry of some hundred bytes in the log. In a step with this many entries
+// the others go to the slab, where they have none.
+constexpr std::size_t most_logged_for_small = 16'384;
+
 Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, std::uint64_t bytes) {
   const bool small = arena_.is_small(bytes, allocation.alignment.value);
   Arena::Wanted wanted{.bytes = bytes,
                        .alignment = allocation.alignment.value,
                        .lasting = allocation.persistent,
-                       .alone = small && logger_.running() && pages_ != nullptr};  // profiling: one tensor a page
+                       .alone = small && logger_.running() && pages_ != nullptr &&  // profiling: one tensor a page
+                                logger_.log().tensors.size() < most_logged_for_small};
   if (!small && !allocation.persistent && logger_.running()) {
     const std::uint32_t n = logger_.next_of_size(bytes);
     if (buckets_.current() != nullptr) wanted.planned = buckets_.current()->addresses().nth(bytes, n);
@@ -135,16 +140,26 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
   return *place;
 }
 
-// A chunk of the slab is in fast memory for good. A slab chunk for which there
-// was no room is tried again by the next allocation in it.
+namespace {
+
+// The first chunks of small tensors stay in fast memory, so that no op waits for one: up to this part of it. Steps of
+// ordinary networks fill one or two such chunks. More of them than an eighth could not stay: the operands of ops, what
+// is on its way, and tensors that the program holds need the rest.
+constexpr std::uint32_t small_tensors_share = 8;
+
+}  // namespace
+
+std::uint32_t SessionCore::most_slab_chunks_that_stay() const noexcept {
+  return std::max(1u, frames_ / small_tensors_share);
+}
+
+// A slab chunk for which there was no room is tried again by the next allocation in it.
 Result<void> SessionCore::ready(const Arena::Place& place) {
-  if (!place.slab || !arena_.slab_is_away(place.chunks.first())) return {};
+  const ChunkIndex chunk = place.chunks.first();
+  if (!place.slab || !arena_.slab_is_unborn(chunk)) return {};
   if (auto born = executor_->born(place.chunks, {place.bytes}); !born) return born;
-  if (auto held = executor_->hold(place.chunks); !held) {
-    executor_->died(place.chunks);
-    return held;
-  }
-  arena_.slab_is_here(place.chunks.first());
+  const bool wanted = arena_.slab_chunks_that_stay() < most_slab_chunks_that_stay();
+  arena_.slab_is_born(chunk, wanted && executor_->hold(place.chunks).ok());
   return {};
 }
 
@@ -188,7 +203,12 @@ void SessionCore::release(std::byte* memory) noexcept {
   const std::uint64_t offset = arena_.offset_of(memory);
   {
     const std::lock_guard lock(mutex_);
-    if (!arena_.remove_small(offset)) {
+    if (const auto small = arena_.remove_small(offset)) {
+      if (small->last) {
+        executor_->died(ChunkRange::one(small->chunk));
+        arena_.free_slab_chunk(small->chunk);
+      }
+    } else {
       const auto dead = arena_.remove(offset);
       if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
       if (logger_.running()) logger_.died(offset, *dead);
@@ -244,8 +264,13 @@ std::optional<ChunkRange> SessionCore::hold(const void* memory) {
     const std::lock_guard lock(mutex_);
     if (owner_of(memory) != this) return std::nullopt;
     const auto found = arena_.holding(memory);
-    if (found == arena_.tensors().end()) return std::nullopt;
-    chunks = arena_.chunks_of(found->first, found->second.bytes.value);
+    if (found != arena_.tensors().end()) {
+      chunks = arena_.chunks_of(found->first, found->second.bytes.value);
+    } else if (const auto small = arena_.slab_chunk_that_may_leave(memory)) {
+      chunks = ChunkRange::one(*small);
+    } else {
+      return std::nullopt;
+    }
   }
   if (auto held = executor_->hold(chunks); !held) {
     messages_.post(held.error().message);

@@ -95,6 +95,7 @@ class SessionCore {
   // --- memory
   Result<Arena::Place> take_place(const AllocateOptions& allocation, std::uint64_t bytes);
   Result<void> ready(const Arena::Place& place);
+  std::uint32_t most_slab_chunks_that_stay() const noexcept;
   bool log_birth(const Arena::Place& place, const AllocateOptions& allocation);  // whether its pages are watched
   void undo_birth(const Arena::Place& place);
   void expect_writes(const Arena::Place& place) noexcept;

@@ -48,7 +48,8 @@ void SessionCore::learn() {
       buckets_.next_id(), std::move(log), logger_.hashes(), std::move(addresses),
       StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range});
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
-  fresh->profiled(logger_.step(), rows_.chunks());
+  fresh->profiled(logger_.step(),
+                  rows_.chunks() + std::min(arena_.slab_chunks_that_may_leave(), most_slab_chunks_that_stay()));
   fresh->rows.add(rows_.take());
   advise_on_rows();
   const Trace& units = fresh->plan.units().trace;

@@ -57,7 +57,10 @@ void SessionCore::add_operands(std::span<const void* const> addresses, std::vect
   for (const void* address : addresses) {
     if (owner_of(address) != this) continue;
     const auto found = arena_.holding(address);
-    if (found == arena_.tensors().end()) continue;  // small ones are always resident
+    if (found == arena_.tensors().end()) {
+      if (const auto small = arena_.slab_chunk_that_may_leave(address)) op_.small_operand(*small);
+      continue;
+    }
     const auto& [offset, live] = *found;
     if (!live.small) hash = mix(hash, live.bytes.value);  // other steps have it in the slab
     std::uint32_t index = no_log_tensor;
@@ -149,9 +152,9 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     add_operands(writes, op.writes, hash);
     add_parts(parts, op, hash);
     if (in_step) index = log_op(name, std::move(op), hash);
-    if (op_.in_sections()) operands = op_.section_operands();
+    if (op_.needs_more_than_operands()) operands = op_.needed();
   }
-  executor_->begin_op({index}, name, part_now(op_.in_sections() ? operands : op_.operands()));
+  executor_->begin_op({index}, name, part_now(op_.needs_more_than_operands() ? operands : op_.operands()));
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   const Nanoseconds began = executor_->program().now();
   if (!in_step) return;
@@ -203,7 +206,7 @@ void SessionCore::next_section(bool runs) {
     const std::lock_guard lock(mutex_);  // other threads free what was born
     op_.next_section();
     buckets_.current()->sections.begins_after(logger_.next_op() - 1, op_.section(), logger_.events());
-    if (runs) operands = op_.section_operands();
+    if (runs) operands = op_.needed();
   }
   executor_->continue_op(leave, part_now(operands));
   const Nanoseconds stalled = executor_->stalled_since_last_asked();

@@ -1,7 +1,6 @@
 #include "session/heap.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/assert.h"
 
@@ -11,13 +10,6 @@ namespace {
 constexpr std::uint64_t page = 4096;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
-// Four classes to a power of two, multiples of 64: at most a quarter is lost.
-std::uint64_t size_class(std::uint64_t bytes) {
-  const std::uint64_t rounded = round_up(bytes, 64);
-  const std::uint64_t step = std::max<std::uint64_t>(64, std::bit_floor(rounded) / 4);
-  return round_up(rounded, step);
-}
 
 }  // namespace
 
@@ -77,25 +69,13 @@ void Heap::give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64
 }
 
 std::optional<Heap::Place> Heap::allocate_small(std::uint64_t bytes) {
-  const std::uint64_t size = size_class(bytes);
-  auto& free = slab_free_[size];
-  std::optional<std::uint32_t> fresh;
-  if (free.empty()) {
-    const std::uint64_t span = round_up(std::max<std::uint64_t>(page, size * 4), page);
-    if (slab_next_ + span > slab_end_) {
-      const auto chunk = take_chunks(1);
-      if (!chunk) return std::nullopt;
-      slab_next_ = *chunk;
-      slab_end_ = *chunk + chunk_;
-      fresh = static_cast<std::uint32_t>(*chunk / chunk_);
-    }
-    for (std::uint64_t p = slab_next_; p < slab_next_ + span; p += page) slab_class_[p / page] = size;
-    for (std::uint64_t o = span / size; o-- > 0;) free.push_back(slab_next_ + o * size);
-    slab_next_ += span;
-  }
-  const std::uint64_t offset = free.back();
-  free.pop_back();
-  return Place{.offset = offset, .small = true, .new_slab_chunk = fresh};
+  if (const auto offset = slab_.allocate(bytes)) return Place{.offset = *offset, .small = true};
+  const auto chunk = take_chunks(1);
+  if (!chunk) return std::nullopt;
+  slab_.add_chunk(*chunk);
+  return Place{.offset = slab_.allocate(bytes).value(),
+               .small = true,
+               .new_slab_chunk = static_cast<std::uint32_t>(*chunk / chunk_)};
 }
 
 std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent) {
@@ -116,10 +96,11 @@ void Heap::release(std::uint64_t offset, std::uint64_t bytes, bool persistent) {
   }
 }
 
-void Heap::release_small(std::uint64_t offset) {
-  const auto size = slab_class_.find(offset / page);
-  VEDETTE_ASSERT(size != slab_class_.end());
-  slab_free_[size->second].push_back(offset);
+std::optional<Slab::Released> Heap::release_small(std::uint64_t offset) { return slab_.release(offset); }
+
+void Heap::release_slab_chunk(std::uint64_t offset) {
+  slab_.remove_chunk(offset);
+  free_runs_[1].push_back(offset);
 }
 
 std::optional<std::uint64_t> Heap::allocate_alone(std::uint64_t bytes) {

@@ -3,16 +3,17 @@
 // There are four kinds of places, or one: where tensors share no chunks, each gets a run of whole ones. Runs of whole
 // chunks are for tensors that fill them, last in, first out by size. Two heaps of pages, one for tensors that outlive
 // steps and one for others, give the lowest address that fits, so that neighbours in birth are neighbours in memory. A
-// slab is for small objects; its chunks are always resident. Zones, taken off the top, are laid out by a plan.
+// slab is for small objects (slab.h), in chunks of its own. Zones, taken off the top, are laid out by a plan.
 //
 // Not thread safe: the session's lock guards it. O(log n) a call.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
+#include "session/slab.h"
 #include "vedette/units.h"
 
 namespace vedette {
@@ -21,17 +22,18 @@ class Heap {
  public:
   enum class Chunks : std::uint8_t { shared, of_one_tensor };
   Heap(std::uint32_t chunks, Bytes chunk, Chunks use = Chunks::shared)
-      : chunks_(chunks), chunk_(chunk.value), use_(use) {}
+      : chunks_(chunks), chunk_(chunk.value), use_(use), slab_(chunk) {}
 
   struct Place {
     std::uint64_t offset = 0;                     // from the arena's first byte
     bool small = false;                           // in the slab
-    std::optional<std::uint32_t> new_slab_chunk;  // the caller makes it resident, for ever
+    std::optional<std::uint32_t> new_slab_chunk;  // the caller sees to its bytes
   };
   // `bytes` > 0; `alignment` a power of two, at most 4096. nullopt: the arena's addresses are used up.
   std::optional<Place> allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent);
   void release(std::uint64_t offset, std::uint64_t bytes, bool persistent);
-  void release_small(std::uint64_t offset);
+  std::optional<Slab::Released> release_small(std::uint64_t offset);  // nullopt: no small one begins there
+  void release_slab_chunk(std::uint64_t offset);                      // that holds none any more
 
   // Whole pages for a small one, in chunks of their own that nobody keeps resident: while a step is profiled.
   std::optional<std::uint64_t> allocate_alone(std::uint64_t bytes);
@@ -42,7 +44,7 @@ class Heap {
   void release_zone(std::uint64_t offset, std::uint64_t bytes);
 
   bool is_small(std::uint64_t bytes) const noexcept { return use_ == Chunks::shared && bytes <= small_limit(); }
-  std::uint64_t small_limit() const noexcept { return std::max<std::uint64_t>(chunk_ / 64, 1024); }
+  std::uint64_t small_limit() const noexcept { return std::clamp<std::uint64_t>(chunk_ / 64, 1024, Slab::largest); }
   std::uint32_t top() const noexcept { return top_; }  // chunks ever handed out: what the slow tier must have room for
 
  private:
@@ -58,9 +60,7 @@ class Heap {
   std::uint32_t top_ = 0;
   std::map<std::uint64_t, std::vector<std::uint64_t>> free_runs_;     // by number of chunks
   std::map<std::uint64_t, std::uint64_t> lasting_, passing_, alone_;  // holes: offset -> bytes, coalesced
-  std::map<std::uint64_t, std::vector<std::uint64_t>> slab_free_;     // by class
-  std::unordered_map<std::uint64_t, std::uint64_t> slab_class_;       // of each span of small objects
-  std::uint64_t slab_next_ = 0, slab_end_ = 0;
+  Slab slab_;
 };
 
 }  // namespace vedette

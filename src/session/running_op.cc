@@ -10,6 +10,7 @@ namespace vedette::detail {
 void RunningOp::begin() {
   operands_.clear();
   tensors_.clear();
+  small_.clear();
   born_.clear();
   births_ = section_ = part_ = 0;
   sections_ = nullptr;
@@ -33,11 +34,16 @@ bool RunningOp::section_begins_with(std::uint64_t bytes) const {
   return next.birth == births_ + 1 && next.bytes == bytes;
 }
 
-std::vector<ChunkRange> RunningOp::section_operands() const {
+void RunningOp::small_operand(ChunkIndex chunk) {
+  const auto at = std::lower_bound(small_.begin(), small_.end(), chunk);
+  if (at == small_.end() || *at != chunk) small_.insert(at, chunk);
+}
+
+std::vector<ChunkRange> RunningOp::needed() const {
   std::vector<ChunkRange> needs = born_;
-  const std::vector<char>& touched = (*sections_)[section_].touched;
+  for (const ChunkIndex chunk : small_) needs.push_back(ChunkRange::one(chunk));
   for (std::size_t k = 0; k < operands_.size(); ++k)
-    if (touched[k] != 0) needs.push_back(operands_[k]);
+    if (!in_sections() || (*sections_)[section_].touched[k] != 0) needs.push_back(operands_[k]);
   return needs;
 }
 

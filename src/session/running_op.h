@@ -2,10 +2,10 @@
 // were observed or had sections.
 //
 // What always holds: an op that is in sections has as many operands as its sections know of. section() is below their
-// number. section_operands() names no chunk of a tensor that was born in the op and is dead.
+// number. needed() names no chunk of a tensor that was born in the op and is dead.
 //
-// Lock rule: the op thread's, but for born(), died() and section_operands(), which need the session's lock: other
-// threads release what was born in the op.
+// Lock rule: the op thread's, but for born(), died() and needed(), which need the session's lock: other threads release
+// what was born in the op.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -22,6 +22,11 @@ class RunningOp {
 
   void operand(ChunkRange chunks, std::uint32_t logged);  // no_log_tensor: a part of a tensor
   const std::vector<ChunkRange>& operands() const noexcept { return operands_; }
+  // The chunk of a small tensor: needed all through the op, and no operand to plans and sections.
+  void small_operand(ChunkIndex chunk);
+  // What the op, or the section in which it is, needs in fast memory: operands() unless this says more.
+  bool needs_more_than_operands() const noexcept { return in_sections() || !small_.empty(); }
+  std::vector<ChunkRange> needed() const;
 
   // --- in a plan -----------------------------------------------------------------------------------------------------
   std::uint32_t part() const noexcept { return part_; }  // the running op or section, as plans count
@@ -33,7 +38,6 @@ class RunningOp {
   bool in_last_section() const { return sections_ == nullptr || section_ + 1 >= sections_->size(); }
   bool section_begins_with(std::uint64_t bytes) const;  // the next birth, if it is of so many bytes
   void next_section() { ++section_, ++part_; }
-  std::vector<ChunkRange> section_operands() const;  // what was born in the op, and what the section touches
   std::uint64_t early_before() const noexcept { return early_before_; }
 
   // --- births --------------------------------------------------------------------------------------------------------
@@ -53,6 +57,7 @@ class RunningOp {
  private:
   std::vector<ChunkRange> operands_;
   std::vector<std::uint32_t> tensors_;  // of the log, one for each operand
+  std::vector<ChunkIndex> small_;       // chunks, sorted
   std::vector<ChunkRange> born_;
   std::uint32_t births_ = 0;
   const std::vector<WatchedSection>* sections_ = nullptr;  // nullptr: it has none

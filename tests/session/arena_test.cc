@@ -65,18 +65,48 @@ TEST(Arena, APlannedPlaceNeedsRoomAndIsNotTheHeaps) {
   EXPECT_NE(arena.reserve_zone(4 * chunk.value).value(), zone);
 }
 
-TEST(Arena, ASlabChunkIsAwayUntilItIsSaidToBeHere) {
+TEST(Arena, ASlabChunkIsUnbornUntilItIsSaidToBeThere) {
   Arena arena = an_arena();
   const Arena::Place place = arena.take({.bytes = 64}).value();
   ASSERT_TRUE(place.slab);
-  EXPECT_TRUE(arena.slab_is_away(place.chunks.first()));
-  arena.slab_is_here(place.chunks.first());
-  EXPECT_FALSE(arena.slab_is_away(place.chunks.first()));
+  const ChunkIndex chunk_of_it = place.chunks.first();
+  EXPECT_TRUE(arena.slab_is_unborn(chunk_of_it));
+  arena.slab_is_born(chunk_of_it, true);
+  EXPECT_FALSE(arena.slab_is_unborn(chunk_of_it));
   arena.add_small(place);
   EXPECT_EQ(arena.live_bytes(), 64u);
-  EXPECT_TRUE(arena.remove_small(place.offset));
+  EXPECT_EQ(arena.slab_chunk_that_may_leave(arena.base() + place.offset), std::nullopt);
+  const auto removed = arena.remove_small(place.offset);
+  ASSERT_TRUE(removed);
+  EXPECT_FALSE(removed->last) << "it stays, whatever lives there";
   EXPECT_FALSE(arena.remove_small(place.offset));
   EXPECT_TRUE(arena.empty());
+}
+
+TEST(Arena, ASlabChunkThatMayLeaveIsGivenBackWithItsLastTensor) {
+  Arena arena = an_arena();
+  const Arena::Place first = arena.take({.bytes = 64}).value();
+  arena.slab_is_born(first.chunks.first(), false);
+  arena.add_small(first);
+  const Arena::Place second = arena.take({.bytes = 1000}).value();
+  arena.add_small(second);
+  EXPECT_EQ(arena.slab_chunks_that_may_leave(), 1u);
+  EXPECT_EQ(arena.slab_chunk_that_may_leave(arena.base() + second.offset + 500), first.chunks.first());
+  EXPECT_FALSE(arena.remove_small(first.offset)->last);
+  EXPECT_TRUE(arena.remove_small(second.offset)->last);
+  const Arena::Place other = add(arena, chunk.value);
+  EXPECT_NE(other.chunks.first(), first.chunks.first()) << "given out before it was dead";
+  arena.free_slab_chunk(first.chunks.first());
+  EXPECT_EQ(arena.slab_chunks_that_may_leave(), 0u);
+  EXPECT_EQ(add(arena, chunk.value).chunks.first(), first.chunks.first());
+}
+
+TEST(Arena, ASlabChunkThatCouldNotBeBornIsNoSlabChunk) {
+  Arena arena = an_arena();
+  const Arena::Place place = arena.take({.bytes = 64}).value();
+  arena.give_back(place);
+  EXPECT_EQ(add(arena, chunk.value).chunks.first(), place.chunks.first());
+  EXPECT_TRUE(arena.slab_is_unborn(arena.take({.bytes = 64}).value().chunks.first()));
 }
 
 TEST(Arena, NamesWhatLiesInAChunk) {
@@ -101,6 +131,8 @@ TEST(Arena, KeepsLivingTensorsApart) {
             arena.take({.bytes = bytes, .lasting = random() % 4 == 0, .alone = small && random() % 2 == 0});
         ASSERT_TRUE(place);
         if (place->slab) {
+          const ChunkIndex c = place->chunks.first();
+          if (arena.slab_is_unborn(c)) arena.slab_is_born(c, random() % 2 == 0);
           arena.add_small(*place);
         } else {
           ASSERT_TRUE(arena.room_at(place->offset, bytes));
@@ -110,7 +142,9 @@ TEST(Arena, KeepsLivingTensorsApart) {
       } else {
         std::swap(live[random() % live.size()], live.back());
         if (live.back().slab) {
-          ASSERT_TRUE(arena.remove_small(live.back().offset));
+          const auto small = arena.remove_small(live.back().offset);
+          ASSERT_TRUE(small);
+          if (small->last) arena.free_slab_chunk(small->chunk);
         } else {
           const auto dead = arena.remove(live.back().offset);
           ASSERT_TRUE(dead);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -52,8 +53,7 @@ TEST(Heap, NeverGivesAByteTwice) {
         EXPECT_LE(place->offset + bytes, std::uint64_t{heap.top()} * chunk.value);
         if (place->small) {
           if (place->new_slab_chunk) slab_chunks[*place->new_slab_chunk] = true;
-          EXPECT_TRUE(slab_chunks.contains(place->offset / chunk.value))
-              << "nobody was told to make this chunk resident";
+          EXPECT_TRUE(slab_chunks.contains(place->offset / chunk.value)) << "nobody was told of this chunk";
           EXPECT_LE(bytes, heap.small_limit());
         }
         const auto [at, fresh] = pieces.emplace(place->offset, Piece{bytes, place->small, persistent});
@@ -62,7 +62,19 @@ TEST(Heap, NeverGivesAByteTwice) {
         auto victim = pieces.lower_bound(random() % (std::uint64_t{heap.top()} * chunk.value));
         if (victim == pieces.end()) victim = pieces.begin();
         if (victim->second.small) {
-          heap.release_small(victim->first);
+          const auto released = heap.release_small(victim->first);
+          ASSERT_TRUE(released);
+          EXPECT_EQ(released->bytes, (victim->second.bytes + 63) / 64 * 64);
+          EXPECT_FALSE(heap.release_small(victim->first)) << "released twice";
+          const auto chunk_of = [&](std::uint64_t offset) { return offset / chunk.value; };
+          const auto in_chunk = std::count_if(pieces.begin(), pieces.end(), [&](const auto& piece) {
+            return chunk_of(piece.first) == chunk_of(victim->first);
+          });
+          EXPECT_EQ(released->emptied, in_chunk == 1);
+          if (released->emptied && random() % 2 == 0) {
+            slab_chunks.erase(chunk_of(victim->first));
+            heap.release_slab_chunk(victim->first / chunk.value * chunk.value);
+          }
         } else {
           heap.release(victim->first, victim->second.bytes, victim->second.persistent);
         }

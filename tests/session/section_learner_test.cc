@@ -96,7 +96,7 @@ TEST(RunningOp, GoesFromSectionToSectionAtItsBirths) {
   op.operand(range(2, 2), 1);
   op.planned_as(7);
   op.cut(sections, 3);
-  EXPECT_EQ(op.section_operands(), std::vector<ChunkRange>{range(0, 2)});
+  EXPECT_EQ(op.needed(), std::vector<ChunkRange>{range(0, 2)});
   EXPECT_FALSE(op.section_begins_with(500)) << "the first birth, not the second";
   op.count_birth();
   EXPECT_FALSE(op.section_begins_with(400));
@@ -107,7 +107,7 @@ TEST(RunningOp, GoesFromSectionToSectionAtItsBirths) {
   op.next_section();
   EXPECT_EQ(op.part(), 8u);
   EXPECT_TRUE(op.in_last_section());
-  EXPECT_EQ(op.section_operands(), (std::vector<ChunkRange>{range(10, 1), range(2, 2)}));
+  EXPECT_EQ(op.needed(), (std::vector<ChunkRange>{range(10, 1), range(2, 2)}));
   op.begin();
   EXPECT_FALSE(op.in_sections());
   EXPECT_TRUE(op.operands().empty());
