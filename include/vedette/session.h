@@ -203,7 +203,9 @@ class Session {
              std::span<const Part> parts = {});
   // The whole allocation that holds this address stays in fast memory until the scope ends. mlock() of guarded memory
   // does not do that: its lock ends when the chunk moves. mlockall(MCL_CURRENT) while a session lives ends the program
-  // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked.
+  // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked. A zero-copy
+  // send (MSG_ZEROCOPY, vmsplice) goes on using memory after its call. Without a scope that lasts until it is done,
+  // memory that leaves meanwhile is sent with other tensors' bytes. The kernel shows such uses to nobody.
   ResidentScope resident(const void* memory);
 
   // What only memory of a GPU has; nullptr where fast memory is not a GPU's. It lives as long as the arena.

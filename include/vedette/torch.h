@@ -85,7 +85,9 @@ class Guard {
   Step step();  // throws the first error of a background thread since the last step
   // in a step: the ops of this scope are one layer, whatever parameters they use
   Layer layer(std::string_view name);
-  ResidentScope resident(const at::Tensor& tensor);  // pins the tensor's memory: for system calls and other libraries
+  // Pins the tensor's memory, for system calls and other libraries. A zero-copy send (MSG_ZEROCOPY, vmsplice) needs it
+  // until the send is done, or may carry other tensors' bytes.
+  ResidentScope resident(const at::Tensor& tensor);
 
   // Moves all watched storages and their gradients to ordinary memory; training goes on without the guard. Throws
   // Cause::out_of_memory, and changes nothing, when they do not fit. Watched modules and optimizers must be alive.
