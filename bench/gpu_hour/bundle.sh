@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds both probes and the hour and gathers them in a folder that can be carried to a bare GPU machine (x86-64, glibc 2.36 or younger,
-# a python3 with torch 2.11.0+cu130): there, FOLDER/hour.sh OUT first, then FOLDER/hour.sh OUT second.
+# Builds both probes and the hour and gathers them in a folder that can be carried to a bare GPU machine (x86-64, glibc
+# 2.36 or younger, a python3 with torch 2.11.0+cu130). There: FOLDER/hour.sh OUT first, then FOLDER/hour.sh OUT second.
 #
-#   bench/gpu_hour/bundle.sh FOLDER [BUILD]      BUILD: a build folder with VEDETTE_TORCH and VEDETTE_BENCH on; default build/release
+#   bench/gpu_hour/bundle.sh FOLDER [BUILD]
+#     BUILD: a build folder with VEDETTE_TORCH and VEDETTE_BENCH on; default build/release
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=${1:?the folder to fill}

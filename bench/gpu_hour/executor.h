@@ -3,7 +3,7 @@
 // comes back gets another, and its storage is told. Copies run on a stream for each direction; everything is ordered by
 // events, and the only thread is the one that announces.
 //
-// The first steps run reactively and are recorded; later ones know what comes: victims are those whose next use is
+// The first steps run reactively and are recorded; later ones know what comes. Victims are then those whose next use is
 // furthest for their bytes, blocks are fetched ahead of their use, and room is made ahead of births. Places are still
 // searched at run time: packing them is the tier's work, not this measurement's.
 //

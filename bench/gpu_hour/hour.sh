@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Runs the steps of the first hour on a GPU machine from the folder that bundle.sh filled: no compiler, no network, no root needed.
+# Runs the steps of the first hour on a GPU machine from the folder that bundle.sh filled. It needs no compiler, network
+# or root.
 #
-#   hour.sh OUT first      the machine, and gpu_probe: copies, remapping, registered and pinned memory, managed memory, NVML (5 minutes)
-#   hour.sh OUT second     gpu_hour: the placed executor, host times, bytes beside the allocator; gpu_probe_torch (9 minutes)
-#   hour.sh OUT again      copies, remapping and announcements once more (2 minutes): what decides is taken twice
+#   hour.sh OUT first      5 minutes: the machine, and gpu_probe
+#                          (copies, remapping, registered and pinned memory, managed memory, NVML)
+#   hour.sh OUT second     9 minutes: gpu_hour, and gpu_probe_torch
+#                          (the placed executor, host times, bytes beside the allocator)
+#   hour.sh OUT again      2 minutes: copies, remapping and announcements once more; what decides is taken twice
 #
-# WORDS holds more words for the programs: WORDS=--quick rehearses with small sizes. At most five files a call in OUT, each written
-# as soon as it is known; no part depends on another's success. The device's settings are left alone, and managed memory is never
-# more than a quarter of what is free.
+# WORDS holds more words for the programs: WORDS=--quick rehearses with small sizes. A call writes at most five files in
+# OUT, each as soon as it is known; no part depends on another's success. The device's settings are left alone, and
+# managed memory is never more than a quarter of what is free.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:?the folder for the results}
@@ -22,7 +25,8 @@ probe() {  # PROGRAM SECONDS NAME WORDS...: one program with a limit of its own
   local program=$1 seconds=$2 name=$3
   shift 3
   LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout -k 5 $((seconds + 10)) "$here/$program" \
-    --json "$out/$name.json" --budget "$seconds" --commit "$commit" "$@" ${WORDS:-} >"$out/$name.txt" 2>>"$out/machine.txt"
+    --json "$out/$name.json" --budget "$seconds" --commit "$commit" "$@" ${WORDS:-} \
+    >"$out/$name.txt" 2>>"$out/machine.txt"
   echo "$name: status $?"
 }
 
@@ -36,11 +40,14 @@ machine() {
   timeout 20 nvidia-smi -q
   timeout 20 nvidia-smi topo -m
   for device in /sys/bus/pci/devices/*; do
-    [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] && grep -H . "$device"/{class,numa_node,current_link_speed,current_link_width}
+    [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue
+    grep -H . "$device"/{class,numa_node,current_link_speed,current_link_width}
   done
   nvcc --version
   ls "$torch/lib" "$(dirname "$torch")"/nvidia/*/lib
-  timeout 60 python3 -c 'import torch; print(torch.__version__, torch.version.git_version, torch.cuda.get_device_properties(0), torch.backends.cudnn.version())'
+  timeout 60 python3 -c 'import torch
+print(torch.__version__, torch.version.git_version, torch.backends.cudnn.version())
+print(torch.cuda.get_device_properties(0))'
 }
 
 case $what in

@@ -1,6 +1,7 @@
-// Steps 2, 3 and 4 of the first hour on a GPU (docs/gpu-facts.md): training by a placed executor inside a budget
-// against plain libtorch, bit by bit and in time and energy; what an op's announcement and a move cost the host; which
-// bytes lie beside libtorch's allocator. What needs CUDA and libtorch is a shared object beside this program.
+// Steps 2, 3 and 4 of the first hour on a GPU (docs/gpu-facts.md). Step 2 trains by a placed executor inside a budget
+// against plain libtorch, bit by bit and in time and energy. Step 3 measures what an op's announcement and a move cost
+// the host, step 4 which bytes lie beside libtorch's allocator. What needs CUDA and libtorch is a shared object beside
+// this program.
 #include <dlfcn.h>
 
 #include <filesystem>

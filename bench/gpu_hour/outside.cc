@@ -1,5 +1,5 @@
-// Step 4: bytes of the device that a training uses beside libtorch's allocator: the context, modules, and what cuBLAS,
-// cuDNN and attention take by themselves; and what libtorch's allocator holds for them when the training is gone.
+// Step 4: bytes of the device that a training uses beside libtorch's allocator, and what that allocator holds when the
+// training is gone. Beside it lie the context, modules, and what cuBLAS, cuDNN and attention take by themselves.
 #include "gpu_hour/measure.h"
 
 namespace vedette::gpu {

@@ -1,5 +1,6 @@
-// Step 2: training inside 100, 50 and 30 % of a step's peak by the placed executor, in turns with plain libtorch: the
-// same losses and parameters bit by bit, the times of both, what was moved, and the energy of a step.
+// Step 2: training inside 100, 50 and 30 % of a step's peak by the placed executor, in turns with plain libtorch.
+// Losses and parameters are compared bit by bit; the times of both, what was moved, and the energy of a step are
+// measured.
 #include <optional>
 
 #include "gpu_hour/measure.h"

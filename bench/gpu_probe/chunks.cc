@@ -2,8 +2,8 @@
 // device?
 //
 // Microseconds a chunk. Batched: set access and unmap are one call for all chunks, the others have no such call.
-// "Busy": meanwhile a kernel walks through other chunks of the same range; a call has waited when that kernel had ended
-// as it came back (it runs for busy_ms and is started anew for the next call if need be).
+// "Busy": meanwhile a kernel walks through other chunks of the same range. A call has waited when that kernel had ended
+// as it came back; the kernel runs for busy_ms and is started anew for the next call if need be.
 #include <algorithm>
 #include <map>
 #include <optional>

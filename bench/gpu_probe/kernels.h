@@ -66,7 +66,8 @@ end:
   ret;
 }
 
-.visible .entry walk(.param .u64 p_ns, .param .u64 p_started, .param .u64 p_stop, .param .u64 p_from, .param .u64 p_words)
+.visible .entry walk(.param .u64 p_ns, .param .u64 p_started, .param .u64 p_stop, .param .u64 p_from,
+                     .param .u64 p_words)
 {
   .reg .u64 %began, %now, %ns, %flag, %from, %words, %first, %index, %step, %at;
   .reg .u32 %i, %t, %one, %a, %b, %c, %d;

@@ -1,7 +1,7 @@
 // Point 4: what do a fault of the device and a prefetch of managed memory cost, a block of 2 MiB; is the kernel's own
 // memory (HMM, ATS) there?
 //
-// Small on purpose: 64 MiB, a GiB for large prefetches, and never more than a quarter of what is free on the device; a
+// Small on purpose: 64 MiB, a GiB for large prefetches, and never more than a quarter of what is free on the device. A
 // program that asks for more managed memory than the card has can hang it. HMM and ATS are asked for, not tried.
 #include "gpu_probe/groups.h"
 #include "gpu_probe/managed_memory.h"
@@ -26,8 +26,8 @@ double fault_by_device(const Gpu& gpu, Lane& lane, const ManagedMemory& memory, 
   return us / static_cast<double>(memory.blocks());
 }
 
-// one_by_one: a thread of the device touches one word of each block; at_once: a thread for each; resident: the same
-// without faults; all_bytes: the whole device reads every byte; back_by_host: the host touches one word of each.
+// one_by_one: a thread of the device touches one word of each block. at_once: a thread for each. resident: the same
+// without faults. all_bytes: the whole device reads every byte. back_by_host: the host touches one word of each.
 void measure_faults(const Gpu& gpu, const ManagedMemory& memory, int repetitions, Cell& cell) {
   Lane lane(gpu);
   for (int i = 0; i < repetitions; ++i) {

@@ -2,8 +2,8 @@
 //
 // One call of Recorder::measure is a cell: it makes one row for each quantity it names. A cell that throws is refused:
 // its quantities that have no sample say why, and the next cell goes on. Rows reach their file (one JSON object a line)
-// as soon as they exist, and before a cell begins the file says so: whoever reads it after the process died or hung
-// knows in which cell.
+// as soon as they exist. Before a cell begins the file says so, and a reader knows in which cell the process died or
+// hung.
 #pragma once
 #include <cstdint>
 #include <fstream>

@@ -3,7 +3,8 @@
 #
 #   run.sh OUT      writes OUT/gpu_probe.json, OUT/gpu_probe_torch.json and their tables as .txt
 #
-# libtorch and CUPTI are those of the machine's python3, where it has torch. SLOW names the directory whose disk is measured.
+# libtorch and CUPTI are those of the machine's python3, where it has torch. SLOW names the directory whose disk is
+# measured.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:?the folder for the results}
@@ -20,7 +21,8 @@ timeout -k 5 285 "$here/gpu_probe" --json "$out/gpu_probe.json" --budget 270 --s
 if [ -z "$torch" ]; then
   echo "python3 has no torch here: point 5 is not measured" | tee "$out/gpu_probe_torch.txt"
 else
-  timeout -k 5 285 "$here/gpu_probe_torch" --json "$out/gpu_probe_torch.json" --budget 270 --cell-limit 100 --commit "$commit" |
+  timeout -k 5 285 "$here/gpu_probe_torch" --json "$out/gpu_probe_torch.json" --budget 270 --cell-limit 100 \
+    --commit "$commit" |
     tee "$out/gpu_probe_torch.txt"
 fi
 ls -l "$out"
