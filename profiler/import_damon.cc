@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "model/broken_json.h"
 #include "profiler/imports.h"
 
 namespace vedette {
@@ -260,7 +261,7 @@ Result<Sampled> parse_damon(std::string_view json) {
   } catch (const Malformed& malformed) {
     return Error{Cause::malformed_input, "DAMON's records: " + malformed.message};
   } catch (const Json::exception& broken) {
-    return Error{Cause::malformed_input, std::string("DAMON's records: ") + broken.what()};
+    return Error{Cause::malformed_input, "DAMON's records: the file " + why_not_json(json, broken)};
   }
 }
 

@@ -234,9 +234,9 @@ void add_compare(CLI::App& app) {
   const auto options = std::make_shared<CompareOptions>();
   verb->add_option("trace", options->traces, "files in the format vedette-trace-1, or recordings")->required();
   verb->add_option(
-      "--fast", options->fast,
+      "--fast-memory", options->fast,
       "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
-  verb->add_option("--policies", options->policies, "all, or names with commas")->capture_default_str();
+  verb->add_option("--policy", options->policies, "all, or names with commas")->capture_default_str();
   verb->add_option("--machine", options->machine,
                    "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")
       ->capture_default_str();
@@ -251,6 +251,8 @@ void add_compare(CLI::App& app) {
   verb->add_option("-o,--output", options->page, "write a page with the table and charts (HTML)");
   verb->add_option("--timeline", options->timeline,
                    "the two policies whose step the page draws (default: vedette and the best of the others)");
+  verb->add_option("--fast", options->fast)->group("");  // earlier words
+  verb->add_option("--policies", options->policies)->group("");
   verb->callback([options] { compare_all(*options); });
 }
 

@@ -195,8 +195,9 @@ void add_doctor(CLI::App& app) {
       ->transform(CLI::AsSizeValue(true))
       ->default_str("2MiB");
   verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for four seconds)");
-  verb->add_option("--machine", options->machine,
+  verb->add_option("-o,--output", options->machine,
                    "write what was measured (vedette-machine-1), for plan, replay and compare");
+  verb->add_option("--machine", options->machine)->group("");  // its earlier word
   verb->add_flag("--json", options->json, "as JSON, sizes in bytes");
   verb->callback([options] { doctor(*options); });
 }

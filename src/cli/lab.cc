@@ -2,6 +2,7 @@
 #include "cli/lab.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <sstream>
 
 #include "cli/disk_speed.h"
+#include "cli/nearest.h"
 #include "cli/plan_file.h"
 #include "cli/remap_time.h"
 #include "os/probe.h"
@@ -99,10 +101,11 @@ Machine read_machine(const std::string& what, const std::string& directory) {
   }
   if (what == "this-machine") return this_machine(directory);
   if (std::error_code unknown; !std::filesystem::exists(what, unknown)) {
-    std::string known;
-    for (const MachinePreset& preset : machine_presets()) known += std::string(preset.name) + ", ";
-    throw Failure({Cause::malformed_input,
-                   "there is no machine '" + what + "', neither a preset (" + known + "this-machine) nor a file"});
+    std::vector<std::string> known;
+    for (const MachinePreset& preset : machine_presets()) known.emplace_back(preset.name);
+    known.emplace_back("this-machine");
+    throw Failure({Cause::malformed_input, fmt::format("there is no machine '{}'{}, neither a preset ({}) nor a file",
+                                                       what, did_you_mean(what, known), fmt::join(known, ", "))});
   }
   auto machine = parse_machine(read_file(what));
   if (!machine) throw Failure({machine.error().cause, what + ": " + machine.error().message});
@@ -169,9 +172,10 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
   for (const std::string& name : split(names, ',')) {
     const auto entry = std::find_if(all.begin(), all.end(), [&](const PolicyEntry& each) { return each.name == name; });
     if (entry == all.end()) {
-      std::string known;
-      for (const PolicyEntry& each : all) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
-      throw Failure({Cause::malformed_input, "there is no policy '" + name + "'; there are " + known});
+      std::vector<std::string> known;
+      for (const PolicyEntry& each : all) known.emplace_back(each.name);
+      throw Failure({Cause::malformed_input, fmt::format("there is no policy '{}'{}; there are {}", name,
+                                                         did_you_mean(name, known), fmt::join(known, ", "))});
     }
     found.push_back(*entry);
   }

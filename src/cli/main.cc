@@ -3,29 +3,80 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "cli/nearest.h"
 #include "cli/verbs.h"
 
 namespace {
 
+std::vector<std::string> verbs_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+  return names;
+}
+
+std::string no_such_verb(const CLI::App& app, const std::string& word) {
+  std::string sentence =
+      "there is no verb '" + word + "'" + vedette::cli::did_you_mean(word, verbs_of(app)) + "; there are";
+  for (const std::string& name : verbs_of(app)) sentence += " " + name;
+  return sentence;
+}
+
+std::string without_a_verb(const CLI::App& app, const std::string& first) {
+  if (!first.empty() && first[0] != '-') return no_such_verb(app, first);
+  std::string sentence = first.empty() ? "name a verb" : "there is no option '" + first + "' before a verb";
+  sentence += "; there are";
+  for (const std::string& name : verbs_of(app)) sentence += " " + name;
+  return sentence;
+}
+
+// Options that the verb does not have, and words beyond those that it takes.
+std::string too_much(const CLI::App& verb) {
+  const std::vector<std::string> extra = verb.remaining();
+  if (extra.empty()) return "a word is too much";
+  std::vector<std::string> options;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (!option->get_group().empty()) options.push_back("--" + name);
+  if (extra.front()[0] != '-') return "it takes no further word, and '" + extra.front() + "' is one";
+  return "there is no option '" + extra.front() + "'" + vedette::cli::did_you_mean(extra.front(), options);
+}
+
 int misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  std::string sentence = error.what(), verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) verbs += " " + verb->get_name();
   const auto chosen = app.get_subcommands();
-  if (chosen.empty()) {
-    const std::string first = argc < 2 ? "" : argv[1];
-    sentence = (first.empty()     ? "name a verb"
-                : first[0] == '-' ? "there is no option '" + first + "' before a verb"
-                                  : "there is no verb '" + first + "'") +
-               "; there are" + verbs;
-  }
+  const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const std::string sentence = chosen.empty() ? without_a_verb(app, argc < 2 ? "" : argv[1])
+                               : extra ? too_much(*chosen.front())
+                                              : error.what();
   const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
   std::fprintf(stderr, "vedette%s: %s (vedette%s --help says more)\n", verb.c_str(), sentence.c_str(), verb.c_str());
   return 2;
+}
+
+// `vedette help plan` is `vedette plan --help`; the verb itself is there to be listed.
+void add_help(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("help", "Says what a verb does, and its options");
+  auto wanted = std::make_shared<std::string>();  // shared: the callback is copied into the App
+  verb->add_option("verb", *wanted, "one of the verbs; without it, all of them");
+  verb->callback([&app, wanted] { throw CLI::ValidationError(no_such_verb(app, *wanted)); });
+}
+
+// The words of the command line, the last one first, as CLI11 takes them.
+std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const std::vector<std::string> verbs = verbs_of(app);
+  if (words.size() == 1 && words[0] == "help") words = {"--help"};
+  if (words.size() == 2 && words[0] == "help" && std::find(verbs.begin(), verbs.end(), words[1]) != verbs.end())
+    words = {words[1], "--help"};
+  std::reverse(words.begin(), words.end());
+  return words;
 }
 
 }  // namespace
@@ -38,6 +89,7 @@ int main(int argc, char** argv) {
   vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);
   vedette::cli::add_export(app);
+  add_help(app);
   vedette::cli::add_import(app);
   vedette::cli::add_info(app);
   vedette::cli::add_pack(app);
@@ -46,7 +98,7 @@ int main(int argc, char** argv) {
   vedette::cli::add_report(app);
   vedette::cli::add_top(app);
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(app, argc, argv));
   } catch (const CLI::ParseError& error) {
     return misunderstood(app, error, argc, argv);
   } catch (const std::exception& failure) {

@@ -130,7 +130,8 @@ void add_pack(CLI::App& app) {
   verb->add_option("--capacity", options->capacity,
                    "bytes that are enough; without it, the peak is made as low as can be")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 60));
-  verb->add_option("-o,--out", options->out, "write the lifetimes with their offsets to this CSV");
+  verb->add_option("-o,--output", options->out, "write the lifetimes with their offsets to this CSV");
+  verb->add_option("--out", options->out)->group("");  // its earlier word
   verb->add_option("--alignment", options->alignment, "every offset is a multiple of this")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   verb->add_option("--chunk", options->chunk, "nobody touches more chunks of so many bytes than needed")

@@ -180,7 +180,7 @@ void run(const PlanOptions& options) {
 }
 
 void add_common(CLI::App& verb, PlanOptions& options) {
-  verb.add_option("--fast", options.fast,
+  verb.add_option("--fast-memory", options.fast,
                   "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
   verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
   verb.add_option("--machine", options.machine,
@@ -191,6 +191,7 @@ void add_common(CLI::App& verb, PlanOptions& options) {
   verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
+  verb.add_option("--fast", options.fast)->group("");  // its earlier word
 }
 
 }  // namespace
@@ -204,7 +205,8 @@ void add_plan(CLI::App& app) {
   verb->add_option("-o,--output", options->output, "write the plan of the first step (JSON)");
   verb->add_option("--settled", options->settled,
                    "write the plan that the policy has come to after replayed steps, which `vedette compare` measures");
-  verb->add_flag("--list,--policies", options->list, "list the policies");
+  verb->add_flag("--list", options->list, "list the policies");
+  verb->add_flag("--policies", options->list)->group("");  // its earlier word
   verb->callback([options] { make_plan(*options); });
 }
 

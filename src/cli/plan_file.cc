@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "model/broken_json.h"
+
 namespace vedette::cli {
 namespace {
 
@@ -147,8 +149,8 @@ Result<Plan> parse_plan(std::string_view json, const Trace& trace) {
     return plan;
   } catch (const Malformed& malformed) {
     return Error{Cause::malformed_input, "the plan " + malformed.message};
-  } catch (const nlohmann::json::exception&) {
-    return Error{Cause::malformed_input, "the plan is not JSON"};
+  } catch (const nlohmann::json::exception& broken) {
+    return Error{Cause::malformed_input, "the plan " + why_not_json(json, broken)};
   }
 }
 

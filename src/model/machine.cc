@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "model/broken_json.h"
+
 namespace vedette {
 namespace {
 
@@ -164,7 +166,7 @@ Result<Machine> parse_machine(std::string_view json) {
   } catch (const Malformed& malformed) {
     return Error{Cause::malformed_input, malformed.message};
   } catch (const nlohmann::json::exception& failure) {
-    return Error{Cause::malformed_input, std::string("machine: not JSON: ") + failure.what()};
+    return Error{Cause::malformed_input, "machine: the file " + why_not_json(json, failure)};
   }
 }
 

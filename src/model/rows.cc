@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/broken_json.h"
+
 namespace vedette {
 namespace {
 
@@ -119,7 +121,7 @@ Result<Rows> parse_rows(std::string_view json, const Trace& trace) {
   } catch (const Malformed& malformed) {
     return Error{Cause::malformed_input, "rows: " + malformed.message};
   } catch (const Json::exception& failure) {
-    return Error{Cause::malformed_input, std::string("rows: not JSON: ") + failure.what()};
+    return Error{Cause::malformed_input, "rows: the file " + why_not_json(json, failure)};
   }
 }
 

@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "model/broken_json.h"
 #include "vedette/model.h"
 
 namespace vedette {
@@ -235,13 +236,6 @@ Json read_json(std::string_view json) {
   return top;
 }
 
-// Without the parser's own number for it: "[json.exception.parse_error.101] parse error at line 3, ...".
-std::string in_words(const Json::exception& broken) {
-  const std::string_view what = broken.what();
-  const std::size_t end = what.find("] ");
-  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
-}
-
 Trace read_trace(const Json& top) {
   constexpr std::array<std::string_view, 7> keys{"format", "name", "source", "device", "notes", "tensors", "ops"};
   require_keys(top, keys, {"top level"});
@@ -294,7 +288,7 @@ Result<Trace> parse_trace(std::string_view json) {
   } catch (const Malformed& malformed) {
     return Error{.cause = Cause::malformed_input, .message = "trace: " + malformed.message};
   } catch (const Json::exception& broken) {
-    return Error{.cause = Cause::malformed_input, .message = "trace: is not JSON: " + in_words(broken)};
+    return Error{.cause = Cause::malformed_input, .message = "trace: the file " + why_not_json(json, broken)};
   }
 }
 

@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(BadTrace{"\"writes\":[1]", "\"writes\":[]", "op 1: reads tensor 1 before any write"},
                       BadTrace{"\"reads\":[0,1]", "\"reads\":[0,2]", "op 1: reads has an id out of range"},
                       BadTrace{"\"ns\":6", "\"ns\":-6", "op 1: ns is not an integer between 1 and"},
-                      BadTrace{"\"ns\":6", "\"ns\":NaN", "is not JSON: parse error at line 4"},
+                      BadTrace{"\"ns\":6", "\"ns\":NaN", "is not JSON: line 4, column "},
                       BadTrace{"\"bytes\":16", "\"bytes\":1e400", "is not JSON"}, BadTrace{"]}", "]", "is not JSON"},
                       BadTrace{"vedette-trace-1", "vedette-trace-9", "format: is not vedette-trace-1"}));
 
@@ -109,8 +109,9 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
     expect_one_sentence(vedette(on + "/nowhere.json"), 1, "/nowhere.json cannot be opened; is the path right?");
     expect_one_sentence(vedette(on + "/"), 1, "/ cannot be read; it is a directory");
     expect_one_sentence(vedette(on + "'" + empty + "'"), 1, "is empty");
-    expect_one_sentence(vedette(on + trace + " --machine a100"), 1,
-                        "there is no machine 'a100', neither a preset (a100-g10, this-machine) nor a file");
+    expect_one_sentence(
+        vedette(on + trace + " --machine a100"), 1,
+        "there is no machine 'a100' (did you mean 'a100-g10'?), neither a preset (a100-g10, this-machine) nor a file");
     expect_one_sentence(vedette(on + trace + " --machine " + trace), 1, "machine has the unknown key");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
       expect_one_sentence(vedette(on + trace + " '--fast=" + size + "'"), 1, std::string("'") + size + "' is no size");
@@ -122,7 +123,8 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
 TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
   expect_one_sentence(vedette(""), 2, "name a verb; there are check compare");
   expect_one_sentence(vedette("--loud"), 2, "there is no option '--loud' before a verb; there are check compare");
-  expect_one_sentence(vedette("compute x"), 2, "there is no verb 'compute'; there are check compare");
+  expect_one_sentence(vedette("compute x"), 2,
+                      "there is no verb 'compute' (did you mean 'compare'?); there are check compare");
   expect_one_sentence(vedette("check"), 2, "trace is required");
   expect_one_sentence(vedette("replay x --steps 0"), 2, "--steps");
   expect_one_sentence(vedette("compare x --noise many"), 2, "--noise");
@@ -130,6 +132,12 @@ TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
   expect_one_sentence(vedette("plan"), 2, "vedette plan: trace, or --list, is required");
   for (const char* verb : {"check", "replay", "compare", "plan"})
     expect_one_sentence(vedette(std::string(verb) + " x --seed -1"), 2, "--seed");
+  expect_one_sentence(vedette("compaer x"), 2, "there is no verb 'compaer' (did you mean 'compare'?); there are check");
+  expect_one_sentence(vedette("plan x --explian y"), 2, "there is no option '--explian' (did you mean '--explain'?)");
+  expect_one_sentence(vedette("info x y"), 2, "it takes no further word, and 'y' is one");
+  expect_one_sentence(vedette("help plna"), 2, "there is no verb 'plna' (did you mean 'plan'?); there are check");
+  EXPECT_EQ(vedette("help").output, vedette("--help").output);
+  EXPECT_EQ(vedette("help plan").output, vedette("plan --help").output);
   EXPECT_EQ(vedette("--help").status, 0);
   EXPECT_EQ(vedette("compare --help").status, 0);
 }
@@ -143,10 +151,27 @@ TEST(TheLaboratory, KnowsItsPolicies) {
                         "one policy makes one plan");
   }
   expect_one_sentence(vedette("compare " + trace + " --policies vedette,nobody"), 1, "there is no policy 'nobody'");
+  expect_one_sentence(vedette("plan " + trace + " --policy sentinle"), 1,
+                      "there is no policy 'sentinle' (did you mean 'sentinel'?); there are on-demand");
   expect_one_sentence(vedette("compare " + trace + " --policies ,"), 1, "no policy is named");
-  const told::Ran list = vedette("plan --policies");
+  const told::Ran list = vedette("plan --list");
   EXPECT_EQ(list.status, 0);
   for (const PolicyEntry& entry : policies()) EXPECT_THAT(list.output, HasSubstr(std::string(entry.name) + " "));
+}
+
+// One word for one thing, and earlier words still understood, though no help shows them.
+TEST(TheLaboratory, HasOneWordForAFlagOfSeveralVerbs) {
+  const std::string trace = toy("chain4");
+  EXPECT_EQ(vedette("compare " + trace + " --fast-memory 60% --policy vedette --json").status, 0);
+  for (const char* verb : {"check", "replay", "plan"})
+    EXPECT_EQ(vedette(std::string(verb) + " " + trace + " --fast-memory 60%").output,
+              vedette(std::string(verb) + " " + trace + " --fast 60%").output);
+  for (const char* verb : {"check", "replay", "plan", "compare"})
+    EXPECT_THAT(vedette(std::string("help ") + verb).output,
+                AllOf(HasSubstr("--fast-memory"), HasSubstr("--policy "), Not(HasSubstr("--fast ")),
+                      Not(HasSubstr("--policies"))));
+  for (const char* verb : {"report", "plan", "compare", "doctor", "pack", "import", "export"})
+    EXPECT_THAT(vedette(std::string("help ") + verb).output, HasSubstr("-o,--output"));
 }
 
 TEST(TheLaboratory, SaysHowMuchTheLargestOpNeeds) {
