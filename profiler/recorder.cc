@@ -7,14 +7,12 @@
 // is written with it.
 #include "profiler/recorder.h"
 
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -25,6 +23,7 @@
 #include "base/quiet_thread.h"
 #include "profiler/events.h"
 #include "profiler/live.h"
+#include "profiler/origin.h"
 #include "profiler/ring.h"
 #include "profiler/tables.h"
 
@@ -153,31 +152,6 @@ std::optional<std::uint64_t> resident_bytes_of_this_process() {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// What a reader on another machine wants to know of this one.
-std::vector<std::pair<std::string, std::string>> facts_of_this_machine() {
-  std::vector<std::pair<std::string, std::string>> facts;
-  struct utsname system {};
-  if (::uname(&system) == 0)
-    facts.emplace_back("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
-  std::ifstream cpu("/proc/cpuinfo");
-  for (std::string line; std::getline(cpu, line);) {
-    if (!line.starts_with("model name")) continue;
-    facts.emplace_back("cpu", line.substr(std::min(line.size(), line.find(": ") + 2)));
-    break;
-  }
-  facts.emplace_back("cores", std::to_string(std::thread::hardware_concurrency()));
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  facts.emplace_back("memory_bytes", std::to_string(static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page));
-  facts.emplace_back("page_bytes", std::to_string(page));
-  const std::time_t now = std::time(nullptr);
-  char text[32] = "";
-  struct tm parts {};
-  if (::gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  facts.emplace_back("started", text);
-  facts.emplace_back("pid", std::to_string(::getpid()));
-  return facts;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options) {
@@ -187,7 +161,8 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   state->tables.meta("schema", std::to_string(recording_schema));
   state->tables.meta("program", options.program);
   if (options.plain_step) state->tables.meta("plain_step_ns", std::to_string(options.plain_step->value));
-  for (const auto& [key, value] : facts_of_this_machine()) state->tables.meta(key, value);
+  if (!options.libtorch.empty()) state->tables.meta("libtorch", options.libtorch);
+  for (const auto& [key, value] : facts_of_this_run()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);
   state->writer = start_quiet_thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });

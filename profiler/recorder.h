@@ -31,6 +31,7 @@ struct RecorderOptions {
   bool live = true;                    // show counters to `vedette top` (profiler/live.h)
   // What a step takes without vedette, where somebody has measured it: reports compare with it.
   std::optional<Nanoseconds> plain_step = {};
+  std::string libtorch = {};  // its version, for `meta`; empty: the program uses none, or does not say
 };
 
 class Recorder final : public Observer {

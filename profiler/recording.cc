@@ -147,6 +147,19 @@ Result<Database> open_recording(const std::string& path) {
   return database;
 }
 
+Origin origin_of(Database& recording) {
+  return {.imported = meta(recording, "imported"),
+          .started = meta(recording, "started"),
+          .command = meta(recording, "command"),
+          .vedette = meta(recording, "vedette"),
+          .commit = meta(recording, "commit"),
+          .libtorch = meta(recording, "libtorch"),
+          .cpu = meta(recording, "cpu"),
+          .kernel = meta(recording, "kernel"),
+          .cores = meta_number(recording, "cores"),
+          .memory = {meta_number(recording, "memory_bytes")}};
+}
+
 Result<Recording> Recording::open(const std::string& path) {
   auto database = open_recording(path);
   if (!database) return database.error();
@@ -188,10 +201,7 @@ Result<Headline> Recording::headline() {
   h.plans = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM plans"));
   h.moves = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM moves"));
   h.op_times = static_cast<std::uint64_t>(pragma(database_, "SELECT COUNT(*) FROM op_times"));
-  h.started = meta(database_, "started");
-  h.cpu = meta(database_, "cpu");
-  h.kernel = meta(database_, "kernel");
-  h.imported = meta(database_, "imported");
+  h.origin = origin_of(database_);
   h.complete = meta(database_, "complete") == "1";
   read_more(h);
   return checked(database_, std::move(h));
@@ -202,7 +212,7 @@ void Recording::read_more(Headline& h) {
                    "SELECT SUM(phase = 'warm-up'), SUM(phase = 'profiling'), SUM(phase = 'planned') FROM steps");
   phases.ask();
   if (phases.row())
-    h.warmup_steps = natural(phases, 0), h.profiling_steps = natural(phases, 1), h.planned_steps = natural(phases, 2);
+    h.by_phase = {.warm_up = natural(phases, 0), .profiling = natural(phases, 1), .planned = natural(phases, 2)};
   while (phases.row()) {
   }
   Statement tiers(database_, "SELECT name, capacity_bytes, addressable FROM tiers ORDER BY tier LIMIT 16");

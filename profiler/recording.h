@@ -13,7 +13,23 @@
 
 namespace vedette {
 
+// Enough to make a recording again, as far as it was told; what is not known is empty or 0.
+struct Origin {
+  std::string imported;                   // the format that it came from; empty: recorded
+  std::string started;                    // UTC
+  std::string command;                    // of the recorded program, quoted for a shell
+  std::string vedette, commit, libtorch;  // versions; commit: of the sources that vedette was built from
+  std::string cpu, kernel;                // of the machine that ran it
+  std::uint64_t cores = 0;
+  Bytes memory;
+};
+
+struct StepsByPhase {
+  std::uint64_t warm_up = 0, profiling = 0, planned = 0;
+};
+
 struct Headline {
+  Origin origin;
   std::string program, policy;
   Bytes budget, chunk;
   std::uint64_t steps = 0;
@@ -24,9 +40,8 @@ struct Headline {
   Nanoseconds median_step;  // of the planned steps; of all where no plan ran; 0 without steps
   std::uint64_t profiles = 0, plans = 0;
   std::uint64_t moves = 0, op_times = 0;
-  std::uint64_t warmup_steps = 0, profiling_steps = 0, planned_steps = 0;
-  std::string started, cpu, kernel, imported;  // imported: the format it came from; empty: recorded
-  bool complete = false;                       // the recorder closed the file; else the run lives, or was killed
+  StepsByPhase by_phase;
+  bool complete = false;  // the recorder closed the file; else the run lives, or was killed
   std::vector<Tier> tiers;
   std::vector<std::string> reasons;  // of the last plan
 };
@@ -61,6 +76,8 @@ struct ProfileInfo {
 // The database of a recording, its tables not yet looked at. Errors: system where there is no such file,
 // malformed_input where it is something else or cut short, unsupported where another version wrote it.
 Result<Database> open_recording(const std::string& path);
+
+Origin origin_of(Database& recording);
 
 class Recording {
  public:

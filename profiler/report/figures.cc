@@ -124,21 +124,12 @@ void thin(std::vector<MemorySample>& samples) {
 Trace steady_trace(const Run& run) {
   Trace trace = run.shown_profile()->trace;
   if (!follows_profile(run)) return trace;
-  std::vector<Nanoseconds> stalled(run.ops.size());
-  for (const StallRow& stall : run.stalls)
-    if (stall.op < stalled.size()) stalled[stall.op] += stall.ended - stall.began;
-  Nanoseconds last = run.shown_step()->began;
-  // what the program does between two ops counts as the second's, as in a profile
-  for (std::size_t i = 0; i < run.ops.size(); ++i) {
-    const Nanoseconds took = run.ops[i].ended - last - stalled[i];
-    trace.ops[i].time = std::min(trace.ops[i].time, std::max(Nanoseconds{1}, took));
-    last = std::max(last, run.ops[i].ended);
-  }
+  for (std::size_t i = 0; i < run.fastest.size(); ++i) trace.ops[i].time = std::min(trace.ops[i].time, run.fastest[i]);
   return trace;
 }
 
 Headline headline_of(const Run& run, const ReportOptions& options) {
-  Headline h{.program = run.program, .policy = run.policy, .imported = run.imported, .budget = run.budget};
+  Headline h{.program = run.program, .policy = run.policy, .imported = run.origin.imported, .budget = run.budget};
   if (run.shown_profile() != nullptr) h.ops = run.shown_profile()->trace.ops.size();
   h.steps = run.steps.size();
   h.steady_steps = run.steady.size();
@@ -147,7 +138,7 @@ Headline headline_of(const Run& run, const ReportOptions& options) {
     h.resident_max = std::max(h.resident_max, Bytes{step.counters.resident_max_bytes});
   }
   if (h.peak.value == 0 && run.shown_profile() != nullptr) h.peak = peak_bytes(run.shown_profile()->trace);
-  if (run.budget.value > 0 && run.imported.empty()) h.fits = h.resident_max <= run.budget;
+  if (run.budget.value > 0 && run.origin.imported.empty()) h.fits = h.resident_max <= run.budget;
   if (h.peak.value > 0) h.budget_share = static_cast<double>(run.budget.value) / static_cast<double>(h.peak.value);
   h.plain_step = options.plain_step ? options.plain_step : run.plain_step;
   h.dropped_events = run.dropped_events;
@@ -212,6 +203,9 @@ Report analyse(const Run& run, const ReportOptions& options) {
   Report report;
   report.path = run.path;
   report.headline = headline_of(run, options);
+  report.origin = run.origin;
+  report.waterfall = waterfall_of(run, report.headline);
+  report.advised = advised_of(run, options, report.waterfall);
   const std::size_t stride = std::max<std::size_t>(
       1, (run.steps.size() + options.most_steps - 1) / std::max<std::size_t>(options.most_steps, 1));
   for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.push_back(run.steps[i]);
@@ -236,8 +230,9 @@ Report analyse(const Run& run, const ReportOptions& options) {
          "The recording has no end: the run was still going, or was killed. What was written by then is shown.");
   remark(run.dropped_events > 0,
          std::to_string(run.dropped_events) + " events found the recorder's ring full and are missing.");
-  remark(!run.imported.empty(), "Imported from " + run.imported + ": what that does not tell is missing here.");
-  remark(run.steps.empty() && run.imported.empty(), "No step ended, so there are no times.");
+  remark(!run.origin.imported.empty(),
+         "Imported from " + run.origin.imported + ": what that does not tell is missing here.");
+  remark(run.steps.empty() && run.origin.imported.empty(), "No step ended, so there are no times.");
   remark(!run.steps.empty() && run.steady.empty(),
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;

@@ -57,6 +57,34 @@ Json of(const Headline& h) {
           {"dropped_events", h.dropped_events}};
 }
 
+Json of(const Origin& o) {
+  return {{"started", o.started}, {"command", o.command},   {"vedette", o.vedette},
+          {"commit", o.commit},   {"libtorch", o.libtorch}, {"cpu", o.cpu},
+          {"kernel", o.kernel},   {"cores", o.cores},       {"memory_bytes", of(o.memory)}};
+}
+
+Json of(const LayerTime& l) { return Json::array({l.layer, of(l.time)}); }
+
+Json of(const LostTime& l) {
+  return {{"cause", name_of(l.cause)},
+          {"time_ns", of(l.time)},
+          {"in_bound_ns", of(l.in_bound)},
+          {"layers", list(l.layers)}};
+}
+
+Json of(const Waterfall& w) {
+  return {{"known", w.known},        {"bound_ns", of(w.bound)}, {"step_ns", of(w.step)},
+          {"ahead_ns", of(w.ahead)}, {"lost", list(w.lost)},    {"beside_moves_ns", of(w.beside_moves)}};
+}
+
+Json of(const Advice& a) {
+  return {{"change", name_of(a.change)},  {"sentence", a.sentence},     {"step_ns", of(a.step)},
+          {"budget_bytes", of(a.budget)}, {"chunk_bytes", of(a.chunk)}, {"policy", a.policy},
+          {"late_fewer", a.late_fewer}};
+}
+
+Json of(const Advised& a) { return {{"lines", list(a.lines)}, {"simulated_ns", of(a.simulated)}, {"note", a.note}}; }
+
 Json of(const StepRow& s) {
   return {{"step", s.step},
           {"phase", s.phase},
@@ -232,6 +260,9 @@ Json of(const Report& r) {
   all["path"] = r.path;
   all["remarks"] = r.remarks;
   all["headline"] = of(r.headline);
+  all["origin"] = of(r.origin);
+  all["waterfall"] = of(r.waterfall);
+  all["advised"] = of(r.advised);
   all["machine"] = of(r.machine);
   all["steps"] = list(r.steps);
   all["steps_left_out"] = r.steps_left_out;

@@ -109,7 +109,7 @@ const scale_of = of => runs.length < 2 ? {rangemode: 'tozero'} : {range: [0, 1.0
 
 // A table that holds any number of rows and shows those in view. columns: {key, label, format, number, cell(row)}.
 function table(rows, columns, options = {}) {
-  let shown = rows.slice(), sort = options.sort ?? null, first = -1, all = false;
+  let shown = rows.slice(), sort = options.sort ?? null, first = -1, all = false, marked = null;
   const body = element('tbody');
   const counter = element('span', {class: 'count', 'aria-live': 'polite'});
   const heads = columns.map(column => {
@@ -134,7 +134,7 @@ function table(rows, columns, options = {}) {
     fill(true);
   }
   function line(row, index) {
-    const made = element('tr', {'aria-rowindex': index + 2});
+    const made = element('tr', {'aria-rowindex': index + 2, class: row === marked ? 'marked' : null});
     for (const column of columns) {
       const cell = element('td', {class: (column.number ? 'number ' : '') + (column.class ?? '')});
       if (options.path) Object.assign(cell.dataset, {figure: options.path(row) + '.' + column.key, value: missing(row[column.key]) ? '' : String(row[column.key])});
@@ -168,6 +168,14 @@ function table(rows, columns, options = {}) {
   window.addEventListener('afterprint', () => { all = false; fill(true); });
   for (const column of columns) if (column.share) column.most = rows.reduce((most, row) => Math.max(most, row[column.key] ?? 0), 0);
   box.filter = keep => { shown = rows.filter(keep); box.scrollTop = 0; if (sort) order(sort.key, true); else fill(true); };
+  box.show = wanted => {
+    const at = shown.findIndex(wanted);
+    if (at < 0) return;
+    marked = shown[at];
+    box.scrollIntoView({block: 'center'});
+    box.scrollTop = Math.max(0, (at - 3) * row_height);
+    fill(true);
+  };
   box.counter = counter;
   if (sort) order(sort.key, true); else fill(true);
   return box;
@@ -210,8 +218,63 @@ function imported_tiles(run) {
     [watched ? 'Watched for' : 'Step', 'headline.median_step_ns', time, watched ? 'from the first snapshot to the last' : 'the operators\u2019 own times, one after the other']]);
 }
 
+// --- where the time goes, and what would change it ---
+
+const lost_words = {
+  operators: ['Operators, longer', 'What operators took beyond their least time in this recording: bytes that move beside them, chunks that are mapped anew, other programs.'],
+  'late fetch': ['Waits: late fetch', 'An op waited for an operand that was still on its way, or had not left.'],
+  'no room': ['Waits: no room', 'An allocation waited for room, and nothing was being written.'],
+  write: ['Waits: write', 'What was waited for was room, and its bytes were still being written to the slow tier.'],
+  fault: ['Faults', 'Accesses that no op announced.']};
+
+function lost_layers(run, lost) {
+  const most = 12, rows = lost.layers.slice(0, most).map(([layer, ns]) => element('li', {}, element('button', {type: 'button', class: 'in-cell', on: {click: () => run.show_layer?.(layer)}},
+    layer_name(run, layer)), ' ' + layer_phase(run, layer) + ' ', element('b', {}, time(ns))));
+  return element('div', {class: 'lost'}, element('p', {}, lost_words[lost.cause][1] + (lost.in_bound_ns > 0 ? ' Another ' + time(lost.in_bound_ns) + ' of it no plan avoids: they are in the bound.' : '') +
+    (lost.cause === 'operators' && run.waterfall.beside_moves_ns > 0 ? ' ' + time(run.waterfall.beside_moves_ns) + ' of it were in operators beside which bytes moved.' : '')),
+    rows.length > 0 ? element('ol', {}, ...rows) : element('p', {}, 'No layer lost time in this way.'), lost.layers.length > most ? element('p', {}, 'and ' + plural(lost.layers.length - most, 'layer') + ' with less') : null);
+}
+
+function waterfall(run) {
+  const w = run.waterfall, end = r => r.waterfall.known ? Math.max(r.waterfall.step_ns, r.waterfall.bound_ns, r.headline.plain_step_ns ?? 0) : 0;
+  const whole = Math.max(...runs.map(end)), share = ns => (100 * ns / whole).toFixed(3) + '%';
+  const row = (tag, kind, label, from, ns, value, properties = {}) => element(tag, {class: 'fall ' + kind, ...properties}, element('span', {class: 'label'}, label),
+    element('span', {class: 'track', 'aria-hidden': 'true'}, ns > 0 ? element('i', {style: 'left:' + share(from) + ';width:' + share(ns)}) : ''), value);
+  const shown = (path, sign = '') => { const made = figure(run, path, ns => (ns > 0 ? sign : '') + time(ns)); made.classList.add('value'); return made; };
+  const made = element('div', {class: 'waterfall'});
+  if (!missing(run.headline.plain_step_ns)) made.append(row('div', 'plain', 'Plain step', 0, run.headline.plain_step_ns, shown('headline.plain_step_ns')));
+  made.append(row('div', 'bound', 'Bound: no plan is faster', 0, w.bound_ns, shown('waterfall.bound_ns')));
+  let at = w.bound_ns;
+  w.lost.forEach((lost, i) => {
+    const details = element('div', {hidden: ''});
+    const open = event => {
+      if (!details.firstChild) details.append(lost_layers(run, lost));
+      details.hidden = !details.hidden;
+      event.currentTarget.setAttribute('aria-expanded', String(!details.hidden));
+    };
+    made.append(row('button', lost.cause.replace(' ', '-'), lost_words[lost.cause][0], at, lost.time_ns, shown('waterfall.lost.' + i + '.time_ns', '+ '), {type: 'button', 'aria-expanded': 'false', on: {click: open}}), details);
+    at += lost.time_ns;
+  });
+  made.append(row('div', 'step', 'Step ' + text(run.shown_step), 0, w.step_ns, shown('waterfall.step_ns')));
+  if (w.ahead_ns > 0) made.append(element('p', {}, 'The step was ', figure(run, 'waterfall.ahead_ns', time), ' faster than the bound, which is one of whole operators: large ones ran in sections.'));
+  return made;
+}
+
+function advice(run) {
+  const a = run.advised, measured = run.waterfall.step_ns;
+  if (a.lines.length === 0) return a.note === '' ? null : element('p', {}, a.note);
+  const made = element('div', {}, element('ol', {class: 'advice'}, ...a.lines.map((line, i) => {
+    const price = figure(run, 'advised.lines.' + i + '.step_ns', ns => Math.abs(ns / measured - 1) < 0.005 ? 'as fast' : signed(Math.round((ns / measured - 1) * 1000) / 1000, percent), 'b');
+    price.className = line.step_ns < measured * 0.995 ? 'good' : '';
+    return element('li', {}, line.sentence.replace(' -> ', ' \u2192 '), ' ', price);
+  })), element('p', {}, 'Simulated on this recording, in chunks as a session lays them; the run as it was simulates to ', figure(run, 'advised.simulated_ns', time), ', and each line is the measured step with the simulated difference.'));
+  if (a.note !== '') made.append(element('p', {}, a.note));
+  return made;
+}
+
 section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, run) => {
   const h = run.headline;
+  if (run.waterfall.known) host.append(element('div', {class: 'card'}, element('h3', {}, 'Where the step\u2019s time goes: open a part for its layers'), waterfall(run), element('h3', {}, 'What to change'), advice(run)));
   if (h.imported === 'damon') return host.append(imported_tiles(run));
   if (h.imported) return host.append(imported_tiles(run), element('p', {}, 'Nothing ran here: whether a step fits a budget, and how fast it is, is simulated in ', element('a', {href: '#budgets'}, 'Budgets'), '.'));
   host.append(tiles(run, [
@@ -393,6 +456,7 @@ section('layers', 'Layers', 'Layers', 'In the order in which they run. Bytes cou
     {key: 'moved_in_bytes', label: 'Moved in', number: true, format: bytes, share: true}, {key: 'moved_out_bytes', label: 'Moved out', number: true, format: bytes, share: true},
     {key: 'stall_ns', label: 'Stall', number: true, format: time, share: true}, {key: 'faults', label: 'Faults', number: true, format: count}],
     {label: 'Layers', noun: 'layers', sort: {key: 'order', down: false}, path: row => (run === data.run ? 'run' : 'other') + '.layers.' + row.order});
+  run.show_layer = layer => box.show(row => row.layer === layer);
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, box.counter), box));
 }, {long: true, stacked: true});
 
@@ -535,12 +599,23 @@ section('around', 'Around it', 'Unmanaged memory, and what profiling cost', '', 
     ['Process at most', 'overhead.process_bytes', bytes, 'resident, at a step\u2019s end'], ['Of it, unmanaged', 'overhead.unmanaged_bytes', bytes, 'outside of fast memory'],
     ['Profiling step', 'overhead.profiling_step_ns', time, [figure(run, 'overhead.profiling_cost', ratio), ' a steady step']], ['Warm-up step', 'overhead.warm_up_step_ns', time, 'on demand, no plan yet'],
     ['Events dropped', 'overhead.events_dropped', count, 'the recorder\u2019s ring was full', run.overhead.events_dropped > 0 ? 'bad' : 'good']]));
+  host.append(element('div', {class: 'card'}, element('h3', {}, 'Made with'), made_with(run)));
   if (run.causes.length === 0) return;
   const rows = run.causes.map((c, i) => ({...c, order: i}));
   host.append(element('div', {class: 'card'}, element('h3', {}, 'Moves of all steps, by cause'), table(rows, [{key: 'verb', label: 'Move', format: text}, {key: 'cause', label: 'Cause', format: text},
     {key: 'moves', label: 'Chunks', number: true, format: count, share: true}, {key: 'bytes', label: 'Bytes', number: true, format: bytes}],
     {label: 'Moves by cause', path: row => (run === data.run ? 'run' : 'other') + '.causes.' + row.order})));
 });
+
+// Enough to make the recording again.
+function made_with(run) {
+  const o = run.origin, machine = [o.cpu, o.cores > 0 ? plural(o.cores, 'processor') : '', o.memory_bytes > 0 ? bytes(o.memory_bytes) : '', o.kernel].filter(part => part !== '').join(', ');
+  const tiers = run.machine.tiers.map(t => t.name + (t.capacity_bytes < 2 ** 50 ? ' of ' + bytes(t.capacity_bytes) : '')).join(', ');
+  const links = run.machine.links.map(l => run.machine.tiers[l.source].name + ' to ' + run.machine.tiers[l.target].name + (l.bytes_per_s > 0 ? ' ' + fixed(l.bytes_per_s / 1e9, 2) + ' GB/s' : '')).join(', ');
+  const rows = [['Imported from', run.headline.imported], ['Command', o.command], ['Begun', o.started], ['vedette', o.vedette === '' ? '' : o.vedette + (o.commit === '' ? '' : ', commit ' + o.commit)], ['libtorch', o.libtorch],
+    ['Machine', machine], ['Tiers', tiers], ['Links', links]].filter(([, value]) => !missing(value) && value !== '');
+  return element('dl', {class: 'made'}, ...rows.flatMap(([label, value]) => [element('dt', {}, label), element('dd', {}, value)]));
+}
 
 // --- two runs ------------------------------------------------------------------------------------------------------------
 

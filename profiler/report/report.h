@@ -19,7 +19,7 @@ namespace vedette::report {
 
 struct Headline {
   std::string program, policy;
-  std::string imported;              // the format that the recording came from; empty: it was recorded
+  std::string imported;              // as Origin::imported
   std::uint64_t ops = 0;             // of the shown profile
   std::optional<bool> fits;          // what was resident never exceeded the budget; none: no budget is known
   Bytes budget, peak, resident_max;  // budget 0: none is known; peak: most bytes that lived at once
@@ -38,6 +38,54 @@ struct Headline {
   Bytes bytes_in, bytes_out, bytes_dropped;  // of the shown step
   std::uint64_t faults = 0;                  // of the shown step
   std::uint64_t dropped_events = 0;
+};
+
+struct LayerTime {
+  std::int64_t layer = -1;
+  Nanoseconds time;
+};
+
+enum class Lost : std::uint8_t {
+  operators,   // they took longer than their least time: moves beside them, chunks mapped anew, other programs
+  late_fetch,  // an op waited for an operand
+  no_room,     // an allocation waited for room, and nothing was being written
+  write,       // an op or an allocation waited, and what it waited for was a write to the slow tier
+  fault,       // an access that no op announced
+};
+
+struct LostTime {
+  Lost cause = Lost::operators;
+  Nanoseconds time;               // beyond the bound
+  Nanoseconds in_bound;           // the same, but no plan avoids it: it is in the bound
+  std::vector<LayerTime> layers;  // of both together, the largest first
+};
+
+// The way from the proven bound to the shown step: bound + the times of `lost` = step + ahead, to the nanosecond.
+struct Waterfall {
+  bool known = false;  // it needs the times of a whole step, and its profile
+  Nanoseconds bound, step;
+  Nanoseconds ahead;           // the step was faster than the bound by this: large ops ran in sections
+  Nanoseconds beside_moves;    // of the longer operators' time, in ops beside which bytes moved
+  std::vector<LostTime> lost;  // one of each cause, in their order
+};
+
+enum class Change : std::uint8_t { step_in_backward, more_memory, chunk, policy, less_memory };
+
+struct Advice {
+  Change change = Change::step_in_backward;
+  std::string sentence;  // what to do, and what a step then takes
+  Nanoseconds step;      // predicted: the measured one and the simulated difference
+  Bytes budget, chunk;   // with it
+  std::string policy;
+  std::int64_t late_fewer = 0;  // fetches that came late or were not planned
+};
+
+// At most one line of each kind, the largest gain first. Each is priced by the simulator on the profiled step, laid
+// into chunks, against the same simulation of the run as it was.
+struct Advised {
+  std::vector<Advice> lines;
+  std::optional<Nanoseconds> simulated;  // the run as it was
+  std::string note;                      // why there are no lines
 };
 
 struct MemorySample {  // after an op of the shown step; of very many ops the highest of each few
@@ -199,6 +247,9 @@ struct Report {
   // what the reader must know: still being written, events dropped, pages not tracked
   std::vector<std::string> remarks;
   Headline headline;
+  Origin origin;
+  Waterfall waterfall;
+  Advised advised;
   std::vector<StepRow> steps;  // at most as many as fit a picture; see steps_left_out
   std::uint64_t steps_left_out = 0;
   std::optional<std::uint64_t> shown_step;
@@ -219,6 +270,7 @@ struct Report {
 struct Simulated {
   Nanoseconds step, stall;
   Bytes bytes_in, bytes_out;
+  std::uint64_t late = 0;  // fetches that were not done when due, or that nothing had planned
 };
 // Runs a step on a machine under the run's policy, in a simulator. The analysis knows none; the command line gives it
 // one.
@@ -227,24 +279,40 @@ using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, s
 // No plan is faster.
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
+// The step as a session lays it into chunks of this size: tensors are what moves as one.
+using InChunks = std::function<Trace(const Trace&, Bytes chunk)>;
+
+// What prices advice. The command line gives it.
+struct Adviser {
+  Simulate simulate;  // empty: there is no advice
+  InChunks in_chunks;
+  std::vector<std::string> policies;  // that a session runs
+};
+
 struct ReportOptions {
   Simulate simulate;  // empty: the curve has no simulated steps
   Bound bound;
   std::optional<Nanoseconds> plain_step;  // overrides the recording's
   std::string policy = {};                // that is simulated; empty: the recording's
   std::size_t heat_rows = 480, most_ranges = 200000, most_steps = 2000;
+  Adviser adviser = {};
 };
 
 Report analyse(const Run& run, const ReportOptions& options);
 
 // Its parts, each of one file.
-// The shown profile. An op's time is the smaller of its times in the profiled and in the shown step, because it may
-// have been slow while profiled. So simulation and bound describe steps like the shown one. Needs a shown profile.
+// The shown profile. An op's time is its least in the profiled step and in the steady ones that run.h compares, because
+// it may have been slow while profiled or beside moves. Needs a shown profile.
 Trace steady_trace(const Run&);
 // The same for a simulator: where pages were tracked, persistent tensors are cut into the runs of chunks that the same
 // ops touch, and ops have only those as operands. Needs a shown profile.
 Trace simulated_trace(const Run&);
 Headline headline_of(const Run&, const ReportOptions&);
+Waterfall waterfall_of(const Run&, const Headline&);
+Advised advised_of(const Run&, const ReportOptions&, const Waterfall&);
+// The same step with each parameter updated as soon as its gradient is complete; nullopt: its optimizer runs no
+// operators, or they use the gradients of several parameters, or nothing would run earlier.
+std::optional<Trace> updated_early(const Trace&);
 Memory memory_of(const Run&);
 Heat heat_of(const Run&, const ReportOptions&);
 void limit_ranges(Heat&, std::size_t most);  // those of the tensors with most of them are left out
@@ -264,6 +332,8 @@ Overhead overhead_of(const Run&);
 void shorten(Report&, std::size_t most);
 
 std::string_view name_of(Warmth) noexcept;
+std::string_view name_of(Lost) noexcept;  // "operators", "late fetch", "no room", "write", "fault"
+std::string_view name_of(Change) noexcept;
 
 std::string format_json(const Report&, const Report* other);  // one object, docs/report.md; `other`: to compare with
 std::string format_text(const Report&, const Report* other);  // for terminals: nothing in it controls one

@@ -1,99 +1,18 @@
-// Reads a recording for a report. What a file claims is checked before it is used as an index or added up: a file may
-// be damaged, or made to harm.
+// Reads a recording for a report: the facts of the run, its steps, and all of the one that is shown. Its profiles are
+// read in read_profiles.cc.
 #include "profiler/report/run.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstdlib>
 #include <map>
-#include <numeric>
-#include <tuple>
 #include <utility>
 
-#include "base/readable.h"
 #include "profiler/recording.h"
-#include "profiler/sqlite.h"
+#include "profiler/report/reader.h"
 
 namespace vedette::report {
 
 namespace {
-
-// of a size or a time: a petabyte, thirteen days; sums of many still fit
-constexpr std::int64_t largest = std::int64_t{1} << 50;
-constexpr std::int64_t most_samples = 1'000'000;    // of one page in one tick; monitors take some tens
-constexpr std::uint64_t most_chunks = 100'000'000;  // that all tensors together may cover
-
-class Reader {
- public:
-  Reader(Database& database, std::string path, Bytes room) : database_(database), path_(std::move(path)), room_(room) {}
-
-  Database& database() noexcept { return database_; }
-  const std::optional<Error>& bad() const noexcept { return bad_; }
-  void refuse(const std::string& what) {
-    if (!bad_) bad_ = Error{Cause::malformed_input, path_ + " is damaged: " + what};
-  }
-
-  // The next row of an answer; none once something was refused.
-  bool row(Statement& s) { return !bad_ && s.row(); }
-  // Counts a row that stays in memory, with its texts: a file of any size takes no more of it than its reader was
-  // given.
-  template <class Row>
-  void keep(const Row&, std::initializer_list<std::string_view> texts = {}) {
-    kept_ += sizeof(Row);
-    for (const std::string_view text : texts) kept_ += text.size();
-    if (kept_ <= room_.value || bad_) return;
-    bad_ = Error{Cause::unsupported, path_ + " is too large: what a report needs of it takes more than " +
-                                         readable(room_) +
-                                         " of memory; SQLite's own shell reads such a file (profiler/FORMAT.md)"};
-  }
-
-  // Columns of the row that `s` is at.
-  std::uint64_t natural(const Statement& s, int column, const char* what) {
-    const std::int64_t value = s.integer(column);
-    if (value >= 0 && value <= largest) return static_cast<std::uint64_t>(value);
-    refuse(std::string(what) + " is " + std::to_string(value));
-    return 0;
-  }
-  std::uint64_t capacity(const Statement& s, int column) {  // of a tier that has no limit it may be larger
-    return static_cast<std::uint64_t>(std::clamp<std::int64_t>(s.integer(column), 0, largest));
-  }
-  std::uint32_t number(const Statement& s, int column, const char* what) {
-    const std::uint64_t value = natural(s, column, what);
-    if (value <= std::numeric_limits<std::uint32_t>::max()) return static_cast<std::uint32_t>(value);
-    refuse(std::string(what) + " is " + std::to_string(value));
-    return 0;
-  }
-  std::uint32_t below(const Statement& s, int column, std::size_t size, const char* what) {
-    const std::uint32_t value = number(s, column, what);
-    if (value < size) return value;
-    refuse(std::string(what) + " " + std::to_string(value) + " does not exist");
-    return 0;
-  }
-  Nanoseconds time(const Statement& s, int column) { return {s.nanoseconds(column)}; }
-
- private:
-  Database& database_;
-  std::string path_;
-  Bytes room_;
-  std::uint64_t kept_ = 0;
-  std::optional<Error> bad_;
-};
-
-template <class Enum>
-std::optional<Enum> named(std::string_view name, std::initializer_list<std::string_view> names) {
-  int value = 0;
-  for (const std::string_view each : names) {
-    if (each == name) return static_cast<Enum>(value);
-    ++value;
-  }
-  return std::nullopt;
-}
-
-std::optional<Phase> phase_named(std::string_view name) {
-  return named<Phase>(name, {"forward", "backward", "optimizer"});
-}
-std::optional<TensorKind> kind_named(std::string_view name) {
-  return named<TensorKind>(name, {"weight", "gradient", "optimizer", "activation", "workspace", "input", "constant"});
-}
 
 void read_meta(Reader& reader, Run& run) {
   std::map<std::string, std::string> meta;
@@ -112,7 +31,6 @@ void read_meta(Reader& reader, Run& run) {
   run.budget = {number("budget_bytes")};
   run.chunk = {number("chunk_bytes")};
   run.ended = meta.contains("complete");
-  run.imported = meta["imported"];
   run.dropped_events = number("dropped_events");
   run.machine.fault_time = {static_cast<std::int64_t>(number("fault_ns"))};
   if (number("granule_bytes") > 0) run.machine.granule = {number("granule_bytes")};
@@ -181,156 +99,6 @@ void read_causes(Reader& reader, Run& run) {
   }
 }
 
-std::vector<std::int64_t> shape_of(const std::string& text) {  // "64x3x7x7"
-  std::vector<std::int64_t> shape;
-  for (std::size_t at = 0; at < text.size() && shape.size() < 16;) {
-    const std::size_t end = std::min(text.find('x', at), text.size());
-    char* stop = nullptr;
-    const long long value = std::strtoll(text.c_str() + at, &stop, 10);
-    if (stop != text.c_str() + at) shape.push_back(value);
-    at = end + 1;
-  }
-  return shape;
-}
-
-void read_tensors(Reader& reader, Run& run, Profile& profile) {
-  Statement ask(
-      reader.database(),
-      "SELECT tensor, name, bytes, kind, persistent, shape, site_layer, site_op FROM tensors WHERE profile = ?"
-      " ORDER BY tensor");
-  std::uint64_t total = 0;
-  for (ask.ask(profile.profile); reader.row(ask);) {
-    if (reader.natural(ask, 0, "a tensor's number") != profile.trace.tensors.size())
-      return reader.refuse("tensors are missing");
-    Tensor& t = profile.trace.tensors.emplace_back();
-    t.name = ask.text(1);
-    t.bytes = {reader.natural(ask, 2, "a tensor's size")};
-    total += t.bytes.value;
-    if (total > static_cast<std::uint64_t>(largest) || (run.chunk.value > 0 && total / run.chunk.value > most_chunks))
-      return reader.refuse("the sizes of its tensors cannot be");
-    const auto kind = kind_named(ask.text(3));
-    if (!kind) return reader.refuse("a tensor is of a kind that is not known");
-    t.kind = *kind;
-    t.persistent = ask.integer(4) != 0;
-    t.shape = shape_of(ask.text(5));
-    t.site = {.layer = ask.text(6), .op = ask.text(7)};
-    reader.keep(t, {t.name, t.site.layer, t.site.op});
-  }
-}
-
-void read_ops(Reader& reader, Profile& profile) {
-  Statement layers(reader.database(), "SELECT layer, name, phase FROM layers WHERE profile = ? ORDER BY layer");
-  for (layers.ask(profile.profile); reader.row(layers);) {
-    const auto phase = phase_named(layers.text(2));
-    if (!phase || reader.natural(layers, 0, "a layer's number") != profile.trace.layers.size())
-      return reader.refuse("its layers cannot be");
-    profile.trace.layers.push_back({.name = layers.text(1), .phase = *phase});
-    reader.keep(profile.trace.layers.back(), {profile.trace.layers.back().name});
-  }
-  Statement ops(reader.database(),
-                "SELECT op, name, layer, phase, time_ns, workspace_bytes FROM ops WHERE profile = ? ORDER BY op");
-  std::int64_t total = 0;
-  for (ops.ask(profile.profile); reader.row(ops);) {
-    const auto phase = phase_named(ops.text(3));
-    if (!phase || reader.natural(ops, 0, "an op's number") != profile.trace.ops.size())
-      return reader.refuse("its ops cannot be");
-    Op& op = profile.trace.ops.emplace_back();
-    op.name = ops.text(1);
-    op.phase = *phase;
-    op.time = {static_cast<std::int64_t>(reader.natural(ops, 4, "an op's time"))};
-    if ((total += op.time.value) > largest) return reader.refuse("the times of its ops cannot be");
-    op.workspace = {reader.natural(ops, 5, "an op's workspace")};
-    if (!ops.is_null(2)) op.layer = LayerIndex{reader.below(ops, 2, profile.trace.layers.size(), "layer")};
-    reader.keep(op, {op.name});
-  }
-}
-
-void read_operands(Reader& reader, Profile& profile) {
-  Trace& trace = profile.trace;
-  Statement ask(reader.database(), "SELECT op, role, tensor FROM operands WHERE profile = ? ORDER BY op, role, tensor");
-  for (ask.ask(profile.profile); reader.row(ask);) {
-    const std::uint32_t op = reader.below(ask, 0, trace.ops.size(), "op");
-    const TensorIndex tensor{reader.below(ask, 2, trace.tensors.size(), "tensor")};
-    if (reader.bad()) return;
-    const std::string role = ask.text(1);
-    reader.keep(tensor);
-    (role == "read"    ? trace.ops[op].reads
-     : role == "write" ? trace.ops[op].writes
-                       : trace.ops[op].frees)
-        .push_back(tensor);
-  }
-}
-
-void read_pages(Reader& reader, Profile& profile) {
-  Trace& trace = profile.trace;
-  Statement ask(reader.database(),
-                "SELECT op, tensor, first_page, end_page, read, written, samples FROM page_accesses WHERE profile = ?");
-  const std::uint64_t page = trace.page_bytes.value;
-  for (ask.ask(profile.profile); reader.row(ask);) {
-    PageAccess& a = trace.pages.emplace_back();
-    reader.keep(a);
-    a.op = {reader.below(ask, 0, trace.ops.size(), "op")};
-    a.tensor = {reader.below(ask, 1, trace.tensors.size(), "tensor")};
-    a.pages = {reader.natural(ask, 2, "a page"), reader.natural(ask, 3, "a page")};
-    if (reader.bad()) return;
-    const std::uint64_t pages = (trace.tensors[a.tensor.value].bytes.value + page - 1) / page;
-    if (a.pages.begin >= a.pages.end || a.pages.end > pages)
-      return reader.refuse("pages outside of their tensor were touched");
-    a.read = ask.integer(4) != 0;
-    a.written = ask.integer(5) != 0;
-    if (ask.is_null(6) && profile.samples.empty()) continue;
-    profile.samples.resize(trace.pages.size());  // what was seen exactly among them counts as seen by none
-    profile.samples.back() = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ask.integer(6), 0, most_samples));
-    reader.keep(profile.samples.back());
-  }
-  // Recorders write them in this order; SQLite would sort them anew, on disk.
-  const auto before = [](const PageAccess& x, const PageAccess& y) {
-    return std::tie(x.op, x.tensor, x.pages) < std::tie(y.op, y.tensor, y.pages);
-  };
-  if (std::is_sorted(trace.pages.begin(), trace.pages.end(), before)) return;
-  if (profile.samples.empty()) return std::sort(trace.pages.begin(), trace.pages.end(), before);
-  std::vector<std::uint32_t> order(trace.pages.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::sort(order.begin(), order.end(), [&](auto x, auto y) { return before(trace.pages[x], trace.pages[y]); });
-  const std::vector<PageAccess> pages = std::exchange(trace.pages, {});
-  const std::vector<std::uint32_t> samples = std::exchange(profile.samples, {});
-  for (const std::uint32_t i : order) trace.pages.push_back(pages[i]), profile.samples.push_back(samples[i]);
-}
-
-void read_places(Reader& reader, Run& run, Profile& profile) {
-  Statement ask(reader.database(), "SELECT tensor, begin_byte FROM tensor_places WHERE profile = ?");
-  for (ask.ask(profile.profile); reader.row(ask);) {
-    const std::uint32_t t = reader.below(ask, 0, profile.trace.tensors.size(), "tensor");
-    const std::uint64_t at = reader.natural(ask, 1, "a tensor's place");
-    if (reader.bad() || run.chunk.value == 0) return;
-    profile.places.resize(profile.trace.tensors.size());
-    profile.places[t] = at;
-  }
-}
-
-void read_profiles(Reader& reader, Run& run) {
-  Statement ask(
-      reader.database(),
-      "SELECT profile, step, bucket, name, source, device, page_bytes, tracked FROM profiles ORDER BY profile");
-  for (ask.ask(); reader.row(ask);) {
-    Profile& p = run.profiles.emplace_back();
-    p.profile = ask.integer(0);
-    p.step = reader.natural(ask, 1, "a profile's step");
-    p.bucket = ask.text(2);
-    p.trace.name = ask.text(3);
-    p.trace.source = ask.text(4);
-    p.trace.device = ask.text(5);
-    p.trace.page_bytes = {reader.natural(ask, 6, "the size of a page")};
-    p.tracked = ask.integer(7) != 0;
-    reader.keep(p, {p.bucket, p.trace.name, p.trace.source, p.trace.device});
-    if (p.trace.page_bytes.value == 0) return reader.refuse("its pages have no size");
-    read_tensors(reader, run, p);
-    if (!reader.bad()) read_ops(reader, p);
-    if (!reader.bad()) read_operands(reader, p);
-    if (!reader.bad()) read_places(reader, run, p);
-  }
-}
-
 // Which steps stand for the run, and which of them is shown. A step of warm-up or profiling stands for no other: where
 // a run was killed before it planned, one of those is shown and none is steady.
 void choose_step(Run& run) {
@@ -351,12 +119,13 @@ void choose_step(Run& run) {
   run.shown = by_time[(by_time.size() - 1) / 2];
 }
 
-void read_op_times(Reader& reader, Run& run) {
+std::vector<OpRow> ops_of(Reader& reader, std::uint64_t step) {
+  std::vector<OpRow> ops;
   Statement ask(reader.database(),
                 "SELECT op, IFNULL(text, ''), began_ns, ended_ns, live_bytes, resident_bytes"
                 " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
-  for (ask.ask(run.shown_step()->step); reader.row(ask);) {
-    OpRow& op = run.ops.emplace_back();
+  for (ask.ask(step); reader.row(ask);) {
+    OpRow& op = ops.emplace_back();
     op.op = reader.number(ask, 0, "op");
     op.name = ask.text(1);
     op.began = reader.time(ask, 2);
@@ -365,6 +134,7 @@ void read_op_times(Reader& reader, Run& run) {
     op.resident = {reader.capacity(ask, 5)};
     reader.keep(op, {op.name});
   }
+  return ops;
 }
 
 std::vector<MoveRow> moves_of(Reader& reader, std::uint64_t step) {
@@ -384,22 +154,46 @@ std::vector<MoveRow> moves_of(Reader& reader, std::uint64_t step) {
   return moves;
 }
 
-void read_waits(Reader& reader, Run& run) {
-  Statement stalls(reader.database(), "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ?");
-  for (stalls.ask(run.shown_step()->step); reader.row(stalls);) {
-    run.stalls.push_back({.op = reader.number(stalls, 0, "op"),
-                          .in_allocation = stalls.integer(1) != 0,
-                          .began = reader.time(stalls, 2),
-                          .ended = reader.time(stalls, 3)});
-    reader.keep(run.stalls.back());
+std::vector<StallRow> stalls_of(Reader& reader, std::uint64_t step) {
+  std::vector<StallRow> stalls;
+  Statement ask(reader.database(), "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ?");
+  for (ask.ask(step); reader.row(ask);) {
+    stalls.push_back({.op = reader.number(ask, 0, "op"),
+                      .in_allocation = ask.integer(1) != 0,
+                      .began = reader.time(ask, 2),
+                      .ended = reader.time(ask, 3)});
+    reader.keep(stalls.back());
   }
-  Statement faults(reader.database(), "SELECT op, chunk, page, write FROM faults WHERE step = ?");
+  return stalls;
+}
+
+void read_faults(Reader& reader, Run& run) {
+  Statement faults(reader.database(), "SELECT op, chunk, page, write, began_ns, ended_ns FROM faults WHERE step = ?");
   for (faults.ask(run.shown_step()->step); reader.row(faults);) {
     run.faults.push_back({.op = reader.number(faults, 0, "op"),
                           .chunk = reader.natural(faults, 1, "a chunk"),
                           .page = reader.natural(faults, 2, "a page"),
-                          .write = faults.integer(3) != 0});
+                          .write = faults.integer(3) != 0,
+                          .began = reader.time(faults, 4),
+                          .ended = reader.time(faults, 5)});
     reader.keep(run.faults.back());
+  }
+}
+
+constexpr std::size_t most_compared = 32;  // steps; an op of training is rarely disturbed in all of so many
+
+void read_fastest(Reader& reader, Run& run) {
+  run.fastest = own_times(run.shown_step()->began, run.ops, run.stalls);
+  const std::size_t stride = (run.steady.size() + most_compared - 1) / most_compared;
+  for (std::size_t i = 0; i < run.steady.size() && !run.fastest.empty(); i += stride) {
+    const StepRow& step = run.steps[run.steady[i]];
+    if (run.steady[i] == *run.shown || step.bucket != run.shown_step()->bucket) continue;
+    const std::uint64_t kept = reader.kept();
+    const std::vector<Nanoseconds> times =
+        own_times(step.began, ops_of(reader, step.step), stalls_of(reader, step.step));
+    reader.forget_since(kept);
+    if (times.size() != run.fastest.size()) continue;
+    for (std::size_t op = 0; op < times.size(); ++op) run.fastest[op] = std::min(run.fastest[op], times[op]);
   }
 }
 
@@ -472,6 +266,19 @@ void read_plan(Reader& reader, Run& run) {
 
 }  // namespace
 
+std::vector<Nanoseconds> own_times(Nanoseconds began, const std::vector<OpRow>& ops,
+                                   const std::vector<StallRow>& stalls) {
+  std::vector<Nanoseconds> times(ops.size());
+  for (const StallRow& stall : stalls)
+    if (stall.op < times.size())
+      times[stall.op] = std::max(Nanoseconds{-largest}, times[stall.op] - std::max(Nanoseconds{}, stall.time()));
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    times[i] = std::max(Nanoseconds{1}, times[i] + (ops[i].ended - began));
+    began = std::max(began, ops[i].ended);
+  }
+  return times;
+}
+
 Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   auto database = open_recording(path);
   if (!database) return database.error();
@@ -479,6 +286,7 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   Run run{.path = path};
   database->run("BEGIN");  // one state of a file that may still be written
   read_meta(reader, run);
+  if (!reader.bad()) run.origin = origin_of(*database);
   read_machine(reader, run);
   read_steps(reader, run);
   read_causes(reader, run);
@@ -486,10 +294,12 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   if (!reader.bad()) {
     choose_step(run);
     if (run.shown) {
-      read_op_times(reader, run);
+      run.ops = ops_of(reader, run.shown_step()->step);
       run.moves = moves_of(reader, run.shown_step()->step);
       if (run.shown_step()->step > 0) run.earlier_moves = moves_of(reader, run.shown_step()->step - 1);
-      read_waits(reader, run);
+      run.stalls = stalls_of(reader, run.shown_step()->step);
+      read_faults(reader, run);
+      read_fastest(reader, run);
     }
     choose_profile(run);
     // Pages are most of a recording: of the profile that is looked at (exports take the last where the shown step has

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/recording.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
@@ -46,12 +47,14 @@ struct StallRow {
   std::uint32_t op = 0;
   bool in_allocation = false;
   Nanoseconds began, ended;
+  Nanoseconds time() const noexcept { return ended - began; }
 };
 
 struct FaultRow {
   std::uint32_t op = 0;
   std::uint64_t chunk = 0, page = 0;
   bool write = false;
+  Nanoseconds began, ended;
 };
 
 struct Profile {
@@ -99,29 +102,35 @@ struct CauseTotal {  // over all steps
 
 struct Run {
   std::string path, program, policy;
+  Origin origin;
   Bytes budget, chunk;
   Machine machine;
   std::uint64_t dropped_events = 0;
-  bool ended = false;    // the recorder closed the file; else the run lives, or was killed
-  std::string imported;  // the format that it came from; empty: it was recorded
+  bool ended = false;  // the recorder closed the file; else the run lives, or was killed
   std::optional<Nanoseconds> plain_step;
   std::vector<StepRow> steps;  // by number
   std::vector<CauseTotal> causes;
   std::vector<Profile> profiles;
 
-  std::optional<std::size_t> shown;           // position in `steps`
-  std::vector<std::size_t> steady;            // positions in `steps`: those that the shown one stands for
-  std::optional<std::size_t> profile;         // position in `profiles`: of the shown step's bucket
-  std::optional<PlanRow> plan;                // in force in the shown step
-  std::vector<OpRow> ops;                     // of the shown step, in order, as are the rest
+  std::optional<std::size_t> shown;    // position in `steps`
+  std::vector<std::size_t> steady;     // positions in `steps`: those that the shown one stands for
+  std::optional<std::size_t> profile;  // position in `profiles`: of the shown step's bucket
+  std::optional<PlanRow> plan;         // in force in the shown step
+  std::vector<OpRow> ops;              // of the shown step, in order, as are the rest
+  // by op: the least time that it took in the shown step or another steady one, stalls apart; of many steps some are
+  // looked at. Empty: the shown step has no ops.
+  std::vector<Nanoseconds> fastest;
   std::vector<MoveRow> moves, earlier_moves;  // the latter: of the step before
   std::vector<StallRow> stalls;
   std::vector<FaultRow> faults;
 
-  bool has_phases() const noexcept { return imported != "damon"; }  // a monitor's snapshots are of no phase
+  bool has_phases() const noexcept { return origin.imported != "damon"; }  // a monitor's snapshots are of no phase
   const Profile* shown_profile() const noexcept { return profile ? &profiles[*profile] : nullptr; }
   const StepRow* shown_step() const noexcept { return shown ? &steps[*shown] : nullptr; }
 };
+
+// By op: its time without its stalls. The program's time between two ops counts to the second, as in a profile.
+std::vector<Nanoseconds> own_times(Nanoseconds step_began, const std::vector<OpRow>&, const std::vector<StallRow>&);
 
 struct LoadOptions {
   // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 
-#include "base/readable.h"
 #include "profiler/report/report.h"
+#include "profiler/report/words.h"
 
 namespace vedette::report {
 
@@ -26,17 +25,6 @@ std::string printable(std::string_view text, std::size_t width) {
   return clean;
 }
 
-using vedette::readable;
-std::string readable(Nanoseconds time) {
-  if (std::abs(time.value) >= 10'000'000'000) return fmt::format("{:.2f} s", static_cast<double>(time.value) / 1e9);
-  if (time.value != 0 && std::abs(time.value) < 50'000)
-    return fmt::format("{:.1f} us", static_cast<double>(time.value) / 1e3);
-  return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6);
-}
-template <class T>
-std::string readable(const std::optional<T>& value) {
-  return value ? readable(*value) : "-";
-}
 std::string times(const std::optional<double>& ratio) { return ratio ? fmt::format("{:.3f} x", *ratio) : "-"; }
 
 using Pair = std::pair<std::string, std::string>;  // of the run, of the other
@@ -86,6 +74,39 @@ void headline(Lines& out, const Report& a, const Report* b) {
   out.figure("moved in, out",
              measured([](const Headline& h) { return readable(h.bytes_in) + ", " + readable(h.bytes_out); }));
   out.figure("faults in a step", measured([](const Headline& h) { return std::to_string(h.faults); }));
+}
+
+void waterfall(Lines& out, const Report& r) {
+  if (!r.waterfall.known) return;
+  const Waterfall& fall = r.waterfall;
+  out.title("Where the step's time goes");
+  out.figure("bound", {readable(fall.bound), ""});
+  constexpr std::string_view labels[] = {"operators, longer", "waits: late fetch", "waits: no room", "waits: write",
+                                         "faults"};
+  for (const LostTime& lost : fall.lost) {
+    std::string where;
+    for (std::size_t i = 0; i < lost.layers.size() && i < 3; ++i) {
+      const auto row = std::find_if(r.layers.begin(), r.layers.end(),
+                                    [&](const LayerRow& each) { return each.layer == lost.layers[i].layer; });
+      const bool named = row != r.layers.end() && row->layer >= 0;
+      where += fmt::format("{}{} {}", where.empty() ? "" : ", ",
+                           named ? printable(row->name, name_width) : "(ops without a layer)",
+                           readable(lost.layers[i].time));
+    }
+    const std::string time = lost.time.value == 0 ? "0 ms" : "+ " + readable(lost.time);
+    out.figure(labels[static_cast<std::size_t>(lost.cause)],
+               {fmt::format("{:<13}{}", time, where.empty() ? "" : "most in " + where), ""});
+  }
+  out.figure("step", {readable(fall.step), ""});
+  if (fall.ahead.value > 0)
+    out.figure("faster than the bound by", {readable(fall.ahead) + ": large ops ran in sections", ""});
+}
+
+void advice(Lines& out, const Report& r) {
+  if (r.advised.lines.empty() && r.advised.note.empty()) return;
+  out.title("What to change");
+  for (const Advice& line : r.advised.lines) out.text += printable(line.sentence, 200) + "\n";
+  if (!r.advised.note.empty()) out.text += printable(r.advised.note, 200) + "\n";
 }
 
 void layers(Lines& out, const Report& report) {
@@ -182,6 +203,8 @@ std::string format_text(const Report& report, const Report* other) {
     if (other != nullptr)
       out.text += std::string(r == &report ? "\n== this run: " : "\n== the other: ") + printable(r->path, 200) + "\n";
     for (const std::string& remark : r->remarks) out.text += "\nNote: " + remark + "\n";
+    waterfall(out, *r);
+    advice(out, *r);
     layers(out, *r);
     tensors(out, *r);
     sharing(out, *r);

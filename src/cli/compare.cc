@@ -13,6 +13,7 @@
 
 #include "cli/lab.h"
 #include "cli/verbs.h"
+#include "profiler/origin.h"
 #include "vedette/bound.h"
 
 namespace vedette::cli {
@@ -201,7 +202,7 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   }
   if (options.page.empty()) return;
   page << compare_page(rows, entries, timelines,
-                       {.command = command_line(),
+                       {.command = command_of_this_process(),
                         .machine_name = options.machine,
                         .machine = machine,
                         .seed = options.seed,

@@ -42,8 +42,15 @@ void print_origin(const Headline& h, const std::string& path) {
   }
   fmt::print("recording      {}, schema {}{}\n", readable({size}), recording_schema,
              h.complete ? "" : "; not closed: the run lives, or it was killed (all until its last flush is here)");
-  if (!h.imported.empty()) fmt::print("imported from  {}\n", shown(h.imported));
-  if (!h.started.empty()) fmt::print("started        {} on {}, {}\n", shown(h.started), shown(h.cpu), shown(h.kernel));
+  const Origin& from = h.origin;
+  if (!from.imported.empty()) fmt::print("imported from  {}\n", shown(from.imported));
+  if (!from.started.empty())
+    fmt::print("started        {} on {}, {}\n", shown(from.started), shown(from.cpu), shown(from.kernel));
+  if (!from.command.empty()) fmt::print("command        {}\n", shown(from.command));
+  if (!from.vedette.empty())
+    fmt::print("made with      vedette {}{}{}\n", shown(from.vedette),
+               from.commit.empty() ? "" : " (" + shown(from.commit) + ")",
+               from.libtorch.empty() ? "" : ", libtorch " + shown(from.libtorch));
 }
 
 void print_headline(const Headline& h) {
@@ -56,8 +63,8 @@ void print_headline(const Headline& h) {
                h.tiers[i].addressable ? "" : ", reached by copying");
   }
   fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
-  fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.warmup_steps,
-             h.profiling_steps, h.planned_steps, milliseconds(h.median_step));
+  fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.by_phase.warm_up,
+             h.by_phase.profiling, h.by_phase.planned, milliseconds(h.median_step));
   fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
   fmt::print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in),
              readable(h.bytes_out), readable(h.bytes_dropped), h.moves);

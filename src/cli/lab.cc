@@ -133,29 +133,6 @@ Bytes read_size(const std::string& words, const Trace& trace) {
       {Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
 }
 
-std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line;
-  for (std::string word; std::getline(file, word, '\0');) {
-    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-      return std::isalnum(c) != 0 ||
-             std::string_view("-_./=,%:+@").find(static_cast<char>(c)) != std::string_view::npos;
-    });
-    if (!line.empty()) line += ' ';
-    if (plain) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char c : word) {
-      if (c == '\'') line.append("'\\'");
-      line += c;
-    }
-    line += '\'';
-  }
-  return line;
-}
-
 std::vector<std::string> split(const std::string& words, char at) {
   std::vector<std::string> found;
   std::istringstream stream(words);

@@ -77,7 +77,6 @@ struct Provenance {  // of a comparison: enough to make it again
 // `entries`.
 std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries,
                          const std::vector<Timeline>& timelines, const Provenance& provenance);
-std::string command_line();  // of this process, quoted for a shell; empty where /proc does not say
 
 struct TimelineOf {
   std::string title;

@@ -14,8 +14,10 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "cli/chunked.h"
 #include "cli/lab.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
@@ -32,12 +34,15 @@ struct ReportVerb {
   double plain_ms = 0, simulate_seconds = 20;
 };
 
-// Plans and replays until the time given is used up: planning a large step anew for each point can take long.
+// Plans and replays until the time given is used up, from the first question on: planning a large step anew for each
+// point can take long.
 report::Simulate simulator(double seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  return [until](const Trace& trace, const Machine& machine, std::string_view name) -> Result<report::Simulated> {
-    if (Clock::now() > until) return Error{Cause::unavailable, "not simulated: --simulate-seconds were over"};
+  const auto length = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  return [length, until = std::make_shared<std::optional<Clock::time_point>>()](
+             const Trace& trace, const Machine& machine, std::string_view name) -> Result<report::Simulated> {
+    if (!*until) *until = Clock::now() + length;
+    if (Clock::now() > **until) return Error{Cause::unavailable, "not simulated: --simulate-seconds were over"};
     auto policy = make_policy(name, 1);
     if (policy == nullptr) return Error{Cause::unavailable, "no policy '" + std::string(name) + "' is known here"};
     auto ran = replay(trace, machine, *policy);
@@ -45,7 +50,8 @@ report::Simulate simulator(double seconds) {
     return report::Simulated{.step = ran->measured.time,
                              .stall = ran->measured.stall,
                              .bytes_in = ran->bytes_in,
-                             .bytes_out = ran->bytes_out};
+                             .bytes_out = ran->bytes_out,
+                             .late = ran->measured.late.size() + ran->unplanned};
   };
 }
 
@@ -58,6 +64,9 @@ report::Report analysed(const std::string& path, const ReportVerb& verb) {
   if (!verb.no_simulation) {
     options.simulate = simulator(verb.simulate_seconds);
     options.bound = lower_bound;
+    options.adviser = {.simulate = simulator(verb.simulate_seconds / 2),
+                       .in_chunks = in_chunks,
+                       .policies = {"vedette", "sentinel", "g10", "capuchin", "on-demand"}};
   }
   if (verb.plain_ms > 0) options.plain_step = Nanoseconds{static_cast<std::int64_t>(verb.plain_ms * 1e6)};
   return report::analyse(run, options);

@@ -172,6 +172,12 @@ def use(browser, page, folder):
     browser.value("document.querySelector('#tensors thead th:nth-child(3) button').focus()")
     browser.key("Enter")             # bytes, largest first, the other way round
     told["sorted"] = browser.value("document.querySelector('#tensors thead th:nth-child(3)').getAttribute('aria-sort')")
+    browser.value("document.querySelector('.fall.late-fetch').focus()")
+    browser.key("Enter")             # a part of the waterfall opens to its layers, and a layer leads to its row
+    told["part_open"] = settled(browser, "document.querySelector('.fall.late-fetch').getAttribute('aria-expanded')", "true")
+    browser.value("document.querySelector('.lost .in-cell').focus()")
+    browser.key("Enter")
+    told["layer_marked"] = settled(browser, "document.querySelector('#layers tr.marked td:nth-child(3)')?.textContent", "backward")
     browser.pdf(os.path.join(folder, "report.pdf"))
     told["console"] = browser.console
     return told

@@ -57,7 +57,15 @@ class Page : public ::testing::Test {
     return folder_.file(name);
   }
   Report hand_made(const by_hand::Names& names = {}) {
-    return analyse(load_run(by_hand::record_by_hand(folder_.file("run.vedette"), names)).value(), {});
+    ReportOptions options;  // a simulator that likes more memory and another policy
+    options.adviser.in_chunks = [](const Trace& trace, Bytes) { return trace; };
+    options.adviser.policies = {"sentinel"};
+    options.adviser.simulate = [](const Trace&, const Machine& machine, std::string_view policy) -> Result<Simulated> {
+      const std::int64_t gain =
+          (machine.tiers[0].capacity > Bytes{24576} ? 21000 : 0) + (policy == "vedette" ? 0 : 9000);
+      return Simulated{.step = {60000 - gain}, .stall = {}, .bytes_in = {}, .bytes_out = {}};
+    };
+    return analyse(load_run(by_hand::record_by_hand(folder_.file("run.vedette"), names)).value(), options);
   }
   by_hand::Folder folder_;
   std::string console_;
@@ -97,7 +105,8 @@ TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
   EXPECT_EQ(console_, "");
   EXPECT_THAT(document, HasSubstr("data-ready="));
   EXPECT_GT(compare_figures(document, nlohmann::json::parse(format_json(report, nullptr))), 80u);
-  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB"})
+  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB", "Where the step", "Waits: late fetch",
+                           "Plan with the policy sentinel", "Made with", "report_page"})
     EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
   for (const char* part : {">null<", ">undefined<", ">NaN"})
     EXPECT_THAT(document, Not(HasSubstr(part))) << "what is not there is left out, not spelt";
@@ -183,7 +192,7 @@ TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
       {"compare", write("compare.html", format_page(report, &report))}};
   for (const auto& [name, page] : pages) {
     for (const char* theme : {"light", "dark"}) {
-      for (const char* width : {"1280", "480"}) {
+      for (const char* width : {"1280", "420"}) {
         const std::string picture = std::string(VEDETTE_SCREENSHOTS)
                                         .append("/")
                                         .append(name)
@@ -198,6 +207,20 @@ TEST_F(Page, LeavesScreenshotsAtTwoWidthsInBothThemes) {
         ASSERT_TRUE(fs::exists(picture));
         EXPECT_GT(fs::file_size(picture), 50'000u) << "more than an empty page";
       }
+    }
+  }
+}
+
+TEST_F(Page, FitsAPhoneAndADesk) {
+  if (std::string_view(PYTHON3).empty()) GTEST_SKIP() << "no python3 was found when this was configured";
+  const Report report = hand_made();
+  for (const Report* other : {static_cast<const Report*>(nullptr), &report}) {
+    const std::string page = write("fits.html", format_page(report, other));
+    for (const int width : {420, 1280}) {
+      const Answer ran = run("timeout 100 " PYTHON3 " '" BROWSER "' fits '" CHROMIUM "' '" + page + "' " +
+                             std::to_string(width) + " 2>&1");
+      ASSERT_EQ(ran.status, 0) << ran.text;
+      EXPECT_LE(nlohmann::json::parse(ran.text)["width"], width);
     }
   }
 }
@@ -218,6 +241,8 @@ TEST_F(Page, ObeysItsKeysAndPrints) {
   EXPECT_EQ(told["zoomed"], "weight");
   EXPECT_EQ(told["zoomed_out"], "");
   EXPECT_EQ(told["sorted"], "ascending");
+  EXPECT_EQ(told["part_open"], "true");
+  EXPECT_EQ(told["layer_marked"], "backward");
   EXPECT_EQ(told["console"], nlohmann::json::array());
   std::ifstream printed(folder_.file("report.pdf"), std::ios::binary);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(printed), {}).substr(0, 5), "%PDF-");

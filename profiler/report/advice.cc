@@ -1,0 +1,181 @@
+// What to change, each change priced by a simulator on the profiled step.
+//
+// The run as it was is simulated once: its step laid into its chunks, under its policy, in its budget. A change is
+// simulated in the same way, and the difference is taken off the measured step. So what no simulator knows, other
+// programs for instance, stays in the prediction.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "profiler/report/report.h"
+#include "profiler/report/words.h"
+
+namespace vedette::report {
+
+namespace {
+
+constexpr double worth_telling = 0.02;  // of the step: less is within what steps differ by themselves
+constexpr double same_speed = 0.005;
+constexpr std::array more_memory = {1.05, 1.1, 1.25, 1.5, 2.0};
+constexpr std::array less_memory = {0.6, 0.7, 0.8, 0.9};
+constexpr std::array<std::uint64_t, 6> chunks = {64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20};
+
+class Prices {
+ public:
+  Prices(const Run& run, const ReportOptions& options, Nanoseconds measured)
+      : run_(run), adviser_(options.adviser), measured_(measured), trace_(simulated_trace(run)) {}
+
+  Advised advise() {
+    Advised advised;
+    const auto now = simulate(trace_, run_.budget, run_.chunk, run_.policy);
+    if (!now) {
+      advised.note = "The run as it was could not be simulated: " + now.error().message + ".";
+      return advised;
+    }
+    now_ = *now;
+    advised.simulated = now_.step;
+    for (const auto& line : {step_in_backward(), larger_budget(), other_chunks(), other_policy(), smaller_budget()})
+      if (line) advised.lines.push_back(*line);
+    std::stable_sort(advised.lines.begin(), advised.lines.end(),
+                     [](const Advice& a, const Advice& b) { return a.step < b.step; });
+    if (advised.lines.empty())
+      advised.note = over_
+                         ? "The time for simulations was over before a change was found; --simulate-seconds gives more."
+                         : "No change that was simulated makes the step 2 % faster, and less memory makes it slower.";
+    return advised;
+  }
+
+ private:
+  Result<Simulated> simulate(const Trace& trace, Bytes budget, Bytes chunk, const std::string& policy) {
+    Machine machine = run_.machine;
+    machine.tiers[0].capacity = budget;
+    machine.granule = chunk;
+    machine.habits = habits_of_sessions;
+    auto ran = adviser_.simulate(adviser_.in_chunks(trace, chunk), machine, policy);
+    if (!ran && ran.error().cause == Cause::unavailable) over_ = true;
+    return ran;
+  }
+
+  Nanoseconds predicted(const Simulated& then) const {
+    return std::max(Nanoseconds{1}, measured_ + (then.step - now_.step));
+  }
+  double gain(const Simulated& then) const {
+    return static_cast<double>((measured_ - predicted(then)).value) / static_cast<double>(measured_.value);
+  }
+  std::string arrow(const Simulated& then) const { return readable(measured_) + " -> " + readable(predicted(then)); }
+  Advice line(Change change, const Simulated& then, std::string sentence) const {
+    return {.change = change,
+            .sentence = std::move(sentence),
+            .step = predicted(then),
+            .budget = run_.budget,
+            .chunk = run_.chunk,
+            .policy = run_.policy,
+            .late_fewer = static_cast<std::int64_t>(now_.late) - static_cast<std::int64_t>(then.late)};
+  }
+
+  std::optional<Advice> step_in_backward() {
+    const auto early = updated_early(trace_);
+    if (!early) return std::nullopt;
+    const auto then = simulate(*early, run_.budget, run_.chunk, run_.policy);
+    if (!then || gain(*then) < worth_telling) return std::nullopt;
+    return line(Change::step_in_backward, *then,
+                "Update each parameter in the backward pass (vedette::step_in_backward): " + arrow(*then) + ".");
+  }
+
+  // The smallest of them that brings most of what the largest brings.
+  std::optional<Advice> larger_budget() {
+    const Bytes peak = peak_bytes(trace_);
+    std::vector<std::pair<Bytes, Simulated>> tried;
+    for (const double factor : more_memory) {
+      const Bytes budget = in_whole_chunks(
+          std::min(static_cast<double>(run_.budget.value) * factor, static_cast<double>(peak.value)), true);
+      if (budget <= run_.budget || (!tried.empty() && budget <= tried.back().first)) continue;
+      const auto then = simulate(trace_, budget, run_.chunk, run_.policy);
+      if (then) tried.emplace_back(budget, *then);
+    }
+    double best = 0;
+    for (const auto& [budget, then] : tried) best = std::max(best, gain(then));
+    if (best < worth_telling) return std::nullopt;
+    const auto enough =
+        std::find_if(tried.begin(), tried.end(), [&](const auto& each) { return gain(each.second) >= 0.8 * best; });
+    Advice advice = line(Change::more_memory, enough->second, "");
+    advice.budget = enough->first;
+    advice.sentence = "Give it " + readable(Bytes{enough->first.value - run_.budget.value}) + " more memory (" +
+                      readable(enough->first) + "): " + arrow(enough->second) + late_words(advice.late_fewer) + ".";
+    return advice;
+  }
+
+  // The smallest that costs nothing.
+  std::optional<Advice> smaller_budget() {
+    for (const double factor : less_memory) {
+      const Bytes budget = in_whole_chunks(static_cast<double>(run_.budget.value) * factor, false);
+      const auto then = simulate(trace_, budget, run_.chunk, run_.policy);
+      if (!then || gain(*then) < -same_speed) continue;
+      Advice advice = line(Change::less_memory, *then, "");
+      advice.budget = budget;
+      advice.sentence = "Take " + readable(Bytes{run_.budget.value - budget.value}) + " of its memory away (" +
+                        readable(budget) + "): " + arrow(*then) + ".";
+      return advice;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Advice> other_chunks() {
+    std::optional<Advice> best;
+    for (const std::uint64_t size : chunks) {
+      if (size == run_.chunk.value || 8 * size > run_.budget.value) continue;
+      const auto then = simulate(trace_, run_.budget, {size}, run_.policy);
+      if (!then || gain(*then) < worth_telling || (best && best->step <= predicted(*then))) continue;
+      best = line(Change::chunk, *then, "Move chunks of " + readable(Bytes{size}) + ": " + arrow(*then) + ".");
+      best->chunk = {size};
+    }
+    return best;
+  }
+
+  std::optional<Advice> other_policy() {
+    std::optional<Advice> best;
+    for (const std::string& name : adviser_.policies) {
+      if (name == run_.policy) continue;
+      const auto then = simulate(trace_, run_.budget, run_.chunk, name);
+      if (!then || gain(*then) < worth_telling || (best && best->step <= predicted(*then))) continue;
+      best = line(Change::policy, *then, "Plan with the policy " + name + ": " + arrow(*then) + ".");
+      best->policy = name;
+    }
+    return best;
+  }
+
+  Bytes in_whole_chunks(double bytes, bool up) const {
+    const double count = bytes / static_cast<double>(run_.chunk.value);
+    return {static_cast<std::uint64_t>(up ? std::ceil(count) : std::floor(count)) * run_.chunk.value};
+  }
+  static std::string late_words(std::int64_t fewer) {
+    return fewer <= 0 ? ""
+                      : ", with " + std::to_string(fewer) + (fewer == 1 ? " late fetch" : " late fetches") + " less";
+  }
+
+  const Run& run_;
+  const Adviser& adviser_;
+  Nanoseconds measured_;
+  Trace trace_;
+  Simulated now_;
+  bool over_ = false;
+};
+
+}  // namespace
+
+std::string_view name_of(Change change) noexcept {
+  constexpr std::string_view names[] = {"step_in_backward", "more_memory", "chunk", "policy", "less_memory"};
+  return names[static_cast<std::size_t>(change)];
+}
+
+Advised advised_of(const Run& run, const ReportOptions& options, const Waterfall& fall) {
+  const auto none = [](std::string why) { return Advised{.lines = {}, .simulated = {}, .note = std::move(why)}; };
+  if (!fall.known) return none("Advice needs a recorded step with its times and its profile.");
+  if (!options.adviser.simulate || !options.adviser.in_chunks) return none("No simulator was asked for advice.");
+  if (run.machine.tiers.size() < 2 || run.chunk.value == 0 || run.budget < run.chunk)
+    return none("The recording names no slow tier that a simulator could use.");
+  if (run.steady.empty()) return none("No step ran after warm-up and profiling, so there is nothing to improve yet.");
+  return Prices(run, options, fall.step).advise();
+}
+
+}  // namespace vedette::report

@@ -1,0 +1,265 @@
+// The way from the bound to the step, by cause, and the advice that a simulator prices: on a run whose every figure is
+// known.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/chunked.h"
+#include "cli/nearest.h"
+#include "profiler/report/report.h"
+#include "report/hand_made.h"
+
+namespace vedette::report {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Run hand_made() {
+  const by_hand::Folder folder;
+  return load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value();
+}
+
+Waterfall fall_of(const Run& run, const ReportOptions& options = {}) {
+  return waterfall_of(run, headline_of(run, options));
+}
+
+const LostTime& lost(const Waterfall& fall, Lost cause) { return fall.lost.at(static_cast<std::size_t>(cause)); }
+
+void expect_whole(const Waterfall& fall) {
+  Nanoseconds sum = fall.bound;
+  for (const LostTime& each : fall.lost) {
+    sum += each.time;
+    Nanoseconds layers;
+    for (const LayerTime& layer : each.layers) layers += layer.time;
+    EXPECT_EQ(layers, each.time + each.in_bound) << name_of(each.cause);
+  }
+  EXPECT_EQ(sum, fall.step + fall.ahead);
+}
+
+TEST(Waterfall, LeadsFromTheBoundToTheStepByCauseAndLayer) {
+  const Waterfall fall = fall_of(hand_made());
+  ASSERT_TRUE(fall.known);
+  expect_whole(fall);
+  EXPECT_EQ(fall.bound, Nanoseconds{4000});
+  EXPECT_EQ(fall.step, Nanoseconds{110000});
+  // 75,000 ns of the ops less 4,000 of the profile and 1,000 in a fault, and 20,000 after the last op.
+  EXPECT_EQ(lost(fall, Lost::operators).time, Nanoseconds{90000});
+  EXPECT_EQ(fall.beside_moves, Nanoseconds{61000}) << "nothing moves beside the first op, and nothing after the last";
+  EXPECT_EQ(lost(fall, Lost::late_fetch).time, Nanoseconds{15000});
+  EXPECT_EQ(lost(fall, Lost::no_room).time, Nanoseconds{0});
+  EXPECT_EQ(lost(fall, Lost::write).time, Nanoseconds{0});
+  EXPECT_EQ(lost(fall, Lost::fault).time, Nanoseconds{1000});
+  ASSERT_EQ(lost(fall, Lost::operators).layers.size(), 3u);
+  EXPECT_EQ(lost(fall, Lost::operators).layers[0].layer, 0);
+  EXPECT_EQ(lost(fall, Lost::operators).layers[0].time, Nanoseconds{38000});
+  EXPECT_EQ(lost(fall, Lost::operators).layers[1].time, Nanoseconds{32000});
+  EXPECT_EQ(lost(fall, Lost::operators).layers[2].layer, -1);
+  EXPECT_EQ(lost(fall, Lost::late_fetch).layers.at(0).layer, 1);
+}
+
+TEST(Waterfall, TellsAWaitForAWriteFromOneForRoomAndOneForAFetch) {
+  report::Run run = hand_made();
+  const Nanoseconds base = run.shown_step()->began;
+  const auto at = [&](std::int64_t ns) { return base + Nanoseconds{ns}; };
+  run.faults.clear();
+  run.moves = {{.verb = "evict", .cause = "room", .started = at(11000), .ended = at(16000)},
+               {.verb = "evict", .cause = "room", .started = at(46000), .ended = at(50000)},
+               {.verb = "fetch", .cause = "urgent", .started = at(49000), .ended = at(60000)},
+               {.verb = "drop", .cause = "room", .started = at(50000), .ended = at(60000)}};
+  run.stalls = {{.op = 1, .in_allocation = true, .began = at(12000), .ended = at(18000)},
+                {.op = 3, .in_allocation = false, .began = at(45000), .ended = at(60000)}};
+  const Waterfall fall = fall_of(run);
+  expect_whole(fall);
+  EXPECT_EQ(lost(fall, Lost::write).time, Nanoseconds{4000 + 3000}) << "in the allocation, and until the fetch began";
+  EXPECT_EQ(lost(fall, Lost::no_room).time, Nanoseconds{2000});
+  EXPECT_EQ(lost(fall, Lost::late_fetch).time, Nanoseconds{12000});
+}
+
+TEST(Waterfall, TakesWaitsThatNoPlanAvoidsOffTheCauses) {
+  const report::Run run = hand_made();
+  const auto with_bound = [&](std::int64_t ns) {
+    return fall_of(run, {.simulate = {}, .bound = [ns](const Trace&, const Machine&) { return Nanoseconds{ns}; }});
+  };
+  const Waterfall fall = with_bound(14000);
+  expect_whole(fall);
+  EXPECT_EQ(lost(fall, Lost::late_fetch).time, Nanoseconds{5000});
+  EXPECT_EQ(lost(fall, Lost::late_fetch).in_bound, Nanoseconds{10000});
+  const Waterfall ahead = with_bound(130000);
+  expect_whole(ahead);
+  EXPECT_EQ(ahead.ahead, Nanoseconds{20000}) << "a step may pass the bound of whole ops";
+}
+
+TEST(Waterfall, KnowsTheLeastTimeOfEachOpFromAllSteadySteps) {
+  report::Run run = hand_made();
+  for (Op& op : run.profiles[0].trace.ops) op.time = {1'000'000};
+  EXPECT_THAT(run.fastest, ElementsAre(Nanoseconds{10000}, Nanoseconds{10000}, Nanoseconds{20000}, Nanoseconds{35000}));
+  run.fastest[2] = {12000};  // as another step had it
+  const Waterfall fall = fall_of(run);
+  expect_whole(fall);
+  EXPECT_EQ(fall.bound, Nanoseconds{67000});
+  EXPECT_EQ(lost(fall, Lost::operators).layers[0].time, Nanoseconds{20000}) << "after the last op";
+  EXPECT_EQ(lost(fall, Lost::operators).layers[1].time, Nanoseconds{8000});
+}
+
+TEST(Waterfall, IsNotKnownWithoutAWholeStep) {
+  report::Run run = hand_made();
+  run.ops.pop_back();
+  EXPECT_FALSE(fall_of(run).known);
+  EXPECT_THAT(advised_of(run, {}, fall_of(run)).note, HasSubstr("Advice needs a recorded step"));
+}
+
+// A simulator whose step takes 50 us, less what each change is worth.
+struct Worth {
+  std::int64_t early = 0, more = 0, chunk = 0, policy = 0, less = 0;
+};
+
+ReportOptions priced(Worth worth) {
+  ReportOptions options;
+  options.adviser.in_chunks = [](const Trace& trace, Bytes) { return trace; };
+  options.adviser.policies = {"vedette", "sentinel"};
+  options.adviser.simulate = [worth](const Trace& trace, const Machine& machine,
+                                     std::string_view policy) -> Result<Simulated> {
+    EXPECT_TRUE(machine.habits.early_fetches) << "as sessions move";
+    std::int64_t step = 50000;
+    if (trace.ops.back().phase != Phase::optimizer) step -= worth.early;
+    if (machine.tiers[0].capacity > Bytes{24576}) step -= worth.more;
+    if (machine.tiers[0].capacity < Bytes{24576}) step -= worth.less;
+    if (machine.granule != Bytes{8192}) step -= worth.chunk;
+    if (policy != "vedette") step -= worth.policy;
+    return Simulated{.step = {step}, .stall = {}, .bytes_in = {}, .bytes_out = {}, .late = step < 50000 ? 1u : 3u};
+  };
+  return options;
+}
+
+Advised advice(const Run& run, const ReportOptions& options) { return advised_of(run, options, fall_of(run)); }
+
+TEST(Advice, PricesEachChangeByTheSimulatedDifference) {
+  const report::Run run = hand_made();
+  const Advised advised = advice(run, priced({.more = 20000, .policy = 11000, .less = 0}));
+  EXPECT_EQ(advised.simulated, Nanoseconds{50000});
+  ASSERT_EQ(advised.lines.size(), 3u);
+  EXPECT_EQ(advised.lines[0].change, Change::more_memory);
+  EXPECT_EQ(advised.lines[0].step, Nanoseconds{90000}) << "110,000 measured, 20,000 simulated";
+  EXPECT_EQ(advised.lines[0].budget, Bytes{32768}) << "in whole chunks, up to the peak";
+  EXPECT_EQ(advised.lines[0].late_fewer, 2);
+  EXPECT_EQ(advised.lines[0].sentence,
+            "Give it 8.0 KiB more memory (32.0 KiB): 0.1 ms -> 0.1 ms, with 2 late fetches less.");
+  EXPECT_EQ(advised.lines[1].change, Change::policy);
+  EXPECT_EQ(advised.lines[1].policy, "sentinel");
+  EXPECT_EQ(advised.lines[1].step, Nanoseconds{99000});
+  EXPECT_EQ(advised.lines[2].change, Change::less_memory);
+  EXPECT_EQ(advised.lines[2].budget, Bytes{8192}) << "it costs nothing there";
+  EXPECT_EQ(advised.note, "");
+}
+
+TEST(Advice, SaysWhyThereIsNone) {
+  const report::Run run = hand_made();
+  EXPECT_THAT(advice(run, priced({.less = -9000})).note, HasSubstr("No change that was simulated"));
+  ReportOptions broken = priced({});
+  broken.adviser.simulate = [](const Trace&, const Machine&, std::string_view) -> Result<Simulated> {
+    return Error{Cause::unavailable, "the time is over"};
+  };
+  EXPECT_EQ(advice(run, broken).note, "The run as it was could not be simulated: the time is over.");
+  EXPECT_THAT(advice(run, {}).lines, IsEmpty());
+}
+
+// Two parameters, each with a gradient and a state; the second one's gradient is complete first.
+Trace two_updates() {
+  Trace trace;
+  for (const char* name : {"w1", "w2", "m1", "m2"})
+    trace.tensors.push_back({.name = name, .bytes = {4096}, .kind = TensorKind::weight, .persistent = true});
+  for (const char* name : {"g1", "g2"})
+    trace.tensors.push_back({.name = name, .bytes = {4096}, .kind = TensorKind::gradient});
+  trace.tensors.push_back({.name = "x", .bytes = {4096}});
+  const auto op = [&](std::string name, Phase phase, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes,
+                      std::vector<TensorIndex> frees = {}) {
+    trace.ops.push_back({.name = std::move(name),
+                         .phase = phase,
+                         .time = {1000},
+                         .reads = std::move(reads),
+                         .writes = std::move(writes),
+                         .frees = std::move(frees)});
+  };
+  op("forward", Phase::forward, {{0}, {1}}, {{6}});
+  op("back 2", Phase::backward, {{1}, {6}}, {{5}});
+  op("back 1", Phase::backward, {{0}, {6}}, {{4}});
+  op("update 1", Phase::optimizer, {{2}, {4}}, {{0}, {2}});
+  op("update 2", Phase::optimizer, {{3}, {5}}, {{1}, {3}}, {{4}, {5}, {6}});
+  return trace;
+}
+
+std::vector<std::string> names_of(const Trace& trace) {
+  std::vector<std::string> names;
+  for (const Op& op : trace.ops) names.push_back(op.name);
+  return names;
+}
+
+TEST(EarlyUpdates, FollowTheirGradientAndFreeIt) {
+  const auto early = updated_early(two_updates());
+  ASSERT_TRUE(early.has_value());
+  EXPECT_THAT(names_of(*early), ElementsAre("forward", "back 2", "update 2", "back 1", "update 1"));
+  EXPECT_THAT(early->ops[2].frees, ElementsAre(TensorIndex{5}));
+  EXPECT_THAT(early->ops[3].frees, ElementsAre(TensorIndex{6})) << "what the optimizer only let go of, after backward";
+  EXPECT_THAT(early->ops[4].frees, ElementsAre(TensorIndex{4}));
+}
+
+TEST(EarlyUpdates, WaitForTheLastUseOfTheWeight) {
+  Trace trace = two_updates();
+  trace.ops[2].reads = {{0}, {1}, {6}};  // back 1 needs both weights
+  EXPECT_EQ(updated_early(trace), std::nullopt) << "nothing runs earlier";
+}
+
+TEST(EarlyUpdates, StayWhereOneOperatorLooksAtAllGradients) {
+  Trace trace = two_updates();
+  trace.ops.insert(trace.ops.begin() + 3,
+                   {.name = "norm", .phase = Phase::optimizer, .time = {1}, .reads = {{4}, {5}}});
+  EXPECT_EQ(updated_early(trace), std::nullopt);
+}
+
+TEST(EarlyUpdates, MakeAGradientBriefThatWasKept) {
+  Trace trace = two_updates();
+  trace.tensors[4].persistent = trace.tensors[5].persistent = true;
+  trace.ops[1].reads = {{1}, {5}, {6}};  // added to what the last step left, which zero_grad() had cleared
+  trace.ops[4].frees = {{6}};
+  const auto early = updated_early(trace);
+  ASSERT_TRUE(early.has_value());
+  EXPECT_FALSE(early->tensors[5].persistent);
+  EXPECT_THAT(early->ops[1].reads, ElementsAre(TensorIndex{1}, TensorIndex{6}));
+  EXPECT_THAT(early->ops[1].writes, ElementsAre(TensorIndex{5}));
+}
+
+TEST(InChunks, LaysAStepAsASessionDoes) {
+  Trace trace = two_updates();
+  trace.ops[0].workspace = {5000};
+  const Trace laid = cli::in_chunks(trace, {8192});
+  EXPECT_EQ(laid.ops.size(), trace.ops.size());
+  for (const Tensor& tensor : laid.tensors) EXPECT_EQ(tensor.bytes.value % 8192, 0u);
+  Bytes kept;
+  for (const Tensor& tensor : laid.tensors)
+    if (tensor.persistent) kept += tensor.bytes;
+  EXPECT_EQ(kept, Bytes{16384}) << "two weights share a chunk, and two states";
+  EXPECT_EQ(laid.ops[0].workspace, Bytes{8192});
+  EXPECT_EQ(laid.ops[3].time, trace.ops[3].time);
+}
+
+TEST(InChunks, OfAPageEachKeepsTheTensors) {
+  const Trace trace = two_updates(), laid = cli::in_chunks(trace, {4096});
+  EXPECT_EQ(peak_bytes(laid), peak_bytes(trace));
+  EXPECT_EQ(largest_op_bytes(laid), largest_op_bytes(trace));
+}
+
+TEST(DidYouMean, FindsTheWordThatIsNear) {
+  const std::vector<std::string> words{"compare", "plan", "--fast-memory", "--json"};
+  EXPECT_EQ(cli::did_you_mean("compaer", words), " (did you mean 'compare'?)");
+  EXPECT_EQ(cli::did_you_mean("plans", words), " (did you mean 'plan'?)");
+  EXPECT_EQ(cli::did_you_mean("--fast-memroy=20%", words), " (did you mean '--fast-memory'?)");
+  EXPECT_EQ(cli::did_you_mean("--fast", words), " (did you mean '--fast-memory'?)") << "the begin of a word";
+  EXPECT_EQ(cli::did_you_mean("train", words), "");
+  EXPECT_EQ(cli::did_you_mean("", words), "");
+}
+
+}  // namespace
+}  // namespace vedette::report
