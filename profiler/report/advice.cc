@@ -14,7 +14,9 @@ namespace vedette::report {
 
 namespace {
 
-constexpr double worth_telling = 0.02;  // of the step: less is within what steps differ by themselves
+// Of the simulated step, since a measured one may be long for reasons that no change removes. Less is within what steps
+// differ by themselves.
+constexpr double worth_telling = 0.02;
 constexpr double same_speed = 0.005;
 constexpr std::array more_memory = {1.05, 1.1, 1.25, 1.5, 2.0};
 constexpr std::array less_memory = {0.6, 0.7, 0.8, 0.9};
@@ -38,15 +40,16 @@ class Prices {
       if (line) advised.lines.push_back(*line);
     std::stable_sort(advised.lines.begin(), advised.lines.end(),
                      [](const Advice& a, const Advice& b) { return a.step < b.step; });
-    if (advised.lines.empty())
-      advised.note = over_
-                         ? "The time for simulations was over before a change was found; --simulate-seconds gives more."
-                         : "No change that was simulated makes the step 2 % faster, and less memory makes it slower.";
+    if (over_)
+      advised.note = "The time for simulations was over before every change was tried; --simulate-seconds gives more.";
+    else if (advised.lines.empty())
+      advised.note = "No change that was simulated makes the step 2 % faster, and less memory makes it slower.";
     return advised;
   }
 
  private:
   Result<Simulated> simulate(const Trace& trace, Bytes budget, Bytes chunk, const std::string& policy) {
+    if (over_) return Error{Cause::unavailable, "not simulated: the time was over"};
     Machine machine = run_.machine;
     machine.tiers[0].capacity = budget;
     machine.granule = chunk;
@@ -60,7 +63,8 @@ class Prices {
     return std::max(Nanoseconds{1}, measured_ + (then.step - now_.step));
   }
   double gain(const Simulated& then) const {
-    return static_cast<double>((measured_ - predicted(then)).value) / static_cast<double>(measured_.value);
+    return static_cast<double>((now_.step - then.step).value) /
+           static_cast<double>(std::max<std::int64_t>(1, now_.step.value));
   }
   std::string arrow(const Simulated& then) const { return readable(measured_) + " -> " + readable(predicted(then)); }
   Advice line(Change change, const Simulated& then, std::string sentence) const {

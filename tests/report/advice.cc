@@ -163,6 +163,16 @@ TEST(Advice, SaysWhyThereIsNone) {
     return Error{Cause::unavailable, "the time is over"};
   };
   EXPECT_EQ(advice(run, broken).note, "The run as it was could not be simulated: the time is over.");
+  int left = 2;  // simulations
+  ReportOptions brief = priced({.more = 20000});
+  brief.adviser.simulate = [&, all = brief.adviser.simulate](const Trace& trace, const Machine& machine,
+                                                             std::string_view policy) -> Result<Simulated> {
+    if (left-- > 0) return all(trace, machine, policy);
+    return Error{Cause::unavailable, "the time is over"};
+  };
+  EXPECT_EQ(advice(run, brief).lines.size(), 1u);
+  left = 2;
+  EXPECT_THAT(advice(run, brief).note, HasSubstr("was over before every change was tried"));
   EXPECT_THAT(advice(run, {}).lines, IsEmpty());
 }
 
