@@ -3,7 +3,7 @@
 //     pure centre    base < model < pack < { place, sim < policy }
 //     the machine    base < os < { tier, cuda }
 //     alive          policy + place + tier + cuda < engine < session < { adapter, cli }
-//     reading        model < profiler < cli
+//     reading        model < profiler < { adapter, cli }
 //
 // Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no
 // thread, clock or file.
@@ -33,7 +33,8 @@ const std::map<std::string, Layers> left_of = {
     {"cuda", {"base", "os"}},
     {"engine", {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier"}},
     {"session", {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier", "engine"}},
-    {"adapter", {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier", "engine", "session"}},
+    {"adapter",
+     {"base", "cuda", "place", "model", "pack", "sim", "policy", "os", "tier", "engine", "session", "profiler"}},
     {"profiler", {"base", "model"}},
     {"cli", {"base", "cuda", "place", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler"}},
 };

@@ -16,6 +16,7 @@
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/machine_memory.h"
 #include "adapter/torch/operators.h"
+#include "adapter/torch/recording.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/watched.h"
 #include "vedette/torch.h"
@@ -73,6 +74,22 @@ class OnlyGuard {
   const pid_t made_in_ = ::getpid();
 };
 
+SessionOptions of_session(GuardOptions options) {
+  return {.fast_memory = options.fast_memory,
+          .fast = std::move(options.fast),
+          .gpu = options.gpu,
+          .slow = std::move(options.slow),
+          .policy = std::move(options.policy),
+          .chunk = options.chunk,
+          .warmup_steps = options.warmup_steps,
+          .profile = options.profile,
+          .tracker = std::move(options.tracker),
+          .observer = options.observer,
+          .on_message = std::move(options.on_message),
+          .seed = options.seed,
+          .checksums = options.checksums};
+}
+
 }  // namespace
 
 Fraction::operator Bytes() const {
@@ -84,6 +101,7 @@ Fraction::operator Bytes() const {
 
 struct Guard::State {
   OnlyGuard only;
+  std::optional<adapter::GuardRecording> recording;  // outlives the session
   std::unique_ptr<Session> session;
   adapter::LayerTracker layers;
   std::optional<adapter::Watched> watched;
@@ -114,7 +132,9 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
     options.on_message = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
   const auto say = options.on_message;
   const Bytes chunk = options.chunk;
-  state.session = Session::open(std::move(options)).value();
+  state.recording.emplace(options, say);
+  if (state.recording->observer() != nullptr) options.observer = state.recording->observer();
+  state.session = Session::open(of_session(std::move(options))).value();
   state.say = say;
   state.watched.emplace(*state.session, state.layers, say);
   state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, chunk, state.gpu});

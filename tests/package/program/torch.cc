@@ -1,5 +1,4 @@
 // The README's loop in small, with its two optional lines: a recording, and updates within backward.
-#include <profiler/recorder.h>
 #include <profiler/recording.h>
 #include <torch/torch.h>
 #include <vedette/torch.h>
@@ -11,8 +10,7 @@ int main() {
   auto model = torch::nn::Linear(64, 8);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   {
-    auto recorder = vedette::Recorder::open({.path = "run.vedette"}).value();
-    vedette::Guard guard{{.fast_memory = 64_MiB, .slow = "host", .chunk = 64_KiB, .observer = recorder.get()}};
+    vedette::Guard guard{{.fast_memory = 64_MiB, .slow = "host", .chunk = 64_KiB, .record = "run.vedette"}};
     guard.watch(*model);
     guard.watch(optimizer);
     for (int i = 0; i < 4; ++i) {

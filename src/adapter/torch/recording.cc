@@ -1,0 +1,40 @@
+#include "adapter/torch/recording.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+namespace vedette::adapter {
+
+GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say)
+    : say_(std::move(say)), made_in_(::getpid()) {
+  const char* const asked = std::getenv("VEDETTE_RECORD");
+  const std::string path = !options.record.empty() ? options.record : asked != nullptr ? asked : "";
+  if (path.empty()) return;
+  if (options.observer != nullptr) {
+    if (!options.record.empty())
+      throw Failure({Cause::unsupported,
+                     "record and observer are both given; leave one out, or open a vedette::Recorder and call it from "
+                     "the observer.",
+                     0});
+    say_("VEDETTE_RECORD is not used, because the program has an observer of its own.");
+    return;
+  }
+  recorder_ =
+      Recorder::open({.path = path, .program = ::program_invocation_short_name, .libtorch = TORCH_VERSION}).value();
+}
+
+GuardRecording::~GuardRecording() {
+  if (recorder_ == nullptr) return;
+  if (::getpid() != made_in_) {
+    (void)recorder_.release();  // its thread is the parent's
+    return;
+  }
+  recorder_->flush();
+  if (const auto failure = recorder_->failure()) say_("The recording is not whole: " + failure->message);
+}
+
+}  // namespace vedette::adapter

@@ -1,0 +1,35 @@
+// The recording that a guard makes where its options or the environment ask for one. It is the one place of the library
+// that reads an environment variable: a program that cannot be built again is recorded by VEDETTE_RECORD=FILE.
+//
+// Thread rule: the training thread.
+#pragma once
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "profiler/recorder.h"
+#include "vedette/torch.h"
+
+namespace vedette::adapter {
+
+class GuardRecording {
+ public:
+  // Throws Failure where the file cannot be made, and where the program asks for a recording beside an observer of its
+  // own. Where only the environment asks for it beside an observer, a message says that there is none.
+  GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say);
+  // Writes what is left, and says why it could not. In a forked child it does nothing: the file is the parent's.
+  ~GuardRecording();
+  GuardRecording(const GuardRecording&) = delete;
+  GuardRecording& operator=(const GuardRecording&) = delete;
+
+  Observer* observer() const noexcept { return recorder_.get(); }  // nullptr: nothing is recorded
+
+ private:
+  std::unique_ptr<Recorder> recorder_;
+  std::function<void(std::string_view)> say_;
+  pid_t made_in_;
+};
+
+}  // namespace vedette::adapter

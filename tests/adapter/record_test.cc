@@ -1,0 +1,154 @@
+// A guard that records: by one option, or by the environment, with what is needed to make the recording again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "profiler/recording.h"
+#include "vedette/torch.h"
+
+namespace vedette {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string fresh(const std::string& name) {
+  const auto path = std::filesystem::temp_directory_path() / (std::to_string(::getpid()) + "_" + name);
+  std::filesystem::remove(path);
+  return path.string();
+}
+
+GuardOptions small_guard() { return {.fast_memory = 64_MiB, .slow = "host", .chunk = 64_KiB}; }
+
+void train(Guard& guard, int steps) {
+  auto model = torch::nn::Linear(64, 8);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  guard.watch(*model);
+  guard.watch(optimizer);
+  for (int i = 0; i < steps; ++i) {
+    auto step = guard.step();
+    optimizer.zero_grad();
+    model->forward(torch::ones({4, 64})).square().sum().backward();
+    optimizer.step();
+  }
+}
+
+class FromEnvironment {  // VEDETTE_RECORD, while this lives
+ public:
+  explicit FromEnvironment(const std::string& path) { ::setenv("VEDETTE_RECORD", path.c_str(), 1); }
+  ~FromEnvironment() { ::unsetenv("VEDETTE_RECORD"); }
+  FromEnvironment(const FromEnvironment&) = delete;
+  FromEnvironment& operator=(const FromEnvironment&) = delete;
+};
+
+TEST(RecordingGuard, RecordsItsStepsByOneOption) {
+  const std::string path = fresh("option.vedette");
+  {
+    GuardOptions options = small_guard();
+    options.record = path;
+    Guard guard(std::move(options));
+    train(guard, 4);
+  }
+  const Headline told = Recording::open(path).value().headline().value();
+  EXPECT_EQ(told.steps, 4u);
+  EXPECT_TRUE(told.complete);
+  EXPECT_THAT(told.program, StartsWith("adapter_record"));
+  EXPECT_THAT(told.origin.command, HasSubstr("adapter_record_test"));
+  EXPECT_EQ(told.origin.libtorch, TORCH_VERSION);
+  EXPECT_FALSE(told.origin.vedette.empty());
+  EXPECT_GT(told.origin.memory, Bytes{0});
+  std::filesystem::remove(path);
+}
+
+TEST(RecordingGuard, RecordsWhereTheEnvironmentAsksForIt) {
+  const std::string path = fresh("environment.vedette"), option = fresh("named.vedette");
+  {
+    const FromEnvironment asked(path);
+    Guard guard(small_guard());
+    train(guard, 2);
+  }
+  EXPECT_EQ(Recording::open(path).value().headline().value().steps, 2u);
+  std::filesystem::remove(path);
+  {
+    const FromEnvironment asked(path);
+    GuardOptions options = small_guard();
+    options.record = option;
+    Guard guard(std::move(options));
+    train(guard, 1);
+  }
+  EXPECT_TRUE(std::filesystem::exists(option)) << "what the program says counts";
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::filesystem::remove(option);
+}
+
+TEST(RecordingGuard, LeavesTheProgramsObserverAlone) {
+  struct : Observer {
+    int steps = 0;
+    void step_began(std::uint64_t, Nanoseconds) override { ++steps; }
+  } observer;
+  std::string said;
+  GuardOptions options = small_guard();
+  options.observer = &observer;
+  options.on_message = [&](std::string_view sentence) { said += sentence; };
+  options.record = fresh("both.vedette");
+  try {
+    Guard guard(options);
+    FAIL() << "two observers";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("record and observer are both given"));
+  }
+  const std::string path = options.record;
+  options.record.clear();
+  {
+    const FromEnvironment asked(path);
+    Guard guard(options);
+    train(guard, 2);
+  }
+  EXPECT_EQ(observer.steps, 2);
+  EXPECT_THAT(said, HasSubstr("VEDETTE_RECORD is not used"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(RecordingGuard, SaysWhereItCannotRecord) {
+  GuardOptions options = small_guard();
+  options.record = "/nowhere/run.vedette";
+  try {
+    Guard guard(std::move(options));
+    FAIL() << "there is no such folder";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("/nowhere/run.vedette"));
+  }
+  Guard another(small_guard());  // nothing is left of the first
+}
+
+TEST(RecordingGuard, OfAForkedChildLeavesTheRecordingToItsParent) {
+  const std::string path = fresh("forked.vedette");
+  {
+    GuardOptions options = small_guard();
+    options.record = path;
+    auto guard = std::make_unique<Guard>(std::move(options));
+    train(*guard, 2);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      guard.reset();
+      ::_exit(7);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    train(*guard, 2);
+  }
+  const Headline told = Recording::open(path).value().headline().value();
+  EXPECT_EQ(told.steps, 4u);
+  EXPECT_TRUE(told.complete);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace vedette
