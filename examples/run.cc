@@ -56,6 +56,11 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
+struct Stepped {
+  float loss = 0;
+  std::string phase;  // at the end of the step, in which a recording tells it, too
+};
+
 struct Loop {  // shared by plain and guarded runs
   const RunOptions& options;
   RunResult& result;
@@ -68,16 +73,16 @@ struct Loop {  // shared by plain and guarded runs
       const std::string_view name = phase();
       const std::uint64_t cpu_began = cpu_ns();
       const auto began = Clock::now();
-      const float loss = step(i);
+      const Stepped stepped = step(i);
       const auto took = Clock::now() - began;
       result.step_cpu_ns.push_back(cpu_ns() - cpu_began);
-      // `phase` changes inside a step; a step counts as planned when it was so from the step before on.
+      // A session enters its next phase where a step ends. A step counts as planned when it was so from its begin on.
       if (name != "planned" && name != "plain") result.planned_from = i + 1;
       result.step_ns.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count()));
-      result.losses.push_back(std::bit_cast<std::uint32_t>(loss));
-      result.step_phase.emplace_back(phase());
+      result.losses.push_back(std::bit_cast<std::uint32_t>(stepped.loss));
+      result.step_phase.push_back(stepped.phase);
       after();
-      progress.step(i, loss, took, phase());
+      progress.step(i, stepped.loss, took, stepped.phase);
       if (options.paced) fmt::print("stepped\n"), std::fflush(stdout);
     }
   }
@@ -98,8 +103,11 @@ RunResult run_plain(const RunOptions& options) {
   prepare_device(options.device);
   const auto model = made(options);
   move_to_device(model->module(), options.device);
-  Loop{options, result}([&](std::int64_t i) { return model->train_step(i); }, [] { return std::string_view("plain"); },
-                        [] {});
+  Loop{options, result}(
+      [&](std::int64_t i) {
+        return Stepped{model->train_step(i), "plain"};
+      },
+      [] { return std::string_view("plain"); }, [] {});
   result.peak_bytes = options.device == "cpu" ? counted_peak_bytes() : device_peak_bytes();
   result.resident_max_bytes = resident.largest_growth();
   return result;
@@ -143,10 +151,11 @@ RunResult run_guarded(const RunOptions& options) {
   RunResult result;
   std::unique_ptr<Recorder> recorder;
   if (!options.record.empty())
-    recorder =
-        Recorder::open(
-            {.path = options.record, .program = "examples/train " + options.model, .plain_step = plain_step(options)})
-            .value();
+    recorder = Recorder::open({.path = options.record,
+                               .program = "examples/train " + options.model,
+                               .plain_step = plain_step(options),
+                               .libtorch = TORCH_VERSION})
+                   .value();
   const bool on_gpu = options.device == "cuda";
   const ResidentSampler resident;
   {
@@ -170,7 +179,8 @@ RunResult run_guarded(const RunOptions& options) {
     Loop{options, result}(
         [&](std::int64_t i) {
           const auto step = guard.step();
-          return model->train_step(i);
+          const float loss = model->train_step(i);
+          return Stepped{loss, std::string(guard.session().phase())};
         },
         [&] { return guard.session().phase(); },
         [&] {

@@ -70,6 +70,22 @@ TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
   EXPECT_LT(plain, compared["step_ns_plain"].get<double>() * 100);
 }
 
+TEST(Driver, TellsThePhasesThatTheRecordingTells) {
+  const std::string recording = told::fresh_path("phases.vedette"), result = told::fresh_path("phases.json");
+  const told::Ran ran = told::run(
+      std::string(VEDETTE_TRAIN " --small --model mlp --steps 7 --fast-memory 24MiB --slow host --profile operands")
+          .append(" --record '" + recording + "' --json '" + result + "'"));
+  ASSERT_EQ(ran.status, 0) << ran.output;
+  const told::Ran told = told::run(std::string(VEDETTE_CLI) + " report '" + recording + "' --json --no-simulation");
+  ASSERT_EQ(told.status, 0) << told.output;
+  const auto report = nlohmann::json::parse(told.output);
+  std::vector<std::string> recorded;
+  for (const auto& step : report["run"]["steps"]) recorded.push_back(step["phase"]);
+  std::ifstream file(result);
+  EXPECT_EQ(nlohmann::json::parse(file)["step_phase"].get<std::vector<std::string>>(), recorded);
+  EXPECT_THAT(recorded, testing::Contains("planned"));
+}
+
 TEST(Driver, ComparesTrainingThatStepsInBackwardWithTrainingAsItIs) {
   const std::string recording = told::fresh_path("early.vedette");
   const told::Ran ran = told::run(std::string(VEDETTE_TRAIN " --compare --small --model mlp --steps 6 --fast-memory "
