@@ -244,6 +244,8 @@ Report analyse(const Run& run, const ReportOptions& options) {
       report.reuse.in_parts,
       "Some tensors are touched in part: other budgets are simulated with the chunks that the profiled step touched, "
       "and steps that touch other rows fetch more than that.");
+  remark(options.machine && run.origin.imported.empty(),
+         "Other budgets are simulated on the machine that was named; all else is of the recording's own.");
   remark(run.shown_profile() == nullptr,
          "No profile fits the shown step, so there is nothing about layers, tensors and pages.");
   remark(run.shown_profile() != nullptr && !run.shown_profile()->tracked,

@@ -294,6 +294,7 @@ struct ReportOptions {
   Bound bound;
   std::optional<Nanoseconds> plain_step;  // overrides the recording's
   std::string policy = {};                // that is simulated; empty: the recording's
+  std::optional<Machine> machine = {};    // on which other budgets are simulated; none: the recording's
   std::size_t heat_rows = 480, most_ranges = 200000, most_steps = 2000;
   Adviser adviser = {};
 };

@@ -86,9 +86,8 @@ std::vector<ReuseBin> histogram_of(const std::vector<Again>& all) {
 
 // A run moves chunks, in which many small tensors lie together. Here each tensor would round up to chunks of its own,
 // and all of them not even fit into the peak; so they are moved to the byte.
-void simulate(CurvePoint& point, const Trace& step, const Run& run, const ReportOptions& options,
+void simulate(CurvePoint& point, const Trace& step, Machine machine, const ReportOptions& options,
               const std::string& policy) {
-  Machine machine = run.machine;
   machine.granule = {1};
   machine.tiers[0].capacity = point.fast_memory;
   if (options.bound) point.bound = options.bound(step, machine);
@@ -115,13 +114,14 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
   const std::uint64_t peak = peak_bytes(profile->trace).value;
   if (peak == 0) return reuse;
   std::vector<double> shares = {0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75, 1.0};
-  const Bytes budget = run.budget.value > 0 || run.machine.tiers.empty() ? run.budget : run.machine.tiers[0].capacity;
+  const Machine& machine = options.machine ? *options.machine : run.machine;
+  const Bytes budget = run.budget.value > 0 || machine.tiers.empty() ? run.budget : machine.tiers[0].capacity;
   const double own = static_cast<double>(budget.value) / static_cast<double>(peak);
   if (own > 0 && own < 1 &&
       std::none_of(shares.begin(), shares.end(), [&](double s) { return std::abs(s - own) < 0.005; }))
     shares.push_back(own);
   std::sort(shares.begin(), shares.end());
-  const Link* link = run.machine.link({1}, {0});
+  const Link* link = machine.link({1}, {0});
   const Trace step = simulated_trace(run);
   reuse.in_parts = step.tensors.size() > profile->trace.tensors.size();
   for (const double share : shares) {
@@ -131,7 +131,7 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
     if (link != nullptr && point.lru_in) point.transfer = transfer_time(*point.lru_in, link->bytes_per_s);
     reuse.curve.push_back(std::move(point));
   }
-  if (!options.simulate || run.machine.tiers.size() < 2) return reuse;
+  if (!options.simulate || machine.tiers.size() < 2) return reuse;
   // The recording's own budget first and then the largest ones, whose plans are found soonest: time may be limited.
   std::vector<CurvePoint*> order;
   for (CurvePoint& point : reuse.curve) order.push_back(&point);
@@ -140,7 +140,7 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
     return mine != other ? mine : a->share > b->share;
   });
   for (CurvePoint* point : order) {
-    simulate(*point, step, run, options, reuse.policy);
+    simulate(*point, step, machine, options, reuse.policy);
     reuse.simulated = reuse.simulated || point->step.has_value();
   }
   return reuse;

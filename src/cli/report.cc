@@ -60,7 +60,8 @@ report::Report analysed(const std::string& path, const ReportVerb& verb) {
   report::ReportOptions options;
   options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
   if (!verb.policy.empty()) policies_named(verb.policy);
-  if (!verb.machine.empty()) run.machine = read_machine(verb.machine, verb.directory);
+  if (!verb.machine.empty()) options.machine = read_machine(verb.machine, verb.directory);
+  if (options.machine && !run.origin.imported.empty()) run.machine = *options.machine;  // it names none
   if (!verb.no_simulation) {
     options.simulate = simulator(verb.simulate_seconds);
     options.bound = lower_bound;
@@ -111,7 +112,8 @@ void add_report(CLI::App& app) {
                    "what a step takes without vedette, in milliseconds, if the recording does not say");
   verb->add_option(
       "--machine", options->machine,
-      "simulate on another machine than the recording's: a preset (a100-g10), this-machine, or a file in the "
+      "simulate other budgets on another machine than the recording's: a preset (a100-g10), this-machine, or a file "
+      "in the "
       "format vedette-machine-1");
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();

@@ -273,6 +273,26 @@ TEST(ReportReuse, AsksTheSimulatorForEachBudgetAndKeepsItsReasonWhereItHasNone) 
   EXPECT_EQ(reuse.curve.front().note, "too little");
 }
 
+TEST(ReportReuse, AsksAboutAnotherMachineForOtherBudgetsAlone) {
+  Machine other = by_hand::hand_made_machine();
+  other.links[0].bytes_per_s = 1;
+  ReportOptions options;
+  options.machine = other;
+  options.bound = [](const Trace&, const Machine& machine) {
+    return Nanoseconds{machine.links[0].bytes_per_s == 1 ? 9000 : 4000};
+  };
+  options.simulate = [](const Trace&, const Machine& machine, std::string_view) -> Result<Simulated> {
+    EXPECT_EQ(machine.links[0].bytes_per_s, 1u);
+    return Simulated{.step = {7000}, .stall = {}, .bytes_in = {}, .bytes_out = {}};
+  };
+  const Report report = hand_made(options);
+  EXPECT_EQ(report.headline.bound, Nanoseconds{4000}) << "of the run as it was";
+  EXPECT_EQ(report.waterfall.bound, Nanoseconds{4000});
+  EXPECT_EQ(report.reuse.curve.back().bound, Nanoseconds{9000});
+  EXPECT_EQ(report.machine, by_hand::hand_made_machine());
+  EXPECT_THAT(report.remarks, ElementsAre(HasSubstr("on the machine that was named")));
+}
+
 TEST(ReportPlan, TellsWhatCameInTimeLateNeedlesslyOrUnplanned) {
   const PlanFigures p = hand_made().plan;
   ASSERT_TRUE(p.known);
@@ -305,7 +325,9 @@ TEST(ReportText, HasTheSameFigures) {
   const std::string text = format_text(hand_made(), nullptr);
   for (const char* part :
        {"stays within the budget   yes", "24.0 KiB (86 %)", "28.0 KiB", "0.1 ms of 3",
-        "3: 1 in time, 1 late, 0 early, 1 not needed", "1 of 3, 4.0 KiB of 28.0 KiB", "short-lived", "linear"})
+        "3: 1 in time, 1 late, 0 early, 1 not needed", "1 of 3, 4.0 KiB of 28.0 KiB", "short-lived", "linear",
+        "Where the step's time goes", "waits: late fetch         + 15.0 us    most in linear 15.0 us",
+        "What to change\n--------------\nNo simulator was asked for advice."})
     EXPECT_THAT(text, HasSubstr(part));
 }
 
