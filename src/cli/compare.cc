@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/lab.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 #include "profiler/origin.h"
 #include "vedette/bound.h"
@@ -138,16 +139,20 @@ std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, cons
                                 const std::vector<PolicyEntry>& entries, const CompareOptions& options,
                                 std::vector<Row>& rows) {
   std::vector<Cell> cells;
+  Progress progress("compare");
   for (const Bytes size : sizes) {
     Machine sized = machine;
     sized.tiers[0].capacity = size;
+    progress.say("bounds " + trace.name + " in " + readable(size));
     const Nanoseconds bound = lower_bound(trace, sized);
     cells.push_back({.trace = trace, .machine = sized, .first_row = rows.size()});
     for (const PolicyEntry& entry : entries) {
+      progress.say(fmt::format("runs {} on {} in {}", entry.name, trace.name, readable(size)));
       rows.push_back(
           run_policy(trace, sized, entry, options.seed, {.noise_percent = options.noise, .seed = options.seed}));
       rows.back().lower_bound = bound;
       if (options.json) continue;
+      progress.clear();
       if (entry.name == entries.front().name) print_heading(rows.back());
       print_row(rows.back(), entry);
       std::fflush(stdout);

@@ -13,6 +13,7 @@
 #include "cli/explain.h"
 #include "cli/lab.h"
 #include "cli/plan_file.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
 #include "vedette/check.h"
@@ -56,6 +57,7 @@ Value of_policy(const PlanOptions& options, Result<Value> answer) {
 
 Plan plan_of(const PlanOptions& options, const Subject& subject) {
   if (!options.plan.empty()) return read_plan(options.plan, subject.trace);
+  const Progress progress("plan", options.policy + " plans " + subject.trace.name);
   return of_policy(options, policy_of(options)->prepare(subject.trace, subject.machine));
 }
 
@@ -130,6 +132,7 @@ Replayed replayed(const PlanOptions& options, const Subject& subject) {
   if (!options.plan.empty())
     return replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
   const auto policy = policy_of(options);
+  const Progress progress("replay", options.policy + " plans and runs " + subject.trace.name);
   if (options.rows.empty()) return of_policy(options, replay(subject.trace, subject.machine, *policy, how));
   return of_policy(options,
                    replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));

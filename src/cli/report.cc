@@ -19,6 +19,7 @@
 
 #include "cli/chunked.h"
 #include "cli/lab.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
 #include "vedette/policy.h"
@@ -36,15 +37,17 @@ struct ReportVerb {
 
 // Plans and replays until the time given is used up, from the first question on: planning a large step anew for each
 // point can take long.
-report::Simulate simulator(double seconds) {
+report::Simulate simulator(double seconds, const std::string& what, std::shared_ptr<Progress> progress) {
   using Clock = std::chrono::steady_clock;
   const auto length = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  return [length, until = std::make_shared<std::optional<Clock::time_point>>()](
+  return [=, until = std::make_shared<std::optional<Clock::time_point>>()](
              const Trace& trace, const Machine& machine, std::string_view name) -> Result<report::Simulated> {
     if (!*until) *until = Clock::now() + length;
     if (Clock::now() > **until) return Error{Cause::unavailable, "not simulated: --simulate-seconds were over"};
     auto policy = make_policy(name, 1);
     if (policy == nullptr) return Error{Cause::unavailable, "no policy '" + std::string(name) + "' is known here"};
+    progress->say("simulates " + what + ", the policy " + std::string(name) + " in " +
+                  readable(machine.tiers[0].capacity));
     auto ran = replay(trace, machine, *policy);
     if (!ran) return ran.error();
     return report::Simulated{.step = ran->measured.time,
@@ -56,6 +59,7 @@ report::Simulate simulator(double seconds) {
 }
 
 report::Report analysed(const std::string& path, const ReportVerb& verb) {
+  const auto progress = std::make_shared<Progress>("report", "reads " + path);
   report::Run run = report::load_run(path).value();
   report::ReportOptions options;
   options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
@@ -63,9 +67,9 @@ report::Report analysed(const std::string& path, const ReportVerb& verb) {
   if (!verb.machine.empty()) options.machine = read_machine(verb.machine, verb.directory);
   if (options.machine && !run.origin.imported.empty()) run.machine = *options.machine;  // it names none
   if (!verb.no_simulation) {
-    options.simulate = simulator(verb.simulate_seconds);
+    options.simulate = simulator(verb.simulate_seconds, "other budgets", progress);
     options.bound = lower_bound;
-    options.adviser = {.simulate = simulator(verb.simulate_seconds / 2),
+    options.adviser = {.simulate = simulator(verb.simulate_seconds / 2, "changes", progress),
                        .in_chunks = in_chunks,
                        .policies = {"vedette", "sentinel", "g10", "capuchin", "on-demand"}};
   }
@@ -110,11 +114,10 @@ void add_report(CLI::App& app) {
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
   verb->add_option("--plain-ms", options->plain_ms,
                    "what a step takes without vedette, in milliseconds, if the recording does not say");
-  verb->add_option(
-      "--machine", options->machine,
-      "simulate other budgets on another machine than the recording's: a preset (a100-g10), this-machine, or a file "
-      "in the "
-      "format vedette-machine-1");
+  verb->add_option("--machine", options->machine,
+                   "simulate other budgets on another machine than the recording's: a preset (a100-g10), this-machine, "
+                   "or a file in the "
+                   "format vedette-machine-1");
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb->add_option("--policy", options->policy, "simulate another policy than the recording's");
