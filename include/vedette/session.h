@@ -158,6 +158,9 @@ struct SessionOptions {
   // Compares the hash (XXH3) of each fetched chunk with that of the evicted one; a difference ends the program with a
   // sentence. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
   bool checksums = false;
+  // Of a Guard: a file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name
+  // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
+  std::string record = {};
 };
 
 // "best", and every page tracker by name: zap, missing, mprotect. With mprotect, and with missing where userfaultfd is

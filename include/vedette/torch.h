@@ -40,26 +40,10 @@ struct Fraction {
 };
 constexpr Fraction fraction(double value) noexcept { return {value}; }
 
-// A guard's options: its session's (vedette/session.h), and a recording. Two defaults differ: without a budget
-// (fast_memory of 0 bytes) it is fraction(0.5), and without on_message each sentence is written to standard error once.
-struct GuardOptions {
-  Bytes fast_memory;
-  std::string fast = SessionOptions().fast;
-  GpuProgram* gpu = nullptr;
-  std::string slow = SessionOptions().slow;
-  std::string policy = SessionOptions().policy;
-  Bytes chunk = SessionOptions().chunk;
-  std::uint32_t warmup_steps = SessionOptions().warmup_steps;
-  ProfileTicks profile = SessionOptions().profile;
-  std::string tracker = SessionOptions().tracker;
-  Observer* observer = nullptr;
-  std::function<void(std::string_view)> on_message = {};
-  std::uint64_t seed = SessionOptions().seed;
-  bool checksums = SessionOptions().checksums;
-  // A file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name is replaced.
-  // Where it is empty the environment variable VEDETTE_RECORD names the file. Excludes `observer`.
-  std::string record = {};
-};
+// A guard's options are its session's. Two defaults differ: without a budget (fast_memory of 0 bytes) it is
+// fraction(0.5), or what a GPU has free; without on_message each sentence is written to standard error once. Where
+// `record` is empty, the environment variable VEDETTE_RECORD may name a file.
+using GuardOptions = SessionOptions;
 
 class Guard {
   struct State;

@@ -172,6 +172,8 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
     return unsupported(
         "a second session while one lives: end the first one (leave its guard's scope) before opening another");
   if (auto known = known_policy(options); !known) return known.error();
+  if (!options.record.empty())
+    return unsupported("a session does not record by itself; open a vedette::Recorder and make it the observer");
   if (auto watched = detail::watch_forks(); !watched) return watched.error();
   auto core = open_core(std::move(options));
   if (!core) return core.error();

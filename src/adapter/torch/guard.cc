@@ -74,22 +74,6 @@ class OnlyGuard {
   const pid_t made_in_ = ::getpid();
 };
 
-SessionOptions of_session(GuardOptions options) {
-  return {.fast_memory = options.fast_memory,
-          .fast = std::move(options.fast),
-          .gpu = options.gpu,
-          .slow = std::move(options.slow),
-          .policy = std::move(options.policy),
-          .chunk = options.chunk,
-          .warmup_steps = options.warmup_steps,
-          .profile = options.profile,
-          .tracker = std::move(options.tracker),
-          .observer = options.observer,
-          .on_message = std::move(options.on_message),
-          .seed = options.seed,
-          .checksums = options.checksums};
-}
-
 }  // namespace
 
 Fraction::operator Bytes() const {
@@ -134,7 +118,8 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   const Bytes chunk = options.chunk;
   state.recording.emplace(options, say);
   if (state.recording->observer() != nullptr) options.observer = state.recording->observer();
-  state.session = Session::open(of_session(std::move(options))).value();
+  options.record.clear();
+  state.session = Session::open(std::move(options)).value();
   state.say = say;
   state.watched.emplace(*state.session, state.layers, say);
   state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, chunk, state.gpu});
