@@ -113,8 +113,6 @@ class Player {
   bool play() {
     for (std::uint32_t i = 0; i < ledger_.ops(); ++i) {
       for (const std::uint32_t g : closes_[i]) close(g);
-      for (const std::uint32_t g : pinned_) close(g);
-      pinned_.clear();
       for (const std::uint32_t g : opens_[i]) {
         if (!covers(g, i)) continue;
         open_.append(g);
@@ -213,7 +211,7 @@ class Player {
     if (again_.possible()) {
       const Chain chain = *again_.chain(g);
       again_.drop(g, chain);
-      pinned_.insert(pinned_.end(), chain.pinned.begin(), chain.pinned.end());
+      for (const std::uint32_t source : chain.pinned) close(source);
       Absence away = *ledger_.absence(g);
       away.leave = i - 1;
       away.gone = i;
@@ -269,7 +267,6 @@ class Player {
   std::vector<std::vector<std::uint32_t>> opens_, closes_;  // [op]: gaps
   Row open_;                                                // gaps of tensors that are near and idle
   std::set<std::size_t> dead_, alive_;  // cells of those whose tensors nobody uses again, and of those that are able
-  std::vector<std::uint32_t> pinned_;   // since the op at hand began
 };
 
 class Dtr final : public Policy {
