@@ -28,18 +28,21 @@
 namespace vedette {
 namespace {
 
-class HashedStore final : public Store {
+class HashedStore final : public StoreWrapper {
  public:
   HashedStore(std::unique_ptr<Store> inner, Hashing hashing)
-      : inner_(std::move(inner)), verify_(hashing == Hashing::verify) {
+      : StoreWrapper(std::move(inner)), verify_(hashing == Hashing::verify) {
     describe();
   }
 
-  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
   // What lay in the slots is gone: a write of the same bytes must not be spared.
   void shrink(std::uint32_t slots) noexcept override {
     if (slots < sums_.size()) std::fill(sums_.begin() + slots, sums_.end(), Sum());
     inner_->shrink(slots);
+  }
+  void discard(std::span<const SlotIndex> slots) noexcept override {
+    for (const SlotIndex slot : slots) sum_of(slot) = {};
+    inner_->discard(slots);
   }
   void register_memory(std::byte* memory, Bytes bytes) override {
     inner_->register_memory(memory, bytes);
@@ -47,9 +50,6 @@ class HashedStore final : public Store {
   }
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
-  void wake() noexcept override { inner_->wake(); }
-  std::uint32_t depth() const noexcept override { return inner_->depth(); }
-  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
   std::string_view mechanism() const noexcept override { return mechanism_; }
 
  private:
@@ -69,7 +69,6 @@ class HashedStore final : public Store {
   void describe() { mechanism_ = std::string(inner_->mechanism()) + (verify_ ? ", checksums" : ""); }
   int judge(const Flight& flight, int error) noexcept;
 
-  std::unique_ptr<Store> inner_;
   const bool verify_;
   std::string mechanism_;
   // The migrator's alone:

@@ -1,6 +1,6 @@
-// A store in plain memory: for tests, and the shape of a slower memory node. The copy happens inside submit(), the
-// completion is told by the next wait(), so a caller sees the same order of events as with a disk that is infinitely
-// fast.
+// A store in plain memory: the near level of a layered store, for tests, and the shape of a slower memory node. The
+// copy happens inside submit(), the completion is told by the next wait(), so a caller sees the same order of events as
+// with a disk that is infinitely fast.
 //
 // Slots live in blocks of a fixed number of slots, so growing moves none. The kernel gives the pages at their first
 // write.
@@ -25,9 +25,10 @@ namespace {
 constexpr std::uint32_t slots_per_block = 64;
 constexpr Bytes huge_page = 2_MiB;
 
-class HostStore final : public Store {
+class HostStore final : public OneTierStore {
  public:
-  HostStore(Bytes slot_bytes, std::uint32_t depth) : slot_bytes_(slot_bytes), ended_(depth) {}
+  HostStore(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots)
+      : slot_bytes_(slot_bytes), most_slots_(most_slots), ended_(depth) {}
 
   Result<void> reserve(std::uint32_t slots) override;
   void shrink(std::uint32_t slots) noexcept override;
@@ -37,12 +38,14 @@ class HostStore final : public Store {
   void wake() noexcept override;
   std::uint32_t depth() const noexcept override { return static_cast<std::uint32_t>(ended_.size()); }
   Bytes slot_bytes() const noexcept override { return slot_bytes_; }
+  std::uint32_t slots_of(TierIndex) const noexcept override { return most_slots_; }
   std::string_view mechanism() const noexcept override { return "memory, copied at once"; }
 
  private:
   std::byte* slot(SlotIndex index) noexcept;
 
   const Bytes slot_bytes_;
+  const std::uint32_t most_slots_;
   std::mutex growing_;
   std::vector<Mapping> blocks_;         // under growing_
   std::vector<StoreCompletion> ended_;  // a ring of depth() places; the migrator's alone, like the two counters
@@ -53,9 +56,16 @@ class HostStore final : public Store {
 };
 
 Result<void> HostStore::reserve(std::uint32_t slots) {
+  if (slots > most_slots_) {
+    return Error{.cause = Cause::out_of_memory,
+                 .message = "a host store of " + readable_exactly({slot_bytes_.value * most_slots_}) +
+                            " has no room for " + readable_exactly({slot_bytes_.value * slots}) + "; make it larger"};
+  }
   const std::lock_guard lock(growing_);
   while (blocks_.size() * slots_per_block < slots) {
-    auto block = Mapping::reserve({slot_bytes_.value * slots_per_block}, huge_page);
+    // The last block ends where the store may end, so that no huge page reaches beyond.
+    const std::uint64_t left = most_slots_ - blocks_.size() * slots_per_block;
+    auto block = Mapping::reserve({slot_bytes_.value * std::min<std::uint64_t>(slots_per_block, left)}, huge_page);
     if (!block) return block.error();
     ::madvise(block->data(), block->bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
     blocks_.push_back(std::move(*block));
@@ -108,13 +118,13 @@ void HostStore::wake() noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth) {
+Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots) {
   if (slot_bytes.value == 0 || slot_bytes.value % 4096 != 0 || depth == 0) {
     return Error{.cause = Cause::malformed_input,
                  .message = "a host store with slots of " + readable_exactly(slot_bytes) + " and depth " +
                             std::to_string(depth) + ": want a multiple of 4096 bytes and at least one request"};
   }
-  return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth));
+  return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth, most_slots));
 }
 
 }  // namespace vedette

@@ -57,7 +57,7 @@ Result<StoreFile> open_file(const std::string& directory, bool direct) {
   return file;
 }
 
-class NvmeStore final : public Store {
+class NvmeStore final : public OneTierStore {
  public:
   NvmeStore(const NvmeStoreOptions& options, StoreFile file, std::unique_ptr<IoQueue> queue, std::string remark)
       : options_(options), file_(std::move(file)), queue_(std::move(queue)), remark_(std::move(remark)) {

@@ -1,14 +1,14 @@
-// A slow tier that is reached by I/O: slots of one chunk each, written and read asynchronously. The nvme tier is a
-// preallocated file. The host tier is plain memory, for tests. The throttled tier wraps any of them behind a token
-// bucket and a latency; the faulty one (tests) breaks the n-th call.
+// Slow tiers that are reached by I/O: slots of one chunk each, written and read asynchronously. The nvme tier is a
+// preallocated file. The host tier is plain memory. A layered store has both, near slots over far ones. The throttled
+// tier wraps any of them behind a token bucket and a latency; the faulty one (tests) breaks the n-th call.
 //
 // Invariants: every request is completed exactly once, by wait(), with 0 or an errno; a short transfer is
 // continued inside the store and never seen outside. The memory of a request stays valid and unmoved until its
 // completion.
 //
-// Thread rule: submit() and wait() are called from one thread, the migrator. wake() and reserve() from any thread.
-// register_memory() before the first submit() or wait(), or from the migrator; mechanism() is valid until the next of
-// these.
+// Thread rule: submit(), wait(), discard() and settle() are called from one thread, the migrator. wake() and reserve()
+// from any thread. register_memory() before the first submit() or wait(), or from the migrator; mechanism() is valid
+// until the next of these.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,13 +30,17 @@ struct StoreRequest {
   std::byte* memory = nullptr;  // slot_bytes of it, aligned to 4096
   std::uint64_t token = 0;      // comes back in the completion
   bool remember = false;        // of a read: these bytes will probably leave again unchanged (see hashed())
+  TierIndex tier = {};          // of a write: the slow tier that shall have the bytes; 0: the store chooses
 };
 
 struct StoreCompletion {
   std::uint64_t token = 0;
-  int error = 0;        // 0, or the errno that ended it
-  bool spared = false;  // of a write: the slot holds these bytes already, so nothing was written
+  int error = 0;         // 0, or the errno that ended it
+  bool spared = false;   // of a write: the slot holds these bytes already, so nothing was written
+  TierIndex tier = {1};  // the slow tier that the bytes went to or came from
 };
+
+constexpr std::uint32_t unlimited_slots = ~std::uint32_t{0};
 
 class Store {
  public:
@@ -47,6 +51,11 @@ class Store {
   // Slots from `slots` on hold nothing that is needed, and no request of theirs is in flight: their room may be given
   // back. From the thread of submit().
   virtual void shrink(std::uint32_t slots) noexcept = 0;
+  // Nothing in these slots is needed before it is written again, and no request of theirs is in flight.
+  virtual void discard(std::span<const SlotIndex> slots) noexcept = 0;
+  // The plan moves what this slot holds to another slow tier, in the background. A store that does not have two tiers
+  // has nothing to do.
+  virtual void settle(SlotIndex slot, TierIndex tier) noexcept = 0;
   // Optional: this memory will be used for requests again and again (registered buffers). Failing is not an error:
   // the store goes on without, and mechanism() says so.
   virtual void register_memory(std::byte* memory, Bytes bytes) = 0;
@@ -57,9 +66,49 @@ class Store {
   virtual std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept = 0;
   virtual void wake() noexcept = 0;  // ends the running or the next wait()
 
+  // Slow tiers, fastest first: a request's tier is one of 1, ..., tiers(). Each has room for so many slots.
+  virtual std::uint32_t tiers() const noexcept = 0;
+  virtual std::uint32_t slots_of(TierIndex tier) const noexcept = 0;
+  virtual std::uint64_t bytes_between_tiers() const noexcept = 0;  // moved in the background so far; from any thread
+
   virtual std::uint32_t depth() const noexcept = 0;
   virtual Bytes slot_bytes() const noexcept = 0;
   virtual std::string_view mechanism() const noexcept = 0;  // "io_uring, O_DIRECT, registered buffers"
+};
+
+// A store of one tier, whose slots keep their bytes until they are written again.
+class OneTierStore : public Store {
+ public:
+  void discard(std::span<const SlotIndex>) noexcept override {}
+  void settle(SlotIndex, TierIndex) noexcept override {}
+  std::uint32_t tiers() const noexcept final { return 1; }
+  std::uint32_t slots_of(TierIndex) const noexcept override { return unlimited_slots; }
+  std::uint64_t bytes_between_tiers() const noexcept final { return 0; }
+};
+
+// A store over another one: all that is not overridden is passed on.
+class StoreWrapper : public Store {
+ public:
+  explicit StoreWrapper(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
+  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
+  void discard(std::span<const SlotIndex> slots) noexcept override { inner_->discard(slots); }
+  void settle(SlotIndex slot, TierIndex tier) noexcept override { inner_->settle(slot, tier); }
+  void register_memory(std::byte* memory, Bytes bytes) override { inner_->register_memory(memory, bytes); }
+  void submit(std::span<const StoreRequest> requests) noexcept override { inner_->submit(requests); }
+  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {
+    return inner_->wait(out, timeout);
+  }
+  void wake() noexcept override { inner_->wake(); }
+  std::uint32_t tiers() const noexcept final { return inner_->tiers(); }
+  std::uint32_t slots_of(TierIndex tier) const noexcept final { return inner_->slots_of(tier); }
+  std::uint64_t bytes_between_tiers() const noexcept final { return inner_->bytes_between_tiers(); }
+  std::uint32_t depth() const noexcept override { return inner_->depth(); }
+  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
+  std::string_view mechanism() const noexcept override { return inner_->mechanism(); }
+
+ protected:
+  const std::unique_ptr<Store> inner_;
 };
 
 enum class IoMechanism : std::uint8_t { best, uring_registered, uring, threads };
@@ -73,7 +122,21 @@ struct NvmeStoreOptions {
 };
 Result<std::unique_ptr<Store>> open_nvme_store(const NvmeStoreOptions&);
 
-Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth);
+// Memory is taken as slots are written, never more than `most_slots` of it; a reserve() beyond them is refused.
+Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth,
+                                               std::uint32_t most_slots = unlimited_slots);
+
+// Near slots over far ones: tiers 1 and 2. A write goes near while there is room, unless it names tier 2; what has been
+// used longest ago goes far in the background, before the near tier is full. Every slot has its place in the far store,
+// so `near` may fail or be full and nothing is lost. `near_slots` of the near store are used, at least 2. Both stores
+// have slots of one size, and layered_extra_depth more requests in flight than the layered one.
+constexpr std::uint32_t layered_extra_depth = 2;
+Result<std::unique_ptr<Store>> layered(std::unique_ptr<Store> near, std::uint32_t near_slots,
+                                       std::unique_ptr<Store> far);
+// Of the near slots, those that a plan should not count on: they are kept ready for writes.
+constexpr std::uint32_t spare_near_slots(std::uint32_t near_slots) noexcept {
+  return near_slots / 8 < 1 ? 1 : near_slots / 8 > 16 ? 16 : near_slots / 8;
+}
 
 struct Throttle {
   std::uint64_t read_bytes_per_s = 0, write_bytes_per_s = 0;  // 0: no limit

@@ -19,12 +19,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // what now() + timeout can hold
 
-class ThrottledStore final : public Store {
+class ThrottledStore final : public StoreWrapper {
  public:
   ThrottledStore(std::unique_ptr<Store> inner, Throttle throttle);
 
-  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
-  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
   void register_memory(std::byte* memory, Bytes bytes) override {
     inner_->register_memory(memory, bytes);
     describe();
@@ -35,8 +33,6 @@ class ThrottledStore final : public Store {
     woken_.store(true, std::memory_order_release);  // pairs with the exchange in wait()
     inner_->wake();
   }
-  std::uint32_t depth() const noexcept override { return inner_->depth(); }
-  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
   std::string_view mechanism() const noexcept override { return mechanism_; }
 
  private:
@@ -44,13 +40,13 @@ class ThrottledStore final : public Store {
     std::uint64_t token = 0;
     Clock::time_point due;
     int error = 0;
+    TierIndex tier;
     bool busy = false, arrived = false;  // arrived: the inner store has completed it
   };
   void describe();
   std::size_t deliver(std::span<StoreCompletion> out, Clock::time_point now) noexcept;
   Clock::time_point next_due() const noexcept;
 
-  std::unique_ptr<Store> inner_;
   Throttle throttle_;
   std::string mechanism_;
   std::vector<Held> held_;                  // depth() places
@@ -60,7 +56,7 @@ class ThrottledStore final : public Store {
 };
 
 ThrottledStore::ThrottledStore(std::unique_ptr<Store> inner, Throttle throttle)
-    : inner_(std::move(inner)), throttle_(throttle), held_(inner_->depth()), completed_(inner_->depth()) {
+    : StoreWrapper(std::move(inner)), throttle_(throttle), held_(inner_->depth()), completed_(inner_->depth()) {
   describe();
 }
 
@@ -100,7 +96,7 @@ std::size_t ThrottledStore::deliver(std::span<StoreCompletion> out, Clock::time_
       if (held.arrived && held.due <= now && (first == nullptr || held.due < first->due)) first = &held;
     }
     if (first == nullptr) break;
-    out[count++] = {.token = first->token, .error = first->error};
+    out[count++] = {.token = first->token, .error = first->error, .tier = first->tier};
     *first = {};
   }
   return count;
@@ -127,6 +123,7 @@ std::size_t ThrottledStore::wait(std::span<StoreCompletion> out, Nanoseconds tim
     for (std::size_t i = 0; i < arrived; ++i) {
       Held& held = held_[completed_[i].token];
       held.error = completed_[i].error;
+      held.tier = completed_[i].tier;
       held.arrived = true;
     }
   }

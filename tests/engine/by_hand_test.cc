@@ -89,7 +89,7 @@ class ArrayMemory final : public ChunkMemory, private Faults {
 };
 
 // Completes one request of those in flight at some calls of wait(), in random order; bytes move only then.
-class ArrayStore final : public Store {
+class ArrayStore final : public OneTierStore {
  public:
   ArrayStore(std::mt19937_64& random, ManualProgram& program) : random_(random), program_(program) {}
 

@@ -26,12 +26,10 @@ constexpr std::size_t words_per_chunk = 64 * 1024 / 8;
 constexpr ChunkRange at(std::uint32_t first, std::uint32_t count = 1) { return ChunkRange::of({first}, count); }
 
 // A store in memory whose writes and reads wait while their gate is closed, and fail while a count says so.
-class ScriptedStore final : public Store {
+class ScriptedStore final : public StoreWrapper {
  public:
-  explicit ScriptedStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+  explicit ScriptedStore(std::unique_ptr<Store> inner) : StoreWrapper(std::move(inner)) {}
 
-  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
-  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
   void register_memory(std::byte*, Bytes) override {}
   void submit(std::span<const StoreRequest> requests) noexcept override {
     const std::lock_guard lock(mutex_);
@@ -52,9 +50,6 @@ class ScriptedStore final : public Store {
     }
     return inner_->wait(out, timeout);
   }
-  void wake() noexcept override { inner_->wake(); }
-  std::uint32_t depth() const noexcept override { return inner_->depth(); }
-  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
   std::string_view mechanism() const noexcept override { return "scripted"; }
 
   void close_gate(Direction direction) {
@@ -93,7 +88,6 @@ class ScriptedStore final : public Store {
     }
     inner_->submit({&request, 1});
   }
-  std::unique_ptr<Store> inner_;
   std::mutex mutex_;
   std::vector<StoreRequest> held_;
   std::vector<StoreCompletion> failed_;

@@ -15,7 +15,7 @@ constexpr int garbage = 0xA5;
 }  // namespace
 
 FaultyStore::FaultyStore(std::unique_ptr<Store> inner, FaultyStoreOptions options)
-    : inner_(std::move(inner)),
+    : StoreWrapper(std::move(inner)),
       options_(std::move(options)),
       mechanism_(std::string(inner_->mechanism()) + ", broken on purpose"),
       random_(options_.seed),
@@ -96,14 +96,17 @@ std::size_t FaultyStore::wait(std::span<StoreCompletion> out, Nanoseconds timeou
         until = std::min(until, held.due);
         continue;
       }
-      out[count++] = {.token = held.request.token, .error = held.error};
+      out[count++] = {.token = held.request.token, .error = held.error, .tier = held.tier};
       held = Held{};
     }
     const bool woken = woken_.exchange(false, std::memory_order_acquire);  // pairs with wake()
     if (count > 0 || woken || (waited && now >= deadline)) return count;
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - now).count();
     const std::size_t arrived = inner_->wait(completed_, {std::max<std::int64_t>(0, left)});
-    for (std::size_t i = 0; i < arrived; ++i) arrive(held_[completed_[i].token], completed_[i].error);
+    for (std::size_t i = 0; i < arrived; ++i) {
+      held_[completed_[i].token].tier = completed_[i].tier;
+      arrive(held_[completed_[i].token], completed_[i].error);
+    }
   }
 }
 

@@ -36,19 +36,14 @@ struct FaultyStoreOptions {
   std::uint32_t delay_one_in = 0;  // or completes up to 2 ms late
 };
 
-class FaultyStore final : public Store {
+class FaultyStore final : public StoreWrapper {
  public:
   FaultyStore(std::unique_ptr<Store> inner, FaultyStoreOptions options);
   ~FaultyStore() override;
 
-  Result<void> reserve(std::uint32_t slots) override { return inner_->reserve(slots); }
-  void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
-  void register_memory(std::byte* memory, Bytes bytes) override { inner_->register_memory(memory, bytes); }
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
   void wake() noexcept override;
-  std::uint32_t depth() const noexcept override { return inner_->depth(); }
-  Bytes slot_bytes() const noexcept override { return inner_->slot_bytes(); }
   std::string_view mechanism() const noexcept override { return mechanism_; }
 
   std::uint64_t requests() const noexcept { return reads_ + writes_; }  // submitted so far, broken ones included
@@ -62,6 +57,7 @@ class FaultyStore final : public Store {
     std::unique_ptr<std::byte, void (*)(void*)> copy{nullptr, nullptr};  // moves instead of the caller's memory
     Clock::time_point due;
     int error = 0;
+    TierIndex tier = {1};
     bool busy = false, arrived = false;
   };
   std::optional<StoreFault> fault_for(StoreRequest::Direction direction);
@@ -69,7 +65,6 @@ class FaultyStore final : public Store {
   void arrive(Held& held, int error);
   void break_bytes(const StoreFault& fault, std::byte* bytes);
 
-  std::unique_ptr<Store> inner_;
   FaultyStoreOptions options_;
   std::string mechanism_;
   std::mt19937_64 random_;

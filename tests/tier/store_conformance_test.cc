@@ -45,8 +45,9 @@ struct StoreCase {
   std::function<Result<std::unique_ptr<Store>>()> open;
 };
 
-Result<std::unique_ptr<Store>> open_disk(IoMechanism mechanism, const std::string& directory = ::testing::TempDir()) {
-  return open_nvme_store({.directory = directory, .slot_bytes = slot, .depth = depth, .mechanism = mechanism});
+Result<std::unique_ptr<Store>> open_disk(IoMechanism mechanism, const std::string& directory = ::testing::TempDir(),
+                                         std::uint32_t requests = depth) {
+  return open_nvme_store({.directory = directory, .slot_bytes = slot, .depth = requests, .mechanism = mechanism});
 }
 
 Result<std::unique_ptr<Store>> open_throttled() {
@@ -61,6 +62,25 @@ Result<std::unique_ptr<Store>> open_delaying() {
   if (!inner) return inner;
   return std::unique_ptr<Store>(
       std::make_unique<FaultyStore>(std::move(*inner), FaultyStoreOptions{.script = {}, .delay_one_in = 3}));
+}
+
+constexpr std::uint32_t inner_depth = depth + layered_extra_depth;
+
+// A near tier that holds a part of what the tests write.
+Result<std::unique_ptr<Store>> open_layered() {
+  constexpr std::uint32_t near_slots = 16;
+  auto far = open_disk(IoMechanism::best, ::testing::TempDir(), inner_depth);
+  if (!far) return far;
+  return layered(open_host_store(slot, inner_depth, near_slots).value(), near_slots, std::move(*far));
+}
+
+Result<std::unique_ptr<Store>> open_layered_delaying() {
+  constexpr std::uint32_t near_slots = 3;
+  const auto level = [](std::uint32_t slots) {
+    return std::make_unique<FaultyStore>(open_host_store(slot, inner_depth, slots).value(),
+                                         FaultyStoreOptions{.script = {}, .delay_one_in = 3});
+  };
+  return layered(level(near_slots), near_slots, level(unlimited_slots));
 }
 
 // Requests in flight, one for each of depth() frames, and what they must have done when they come back.
@@ -301,7 +321,8 @@ INSTANTIATE_TEST_SUITE_P(
                       StoreCase{"Threads", [] { return open_disk(IoMechanism::threads); }},
                       StoreCase{"Best", [] { return open_disk(IoMechanism::best); }},
                       StoreCase{"Host", [] { return open_host_store(slot, depth); }},
-                      StoreCase{"Throttled", open_throttled}, StoreCase{"Delaying", open_delaying}),
+                      StoreCase{"Throttled", open_throttled}, StoreCase{"Delaying", open_delaying},
+                      StoreCase{"Layered", open_layered}, StoreCase{"LayeredDelaying", open_layered_delaying}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // A file system of its own for one test; needs the right to mount.
