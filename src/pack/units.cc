@@ -134,8 +134,10 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   }
   if (h.persistent) return;
   const auto last = static_cast<std::uint32_t>(log.ops.size() - 1);
-  auto& writes = units.trace.ops[std::min(h.birth_op, last)].writes;
-  if (writes.empty() || writes.back() != index) writes.push_back(index);
+  // The program fills some memory between two ops: to a trace, the op that comes next brings it into being.
+  Op& birth = units.trace.ops[std::min(h.birth_op, last)];
+  if (birth.writes.empty() || birth.writes.back() != index) birth.writes.push_back(index);
+  if (!birth.reads.empty() && birth.reads.back() == index) birth.reads.pop_back();
   units.trace.ops[static_cast<std::uint32_t>(std::clamp<std::int64_t>(h.death_op, 0, last))].frees.push_back(index);
 }
 
