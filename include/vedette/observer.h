@@ -25,6 +25,7 @@ enum class MoveCause : std::uint8_t {
 struct MoveRecord {
   Verb verb = Verb::fetch;
   MoveCause cause = MoveCause::planned;
+  std::uint8_t slow = 1;    // the slow tier that the bytes went to or came from, by its index
   std::uint64_t chunk = 0;  // of the arena
   Bytes bytes;
   Nanoseconds issued, started, ended;  // on the clock of `now` below
@@ -53,10 +54,13 @@ struct Placed {             // the addresses of a tensor or a unit in the arena
 
 struct Counters {                                                // since the session opened, or of one step
   std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
-  std::uint64_t stall_count = 0, stall_ns = 0;                   // waiting for operands, and for room in allocations
-  std::uint64_t faults = 0;                                      // accesses that no op announced
-  std::uint64_t live_bytes = 0, peak_bytes = 0;                  // arena, each allocation rounded up to 64
-  std::uint64_t resident_bytes = 0, resident_max_bytes = 0;      // frames in use, in-flight buffers included
+  // With two slow tiers: of the above, to and from the far one; and what went from the near to the far one meanwhile,
+  // without passing fast memory.
+  std::uint64_t far_bytes_in = 0, far_bytes_out = 0, moved_between_slow_tiers = 0;
+  std::uint64_t stall_count = 0, stall_ns = 0;               // waiting for operands, and for room in allocations
+  std::uint64_t faults = 0;                                  // accesses that no op announced
+  std::uint64_t live_bytes = 0, peak_bytes = 0;              // arena, each allocation rounded up to 64
+  std::uint64_t resident_bytes = 0, resident_max_bytes = 0;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;
   bool operator==(const Counters&) const = default;
 };

@@ -141,8 +141,11 @@ struct SessionOptions {
   // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk,
   // profile, tracker and checksums are not used, and a fast_memory of 0 is what is free less a twentieth.
   std::string fast = "dram";
-  GpuProgram* gpu = nullptr;    // with "gpu:N"; outlives the session and its tensors
-  std::string slow = "nvme:.";  // "nvme:DIRECTORY", or "host" (plain memory, for tests); of a GPU always "host"
+  GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
+  // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied; or "host"
+  // (plain memory, for tests). SIZE, a number and a unit such as "8GiB", bounds the host memory beside fast_memory,
+  // which is filled first. The disk has a place for everything. Of a GPU it is always "host".
+  std::string slow = "nvme:.";
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB
   std::uint32_t warmup_steps = 1;  // run on demand before the profiling epoch; optimizers have their state afterwards
@@ -155,6 +158,8 @@ struct SessionOptions {
   // held: it may ask the session (counters, phase, smallest_budget, ...). It must not throw where a scope ends.
   std::function<void(std::string_view)> on_message = {};
   std::uint64_t seed = 1;
+  // Machine::interference_percent, as `vedette doctor` measures it; not said: planners count 25.
+  std::optional<std::uint32_t> interference_percent = {};
   // Compares the hash (XXH3) of each fetched chunk with that of the evicted one; a difference ends the program with a
   // sentence. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
   bool checksums = false;

@@ -1,9 +1,12 @@
 // Integer arithmetic: no locale changes the decimal sign, and every size is exact.
 #include "base/readable.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <system_error>
 
 namespace vedette {
 
@@ -25,6 +28,20 @@ std::string readable(Bytes bytes) {
 std::string readable_exactly(Bytes bytes) {
   const std::string number = std::to_string(bytes.value).append(" bytes");
   return bytes.value < 1024 ? number : readable(bytes).append(" (").append(number).append(")");
+}
+
+std::optional<Bytes> read_size(std::string_view text) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 60;
+  constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::uint64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  if (text.starts_with(' ')) text.remove_prefix(1);
+  const auto unit = text.empty() ? units.begin() : std::find(units.begin(), units.end(), text);
+  const auto shift = 10 * (unit - units.begin());
+  if (unit == units.end() || number > most >> shift) return std::nullopt;
+  return Bytes{number << shift};
 }
 
 }  // namespace vedette

@@ -2,7 +2,9 @@
 //
 // Thread rule: functions of their arguments.
 #pragma once
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "vedette/units.h"
 
@@ -13,5 +15,9 @@ std::string readable(Bytes);
 
 // "10.2 MiB (10747904 bytes)": for messages whose number may become an option's value. Below 1 KiB "512 bytes".
 std::string readable_exactly(Bytes);
+
+// "8GiB", "512MiB", "64 KiB", "4096": whole numbers of bytes or of a unit of 1024, up to TiB. nullopt: something else,
+// or beyond 2^60.
+std::optional<Bytes> read_size(std::string_view text);
 
 }  // namespace vedette

@@ -9,6 +9,7 @@
 
 #include "base/mapping.h"
 #include "base/readable.h"
+#include "cli/beside.h"
 #include "cli/disk_speed.h"
 #include "os/chunk_memory.h"
 #include "os/tracker_kinds.h"
@@ -252,7 +253,7 @@ void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
     for (const NumaNode& node : facts.numa_nodes) {
       nodes.finding += fmt::format(" {} ({}, {} processors)", node.number, readable(node.memory), node.processors);
     }
-    nodes.finding += "; this version keeps to dram and nvme";
+    nodes.finding += "; a session's slow = \"numa:N\" copies what leaves to node N";
   }
   lines.push_back(std::move(nodes));
   Line gpus{.subject = "GPU", .finding = facts.gpu_refusal};
@@ -292,10 +293,20 @@ Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
     line.remedy = "--slow DIR, on a local disk with at least 256 MiB free";
     return line;
   }
-  const LinkSpeed& speed = **diagnosis.disk;
+  const LinkHabits& link = **diagnosis.disk;
+  const LinkSpeed& speed = link.speed;
   if (line.mark == Mark::fact) line.mark = Mark::fine;
   line.finding +=
       fmt::format(", write {}, read {}, both at once {}", rate(speed.write), rate(speed.read), rate(speed.mixed));
+  line.finding += fmt::format(" ({}); {} reads at once keep it busy, and {} us go by before the first byte",
+                              link.duplex() ? "both ways at once" : "one bus for both ways", link.reads_in_flight,
+                              link.latency.value / 1000);
+  if (diagnosis.interference_percent)
+    line.finding +=
+        fmt::format("; a computation on all processors takes {} % of the transfers' time longer beside them",
+                    *diagnosis.interference_percent);
+  if (diagnosis.fault_time)
+    line.finding += fmt::format("; a fault takes {} us beside its transfer", diagnosis.fault_time->value / 1000);
   return line;
 }
 
@@ -320,7 +331,11 @@ Diagnosis examine(const std::string& slow, Bytes chunk, bool measures) {
     diagnosis.uses.io = store.error();
     return diagnosis;
   }
-  if (measures) diagnosis.disk = measure_disk(**store, diagnosis.uses.registers_buffers);
+  if (measures) {
+    diagnosis.disk = measure_disk(**store, diagnosis.uses.registers_buffers);
+    if (const auto percent = measure_interference(**store)) diagnosis.interference_percent = *percent;
+    diagnosis.fault_time = measure_fault(chunk);
+  }
   diagnosis.uses.io = std::string((*store)->mechanism());
   return diagnosis;
 }

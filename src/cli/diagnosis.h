@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "os/probe.h"
-#include "tier/link_speed.h"
+#include "tier/link_habits.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
 
@@ -30,10 +30,14 @@ struct Diagnosis {
   Uses uses;
   std::string file_system;
   std::optional<Bytes> disk_room;
-  std::optional<Result<LinkSpeed>> disk;
+  std::optional<Result<LinkHabits>> disk;
+  // measured with it; nullopt where that failed
+  std::optional<std::uint32_t> interference_percent;
+  std::optional<Nanoseconds> fault_time;
 };
 
-// `slow`: the directory of the slow tier. `measures`: its disk, which takes four seconds.
+// `slow`: the directory of the slow tier. `measures`: its disk, and what transfers cost a program beside them: seven
+// seconds.
 Diagnosis examine(const std::string& slow, Bytes chunk, bool measures);
 Bytes largest_budget(const MachineFacts& facts);  // of fast memory
 std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& directory);

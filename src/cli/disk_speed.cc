@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/mapping.h"
@@ -31,7 +32,7 @@ std::uint32_t slots_of(const Store& store) {
 }
 
 // Every slot once, in order. Bytes a second.
-Result<double> run_pass(Store& store, Way way, std::byte* memory) {
+Result<double> run_pass(Store& store, Way way, std::byte* memory, std::uint32_t at_once) {
   const std::uint64_t slot_bytes = store.slot_bytes().value;
   const std::uint32_t slots = slots_of(store);
   std::vector<StoreCompletion> done(store.depth());
@@ -45,7 +46,7 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
     store.submit({&request, 1});
   };
   const auto began = Clock::now();
-  for (std::uint64_t token = 0; token < std::min(store.depth(), slots); ++token) submit(token);
+  for (std::uint64_t token = 0; token < std::min(at_once, slots); ++token) submit(token);
   while (completed < submitted) {
     const std::size_t count = store.wait(done, {1'000'000'000});
     for (const StoreCompletion& completion : std::span(done).first(count)) {
@@ -67,7 +68,7 @@ Result<double> run_pass(Store& store, Way way, std::byte* memory) {
 
 }  // namespace
 
-Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
+Result<LinkHabits> measure_disk(Store& store, bool register_buffers) {
   if (auto room = store.reserve(slots_of(store)); !room) return room.error();
   auto memory =
       Mapping::reserve({store.slot_bytes().value * std::min(store.depth(), slots_of(store))}, {std::uint64_t{2} << 20});
@@ -82,37 +83,51 @@ Result<LinkSpeed> measure_disk(Store& store, bool register_buffers) {
   if (register_buffers) store.register_memory(memory->data(), memory->bytes());
   // The first pass fills slots that were never written: file systems are slower there, and reads of such slots touch no
   // disk.
-  if (const auto fill = run_pass(store, Way::out, memory->data()); !fill) return fill.error();
-  std::array<std::array<double, bursts>, 3> found{};
-  for (int burst = 0; burst < bursts; ++burst) {
-    for (const Way way : {Way::out, Way::in, Way::both}) {
+  if (const auto fill = run_pass(store, Way::out, memory->data(), store.depth()); !fill) return fill.error();
+  // of `at_once` in flight, after a rest
+  const auto median_of = [&](Way way, std::uint32_t at_once) -> Result<std::uint64_t> {
+    std::array<double, bursts> rates{};
+    for (double& found : rates) {
       std::this_thread::sleep_for(rest);
-      const auto rate = run_pass(store, way, memory->data());
+      const auto rate = run_pass(store, way, memory->data(), at_once);
       if (!rate) return rate.error();
-      found[static_cast<std::size_t>(way)][static_cast<std::size_t>(burst)] = *rate;
+      found = *rate;
     }
-  }
-  const auto median = [&](Way way) {
-    auto& rates = found[static_cast<std::size_t>(way)];
     std::nth_element(rates.begin(), rates.begin() + bursts / 2, rates.end());
     return static_cast<std::uint64_t>(rates[bursts / 2]);
   };
-  return LinkSpeed{.read = median(Way::in), .write = median(Way::out), .mixed = median(Way::both)};
+  LinkHabits habits;
+  for (const auto& [way, speed] : {std::pair{Way::out, &habits.speed.write}, std::pair{Way::in, &habits.speed.read},
+                                   std::pair{Way::both, &habits.speed.mixed}}) {
+    const auto rate = median_of(way, store.depth());
+    if (!rate) return rate.error();
+    *speed = *rate;
+  }
+  const auto time_of = [&](std::uint64_t speed) { return transfer_time(store.slot_bytes(), speed).value; };
+  for (const std::uint32_t few : {4u, 2u, 1u}) {
+    const auto rate = median_of(Way::in, few);
+    if (!rate) return rate.error();
+    if (few > 1 && *rate > habits.speed.read / 10 * 9) habits.reads_in_flight = few;
+    if (few == 1) habits.latency = {std::max<std::int64_t>(0, time_of(*rate) - time_of(habits.speed.read))};
+  }
+  return habits;
 }
 
-Machine machine_over(const LinkSpeed& speed, Bytes memory, std::optional<Bytes> room, Bytes chunk,
-                     Nanoseconds remap_time) {
+Machine machine_over(const Measured& measured, Bytes memory, std::optional<Bytes> room, Bytes chunk) {
   constexpr Bytes plenty{std::uint64_t{1} << 44};
+  const LinkSpeed& speed = measured.link.speed;
+  const Nanoseconds latency = measured.link.latency;
   Machine machine;
   const std::optional<std::uint32_t> bus = speed.one_bus() ? std::optional<std::uint32_t>(0) : std::nullopt;
   machine.tiers = {{.name = "dram", .capacity = memory, .addressable = true},
                    {.name = "disk", .capacity = room.value_or(plenty)}};
   machine.links = {
-      {.source = {1}, .target = {0}, .bytes_per_s = speed.read_alone(), .latency = {100'000}, .shared = bus},
-      {.source = {0}, .target = {1}, .bytes_per_s = speed.write_alone(), .latency = {100'000}, .shared = bus}};
-  machine.fault_time = {74'000};  // what a fault that userfaultfd serves takes
+      {.source = {1}, .target = {0}, .bytes_per_s = speed.read_alone(), .latency = latency, .shared = bus},
+      {.source = {0}, .target = {1}, .bytes_per_s = speed.write_alone(), .latency = latency, .shared = bus}};
+  machine.fault_time = measured.fault_time.value_or(default_fault_time);
   machine.granule = chunk;
-  machine.remap_time = remap_time;
+  machine.interference_percent = measured.interference_percent;
+  machine.remap_time = measured.remap_time;
   machine.habits = habits_of_sessions;
   return machine;
 }

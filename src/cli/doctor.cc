@@ -139,10 +139,16 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
       {"path", options.slow}, {"file_system", diagnosis.file_system}, {"chunk_bytes", options.chunk}};
   if (diagnosis.disk_room) json["slow_directory"]["free_bytes"] = diagnosis.disk_room->value;
   if (diagnosis.disk && *diagnosis.disk) {
-    json["slow_directory"]["write_bytes_per_s"] = (*diagnosis.disk)->write;
-    json["slow_directory"]["read_bytes_per_s"] = (*diagnosis.disk)->read;
-    json["slow_directory"]["both_bytes_per_s"] = (*diagnosis.disk)->mixed;
+    const LinkHabits& link = **diagnosis.disk;
+    json["slow_directory"]["write_bytes_per_s"] = link.speed.write;
+    json["slow_directory"]["read_bytes_per_s"] = link.speed.read;
+    json["slow_directory"]["both_bytes_per_s"] = link.speed.mixed;
+    json["slow_directory"]["one_bus"] = !link.duplex();
+    json["slow_directory"]["reads_in_flight"] = link.reads_in_flight;
+    json["slow_directory"]["latency_ns"] = link.latency.value;
   }
+  if (diagnosis.interference_percent) json["interference_percent"] = *diagnosis.interference_percent;
+  if (diagnosis.fault_time) json["fault_ns"] = diagnosis.fault_time->value;
   if (diagnosis.disk && !*diagnosis.disk) json["slow_directory"]["why_not"] = diagnosis.disk->error().message;
   json["uses"] = {{"memory", json_of(diagnosis.uses.memory)},
                   {"tracking", json_of(diagnosis.uses.tracking)},
@@ -160,9 +166,11 @@ void write_machine(const Diagnosis& diagnosis, const std::string& path, Bytes ch
   if (!diagnosis.disk || !*diagnosis.disk)
     throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
   std::ofstream file(path);
-  file << format_machine(
-      machine_over(**diagnosis.disk, diagnosis.facts.memory, diagnosis.disk_room, chunk, measure_remap(chunk)),
-      "this-machine");
+  const Measured measured{.link = **diagnosis.disk,
+                          .remap_time = measure_remap(chunk),
+                          .fault_time = diagnosis.fault_time,
+                          .interference_percent = diagnosis.interference_percent};
+  file << format_machine(machine_over(measured, diagnosis.facts.memory, diagnosis.disk_room, chunk), "this-machine");
   if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
 }
 
@@ -194,7 +202,7 @@ void add_doctor(CLI::App& app) {
   verb->add_option("--chunk", options->chunk, "what moves as one: the disk is measured by transfers of this size")
       ->transform(CLI::AsSizeValue(true))
       ->default_str("2MiB");
-  verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for four seconds)");
+  verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for seven seconds)");
   verb->add_option("-o,--output", options->machine,
                    "write what was measured (vedette-machine-1), for plan, replay and compare");
   verb->add_option("--machine", options->machine)->group("");  // its earlier word

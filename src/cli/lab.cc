@@ -15,6 +15,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "cli/beside.h"
 #include "cli/disk_speed.h"
 #include "cli/nearest.h"
 #include "cli/plan_file.h"
@@ -31,11 +32,14 @@ namespace {
 Machine this_machine(const std::string& directory) {
   const MachineFacts facts = probe_machine();
   auto store = open_nvme_store({.directory = directory}).value();
-  const LinkSpeed speed = measure_disk(*store, false).value();
+  const Measured measured{.link = measure_disk(*store, false).value(),
+                          .remap_time = measure_remap(store->slot_bytes()),
+                          .fault_time = measure_fault(store->slot_bytes()),
+                          .interference_percent = measure_interference(*store).value()};
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
-  return machine_over(speed, facts.memory, known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt,
-                      store->slot_bytes(), measure_remap(store->slot_bytes()));
+  return machine_over(measured, facts.memory,
+                      known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes());
 }
 
 // Times what prepare() takes, and is the policy otherwise.

@@ -26,6 +26,7 @@ void Books::become(ChunkIndex c, ChunkState next) {
   if (next == ChunkState::evicting) ++evicting_;
   if (next == resident && chunk.state != idle) chunk.arrival = ++arrivals_;
   chunk.state = next;
+  if (next == resident && !chunk.unchanged && !chunk.slot_busy) give_slot_back(chunk);  // it will be written anyway
 }
 
 std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {

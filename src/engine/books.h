@@ -36,8 +36,9 @@ class Books {
     bool unchanged = false;     // its last planned fetch promised that no op writes it before it leaves
     bool touched = false;       // since it was covered
     std::uint32_t live = 0, holds = 0;
-    FrameIndex frame;               // valid in all states but empty, unbacked and away
-    std::optional<SlotIndex> slot;  // from its first eviction until it dies and no I/O is in flight there
+    FrameIndex frame;  // valid in all states but empty, unbacked and away
+    std::optional<SlotIndex>
+        slot;  // from its eviction until it is resident and may change, or dead, and no I/O runs there
     ChunkIndex idle_prev, idle_next;
     std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
     Ticks last_use = 0, next_use = never;
@@ -66,6 +67,7 @@ class Books {
   std::uint32_t held() const noexcept { return held_; }
   std::uint32_t live_chunks() const noexcept { return live_; }  // in which a tensor lives
   const Slots& slots() const noexcept { return slots_; }
+  std::vector<SlotIndex> take_given_back() { return slots_.take_given_back(); }
 
   // --- tensors -------------------------------------------------------------------------------------------------------
   void birth(ChunkIndex chunk);    // one more tensor lives there

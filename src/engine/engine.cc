@@ -16,7 +16,7 @@ Engine::Engine(EngineOptions options)
     : chunk_bytes_(options.chunk_bytes),
       program_(options.program != nullptr ? *options.program : host_program()),
       by_hand_(options.by_hand),
-      slow_{.store = std::move(options.store), .reads_one_by_one = options.reads_one_by_one},
+      slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
       words_{.on_message = std::move(options.on_message), .describe = std::move(options.describe)},
       books_(options.chunks, options.frames),
       transfers_(options.frames),
@@ -24,21 +24,20 @@ Engine::Engine(EngineOptions options)
   figures_.counters.resident_max_bytes = 0;
 }
 
-LinkSpeed Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
+std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(memory_ == nullptr);
   slow_.register_frames = register_frames;
   memory_ = std::move(memory);
   books_.pool().begin_with(memory_->made());
   if (by_hand_) {
-    slow_.speed = LinkSpeed{};
-    return *slow_.speed;
+    slow_.habits.assign(slow_tiers(), slow_.given.value_or(LinkHabits{}));
+    return slow_.habits;
   }
   migrator_.thread = start_quiet_thread([this]() noexcept { run(); });
-  arrived_.wait(lock, [&] { return slow_.speed.has_value(); });
-  const LinkSpeed speed = *slow_.speed;
+  arrived_.wait(lock, [&] { return !slow_.habits.empty(); });
   if (books_.pool().unmade() > 0) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
-  return speed;
+  return slow_.habits;
 }
 
 Engine::~Engine() {
@@ -79,7 +78,7 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   enter(lock, tick, operands, planned);
 }
 
-void Engine::continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands,
+void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
                          const Planned& planned) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(books_.in_op());
@@ -87,11 +86,11 @@ void Engine::continue_op(Ticks tick, std::span<const ChunkRange> evictions, std:
   enter(lock, tick, operands, planned);
 }
 
-void Engine::end_op(std::span<const ChunkRange> evictions) noexcept {
+void Engine::end_op(std::span<const PlannedEviction> evictions) noexcept {
   const std::lock_guard lock(mutex_);
   if (!books_.in_op()) return;
   leave(evictions);
-  if (can_start()) kick();
+  if (can_start() || !requests_.settling.empty()) kick();
 }
 
 void Engine::take_plan(const Planned& planned) {
@@ -140,7 +139,7 @@ void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<con
   add_stall(began, false);
 }
 
-void Engine::leave(std::span<const ChunkRange> evictions) {
+void Engine::leave(std::span<const PlannedEviction> evictions) {
   for (const ChunkIndex c : op_.covered)
     if (books_[c].state == ChunkState::covered) {
       bring_forth(c);
@@ -150,12 +149,26 @@ void Engine::leave(std::span<const ChunkRange> evictions) {
   books_.end_op();
   op_.needs = {};
   op_.later = {};
-  for (const ChunkRange range : evictions)
-    for (const ChunkIndex c : range) {
+  for (const PlannedEviction& eviction : evictions) {
+    if (eviction.source.value != 0) {
+      settle(eviction);
+      continue;
+    }
+    for (const ChunkIndex c : eviction.range) {
       books_.plan_to_leave(c);
-      queues_.evictions.push_back(c);
+      queues_.evictions.push_back({c, eviction.target});
       hide_ahead(c);
     }
+  }
+}
+
+// What is in fast memory by now stays there.
+void Engine::settle(const PlannedEviction& move) {
+  for (const ChunkIndex c : move.range) {
+    const Books::Chunk& chunk = books_[c];
+    const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
+    if (leaves && chunk.slot) requests_.settling.push_back({*chunk.slot, move.target});
+  }
 }
 
 void Engine::cover(std::span<const ChunkRange> operands) noexcept {
@@ -335,6 +348,7 @@ Nanoseconds Engine::stalled_since_last_asked() noexcept {
 Counters Engine::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   Counters now = figures_.counters;
+  now.moved_between_slow_tiers = slow_.store->bytes_between_tiers();
   now.resident_bytes = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
   return now;
 }

@@ -34,7 +34,7 @@
 #include "engine/frame_watch.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
-#include "tier/link_speed.h"
+#include "tier/link_habits.h"
 #include "tier/store.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
@@ -45,10 +45,9 @@ struct EngineOptions {
   std::uint32_t chunks = 0, frames = 0;
   Bytes chunk_bytes;
   std::unique_ptr<Store> store;
-  Observer* observer = nullptr;  // borrowed
-  Program* program = nullptr;    // borrowed; nullptr: host_program()
-  // planned ones, two in flight; else in groups. Not said: as the disk wants it, measured
-  std::optional<bool> reads_one_by_one;
+  Observer* observer = nullptr;      // borrowed
+  Program* program = nullptr;        // borrowed; nullptr: host_program()
+  std::optional<LinkHabits> habits;  // of each slow tier, instead of what start() measures
   // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
   // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
   // needed. For deterministic tests.
@@ -62,9 +61,9 @@ class Engine {
  public:
   explicit Engine(EngineOptions options);
   ~Engine();  // stops the migrator; frames and addresses stay as they are
-  // Once; the memory's fault sink is fault(). Returns how fast the slow tier is, measured with frames nobody uses yet.
-  // `register_frames`: for I/O, where the memory allows it; frames that are registered cannot be converted.
-  LinkSpeed start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
+  // Once; the memory's fault sink is fault(). Returns the habits of each slow tier, measured with frames that are not
+  // in use yet. `register_frames`: for I/O, where the memory allows it; frames that are registered cannot be converted.
+  std::vector<LinkHabits> start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
   void fault(const Fault& fault) noexcept;
   // The program has no more ops here; its tensors live on, and faults bring them. From now on the dead give back their
   // frames' memory, and no more frames stay than chunks live. More than `most` stay only where chunks cannot leave.
@@ -102,12 +101,17 @@ class Engine {
     std::span<const std::uint32_t> needs;
     std::span<const ChunkRange> later;  // of an op in sections: all its operands; lives until the op ends
   };
+  struct PlannedEviction {
+    ChunkRange range;
+    TierIndex source = {};  // not 0: what is in that slow tier moves on to another, without passing fast memory
+    TierIndex target = {};  // 0: where the store has room
+  };
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
                 const Planned& planned);
-  void end_op(std::span<const ChunkRange> evictions) noexcept;
+  void end_op(std::span<const PlannedEviction> evictions) noexcept;
   // The running op goes on to its next section: the end of one op and the beginning of another with the same name and
   // number. The section needs `operands` and whatever was born in the op and lives.
-  void continue_op(Ticks tick, std::span<const ChunkRange> evictions, std::span<const ChunkRange> operands,
+  void continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
                    const Planned& planned);
   std::uint64_t early_touches() const noexcept;  // so far: faults of an op's operands that its section did not name
   // What does the running op touch, and when? Its operands are covered (hidden, with their frames) until somebody
@@ -116,6 +120,7 @@ class Engine {
   bool touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
   // false: they fail where a chunk is away or covered
   bool serves_system_calls() const noexcept { return memory_->reach().system_calls; }
+  std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
   Program& program() noexcept { return program_; }  // whose clock times stalls, moves and faults
 
   // --- plans ---------------------------------------------------------------------------------------------------------
@@ -148,10 +153,20 @@ class Engine {
     MoveCause cause = MoveCause::planned;
     Nanoseconds began;
   };
+  struct Leaving {
+    ChunkIndex chunk;
+    TierIndex target;
+  };
   struct Queues {
-    std::deque<ChunkIndex> urgent, fetches, evictions;
+    std::deque<ChunkIndex> urgent, fetches;
+    std::deque<Leaving> evictions;
+  };
+  struct Settling {  // between slow tiers
+    SlotIndex slot;
+    TierIndex target;
   };
   struct Requests {
+    std::vector<Settling> settling;   // gathered under the lock
     std::vector<StoreRequest> next;   // gathered under the lock
     std::vector<StoreRequest> batch;  // the migrator's alone: what it submits
   };
@@ -177,8 +192,8 @@ class Engine {
   };
   struct SlowTier {
     std::unique_ptr<Store> store;
-    std::optional<bool> reads_one_by_one;
-    std::optional<LinkSpeed> speed;
+    std::optional<LinkHabits> given;
+    std::vector<LinkHabits> habits;  // of each tier; empty until measured
     bool register_frames = true, registered = false;
   };
   struct SlotsNeeded {
@@ -204,7 +219,8 @@ class Engine {
   // an op or a section
   void enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
              const Planned& planned);
-  void leave(std::span<const ChunkRange> evictions);
+  void leave(std::span<const PlannedEviction> evictions);
+  void settle(const PlannedEviction& move);
   void take_plan(const Planned& planned);
   template <class Done>
   void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
@@ -254,7 +270,8 @@ class Engine {
   // --- the migrator (migrator.cc, measure.cc) ---
   void run() noexcept;
   void turn(std::unique_lock<std::mutex>& lock) noexcept;
-  LinkSpeed measure() noexcept;
+  bool pass_on(std::unique_lock<std::mutex>& lock) noexcept;  // what is gathered, to the store. True: there was some
+  std::vector<LinkHabits> measure() noexcept;
   bool give_slots_back(std::unique_lock<std::mutex>& lock) noexcept;
   void register_frames(std::unique_lock<std::mutex>& lock);  // from the migrator: the store's thread rule
   void pump();                                               // starts what can start; fills requests_
@@ -264,7 +281,7 @@ class Engine {
   void start_planned_evictions();
   void start_planned_fetches();
   void make_room();
-  bool start_eviction(ChunkIndex chunk, MoveCause cause);
+  bool start_eviction(ChunkIndex chunk, MoveCause cause, TierIndex target = {});
   void start_fetch(ChunkIndex chunk, FrameIndex frame, MoveCause cause);
   void complete(const StoreCompletion& completion);
   void complete_read(ChunkIndex chunk, int error);

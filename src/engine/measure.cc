@@ -3,7 +3,6 @@
 #include <array>
 
 #include "engine/engine.h"
-#include "engine/pace.h"
 #include "os/parking.h"
 
 namespace vedette {
@@ -26,45 +25,96 @@ void Engine::register_frames(std::unique_lock<std::mutex>& lock) {
   slow_.registered = true;
 }
 
-// Writes, reads and alternates both over slots nobody uses yet, each slot six times: what a plan may count on. Then
-// reads two at a time: what the pace of reads rests on. Some 0.25 s on a disk of 3 GB/s.
-LinkSpeed Engine::measure() noexcept {
-  const std::uint32_t width = std::min({slow_.store->depth(), books_.pool().ready(), 16u});
-  LinkSpeed speed;
-  std::array<StoreCompletion, 64> done;
-  if (!slow_.store->reserve(width)) return speed;  // disk full: the first allocation will say so
-  const auto pass = [&](std::uint32_t requests, std::uint32_t at_once, auto direction_of) {
+namespace {
+
+// Transfers between frames and slots that are not in use yet.
+class Trial {
+ public:
+  using DirectionOf = StoreRequest::Direction (*)(std::uint32_t);  // of the n-th request
+
+  Trial(Store& store, const ChunkMemory& memory, Program& program, TierIndex tier, std::uint32_t width)
+      : store_(store), memory_(memory), program_(program), tier_(tier), width_(width) {}
+
+  std::uint32_t width() const noexcept { return width_; }
+  Bytes slot_bytes() const noexcept { return store_.slot_bytes(); }
+  Nanoseconds time(std::uint32_t requests, std::uint32_t at_once, DirectionOf direction_of) {
     const Nanoseconds began = program_.now();
     std::uint32_t submitted = 0, completed = 0;
     std::vector<std::uint32_t> ready;
     for (std::uint32_t f = 0; f < at_once; ++f) ready.push_back(f);
+    std::array<StoreCompletion, 64> done;
     while (completed < requests) {
       std::vector<StoreRequest> batch;
       while (!ready.empty() && submitted < requests) {
         const std::uint32_t f = ready.back();
         ready.pop_back();
-        batch.push_back(
-            {.direction = direction_of(submitted++), .slot = {f}, .memory = memory_->parked({f}), .token = f});
+        batch.push_back({.direction = direction_of(submitted++),
+                         .slot = {f},
+                         .memory = memory_.parked({f}),
+                         .token = f,
+                         .remember = false,
+                         .tier = tier_});
       }
-      slow_.store->submit(batch);
-      const std::size_t count = slow_.store->wait(done, {1'000'000'000});
+      store_.submit(batch);
+      const std::size_t count = store_.wait(done, {1'000'000'000});
       for (std::size_t i = 0; i < count; ++i) ready.push_back(static_cast<std::uint32_t>(done[i].token));
       completed += static_cast<std::uint32_t>(count);
     }
-    const double seconds = static_cast<double>((program_.now() - began).value) * 1e-9;
-    return static_cast<std::uint64_t>(static_cast<double>(requests * chunk_bytes_.value) / seconds);
-  };
-  using enum StoreRequest::Direction;
-  const auto at_full_width = [&](auto direction_of) { return pass(6 * width, width, direction_of); };
-  // the first write of a slot is slower: the file system fills its map
-  at_full_width([](std::uint32_t) { return write; });
-  speed.write = at_full_width([](std::uint32_t) { return write; });
-  speed.read = at_full_width([](std::uint32_t) { return read; });
-  speed.mixed = at_full_width([](std::uint32_t i) { return i % 2 == 0 ? read : write; });
-  const std::uint64_t two_at_a_time =
-      pass(2 * width, std::min(width, one_by_one.most), [](std::uint32_t) { return read; });
-  if (!slow_.reads_one_by_one) slow_.reads_one_by_one = two_at_a_time > speed.read / 10 * 9;
-  return speed;
+    return {std::max<std::int64_t>(1, (program_.now() - began).value)};
+  }
+  std::uint64_t speed(std::uint32_t requests, std::uint32_t at_once, DirectionOf direction_of) {
+    const double seconds = static_cast<double>(time(requests, at_once, direction_of).value) * 1e-9;
+    return static_cast<std::uint64_t>(static_cast<double>(requests * store_.slot_bytes().value) / seconds);
+  }
+
+ private:
+  Store& store_;
+  const ChunkMemory& memory_;
+  Program& program_;
+  const TierIndex tier_;
+  const std::uint32_t width_;
+};
+
+using enum StoreRequest::Direction;
+StoreRequest::Direction writes(std::uint32_t) { return write; }
+StoreRequest::Direction reads(std::uint32_t) { return read; }
+StoreRequest::Direction both(std::uint32_t i) { return i % 2 == 0 ? read : write; }
+
+// Each slot six times: some 0.25 s on a disk of 3 GB/s.
+LinkHabits habits_of(Trial trial) {
+  const std::uint32_t width = trial.width();
+  LinkHabits habits;
+  trial.speed(6 * width, width, writes);  // the first write of a slot is slower: the file system fills its map
+  habits.speed.write = trial.speed(6 * width, width, writes);
+  habits.speed.read = trial.speed(6 * width, width, reads);
+  habits.speed.mixed = trial.speed(6 * width, width, both);
+  for (const std::uint32_t few : {2u, 4u}) {
+    if (few > width || habits.reads_in_flight < few) continue;
+    if (trial.speed(2 * width, few, reads) > habits.speed.read / 10 * 9) habits.reads_in_flight = few;
+  }
+  constexpr std::uint32_t alone = 8;
+  const std::int64_t of_one = trial.time(alone, 1, reads).value / alone;
+  const std::int64_t among_many = transfer_time(trial.slot_bytes(), habits.speed.read).value;
+  habits.latency = {std::max<std::int64_t>(0, of_one - among_many)};
+  return habits;
+}
+
+}  // namespace
+
+// What a plan may count on, of each slow tier, and what the pace of moves rests on.
+std::vector<LinkHabits> Engine::measure() noexcept {
+  std::vector<LinkHabits> habits(slow_tiers(), slow_.given.value_or(LinkHabits{}));
+  const std::uint32_t width = std::min({slow_.store->depth(), books_.pool().ready(), 16u});
+  if (slow_.given || !slow_.store->reserve(width)) return habits;  // disk full: the first allocation will say so
+  std::vector<SlotIndex> used;
+  for (std::uint32_t slot = 0; slot < width; ++slot) used.push_back({slot});
+  for (std::uint32_t tier = slow_tiers(); tier > 0; --tier) {
+    const std::uint32_t room = slow_.store->slots_of({tier});
+    const std::uint32_t safe = slow_tiers() == 1 || tier > 1 ? room : room - spare_near_slots(room);
+    habits[tier - 1] = habits_of({*slow_.store, *memory_, program_, {tier}, std::min(width, safe)});
+    slow_.store->discard(used);
+  }
+  return habits;
 }
 
 }  // namespace vedette

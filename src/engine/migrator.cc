@@ -15,9 +15,10 @@ namespace vedette {
 void Engine::run() noexcept {
   std::unique_lock lock(mutex_);
   register_frames(lock);
-  slow_.speed = measure();
+  slow_.habits = measure();
   arrived_.notify_all();
   while (!migrator_.stop) turn(lock);
+  slow_.store->finish();
 }
 
 void Engine::run_once() noexcept {
@@ -29,14 +30,7 @@ void Engine::run_once() noexcept {
 void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
   retry_busy();
   pump();
-  if (!requests_.next.empty()) {  // the next group is another submission
-    requests_.batch.swap(requests_.next);
-    requests_.next.clear();
-    lock.unlock();
-    slow_.store->submit(requests_.batch);
-    lock.lock();
-    return;
-  }
+  if (pass_on(lock)) return;  // the next group is another submission
   if (lacks_frame() && make_frames(lock)) return;
   if (give_slots_back(lock)) return;
   std::array<StoreCompletion, 64> done;
@@ -48,6 +42,21 @@ void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
   migrator_.sleeping = false;
   for (std::size_t i = 0; i < count; ++i) complete(done[i]);
   if (count > 0) arrived_.notify_all();
+}
+
+// Slots are discarded before they are written for the chunk that has them now.
+bool Engine::pass_on(std::unique_lock<std::mutex>& lock) noexcept {
+  const std::vector<SlotIndex> given_back = books_.take_given_back();
+  const std::vector<Settling> settling = std::exchange(requests_.settling, {});
+  requests_.batch.swap(requests_.next);
+  requests_.next.clear();
+  if (given_back.empty() && settling.empty() && requests_.batch.empty()) return false;
+  lock.unlock();
+  if (!given_back.empty()) slow_.store->discard(given_back);
+  for (const Settling& each : settling) slow_.store->settle(each.slot, each.target);
+  if (!requests_.batch.empty()) slow_.store->submit(requests_.batch);
+  lock.lock();
+  return true;  // the lock was released: more may have to start
 }
 
 // Where for a while less than half of the reserved slots was needed. True: the lock was released for it.
@@ -137,9 +146,8 @@ void Engine::start_urgent() {
 std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noexcept {
   const bool read = direction == StoreRequest::Direction::read;
   const std::uint32_t in_flight = read ? books_.reads_in_flight() : books_.writes_in_flight();
-  const Pace pace = read && slow_.reads_one_by_one.value_or(false) ? one_by_one
-                    : op_.waits || waiting_frames_ > 0             ? awaited
-                                                                   : unhurried;
+  const Pace pace =
+      pace_of(read ? slow_.habits.back().reads_in_flight : default_in_flight, op_.waits || waiting_frames_ > 0);
   return in_flight > pace.refill_at ? 0 : std::min(pace.group, pace.most - in_flight);
 }
 
@@ -155,18 +163,19 @@ void Engine::start_planned_evictions() {
   if (most == 0) return;
   const bool wait = writes_wait();
   for (std::size_t looked_at = queues_.evictions.size(); looked_at > 0; --looked_at) {
-    const ChunkIndex c = queues_.evictions.front();
+    const Leaving leaving = queues_.evictions.front();
+    const ChunkIndex c = leaving.chunk;
     queues_.evictions.pop_front();
     const Books::Chunk& chunk = books_[c];
     if (!chunk.leaving) continue;  // needed again meanwhile
     const bool will_be_written = !chunk.unchanged;
     const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
     if (most == 0 || books_.in_flight() >= slow_.store->depth() || (wait && will_be_written) || slot_in_use) {
-      queues_.evictions.push_back(c);
+      queues_.evictions.push_back(leaving);
       continue;
     }
     books_.plan_to_stay(c);
-    if (start_eviction(c, MoveCause::planned)) --most;
+    if (start_eviction(c, MoveCause::planned, leaving.target)) --most;
   }
 }
 
@@ -220,7 +229,7 @@ bool Engine::try_writes_again() {
   return books_.has_victim();
 }
 
-bool Engine::start_eviction(ChunkIndex c, MoveCause cause) {
+bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   const Books::Chunk& chunk = books_[c];
   if (!books_.may_leave(c)) return false;
   const FrameIndex f = chunk.frame;
@@ -245,7 +254,9 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause) {
   requests_.next.push_back({.direction = StoreRequest::Direction::write,
                             .slot = *books_[c].slot,
                             .memory = memory_->parked(f),
-                            .token = f.value});
+                            .token = f.value,
+                            .remember = false,
+                            .tier = target});
   return true;
 }
 
@@ -265,10 +276,13 @@ void Engine::count_move(const StoreCompletion& completion, const Books::Ended& e
   (ended.read          ? counters.bytes_in
    : completion.spared ? counters.bytes_dropped
                        : counters.bytes_out) += chunk_bytes_.value;
+  if (completion.tier.value > 1 && !completion.spared)
+    (ended.read ? counters.far_bytes_in : counters.far_bytes_out) += chunk_bytes_.value;
   if (figures_.observer == nullptr) return;
   const Transfer& transfer = transfers_[{static_cast<std::uint32_t>(completion.token)}];
   figures_.observer->moved({.verb = verb,
                             .cause = transfer.cause,
+                            .slow = static_cast<std::uint8_t>(completion.tier.value),
                             .chunk = ended.chunk.value,
                             .bytes = chunk_bytes_,
                             .issued = transfer.began,

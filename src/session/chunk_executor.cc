@@ -7,7 +7,7 @@
 namespace vedette::detail {
 namespace {
 
-constexpr TierIndex fast{0}, slow{1};
+constexpr TierIndex fast{0};
 
 Error cannot(const std::string& what) {
   return {.cause = Cause::unsupported, .message = "memory here cannot " + what, .errno_value = 0};
@@ -24,12 +24,14 @@ Result<void> ChunkExecutor::accepts(const Plan& plan) const {
                   std::to_string(plan.recomputations.front().before.value));
   if (!plan.order.empty()) return cannot("run ops in another order than the program's");
   for (const Move& move : plan.moves) {
-    const bool in = move.verb == Verb::fetch;
-    if (move.verb == Verb::drop ? move.source == fast
-                                : move.source == (in ? slow : fast) && move.target == (in ? fast : slow))
-      continue;
+    const bool there = std::max(move.source.value, move.target.value) <= slow_tiers_;
+    const bool comes = move.verb == Verb::fetch && move.source != fast && move.target == fast;
+    const bool leaves = move.verb == Verb::evict && move.source < move.target;
+    if (move.verb == Verb::drop ? move.source == fast : there && (comes || leaves)) continue;
     return cannot("move bytes from tier " + std::to_string(move.source.value) + " to tier " +
-                  std::to_string(move.target.value) + "; there are fast memory (0) and one slow tier (1)");
+                  std::to_string(move.target.value) + "; there are fast memory (0) and " +
+                  (slow_tiers_ == 1 ? "one slow tier (1)" : "slow tiers 1 to " + std::to_string(slow_tiers_)) +
+                  ", and what comes goes to fast memory");
   }
   return {};
 }
@@ -48,9 +50,12 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
           .later = part.operands_of_whole_op};
 }
 
-std::span<const ChunkRange> ChunkExecutor::leaving(std::span<const OpMoves::Departure> departures) {
+std::span<const Engine::PlannedEviction> ChunkExecutor::leaving(std::span<const OpMoves::Departure> departures) {
   leaving_.clear();
-  for (const OpMoves::Departure& departure : departures) leaving_.push_back(departure.chunks);
+  for (const OpMoves::Departure& departure : departures)
+    leaving_.push_back({.range = departure.chunks,
+                        .source = departure.source,
+                        .target = departure.dead ? TierIndex{} : departure.target});
   return leaving_;
 }
 

@@ -1,5 +1,5 @@
 // The executor of CPU memory: the engine's chunks. A chunk's position is its address; moves change which frame lies
-// under it. There is one slow tier, which the engine's store reaches.
+// under it. The engine's store reaches the slow tiers, one or two.
 //
 // Thread rule: as Executor's.
 #pragma once
@@ -13,11 +13,13 @@ namespace vedette::detail {
 
 class ChunkExecutor final : public Executor {
  public:
-  explicit ChunkExecutor(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  explicit ChunkExecutor(std::unique_ptr<Engine> engine, std::uint32_t slow_tiers = 1)
+      : engine_(std::move(engine)), slow_tiers_(slow_tiers) {}
 
-  // Refused: moves between other tiers than fast memory (0) and the slow tier (1), operands that stay in the slow tier
-  // (in_place), recomputations, another order of ops. A drop is executed as an eviction: an op that lists a tensor as
-  // written may read it too (`w -= m` announces w as written), so that its bytes must survive.
+  // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
+  // slow tier (in_place), recomputations, another order of ops. The store does a move to a slower tier in the
+  // background. A drop is executed as an eviction: an op that lists a tensor as written may read it too (`w -= m`
+  // announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
   Result<void> born(ChunkRange chunks, Bytes) override { return engine_->birth(chunks); }
@@ -50,13 +52,14 @@ class ChunkExecutor final : public Executor {
 
  private:
   Engine::Planned planned(const Part& part);
-  std::span<const ChunkRange> leaving(std::span<const OpMoves::Departure> departures);
+  std::span<const Engine::PlannedEviction> leaving(std::span<const OpMoves::Departure> departures);
 
   const std::unique_ptr<Engine> engine_;
+  const std::uint32_t slow_tiers_;
   // What the engine is given for the op at hand, in its own types; the op thread's.
   std::vector<Engine::PlannedFetch> fetches_;
   std::vector<Engine::NextUse> next_uses_;
-  std::vector<ChunkRange> leaving_;
+  std::vector<Engine::PlannedEviction> leaving_;
 };
 
 }  // namespace vedette::detail

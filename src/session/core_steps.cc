@@ -268,7 +268,8 @@ void SessionCore::report_step_end(Nanoseconds now) {
   Counters of_step = executor_->counters();
   of_step.live_bytes = arena_.live_bytes();
   of_step.peak_bytes = arena_.peak_bytes();
-  for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::stall_count,
+  for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::far_bytes_in,
+                       &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::stall_count,
                        &Counters::stall_ns, &Counters::faults, &Counters::ops})
     of_step.*counter -= at_step_begin_.*counter;
   of_step.steps = 1;

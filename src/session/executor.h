@@ -51,7 +51,8 @@ struct OpMoves {
   };
   struct Departure {
     ChunkRange chunks;
-    TierIndex target;
+    TierIndex source;   // a slow tier: the bytes move on without passing fast memory
+    TierIndex target;   // 0: the slow tier that has room
     bool dead = false;  // a drop: by the plan no op reads these bytes before they are written again
   };
   struct NextUse {

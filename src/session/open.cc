@@ -137,9 +137,11 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
     opened.passed_over = chosen ? chosen->passed_over : chosen.error().message;
   }
   const bool frames_change = opened.tracker != nullptr && opened.tracker->frames != FrameKind::fast;
-  const LinkSpeed speed = engine->start(std::move(*memory), !frames_change);
-  opened.executor = std::make_unique<detail::ChunkExecutor>(std::move(engine));
-  opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, {&speed, 1});
+  const std::vector<LinkHabits> habits = engine->start(std::move(*memory), !frames_change);
+  opened.executor =
+      std::make_unique<detail::ChunkExecutor>(std::move(engine), static_cast<std::uint32_t>(stack.slow.size()));
+  opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);
+  opened.machine.interference_percent = o.interference_percent;
   opened.frames = frames;
   return opened;
 }

@@ -2,6 +2,7 @@
 #include "session/stack.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "base/assert.h"
@@ -10,21 +11,57 @@ namespace vedette::detail {
 
 std::span<const StackKind> stack_kinds() noexcept {
   static constexpr StackKind kinds[] = {
-      {"nvme", "nvme:DIRECTORY", open_nvme_stack},
-      {"host", "host", open_host_stack},
+      {"nvme:DIRECTORY", open_nvme_stack},
+      {"host", open_host_stack},
+      {"numa:NODE", open_numa_stack},
+      {"host:SIZE+nvme:DIRECTORY", open_host_nvme_stack},
   };
   return kinds;
 }
 
+namespace {
+
+struct Part {
+  std::string_view scheme;
+  std::optional<std::string_view> argument;
+};
+
+// The last of `most` parts is the rest: a directory's name may have a '+'.
+std::vector<Part> parts_of(std::string_view text, std::size_t most) {
+  std::vector<Part> parts;
+  for (bool more = true; more;) {
+    const std::size_t end = parts.size() + 1 < most ? std::min(text.find('+'), text.size()) : text.size();
+    const std::string_view part = text.substr(0, end);
+    const std::size_t colon = part.find(':');
+    parts.push_back({.scheme = part.substr(0, colon), .argument = std::nullopt});
+    if (colon != part.npos) parts.back().argument = part.substr(colon + 1);
+    more = end < text.size();
+    text.remove_prefix(more ? end + 1 : end);
+  }
+  return parts;
+}
+
+// The arguments where `slow` is of this kind.
+std::optional<std::vector<std::string_view>> arguments_of(const StackKind& kind, std::string_view slow) {
+  const std::vector<Part> wanted = parts_of(kind.usage, ~std::size_t{0});
+  const std::vector<Part> parts = parts_of(slow, wanted.size());
+  if (parts.size() != wanted.size()) return std::nullopt;
+  std::vector<std::string_view> arguments;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const bool same =
+        parts[i].scheme == wanted[i].scheme && parts[i].argument.has_value() == wanted[i].argument.has_value();
+    if (!same) return std::nullopt;
+    if (parts[i].argument) arguments.push_back(*parts[i].argument);
+  }
+  return arguments;
+}
+
+}  // namespace
+
 Result<Stack> open_stack(const SessionOptions& options) {
-  const std::string_view slow = options.slow;
-  const auto colon = std::min(slow.find(':'), slow.size());
-  const std::string_view scheme = slow.substr(0, colon);
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {
-    const bool takes_argument = kind.usage.find(':') != kind.usage.npos;
-    if (kind.scheme == scheme && takes_argument == (colon < slow.size()))
-      return kind.open(options, slow.substr(std::min(colon + 1, slow.size())));
+    if (const auto arguments = arguments_of(kind, options.slow)) return kind.open(options, *arguments);
     usages.append(usages.empty() ? "" : " or ").append(kind.usage);
   }
   return Error{.cause = Cause::unsupported,
@@ -51,8 +88,8 @@ Shares shares_of(const LinkSpeed& speed) {
 
 }  // namespace
 
-Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const SlowTier> slow, std::span<const LinkSpeed> speeds) {
-  VEDETTE_ASSERT(slow.size() == speeds.size());
+Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, std::span<const LinkHabits> habits) {
+  VEDETTE_ASSERT(slow.size() == habits.size());
   Machine machine{.tiers = {{.name = "dram", .capacity = fast_memory, .addressable = true}},
                   .links = {},
                   .fault_time = default_fault_time,
@@ -62,18 +99,18 @@ Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const SlowTier> slo
                   .habits = habits_of_sessions};
   for (std::uint32_t k = 0; k < slow.size(); ++k) {
     const TierIndex here{k + 1};
-    const Shares shares = shares_of(speeds[k]);
-    machine.tiers.push_back(slow[k].tier);
+    const Shares shares = shares_of(habits[k].speed);
+    machine.tiers.push_back(slow[k]);
     machine.links.push_back({.source = here,
                              .target = {0},
                              .bytes_per_s = shares.in,
-                             .latency = slow[k].latency,
+                             .latency = habits[k].latency,
                              .shared = std::nullopt,
                              .alone_bytes_per_s = shares.in_alone});
     machine.links.push_back({.source = {0},
                              .target = here,
                              .bytes_per_s = shares.out,
-                             .latency = slow[k].latency,
+                             .latency = habits[k].latency,
                              .shared = std::nullopt,
                              .alone_bytes_per_s = shares.out_alone});
   }

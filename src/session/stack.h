@@ -9,45 +9,40 @@
 #include <string_view>
 #include <vector>
 
-#include "tier/link_speed.h"
+#include "tier/link_habits.h"
 #include "tier/store.h"
 #include "vedette/model.h"
 #include "vedette/session.h"
 
 namespace vedette::detail {
 
-struct SlowTier {
-  Tier tier;
-  Nanoseconds latency;  // of one move, before its first byte
-};
-
 struct Stack {
   std::unique_ptr<Store> store;
-  std::vector<SlowTier> slow;  // fastest first; the machine's tiers 1, 2, ...
+  std::vector<Tier> slow;  // fastest first; the machine's tiers 1, 2, ..., and the store's
 };
+constexpr Bytes no_limit{std::uint64_t{1} << 60};  // of a tier's capacity
 
 constexpr std::uint32_t requests_in_flight = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
 
+// A part of SessionOptions::slow is a scheme, or a scheme, a colon and an argument; parts are joined by '+'.
 struct StackKind {
-  std::string_view scheme;  // of SessionOptions::slow, before the colon
-  std::string_view usage;   // "nvme:DIRECTORY"
-  Result<Stack> (*open)(const SessionOptions& options, std::string_view argument);  // after the colon
+  std::string_view usage;  // "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY"
+  // Arguments of the parts whose usage has one.
+  Result<Stack> (*open)(const SessionOptions& options, std::span<const std::string_view> arguments);
 };
 std::span<const StackKind> stack_kinds() noexcept;
 
 // The store of options.slow. Error: the tier is unknown, or cannot be opened.
 Result<Stack> open_stack(const SessionOptions& options);
 
-// An access to a chunk that is away and that no op announced: the fault, the migrator's turn and the thread's waking,
-// without the transfer. A default: nothing measures it yet.
-constexpr Nanoseconds default_fault_time{100'000};
-
-// Tiers and links between fast memory and each slow tier. `speeds[k]` was measured between fast memory and slow[k]; two
+// Tiers and links between fast memory and each slow tier. `habits[k]` was measured between fast memory and slow[k]; two
 // slow tiers have no link of their own. Where both directions share a bus, the links say what each carries beside the
 // other, and what it carries alone.
-Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const SlowTier> slow, std::span<const LinkSpeed> speeds);
+Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, std::span<const LinkHabits> habits);
 
-Result<Stack> open_nvme_stack(const SessionOptions& options, std::string_view directory);
-Result<Stack> open_host_stack(const SessionOptions& options, std::string_view nothing);
+Result<Stack> open_nvme_stack(const SessionOptions& options, std::span<const std::string_view> directory);
+Result<Stack> open_host_stack(const SessionOptions& options, std::span<const std::string_view> nothing);
+Result<Stack> open_numa_stack(const SessionOptions& options, std::span<const std::string_view> node);
+Result<Stack> open_host_nvme_stack(const SessionOptions& options, std::span<const std::string_view> size_and_directory);
 
 }  // namespace vedette::detail

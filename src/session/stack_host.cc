@@ -3,13 +3,12 @@
 
 namespace vedette::detail {
 
-Result<Stack> open_host_stack(const SessionOptions& options, std::string_view) {
+Result<Stack> open_host_stack(const SessionOptions& options, std::span<const std::string_view>) {
   auto store = open_host_store(options.chunk, requests_in_flight);
   if (!store) return store.error();
   Stack stack;
   stack.store = std::move(*store);
-  stack.slow.push_back(
-      {.tier = {.name = "host", .capacity = {std::uint64_t{1} << 60}, .addressable = false}, .latency = {100'000}});
+  stack.slow.push_back({.name = "host", .capacity = no_limit, .addressable = false});
   return stack;
 }
 

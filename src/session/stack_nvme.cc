@@ -3,8 +3,8 @@
 
 namespace vedette::detail {
 
-Result<Stack> open_nvme_stack(const SessionOptions& options, std::string_view directory) {
-  auto store = open_nvme_store({.directory = std::string(directory),
+Result<Stack> open_nvme_stack(const SessionOptions& options, std::span<const std::string_view> directory) {
+  auto store = open_nvme_store({.directory = std::string(directory.front()),
                                 .slot_bytes = options.chunk,
                                 .depth = requests_in_flight,
                                 .mechanism = IoMechanism::best,
@@ -12,8 +12,7 @@ Result<Stack> open_nvme_stack(const SessionOptions& options, std::string_view di
   if (!store) return store.error();
   Stack stack;
   stack.store = std::move(*store);
-  stack.slow.push_back(
-      {.tier = {.name = "nvme", .capacity = {std::uint64_t{1} << 60}, .addressable = false}, .latency = {100'000}});
+  stack.slow.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
   return stack;
 }
 

@@ -47,10 +47,22 @@ void add_next_uses(const Units& units, std::vector<OpMoves>& parts) {
 
 }  // namespace
 
+namespace {
+
+bool chooses_tiers(const Plan& plan) {
+  const auto leaves = [](const Move& move) { return move.verb == Verb::evict; };
+  const auto first = std::find_if(plan.moves.begin(), plan.moves.end(), leaves);
+  return std::any_of(first, plan.moves.end(),
+                     [&](const Move& move) { return leaves(move) && move.target != first->target; });
+}
+
+}  // namespace
+
 std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches fetches) {
   std::vector<OpMoves> parts(units.trace.ops.size());
   VEDETTE_ASSERT(parts.size() < ticks_of_a_step);
   const std::vector<char> unchanged = unchanged_until_gone(units.trace, plan);
+  const bool chooses = chooses_tiers(plan);
   for (std::size_t m = 0; m < plan.moves.size(); ++m) {
     const Move& move = plan.moves[m];
     const ChunkRange chunks = chunks_of(units, move.extent, chunk);
@@ -60,7 +72,10 @@ std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk,
     if (fetch)
       part.fetches.push_back({.chunks = chunks, .source = move.source, .unchanged = unchanged[m] != 0});
     else
-      part.departures.push_back({.chunks = chunks, .target = move.target, .dead = move.verb == Verb::drop});
+      part.departures.push_back({.chunks = chunks,
+                                 .source = move.source,
+                                 .target = chooses ? move.target : TierIndex{},
+                                 .dead = move.verb == Verb::drop});
   }
   add_next_uses(units, parts);
   return parts;

@@ -23,7 +23,8 @@
 namespace vedette::detail {
 
 // The plan's moves by the part at which each starts, and the next use of each operand of each part. Early fetches start
-// one part before the plan says: an executor lets them only into room that the running part needs no more.
+// one part before the plan says: an executor lets them only into room that the running part needs no more. A plan that
+// sends everything to one slow tier has not chosen between them: the store does.
 enum class Fetches : std::uint8_t { early, as_planned };
 std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches fetches = Fetches::early);
 

@@ -1,16 +1,22 @@
-// A store in plain memory: the near level of a layered store, for tests, and the shape of a slower memory node. The
+// A store in plain memory: the near level of a layered store, the memory of a slower node, and for tests. The
 // copy happens inside submit(), the completion is told by the next wait(), so a caller sees the same order of events as
 // with a disk that is infinitely fast.
 //
 // Slots live in blocks of a fixed number of slots, so growing moves none. The kernel gives the pages at their first
 // write.
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +33,8 @@ constexpr Bytes huge_page = 2_MiB;
 
 class HostStore final : public OneTierStore {
  public:
-  HostStore(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots)
-      : slot_bytes_(slot_bytes), most_slots_(most_slots), ended_(depth) {}
+  HostStore(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots, std::optional<std::uint32_t> node)
+      : slot_bytes_(slot_bytes), most_slots_(most_slots), node_(node), ended_(depth) {}
 
   Result<void> reserve(std::uint32_t slots) override;
   void shrink(std::uint32_t slots) noexcept override;
@@ -46,6 +52,7 @@ class HostStore final : public OneTierStore {
 
   const Bytes slot_bytes_;
   const std::uint32_t most_slots_;
+  const std::optional<std::uint32_t> node_;  // none: memory of any node
   std::mutex growing_;
   std::vector<Mapping> blocks_;         // under growing_
   std::vector<StoreCompletion> ended_;  // a ring of depth() places; the migrator's alone, like the two counters
@@ -54,6 +61,20 @@ class HostStore final : public OneTierStore {
   std::condition_variable woken_changed_;
   bool woken_ = false;  // under waking_
 };
+
+Result<void> bind(const Mapping& block, std::uint32_t node) {
+  constexpr std::uint32_t bits = 64, most_nodes = 1024;
+  std::array<unsigned long, most_nodes / bits> mask{};
+  if (node < most_nodes) mask[node / bits] = 1ul << node % bits;
+  const bool bound = node < most_nodes && ::syscall(SYS_mbind, block.data(), block.bytes().value, MPOL_BIND,
+                                                    mask.data(), most_nodes, 0) == 0;
+  if (bound) return {};
+  const int code = node < most_nodes ? errno : EINVAL;
+  return Error{.cause = Cause::system,
+               .message = "binding memory to NUMA node " + std::to_string(node) + ": " + std::strerror(code) +
+                          "; allow mbind (containers: CAP_SYS_NICE) or use another slow tier",
+               .errno_value = code};
+}
 
 Result<void> HostStore::reserve(std::uint32_t slots) {
   if (slots > most_slots_) {
@@ -68,6 +89,9 @@ Result<void> HostStore::reserve(std::uint32_t slots) {
     auto block = Mapping::reserve({slot_bytes_.value * std::min<std::uint64_t>(slots_per_block, left)}, huge_page);
     if (!block) return block.error();
     ::madvise(block->data(), block->bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
+    if (node_) {
+      if (auto bound = bind(*block, *node_); !bound) return bound;
+    }
     blocks_.push_back(std::move(*block));
   }
   return {};
@@ -116,15 +140,25 @@ void HostStore::wake() noexcept {
   woken_changed_.notify_one();
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots) {
+Result<std::unique_ptr<Store>> open_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots,
+                                          std::optional<std::uint32_t> node) {
   if (slot_bytes.value == 0 || slot_bytes.value % 4096 != 0 || depth == 0) {
     return Error{.cause = Cause::malformed_input,
                  .message = "a host store with slots of " + readable_exactly(slot_bytes) + " and depth " +
                             std::to_string(depth) + ": want a multiple of 4096 bytes and at least one request"};
   }
-  return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth, most_slots));
+  return std::unique_ptr<Store>(std::make_unique<HostStore>(slot_bytes, depth, most_slots, node));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t most_slots) {
+  return open_store(slot_bytes, depth, most_slots, std::nullopt);
+}
+
+Result<std::unique_ptr<Store>> open_numa_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t node,
+                                               std::uint32_t most_slots) {
+  return open_store(slot_bytes, depth, most_slots, node);
 }
 
 }  // namespace vedette

@@ -6,9 +6,9 @@
 // continued inside the store and never seen outside. The memory of a request stays valid and unmoved until its
 // completion.
 //
-// Thread rule: submit(), wait(), discard() and settle() are called from one thread, the migrator. wake() and reserve()
-// from any thread. register_memory() before the first submit() or wait(), or from the migrator; mechanism() is valid
-// until the next of these.
+// Thread rule: submit(), wait(), discard(), settle() and finish() are called from one thread, the migrator. wake() and
+// reserve() from any thread. register_memory() before the first submit() or wait(), or from the migrator; mechanism()
+// is valid until the next of these.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -65,6 +65,8 @@ class Store {
   // many.
   virtual std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept = 0;
   virtual void wake() noexcept = 0;  // ends the running or the next wait()
+  // The last call of the migrator: ends what runs in the background.
+  virtual void finish() noexcept = 0;
 
   // Slow tiers, fastest first: a request's tier is one of 1, ..., tiers(). Each has room for so many slots.
   virtual std::uint32_t tiers() const noexcept = 0;
@@ -81,6 +83,7 @@ class OneTierStore : public Store {
  public:
   void discard(std::span<const SlotIndex>) noexcept override {}
   void settle(SlotIndex, TierIndex) noexcept override {}
+  void finish() noexcept final {}
   std::uint32_t tiers() const noexcept final { return 1; }
   std::uint32_t slots_of(TierIndex) const noexcept override { return unlimited_slots; }
   std::uint64_t bytes_between_tiers() const noexcept final { return 0; }
@@ -100,6 +103,7 @@ class StoreWrapper : public Store {
     return inner_->wait(out, timeout);
   }
   void wake() noexcept override { inner_->wake(); }
+  void finish() noexcept final { inner_->finish(); }
   std::uint32_t tiers() const noexcept final { return inner_->tiers(); }
   std::uint32_t slots_of(TierIndex tier) const noexcept final { return inner_->slots_of(tier); }
   std::uint64_t bytes_between_tiers() const noexcept final { return inner_->bytes_between_tiers(); }
@@ -125,6 +129,10 @@ Result<std::unique_ptr<Store>> open_nvme_store(const NvmeStoreOptions&);
 // Memory is taken as slots are written, never more than `most_slots` of it; a reserve() beyond them is refused.
 Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth,
                                                std::uint32_t most_slots = unlimited_slots);
+
+// The same in the memory of one NUMA node. Error: the kernel refuses to bind memory to it.
+Result<std::unique_ptr<Store>> open_numa_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t node,
+                                               std::uint32_t most_slots);
 
 // Near slots over far ones: tiers 1 and 2. A write goes near while there is room, unless it names tier 2; what has been
 // used longest ago goes far in the background, before the near tier is full. Every slot has its place in the far store,

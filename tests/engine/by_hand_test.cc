@@ -163,7 +163,7 @@ class RandomProgram {
                                   .chunk_bytes = chunk_bytes,
                                   .store = std::move(store),
                                   .program = &program_,
-                                  .reads_one_by_one = below(2) == 0,
+                                  .habits = LinkHabits{.speed = {}, .reads_in_flight = 2 + 2 * below(3)},
                                   .by_hand = true,
                                   .on_message = [this](std::string_view sentence) { said_.emplace_back(sentence); }});
     auto memory = std::make_unique<ArrayMemory>(chunks, frames_, random_);
@@ -278,7 +278,9 @@ class RandomProgram {
     for (std::uint32_t n = below(3); n > 0; --n) give_birth(some());
     for (std::uint32_t n = below(3); n > 0; --n) let_die({below(chunks)});
     check();
-    engine_->end_op(evictions);
+    std::vector<Engine::PlannedEviction> leaving;
+    for (const ChunkRange range : evictions) leaving.push_back({.range = range});
+    engine_->end_op(leaving);
     if (below(2) != 0) return;
     for (int i = 0; i < 2; ++i) engine_->run_once();
     for (const ChunkRange range : evictions)

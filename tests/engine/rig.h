@@ -115,14 +115,14 @@ class Rig {
     arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
     auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
     store_ = store.get();
-    engine_ =
-        std::make_unique<Engine>(EngineOptions{.chunks = chunks,
-                                               .frames = frames,
-                                               .chunk_bytes = chunk_bytes,
-                                               .store = hashed(std::move(store), Hashing::remembered),
-                                               .observer = nullptr,
-                                               .reads_one_by_one = reads_one_by_one,
-                                               .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
+    engine_ = std::make_unique<Engine>(
+        EngineOptions{.chunks = chunks,
+                      .frames = frames,
+                      .chunk_bytes = chunk_bytes,
+                      .store = hashed(std::move(store), Hashing::remembered),
+                      .observer = nullptr,
+                      .habits = LinkHabits{.speed = {}, .reads_in_flight = reads_one_by_one ? 2u : 6u},
+                      .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
     Engine* const engine = engine_.get();
     engine_->start(open({.arena = arena_.data(),
                          .chunks = chunks,
@@ -163,7 +163,9 @@ class Rig {
       std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
     begin(operands, around);
     body();
-    engine_->end_op(around.evictions);
+    std::vector<Engine::PlannedEviction> evictions;
+    for (const ChunkRange range : around.evictions) evictions.push_back({.range = range});
+    engine_->end_op(evictions);
   }
   void begin(std::vector<ChunkRange> operands, const Around& around) {
     engine_->begin_op(++tick_, {0}, "op", operands,

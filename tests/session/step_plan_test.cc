@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "os/devices.h"
 #include "session/buckets.h"
 #include "session/chunk_executor.h"
 #include "session/stack.h"
@@ -32,18 +33,32 @@ Move move(std::uint32_t issue, std::uint32_t tensor, std::uint32_t source, std::
 
 TEST(Tabulate, CarriesTiersToTheParts) {
   Plan plan;
-  plan.moves = {move(0, 1, 0, 2, Verb::evict), move(1, 0, 0, 1, Verb::drop), move(2, 1, 2, 0, Verb::fetch)};
+  plan.moves = {move(0, 1, 0, 2, Verb::evict), move(1, 0, 0, 1, Verb::drop), move(2, 1, 2, 0, Verb::fetch),
+                move(2, 1, 1, 2, Verb::evict), move(2, 0, 0, 1, Verb::evict)};
   plan.moves[2].extent.part = Span<Bytes>{{chunk.value}, {3 * chunk.value}};
   const auto parts = tabulate(two_units(), plan, chunk);
   ASSERT_EQ(parts.size(), 3u);
   ASSERT_EQ(parts[0].departures.size(), 1u);
+  EXPECT_EQ(parts[0].departures[0].source, TierIndex{0});
   EXPECT_EQ(parts[0].departures[0].target, TierIndex{2});
   EXPECT_FALSE(parts[0].departures[0].dead);
   EXPECT_EQ(parts[0].departures[0].chunks, ChunkRange::of({20}, 4));
   EXPECT_TRUE(parts[1].departures[0].dead);
+  ASSERT_EQ(parts[2].departures.size(), 2u);
+  EXPECT_EQ(parts[2].departures[0].source, TierIndex{1});
+  EXPECT_EQ(parts[2].departures[0].target, TierIndex{2});
+  EXPECT_EQ(parts[2].departures[1].target, TierIndex{1});
   ASSERT_EQ(parts[1].fetches.size(), 1u) << "one part before the plan says";
   EXPECT_EQ(parts[1].fetches[0].source, TierIndex{2});
   EXPECT_EQ(parts[1].fetches[0].chunks, ChunkRange::of({21}, 2));
+}
+
+TEST(Tabulate, LeavesTheTierToTheStoreWhereAPlanKnowsOne) {
+  Plan plan;
+  plan.moves = {move(0, 1, 0, 2, Verb::evict), move(2, 1, 2, 0, Verb::fetch), move(2, 0, 0, 2, Verb::evict)};
+  const auto parts = tabulate(two_units(), plan, chunk);
+  EXPECT_EQ(parts[0].departures[0].target, TierIndex{0});
+  EXPECT_EQ(parts[2].departures[0].target, TierIndex{0});
 }
 
 TEST(Tabulate, KnowsTheNextUseAlsoInTheNextStep) {
@@ -63,7 +78,8 @@ TEST(ChunkExecutor, RefusesWhatItCannotDoInASentence) {
   Plan bad = plan;
   bad.moves[0].target = {2};
   EXPECT_EQ(refused(bad),
-            "memory here cannot move bytes from tier 0 to tier 2; there are fast memory (0) and one slow tier (1)");
+            "memory here cannot move bytes from tier 0 to tier 2; there are fast memory (0) and one slow tier (1), and "
+            "what comes goes to fast memory");
   bad = plan;
   bad.in_place.push_back({.op = {4}, .tensor = {0}, .tier = {1}});
   EXPECT_EQ(refused(bad),
@@ -74,6 +90,23 @@ TEST(ChunkExecutor, RefusesWhatItCannotDoInASentence) {
   bad = plan;
   bad.order = {{0}};
   EXPECT_EQ(refused(bad), "memory here cannot run ops in another order than the program's");
+}
+
+TEST(ChunkExecutor, DoesMovesToTheTiersThatThereAreAndFromANearSlowOneToAFarOne) {
+  const ChunkExecutor executor(nullptr, 2);
+  Plan plan;
+  plan.moves = {move(0, 0, 0, 2, Verb::evict), move(1, 0, 2, 0, Verb::fetch), move(2, 0, 0, 1, Verb::evict),
+                move(2, 0, 1, 2, Verb::evict)};
+  EXPECT_TRUE(executor.accepts(plan));
+  const auto refused = [&](const Move& bad) {
+    Plan alone;
+    alone.moves = {bad};
+    return executor.accepts(alone).error().message;
+  };
+  const std::string why = "; there are fast memory (0) and slow tiers 1 to 2, and what comes goes to fast memory";
+  EXPECT_EQ(refused(move(0, 0, 2, 1, Verb::fetch)), "memory here cannot move bytes from tier 2 to tier 1" + why);
+  EXPECT_EQ(refused(move(0, 0, 0, 3, Verb::evict)), "memory here cannot move bytes from tier 0 to tier 3" + why);
+  EXPECT_EQ(refused(move(0, 0, 3, 0, Verb::fetch)), "memory here cannot move bytes from tier 3 to tier 0" + why);
 }
 
 StepLog log_of(const std::vector<std::string>& ops) {
@@ -131,11 +164,11 @@ TEST(BucketStore, KeepsTenAndLetsTheLongestUnusedGo) {
 // --- stacks ----------------------------------------------------------------------------------------------------------
 
 TEST(Stack, AMachineHasATierAndTwoLinksForEachSlowOne) {
-  const SlowTier slow[] = {{.tier = {.name = "numa", .capacity = {1 << 20}, .addressable = true}, .latency = {2'000}},
-                           {.tier = {.name = "nvme", .capacity = {1 << 30}}, .latency = {90'000}}};
-  const LinkSpeed speeds[] = {{.read = 10'000, .write = 8'000, .mixed = 18'000},
-                              {.read = 3'000, .write = 2'000, .mixed = 2'500}};
-  const Machine machine = machine_of({1 << 16}, chunk, slow, speeds);
+  const Tier slow[] = {{.name = "numa", .capacity = {1 << 20}, .addressable = true},
+                       {.name = "nvme", .capacity = {1 << 30}}};
+  const LinkHabits habits[] = {{.speed = {.read = 10'000, .write = 8'000, .mixed = 18'000}, .latency = {2'000}},
+                               {.speed = {.read = 3'000, .write = 2'000, .mixed = 2'500}, .latency = {90'000}}};
+  const Machine machine = machine_of({1 << 16}, chunk, slow, habits);
   ASSERT_EQ(machine.tiers.size(), 3u);
   EXPECT_EQ(machine.tiers[1].name, "numa");
   ASSERT_EQ(machine.links.size(), 4u);
@@ -151,10 +184,53 @@ TEST(Stack, AMachineHasATierAndTwoLinksForEachSlowOne) {
 }
 
 TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {
-  for (const char* const slow : {"tape", "tape:/dev/st0", "host:x", "nvme"}) {
+  for (const char* const slow : {"tape", "tape:/dev/st0", "host:x", "nvme", "host+nvme:.", "nvme:.+host:1GiB", ""}) {
     const auto stack = open_stack({.fast_memory = {1 << 20}, .slow = slow});
+    if (std::string_view(slow).starts_with("nvme:")) {
+      EXPECT_NE(stack.error().message.find("No such file"), std::string::npos) << "a directory's name may have a '+'";
+      continue;
+    }
     ASSERT_FALSE(stack) << slow;
-    EXPECT_EQ(stack.error().message, "slow tier '" + std::string(slow) + "' is unknown; use nvme:DIRECTORY or host");
+    EXPECT_EQ(stack.error().message,
+              "slow tier '" + std::string(slow) +
+                  "' is unknown; use nvme:DIRECTORY or host or numa:NODE or host:SIZE+nvme:DIRECTORY");
+  }
+}
+
+TEST(Stack, AnotherNumaNodeIsATierWhereThereIsOne) {
+  const std::vector<NumaNode> nodes = find_numa_nodes();
+  const auto open = [](const std::string& node) {
+    return open_stack({.fast_memory = {1 << 20}, .slow = "numa:" + node, .chunk = {64 << 10}});
+  };
+  if (nodes.size() < 2) {
+    EXPECT_EQ(open("1").error().message,
+              "slow tier 'numa:1': this machine has one NUMA node, whose memory is the fast one; use nvme:DIRECTORY");
+    return;
+  }
+  const auto stack = open(std::to_string(nodes.back().number));
+  ASSERT_TRUE(stack) << stack.error().message;
+  EXPECT_EQ(stack->slow.at(0).capacity, nodes.back().memory);
+  for (const char* const none : {"x", "999", ""})
+    EXPECT_NE(open(none).error().message.find("there is no such NUMA node; there are 0"), std::string::npos);
+}
+
+TEST(Stack, HostMemoryOverADiskIsTwoTiersOfOneStore) {
+  const auto stack =
+      open_stack({.fast_memory = {1 << 20}, .slow = "host:4MiB+nvme:" + ::testing::TempDir(), .chunk = {64 << 10}});
+  ASSERT_TRUE(stack) << stack.error().message;
+  EXPECT_EQ(stack->store->tiers(), 2u);
+  EXPECT_EQ(stack->store->slots_of({1}), 62u) << "two are buffers";
+  ASSERT_EQ(stack->slow.size(), 2u);
+  EXPECT_EQ(stack->slow[0].name, "host");
+  EXPECT_EQ(stack->slow[0].capacity.value, 55u * 65536) << "an eighth is spare";
+  EXPECT_EQ(stack->slow[1].name, "nvme");
+  for (const char* const size : {"", "x", "4", "8 GB", "-1", "1e9", "600KiB", "99999999999TiB"}) {
+    const auto refused = open_stack({.fast_memory = {1 << 20},
+                                     .slow = "host:" + std::string(size) + "+nvme:" + ::testing::TempDir(),
+                                     .chunk = {64 << 10}});
+    ASSERT_FALSE(refused) << size;
+    EXPECT_NE(refused.error().message.find("give a size such as 8GiB, of at least 640.0 KiB"), std::string::npos)
+        << refused.error().message;
   }
 }
 

@@ -163,6 +163,33 @@ TEST_P(HashedStore, RemembersNothingOfAReadOrAWriteThatFailed) {
   EXPECT_FALSE(completed(*store, Direction::write, 0, buffer).spared);
 }
 
+// The slot has half of other bytes by then: a write of what it held before must not be spared.
+TEST_P(HashedStore, ForgetsWhatLayInASlotWhoseWriteFailedHalfWay) {
+  const auto store = store_over({.script = {{.kind = Kind::torn, .nth = 1, .direction = Direction::write}}});
+  Buffer buffer;
+  buffer.fill(1);
+  EXPECT_EQ(transfer(*store, Direction::write, 0, buffer), 0);
+  EXPECT_EQ(completed(*store, Direction::read, 0, buffer, true).error, 0);
+  buffer.fill(2);
+  EXPECT_EQ(transfer(*store, Direction::write, 0, buffer), EIO);
+  buffer.fill(1);
+  EXPECT_FALSE(completed(*store, Direction::write, 0, buffer).spared);
+  Buffer back;
+  EXPECT_EQ(transfer(*store, Direction::read, 0, back), 0);
+  EXPECT_EQ(back.count(1), slot.value);
+}
+
+TEST_P(HashedStore, ForgetsWhatLayInSlotsThatAreDiscarded) {
+  auto store = hashed(host(), GetParam());
+  Buffer buffer;
+  buffer.fill(1);
+  completed(*store, Direction::write, 3, buffer);
+  completed(*store, Direction::read, 3, buffer, true);
+  const SlotIndex gone{3};
+  store->discard({&gone, 1});
+  EXPECT_FALSE(completed(*store, Direction::write, 3, buffer).spared);
+}
+
 TEST_P(HashedStore, ForgetsWhatLayInSlotsThatAreGone) {
   auto store = hashed(host(), GetParam());
   Buffer buffer;
@@ -206,6 +233,35 @@ INSTANTIATE_TEST_SUITE_P(Hashings, HashedStore, ::testing::Values(Hashing::remem
                          [](const auto& hashing) {
                            return hashing.param == Hashing::verify ? "Verify" : "Remembered";
                          });
+
+TEST(HostStore, HasNoRoomBeyondItsBound) {
+  const auto store = open_host_store(slot, depth, 70).value();
+  ASSERT_TRUE(store->reserve(64));
+  ASSERT_TRUE(store->reserve(70)) << "the last block is a part of one";
+  const auto refused = store->reserve(71);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "a host store of 4.4 MiB (4587520 bytes) has no room for 4.4 MiB (4653056 bytes); make it larger");
+  Buffer buffer, back;
+  buffer.fill(9);
+  EXPECT_EQ(transfer(*store, Direction::write, 69, buffer), 0);
+  EXPECT_EQ(transfer(*store, Direction::read, 69, back), 0);
+  EXPECT_EQ(back.count(9), slot.value);
+}
+
+// Node 0 is there on every machine.
+TEST(NumaStore, ItsMemoryIsOfItsNode) {
+  const auto store = open_numa_store(slot, depth, 0, 8).value();
+  if (const auto room = store->reserve(8); !room) GTEST_SKIP() << room.error().message;
+  Buffer buffer, back;
+  buffer.fill(7);
+  EXPECT_EQ(transfer(*store, Direction::write, 5, buffer), 0);
+  EXPECT_EQ(transfer(*store, Direction::read, 5, back), 0);
+  EXPECT_EQ(back.count(7), slot.value);
+  const auto none = open_numa_store(slot, depth, 1023, 8).value()->reserve(8);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("binding memory to NUMA node 1023: "), std::string::npos);
+}
 
 TEST(FaultyStore, FailsTheNthRequestAndNoOther) {
   for (std::uint64_t nth = 0; nth < 6; ++nth) {

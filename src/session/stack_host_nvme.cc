@@ -1,0 +1,39 @@
+// Fast memory over host memory that is copied, over a file on a disk. SIZE bounds the host memory: slots and the
+// buffers of moves to the disk lie in it. The disk has a place for whatever is in host memory, too.
+#include <string>
+
+#include "base/readable.h"
+#include "session/stack.h"
+
+namespace vedette::detail {
+
+Result<Stack> open_host_nvme_stack(const SessionOptions& options,
+                                   std::span<const std::string_view> size_and_directory) {
+  const std::uint64_t chunk = options.chunk.value;
+  constexpr std::uint32_t depth = requests_in_flight + layered_extra_depth;
+  constexpr std::uint64_t fewest = 8 + layered_extra_depth;  // one of eight slots is spare
+  const std::optional<Bytes> host = read_size(size_and_directory[0]);
+  if (!host || host->value / chunk < fewest || host->value / chunk >= unlimited_slots) {
+    return Error{.cause = Cause::unsupported,
+                 .message = "host memory of '" + std::string(size_and_directory[0]) + "' under '" + options.slow +
+                            "': give a size such as 8GiB, of at least " + readable_exactly({fewest * chunk})};
+  }
+  const auto slots = static_cast<std::uint32_t>(host->value / chunk) - layered_extra_depth;
+  auto near = open_host_store(options.chunk, depth, slots);
+  if (!near) return near.error();
+  auto far = open_nvme_store({.directory = std::string(size_and_directory[1]),
+                              .slot_bytes = options.chunk,
+                              .depth = depth,
+                              .mechanism = IoMechanism::best,
+                              .direct = true});
+  if (!far) return far.error();
+  auto store = layered(std::move(*near), slots, std::move(*far));
+  if (!store) return store.error();
+  Stack stack;
+  stack.store = std::move(*store);
+  stack.slow = {{.name = "host", .capacity = {(slots - spare_near_slots(slots)) * chunk}, .addressable = false},
+                {.name = "nvme", .capacity = no_limit, .addressable = false}};
+  return stack;
+}
+
+}  // namespace vedette::detail

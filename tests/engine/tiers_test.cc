@@ -1,0 +1,199 @@
+// The engine over a store of two slow tiers: planned targets reach the store, and a planned move from one slow tier to
+// the other passes no frame. Random programs keep their bytes whatever fails below.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/rig.h"
+#include "support/faulty_store.h"
+
+namespace vedette {
+namespace {
+
+using testing::at;
+using testing::chunk_bytes;
+using testing::eventually;
+using testing::words_per_chunk;
+
+constexpr std::uint32_t depth = 16 + layered_extra_depth;
+
+std::unique_ptr<Store> two_tiers(std::uint32_t near_slots, std::uint32_t fail_one_in = 0) {
+  const auto level = [&](std::uint32_t slots) {
+    return std::make_unique<FaultyStore>(open_host_store(chunk_bytes, depth, slots).value(),
+                                         FaultyStoreOptions{.script = {}, .fail_one_in = fail_one_in});
+  };
+  return layered(level(near_slots), near_slots, level(unlimited_slots)).value();
+}
+
+class Tiers {
+ public:
+  Tiers(std::uint32_t frames, std::uint32_t chunks, std::unique_ptr<Store> store) {
+    arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
+    engine_ = std::make_unique<Engine>(EngineOptions{.chunks = chunks,
+                                                     .frames = frames,
+                                                     .chunk_bytes = chunk_bytes,
+                                                     .store = hashed(std::move(store), Hashing::verify),
+                                                     .habits = LinkHabits{},
+                                                     .on_message = {}});
+    Engine* const engine = engine_.get();
+    engine_->start(open_best_memory({.arena = arena_.data(),
+                                     .chunks = chunks,
+                                     .frames = frames,
+                                     .chunk_bytes = chunk_bytes,
+                                     .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
+                       .value());
+  }
+  ~Tiers() { engine_.reset(); }
+
+  Engine& engine() { return *engine_; }
+  std::uint64_t* words(std::uint32_t c) {
+    return reinterpret_cast<std::uint64_t*>(arena_.data() + c * chunk_bytes.value);
+  }
+  void fill(std::uint32_t c, std::uint64_t mark) {
+    for (std::size_t i = 0; i < words_per_chunk; ++i) words(c)[i] = mark * 1'000'003 + i;
+  }
+  bool holds(std::uint32_t c, std::uint64_t mark) {
+    for (std::size_t i = 0; i < words_per_chunk; ++i)
+      if (words(c)[i] != mark * 1'000'003 + i) return false;
+    return true;
+  }
+  void op(std::vector<ChunkRange> operands, std::vector<Engine::PlannedEviction> evictions) {
+    engine_->begin_op(++tick_, {0}, "op", operands, {});
+    engine_->end_op(evictions);
+  }
+  bool away(std::uint32_t c) {
+    return eventually([&] { return engine_->state({c}) == ChunkState::away; });
+  }
+
+ private:
+  Mapping arena_;
+  std::unique_ptr<Engine> engine_;
+  Ticks tick_ = 0;
+};
+
+TEST(EngineTiers, APlannedEvictionGoesToItsTier) {
+  Tiers tiers(6, 16, two_tiers(8));
+  for (std::uint32_t c = 0; c < 2; ++c) {
+    tiers.engine().birth(at(c)).value();
+    tiers.fill(c, c);
+  }
+  tiers.op({}, {{.range = at(0), .source = {}, .target = {1}}, {.range = at(1), .source = {}, .target = {2}}});
+  ASSERT_TRUE(tiers.away(0) && tiers.away(1));
+  Counters counters = tiers.engine().counters();
+  EXPECT_EQ(counters.bytes_out, 2 * chunk_bytes.value);
+  EXPECT_EQ(counters.far_bytes_out, chunk_bytes.value);
+  tiers.op({at(0), at(1)}, {});
+  EXPECT_TRUE(tiers.holds(0, 0) && tiers.holds(1, 1));
+  counters = tiers.engine().counters();
+  EXPECT_EQ(counters.bytes_in, 2 * chunk_bytes.value);
+  EXPECT_EQ(counters.far_bytes_in, chunk_bytes.value);
+}
+
+TEST(EngineTiers, APlannedMoveBetweenSlowTiersPassesNoFrame) {
+  Tiers tiers(6, 16, two_tiers(8));
+  tiers.engine().birth(at(0)).value();
+  tiers.fill(0, 5);
+  tiers.op({}, {{.range = at(0), .source = {}, .target = {1}}});
+  ASSERT_TRUE(tiers.away(0));
+  tiers.op({}, {{.range = at(0), .source = {1}, .target = {2}}});
+  ASSERT_TRUE(eventually([&] { return tiers.engine().counters().moved_between_slow_tiers == chunk_bytes.value; }));
+  EXPECT_EQ(tiers.engine().state({0}), ChunkState::away);
+  EXPECT_EQ(tiers.engine().counters().bytes_in, 0u);
+  EXPECT_TRUE(tiers.holds(0, 5));
+}
+
+// What is in fast memory, or dead, has nothing to move.
+TEST(EngineTiers, AMoveBetweenSlowTiersOfWhatIsElsewhereIsNothing) {
+  Tiers tiers(6, 16, two_tiers(8));
+  tiers.engine().birth(at(0)).value();
+  tiers.fill(0, 5);
+  tiers.op({}, {{.range = at(0, 3), .source = {1}, .target = {2}}});
+  EXPECT_TRUE(tiers.holds(0, 5));
+  EXPECT_EQ(tiers.engine().state({0}), ChunkState::resident);
+  EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers, 0u);
+}
+
+// A slot goes back when its chunk is resident and may change, or dead: what cycles through fast memory never crowds the
+// near tier.
+TEST(EngineTiers, SlotsOfWhatCameOrDiedHoldNothingNear) {
+  Tiers tiers(6, 200, two_tiers(16));
+  std::uint32_t dead = 0;
+  for (std::uint32_t c = 0; c < 200; ++c) {
+    tiers.engine().birth(at(c)).value();
+    tiers.fill(c, c);
+    for (; c >= 12 && dead + 12 <= c; ++dead) {
+      EXPECT_TRUE(tiers.holds(dead, dead));
+      tiers.engine().death(at(dead));
+    }
+  }
+  EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers, 0u);
+  EXPECT_EQ(tiers.engine().counters().far_bytes_out, 0u);
+}
+
+// Of what start() measures: the figures of links whose speeds and latencies are known.
+std::vector<LinkHabits> measured(std::unique_ptr<Store> store) {
+  auto arena = Mapping::reserve({32 * chunk_bytes.value}, chunk_bytes).value();
+  Engine engine({.chunks = 32, .frames = 20, .chunk_bytes = chunk_bytes, .store = std::move(store), .on_message = {}});
+  return engine.start(open_best_memory({.arena = arena.data(),
+                                        .chunks = 32,
+                                        .frames = 20,
+                                        .chunk_bytes = chunk_bytes,
+                                        .on_fault = [&engine](const Fault& fault) { engine.fault(fault); }})
+                          .value());
+}
+
+TEST(EngineTiers, EachTierIsMeasuredApart) {
+  constexpr std::uint64_t read = 128 << 20, write = 64 << 20;
+  auto far = throttled(open_host_store(chunk_bytes, depth).value(),
+                       {.read_bytes_per_s = read, .write_bytes_per_s = write, .latency = {}});
+  const auto habits = measured(layered(open_host_store(chunk_bytes, depth, 40).value(), 40, std::move(far)).value());
+  ASSERT_EQ(habits.size(), 2u);
+  const LinkSpeed &near_speed = habits[0].speed, &far_speed = habits[1].speed;
+  EXPECT_LE(far_speed.read, read + read / 20);
+  EXPECT_LE(far_speed.write, write + write / 20);
+  EXPECT_GT(far_speed.read, 0u);
+  EXPECT_GT(near_speed.read, far_speed.read) << "memory is not throttled";
+}
+
+TEST(EngineTiers, TheLatencyOfALinkIsWhatOneTransferTakesLonger) {
+  constexpr std::uint64_t fast = std::uint64_t{1} << 30;
+  const Throttle slow_to_begin{.read_bytes_per_s = fast, .write_bytes_per_s = fast, .latency = {5'000'000}};
+  const auto habits = measured(throttled(open_host_store(chunk_bytes, 16).value(), slow_to_begin));
+  ASSERT_EQ(habits.size(), 1u);
+  EXPECT_GE(habits[0].latency, Nanoseconds{4'000'000});
+  EXPECT_EQ(habits[0].reads_in_flight, default_in_flight) << "two wait for their first bytes most of the time";
+}
+
+TEST(EngineTiers, RandomProgramsKeepTheirBytesWhateverFailsBelow) {
+  for (std::uint64_t seed = 1; seed <= 12 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+    constexpr std::uint32_t chunks = 40;
+    // a read that fails three times in a row ends the program
+    Tiers tiers(8, chunks, two_tiers(4 + below(12), below(2) == 0 ? 0 : 60));
+    std::vector<std::optional<std::uint64_t>> marks(chunks);
+    for (std::uint64_t event = 1; event <= 1500 && !HasFailure(); ++event) {
+      const std::uint32_t c = below(chunks);
+      if (!marks[c]) {
+        if (!tiers.engine().birth(at(c))) continue;
+        tiers.fill(c, event);
+        marks[c] = event;
+      } else if (below(8) == 0) {
+        tiers.engine().death(at(c));
+        marks[c].reset();
+      } else if (below(3) == 0) {
+        const TierIndex source{below(2)};
+        tiers.op({}, {{.range = at(c), .source = source, .target = {source.value + 1 + below(2 - source.value)}}});
+      } else {
+        tiers.op({at(c)}, {});
+        EXPECT_TRUE(tiers.holds(c, *marks[c])) << "chunk " << c;
+        if (below(2) == 0) tiers.fill(c, event), marks[c] = event;
+      }
+    }
+    for (std::uint32_t c = 0; c < chunks; ++c) EXPECT_TRUE(!marks[c] || tiers.holds(c, *marks[c])) << "chunk " << c;
+  }
+}
+
+}  // namespace
+}  // namespace vedette

@@ -1,0 +1,151 @@
+// Three levels live: fast memory, host memory and a disk. The same loop ends with the same bytes; counters and events
+// say which level they went to; plans for three tiers are made, accepted and followed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "session/loop.h"
+#include "tier/store.h"
+#include "vedette/check.h"
+#include "vedette/observer.h"
+
+namespace vedette {
+namespace {
+
+using testing::Loop;
+using testing::open_session;
+using testing::Outcome;
+
+constexpr Bytes chunk = 64_KiB;
+constexpr std::uint64_t steps = 7;
+
+class Witness final : public Observer {
+ public:
+  void opened(const Machine& told, std::string_view, Bytes, Bytes) override { machine = told; }
+  void planned(std::uint64_t, std::uint64_t, const Trace& units, const Plan& made) override {
+    plans.push_back(made);
+    traces.push_back(units);
+  }
+  void moved(const MoveRecord& record) override {
+    if (record.verb != Verb::drop) sums_[record.verb == Verb::fetch][record.slow] += record.bytes.value;
+  }
+  void step_ended(std::uint64_t, Nanoseconds, const Counters& of_step) override { last = of_step; }
+
+  std::uint64_t moved_bytes(Verb verb, std::uint32_t tier) const { return sums_[verb == Verb::fetch][tier]; }
+  bool planned_a_move(Verb verb, TierIndex source, TierIndex target) const {
+    for (const Plan& plan : plans)
+      for (const Move& move : plan.moves)
+        if (move.verb == verb && move.source == source && move.target == target) return true;
+    return false;
+  }
+
+  Machine machine;
+  std::vector<Plan> plans;
+  std::vector<Trace> traces;
+  Counters last;
+
+ private:
+  std::atomic<std::uint64_t> sums_[2][3] = {};  // [fetches?][slow tier]
+};
+
+// `at_end`: with the counters, once nothing moves.
+Outcome run(
+    Bytes budget, const std::string& slow, const std::string& policy, Witness* observer = nullptr,
+    const std::function<void(const Counters&)>& at_end = [](const Counters&) {}) {
+  Outcome outcome;
+  const auto session = open_session(budget, slow, policy, chunk, observer, &outcome.messages);
+  Loop loop(*session, 10, 400'000);
+  for (std::uint64_t step = 0; step < steps; ++step) outcome.losses.push_back(loop.step(step));
+  outcome.state = loop.state();
+  for (bool still = false; !still; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+    outcome.counters = session->counters();
+    at_end(outcome.counters);
+    still = outcome.counters == session->counters();
+  }
+  return outcome;
+}
+
+class ThreeTiers : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ThreeTiers, EndWithTheSameBytesAndCountThemByLevel) {
+  const Outcome plenty = run(64_MiB, "host", GetParam());
+  const Bytes budget{plenty.counters.peak_bytes * 3 / 10};
+  for (const char* const host : {"host:1MiB", "host:4MiB", "host:64MiB"}) {
+    SCOPED_TRACE(host);
+    Witness witness;
+    bool agrees = false;
+    const auto compare = [&](const Counters& c) {
+      agrees = witness.moved_bytes(Verb::fetch, 1) == c.bytes_in - c.far_bytes_in &&
+               witness.moved_bytes(Verb::fetch, 2) == c.far_bytes_in &&
+               witness.moved_bytes(Verb::evict, 1) == c.bytes_out - c.far_bytes_out &&
+               witness.moved_bytes(Verb::evict, 2) == c.far_bytes_out;
+    };
+    const Outcome tight =
+        run(budget, std::string(host) + "+nvme:" + ::testing::TempDir(), GetParam(), &witness, compare);
+    EXPECT_TRUE(agrees) << "events tell the same tiers as the counters";
+    EXPECT_EQ(plenty, tight);
+    EXPECT_THAT(tight.messages, ::testing::IsEmpty());
+    const Counters& c = tight.counters;
+    EXPECT_LE(c.resident_max_bytes, budget.value);
+    EXPECT_GT(c.bytes_in, c.far_bytes_in) << "some came from host memory";
+    EXPECT_LE(witness.last.far_bytes_in, witness.last.bytes_in);
+    const bool holds_all = std::string_view(host) == "host:64MiB";
+    EXPECT_EQ(c.far_bytes_out + c.moved_between_slow_tiers == 0, holds_all);
+    EXPECT_EQ(c.far_bytes_in == 0, holds_all);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Policies, ThreeTiers, ::testing::Values("vedette", "on-demand", "sentinel"),
+                         [](const auto& policy) {
+                           std::string name = policy.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(ThreeTiersPlanned, AMachineOfMeasuredLinksIsPlannedForAndThePlansTiersReachTheStore) {
+  const Outcome plenty = run(64_MiB, "host", "vedette");
+  const Bytes budget{plenty.counters.peak_bytes * 3 / 10};
+  bool dealt = false;
+  // A plan deals between the tiers where host memory holds most of what leaves; measured links decide how much.
+  for (std::uint64_t mib = 8; mib <= 16 && !dealt; ++mib) {
+    SCOPED_TRACE(std::to_string(mib) + " MiB");
+    Witness witness;
+    const Outcome tight =
+        run(budget, "host:" + std::to_string(mib) + "MiB+nvme:" + ::testing::TempDir(), "vedette", &witness);
+    EXPECT_EQ(plenty, tight);
+    const Machine& machine = witness.machine;
+    ASSERT_EQ(machine.tiers.size(), 3u);
+    EXPECT_EQ(machine.tiers[1].name, "host");
+    const std::uint64_t slots = mib * 16 - layered_extra_depth;
+    EXPECT_EQ(machine.tiers[1].capacity.value,
+              (slots - spare_near_slots(static_cast<std::uint32_t>(slots))) * chunk.value);
+    EXPECT_EQ(machine.tiers[2].name, "nvme");
+    ASSERT_EQ(machine.links.size(), 4u);
+    for (const Link& link : machine.links) EXPECT_GT(link.bytes_per_s, 0u);
+    ASSERT_FALSE(witness.plans.empty());
+    const auto broken = check(witness.traces[0], machine, witness.plans[0]);
+    EXPECT_FALSE(broken.has_value()) << broken->message;
+    dealt = witness.planned_a_move(Verb::evict, {0}, {1}) && witness.planned_a_move(Verb::evict, {0}, {2});
+    if (!dealt) continue;
+    EXPECT_GT(tight.counters.far_bytes_out, 0u) << "the plan's target reached the store";
+  }
+  if (!dealt) GTEST_SKIP() << "no plan for the links measured here deals between the tiers";
+}
+
+TEST(ThreeTiersPlanned, AMachineSaysTheInterferenceThatTheProgramSays) {
+  for (const std::optional<std::uint32_t> percent : {std::optional<std::uint32_t>(), std::optional(7u)}) {
+    Witness witness;
+    SessionOptions options{.fast_memory = 2_MiB, .slow = "host", .chunk = chunk};
+    options.observer = &witness;
+    options.interference_percent = percent;
+    ASSERT_TRUE(Session::open(options));
+    EXPECT_EQ(witness.machine.interference_percent, percent);
+  }
+}
+
+}  // namespace
+}  // namespace vedette
