@@ -260,7 +260,7 @@ namespace {
 constexpr Bytes measured = 16_MiB;
 constexpr int copies = 4;  // of each direction in a row; the first one warms up
 
-// Bytes a second of copies on one stream or both, begun and ended by events. 0: an event failed.
+// Copies on one stream or both, begun and ended by events.
 class LinkTimer {
  public:
   LinkTimer(const cuda::Device& device, cuda::Stream& in, cuda::Stream& out, cuda::Event& began, cuda::Event& ended)
@@ -269,29 +269,28 @@ class LinkTimer {
   struct Ends {
     cuda::Address device_in, device_out, host_in, host_out;
   };
-  Result<std::uint64_t> time(const Ends& ends, bool in, bool out) {
+  // Of one copy each way, among several of `bytes` in a row.
+  Result<Nanoseconds> time(const Ends& ends, bool in, bool out, Bytes bytes = measured) {
     const cuda::StreamHandle last = in ? in_.handle() : out_.handle();
-    if (auto warm = copy(ends, in, out); !warm) return warm.error();
+    if (auto warm = copy(ends, in, out, bytes); !warm) return warm.error();
     if (auto began = began_.record(last); !began) return began.error();
     for (int i = 1; i < copies; ++i) {
-      if (auto queued = copy(ends, in, out); !queued) return queued.error();
+      if (auto queued = copy(ends, in, out, bytes); !queued) return queued.error();
     }
     if (auto done = out_.synchronize(); in && out && !done) return done.error();
     if (auto ended = ended_.record(last); !ended) return ended.error();
     if (auto done = ended_.synchronize(); !done) return done.error();
     const auto took = ended_.since(began_);
     if (!took) return took.error();
-    const std::uint64_t bytes = measured.value * (copies - 1) * (in && out ? 2 : 1);
-    return static_cast<std::uint64_t>(static_cast<double>(bytes) * 1e9 /
-                                      static_cast<double>(std::max<std::int64_t>(took->value, 1)));
+    return Nanoseconds{std::max<std::int64_t>(took->value / (copies - 1), 1)};
   }
 
  private:
-  Result<void> copy(const Ends& ends, bool in, bool out) {
+  Result<void> copy(const Ends& ends, bool in, bool out, Bytes bytes) {
     if (in) {
-      if (auto queued = device_.copy(in_.handle(), ends.device_in, ends.host_in, measured); !queued) return queued;
+      if (auto queued = device_.copy(in_.handle(), ends.device_in, ends.host_in, bytes); !queued) return queued;
     }
-    return out ? device_.copy(out_.handle(), ends.host_out, ends.device_out, measured) : Result<void>();
+    return out ? device_.copy(out_.handle(), ends.host_out, ends.device_out, bytes) : Result<void>();
   }
   const cuda::Device& device_;
   cuda::Stream &in_, &out_;
@@ -300,7 +299,7 @@ class LinkTimer {
 
 }  // namespace
 
-Result<LinkSpeed> measure_link(const std::shared_ptr<const cuda::Device>& device) {
+Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device) {
   auto range = cuda::DeviceRange::make(device, {.bytes = {2 * measured.value}});
   if (!range) return range.error();
   auto in = cuda::Stream::create(device), out = cuda::Stream::create(device);
@@ -321,12 +320,19 @@ Result<LinkSpeed> measure_link(const std::shared_ptr<const cuda::Device>& device
                              .host_in = host_address,
                              .host_out = host_address + measured.value};
   LinkTimer timer(*device, *in, *out, *began, *ended);
+  constexpr Bytes small = 4_KiB;
   const auto read = timer.time(ends, true, false), write = timer.time(ends, false, true),
-             mixed = timer.time(ends, true, true);
-  for (const auto* each : {&read, &write, &mixed}) {
+             mixed = timer.time(ends, true, true), one = timer.time(ends, true, false, small);
+  for (const auto* each : {&read, &write, &mixed, &one}) {
     if (!*each) return each->error();
   }
-  return LinkSpeed{.read = *read, .write = *write, .mixed = *mixed};
+  const auto speed = [](Nanoseconds took, std::uint64_t bytes) {
+    return static_cast<std::uint64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(took.value));
+  };
+  return LinkHabits{.speed = {.read = speed(*read, measured.value),
+                              .write = speed(*write, measured.value),
+                              .mixed = speed(*mixed, 2 * measured.value)},
+                    .latency = *one};
 }
 
 }  // namespace vedette::detail

@@ -20,7 +20,7 @@
 #include "engine/place_executor.h"
 #include "session/executor.h"
 #include "session/stream_times.h"
-#include "tier/link_speed.h"
+#include "tier/link_habits.h"
 #include "vedette/gpu.h"
 
 namespace vedette::detail {
@@ -44,6 +44,8 @@ class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecut
   void died(ChunkRange chunks) noexcept override;
   Result<void> hold(ChunkRange chunks) override;
   void release_hold(ChunkRange chunks) noexcept override;
+  // The range stays mapped while tensors live: it takes nothing from the budget of a session of the machine's memory.
+  std::uint32_t wind_down(std::uint32_t) noexcept override { return 0; }
 
   void begin_step(std::uint64_t step) override;
   // Ends the process with a sentence where the operands need more than the budget: libtorch would go on without them.
@@ -111,6 +113,6 @@ class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecut
 };
 
 // Copies between pinned host memory and the device, one direction at a time and both at once. Takes some 50 ms.
-Result<LinkSpeed> measure_link(const std::shared_ptr<const cuda::Device>& device);
+Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device);
 
 }  // namespace vedette::detail

@@ -15,9 +15,6 @@ namespace {
 
 constexpr Bytes name_unit = 4_KiB;  // tensors are named by addresses that are multiples of this
 constexpr Bytes least_budget = 64_KiB;
-// Of one copy, before its first byte. A default: some 10 us are usual for copies from pinned memory.
-constexpr Nanoseconds default_copy_latency{10'000};
-
 Error unsupported(std::string message) {
   return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
 }
@@ -55,10 +52,9 @@ Bytes names_for(Bytes budget) {
   return {std::clamp(budget.value * times, least, most)};
 }
 
-Machine machine_of_gpu(Bytes budget, const LinkSpeed& speed) {
-  const SlowTier host{.tier = {.name = "host", .capacity = {std::uint64_t{1} << 60}, .addressable = false},
-                      .latency = default_copy_latency};
-  Machine machine = machine_of(budget, {512}, {&host, 1}, {&speed, 1});
+Machine machine_of_gpu(Bytes budget, const LinkHabits& habits) {
+  const Tier host{.name = "host", .capacity = no_limit, .addressable = false};
+  Machine machine = machine_of(budget, {512}, {&host, 1}, {&habits, 1});
   machine.tiers[0].name = "gpu";
   machine.fault_time = {};
   machine.whole_tensors = true;
@@ -81,8 +77,8 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!device) return device.error();
   const auto budget = budget_of(options, **device);
   if (!budget) return budget.error();
-  const auto speed = measure_link(*device);
-  if (!speed) return speed.error();
+  const auto habits = measure_link(*device);
+  if (!habits) return habits.error();
   options.fast_memory = *budget;
   options.slow = "host";
   options.chunk = name_unit;
@@ -96,7 +92,7 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!executor) return executor.error();
   SessionCore::Memory memory;
   memory.executor = std::move(*executor);
-  memory.machine = machine_of_gpu(*budget, *speed);
+  memory.machine = machine_of_gpu(*budget, *habits);
   memory.frames = static_cast<std::uint32_t>(budget->value / name_unit.value);
   core->start(std::move(memory));
   return core;
