@@ -28,6 +28,23 @@ auto median_of_steady(const Run& run, Of of) {
   return median(std::move(values));
 }
 
+Span<Nanoseconds> quartiles_of_steady(const Run& run) {
+  std::vector<Nanoseconds> times;
+  for (const std::size_t i : run.steady) times.push_back(run.steps[i].time());
+  if (times.empty()) return {run.shown_step()->time(), run.shown_step()->time()};
+  std::sort(times.begin(), times.end());
+  const std::size_t last = times.size() - 1;
+  return {times[last / 4], times[(3 * last + 3) / 4]};
+}
+
+constexpr std::size_t enough_steps = 4;     // to say how much they differ
+constexpr std::int64_t disturbed_part = 5;  // of the median: more between the quartiles is no noise of a quiet machine
+
+bool disturbed(const Headline& h) {
+  return h.steady_steps >= enough_steps &&
+         (h.step_quartiles.end - h.step_quartiles.begin).value > h.median_step.value / disturbed_part;
+}
+
 double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
 
 // Ops of the shown step, if they are the profile's.
@@ -145,6 +162,7 @@ Headline headline_of(const Run& run, const ReportOptions& options) {
   if (run.shown_step() != nullptr) {
     const Counters& shown = run.shown_step()->counters;
     h.median_step = median_of_steady(run, [](const StepRow& s) { return s.time(); });
+    h.step_quartiles = quartiles_of_steady(run);
     h.stall = {static_cast<std::int64_t>(median_of_steady(run, [](const StepRow& s) { return s.counters.stall_ns; }))};
     if (h.median_step.value > 0) h.stall_share = ratio(h.stall, h.median_step);
     h.bytes_in = {shown.bytes_in};
@@ -155,6 +173,11 @@ Headline headline_of(const Run& run, const ReportOptions& options) {
   if (h.plain_step && h.median_step.value > 0) h.speed_of_plain = ratio(*h.plain_step, h.median_step);
   add_bounds(h, run, options.bound);
   return h;
+}
+
+bool alike(const Headline& a, const Headline& b) noexcept {
+  return a.steady_steps > 0 && b.steady_steps > 0 && a.step_quartiles.begin <= b.step_quartiles.end &&
+         b.step_quartiles.begin <= a.step_quartiles.end;
 }
 
 Memory memory_of(const Run& run) {
@@ -236,6 +259,9 @@ Report analyse(const Run& run, const ReportOptions& options) {
   remark(!run.steps.empty() && run.steady.empty(),
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;
+  remark(disturbed(h),
+         "Steps that ran alike differ by more than a fifth (see the quartiles): something disturbed this run, and "
+         "smaller differences say nothing.");
   remark(
       h.bound && h.plain_step && *h.plain_step < *h.bound,
       "A plain step was faster than the bound: the bound counts operators at their times in this recording, when they "

@@ -43,6 +43,7 @@ Json of(const Headline& h) {
           {"steps", h.steps},
           {"steady_steps", h.steady_steps},
           {"median_step_ns", of(h.median_step)},
+          {"step_quartiles_ns", of(h.step_quartiles)},
           {"plain_step_ns", of(h.plain_step)},
           {"speed_of_plain", of(h.speed_of_plain)},
           {"compute_ns", of(h.compute)},

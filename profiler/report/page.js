@@ -281,7 +281,7 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
     ['Stays within the budget', 'headline.fits', yes_no, ['resident at most ', figure(run, 'headline.resident_max_bytes', bytes)], missing(h.fits) ? null : h.fits ? 'good' : 'bad'],
     ['Budget', 'headline.budget_bytes', bytes, [figure(run, 'headline.budget_share', percent), ' of the peak']],
     ['Peak of live memory', 'headline.peak_bytes', bytes, 'what plain training would need'],
-    ['Step, median', 'headline.median_step_ns', time, ['of ', figure(run, 'headline.steady_steps', count), ' steady, ', figure(run, 'headline.steps', count), ' in all']],
+    ['Step, median', 'headline.median_step_ns', time, ['quartiles ', figure(run, 'headline.step_quartiles_ns.0', time), ' to ', figure(run, 'headline.step_quartiles_ns.1', time), '; of ', figure(run, 'headline.steady_steps', count), ' steady, ', figure(run, 'headline.steps', count), ' in all']],
     ['Speed, of plain', 'headline.speed_of_plain', ratio, missing(h.plain_step_ns) ? 'not known: tell it with --plain-ms' : ['a plain step takes ', figure(run, 'headline.plain_step_ns', time)]],
     ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['with the operators\u2019 times of this recording no step is faster than ', figure(run, 'headline.bound_ns', time)]],
     ['Stalls in a step', 'headline.stall_ns', time, [figure(run, 'headline.stall_share', percent), ' of its time']],
@@ -622,7 +622,10 @@ function made_with(run) {
 function comparison() {
   const list = [['Stays within the budget', 'fits', yes_no], ['Policy', 'policy', text], ['Budget', 'budget_bytes', bytes], ['Peak of live memory', 'peak_bytes', bytes], ['Step, median', 'median_step_ns', time],
     ['Speed, of plain', 'speed_of_plain', ratio], ['Speed, of the bound', 'speed_of_bound', ratio], ['Stalls in a step', 'stall_ns', time], ['Moved in', 'bytes_in', bytes], ['Moved out', 'bytes_out', bytes], ['Faults', 'faults', count]];
+  // Steps that differ among themselves as much as between the runs rank none of them.
+  const [mine, theirs] = runs.map(r => r.headline.step_quartiles_ns), alike = runs.every(r => r.headline.steady_steps > 0) && mine[0] <= theirs[1] && theirs[0] <= mine[1];
   const change = key => {
+    if (alike && ['median_step_ns', 'speed_of_plain', 'speed_of_bound'].includes(key)) return 'not told apart';
     const [a, b] = runs.map(r => r.headline[key]);
     return typeof a === 'number' && typeof b === 'number' && a > 0 ? signed(Math.round((b / a - 1) * 1000) / 1000, percent) : '';
   };

@@ -26,6 +26,8 @@ struct Headline {
   double budget_share = 0;           // budget / peak; 0: no peak is known
   std::uint64_t steps = 0, steady_steps = 0;
   Nanoseconds median_step;  // of the steady steps
+  // Of their times, the lower and the upper quartile, both included. Two runs whose intervals overlap are not ranked.
+  Span<Nanoseconds> step_quartiles;
   std::optional<Nanoseconds> plain_step;
   std::optional<double> speed_of_plain;  // plain / median: 1 is as fast
   std::optional<Nanoseconds> compute;    // the ops' own times: no step can be faster
@@ -314,6 +316,8 @@ Advised advised_of(const Run&, const ReportOptions&, const Waterfall&);
 // The same step with each parameter updated as soon as its gradient is complete; nullopt: its optimizer runs no
 // operators, or they use the gradients of several parameters, or nothing would run earlier.
 std::optional<Trace> updated_early(const Trace&);
+// The quartiles of both runs overlap, so that none can be called the faster.
+bool alike(const Headline&, const Headline&) noexcept;
 Memory memory_of(const Run&);
 Heat heat_of(const Run&, const ReportOptions&);
 void limit_ranges(Heat&, std::size_t most);  // those of the tensors with most of them are left out

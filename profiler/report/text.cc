@@ -64,6 +64,9 @@ void headline(Lines& out, const Report& a, const Report* b) {
   out.figure("resident at most", measured([](const Headline& h) { return readable(h.resident_max); }));
   out.figure("step, median",
              both([](const Headline& h) { return fmt::format("{} of {}", readable(h.median_step), h.steady_steps); }));
+  out.figure("quartiles", both([](const Headline& h) {
+               return readable(h.step_quartiles.begin) + " to " + readable(h.step_quartiles.end);
+             }));
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
   out.figure("bound, as profiled", both([](const Headline& h) { return readable(h.bound); }));
@@ -198,6 +201,8 @@ void overhead(Lines& out, const Report& r) {
 std::string format_text(const Report& report, const Report* other) {
   Lines out;
   headline(out, report, other);
+  if (other != nullptr && alike(report.headline, other->headline))
+    out.text += "\nNote: the quartiles of both runs' steps overlap, so neither is called the faster.\n";
   for (const Report* r : {&report, other}) {
     if (r == nullptr) continue;
     if (other != nullptr)

@@ -87,6 +87,27 @@ TEST(ReportHeadline, CountsNoStepOfWarmUpAsSteady) {
   EXPECT_THAT(killed.remarks, testing::Contains(HasSubstr("No step ran after warm-up and profiling")));
 }
 
+TEST(ReportHeadline, TellsHowMuchStepsDifferAndRanksNoRunsWithinThat) {
+  const by_hand::Folder folder;
+  auto run = load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value();
+  const Report quiet = analyse(run, {});
+  EXPECT_EQ(quiet.headline.step_quartiles.begin, Nanoseconds{100000});
+  EXPECT_EQ(quiet.headline.step_quartiles.end, Nanoseconds{120000});
+  EXPECT_THAT(format_text(quiet, nullptr), HasSubstr("quartiles                 0.1 ms to 0.1 ms"));
+  // Three more steady steps, a disturbed run.
+  for (const std::int64_t length : {60000, 160000, 170000}) {
+    run.steps.push_back(run.steps[2]);
+    run.steps.back().ended = run.steps.back().began + Nanoseconds{length};
+    run.steady.push_back(run.steps.size() - 1);
+  }
+  const Report disturbed = analyse(run, {});
+  EXPECT_THAT(disturbed.remarks, ElementsAre(HasSubstr("something disturbed this run")));
+  EXPECT_THAT(format_text(quiet, &disturbed), HasSubstr("neither is called the faster"));
+  Report faster = quiet;
+  faster.headline.step_quartiles = {{80000}, {99999}};
+  EXPECT_THAT(format_text(quiet, &faster), testing::Not(HasSubstr("neither is called")));
+}
+
 TEST(ReportMemory, FollowsLiveAndResidentBytesAndPhases) {
   const Memory m = hand_made().memory;
   EXPECT_EQ(m.live_source, "measured");

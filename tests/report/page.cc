@@ -118,6 +118,7 @@ TEST_F(Page, PutsTwoRunsSideBySide) {
   const std::string document = open(write("two.html", format_page(report, &report)), "--dump-dom");
   EXPECT_EQ(console_, "");
   EXPECT_THAT(document, HasSubstr("data-figure=\"other.headline.median_step_ns\""));
+  EXPECT_THAT(document, HasSubstr("not told apart")) << "a run and itself";
   compare_figures(document, nlohmann::json::parse(format_json(report, &report)));
 }
 
