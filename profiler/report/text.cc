@@ -98,7 +98,7 @@ void waterfall(Lines& out, const Report& r) {
     }
     const std::string time = lost.time.value == 0 ? "0 ms" : "+ " + readable(lost.time);
     out.figure(labels[static_cast<std::size_t>(lost.cause)],
-               {fmt::format("{:<13}{}", time, where.empty() ? "" : "most in " + where), ""});
+               {where.empty() ? time : fmt::format("{:<13}most in {}", time, where), ""});
   }
   out.figure("step", {readable(fall.step), ""});
   if (fall.ahead.value > 0)
