@@ -72,9 +72,9 @@ TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
 
 TEST(Driver, TellsThePhasesThatTheRecordingTells) {
   const std::string recording = told::fresh_path("phases.vedette"), result = told::fresh_path("phases.json");
-  const told::Ran ran = told::run(
-      std::string(VEDETTE_TRAIN " --small --model mlp --steps 7 --fast-memory 24MiB --slow host --profile operands")
-          .append(" --record '" + recording + "' --json '" + result + "'"));
+  const told::Ran ran =
+      told::run(std::string(VEDETTE_TRAIN " --small --model mlp --steps 7 --fast-memory 8MiB --chunk 16KiB --slow host")
+                    .append(" --profile operands --record '" + recording + "' --json '" + result + "'"));
   ASSERT_EQ(ran.status, 0) << ran.output;
   const told::Ran told = told::run(std::string(VEDETTE_CLI) + " report '" + recording + "' --json --no-simulation");
   ASSERT_EQ(told.status, 0) << told.output;
@@ -84,6 +84,9 @@ TEST(Driver, TellsThePhasesThatTheRecordingTells) {
   std::ifstream file(result);
   EXPECT_EQ(nlohmann::json::parse(file)["step_phase"].get<std::vector<std::string>>(), recorded);
   EXPECT_THAT(recorded, testing::Contains("planned"));
+  // Only where a planned step is followed by one that looks into ops can the two differ.
+  if (std::count(recorded.begin(), recorded.end(), "profiling") < 2)
+    GTEST_SKIP() << "no op was looked into: this machine has no userfaultfd";
 }
 
 TEST(Driver, ComparesTrainingThatStepsInBackwardWithTrainingAsItIs) {
