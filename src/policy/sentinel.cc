@@ -21,7 +21,6 @@
 //
 // Cost of prepare: O(cuts * accesses + planned cuts * (accesses + moves) log); of react: O(moves).
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "base/readable.h"
@@ -36,7 +35,6 @@ using sentinel::Cut;
 using sentinel::Problem;
 using sentinel::Site;
 
-constexpr Nanoseconds longest{std::numeric_limits<std::int64_t>::max() / 4};
 constexpr std::size_t most_candidates = 5;  // one step each: the search ends while training has hardly begun
 
 class Sentinel final : public Policy {
@@ -145,6 +143,7 @@ class Sentinel final : public Policy {
   // All cuts worth a thought, the best predicted first. Most are never planned: those that cannot take less than the
   // worst of the best few, whatever room there is, would be cut off below.
   void search(const Problem& problem) {
+    step_ = sim::flatten(problem.trace);
     candidates_.clear();
     left_.clear();
     current_ = 0;
@@ -168,7 +167,7 @@ class Sentinel final : public Policy {
   bool rests(const Problem& problem, const Cut& whole) {
     const std::optional<Plan> plan = sentinel::plan(problem, whole, {});
     if (!plan || !plan->moves.empty()) return false;
-    candidates_.push_back({.cut = whole, .predicted = sentinel::predicted_time(problem, *plan, longest)});
+    candidates_.push_back({.cut = whole, .predicted = sentinel::predicted_time(problem, step_, *plan)});
     return true;
   }
 
@@ -189,7 +188,7 @@ class Sentinel final : public Policy {
       if (full && hope > best.back()) break;
       const std::optional<Plan> plan = sentinel::plan(problem, cuts[hope.cut], {});
       if (!plan) continue;
-      const Ranked ranked{sentinel::predicted_time(problem, *plan, full ? best.back().time : longest), hope.cut};
+      const Ranked ranked{sentinel::predicted_time(problem, step_, *plan), hope.cut};
       best.insert(std::upper_bound(best.begin(), best.end(), ranked), ranked);
       if (best.size() > most_candidates) best.pop_back();
     }
@@ -244,6 +243,7 @@ class Sentinel final : public Policy {
     return sites;
   }
 
+  sim::Step step_;                     // of the trace that was searched last
   std::vector<std::uint64_t> facts_;   // of the program and the machine that the search is about
   std::vector<Candidate> candidates_;  // the best predicted first
   std::size_t current_ = 0;

@@ -39,13 +39,16 @@ Facts::Facts(const Trace& trace, const Machine& machine, TierIndex slow) : lives
   const Link* out = machine.link({0}, slow);
   in_ns = times(trace, in);
   out_ns = times(trace, out);
-  shared = in != nullptr && out != nullptr && share_a_bus(*in, *out);
   began.assign(trace.ops.size() + 1, 0);
   for (std::size_t i = 0; i < trace.ops.size(); ++i) began[i + 1] = began[i] + trace.ops[i].time.value;
   const std::vector<std::vector<OpIndex>> all = vedette::uses(trace);
   first_use_.push_back(0);
-  for (const std::vector<OpIndex>& of_tensor : all) {
-    for (const OpIndex op : of_tensor) uses_.push_back(op.value);
+  for (std::uint32_t t = 0; t < all.size(); ++t) {
+    for (const OpIndex op : all[t]) {
+      const std::vector<TensorIndex>& writes = trace.ops[op.value].writes;
+      uses_.push_back(op.value);
+      changes_.push_back(std::find(writes.begin(), writes.end(), TensorIndex{t}) != writes.end());
+    }
     first_use_.push_back(static_cast<std::uint32_t>(uses_.size()));
   }
 }

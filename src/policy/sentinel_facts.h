@@ -26,15 +26,17 @@ class Facts {
   std::span<const std::uint32_t> uses_of(std::uint32_t tensor) const {
     return std::span(uses_).subspan(first_use_[tensor], first_use_[tensor + 1] - first_use_[tensor]);
   }
+  // Whether its k-th use changes the tensor, or makes it.
+  bool changes(std::uint32_t tensor, std::size_t k) const { return changes_[first_use_[tensor] + k]; }
 
   std::vector<std::uint64_t> sizes;         // [tensor]: rounded up to the granule
   std::vector<std::int64_t> in_ns, out_ns;  // [tensor]: what its fetch and its eviction take; 0 without a link
   std::vector<Span<OpIndex>> lives;         // [tensor]
   std::vector<std::int64_t> began;          // [op]: when it begins without waiting; one more entry at the end
-  bool shared = false;                      // both directions share the bandwidth
 
  private:
   const Trace& trace_;
+  std::vector<bool> changes_;                    // of each of uses_
   std::vector<std::uint32_t> uses_, first_use_;  // ops of all tensors one after the other; where each tensor's begin
   std::map<std::uint32_t, Layered> layered_;
 };

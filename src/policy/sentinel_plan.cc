@@ -18,24 +18,10 @@
 #include "base/assert.h"
 #include "policy/canvas/room.h"
 #include "policy/sentinel_facts.h"
+#include "policy/sentinel_runs.h"
 
 namespace vedette::sentinel {
 namespace {
-
-struct Run {
-  TensorIndex tensor;
-  std::uint64_t first = 0, last = 0;  // ops: of its first use; of its last use or death. first < ops in a step
-  bool fetched = false;               // else born at `first`
-  bool leaves = false;                // else dies after `last`, or never goes
-  bool for_ever = false;              // needed in every interval: no move at all
-  std::uint64_t issue = 0;            // fetched: how many ops before `first` it is issued
-  std::uint64_t most_ahead = std::numeric_limits<std::uint64_t>::max();  // of `issue`: before that it is used in place
-  std::uint64_t due = 0;                                                 // leaves: the op before which it is gone
-  // leaves: when the next fetch of the tensor may begin
-  std::uint64_t latest_due = 0;
-  bool left = false;     // in place: no run any more
-  std::size_t uses = 0;  // in the run: the hotter is fetched first
-};
 
 class Planner {
  public:
@@ -44,16 +30,13 @@ class Planner {
         machine_(problem.machine),
         slow_(problem.slow),
         facts_(problem.facts),
-        layered_(problem.facts.layered(cut.ops_per_group)),
-        cut_(cut),
+        demand_(problem, cut),
+        on_demand_(cut.on_demand),
         left_(left),
-        n_(problem.trace.ops.size()) {
-    cut_step();
-    measure();
-  }
+        n_(problem.trace.ops.size()) {}
 
   std::optional<Plan> make() {
-    for_each_run([&](const Run& run) { runs_.push_back(run); });
+    runs_ = demand_.runs();
     const auto order = [](const Run& a, const Run& b) {
       return std::tuple(a.first, b.uses, a.tensor) < std::tuple(b.first, a.uses, b.tensor);
     };
@@ -64,125 +47,15 @@ class Planner {
     return write();
   }
 
-  std::optional<Nanoseconds> least_time();
-
  private:
   std::uint64_t size(TensorIndex t) const { return facts_.sizes[t.value]; }
-  std::uint64_t begin_of(std::uint64_t interval) const {
-    return begins_[interval % intervals_] + interval / intervals_ * n_;
-  }
-
-  // 1. Intervals.
-  void cut_step() {
-    const std::vector<std::uint64_t>& layers = layered_.begins;
-    for (std::size_t k = 0; k + 1 < layers.size(); k += cut_.layers_per_interval) begins_.push_back(layers[k]);
-    intervals_ = begins_.size();
-    begins_.push_back(n_);
-    interval_of_.resize(n_);
-    for (std::size_t k = 0; k < intervals_; ++k) {
-      std::fill(interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k]),
-                interval_of_.begin() + static_cast<std::ptrdiff_t>(begins_[k + 1]), k);
-    }
-  }
-
-  // 2. RS, the peak of the short-lived and of workspace; and what is left to the others at each op.
-  void measure() {
-    const std::uint64_t capacity = machine_.tiers[0].capacity.value;
-    const bool exact = cut_.on_demand || intervals_ == 1;  // nothing is prefetched into what the short-lived leave free
-    reserved_ = exact ? 0 : *std::max_element(layered_.brief.begin(), layered_.brief.end());
-    limit_.resize(n_);
-    for (std::size_t i = 0; i < n_; ++i) {
-      const std::uint64_t kept = exact ? layered_.brief[i] : reserved_;
-      limit_[i] = kept <= capacity ? static_cast<std::int64_t>(capacity - kept) : -1;
-    }
-  }
-
-  // 3. Need(k) for every interval, as runs: of each tensor in turn.
-  template <class Visit>
-  void for_each_run(Visit&& visit) {
-    std::vector<Run> found;
-    for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
-      if (layered_.brief_lived[t] || facts_.uses_of(t).empty()) continue;
-      linear_runs({t}, found);
-      if (trace_.tensors[t].persistent) {
-        wrap_runs(found);
-      } else {
-        end_runs({t}, found);
-      }
-      for (const Run& run : found) visit(run);
-    }
-  }
-
-  // Consecutive uses belong to one run while no interval between them does without the tensor.
-  void linear_runs(TensorIndex t, std::vector<Run>& found) const {
-    found.clear();
-    for (const std::uint32_t use : facts_.uses_of(t.value)) {
-      const bool joined = !found.empty() && interval_of_[use] <= interval_of_[found.back().last] + 1;
-      if (!joined) found.push_back({.tensor = t, .first = use, .fetched = true, .leaves = true});
-      found.back().last = use;
-      ++found.back().uses;
-    }
-  }
-
-  // Of a persistent tensor: the last run may go on as the first one of the next step.
-  void wrap_runs(std::vector<Run>& found) const {
-    const bool wraps = interval_of_[found.front().first] == 0 && interval_of_[found.back().last] + 1 == intervals_;
-    if (wraps && found.size() == 1) {
-      found[0].for_ever = true;
-      found[0].fetched = found[0].leaves = false;
-    } else if (wraps) {
-      found.back().last = found.front().last + n_;
-      found.back().uses += found.front().uses;
-      found.erase(found.begin());
-    }
-    for (std::size_t r = 0; r < found.size(); ++r) {
-      const Run& next = found[(r + 1) % found.size()];
-      found[r].latest_due = window(next.first + (r + 1 == found.size() ? n_ : 0));
-    }
-  }
-
-  // Of the others: the first run begins with the birth, the last may end with the death.
-  void end_runs(TensorIndex t, std::vector<Run>& found) const {
-    const std::uint64_t death = facts_.lives[t.value].end.value - 1;
-    found.front().fetched = false;
-    if (interval_of_[death] == interval_of_[found.back().last]) {
-      found.back().last = death;
-      found.back().leaves = false;
-    }
-    for (std::size_t r = 0; r < found.size(); ++r)
-      found[r].latest_due = r + 1 < found.size() ? window(found[r + 1].first) : n_;
-  }
-
-  // The op at which the interval before that of `op` begins: from there on it may be fetched.
-  std::uint64_t window(std::uint64_t op) const {
-    // one step ahead, to stay positive
-    const std::uint64_t interval = interval_of_[op % n_] + (op / n_ + 1) * intervals_;
-    const std::uint64_t begin = begin_of(interval - 1);
-    return begin >= n_ ? begin - n_ : 0;
-  }
-
-  // 4. The ledger. At first all runs at once: op by op for each would cost runs times ops, and weights live through the
+  // The ledger. At first all runs at once: op by op for each would cost runs times ops, and weights live through the
   // whole step. False: even they alone do not fit.
   bool occupy_all() {
-    std::vector<std::int64_t> change(2 * n_ + 1);
-    for (const Run& run : runs_) note(run, change);
-    const std::vector<std::int64_t> excess = excess_of(change);
+    const std::vector<std::int64_t> excess = demand_.excess(runs_);
     if (*std::max_element(excess.begin(), excess.end()) > 0) return false;
     excess_.emplace(excess);
     return true;
-  }
-  void note(const Run& run, std::vector<std::int64_t>& change) const {
-    const auto bytes = static_cast<std::int64_t>(size(run.tensor));
-    change[run.first] += bytes;
-    change[run.for_ever ? run.first + n_ : run.last + 1] -= bytes;
-  }
-  std::vector<std::int64_t> excess_of(const std::vector<std::int64_t>& change) const {
-    std::vector<std::int64_t> excess(n_);
-    for (std::size_t i = 0; i < n_; ++i) excess[i] = -limit_[i];
-    std::int64_t now = 0;
-    for (std::size_t i = 0; i < n_; ++i) excess[i] += now += change[i];
-    for (std::size_t i = 0; i < n_; ++i) excess[i] += now += change[i + n_];
-    return excess;
   }
   // Bytes of long-lived tensors during ops first to last, which may lie past the step's end.
   void add(std::uint64_t first, std::uint64_t last, std::int64_t bytes) {
@@ -274,7 +147,7 @@ class Planner {
     return true;
   }
 
-  // 5. Fetches, in order of first use: as early in the interval before as there is room. False: case 2, which must not
+  // Fetches, in order of first use: as early in the interval before as there is room. False: case 2, which must not
   // occur.
   bool place_fetches() {
     for (std::size_t r = 0; r < runs_.size(); ++r) {  // leave_in_place() appends
@@ -284,9 +157,9 @@ class Planner {
       if (left && leave_in_place(r)) continue;
       Run& run = runs_[r];
       const std::uint64_t bytes = size(run.tensor), first = run.first + n_;
-      const std::uint64_t earliest = std::max(window(first), first - std::min(first, run.most_ahead));
+      const std::uint64_t earliest = std::max(demand_.window(first), first - std::min(first, run.most_ahead));
       const std::uint64_t issue = room_from(earliest, first, bytes);
-      if (issue == first && !cut_.on_demand) {
+      if (issue == first && !on_demand_) {
         if (!leave_in_place(r)) return false;
         continue;
       }
@@ -301,7 +174,7 @@ class Planner {
   bool leave_in_place(std::size_t r) {
     if (!machine_.tiers[slow_.value].addressable || runs_[r].for_ever) return false;
     Run& run = runs_[r];
-    const std::uint64_t interval_end = begin_of(interval_of_[run.first % n_] + run.first / n_ * intervals_ + 1);
+    const std::uint64_t interval_end = demand_.begin_of(demand_.interval_of(run.first) + 1);
     const std::span<const std::uint32_t> uses = facts_.uses_of(run.tensor.value);
     std::uint64_t last_in_place = run.first;
     std::optional<std::uint64_t> rest;
@@ -331,11 +204,10 @@ class Planner {
     return true;
   }
 
-  // 6. The plan.
   Plan write() {
     for (const std::size_t r : gone_) runs_[r].left = true;
     std::erase_if(runs_, [](const Run& run) { return run.left; });
-    Plan plan{.home = std::vector<TierIndex>(trace_.tensors.size()), .reserved = {reserved_}};
+    Plan plan{.home = std::vector<TierIndex>(trace_.tensors.size()), .reserved = {demand_.reserved()}};
     for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
       if (trace_.tensors[t].persistent) plan.home[t] = slow_;
     }
@@ -387,69 +259,17 @@ class Planner {
   const Machine& machine_;
   TierIndex slow_;
   const Facts& facts_;
-  const Layered& layered_;
-  Cut cut_;
+  const Demand demand_;
+  const bool on_demand_;
   const std::set<Site>& left_;
-  std::uint64_t n_, intervals_ = 0, reserved_ = 0;
-  std::vector<std::uint64_t> begins_, interval_of_;
+  const std::uint64_t n_;
   std::vector<Run> runs_;
   std::vector<std::size_t> gone_;         // runs that were left in place
-  std::vector<std::int64_t> limit_;       // per op: the most bytes of long-lived tensors
   std::optional<planning::Room> excess_;  // per op: bytes of long-lived tensors beyond the limit
   std::vector<InPlace> in_place_;
 };
 
-// One step from idle links. A fetch begins when the interval before its own does, at the earliest, and is waited for by
-// its first use; those that would have to begin in the step before are left out. An eviction begins after its last use;
-// of all that began before an op, no more bytes are still on their way in that op than the limit leaves beside the
-// runs. That a link serves who is needed first is the best that it can do, so what room, order and the step before add
-// only takes longer.
-std::optional<Nanoseconds> Planner::least_time() {
-  // [op]: ns of fetches for it, of evictions after it, their bytes
-  std::vector<std::int64_t> change(2 * n_ + 1), in(n_), out(n_), leaving(n_);
-  for_each_run([&](const Run& run) {
-    note(run, change);
-    if (run.fetched && interval_of_[run.first] > 0) in[run.first] += facts_.in_ns[run.tensor.value];
-    if (!run.leaves) return;
-    out[run.last % n_] += facts_.out_ns[run.tensor.value];
-    leaving[run.last % n_] += static_cast<std::int64_t>(size(run.tensor));
-  });
-  const std::vector<std::int64_t> excess = excess_of(change);
-  if (*std::max_element(excess.begin(), excess.end()) > 0) return std::nullopt;
-  // what comes too late may be left where it is
-  if (machine_.tiers[slow_.value].addressable) return Nanoseconds{facts_.began[n_]};
-  struct Leaving {
-    std::int64_t bytes, began;  // of those before it, too; when the link begins with it
-  };
-  std::vector<Leaving> sent;
-  std::int64_t now = 0, in_ends = 0, out_ends = 0, sent_bytes = 0;
-  for (std::size_t i = 0, interval = 0; i < n_; ++i) {
-    if (i == begins_[interval]) {
-      in_ends = std::max(in_ends, now);
-      ++interval;
-      for (std::size_t op = begins_[interval]; interval < intervals_ && op < begins_[interval + 1]; ++op)
-        in[op] = in[op] == 0 ? 0 : in_ends += in[op];
-    }
-    now = std::max(now, in[i]);
-    const std::int64_t gone = sent_bytes + excess[i];  // bytes that have left, at least
-    if (gone > 0) {
-      const auto last = std::lower_bound(sent.begin(), sent.end(), gone,
-                                         [](const Leaving& each, std::int64_t bytes) { return each.bytes < bytes; });
-      now = std::max(now, last->began);
-    }
-    now += facts_.began[i + 1] - facts_.began[i];
-    if (leaving[i] == 0) continue;
-    sent.push_back({sent_bytes += leaving[i], std::max(out_ends, now)});
-    out_ends = sent.back().began + out[i];
-  }
-  return Nanoseconds{now};
-}
-
 }  // namespace
-
-std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut) {
-  return Planner(problem, cut, {}).least_time();
-}
 
 std::optional<Plan> plan(const Problem& problem, const Cut& cut, const std::set<Site>& left_in_place) {
   return Planner(problem, cut, left_in_place).make();

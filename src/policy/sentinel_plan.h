@@ -2,12 +2,14 @@
 // needs, when they are fetched and evicted, and whether that fits. Pure; sentinel.cc chooses among such plans.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "policy/sentinel_facts.h"
+#include "sim/step.h"
 #include "vedette/model.h"
 
 namespace vedette::sentinel {
@@ -36,13 +38,13 @@ struct Problem {
 // nullopt: with these intervals the long-lived tensors do not fit beside the reserved space (Eq. 1).
 std::optional<Plan> plan(const Problem& problem, const Cut& cut, const std::set<Site>& left_in_place);
 
-// No plan with these intervals takes less, by predicted_time(); nullopt: they do not fit. Far cheaper than a plan.
-// O(accesses).
+// The least time of a step with these intervals, except where a fetch cancels an eviction that is still queued;
+// nullopt: they do not fit. Far cheaper than a plan. O(accesses).
 std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut);
 
-// The step's time by this plan, when ops take their traced times, each link moves one tensor after the other in plan
-// order, and an op waits for what is due. In-place operands cost their transfer. Measured over the second of two steps;
-// left, with a time beyond it, when that takes longer than `limit`.
-Nanoseconds predicted_time(const Problem& problem, const Plan& plan, Nanoseconds limit);
+inline constexpr Nanoseconds longest{std::numeric_limits<std::int64_t>::max() / 4};
+
+// The simulated time of a step by this plan; `longest` where the simulation refuses it. `step` is of the trace.
+Nanoseconds predicted_time(const Problem& problem, const sim::Step& step, const Plan& plan);
 
 }  // namespace vedette::sentinel
