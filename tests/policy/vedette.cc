@@ -9,7 +9,6 @@
 #include "policy/canvas/room.h"
 #include "policy/vedette/features.h"
 #include "policy/vedette/fit.h"
-#include "policy/vedette/tiers.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
 #include "vedette/check.h"
@@ -199,74 +198,6 @@ TEST(Vedette, NamesTheLargestOpWhereItDoesNotFit) {
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().cause, Cause::infeasible);
   EXPECT_NE(found.error().message.find(std::to_string(2 * kilo)), std::string::npos) << found.error().message;
-}
-
-// Forward makes a tensor an op, backward reads them in the opposite order.
-Trace there_and_back(std::uint32_t count) {
-  Trace made = step(count, {});
-  for (std::uint32_t t = 0; t < count; ++t) {
-    made.tensors[t].persistent = false;
-    made.ops.push_back(op(10'000, {}, {{t}}));
-  }
-  for (std::uint32_t t = count; t-- > 0;) made.ops.push_back(op(10'000, {{t}}));
-  return made;
-}
-
-// Fast memory, a middle tier for `middle` tensors, and a slow tier without end behind a link of a quarter of the speed.
-Machine with_full_middle(std::uint64_t middle) {
-  Machine machine = testing::two_tiers({4 * kilo}, {kilo}, 1'000'000'000);
-  machine.tiers[1].capacity = {middle * kilo * 100 / 98 + 100};
-  machine.tiers.push_back({.name = "far", .capacity = {std::uint64_t{1} << 40}});
-  machine.links.push_back({.source = {2}, .target = {0}, .bytes_per_s = 250'000'000});
-  machine.links.push_back({.source = {0}, .target = {2}, .bytes_per_s = 250'000'000});
-  return machine;
-}
-
-std::vector<planning::Stay> all_leave(std::uint32_t count) {
-  std::vector<planning::Stay> stays;
-  for (std::uint32_t t = 0; t < count; ++t)
-    stays.push_back(
-        {.tensor = t, .last_use = t, .gone = t + 1, .fetch = 2 * count - t - 1, .next_use = 2 * count - t - 1});
-  return stays;
-}
-
-// The longest stays are the first evictions: if all of them went far, the near link would idle meanwhile.
-TEST(Vedette, DealsStaysBetweenTiersInOrderOfEviction) {
-  constexpr std::uint32_t count = 24;
-  const Trace one = there_and_back(count);
-  const Machine machine = with_full_middle(count / 2);
-  planning::Setting setting{.budget = 4 * kilo, .slow = {1}, .granule = kilo};
-  std::vector<planning::Stay> stays = all_leave(count);
-  const planning::Spread spread = planning::spread_over_tiers(one, machine, setting, {}, stays);
-  EXPECT_TRUE(spread.overflows && spread.fits);
-  const auto far = [&](std::uint32_t begin, std::uint32_t end) {
-    return std::count_if(stays.begin() + begin, stays.begin() + end, [](const auto& stay) { return stay.tier == 2; });
-  };
-  EXPECT_EQ(far(0, count), count / 2);
-  // the last few are too short for two trips, so the others share 12 among 21
-  for (std::uint32_t begin = 0; begin + 4 <= 20; begin += 4) {
-    EXPECT_GE(far(begin, begin + 4), 2) << begin;
-    EXPECT_LE(far(begin, begin + 4), 3) << begin;
-  }
-}
-
-TEST(Vedette, LeavesTheMiddleTierToOneStretchWhereItsWeightSaysSo) {
-  constexpr std::uint32_t count = 24;
-  const Trace one = there_and_back(count);
-  planning::Setting setting{.budget = 4 * kilo, .slow = {1}, .granule = kilo};
-  std::vector<planning::Stay> stays = all_leave(count);
-  planning::TierShares shares;
-  shares.weights[0] = 0;  // of the first six evictions none goes far
-  const planning::Spread spread = planning::spread_over_tiers(one, with_full_middle(count / 2), setting, shares, stays);
-  EXPECT_TRUE(spread.fits);
-  for (const planning::Stay& stay : stays) {
-    if (stay.last_use < 6) {
-      EXPECT_NE(stay.tier, 2U);
-    }
-  }
-  shares.weights.fill(0);
-  stays = all_leave(count);
-  EXPECT_FALSE(planning::spread_over_tiers(one, with_full_middle(count / 2), setting, shares, stays).fits);
 }
 
 Bytes between(const Trace& trace, std::uint64_t share) {

@@ -18,7 +18,7 @@ std::uint64_t fingerprint_of(const Knobs& knobs) {
 }
 
 std::uint64_t fingerprint_of(const TierShares& far) {
-  std::uint64_t fingerprint = far.longest_first ? 4 : 3;
+  std::uint64_t fingerprint = 3 + static_cast<std::uint64_t>(far.rule);
   for (const double weight : far.weights) fingerprint = mixed(fingerprint, std::bit_cast<std::uint64_t>(weight));
   return fingerprint;
 }
@@ -40,6 +40,11 @@ Choice RandomChanges::apply(Choice choice) {
   constexpr std::uint64_t least_gap = 5;
   for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
     const double factor = factors[draw(factors.size())];
+    if (deals_ && draw(3) == 0) {
+      double& weight = choice.far.weights[draw(choice.far.weights.size())];
+      weight = draw(6) == 0 ? 0 : std::max(weight, 0.1) * factor;
+      continue;
+    }
     std::uint64_t place = draw(!recomputes_ ? 4 : gaps_ ? 9 : 8);
     if (!gaps_ && place >= least_gap) ++place;
     switch (place) {

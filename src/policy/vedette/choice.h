@@ -27,6 +27,7 @@ class RandomChanges {
   // `recomputes`: rules for recomputation are changed too. `step_ns`: of the ops of a step.
   RandomChanges(std::int64_t step_ns, bool recomputes) : step_ns_(step_ns), recomputes_(recomputes) {}
   void start_anew_with_gaps();                  // from here on the least gap of a rule is changed too
+  void deal() noexcept { deals_ = true; }       // from here on also which tier stays go to
   void make_small() noexcept { fine_ = true; }  // large changes end in a valley; small ones look for its floor
   bool small() const noexcept { return fine_; }
   Choice apply(Choice choice);  // something else in one to three places
@@ -38,7 +39,7 @@ class RandomChanges {
   const std::int64_t step_ns_;
   const bool recomputes_;
   std::uint64_t state_ = seed;
-  bool gaps_ = false, fine_ = false;
+  bool gaps_ = false, fine_ = false, deals_ = false;
 };
 
 }  // namespace vedette::planning

@@ -98,7 +98,7 @@ class Search {
   bool search_gaps();
   bool search_tiers();
   void search_knobs();
-  void search_from(std::uint32_t share, bool longest_first);
+  void search_from(std::uint32_t share, const TierShares& far);
   bool search_shares();
   bool search_around();
   void search_at_random();
@@ -250,10 +250,18 @@ bool Search::search_gaps() {
 
 // The shares of the far tier, stretch by stretch.
 bool Search::search_tiers() {
-  if (!best_.overflows || best_.choice.far.longest_first) return false;
+  using Rule = TierShares::Rule;
+  if (!best_.overflows) return false;
   bool better = false;
+  for (const Rule rule : {Rule::in_proportion, Rule::far_keeps_up, Rule::longest_first}) {
+    Choice choice = best_.choice;
+    if (choice.far.rule == rule) continue;
+    choice.far = {.rule = rule};
+    better |= consider(choice);
+  }
+  if (best_.choice.far.rule == Rule::longest_first) return better;
   for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
-    for (std::size_t stretch = 0; stretch < TierShares::stretches; ++stretch) {
+    for (std::size_t stretch = 0; stretch < best_.choice.far.weights.size(); ++stretch) {
       Choice choice = best_.choice;
       choice.far.weights[stretch] *= factor;
       better |= consider(choice);
@@ -305,6 +313,7 @@ bool Search::search_around() {
 }
 
 void Search::search_at_random() {
+  if (best_.overflows && best_.choice.far.rule != TierShares::Rule::longest_first) changes_.deal();
   for (std::size_t failed = 0; !spent() && failed < (changes_.small() ? most_fine_failures : most_failures);)
     failed = consider(changes_.apply(best_.choice)) ? 0 : failed + 1;
 }
@@ -339,9 +348,9 @@ Plan Search::joined_back(const Variant& variant, const Plan& plan) const {
 
 // The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both
 // stays.
-void Search::search_from(std::uint32_t share, bool longest_first) {
+void Search::search_from(std::uint32_t share, const TierShares& far) {
   const Found before = std::move(best_);
-  best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = {.longest_first = longest_first}}};
+  best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = far}};
   search_prices();
   search_knobs();
   if (!features_.searching) return;
@@ -355,7 +364,7 @@ void Search::search_from(std::uint32_t share, bool longest_first) {
 void Search::search_on() {
   if (!features_.searching) return;
   for (const std::uint32_t share : {95U, 80U, 60U}) {
-    if (!spent()) search_from(share, best_.choice.far.longest_first);
+    if (!spent()) search_from(share, {.rule = best_.choice.far.rule});
   }
   if (best_.found) search_at_random();
 }
@@ -363,10 +372,16 @@ void Search::search_on() {
 // From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone:
 // each finds what the other does not. Of many ops only with it, for the time it takes.
 Result<Wide> Search::run() {
-  search_from(all_of_it, false);
+  search_from(all_of_it, {});
   if (best_.overflows) {
-    tries_ = 0;
-    search_from(all_of_it, true);
+    using Rule = TierShares::Rule;
+    // Weights of 0: the nearer tier is left to the first half of what leaves.
+    for (const TierShares& far : {TierShares{.rule = Rule::far_keeps_up}, TierShares{.rule = Rule::longest_first},
+                                  TierShares{.rule = Rule::far_keeps_up, .weights = {0, 0, 0, 0, 1, 1, 1, 1}},
+                                  TierShares{.rule = Rule::in_proportion, .weights = {0, 0, 0, 0, 1, 1, 1, 1}}}) {
+      tries_ = 0;
+      search_from(all_of_it, far);
+    }
   }
   const Found first = best_;
   const std::size_t first_tries = tries_;

@@ -2,7 +2,9 @@
 #include "policy/vedette/tiers.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 namespace vedette::planning {
 namespace {
@@ -21,6 +23,16 @@ std::vector<std::int64_t> starts_of(const Trace& trace) {
   return starts;
 }
 
+// Stays of one tensor that belong together: the first writes, and after each of the others the tensor leaves unchanged.
+// It leaves for nothing where its bytes still are, so all of them go to one tier, which keeps the bytes in between.
+struct Chain {
+  std::vector<std::uint32_t> stays;
+  std::uint32_t begin = 0, end = 0;    // ops that find the bytes in the tier; counted on past the step's end
+  std::int64_t bytes = 0, out_ns = 0;  // out_ns: what it takes to the further tier
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();  // of its stays that return, in ns
+  std::uint32_t tier = 0;
+};
+
 class Deal {
  public:
   Deal(const Trace& trace, const Machine& machine, const Setting& setting, std::uint32_t further,
@@ -32,6 +44,7 @@ class Deal {
         capacity_(static_cast<std::int64_t>(machine.tiers[setting.slow.value].capacity.value / 100 * 98)),
         starts_(starts_of(trace)),
         change_(ops_ + 1) {
+    join_chains();
     find_candidates(*machine.link({further}, {0}), *machine.link({0}, {further}));
   }
 
@@ -40,38 +53,68 @@ class Deal {
   // False where the nearer tier overflows whatever goes far.
   bool run(const TierShares& shares) {
     shares_ = &shares;
-    if (shares.longest_first) return send_longest();
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return gaps_[a].last_use < gaps_[b].last_use; });
-    double low = 0, high = 1;
-    while (!fits(high) && high < 1'000) high *= 2;  // weights below 1 may need a larger multiple
-    if (!fits(high)) return false;
-    for (int i = 0; i < 20; ++i) {
-      const double middle = (low + high) / 2;
-      (fits(middle) ? high : low) = middle;
+    const bool fit = shares.rule == TierShares::Rule::longest_first ? send_longest() : deal();
+    for (const Chain& chain : chains_) {
+      for (const std::uint32_t stay : chain.stays) gaps_[stay].tier = chain.tier;
     }
-    return fits(high);
+    return fit;
   }
 
  private:
-  std::int64_t bytes(const Stay& gap) const {
-    return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value);
-  }
   std::int64_t time_of(const Stay& gap) const {
     return (starts_[gap.next_use % ops_] + (gap.next_use / ops_) * starts_[ops_]) - starts_[gap.last_use];
   }
   // A stay takes room in its tier from its evict to the end of its fetch.
-  std::uint32_t end_of(const Stay& gap) const { return std::min(gap.next_use + 1, gap.last_use + ops_ + 1); }
+  static std::uint32_t end_of(const Stay& gap) { return gap.next_use + 1; }
 
-  // held_[op]: bytes of stays in the nearer tier.
+  void join_chains() {
+    std::vector<std::uint32_t> order(gaps_.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::pair(gaps_[a].tensor, gaps_[a].last_use) < std::pair(gaps_[b].tensor, gaps_[b].last_use);
+    });
+    for (std::size_t first = 0, end = 0; first < order.size(); first = end) {
+      while (end < order.size() && gaps_[order[end]].tensor == gaps_[order[first]].tensor) ++end;
+      join_chains_of(
+          {order.begin() + static_cast<std::ptrdiff_t>(first), order.begin() + static_cast<std::ptrdiff_t>(end)});
+    }
+  }
+
+  // All stays of one tensor, in order. Those of a persistent one follow each other around the step.
+  void join_chains_of(const std::vector<std::uint32_t>& stays) {
+    const bool around = trace_.tensors[gaps_[stays[0]].tensor].persistent;
+    const auto joined = [&](std::size_t k) {
+      return !gaps_[stays[k]].writes && (k > 0 || around) &&
+             gaps_[stays[(k + stays.size() - 1) % stays.size()]].returns;
+    };
+    std::size_t head = 0;
+    while (head < stays.size() && joined(head)) ++head;
+    const bool endless = head == stays.size();  // never changed
+    if (endless) head = 0;
+    for (std::size_t k = 0; k < stays.size(); ++k) {
+      const std::size_t at = (head + k) % stays.size();
+      const Stay& gap = gaps_[stays[at]];
+      if (k == 0 || !joined(at)) chains_.push_back({.begin = gap.last_use + 1, .bytes = bytes(gap)});
+      Chain& chain = chains_.back();
+      chain.stays.push_back(stays[at]);
+      chain.end = std::min(end_of(gap) + (at < head ? ops_ : 0), chain.begin + ops_);
+      if (gap.returns) chain.shortest = std::min(chain.shortest, time_of(gap));
+    }
+    if (endless) chains_.back().end = chains_.back().begin + ops_;
+  }
+
+  std::int64_t bytes(const Stay& gap) const {
+    return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value);
+  }
+
+  // held_[op]: bytes that the nearer tier keeps.
   void hold() {
     std::fill(change_.begin(), change_.end(), 0);
-    for (const Stay& gap : gaps_) {
-      if (gap.tier == further_) continue;
-      const std::uint32_t begin = gap.last_use + 1, end = end_of(gap);
-      change_[std::min(begin, ops_)] += bytes(gap);
-      change_[std::min(end, ops_)] -= bytes(gap);
-      if (end > ops_) change_[begin > ops_ ? begin - ops_ : 0] += bytes(gap), change_[end - ops_] -= bytes(gap);
+    for (const Chain& chain : chains_) {
+      if (chain.tier == further_) continue;
+      change_[std::min(chain.begin, ops_)] += chain.bytes;
+      change_[std::min(chain.end, ops_)] -= chain.bytes;
+      if (chain.end > ops_) change_[0] += chain.bytes, change_[chain.end - ops_] -= chain.bytes;
     }
     std::int64_t sum = 0;
     most_ = 0;
@@ -79,56 +122,97 @@ class Deal {
     for (std::uint32_t op = 0; op < ops_; ++op) most_ = std::max(most_, held_[op] = sum += change_[op]);
   }
 
-  // Stays that overlap an op at which the nearer tier is too full, and for which the further one is not too slow.
+  // Chains that overlap an op at which the nearer tier is too full, and for which the further one is not too slow.
   void find_candidates(const Link& in, const Link& out) {
     hold();
     overflows_ = most_ > capacity_;
     if (!overflows_) return;
     std::vector<std::uint32_t> full(2 * ops_ + 2);
     for (std::uint32_t op = 0; op <= 2 * ops_; ++op) full[op + 1] = full[op] + (held_[op % ops_] > capacity_ ? 1 : 0);
-    for (std::uint32_t g = 0; g < gaps_.size(); ++g) {
-      const Stay& gap = gaps_[g];
-      const Bytes size = trace_.tensors[gap.tensor].bytes;
-      const std::int64_t trips =
-          2 * (transfer_time(size, in.bytes_per_s).value + transfer_time(size, out.bytes_per_s).value);
-      if (gap.returns && time_of(gap) < trips) continue;
-      if (full[end_of(gap)] == full[gap.last_use + 1]) continue;
-      order_.push_back(g);
+    for (std::uint32_t c = 0; c < chains_.size(); ++c) {
+      Chain& chain = chains_[c];
+      const Bytes size{static_cast<std::uint64_t>(chain.bytes)};
+      chain.out_ns = transfer_time(size, out.bytes_per_s).value;
+      const std::int64_t trips = 2 * (transfer_time(size, in.bytes_per_s).value + chain.out_ns);
+      if (chain.shortest < trips) continue;
+      if (full[chain.end] == full[chain.begin]) continue;
+      order_.push_back(c);
     }
   }
 
-  // Of the stays that overlap an op at which the nearer tier is still too full, the longest first.
+  // The smallest multiple of the weights that leaves to the nearer tier what it holds.
+  bool deal() {
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return chains_[a].begin < chains_[b].begin; });
+    cut_stretches();
+    double low = 0, high = 1;
+    while (!fits(high) && high < 1'000) high *= 2;  // weights below 1 may need a larger multiple
+    if (!fits(high)) return false;
+    for (int i = 0; i < 16; ++i) {
+      const double middle = (low + high) / 2;
+      (fits(middle) ? high : low) = middle;
+    }
+    return fits(high);
+  }
+
+  // Of the chains that overlap an op at which the nearer tier is still too full, those of the longest stays first.
   bool send_longest() {
     std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return time_of(gaps_[a]) > time_of(gaps_[b]); });
-    for (const std::uint32_t g : order_) {
-      Stay& gap = gaps_[g];
+                     [&](std::uint32_t a, std::uint32_t b) { return chains_[a].shortest > chains_[b].shortest; });
+    for (const std::uint32_t c : order_) {
+      Chain& chain = chains_[c];
       bool over = false;
-      for (std::uint32_t op = gap.last_use + 1; op < end_of(gap) && !over; ++op) over = held_[op % ops_] > capacity_;
+      for (std::uint32_t op = chain.begin; op < chain.end && !over; ++op) over = held_[op % ops_] > capacity_;
       if (!over) continue;
-      for (std::uint32_t op = gap.last_use + 1; op < end_of(gap); ++op) held_[op % ops_] -= bytes(gap);
-      gap.tier = further_;
+      for (std::uint32_t op = chain.begin; op < chain.end; ++op) held_[op % ops_] -= chain.bytes;
+      chain.tier = further_;
     }
     return *std::max_element(held_.begin(), held_.end()) <= capacity_;
   }
 
-  // Sends that share of the candidates far; whether the rest fits.
+  // Equal parts of the bytes that are dealt.
+  void cut_stretches() {
+    std::int64_t all = 0, sum = 0;
+    for (const std::uint32_t c : order_) all += chains_[c].bytes;
+    stretch_.clear();
+    for (const std::uint32_t c : order_) {
+      stretch_.push_back(static_cast<std::size_t>(sum / (all / static_cast<std::int64_t>(TierShares::stretches) + 1)));
+      sum += chains_[c].bytes;
+    }
+  }
+
+  // Sends far what that multiple of the weights says; whether the rest fits.
   bool fits(double multiple) {
-    double due = 0;  // bytes that should have gone far by now
-    for (const std::uint32_t g : order_) {
-      Stay& gap = gaps_[g];
-      const auto size = static_cast<double>(bytes(gap));
-      due += std::min(1.0, multiple * weight_at(gap.last_use)) * size;
-      gap.tier = due >= size / 2 ? further_ : 0;
-      if (gap.tier == further_) due -= size;
+    if (shares_->rule == TierShares::Rule::far_keeps_up) {
+      send_while_far_keeps_up(multiple);
+    } else {
+      send_shares(multiple);
     }
     hold();
     return most_ <= capacity_;
   }
 
-  double weight_at(std::uint32_t op) const {
-    const std::int64_t stretch = starts_[ops_] / static_cast<std::int64_t>(TierShares::stretches) + 1;
-    return shares_->weights[static_cast<std::size_t>(starts_[op] / stretch)];
+  void send_shares(double multiple) {
+    double due = 0;  // bytes that should have gone far by now
+    for (std::size_t k = 0; k < order_.size(); ++k) {
+      Chain& chain = chains_[order_[k]];
+      const auto size = static_cast<double>(chain.bytes);
+      due += std::min(1.0, multiple * shares_->weights[stretch_[k]]) * size;
+      chain.tier = due >= size / 2 ? further_ : 0;
+      if (chain.tier == further_) due -= size;
+    }
+  }
+
+  void send_while_far_keeps_up(double multiple) {
+    const auto step = static_cast<double>(starts_[ops_]);
+    std::int64_t idle = 0;  // the link's time
+    for (std::size_t k = 0; k < order_.size(); ++k) {
+      Chain& chain = chains_[order_[k]];
+      const std::int64_t begin = starts_[std::min(chain.begin, ops_)], ends = std::max(idle, begin) + chain.out_ns;
+      const bool far = static_cast<double>(ends - begin) <= multiple * shares_->weights[stretch_[k]] * step;
+      chain.tier = far ? further_ : 0;
+      if (far) idle = ends;
+    }
   }
 
   const Trace& trace_;
@@ -140,7 +224,9 @@ class Deal {
   std::vector<std::int64_t> change_, held_;  // [op]
   std::int64_t most_ = 0;
   bool overflows_ = false;
-  std::vector<std::uint32_t> order_;  // candidates
+  std::vector<Chain> chains_;
+  std::vector<std::uint32_t> order_;  // chains that may go far
+  std::vector<std::size_t> stretch_;  // of each of them
 };
 
 }  // namespace

@@ -8,14 +8,18 @@
 
 namespace vedette::planning {
 
-// How the stays that overflow the nearest slower tier are chosen. Links of both tiers should be busy all the time, so
-// stays are dealt between the tiers in the order of their evictions, in constant proportion; the proportion may differ
-// from one stretch of the step to the next.
+// Which of the stays that overflow the nearest slower tier go to the one behind it. Links of both tiers should be busy
+// all the time, so stays are dealt between the tiers in the order of their evictions. What suits differs from one
+// stretch of the step to the next; a stretch is an equal part of the bytes that are dealt.
 struct TierShares {
+  enum class Rule : std::uint8_t {
+    in_proportion,  // a constant share of the bytes goes far
+    far_keeps_up,   // far as long as the link there is no more than some time behind: near takes the bursts
+    longest_first,  // no dealing: the longest stays, until the rest fits; better where most tensors are recomputed
+  };
   static constexpr std::size_t stretches = 8;
-  std::array<double, stretches> weights{1, 1, 1, 1, 1, 1, 1, 1};  // of evictions issued there; 0: all stay near
-  // Instead of dealing, the longest stays go far, until the rest fits: better where most tensors are recomputed.
-  bool longest_first = false;
+  Rule rule = Rule::in_proportion;
+  std::array<double, stretches> weights{1, 1, 1, 1, 1, 1, 1, 1};  // of the share or the time; 0: all stay near
   bool operator==(const TierShares&) const = default;
 };
 
