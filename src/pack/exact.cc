@@ -29,16 +29,22 @@ bool covers(Sections life, std::uint32_t section) { return life.begin <= section
 
 }  // namespace
 
-ExactSearch::ExactSearch(std::uint32_t sections, std::vector<Sections> life, std::vector<std::uint64_t> bytes)
+ExactSearch::ExactSearch(std::uint32_t sections, const std::vector<Item>& items)
     : in_{.sections = sections,
-          .count = static_cast<std::uint32_t>(life.size()),
-          .life = std::move(life),
-          .bytes = std::move(bytes),
+          .count = static_cast<std::uint32_t>(items.size()),
+          .life = {},
+          .bytes = {},
+          .alignment = {},
           .load = std::vector<std::uint64_t>(sections),
           .meets = {},
           .cover = std::vector<std::vector<std::uint32_t>>(sections),
           .twin = {}},
       weight_(sections, 1.0) {
+  for (const Item& item : items) {
+    in_.life.push_back(item.life);
+    in_.bytes.push_back(item.bytes);
+    in_.alignment.push_back(item.alignment);
+  }
   in_.meets.resize(in_.count);
   in_.twin.resize(in_.count);
   for (std::uint32_t b = 0; b < in_.count; ++b) {
@@ -47,7 +53,8 @@ ExactSearch::ExactSearch(std::uint32_t sections, std::vector<Sections> life, std
       if (!meet(in_.life[a], in_.life[b])) continue;
       in_.meets[a].push_back(b);
       in_.meets[b].push_back(a);
-      if (in_.life[a] == in_.life[b] && in_.bytes[a] == in_.bytes[b]) in_.twin[b] = a;
+      if (in_.life[a] == in_.life[b] && in_.bytes[a] == in_.bytes[b] && in_.alignment[a] == in_.alignment[b])
+        in_.twin[b] = a;
     }
     for (std::uint32_t s = in_.life[b].begin; s < in_.life[b].end; ++s) in_.load[s] += in_.bytes[b];
   }
@@ -141,6 +148,7 @@ void ExactSearch::stir(std::uint32_t buffer) {
 
 void ExactSearch::raise(std::uint32_t buffer, std::uint64_t to) {
   if (lowest_[buffer] >= to) return;
+  if (in_.alignment[buffer] > 1) to = (to + in_.alignment[buffer] - 1) / in_.alignment[buffer] * in_.alignment[buffer];
   trail_.push_back({buffer, false, 0, lowest_[buffer]});
   hash_ ^= mix(buffer);
   lowest_[buffer] = to;

@@ -10,8 +10,11 @@
 // those of skyline heuristics for strip packing (Burke et al., 2004). Weights of failing sections are dom/wdeg
 // (Boussemart et al., 2004).
 //
-// Pure, deterministic: effort is counted in steps, not in time. One thread. Lives are single pieces, sizes already
-// rounded to alignment.
+// Alignments: a buffer rests on the lowest multiple of its own above what lies below it. All of this holds with them,
+// because at the bottom of a valley there still is nothing lower in any of a buffer's sections. Where all are equal,
+// rounded sizes with an alignment of 1 are the same problem, and searched faster.
+//
+// Pure, deterministic: effort is counted in steps, not in time. One thread. Lives are single pieces.
 #pragma once
 #include <cstdint>
 #include <unordered_set>
@@ -28,8 +31,11 @@ enum class Prefer : std::uint8_t { area, length, bytes };
 
 class ExactSearch {
  public:
-  // buffer i lives in sections life[i], not empty, below `sections`, and has bytes[i] > 0.
-  ExactSearch(std::uint32_t sections, std::vector<Sections> life, std::vector<std::uint64_t> bytes);
+  struct Item {
+    Sections life;                           // not empty, below `sections`
+    std::uint64_t bytes = 0, alignment = 1;  // above 0
+  };
+  ExactSearch(std::uint32_t sections, const std::vector<Item>& items);
 
   // Restarts with growing limits until there is an answer or `effort` steps (about a nanosecond each) are gone.
   Found run(std::uint64_t capacity, std::uint64_t effort);
@@ -65,9 +71,9 @@ class ExactSearch {
   struct Instance {  // what no search changes but the order in cover
     std::uint32_t sections, count;
     std::vector<Sections> life;
-    std::vector<std::uint64_t> bytes, load;
+    std::vector<std::uint64_t> bytes, alignment, load;
     std::vector<std::vector<std::uint32_t>> meets, cover;  // by buffer; by section, in order of preference
-    std::vector<std::uint32_t> twin;  // the buffer before it with the same life and size, or itself
+    std::vector<std::uint32_t> twin;  // the buffer before it with the same life, size and alignment, or itself
   };
 
   Instance in_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "pack/exact.h"
@@ -17,8 +18,12 @@ constexpr std::size_t most_for_search = 2500;  // buffers of one part: a search 
 // buffers of one part: first fit in the order of birth is not the cheapest any more
 constexpr std::size_t many = 50'000;
 constexpr std::size_t most_for_permutations = 7;
-constexpr std::size_t most_visits = 8;  // of every buffer, while time is taken apart
-constexpr std::uint64_t most_steps_of_moves = 30'000'000;
+constexpr std::size_t few_mixed =
+    200;  // buffers that are not alike: worth a longer search, which proves little about more
+constexpr std::uint64_t most_unit = 1 << 20;  // of the blocks of a pool
+constexpr std::size_t most_visits = 8;        // of every buffer, while time is taken apart
+constexpr std::uint64_t most_steps_of_moves = 30'000'000, most_steps_of_few = 100'000'000;
+constexpr std::uint64_t steps_of_a_proof = 10'000'000;  // of few buffers, where they are not alike
 constexpr std::size_t moves_remembered = 100, moves_to_restart = 2000;
 constexpr std::uint64_t unknown = ~std::uint64_t{0};
 
@@ -45,6 +50,7 @@ class Planner {
     std::uint64_t base = 0;
   };
 
+  bool plain() const { return problem_.away.empty() && problem_.chunk == 0; }
   bool uniform() const;
   std::vector<Part> parts_of(Part whole);
   std::uint64_t solve(const Part& part, std::uint64_t enough);
@@ -61,8 +67,8 @@ class Planner {
   void keep(const Placed& placed);
   void move_ahead(const Part& part, std::uint64_t enough);
   void best_fit(const Part& part, std::uint64_t block = 1);
-  void best_fit_of_all(const Part& whole, bool apart);
-  void search(const Part& part, std::uint64_t enough);
+  void best_fit_of_all(const Part& whole, bool exact);
+  void search(const Part& part, std::uint64_t enough, std::uint64_t effort);
   void permutations(const Part& part);
   std::uint64_t top_of(const Part& part) const;
   std::uint64_t bytes(std::uint32_t b) const {
@@ -87,9 +93,8 @@ class Planner {
 };
 
 bool Planner::uniform() const {
-  if (!problem_.away.empty() || problem_.chunk != 0) return false;
-  return std::all_of(problem_.buffers.begin(), problem_.buffers.end(),
-                     [&](const Buffer& b) { return b.alignment == problem_.buffers.front().alignment; });
+  return plain() && std::all_of(problem_.buffers.begin(), problem_.buffers.end(),
+                                [&](const Buffer& b) { return b.alignment == problem_.buffers.front().alignment; });
 }
 
 Sections Planner::span_of(const Part& part) const {
@@ -108,7 +113,7 @@ Layout Planner::plan() {
   Part whole{.buffers = by_birth(problem_), .base = 0};
   const std::size_t count = whole.buffers.size();
   if (count == 0) return {.offset = std::move(offset_), .peak = {}, .bound = {}, .how = "nothing lives"};
-  if (effort_.greedy == 0) effort_.greedy = std::clamp<std::uint64_t>(60 * count, 12'000'000, 20'000'000);
+  if (effort_.greedy == 0) effort_.greedy = std::clamp<std::uint64_t>(1000 * count, 12'000'000, 60'000'000);
   if (effort_.exact == 0) effort_.exact = capacity_ ? 4'000'000'000 : 250'000'000;
   // Where nobody meets more than this, no effort is needed. In rounded bytes, a plan may end in its last buffer's
   // padding.
@@ -124,8 +129,8 @@ Layout Planner::plan() {
     enough = std::max(enough, solve(whole, enough));
   }
   for (const std::uint32_t b : whole.buffers) peak_ = std::max(peak_, offset_[b] + problem_.buffers[b].bytes.value);
-  if (uniform_ && peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count > most_for_search)
-    best_fit_of_all(whole, apart);
+  if (plain() && peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count > most_for_search)
+    best_fit_of_all(whole, apart || !uniform_);
   if (peak_ > bound_ && (!capacity_ || peak_ > capacity_->value) && count <= most_for_permutations) permutations(whole);
   return {.offset = std::move(offset_),
           .peak = {peak_},
@@ -180,9 +185,14 @@ std::uint64_t Planner::solve(const Part& part, std::uint64_t enough) {
   if (uniform_ && solved_before(part)) return top_of(part);
   first_fits(part, enough);
   const std::size_t count = part.buffers.size();
-  if (uniform_ && count <= most_for_search && top_of(part) > enough) search(part, enough);
-  if (!uniform_ && count > most_for_permutations && count <= most_for_search && top_of(part) > enough)
-    move_ahead(part, enough);
+  const auto open = [&] { return top_of(part) > std::max(enough, bound_); };
+  if (uniform_ && count <= most_for_search && open()) search(part, enough, effort_.exact);
+  if (!uniform_ && count > most_for_permutations) {
+    const bool searched = plain() && count <= few_mixed;
+    if (searched && open()) search(part, enough, std::min(effort_.exact, steps_of_a_proof));
+    if (count <= most_for_search && open()) move_ahead(part, enough);
+    if (searched && open()) search(part, enough, effort_.exact);
+  }
   const std::uint64_t top = top_of(part);
   if (top > highest_) highest_ = top, how_ = found_by_;
   return top;
@@ -248,10 +258,16 @@ void Planner::best_fit(const Part& part, std::uint64_t block) {
 }
 
 // Parts may end higher than one pool for all of them, because their bottoms keep their place for the part's whole time.
-// A pool of coarse blocks is at times lower than one of exact sizes, because its holes fit more buffers.
-void Planner::best_fit_of_all(const Part& whole, bool apart) {
-  for (const std::uint64_t block : {std::uint64_t{1}, pool_granule}) {
-    if (block == 1 ? !apart : pool_granule % problem_.buffers.front().alignment != 0) continue;
+// A pool of coarse blocks is at times lower than one of exact sizes, because its holes fit more buffers. Blocks are
+// multiples of every alignment. `exact`: a pool of the smallest blocks was not tried yet.
+void Planner::best_fit_of_all(const Part& whole, bool exact) {
+  std::uint64_t unit = 1;
+  for (const std::uint32_t b : whole.buffers) {
+    unit = std::lcm(unit, problem_.buffers[b].alignment);
+    if (unit > most_unit) return;
+  }
+  for (const std::uint64_t block : {unit, pool_granule}) {
+    if (block == unit ? !exact : block % unit != 0) continue;
     std::vector<std::uint64_t> before = offset_;
     best_fit(whole, block);
     std::uint64_t top = 0;
@@ -315,7 +331,9 @@ void Planner::move_ahead(const Part& part, std::uint64_t enough) {
   std::vector<std::uint32_t> order = part.buffers;
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return offset_[a] < offset_[b]; });
   Placed now = place(part, std::move(order), unknown, 0);
-  std::uint64_t best = top_of(part), left = std::min(effort_.exact, most_steps_of_moves), luck = part.buffers.size();
+  std::uint64_t best = top_of(part), luck = part.buffers.size();
+  std::uint64_t left =
+      std::min(effort_.exact, part.buffers.size() <= few_mixed ? most_steps_of_few : most_steps_of_moves);
   if (now.top < best) keep(now), best = now.top, found_by_ = "moves";
   std::vector<std::uint64_t> earlier(moves_remembered, now.top);
   std::vector<std::size_t> highest;
@@ -350,20 +368,24 @@ void Planner::move_ahead(const Part& part, std::uint64_t enough) {
   }
 }
 
-void Planner::search(const Part& part, std::uint64_t enough) {
+void Planner::search(const Part& part, std::uint64_t enough, std::uint64_t effort) {
   const Sections all = span_of(part);
-  std::vector<Sections> life;
-  std::vector<std::uint64_t> sizes;
+  std::vector<ExactSearch::Item> items;
   for (const std::uint32_t b : part.buffers) {
-    life.push_back({span_of(b).begin - all.begin, span_of(b).end - all.begin});
-    sizes.push_back(bytes(b));
+    const Buffer& buffer = problem_.buffers[b];
+    items.push_back({.life = {span_of(b).begin - all.begin, span_of(b).end - all.begin},
+                     .bytes = uniform_ ? bytes(b) : buffer.bytes.value,
+                     .alignment = uniform_ ? 1 : buffer.alignment});
   }
-  ExactSearch exact(all.end - all.begin, std::move(life), std::move(sizes));
-  const std::uint64_t padding = problem_.buffers.front().alignment - 1;
+  ExactSearch exact(all.end - all.begin, items);
+  const std::uint64_t padding = uniform_ ? problem_.buffers.front().alignment - 1 : 0;
   std::uint64_t low = enough, high = top_of(part);
-  // The lowest capacity comes first and gets most of the effort: the tighter it is, the better the search prunes.
-  for (std::uint64_t capacity = low; low < high && exact.steps() < effort_.exact; capacity = low + (high - low) / 2) {
-    const std::uint64_t left = effort_.exact - exact.steps();
+  // The lowest capacity comes first and gets most of the effort: the tighter it is, the better the search prunes. It
+  // prunes little where alignments differ, so there each capacity is just below the best.
+  const auto next = [&] { return uniform_ ? low + (high - low) / 2 : high - 1; };
+  for (std::uint64_t capacity = uniform_ || capacity_ ? low : next(); low < high && exact.steps() < effort;
+       capacity = next()) {
+    const std::uint64_t left = effort - exact.steps();
     const Found found = exact.run(capacity - part.base, capacity_ ? left : std::max<std::uint64_t>(left / 2, 100'000));
     if (found == Found::offsets) {
       for (std::size_t i = 0; i < part.buffers.size(); ++i) offset_[part.buffers[i]] = part.base + exact.offsets()[i];

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -110,6 +111,52 @@ TEST(Offsets, OfMixedAlignmentsAreAsLowAsAny) {
     const Layout layout = plan_offsets(problem);
     EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt) << "seed " << seed;
     EXPECT_EQ(layout.peak.value, lowest_peak(problem)) << "seed " << seed << ", " << layout.how;
+    EXPECT_LE(layout.bound, layout.peak) << "seed " << seed;
+  }
+}
+
+// {begin, end, bytes, alignment}, with the lowest peak that CP-SAT (OR-Tools 9.15) proves: 13, 24 and 27 buffers.
+struct Known {
+  std::uint64_t lowest;
+  std::vector<std::array<std::uint64_t, 4>> buffers;
+};
+const std::vector<Known> known = {
+    {1107,
+     {{23, 26, 280, 4},
+      {7, 10, 327, 128},
+      {24, 31, 108, 8},
+      {4, 11, 84, 4},
+      {19, 23, 104, 1},
+      {13, 17, 36, 2},
+      {13, 28, 162, 4},
+      {5, 20, 260, 16},
+      {19, 23, 348, 128},
+      {4, 8, 7, 16},
+      {20, 31, 134, 2},
+      {16, 25, 143, 2},
+      {18, 25, 86, 8}}},
+    {2405, {{27, 36, 400, 128}, {14, 23, 301, 8},  {5, 18, 263, 128}, {20, 30, 96, 2},   {14, 19, 73, 2},
+            {17, 30, 356, 1},   {19, 26, 232, 4},  {19, 20, 271, 2},  {1, 2, 98, 8},     {19, 20, 399, 128},
+            {10, 18, 303, 8},   {16, 20, 328, 16}, {15, 16, 340, 2},  {14, 25, 143, 64}, {17, 32, 43, 16},
+            {10, 23, 118, 16},  {0, 2, 289, 2},    {12, 14, 149, 64}, {2, 3, 351, 1},    {6, 10, 27, 128},
+            {12, 24, 204, 64},  {2, 12, 323, 8},   {24, 35, 139, 32}, {2, 7, 171, 1}}},
+    {1555,
+     {{10, 23, 68, 32},   {27, 30, 147, 64}, {8, 18, 32, 16},    {20, 26, 368, 2},  {11, 12, 264, 1}, {3, 15, 254, 32},
+      {23, 24, 175, 128}, {1, 2, 121, 32},   {2, 5, 175, 4},     {18, 20, 245, 32}, {2, 7, 83, 2},    {21, 36, 67, 128},
+      {26, 34, 166, 64},  {19, 26, 19, 16},  {24, 34, 395, 128}, {16, 25, 388, 1},  {28, 42, 59, 32}, {17, 25, 51, 2},
+      {12, 19, 102, 128}, {12, 23, 4, 16},   {29, 39, 370, 8},   {7, 20, 297, 4},   {0, 11, 41, 2},   {3, 15, 90, 1},
+      {4, 16, 249, 1},    {21, 29, 258, 4},  {26, 39, 273, 16}}}};
+
+TEST(Offsets, OfMixedAlignmentsAreAsLowAsAnotherSolverProves) {
+  for (const Known& each : known) {
+    Problem problem;
+    for (const auto& [begin, end, bytes, alignment] : each.buffers)
+      problem.buffers.push_back(
+          {.life = {static_cast<Time>(begin), static_cast<Time>(end)}, .bytes = {bytes}, .alignment = alignment});
+    const Layout layout = plan_offsets(problem);
+    EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
+    EXPECT_EQ(layout.peak.value, each.lowest) << each.buffers.size() << " buffers, " << layout.how;
+    EXPECT_LE(layout.bound.value, each.lowest);
   }
 }
 
@@ -190,6 +237,23 @@ TEST(Offsets, OfManyBuffersAreNotAboveAPoolThatKnowsNoFuture) {
   const Layout layout = plan_offsets(problem);
   EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
   EXPECT_LE(layout.peak, online_pool_peak(problem));
+  for (Buffer& buffer : problem.buffers) buffer.alignment = std::uint64_t{1} << random() % 7;
+  const Layout mixed = plan_offsets(problem);
+  EXPECT_EQ(find_fault(problem, mixed.offset, mixed.peak), std::nullopt);
+  EXPECT_LE(mixed.peak, online_pool_peak(problem));
+}
+
+TEST(Offsets, OfManyShortLivedBuffersReachWhatLivesAtOnce) {
+  std::mt19937_64 random(3);
+  Problem problem;
+  for (std::size_t i = 0; i < 62'185; ++i) {
+    const auto begin = static_cast<Time>(random() % 62'185);
+    problem.buffers.push_back(
+        {.life = {begin, begin + 1 + static_cast<Time>(random() % 20)}, .bytes = {512 * (1 + random() % 64)}});
+  }
+  const Layout layout = plan_offsets(problem);
+  EXPECT_EQ(find_fault(problem, layout.offset, layout.peak), std::nullopt);
+  EXPECT_EQ(layout.peak, most_live(problem)) << layout.how;
 }
 
 Problem given(const std::string& name) {
