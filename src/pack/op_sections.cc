@@ -22,8 +22,8 @@ bool in(const std::vector<std::uint32_t>& list, std::uint32_t tensor) {
   return std::find(list.begin(), list.end(), tensor) != list.end();
 }
 
-void keep(std::vector<std::uint32_t>& operands, const LogSection& section, const std::vector<LogSection>& all) {
-  std::erase_if(operands, [&](std::uint32_t t) {
+void keep(OperandList& operands, const LogSection& section, const std::vector<LogSection>& all) {
+  operands.erase_if([&](std::uint32_t t) {
     return !in(section.touched, t) &&
            std::any_of(all.begin(), all.end(), [&](const LogSection& s) { return in(s.touched, t); });
   });
@@ -65,7 +65,7 @@ SectionedLog cut_into_sections(StepLog log, std::span<const SectionedOp> ops) {
     if (tensor.birth == 0 || born_in >= log.ops.size() || tensor.birth <= cut.events[cut.first[born_in]].begin)
       continue;
     for (std::uint32_t s = tensor.birth_op + 1; s < cut.first[born_in + 1] && tensor.death > cut.events[s].begin; ++s)
-      if (!in(cut_ops[s].writes, t)) cut_ops[s].writes.push_back(t);
+      if (!cut_ops[s].writes.contains(t)) cut_ops[s].writes.push_back(t);
   }
   for (LoggedPages& pages : log.pages) pages.op = cut.first[pages.op + 1] - 1;
   log.ops = std::move(cut_ops);

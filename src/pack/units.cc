@@ -178,6 +178,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   units.trace.source = "vedette";
   units.trace.device = "cpu";
   units.trace.layers = log.layers;
+  units.trace.ops.reserve(log.ops.size());
   for (const LoggedOp& op : log.ops)
     units.trace.ops.push_back({.name = op.name,
                                .layer = op.layer,
@@ -266,6 +267,7 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
               .pages = {}};
   std::vector<std::optional<TensorIndex>> index(log.tensors.size());
   const auto last = static_cast<std::int64_t>(log.ops.size()) - 1;
+  trace.ops.reserve(log.ops.size());
   for (const LoggedOp& op : log.ops)
     trace.ops.push_back({.name = op.name,
                          .layer = op.layer,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pack/operand_list.h"
 #include "vedette/model.h"
 
 namespace vedette {
@@ -34,8 +35,8 @@ struct LoggedOp {
   std::optional<LayerIndex> layer;
   Phase phase = Phase::forward;
   Nanoseconds time;
-  std::vector<std::uint32_t> reads, writes;  // tensors of the log
-  Span<std::uint32_t> events;                // births and deaths inside the op have the numbers (begin, end]
+  OperandList reads, writes;   // tensors of the log
+  Span<std::uint32_t> events;  // births and deaths inside the op have the numbers (begin, end]
 };
 
 struct LoggedPages {  // as PageAccess, of a tensor of the log

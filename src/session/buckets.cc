@@ -8,11 +8,37 @@
 
 namespace vedette::detail {
 
-Bucket::Bucket(std::uint64_t id, StepLog log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
+namespace {
+
+Bucket::Extent extent_of(const LoggedTensor& tensor) { return {.offset = tensor.offset, .bytes = tensor.bytes}; }
+
+}  // namespace
+
+Bucket::Program Bucket::program_of(const StepLog& log) {
+  std::vector<std::uint32_t> logged;
+  Program program{.trace = PackedTrace(program_trace(log, &logged)), .places = {}};
+  program.places.reserve(logged.size());
+  for (const std::uint32_t t : logged) program.places.push_back(extent_of(log.tensors[t]));
+  return program;
+}
+
+Bucket::Bucket(std::uint64_t id, const StepLog& log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
                StepPlan::Options options)
-    : plan(log, options), id_(id), log_(std::move(log)), addresses_(std::move(addresses)) {
+    : program_(program_of(log)), plan(log, options), id_(id), addresses_(std::move(addresses)) {
+  prefixes_.reserve(hashes.size());
   for (const std::uint64_t hash : hashes) prefixes_.push_back(mix(prefixes_.empty() ? 0 : prefixes_.back(), hash));
-  program_ = program_trace(log_, &program_logged_);
+  for (const LoggedTensor& t : log.tensors)
+    if (t.in_parts) in_parts_.push_back(extent_of(t));
+}
+
+const Trace& Bucket::told_program() {
+  if (!told_program_) told_program_ = program();
+  return *told_program_;
+}
+
+Bytes Bucket::books() const noexcept {
+  constexpr std::uint64_t an_op = 450, a_tensor = 500;
+  return {ops() * an_op + program_.places.size() * a_tensor};
 }
 
 void Bucket::profiled(std::uint64_t step, std::uint32_t unplanned_chunks) {
@@ -41,9 +67,13 @@ bool BucketStore::follow(std::size_t op, std::uint64_t prefix) {
 }
 
 std::unique_ptr<Bucket> BucketStore::retire() {
-  if (buckets_.size() <= most_buckets) return nullptr;
-  const auto oldest = std::min_element(buckets_.begin(), buckets_.end(),
-                                       [](const auto& a, const auto& b) { return a->last_run() < b->last_run(); });
+  const auto by_last_run = [](const auto& a, const auto& b) { return a->last_run() < b->last_run(); };
+  Bytes books;
+  for (const auto& bucket : buckets_)
+    if (bucket.get() != latest_) books = books + bucket->books();
+  const bool too_many = buckets_.size() > most_buckets, too_large = buckets_.size() > 2 && books > most_books;
+  if (!too_many && !too_large) return nullptr;
+  const auto oldest = std::min_element(buckets_.begin(), buckets_.end(), by_last_run);
   std::unique_ptr<Bucket> gone = std::move(*oldest);
   buckets_.erase(oldest);
   return gone;

@@ -5,8 +5,9 @@
 // another bucket with the same beginning takes over. Where there is none, the rest of the step runs on demand and
 // becomes a new bucket.
 //
-// What always holds: no two buckets have the same sequence. There are at most ten; the one that has not run for the
-// longest time goes. The first ops of current() are the running step's so far.
+// What always holds: no two buckets have the same sequence. There are at most ten; of three or more, the books of all
+// but the latest take at most `most_books`. The bucket that has not run for the longest time goes. The first ops of
+// current() are the running step's so far.
 //
 // Lock rule: not thread safe; the session's lock guards it. Only the op thread changes it, so that thread reads
 // without.
@@ -25,16 +26,34 @@ namespace vedette::detail {
 
 class Bucket {
  public:
+  struct Extent {  // of the arena
+    std::uint64_t offset = 0;
+    Bytes bytes;
+  };
+
+ private:
+  struct Program {
+    PackedTrace trace;
+    std::vector<Extent> places;  // of its tensors
+  };
+  static Program program_of(const StepLog& log);
+
+  // Made before the plan: what packing takes for a while is not on top of what planning takes.
+  const Program program_;
+
+ public:
   // `log` as the profiled step left it, with the addresses of `addresses`; `hashes` of its ops.
-  Bucket(std::uint64_t id, StepLog log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
+  Bucket(std::uint64_t id, const StepLog& log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
          StepPlan::Options options);
 
   std::uint64_t id() const noexcept { return id_; }
   bool begins(std::size_t op, std::uint64_t prefix) const { return op < prefixes_.size() && prefixes_[op] == prefix; }
   std::size_t ops() const noexcept { return prefixes_.size(); }
-  const StepLog& log() const noexcept { return log_; }
-  const Trace& program() const noexcept { return program_; }  // the step in the program's tensors
-  std::span<const std::uint32_t> program_logged() const noexcept { return program_logged_; }  // their numbers in log()
+  Trace program() const { return program_.trace.unpack(); }  // the step in the program's tensors
+  const Trace& told_program();                               // the same, kept from now on: for who borrows it
+  std::span<const Extent> program_places() const noexcept { return program_.places; }  // of program()'s tensors
+  std::span<const Extent> in_parts() const noexcept { return in_parts_; }              // of tensors touched in parts
+  Bytes books() const noexcept;  // that the bucket takes, about: measured of steps of 100,000 ops
   const AddressPlan& addresses() const noexcept { return addresses_; }
 
   // Of each, only its own functions change it.
@@ -53,10 +72,9 @@ class Bucket {
 
  private:
   const std::uint64_t id_;
-  StepLog log_;
   std::vector<std::uint64_t> prefixes_;  // of each op: the hash of all ops so far
-  Trace program_;
-  std::vector<std::uint32_t> program_logged_;
+  std::optional<Trace> told_program_;
+  std::vector<Extent> in_parts_;
   AddressPlan addresses_;
   std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
   std::uint32_t unplanned_ = 0;
@@ -66,6 +84,8 @@ class BucketStore {
  public:
   static constexpr std::size_t most_buckets =
       10;  // Sentinel has about as many (section on dynamic graphs, as recalled)
+  // Beside the latest: what a session's overhead leaves to plans of steps that may come again.
+  static constexpr Bytes most_books = 16_MiB;
 
   std::uint64_t next_id() noexcept { return next_id_++; }
   Bucket& add(std::unique_ptr<Bucket> fresh);  // the likeliest from now on
@@ -78,9 +98,9 @@ class BucketStore {
   void leave() { current_ = nullptr; }
   void ran_whole() { latest_ = current_; }
 
-  const Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
+  Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
   const std::vector<std::unique_ptr<Bucket>>& all() const noexcept { return buckets_; }
-  // Removes the bucket that is too many; nullptr: none is. Its zone is the caller's to give back.
+  // Removes a bucket that is too many, or takes too much; nullptr: none does. Its zone is the caller's to give back.
   std::unique_ptr<Bucket> retire();
   void clear();
 

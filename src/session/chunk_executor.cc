@@ -39,10 +39,8 @@ Result<void> ChunkExecutor::accepts(const Plan& plan) const {
 Engine::Planned ChunkExecutor::planned(const Part& part) {
   fetches_.clear();
   next_uses_.clear();
-  if (part.moves != nullptr) {
-    for (const OpMoves::Fetch& fetch : part.moves->fetches) fetches_.push_back({fetch.chunks, fetch.unchanged});
-    for (const OpMoves::NextUse& use : part.moves->next_uses) next_uses_.push_back({use.chunks, use.after});
-  }
+  for (const OpMoves::Fetch& fetch : part.moves.fetches) fetches_.push_back({fetch.chunks, fetch.unchanged});
+  for (const OpMoves::NextUse& use : part.moves.next_uses) next_uses_.push_back({use.chunks, use.after});
   return {.fetches = fetches_,
           .next_uses = next_uses_,
           .base = part.step_begins,

@@ -103,7 +103,7 @@ class SessionCore {
   bool in_op_of_this_thread() const noexcept;
 
   // --- steps and ops
-  void add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged, std::uint64_t& hash);
+  void add_operands(std::span<const void* const> addresses, OperandList& logged, std::uint64_t& hash);
   void add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash);
   std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash);
   void find_sections(std::uint32_t index);

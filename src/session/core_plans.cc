@@ -1,5 +1,7 @@
 // From the log of a step to a plan that runs: the profiling step, new buckets, plans that change, and what is told of
 // them.
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "base/readable.h"
@@ -37,15 +39,27 @@ void SessionCore::finish_profiling() {
   if (logger_.step() > options_.warmup_steps && !logger_.log().ops.empty()) profiled_once_ = true;
 }
 
+namespace {
+
+// What planning a long step takes for a while is tens of megabytes in small pieces, which malloc would keep.
+void give_back_unused(std::size_t ops) {
+#ifdef __GLIBC__
+  constexpr std::size_t long_step = 10'000;
+  if (ops > long_step) ::malloc_trim(0);
+#endif
+}
+
+}  // namespace
+
 // A new sequence of ops.
 void SessionCore::learn() {
-  StepLog log = logger_.finished(arena_);
+  StepLog& log = logger_.finished(arena_);
   if (executor_->runs_later()) replace_times(log);
   const std::optional<Bytes> range = executor_->range();
   AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
                         range ? Heap::Chunks::of_one_tensor : Heap::Chunks::shared);
   auto fresh = std::make_unique<Bucket>(
-      buckets_.next_id(), std::move(log), logger_.hashes(), std::move(addresses),
+      buckets_.next_id(), log, logger_.hashes(), std::move(addresses),
       StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range});
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   fresh->profiled(logger_.step(),
@@ -53,12 +67,13 @@ void SessionCore::learn() {
   fresh->rows.add(rows_.take());
   advise_on_rows();
   const Trace& units = fresh->plan.units().trace;
-  fresh->sections = SectionLearner(fresh->plan.has_policy() && executor_->can_observe()
-                                       ? worth_observing(units, fresh->log(), options_.chunk)
-                                       : std::vector<char>(units.ops.size()));
+  fresh->sections =
+      SectionLearner(fresh->plan.has_policy() && executor_->can_observe() ? worth_observing(units, log, options_.chunk)
+                                                                          : std::vector<char>(units.ops.size()));
   make_plan(buckets_.add(std::move(fresh)));
   buckets_.leave();
   retire_buckets();
+  give_back_unused(log.ops.size());
 }
 
 void SessionCore::finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
@@ -125,16 +140,16 @@ void SessionCore::report_places(const Bucket& placed) const {
     units.push_back({.index = static_cast<std::uint32_t>(units.size()),
                      .offset = {where.first * options_.chunk.value},
                      .bytes = {where.count * options_.chunk.value}});
-  for (const std::uint32_t logged : placed.program_logged()) {
-    const LoggedTensor& t = placed.log().tensors[logged];
-    tensors.push_back({.index = static_cast<std::uint32_t>(tensors.size()), .offset = {t.offset}, .bytes = t.bytes});
-  }
+  for (const Bucket::Extent& place : placed.program_places())
+    tensors.push_back(
+        {.index = static_cast<std::uint32_t>(tensors.size()), .offset = {place.offset}, .bytes = place.bytes});
   options_.observer->placed(logger_.step(), placed.id(), units, tensors);
 }
 
 void SessionCore::retire_buckets() {
-  if (const auto gone = buckets_.retire(); gone != nullptr && gone->addresses().zone_bytes() > 0)
-    arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
+  while (const auto gone = buckets_.retire())
+    if (gone->addresses().zone_bytes() > 0)
+      arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
 }
 
 // A row that is away brings its whole chunk: of a table of 1 GiB, 2 MiB moved thirty times what 64 KiB did
@@ -153,13 +168,12 @@ void SessionCore::advise_on_rows() {
 
 const Trace* SessionCore::trace() const noexcept {
   const std::lock_guard lock(mutex_);
-  return buckets_.latest() == nullptr ? nullptr : &buckets_.latest()->program();
+  return buckets_.latest() == nullptr ? nullptr : &buckets_.latest()->told_program();
 }
 
 Rows SessionCore::rows_of(const Bucket& bucket) const {
   std::vector<ChunkRange> in_parts;
-  for (const LoggedTensor& t : bucket.log().tensors)
-    if (t.in_parts) in_parts.push_back(arena_.chunks_of(t.offset, t.bytes.value));
+  for (const Bucket::Extent& t : bucket.in_parts()) in_parts.push_back(arena_.chunks_of(t.offset, t.bytes.value));
   return bucket.rows.rows(in_parts, executor_->held_chunks(), options_.chunk, bucket.plan.first_parts());
 }
 
@@ -185,7 +199,7 @@ PlannedStep SessionCore::planned_step(const Bucket& bucket) const {
                              .site = {}});
   }
   return {.trace = std::move(trace),
-          .program = bucket.plan.program_in_sections().value_or(bucket.program()),
+          .program = bucket.plan.program_in_sections() ? bucket.plan.program_in_sections()->unpack() : bucket.program(),
           .steps = bucket.runs(),
           .rows = std::move(rows)};
 }

@@ -52,8 +52,7 @@ void SessionCore::begin_step() {
 
 // --- an op begins ----------------------------------------------------------------------------------------------------
 
-void SessionCore::add_operands(std::span<const void* const> addresses, std::vector<std::uint32_t>& logged,
-                               std::uint64_t& hash) {
+void SessionCore::add_operands(std::span<const void* const> addresses, OperandList& logged, std::uint64_t& hash) {
   for (const void* address : addresses) {
     if (owner_of(address) != this) continue;
     const auto found = arena_.holding(address);
@@ -120,14 +119,14 @@ void SessionCore::find_sections(std::uint32_t index) {
 Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) const {
   Executor::Part part{.tick = step_begins_ + op_.part(),
                       .operands = operands,
-                      .moves = nullptr,
+                      .moves = {},
                       .places = nullptr,
                       .step_begins = step_begins_,
                       .needs = {},
                       .operands_of_whole_op = {}};
   if (!logger_.running() || buckets_.current() == nullptr) return part;
   const StepPlan& plan = buckets_.current()->plan;
-  part.moves = &plan.moves_at(op_.part());
+  part.moves = plan.moves_at(op_.part());
   part.places = plan.places();
   part.needs = plan.needs(op_.part());
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();

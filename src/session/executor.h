@@ -57,11 +57,11 @@ struct OpMoves {
   };
   struct NextUse {
     ChunkRange chunks;
-    Ticks after = 0;  // ticks from the first op of the step
+    std::uint32_t after = 0;  // ticks from the first op of the step
   };
-  std::vector<Fetch> fetches;
-  std::vector<Departure> departures;  // when the op has ended
-  std::vector<NextUse> next_uses;     // of the op's operands, after it
+  std::span<const Fetch> fetches;
+  std::span<const Departure> departures;  // when the op has ended
+  std::span<const NextUse> next_uses;     // of the op's operands, after it
 };
 
 // Where the tensors of a planned step lie in an executor's range(), besides what fetches bring.
@@ -103,7 +103,7 @@ class Executor {
   struct Part {  // an op or a section of it, as it begins
     Ticks tick = 0;
     std::span<const ChunkRange> operands;   // in fast memory from its begin to its end
-    const OpMoves* moves = nullptr;         // nullptr: no plan runs; else it lives until the step ends
+    OpMoves moves;                          // of the plan that runs; what they name lives until the step ends
     const PlannedPlaces* places = nullptr;  // with a plan and a range()
     Ticks step_begins = 0;                  // the tick that OpMoves::NextUse counts from
     // needs[k]: chunks that the part will yet take after its k-th allocation or release; lives until it ends

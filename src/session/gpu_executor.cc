@@ -154,7 +154,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
   op_stream_ = stream();
   if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_) restore(*part.places);
   planned_ = part.places;
-  if (part.moves != nullptr) bring(*part.moves);
+  bring(part.moves);
   operands_.clear();
   op_chunks_ = 0;
   for (const ChunkRange chunks : part.operands) {

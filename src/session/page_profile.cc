@@ -21,9 +21,8 @@ bool has(const std::vector<T>& list, T value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-template <class T>
-void add(std::vector<T>& list, T value) {
-  if (!has(list, value)) list.push_back(value);
+void add(OperandList& list, std::uint32_t tensor) {
+  if (!list.contains(tensor)) list.push_back(tensor);
 }
 
 struct Boundary {  // what changes at a page of a tensor
@@ -297,13 +296,13 @@ void PageProfile::announce(StepLog& log) const {
     if (tick == ticks_.end() || (t.birth > 0 && t.birth_op >= tick->first && t.birth_op <= tick->last)) continue;
     bool read = false, written = false;
     for (std::uint32_t op = tick->first; op <= tick->last; ++op) {
-      read |= has(log.ops[op].reads, p.tensor);
-      written |= has(log.ops[op].writes, p.tensor);
+      read |= log.ops[op].reads.contains(p.tensor);
+      written |= log.ops[op].writes.contains(p.tensor);
     }
     if (written || (read && !p.written)) continue;
     if (read) {
       for (std::uint32_t op = tick->first; op <= tick->last; ++op)
-        if (has(log.ops[op].reads, p.tensor)) add(log.ops[op].writes, p.tensor);
+        if (log.ops[op].reads.contains(p.tensor)) add(log.ops[op].writes, p.tensor);
       continue;
     }
     const std::int64_t op = t.death == ~0u ? std::int64_t{p.op} : std::min<std::int64_t>(p.op, t.death_op);

@@ -25,15 +25,16 @@ struct Change {  // a tensor comes to fast memory, or leaves it, by a move
 };
 
 // By unit, in the order of their moments: what the plan's moves do to it.
-std::vector<std::vector<Change>> changes_of(const StepInTime& step, const std::vector<OpMoves>& parts) {
+std::vector<std::vector<Change>> changes_of(const StepInTime& step, const MoveTable& parts) {
   std::unordered_map<std::uint32_t, std::uint32_t> unit_at;  // by first chunk
   for (std::uint32_t u = 0; u < step.units.where.size(); ++u) unit_at[step.units.where[u].first] = u;
   std::vector<std::vector<Change>> changes(step.units.where.size());
   for (std::uint32_t p = 0; p < parts.size(); ++p) {
     const auto [begin, end] = step.moments.ops[p];
-    for (std::uint32_t f = 0; f < parts[p].fetches.size(); ++f)
-      changes[unit_at.at(parts[p].fetches[f].chunks.first().value)].push_back({.moment = begin, .part = p, .fetch = f});
-    for (const OpMoves::Departure& departure : parts[p].departures)
+    const OpMoves moves = parts[p];
+    for (std::uint32_t f = 0; f < moves.fetches.size(); ++f)
+      changes[unit_at.at(moves.fetches[f].chunks.first().value)].push_back({.moment = begin, .part = p, .fetch = f});
+    for (const OpMoves::Departure& departure : moves.departures)
       changes[unit_at.at(departure.chunks.first().value)].push_back({.moment = end});
   }
   return changes;
@@ -76,7 +77,7 @@ void add_intervals(const StepInTime& step, std::uint32_t unit, const std::vector
 
 }  // namespace
 
-Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, std::vector<OpMoves>& parts, Bytes range) {
+Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Bytes range) {
   const Trace& trace = step.units.trace;
   const std::vector<std::vector<Change>> changes = changes_of(step, parts);
   std::vector<Interval> intervals;
@@ -98,7 +99,7 @@ Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, std::vec
     const Interval& each = intervals[i];
     const std::uint64_t offset = placed->offset[i];
     const UnitChunks where = step.units.where[each.unit];
-    if (each.fetch != no_fetch) parts[each.part].fetches[each.fetch].place = offset;
+    if (each.fetch != no_fetch) parts.fetches_to_place(each.part)[each.fetch].place = offset;
     if (each.at_start) places.at_start.push_back({ChunkRange::of({where.first}, where.count), offset});
     if (each.fetch == no_fetch && step.moments.lives[each.unit].begin > 0) places.births[where.first] = offset;
   }

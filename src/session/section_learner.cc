@@ -31,15 +31,20 @@ std::vector<char> worth_observing(const Trace& trace, const StepLog& log, Bytes 
   return worth;
 }
 
-SectionLearner::SectionLearner(std::vector<char> worth)
-    : worth_(std::move(worth)), sections_(worth_.size()), times_(worth_.size()) {}
+SectionLearner::SectionLearner(std::vector<char> worth) : worth_(std::move(worth)) {}
+
+const std::vector<WatchedSection>& SectionLearner::of(std::uint32_t op) const {
+  static const std::vector<WatchedSection> none;
+  const auto found = sections_.find(op);
+  return found == sections_.end() ? none : found->second;
+}
 
 void SectionLearner::time_op(std::uint32_t op) {
-  if (stage_ == Stage::timing) times_[op].clear();
+  if (stage_ == Stage::timing && worth_[op] != 0) times_[op].clear();
 }
 
 void SectionLearner::add_time(std::uint32_t op, Nanoseconds took) {
-  if (stage_ == Stage::timing) times_[op].push_back(took);
+  if (stage_ == Stage::timing && worth_[op] != 0) times_[op].push_back(took);
 }
 
 bool SectionLearner::learn(std::span<const ObservedOp> ops, const Planned& planned) {
@@ -79,17 +84,19 @@ SectionLearner::Outcome SectionLearner::step_ended(std::span<const ObservedOp> o
   }
   if (failed_.empty()) return Outcome::nothing;
   for (const ObservedOp& op : ops) {
-    std::vector<WatchedSection>& of_op = sections_[op.op];
+    const auto found = sections_.find(op.op);
+    if (found == sections_.end()) continue;
+    std::vector<WatchedSection>& of_op = found->second;
     for (std::size_t s = 0; s < of_op.size(); ++s) of_op[s].time = planned.least_time[planned.first[op.op] + s];
   }
-  for (const std::uint32_t op : std::exchange(failed_, {})) sections_[op].clear();
+  for (const std::uint32_t op : std::exchange(failed_, {})) sections_.erase(op);
   return Outcome::changed;
 }
 
 std::vector<SectionedOp> SectionLearner::sectioned(std::span<const ObservedOp> ops) const {
   std::vector<SectionedOp> sectioned;
   for (const ObservedOp& op : ops) {
-    const auto& of_op = sections_[op.op];
+    const auto& of_op = of(op.op);
     if (of_op.size() < 2) continue;
     SectionedOp& cut = sectioned.emplace_back(SectionedOp{.op = op.op, .sections = {}});
     for (const WatchedSection& s : of_op) {

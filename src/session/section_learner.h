@@ -14,6 +14,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "os/chunk_index.h"
@@ -46,11 +47,11 @@ class SectionLearner {
   bool observes(std::uint32_t op) const { return stage_ == Stage::observing && worth_[op] != 0; }
 
   // --- while a step runs ---------------------------------------------------------------------------------------------
-  const std::vector<WatchedSection>& of(std::uint32_t op) const { return sections_[op]; }
+  const std::vector<WatchedSection>& of(std::uint32_t op) const;
   void time_op(std::uint32_t op);                     // it begins; ignored but while timing, as is
   void add_time(std::uint32_t op, Nanoseconds took);  // from birth to birth, and to the op's end
   void begins_after(std::uint32_t op, std::uint32_t section, std::uint32_t event) {
-    sections_[op][section].after_event = event;
+    sections_.at(op)[section].after_event = event;
   }
   void failed(std::uint32_t op) { failed_.push_back(op); }  // its sections are not what it does
 
@@ -71,9 +72,9 @@ class SectionLearner {
 
   Stage stage_ = Stage::timing;
   std::vector<char> worth_;
-  std::vector<std::vector<WatchedSection>> sections_;  // of each op
-  std::vector<std::vector<Nanoseconds>> times_;        // of each op
-  std::vector<std::uint32_t> failed_;                  // in the latest step
+  std::unordered_map<std::uint32_t, std::vector<WatchedSection>> sections_;  // of ops that have some
+  std::unordered_map<std::uint32_t, std::vector<Nanoseconds>> times_;        // of ops that are worth observing
+  std::vector<std::uint32_t> failed_;                                        // in the latest step
 };
 
 }  // namespace vedette::detail

@@ -131,7 +131,7 @@ std::uint32_t StepLogger::begin_op(LoggedOp op, std::uint64_t hash) {
   return next_op() - 1;
 }
 
-StepLog StepLogger::finished(const Arena& arena) {
+StepLog& StepLogger::finished(const Arena& arena) {
   for (const auto& [offset, live] : arena.tensors()) tensor(offset, live);
   std::map<std::uint64_t, int> died_at_seam;
   for (const LoggedTensor& t : log_.tensors)

@@ -64,7 +64,7 @@ class StepLogger {
 
   // The log as planners need it: every living tensor is in it and has a name, and which tensors die before the next
   // step's first op is guessed by which died before this one's.
-  StepLog finished(const Arena& arena);
+  StepLog& finished(const Arena& arena);  // until the next step begins
 
  private:
   void set_layer(std::string_view name, Phase phase);

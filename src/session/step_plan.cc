@@ -1,4 +1,4 @@
-// From a log to moves by op: see step_plan.h.
+// Plans, and what is measured of them: see step_plan.h.
 #include "session/step_plan.h"
 
 #include <algorithm>
@@ -6,80 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "base/assert.h"
 #include "session/planned_places.h"
-#include "session/unchanged.h"
 
 namespace vedette::detail {
-namespace {
-
-ChunkRange chunks_of(const Units& units, TensorIndex unit) {
-  return ChunkRange::of({units.where[unit.value].first}, units.where[unit.value].count);
-}
-
-ChunkRange chunks_of(const Units& units, const Extent& extent, Bytes chunk) {
-  const ChunkRange whole = chunks_of(units, extent.tensor);
-  if (!extent.part) return whole;
-  const std::uint64_t begin = extent.part->begin.value / chunk.value,
-                      end = (extent.part->end.value + chunk.value - 1) / chunk.value;
-  return ChunkRange::of({whole.first().value + static_cast<std::uint32_t>(begin)},
-                        static_cast<std::uint32_t>(end - begin));
-}
-
-// Backwards, twice: the first pass is the step after this one.
-void add_next_uses(const Units& units, std::vector<OpMoves>& parts) {
-  const Trace& trace = units.trace;
-  const auto count = static_cast<std::uint32_t>(trace.ops.size());
-  std::vector<Ticks> next(trace.tensors.size(), ~Ticks{0});
-  for (const bool this_step : {false, true}) {
-    const Ticks base = this_step ? 0 : ticks_of_a_step;
-    for (std::uint32_t i = count; i-- > 0;) {
-      const Op& op = trace.ops[i];
-      for (const TensorIndex t : op.frees) next[t.value] = base + i + 1;
-      for (const auto* list : {&op.reads, &op.writes})
-        for (const TensorIndex t : *list)
-          if (this_step) parts[i].next_uses.push_back({chunks_of(units, t), next[t.value]});
-      for (const auto* list : {&op.reads, &op.writes})
-        for (const TensorIndex t : *list) next[t.value] = base + i;
-    }
-  }
-}
-
-}  // namespace
-
-namespace {
-
-bool chooses_tiers(const Plan& plan) {
-  const auto leaves = [](const Move& move) { return move.verb == Verb::evict; };
-  const auto first = std::find_if(plan.moves.begin(), plan.moves.end(), leaves);
-  return std::any_of(first, plan.moves.end(),
-                     [&](const Move& move) { return leaves(move) && move.target != first->target; });
-}
-
-}  // namespace
-
-std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches fetches) {
-  std::vector<OpMoves> parts(units.trace.ops.size());
-  VEDETTE_ASSERT(parts.size() < ticks_of_a_step);
-  const std::vector<char> unchanged = unchanged_until_gone(units.trace, plan);
-  const bool chooses = chooses_tiers(plan);
-  for (std::size_t m = 0; m < plan.moves.size(); ++m) {
-    const Move& move = plan.moves[m];
-    const ChunkRange chunks = chunks_of(units, move.extent, chunk);
-    const bool fetch = move.verb == Verb::fetch;
-    const bool early = fetch && fetches == Fetches::early && move.issue.value > 0;
-    OpMoves& part = parts[move.issue.value - (early ? 1 : 0)];
-    if (fetch)
-      part.fetches.push_back({.chunks = chunks, .source = move.source, .unchanged = unchanged[m] != 0});
-    else
-      part.departures.push_back({.chunks = chunks,
-                                 .source = move.source,
-                                 .target = chooses ? move.target : TierIndex{},
-                                 .dead = move.verb == Verb::drop});
-  }
-  add_next_uses(units, parts);
-  return parts;
-}
 
 StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
   form(log);
@@ -94,15 +23,16 @@ void StepPlan::form(const StepLog& log) {
   } else {
     units_ = form_units(log, options_.chunk);
   }
+  needs_ = Grouped<std::uint32_t>(std::exchange(units_.needs, {}));
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
-  moves_.assign(units_.trace.ops.size(), {});
+  moves_ = MoveTable(units_.trace.ops.size());
   least_times_.clear();
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
 }
 
 void StepPlan::cut(SectionedLog log) {
-  program_in_sections_ = program_trace(log.log);
+  program_in_sections_.emplace(program_trace(log.log));
   form(log.log);
   first_ = std::move(log.first);
   times_are_guesses_ = true;
@@ -111,7 +41,6 @@ void StepPlan::cut(SectionedLog log) {
 Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
   plan_ = {};
   places_.reset();
-  moves_.clear();
   Result<void> made;
   if (policy_ != nullptr) made = options_.range ? plan_in_places(machine, executor) : plan_in_chunks(machine, executor);
   if (!made)
@@ -119,7 +48,7 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
         Error{.cause = made.error().cause,
               .message = "policy " + std::string(policy_->name()) + ": " + made.error().message + "; running on demand",
               .errno_value = 0};
-  if (moves_.empty()) moves_ = tabulate(units_, plan_, options_.chunk);
+  if (!places_) moves_ = tabulate(units_, plan_, options_.chunk);
   return made;
 }
 
@@ -140,7 +69,7 @@ Result<void> StepPlan::plan_in_places(const Machine& machine, const Executor& ex
     auto plan = policy_->prepare(units_.trace, assumed);
     if (!plan) return plan.error();
     if (auto accepted = executor.accepts(*plan); !accepted) return accepted;
-    std::vector<OpMoves> parts = tabulate(units_, *plan, options_.chunk, Fetches::as_planned);
+    MoveTable parts = tabulate(units_, *plan, options_.chunk, Fetches::as_planned);
     auto places = arrange({units_, moments_}, *plan, parts, *options_.range);
     if (places) {
       plan_ = *std::move(plan);

@@ -14,19 +14,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/grouped.h"
 #include "pack/op_sections.h"
+#include "pack/packed_trace.h"
 #include "pack/tensor_units.h"
 #include "pack/units.h"
-#include "session/executor.h"
+#include "session/move_table.h"
 #include "vedette/policy.h"
 
 namespace vedette::detail {
-
-// The plan's moves by the part at which each starts, and the next use of each operand of each part. Early fetches start
-// one part before the plan says: an executor lets them only into room that the running part needs no more. A plan that
-// sends everything to one slow tier has not chosen between them: the store does.
-enum class Fetches : std::uint8_t { early, as_planned };
-std::vector<OpMoves> tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches fetches = Fetches::early);
 
 class StepPlan {
  public:
@@ -56,13 +52,13 @@ class StepPlan {
   bool has_policy() const noexcept { return policy_ != nullptr; }
   std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
   std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
-  const OpMoves& moves_at(std::uint32_t part) const { return moves_[part]; }
+  OpMoves moves_at(std::uint32_t part) const { return moves_[part]; }
   const PlannedPlaces* places() const noexcept { return places_ ? &*places_ : nullptr; }  // with a range, and a plan
-  std::span<const std::uint32_t> needs(std::uint32_t part) const { return units_.needs[part]; }
+  std::span<const std::uint32_t> needs(std::uint32_t part) const { return needs_[part]; }
   std::span<const Nanoseconds> least_times() const noexcept { return least_times_; }
   Nanoseconds least_time_of(std::uint32_t op) const;
   // in the program's tensors; nullopt: no op has sections
-  const std::optional<Trace>& program_in_sections() const noexcept { return program_in_sections_; }
+  const std::optional<PackedTrace>& program_in_sections() const noexcept { return program_in_sections_; }
 
  private:
   void form(const StepLog& log);
@@ -70,17 +66,18 @@ class StepPlan {
   Result<void> plan_in_places(const Machine& machine, const Executor& executor);
 
   const Options options_;
-  Units units_;
+  Units units_;  // without needs
+  Grouped<std::uint32_t> needs_;
   std::vector<std::uint32_t> first_;
   Moments moments_;  // with a range
   Plan plan_;
   std::optional<PlannedPlaces> places_;
   std::uint32_t room_percent_ = 100;  // with a range: of it, what the policy plans for
   std::unique_ptr<Policy> policy_;
-  std::vector<OpMoves> moves_;
+  MoveTable moves_;
   std::vector<Nanoseconds> least_times_;
   bool times_are_guesses_ = false;
-  std::optional<Trace> program_in_sections_;
+  std::optional<PackedTrace> program_in_sections_;
 };
 
 }  // namespace vedette::detail

@@ -24,8 +24,8 @@ std::uint64_t resident_bytes() {
 std::int64_t samples(std::int64_t step) { return 1 + step * 5 % sizes; }
 
 TEST(ChangingBatches, LeaveTheSessionWithinItsOverhead) {
-  constexpr Bytes budget = 256_MiB;
-  examples::ModelOptions as_large_as{.batch = sizes, .small = false, .seed = 7, .script = {}};
+  constexpr Bytes budget = 64_MiB;
+  const examples::ModelOptions as_large_as{.batch = sizes, .small = true, .seed = 7, .script = {}};
   {
     const auto plain = examples::make_model("resnet18", as_large_as);  // libtorch makes its kernels here, once
     for (std::int64_t i = 0; i < sizes; ++i) plain->train_step(i, samples(i));
@@ -33,7 +33,7 @@ TEST(ChangingBatches, LeaveTheSessionWithinItsOverhead) {
   ::malloc_trim(0);
   const std::uint64_t before = resident_bytes();
   ASSERT_GT(before, 0u) << "/proc/self/status cannot be read";
-  Guard guard{{.fast_memory = budget, .slow = "nvme:."}};
+  Guard guard{{.fast_memory = budget, .slow = "nvme:.", .chunk = small_chunk}};
   const auto model = examples::make_model("resnet18", as_large_as);
   guard.watch(model->module());
   for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);

@@ -153,7 +153,7 @@ TEST(Units, TouchExactlyWhatTheTensorsOfTheirChunksTouch) {
       for (std::uint32_t c = w.first; c < w.first + w.count; ++c) ++owners[c];
     for (std::size_t o = 0; o < log.ops.size(); ++o) {
       std::vector<bool> expected_reads(chunks), expected_writes(chunks), reads(chunks), writes(chunks);
-      const auto mark = [&](const std::vector<std::uint32_t>& list, std::vector<bool>& into) {
+      const auto mark = [&](const OperandList& list, std::vector<bool>& into) {
         for (const std::uint32_t t : list)
           for (std::uint64_t c = log.tensors[t].offset / c64;
                c * c64 < log.tensors[t].offset + log.tensors[t].bytes.value; ++c)

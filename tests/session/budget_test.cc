@@ -10,7 +10,9 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <ostream>
+#include <span>
 
 #include "session/loop.h"
 
@@ -167,6 +169,80 @@ TEST_P(Budget, HoldsOverStepsThatChange) {
 INSTANTIATE_TEST_SUITE_P(Policies, Budget,
                          ::testing::Values(Case{"sentinel", "nvme:.", {}}, Case{"vedette", "nvme:.", {}},
                                            Case{"vedette", "host:96MiB+nvme:.", 96_MiB}));
+
+// What books take grows with steps, and no more than README says: by 768 bytes for each op and each tensor of the
+// sequences that have a plan, beyond 20,000 of them.
+std::int64_t promised(std::uint64_t ops_and_tensors) {
+  constexpr std::uint64_t free = 20'000, each = 768;
+  return static_cast<std::int64_t>(overhead.value + (std::max(ops_and_tensors, free) - free) * each);
+}
+
+// Runs `program` with a session of `budget`, and returns what it held beyond that at most.
+std::int64_t beyond(Bytes budget, const std::function<void(Session&)>& program) {
+  Sampler sampler;
+  const std::uint64_t before = resident_bytes(::getpid());
+  const auto session = open_session(budget, "nvme:.", "vedette");
+  program(*session);
+  const auto most = static_cast<std::int64_t>(sampler.seen().most[0]);
+  const std::int64_t over = most - static_cast<std::int64_t>(before + budget.value);
+  std::printf("at most %.1f MiB beyond the budget\n", static_cast<double>(over) / (1 << 20));
+  return over;
+}
+
+void run_long_step(Session& session, std::span<const Block> weights, std::uint64_t ops, bool births) {
+  const auto step = session.step();
+  for (std::uint64_t i = 0; i < ops; ++i) {
+    const void* const reads[] = {weights[i % weights.size()].address(), weights[i * 7 % weights.size()].address()};
+    const void* const writes[] = {weights[i * 3 % weights.size()].address()};
+    const auto op = session.op(i % 2 == 0 ? "add" : "convolution_backward", reads, writes);
+    if (births) Block(session, 100'000)[0] = i;
+  }
+}
+
+std::vector<Block> some_weights(Session& session) {
+  std::vector<Block> weights;
+  for (int w = 0; w < 16; ++w) weights.emplace_back(session, 200'000, true);
+  return weights;
+}
+
+TEST(Books, OfALongStepTakeWhatIsPromised) {
+  constexpr std::uint64_t ops = 60'000;
+  const std::int64_t over = beyond(16_MiB, [](Session& session) {
+    const auto weights = some_weights(session);
+    for (int s = 0; s < 5; ++s) run_long_step(session, weights, ops, true);
+  });
+  EXPECT_LE(over, promised(2 * ops));
+}
+
+TEST(Books, OfManyLongSequencesLetOldPlansGo) {
+  constexpr std::uint64_t ops = 40'000, sequences = 6;
+  const std::int64_t over = beyond(16_MiB, [](Session& session) {
+    const auto weights = some_weights(session);
+    for (std::uint64_t s = 0; s < sequences; ++s) run_long_step(session, weights, ops + s, false);
+    EXPECT_EQ(session.planned_steps().size(), 2u);
+  });
+  EXPECT_LE(over, promised(3 * ops)) << "two with a plan, and one that is learned";
+}
+
+TEST(Books, OfAMillionSmallTensorsTakeNextToNothing) {
+  std::vector<std::byte*> tensors(1'000'000);
+  for (std::byte*& tensor : tensors) tensor = nullptr;
+  const std::int64_t over = beyond(16_MiB, [&](Session& session) {
+    for (std::byte*& tensor : tensors) tensor = session.allocate({.bytes = {64}}).value();
+    for (std::byte*& tensor : tensors) Session::release(tensor);
+  });
+  EXPECT_LE(over, promised(0) / 2);
+}
+
+TEST(Books, OfManyTensorsTakeWhatIsPromised) {
+  constexpr std::uint64_t count = 60'000;
+  const std::int64_t over = beyond(16_MiB, [](Session& session) {
+    std::vector<Block> tensors;
+    for (std::uint64_t t = 0; t < count; ++t) tensors.emplace_back(session, 4'000, true);
+    for (int s = 0; s < 4; ++s) run_long_step(session, {tensors.data(), 16}, 100, true);
+  });
+  EXPECT_LE(over, promised(count));
+}
 
 }  // namespace
 }  // namespace vedette

@@ -55,8 +55,8 @@ struct Lies {  // of a unit, at one moment
 };
 
 // Follows the step twice, moment by moment, as an executor does, and looks at all pairs.
-void expect_no_overlap(const TensorUnits& step, const Plan& plan, const std::vector<OpMoves>& parts,
-                       const PlannedPlaces& places, Bytes range) {
+void expect_no_overlap(const TensorUnits& step, const Plan& plan, const MoveTable& parts, const PlannedPlaces& places,
+                       Bytes range) {
   const std::vector<Tensor>& tensors = step.units.trace.tensors;
   std::vector<Lies> lies(tensors.size());
   const auto unit_at = [&](ChunkRange chunks) {
@@ -122,7 +122,7 @@ TEST(PlannedPlaces, NoTwoTensorsLieInOnePlaceAtOneMoment) {
       if (!plan) continue;
       if (const auto broken = check(step.units.trace, less, *plan))
         FAIL() << "seed " << seed << ": " << broken->message;
-      std::vector<OpMoves> parts = tabulate(step.units, *plan, {64 << 10}, Fetches::as_planned);
+      MoveTable parts = tabulate(step.units, *plan, {64 << 10}, Fetches::as_planned);
       const Bytes range{less.tiers[0].capacity.value * 5 / 4};
       const auto places = arrange({step.units, step.moments}, *plan, parts, range);
       if (!places) continue;
@@ -141,7 +141,7 @@ TEST(PlannedPlaces, WhatFindsNoPlaceIsAnError) {
   const TensorUnits step = tensor_units(log, {64 << 10});
   Plan plan;
   plan.home.assign(step.units.trace.tensors.size(), TierIndex{0});
-  std::vector<OpMoves> parts = tabulate(step.units, plan, {64 << 10}, Fetches::as_planned);
+  MoveTable parts = tabulate(step.units, plan, {64 << 10}, Fetches::as_planned);
   const auto places = arrange({step.units, step.moments}, plan, parts, {4096});
   ASSERT_FALSE(places);
   EXPECT_EQ(places.error().cause, Cause::infeasible);
