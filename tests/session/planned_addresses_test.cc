@@ -1,0 +1,136 @@
+// Addresses that are given out again: a plan's, where a tensor outlived what the profile saw, and those of the dead.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+
+#include "session/core.h"
+#include "session/loop.h"
+
+namespace vedette {
+namespace {
+
+using testing::Block;
+using testing::open_session;
+
+constexpr std::size_t large = 200'000, third = 85'000;  // four chunks, and three that share four
+
+struct Step {
+  Block kept;
+  std::vector<const void*> after;  // of the three that come after it
+};
+
+// One large tensor, and when it is dead three smaller ones. `keep`: it lives on instead.
+Step run(Session& session, bool keep, std::uint64_t mark) {
+  Step ran;
+  const auto step = session.step();
+  {
+    const auto op = session.op("large", {}, {});
+    ran.kept = Block(session, large);
+    ran.kept.fill(mark);
+  }
+  {
+    const auto op = session.op("between", {}, {});
+    EXPECT_TRUE(ran.kept.holds(mark));
+    if (!keep) ran.kept.drop();
+  }
+  std::vector<Block> three;
+  {
+    const auto op = session.op("three", {}, {});
+    for (std::uint64_t t = 0; t < 3; ++t) {
+      three.emplace_back(session, third);
+      ran.after.push_back(three.back().address());
+      three.back().fill(mark + t);
+    }
+  }
+  const auto op = session.op("end", {}, {});
+  for (std::uint64_t t = 0; t < 3; ++t) EXPECT_TRUE(three[t].holds(mark + t));
+  return ran;
+}
+
+TEST(PlannedAddresses, AreNotGivenOutWhereATensorOutlivedTheProfile) {
+  const auto session = open_session(4_MiB, "host", "vedette");
+  for (std::uint64_t s = 0; s < 4; ++s) run(*session, false, 10 * s);
+  EXPECT_EQ(session->phase(), "planned");
+  Step outlived = run(*session, true, 50);
+  const auto* const begin = static_cast<const std::byte*>(outlived.kept.address());
+  const auto overlaps = [&](const void* address) {
+    const auto* const at = static_cast<const std::byte*>(address);
+    return at + third > begin && at < begin + large;
+  };
+  for (const std::uint64_t mark : {60u, 70u}) {
+    for (const void* const address : run(*session, false, mark).after)
+      EXPECT_FALSE(overlaps(address)) << "a place inside a living tensor";
+    EXPECT_TRUE(outlived.kept.holds(50)) << "its bytes were given to another tensor";
+  }
+  outlived.kept.drop();
+  const Step usual = run(*session, false, 80);
+  EXPECT_EQ(std::count_if(usual.after.begin(), usual.after.end(), overlaps), 3)
+      << "the plan lays the three elsewhere, so this test sees nothing";
+}
+
+// An executor without memory: while a chunk dies, another thread asks for as much as has died.
+class Dying final : public detail::Executor {
+ public:
+  Result<void> accepts(const Plan&) const override { return {}; }
+  Result<void> born(ChunkRange chunks) override {
+    latest = chunks;
+    return {};
+  }
+  void died(ChunkRange chunks) noexcept override {
+    if (!on_death) return;
+    const auto ask = std::exchange(on_death, {});
+    answer = std::async(std::launch::async, ask);
+    early = answer.wait_for(std::chrono::milliseconds(200)) == std::future_status::ready && latest == chunks;
+  }
+  Result<void> hold(ChunkRange) override { return Error{.message = "nothing can be held"}; }
+  void release_hold(ChunkRange) noexcept override {}
+  void begin_step(std::uint64_t) override {}
+  void begin_op(OpIndex, std::string_view, const Part&) override {}
+  void continue_op(std::span<const detail::OpMoves::Departure>, const Part&) override {}
+  void end_op(std::span<const detail::OpMoves::Departure>) noexcept override {}
+  void forget_plan() noexcept override {}
+  bool can_observe() const noexcept override { return false; }
+  void observe(std::span<const ChunkRange>) noexcept override {}
+  bool was_touched(ChunkRange) const noexcept override { return false; }
+  std::uint64_t early_touches() const noexcept override { return 0; }
+  Program& program() noexcept override { return host_program(); }
+  Nanoseconds stalled_since_last_asked() noexcept override { return {}; }
+  Counters counters() const noexcept override { return {}; }
+  std::optional<Error> take_error() noexcept override { return std::nullopt; }
+  std::uint32_t held_chunks() const noexcept override { return 0; }
+  std::uint32_t largest_op_chunks() const noexcept override { return 0; }
+  std::string mechanism() const override { return "none"; }
+  void set_observer(Observer*) noexcept override {}
+
+  std::function<std::byte*()> on_death;
+  std::future<std::byte*> answer;
+  ChunkRange latest;   // that was born
+  bool early = false;  // the dying chunks' address was given out before they were dead
+};
+
+class AddressesOfTheDead : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(AddressesOfTheDead, AreGivenOutWhenTheirChunksAreDead) {
+  constexpr Bytes chunk = 64_KiB;
+  detail::SessionCore core({.fast_memory = 1_MiB, .slow = "host", .policy = "on-demand", .chunk = chunk},
+                           Mapping::reserve({64 * chunk.value}, chunk).value());
+  auto executor = std::make_unique<Dying>();
+  Dying& dying = *executor;
+  core.start({.executor = std::move(executor), .machine = {}, .frames = 16});
+  const std::size_t bytes = GetParam();
+  std::byte* const first = core.allocate({.bytes = {bytes}}).value();
+  dying.on_death = [&] { return core.allocate({.bytes = chunk}).value(); };
+  core.release(first);
+  EXPECT_FALSE(dying.early);
+  std::byte* const next = dying.answer.get();
+  EXPECT_EQ(core.arena().chunks_of(core.arena().offset_of(next), 1),
+            core.arena().chunks_of(core.arena().offset_of(first), 1))
+      << "the place of the dead is used again, or this test would see nothing";
+  core.release(next);
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, AddressesOfTheDead, ::testing::Values((64_KiB).value, 100));
+
+}  // namespace
+}  // namespace vedette
