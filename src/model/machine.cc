@@ -118,7 +118,7 @@ TierIndex tier_named(const Machine& machine, const Reader& link, const char* key
 void read_links(const Json& list, Machine& machine) {
   for (const Json& row : list) {
     const Reader link(row, "machine: link " + std::to_string(machine.links.size()),
-                      {"from", "to", "bytes_per_s", "latency_ns", "bus"});
+                      {"from", "to", "bytes_per_s", "latency_ns", "bus", "alone_bytes_per_s"});
     Link read{.source = tier_named(machine, link, "from"),
               .target = tier_named(machine, link, "to"),
               .bytes_per_s = link.has("bytes_per_s") ? link.number("bytes_per_s", 1) : 0,
@@ -126,6 +126,11 @@ void read_links(const Json& list, Machine& machine) {
               .shared = {}};
     if (link.has("bus"))
       read.shared = static_cast<std::uint32_t>(std::min<std::uint64_t>(link.number("bus", 0), 1U << 30));
+    if (link.has("alone_bytes_per_s")) {
+      read.alone_bytes_per_s = link.number("alone_bytes_per_s", 1);
+      if (read.bytes_per_s == 0 || read.alone_bytes_per_s < read.bytes_per_s)
+        link.fail("has an alone_bytes_per_s below its bytes_per_s");
+    }
     if (read.source == read.target) link.fail("goes from a tier to itself");
     if (machine.link(read.source, read.target) != nullptr) link.fail("joins the same two tiers as another link");
     machine.links.push_back(read);
@@ -182,6 +187,7 @@ std::string format_machine(const Machine& machine, std::string_view name) {
     if (link.bytes_per_s != 0) row["bytes_per_s"] = link.bytes_per_s;
     row["latency_ns"] = link.latency.value;
     if (link.shared) row["bus"] = *link.shared;
+    if (link.alone_bytes_per_s != 0) row["alone_bytes_per_s"] = link.alone_bytes_per_s;
     json["links"].push_back(std::move(row));
   }
   json["fault_ns"] = machine.fault_time.value;

@@ -32,6 +32,14 @@ TEST(Machines, SayHowTheirMovesAreCarriedOut) {
   }
 }
 
+TEST(Machines, SayWhatALinkCarriesBesideTheOtherAndAlone) {
+  Machine machine = machine_presets()[0].make();
+  machine.links[2].alone_bytes_per_s = 2 * machine.links[2].bytes_per_s;
+  const std::string text = format_machine(machine, {});
+  EXPECT_NE(text.find(R"("alone_bytes_per_s": 6400000000)"), std::string::npos);
+  EXPECT_EQ(parse_machine(text).value(), machine);
+}
+
 TEST(Machines, TheA100IsAsPublished) {
   const Machine machine = machine_presets()[0].make();
   EXPECT_EQ(machine.tiers[0].capacity, 40_GiB);
@@ -59,6 +67,9 @@ TEST(Machines, SayWhatIsWrongInOneSentence) {
        "granule_bytes"},
       {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [], "interference_percent": 1001})",
        "interference_percent above 1000"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}, {"name": "b", "bytes": 1}], "links": [)"
+       R"({"from": "a", "to": "b", "bytes_per_s": 5, "alone_bytes_per_s": 4}]})",
+       "link 0 has an alone_bytes_per_s below its bytes_per_s"},
   };
   for (const auto& each : cases) {
     const auto machine = parse_machine(each.json);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "os/devices.h"
+#include "policy/vedette/machines.h"
 #include "session/buckets.h"
 #include "session/chunk_executor.h"
 #include "session/stack.h"
@@ -181,6 +182,18 @@ TEST(Stack, AMachineHasATierAndTwoLinksForEachSlowOne) {
   EXPECT_EQ(to_disk.bytes_per_s, 1'000u);
   EXPECT_EQ(from_disk.alone_bytes_per_s, 2'500u);
   EXPECT_EQ(to_disk.alone_bytes_per_s, 2'000u);
+}
+
+// What a planner takes for the bus of one slow tier is not the other one's.
+TEST(Stack, TwoHalfDuplexTiersAreTwoBuses) {
+  const Tier slow[] = {{.name = "host", .capacity = {1 << 20}}, {.name = "nvme", .capacity = {1 << 30}}};
+  const LinkHabits half_duplex{.speed = {.read = 3'000, .write = 2'000, .mixed = 2'500}, .latency = {}};
+  const LinkHabits habits[] = {half_duplex, half_duplex};
+  const Machine bus = planning::on_its_bus(machine_of({1 << 16}, chunk, slow, habits));
+  EXPECT_TRUE(share_a_bus(*bus.link({1}, {0}), *bus.link({0}, {1})));
+  EXPECT_TRUE(share_a_bus(*bus.link({2}, {0}), *bus.link({0}, {2})));
+  EXPECT_FALSE(share_a_bus(*bus.link({1}, {0}), *bus.link({2}, {0})));
+  EXPECT_EQ(bus.link({2}, {0})->bytes_per_s, 2'500u);
 }
 
 TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {

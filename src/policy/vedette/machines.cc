@@ -61,7 +61,7 @@ Machine on_its_bus(Machine machine) {
   for (Link& link : machine.links) {
     if (link.alone_bytes_per_s == 0) continue;
     link.bytes_per_s = link.alone_bytes_per_s;
-    link.shared = 0;
+    link.shared = std::max(link.source.value, link.target.value);  // each slow tier has its own
   }
   return machine;
 }
