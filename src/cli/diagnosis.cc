@@ -256,6 +256,13 @@ void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
     nodes.finding += "; a session's slow = \"numa:N\" copies what leaves to node N";
   }
   lines.push_back(std::move(nodes));
+  lines.push_back(
+      {.subject = "host memory",
+       .finding =
+           readable(facts.available_memory) +
+           " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up to SIZE of what leaves there, over the disk",
+       .unlocks = {},
+       .remedy = {}});
   Line gpus{.subject = "GPU", .finding = facts.gpu_refusal};
   for (const Gpu& gpu : facts.gpus) {
     gpus.finding += fmt::format("{}{} ({})", gpus.finding.empty() ? "" : ", ", gpu.name, readable(gpu.memory));

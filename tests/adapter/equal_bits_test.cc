@@ -41,11 +41,12 @@ Outcome train_guarded(const Case& c, std::uint64_t budget, const std::string& sl
 }
 
 std::string slow_tier(const Case& c) {
-  if (std::string(c.slow) != "nvme") return c.slow;
+  const bool over_host = std::string(c.slow) == "host_nvme";
+  if (std::string(c.slow) != "nvme" && !over_host) return c.slow;
   const std::string folder =
       testing::TempDir() + "vedette_equal_bits_" + std::filesystem::path(c.model).stem().string();
   std::filesystem::create_directories(folder);
-  return "nvme:" + folder;
+  return (over_host ? "host:1MiB+nvme:" : "nvme:") + folder;
 }
 
 void expect_equal_bits(const Case& c) {
@@ -82,7 +83,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
                                          Case{"lstm", "nvme", false, all}, Case{"gpt", "nvme", false, all},
                                          Case{"mobilenetv2", "nvme", true}, Case{"vgg16", "nvme", false},
                                          Case{"dcgan", "nvme", true}, Case{"bert", "nvme", true},
-                                         Case{"recommender", "nvme", true}, Case{"recommender", "host", false}),
+                                         Case{"recommender", "nvme", true}, Case{"recommender", "host", false},
+                                         Case{"mlp", "host_nvme", false, all}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
 INSTANTIATE_TEST_SUITE_P(StepsInBackward, EqualBits,

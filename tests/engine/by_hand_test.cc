@@ -101,6 +101,12 @@ class ArrayStore final : public OneTierStore {
     VEDETTE_ASSERT(in_flight_.empty());
     slots_.resize(std::min<std::size_t>(slots, slots_.size()));
   }
+  void discard(std::span<const SlotIndex> slots) noexcept override {
+    for (const SlotIndex slot : slots) {
+      for (const StoreRequest& request : in_flight_) VEDETTE_ASSERT(request.slot != slot);
+      if (slot.value < slots_.size()) slots_[slot.value] = ~std::uint64_t{0};  // whoever needs it still will see
+    }
+  }
   void register_memory(std::byte*, Bytes) override {}
   void submit(std::span<const StoreRequest> requests) noexcept override {
     for (const StoreRequest& request : requests) {
