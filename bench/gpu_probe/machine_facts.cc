@@ -39,10 +39,10 @@ void measure_slow_directory(const std::string& directory, bool registered, int r
     auto store = open_nvme_store({.directory = directory});
     if (!store) throw Refused(store.error().message);
     cell.fact("mechanism", (*store)->mechanism());
-    const auto speed = cli::measure_disk(**store, registered);
-    if (!speed) throw Refused(speed.error().message);
-    cell.sample("read", static_cast<double>(speed->read) * 1e-9);
-    cell.sample("write", static_cast<double>(speed->write) * 1e-9);
+    const auto habits = cli::measure_disk(**store, registered);
+    if (!habits) throw Refused(habits.error().message);
+    cell.sample("read", static_cast<double>(habits->speed.read) * 1e-9);
+    cell.sample("write", static_cast<double>(habits->speed.write) * 1e-9);
   }
 }
 

@@ -74,7 +74,7 @@ TEST(PlannedAddresses, AreNotGivenOutWhereATensorOutlivedTheProfile) {
 class Dying final : public detail::Executor {
  public:
   Result<void> accepts(const Plan&) const override { return {}; }
-  Result<void> born(ChunkRange chunks) override {
+  Result<void> born(ChunkRange chunks, Bytes) override {
     latest = chunks;
     return {};
   }
@@ -86,6 +86,7 @@ class Dying final : public detail::Executor {
   }
   Result<void> hold(ChunkRange) override { return Error{.message = "nothing can be held"}; }
   void release_hold(ChunkRange) noexcept override {}
+  std::uint32_t wind_down(std::uint32_t) noexcept override { return 0; }
   void begin_step(std::uint64_t) override {}
   void begin_op(OpIndex, std::string_view, const Part&) override {}
   void continue_op(std::span<const detail::OpMoves::Departure>, const Part&) override {}
