@@ -77,6 +77,7 @@ bool Books::death(ChunkIndex c) {
       break;
     case away:
     case unbacked:
+    case dropped:
       become(c, empty);
       break;
     case empty:
@@ -270,6 +271,24 @@ void Books::stays(ChunkIndex c, bool write_failed) {
 
 void Books::forgive_writes() {
   for (const ChunkIndex c : used()) chunks_[c].write_failed = false;
+}
+
+void Books::drop(ChunkIndex c) {
+  Chunk& chunk = chunks_[c];
+  VEDETTE_ASSERT(may_leave(chunk));
+  chunk.wanted = chunk.leaving = chunk.unchanged = false;
+  become(c, dropped);
+  give_free(chunk.frame);
+}
+
+void Books::adopt(ChunkIndex from, ChunkIndex to) {
+  VEDETTE_ASSERT(chunks_[from].state == resident && chunks_[to].state == dropped);
+  const FrameIndex frame = chunks_[from].frame;
+  become(from, dropped);
+  frames_[frame].chunk = to;
+  chunks_[to].frame = frame;
+  chunks_[to].wanted = false;
+  become(to, resident);
 }
 
 // --- victims ---------------------------------------------------------------------------------------------------------

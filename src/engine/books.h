@@ -36,7 +36,7 @@ class Books {
     bool unchanged = false;     // its last planned fetch promised that no op writes it before it leaves
     bool touched = false;       // since it was covered
     std::uint32_t live = 0, holds = 0;
-    FrameIndex frame;  // valid in all states but empty, unbacked and away
+    FrameIndex frame;  // valid in all states but empty, unbacked, away and dropped
     std::optional<SlotIndex>
         slot;  // from its eviction until it is resident and may change, or dead, and no I/O runs there
     ChunkIndex idle_prev, idle_next;
@@ -115,6 +115,8 @@ class Books {
   void evicted(ChunkIndex chunk);                   // written, or what arrived and was not used
   void stays(ChunkIndex chunk, bool write_failed);  // its write failed, or it is wanted: shown again
   void forgive_writes();
+  void drop(ChunkIndex chunk);                 // parked or hidden just now: its frame is free, its bytes are gone
+  void adopt(ChunkIndex from, ChunkIndex to);  // the frame of `from` was shifted to `to`, which was dropped
 
   // --- victims -------------------------------------------------------------------------------------------------------
   bool may_leave(ChunkIndex chunk) const noexcept { return may_leave((*this)[chunk]); }

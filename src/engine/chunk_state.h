@@ -9,7 +9,8 @@
 //                               death         shown
 //
 // Every state but resident becomes empty when the last tensor of the chunk dies. `covered` lies beside resident:
-// Engine::cover() parks the frame to see whether the running op touches the chunk.
+// Engine::cover() parks the frame to see whether the running op touches the chunk. `dropped` follows what is resident
+// or parked; it becomes resident by the frame of a scratch chunk in which its bytes were made again.
 #pragma once
 #include <cstdint>
 
@@ -26,6 +27,7 @@ enum class ChunkState : std::uint8_t {
   away,      // tensors, in the chunk's slot only
   fetching,  // the slot is being read
   arrived,   // in a parked frame and in the slot
+  dropped,   // tensors, but no frame, and no bytes until they are made again
 };
 
 constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
@@ -36,13 +38,13 @@ constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
     case unbacked:
       return to == resident || to == empty;
     case resident:
-      return to == covered || to == hidden || to == evicting || to == idle;
+      return to == covered || to == hidden || to == evicting || to == idle || to == dropped;
     case idle:
       return to == resident || to == empty;  // born again; its frame was taken
     case covered:
       return to == resident || to == evicting || to == empty;
     case hidden:
-      return to == evicting || to == resident || to == empty;
+      return to == evicting || to == resident || to == dropped || to == empty;
     case evicting:
       return to == away || to == resident || to == empty;
     case away:
@@ -50,7 +52,9 @@ constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
     case fetching:
       return to == arrived || to == away || to == empty;  // away: the read failed and is tried again
     case arrived:
-      return to == resident || to == away || to == empty;  // away: its room was needed first
+      return to == resident || to == away || to == dropped || to == empty;  // away: its room was needed first
+    case dropped:
+      return to == resident || to == empty;
   }
   return false;
 }

@@ -17,7 +17,10 @@ Engine::Engine(EngineOptions options)
       program_(options.program != nullptr ? *options.program : host_program()),
       by_hand_(options.by_hand),
       slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
-      words_{.on_message = std::move(options.on_message), .describe = std::move(options.describe)},
+      words_{.on_message = std::move(options.on_message),
+             .describe = std::move(options.describe),
+             .on_dropped_wanted = std::move(options.on_dropped_wanted),
+             .paged_ops = {}},
       books_(options.chunks, options.frames),
       transfers_(options.frames),
       figures_{.observer = options.observer} {
@@ -65,6 +68,7 @@ void Engine::request(ChunkIndex c) {
   }
   if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
   books_.want(c);
+  if (chunk.state == ChunkState::dropped && words_.on_dropped_wanted) words_.on_dropped_wanted(c);
   if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) queues_.urgent.push_back(c);
 }
 

@@ -55,6 +55,8 @@ struct EngineOptions {
   std::function<void(std::string_view)> on_message;
   // where a chunk lies and whose it is; for last words, so with any lock held
   std::function<std::string(ChunkIndex chunk)> describe;
+  // A thread waits for a dropped chunk. Called with the engine's lock held, maybe more than once.
+  std::function<void(ChunkIndex chunk)> on_dropped_wanted;
 };
 
 class Engine {
@@ -123,6 +125,15 @@ class Engine {
   std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
   Program& program() noexcept { return program_; }  // whose clock times stalls, moves and faults
 
+  // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
+  // Forgets the bytes of those chunks that may leave now, and says which: their owner makes them again. Whoever needs
+  // one before waits, and the owner is told.
+  std::vector<ChunkIndex> drop(ChunkRange range) noexcept;
+  bool is_dropped(ChunkIndex chunk) const noexcept;
+  // `from` is held and has the bytes that `to` had: its frame is shown at `to` from now on, and `from` has none. False:
+  // its pages are pinned for the moment. Nothing, where `to` is not dropped.
+  [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept;
+
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept;  // drops what is queued; next uses become unknown
   void begin_step(std::uint64_t step);
@@ -188,6 +199,7 @@ class Engine {
   struct Words {
     std::function<void(std::string_view)> on_message;
     std::function<std::string(ChunkIndex)> describe;
+    std::function<void(ChunkIndex)> on_dropped_wanted;
     std::vector<std::string> paged_ops;  // that were told
   };
   struct SlowTier {

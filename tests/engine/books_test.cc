@@ -89,10 +89,15 @@ class Driver {
   void memory_event(ChunkIndex c) {
     const Books::Chunk& chunk = books_[c];
     const bool here = chunk.state == ChunkState::resident || chunk.state == ChunkState::idle;
-    switch (below(5)) {
+    switch (below(7)) {
       case 0:
         if (chunk.state == ChunkState::unbacked) back(c);
         return;
+      case 5:
+        if (books_.may_leave(c)) books_.drop(c);
+        return;
+      case 6:
+        return make_again(c);
       case 1:
         if (chunk.busy) {
           books_.clear_busy(c);
@@ -165,6 +170,15 @@ class Driver {
     if (const auto frame = books_.take_free()) return books_.back(c, *frame);
     if (const auto from = books_.longest_idle()) books_.back(c, books_.take_from_idle(*from));
   }
+  void make_again(ChunkIndex c) {  // in whatever chunk lives: its own bytes are dropped then
+    if (books_[c].state != ChunkState::dropped) return;
+    for (ChunkIndex from; from.value < chunk_count; ++from.value) {
+      if (books_[from].state != ChunkState::resident || books_[from].busy || books_[from].slot_busy) continue;
+      books_.adopt(from, c);
+      EXPECT_EQ(books_[from].state, ChunkState::dropped);
+      return;
+    }
+  }
   void fetch(ChunkIndex c) {
     if (books_[c].state != ChunkState::away || books_[c].slot_busy) return;
     const auto frame = books_.take_free();
@@ -215,6 +229,7 @@ class Driver {
     for (ChunkIndex c; c.value < chunk_count; ++c.value) {
       const ChunkState state = books_[c].state;
       if (state == ChunkState::empty || state == ChunkState::unbacked || state == ChunkState::away) continue;
+      if (state == ChunkState::dropped) continue;
       ++owned;
       EXPECT_TRUE(owners.emplace(books_[c].frame.value, c).second) << "a frame of two chunks";
       EXPECT_EQ(books_.owner(books_[c].frame), c);

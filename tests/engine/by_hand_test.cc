@@ -422,13 +422,14 @@ TEST(EngineByHand, TheStoreFollowsWhatLives) {
 
 TEST(ChunkStates, OnlyOneStateIsEnteredByABirthAndEveryLivingOneEndsByADeath) {
   using enum ChunkState;
-  for (const ChunkState state : {unbacked, covered, hidden, evicting, away, fetching, arrived})
+  for (const ChunkState state : {unbacked, covered, hidden, evicting, away, fetching, arrived, dropped})
     EXPECT_TRUE(may_become(state, empty));
   EXPECT_TRUE(may_become(resident, idle) && may_become(idle, empty) && may_become(idle, resident));
   EXPECT_FALSE(may_become(resident, empty));
-  for (const ChunkState state : {resident, idle, covered, hidden, evicting, away, fetching, arrived, empty})
+  for (const ChunkState state : {resident, idle, covered, hidden, evicting, away, fetching, arrived, dropped, empty})
     EXPECT_FALSE(may_become(empty, state));
   EXPECT_FALSE(may_become(arrived, evicting)) << "its slot has the bytes";
+  EXPECT_FALSE(may_become(dropped, fetching) || may_become(dropped, unbacked)) << "its bytes are nowhere";
 }
 
 }  // namespace

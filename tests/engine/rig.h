@@ -122,7 +122,11 @@ class Rig {
                       .store = hashed(std::move(store), Hashing::remembered),
                       .observer = nullptr,
                       .habits = LinkHabits{.speed = {}, .reads_in_flight = reads_one_by_one ? 2u : 6u},
-                      .on_message = [this](std::string_view m) { messages.emplace_back(m); }});
+                      .on_message = [this](std::string_view m) { messages.emplace_back(m); },
+                      .on_dropped_wanted =
+                          [this](ChunkIndex c) {
+                            if (on_dropped_wanted) on_dropped_wanted(c);
+                          }});
     Engine* const engine = engine_.get();
     engine_->start(open({.arena = arena_.data(),
                          .chunks = chunks,
@@ -181,6 +185,7 @@ class Rig {
   }
 
   std::vector<std::string> messages;
+  std::function<void(ChunkIndex)> on_dropped_wanted;
 
  private:
   Mapping arena_;

@@ -1,0 +1,52 @@
+// Chunks whose bytes are forgotten, and made again by the engine's owner in a scratch chunk, whose frame they get.
+#include "base/assert.h"
+#include "engine/engine.h"
+
+namespace vedette {
+
+std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::vector<ChunkIndex> gone;
+  for (const ChunkIndex c : range) {
+    const Books::Chunk& chunk = books_[c];
+    if (watch_ != nullptr || !books_.may_leave(c)) continue;
+    if (chunk.state == ChunkState::resident && !hide(c, chunk.frame)) continue;
+    books_.drop(c);
+    gone.push_back(c);
+    figures_.counters.bytes_dropped += chunk_bytes_.value;
+    if (figures_.observer == nullptr) continue;
+    const Nanoseconds now = program_.now();
+    figures_.observer->moved({.verb = Verb::drop,
+                              .cause = MoveCause::planned,
+                              .chunk = c.value,
+                              .bytes = chunk_bytes_,
+                              .issued = now,
+                              .started = now,
+                              .ended = now});
+  }
+  if (gone.empty()) return gone;
+  arrived_.notify_all();
+  if (can_start()) kick();
+  return gone;
+}
+
+bool Engine::is_dropped(ChunkIndex c) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return books_[c].state == ChunkState::dropped;
+}
+
+bool Engine::adopt(ChunkIndex from, ChunkIndex to) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (books_[to].state != ChunkState::dropped) return true;
+  VEDETTE_ASSERT(books_[from].state == ChunkState::resident && books_[from].holds > 0);
+  const FrameIndex frame = books_[from].frame;
+  if (watch_ != nullptr) watch_->hiding(from);
+  const bool shifted = memory_->shift(from, to, frame);
+  if (shifted) books_.adopt(from, to);
+  const ChunkIndex shown_at = shifted ? to : from;
+  if (watch_ != nullptr) watch_->shown(shown_at, books_[shown_at].holds > 0);
+  if (shifted) arrived_.notify_all();
+  return shifted;
+}
+
+}  // namespace vedette
