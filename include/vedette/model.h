@@ -50,6 +50,8 @@ struct Op {
   std::vector<TensorIndex> writes;  // sorted, unique
   // sorted, unique: tensors that die after this op
   std::vector<TensorIndex> frees;
+  // whether running it again was tried and gave the same bytes; nullopt: not tried, its name has to tell
+  std::optional<bool> runs_again = {};
   bool operator==(const Op&) const = default;
 };
 
@@ -217,8 +219,8 @@ struct Plan {                   // for a step that repeats: its end leaves tenso
   bool operator==(const Plan&) const = default;
 };
 
-// Whether running the op again gives the same bytes: it changes nothing in place, and its name is not known to be
-// random (dropout) or to update hidden statistics (cuDNN's batch normalisation).
+// Whether running the op again gives the same bytes: it changes nothing in place, and was tried, or its name is not
+// known to be random (dropout) or to update hidden statistics (cuDNN's batch normalisation).
 bool replayable(const Op&);
 
 // Largest sum of the bytes live during one op, workspace included. O(accesses).

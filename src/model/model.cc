@@ -17,6 +17,10 @@ const Link* Machine::link(TierIndex source, TierIndex target) const noexcept {
 }
 
 bool replayable(const Op& op) {
+  const bool in_place = std::any_of(op.writes.begin(), op.writes.end(), [&](TensorIndex t) {
+    return std::binary_search(op.reads.begin(), op.reads.end(), t);
+  });
+  if (in_place || op.runs_again) return !in_place && *op.runs_again;
   std::string name = op.name;
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
@@ -25,8 +29,7 @@ bool replayable(const Op& op) {
        {"dropout", "droupout", "cudnn_batch_norm", "native_batch_norm", "bernoulli", "rand", "uniform", "normal_"}) {
     if (name.find(word) != std::string::npos && name.find("backward") == std::string::npos) return false;
   }
-  return std::none_of(op.writes.begin(), op.writes.end(),
-                      [&](TensorIndex t) { return std::binary_search(op.reads.begin(), op.reads.end(), t); });
+  return true;
 }
 
 Bytes peak_bytes(const Trace& trace) {

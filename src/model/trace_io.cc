@@ -149,8 +149,8 @@ class OpReader {
   explicit OpReader(Trace& trace) : trace_(trace) {}
 
   void read(const Json& row) {
-    constexpr std::array<std::string_view, 9> keys{"id",    "name",   "layer",           "phase", "ns",
-                                                   "reads", "writes", "workspace_bytes", "frees"};
+    constexpr std::array<std::string_view, 10> keys{"id",    "name",   "layer",           "phase", "ns",
+                                                    "reads", "writes", "workspace_bytes", "frees", "runs_again"};
     const Place place{"op " + std::to_string(trace_.ops.size())};
     require_keys(row, keys, place);
     whole_number(row, "id", trace_.ops.size(), trace_.ops.size(), place);
@@ -164,6 +164,10 @@ class OpReader {
     op.reads = tensor_list(row, "reads", trace_.tensors.size(), place);
     op.writes = tensor_list(row, "writes", trace_.tensors.size(), place);
     if (row.contains("frees")) op.frees = tensor_list(row, "frees", trace_.tensors.size(), place);
+    if (row.contains("runs_again")) {
+      if (!row["runs_again"].is_boolean()) place.fail("runs_again is neither true nor false");
+      op.runs_again = row["runs_again"].get<bool>();
+    }
     trace_.ops.push_back(std::move(op));
   }
 
@@ -270,6 +274,7 @@ std::string row_of(const Trace& trace, std::size_t index) {
   row += ",\"reads\":" + list_of(op.reads) + ",\"writes\":" + list_of(op.writes);
   row += ",\"workspace_bytes\":" + std::to_string(op.workspace.value);
   if (!op.frees.empty()) row += ",\"frees\":" + list_of(op.frees);
+  if (op.runs_again) row += std::string(",\"runs_again\":") + (*op.runs_again ? "true" : "false");
   return row + "}";
 }
 

@@ -57,6 +57,19 @@ TEST(Lifetimes, AreEmptyForATensorNobodyUses) {
   EXPECT_EQ(lifetimes(trace)[3], std::nullopt);
 }
 
+TEST(Replayable, IsWhatWasTriedAndElseWhatTheNameTells) {
+  Op op{.name = "aten::native_batch_norm", .reads = {{0}}, .writes = {{1}}};
+  EXPECT_FALSE(replayable(op));
+  op.runs_again = true;
+  EXPECT_TRUE(replayable(op));
+  op.reads = {{0}, {1}};
+  EXPECT_FALSE(replayable(op)) << "it changes its operand in place";
+  op = {.name = "aten::relu", .reads = {{0}}, .writes = {{1}}};
+  EXPECT_TRUE(replayable(op));
+  op.runs_again = false;
+  EXPECT_FALSE(replayable(op));
+}
+
 TEST(Readable, TellsASizeInTheLargestUnitThatLeavesOne) {
   EXPECT_EQ(readable({0}), "0 B");
   EXPECT_EQ(readable({1023}), "1023 B");

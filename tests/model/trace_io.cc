@@ -129,6 +129,15 @@ TEST(ParseTrace, SurvivesDeepNesting) {
   EXPECT_FALSE(parse_trace(with("[\"a note\"]", std::string(100'000, '[') + std::string(100'000, ']'))).ok());
 }
 
+TEST(FormatTrace, KeepsWhatWasTried) {
+  Trace trace = parse_trace(good).value();
+  EXPECT_EQ(trace.ops[0].runs_again, std::nullopt);
+  trace.ops[0].runs_again = true;
+  trace.ops[1].runs_again = false;
+  EXPECT_EQ(parse_trace(format_trace(trace)).value(), trace);
+  EXPECT_FALSE(parse_trace(with("\"ns\":5", "\"runs_again\":1,\"ns\":5")));
+}
+
 TEST(FormatTrace, ComesBackAsItWas) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
