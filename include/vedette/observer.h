@@ -57,8 +57,10 @@ struct Counters {                                                // since the se
   // With two slow tiers: of the above, to and from the far one; and what went from the near to the far one meanwhile,
   // without passing fast memory.
   std::uint64_t far_bytes_in = 0, far_bytes_out = 0, moved_between_slow_tiers = 0;
-  std::uint64_t stall_count = 0, stall_ns = 0;               // waiting for operands, and for room in allocations
-  std::uint64_t faults = 0;                                  // accesses that no op announced
+  std::uint64_t stall_count = 0, stall_ns = 0;  // waiting for operands, and for room in allocations
+  std::uint64_t faults = 0;                     // accesses that no op announced
+  // chunks that were dropped and recomputed, by how many runs of ops in how much time
+  std::uint64_t bytes_made_again = 0, ops_run_again = 0, run_again_ns = 0;
   std::uint64_t live_bytes = 0, peak_bytes = 0;              // arena, each allocation rounded up to 64
   std::uint64_t resident_bytes = 0, resident_max_bytes = 0;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;

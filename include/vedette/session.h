@@ -97,12 +97,39 @@ class [[nodiscard("a ResidentScope pins memory for the scope it lives in")]] Res
   std::uint32_t first_, count_;  // chunks
 };
 
+// How an op of the running step can run again, on the same operands, with the same bytes as results. It belongs to the
+// session, which asks for it while the op runs and forgets it when the step ends. It keeps no tensor alive.
+class Recipe {
+ public:
+  struct Place {  // what lay at `was` when the op ran, or was born there, lies at `now`
+    const std::byte* was = nullptr;
+    Bytes bytes;
+    std::byte* now = nullptr;
+  };
+  virtual ~Recipe() = default;
+  // Operands that are in no place lie where they lay, or are copies that the recipe has. What is born elsewhere is
+  // scratch. False: a result that has a place was not made there. Thread rule: any thread, one at a time; it allocates
+  // with AllocateOptions::scratch only.
+  virtual bool run(std::span<const Place> places) noexcept = 0;
+  // The operand of the op that lies at `first` is one of the recipe's, by address.
+  virtual bool uses(const std::byte* first, Bytes bytes) const noexcept = 0;
+  // Of everything on which the result depends, but for bytes: ops that are alike are tried once.
+  virtual std::uint64_t signature() const noexcept = 0;
+};
+
+enum class Recompute : std::uint8_t {
+  off,
+  planned,  // as the policy plans
+  always,   // all that can be made again is dropped at every opportunity: for tests
+};
+
 struct AllocateOptions {
   Bytes bytes;
   Bytes alignment = {64};      // a power of two, at most 4096
   std::string_view name = {};  // for reports; empty: named by layer and op of the allocation
   TensorKind kind = TensorKind::activation;
   bool persistent = false;  // expected to outlive the step: weights and optimizer state
+  bool scratch = false;     // of a recipe that runs: no part of the step
 };
 
 // Bytes [first, first + bytes) of one allocation of which an op touches little: rows of a table, for instance.
@@ -167,6 +194,8 @@ struct SessionOptions {
   // Of a Guard: a file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name
   // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
   std::string record = {};
+  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. Not on a GPU.
+  Recompute recompute = Recompute::off;
 };
 
 // "best", and every page tracker by name: zap, missing, mprotect. With mprotect, and with missing where userfaultfd is
@@ -210,6 +239,12 @@ class Session {
   // first.
   OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
              std::span<const Part> parts = {});
+  // In an op: the session would keep a recipe of it, and does, given one before the op ends.
+  bool wants_recipe() const noexcept;
+  void keep_recipe(std::unique_ptr<Recipe> recipe);
+  // An operand that an op may find elsewhere when it runs again. All others keep their bytes only if the recipe copies
+  // them.
+  bool may_be_dropped(const void* memory) const noexcept;
   // The whole allocation that holds this address stays in fast memory until the scope ends. mlock() of guarded memory
   // does not do that: its lock ends when the chunk moves. mlockall(MCL_CURRENT) while a session lives ends the program
   // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked. A zero-copy

@@ -28,6 +28,7 @@ struct Live {  // a tensor that lives; small ones of the slab have none
   bool lasting = false;  // from the heap of persistent tensors
   bool planned = false;  // at an address of a plan's zone
   bool small = false;    // of the slab's size, on pages of its own since its birth was profiled
+  bool scratch = false;  // of a recipe that runs: in no log
   std::vector<std::int64_t> shape;
   Site site;
 };
@@ -53,6 +54,8 @@ class Arena {
 
   std::byte* base() const noexcept { return memory_.data(); }
   Bytes bytes() const noexcept { return memory_.bytes(); }
+  std::uint64_t chunk_bytes() const noexcept { return chunk_; }
+  std::uint64_t whole_chunks(std::uint64_t bytes) const noexcept { return (bytes + chunk_ - 1) / chunk_ * chunk_; }
   std::uint64_t offset_of(const void* address) const noexcept {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base());
   }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "session/address_plan.h"
@@ -68,6 +69,12 @@ class Bucket {
   void planned(std::uint64_t step) { follows_since_ = step + 1; }
   // The first of the steps up to the last run that all ran by the plan that the bucket has now.
   std::uint64_t follows_since() const noexcept { return follows_since_; }
+  // of each op of `log`, whether its recipe was tried and right
+  void can_run_again(const StepLog& log, std::vector<char> ops) {
+    plan.can_run_again(log, ops);
+    runs_again_ = std::move(ops);
+  }
+  bool runs_again(std::size_t op) const { return op < runs_again_.size() && runs_again_[op] != 0; }
   std::uint32_t unplanned() const noexcept { return unplanned_; }  // chunks left to what is touched in parts
 
  private:
@@ -78,6 +85,7 @@ class Bucket {
   AddressPlan addresses_;
   std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
   std::uint32_t unplanned_ = 0;
+  std::vector<char> runs_again_;
 };
 
 class BucketStore {

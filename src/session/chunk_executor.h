@@ -35,6 +35,11 @@ class ChunkExecutor final : public Executor {
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override { engine_->forget_plan(); }
 
+  bool can_drop() const noexcept override { return true; }
+  std::vector<ChunkIndex> drop(ChunkRange chunks) noexcept override { return engine_->drop(chunks); }
+  bool is_dropped(ChunkIndex chunk) const noexcept override { return engine_->is_dropped(chunk); }
+  bool adopt(ChunkIndex from, ChunkIndex to) noexcept override { return engine_->adopt(from, to); }
+
   bool can_observe() const noexcept override { return engine_->serves_system_calls(); }
   void observe(std::span<const ChunkRange> operands) noexcept override { engine_->cover(operands); }
   bool was_touched(ChunkRange operand) const noexcept override { return engine_->touched(operand); }

@@ -25,6 +25,10 @@ void SessionCore::start(Memory memory) {
   frames_ = memory.frames;
   tracker_ = memory.tracker;
   passed_over_ = std::move(memory.passed_over);
+  machine_.can_recompute = options_.recompute != Recompute::off && executor_->can_drop();
+  if (machine_.can_recompute)
+    recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{
+        .mutex = mutex_, .arena = arena_, .logger = logger_, .executor = *executor_, .frames = frames_});
 }
 
 void SessionCore::close() noexcept {
@@ -35,6 +39,7 @@ void SessionCore::close() noexcept {
     buckets_.leave();
   }
   messages_.deliver();
+  if (recomputer_ != nullptr) recomputer_->stop();
   executor_->forget_plan();
   executor_->set_observer(nullptr);
   wind_down({~std::uint64_t{0}});
@@ -88,7 +93,8 @@ bool SessionCore::in_op_of_this_thread() const noexcept {
 Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
   const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
   if (auto refused = refusal(allocation, arena_.bytes())) return *std::move(refused);
-  const bool of_op = !arena_.is_small(bytes, allocation.alignment.value) && in_op_of_this_thread();
+  const bool of_op =
+      !arena_.is_small(bytes, allocation.alignment.value) && !allocation.scratch && in_op_of_this_thread();
   if (of_op) before_birth(bytes);
   Arena::Place place;
   bool watched = false;
@@ -122,15 +128,19 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
   Arena::Wanted wanted{.bytes = bytes,
                        .alignment = allocation.alignment.value,
                        .lasting = allocation.persistent,
-                       .alone = small && logger_.running() && pages_ != nullptr &&  // profiling: one tensor a page
+                       .alone = small && !allocation.scratch && logger_.running() &&
+                                pages_ != nullptr &&  // profiling: one tensor a page
                                 logger_.log().tensors.size() < most_logged_for_small};
-  if (!small && !allocation.persistent && logger_.running()) {
+  if (!small && !allocation.persistent && !allocation.scratch && logger_.running()) {
     const std::uint32_t n = logger_.next_of_size(bytes);
     if (buckets_.current() != nullptr) wanted.planned = buckets_.current()->addresses().nth(bytes, n);
     // A tensor may have outlived what the profile saw.
     if (wanted.planned && !arena_.room_at(*wanted.planned, bytes)) wanted.planned.reset();
   }
-  const auto place = arena_.take(wanted);
+  // In chunks of its own: others may be dropped, and are not made again while a recipe runs.
+  const bool own_chunks = allocation.scratch && !small;
+  if (own_chunks) wanted.planned = arena_.reserve_zone(arena_.whole_chunks(bytes));
+  const auto place = own_chunks && !wanted.planned ? std::nullopt : arena_.take(wanted);
   if (!place)
     return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
   if (auto there = ready(*place); !there) {
@@ -164,15 +174,18 @@ Result<void> SessionCore::ready(const Arena::Place& place) {
 }
 
 bool SessionCore::log_birth(const Arena::Place& place, const AllocateOptions& allocation) {
-  const bool in_step = logger_.running();
+  const bool in_step = logger_.running() && !allocation.scratch;
   const bool in_op = op_depth_ > 0;
   Live what;
+  what.scratch = allocation.scratch;
   what.name = std::string(allocation.name);
   what.kind = in_step ? logger_.kind_of_birth(allocation.kind) : allocation.kind;
   if (in_step && (buckets_.current() == nullptr || allocation.persistent)) what.site = logger_.site(in_op);
   const Live& live = arena_.add(place, std::move(what));
   if (!in_step) return false;
   const std::uint32_t index = logger_.born(place.offset, live, in_op);
+  if (recomputer_ != nullptr)
+    recomputer_->lineage().born(index, in_op_of_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
   if (pages_ != nullptr) pages_->born(place.offset, place.bytes, index);
   return pages_ != nullptr;
 }
@@ -181,7 +194,10 @@ void SessionCore::undo_birth(const Arena::Place& place) {
   if (logger_.running()) logger_.unborn(place.offset);
   if (pages_ != nullptr) pages_->died(place.offset);
   op_.died(place.chunks);
-  if (const auto dead = arena_.remove(place.offset)) arena_.free_place(place.offset, *dead);
+  const auto dead = arena_.remove(place.offset);
+  if (!dead) return;
+  arena_.free_place(place.offset, *dead);
+  if (dead->scratch) arena_.release_zone(place.offset, arena_.whole_chunks(dead->bytes.value));
 }
 
 // Memory that was just allocated is written before it is read. Only of its whole pages, which no other tensor shares.
@@ -202,21 +218,23 @@ void SessionCore::expect_writes(const Arena::Place& place) noexcept {
 void SessionCore::release(std::byte* memory) noexcept {
   const std::uint64_t offset = arena_.offset_of(memory);
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (const auto small = arena_.remove_small(offset)) {
       if (small->last) {
         executor_->died(ChunkRange::one(small->chunk));
         arena_.free_slab_chunk(small->chunk);
       }
     } else {
+      if (recomputer_ != nullptr && logger_.running()) let_die(lock, offset);
       const auto dead = arena_.remove(offset);
       if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
-      if (logger_.running()) logger_.died(offset, *dead);
+      if (logger_.running() && !dead->scratch) logger_.died(offset, *dead);
       if (pages_ != nullptr) pages_->died(offset);
       const ChunkRange chunks = arena_.chunks_of(offset, dead->bytes.value);
       op_.died(chunks);
       executor_->died(chunks);  // before the address can be given out again
       arena_.free_place(offset, *dead);
+      if (dead->scratch) arena_.release_zone(offset, arena_.whole_chunks(dead->bytes.value));
     }
   }
   end_if_empty();
@@ -291,6 +309,12 @@ Counters SessionCore::counters() const noexcept {
   counters.live_bytes = arena_.live_bytes();
   counters.peak_bytes = arena_.peak_bytes();
   counters.steps = logger_.step();
+  if (recomputer_ != nullptr) {
+    const Recomputer::Figures again = recomputer_->figures();
+    counters.bytes_made_again = again.bytes_made_again;
+    counters.ops_run_again = again.ops_run_again;
+    counters.run_again_ns = again.run_again_ns;
+  }
   return counters;
 }
 

@@ -25,6 +25,7 @@
 #include "session/messages.h"
 #include "session/op_times.h"
 #include "session/page_profile.h"
+#include "session/recomputer.h"
 #include "session/row_log.h"
 #include "session/running_op.h"
 #include "session/step_logger.h"
@@ -80,6 +81,12 @@ class SessionCore {
   void pop_layer();
   void mark_layer(std::string_view name, Phase phase);
 
+  // --- recipes (core_recompute.cc) -----------------------------------------------------------------------------------
+  bool wants_recipe() const noexcept;
+  void keep_recipe(std::unique_ptr<Recipe> recipe);
+  bool may_be_dropped(const void* memory) const noexcept;
+  void dropped_chunk_wanted(ChunkIndex chunk) noexcept;  // with the executor's lock held
+
   // --- figures -------------------------------------------------------------------------------------------------------
   Counters counters() const noexcept;
   std::optional<Error> take_error() { return executor_->take_error(); }
@@ -118,6 +125,14 @@ class SessionCore {
   void report_step_end(Nanoseconds now);
   bool runs_whole() const noexcept;
   std::string_view phase_now() const noexcept;
+
+  // --- recipes (core_recompute.cc)
+  void make_before_op(std::uint32_t index, bool left_plan);
+  void after_op(std::uint32_t index);
+  std::vector<OpMoves::Departure> keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
+                                                           std::vector<ChunkRange>& drops) const;
+  void end_part() noexcept;
+  void let_die(std::unique_lock<std::mutex>& lock, std::uint64_t offset) noexcept;
 
   // --- plans (core_plans.cc)
   void start_profiling();
@@ -158,7 +173,8 @@ class SessionCore {
   Counters at_step_begin_;
 
   BucketStore buckets_;
-  std::unique_ptr<PageProfile> pages_;  // while a step is profiled
+  std::unique_ptr<PageProfile> pages_;      // while a step is profiled
+  std::unique_ptr<Recomputer> recomputer_;  // nullptr: nothing is dropped
   bool profiled_once_ = false, advised_on_rows_ = false;
 };
 

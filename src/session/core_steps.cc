@@ -37,6 +37,7 @@ void SessionCore::begin_step() {
     times_.remember_as_usual(logger_.hashes(), logger_.log().ops);
   }
   logger_.begin_step();
+  if (recomputer_ != nullptr) recomputer_->lineage().forget();
   op_.begin_step();
   rows_.begin_step();
   buckets_.begin_step();
@@ -138,7 +139,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   if (op_depth_++ > 0) return;  // an op inside an op is part of it
   std::uint32_t index = 0;
   std::vector<ChunkRange> operands;
-  bool in_step = false;
+  bool in_step = false, left_plan = false;
   {
     const std::lock_guard lock(mutex_);
     op_.begin();
@@ -150,9 +151,12 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     hash = mix(hash, reads.size());
     add_operands(writes, op.writes, hash);
     add_parts(parts, op, hash);
+    const Bucket* const followed = buckets_.current();
     if (in_step) index = log_op(name, std::move(op), hash);
+    left_plan = followed != nullptr && followed != buckets_.current();
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
+  if (recomputer_ != nullptr && in_step) make_before_op(index, left_plan);
   executor_->begin_op({index}, name, part_now(op_.needs_more_than_operands() ? operands : op_.operands()));
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   const Nanoseconds began = executor_->program().now();
@@ -227,7 +231,7 @@ void SessionCore::end_op() noexcept {
     if (op_.observed()) end_observing();
   }
   if (in_step && pages_ != nullptr) pages_->op_ended();
-  executor_->end_op(departures());
+  end_part();
   if (!in_step) return;
   const std::uint32_t index = logger_.next_op() - 1;
   const Nanoseconds took = count_time_until(ended);
@@ -237,6 +241,7 @@ void SessionCore::end_op() noexcept {
   if (op_.in_sections() && executor_->early_touches() != op_.early_before()) bucket->sections.failed(index);
   times_.end_op(pages_ != nullptr ? executor_->program().now() : ended);  // looking at pages is no op's compute
   report_op_end(index, ended, live_bytes);
+  if (recomputer_ != nullptr) after_op(index);
 }
 
 void SessionCore::report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes) {
@@ -278,9 +283,11 @@ void SessionCore::report_step_end(Nanoseconds now) {
 }
 
 void SessionCore::end_step() noexcept {
+  if (recomputer_ != nullptr) recomputer_->make_all();
   const std::lock_guard lock(mutex_);
   if (!logger_.running()) return;
   logger_.end_step();
+  if (recomputer_ != nullptr) recomputer_->lineage().forget();
   const Nanoseconds now = executor_->program().now();
   const Nanoseconds stall{static_cast<std::int64_t>(executor_->counters().stall_ns - at_step_begin_.stall_ns)};
   report_step_end(now);

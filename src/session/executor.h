@@ -51,9 +51,10 @@ struct OpMoves {
   };
   struct Departure {
     ChunkRange chunks;
-    TierIndex source;   // a slow tier: the bytes move on without passing fast memory
-    TierIndex target;   // 0: the slow tier that has room
-    bool dead = false;  // a drop: by the plan no op reads these bytes before they are written again
+    TierIndex source;         // a slow tier: the bytes move on without passing fast memory
+    TierIndex target;         // 0: the slow tier that has room
+    bool dead = false;        // a drop: by the plan no op reads these bytes before they are written again
+    bool made_again = false;  // a drop: by the plan they are recomputed before an op reads them
   };
   struct NextUse {
     ChunkRange chunks;
@@ -62,6 +63,7 @@ struct OpMoves {
   std::span<const Fetch> fetches;
   std::span<const Departure> departures;  // when the op has ended
   std::span<const NextUse> next_uses;     // of the op's operands, after it
+  std::span<const ChunkRange> made;       // recomputed before the op
 };
 
 // Where the tensors of a planned step lie in an executor's range(), besides what fetches bring.
@@ -116,6 +118,14 @@ class Executor {
   virtual void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) = 0;
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
   virtual void forget_plan() noexcept = 0;  // what a plan has asked for and has not begun
+
+  // --- bytes that are dropped and made again -------------------------------------------------------------------------
+  virtual bool can_drop() const noexcept { return false; }
+  // Between ops: forgets the bytes of those chunks that may leave now, and says which.
+  virtual std::vector<ChunkIndex> drop(ChunkRange) noexcept { return {}; }
+  virtual bool is_dropped(ChunkIndex) const noexcept { return false; }
+  // `from` is held and has the bytes that `to` had. False: not now.
+  virtual bool adopt(ChunkIndex /*from*/, ChunkIndex /*to*/) noexcept { return true; }
 
   // --- which operands does the running op touch, and when ------------------------------------------------------------
   virtual bool can_observe() const noexcept = 0;  // false: observe() would fail system calls, or cannot be

@@ -51,6 +51,12 @@ bool chooses_tiers(const Plan& plan) {
                      [&](const Move& move) { return leaves(move) && move.target != first->target; });
 }
 
+bool made_later(const Plan& plan, const Move& drop) {
+  return std::any_of(plan.recomputations.begin(), plan.recomputations.end(), [&](const Recomputation& each) {
+    return each.tensor == drop.extent.tensor && drop.issue < each.before;
+  });
+}
+
 }  // namespace
 
 MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches start) {
@@ -73,9 +79,13 @@ MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches st
                             {.chunks = chunks,
                              .source = move.source,
                              .target = chooses ? move.target : TierIndex{},
-                             .dead = move.verb == Verb::drop}});
+                             .dead = move.verb == Verb::drop,
+                             .made_again = move.verb == Verb::drop && made_later(plan, move)}});
   }
-  return {{parts, fetches}, {parts, departures}, next_uses_of(units)};
+  std::vector<std::pair<std::uint32_t, ChunkRange>> made;
+  for (const Recomputation& each : plan.recomputations)
+    made.push_back({each.before.value, chunks_of(units, each.tensor)});
+  return {{parts, fetches}, {parts, departures}, next_uses_of(units), {parts, made}};
 }
 
 }  // namespace vedette::detail

@@ -15,13 +15,17 @@ namespace vedette::detail {
 
 class MoveTable {
  public:
-  explicit MoveTable(std::size_t parts = 0) : MoveTable({parts, {}}, {parts, {}}, {parts, {}}) {}
+  explicit MoveTable(std::size_t parts = 0) : MoveTable({parts, {}}, {parts, {}}, {parts, {}}, {parts, {}}) {}
   MoveTable(Grouped<OpMoves::Fetch> fetches, Grouped<OpMoves::Departure> departures,
-            Grouped<OpMoves::NextUse> next_uses)
-      : fetches_(std::move(fetches)), departures_(std::move(departures)), next_uses_(std::move(next_uses)) {}
+            Grouped<OpMoves::NextUse> next_uses, Grouped<ChunkRange> made)
+      : fetches_(std::move(fetches)),
+        departures_(std::move(departures)),
+        next_uses_(std::move(next_uses)),
+        made_(std::move(made)) {}
   std::size_t size() const noexcept { return fetches_.size(); }
   OpMoves operator[](std::size_t part) const {  // lives as long as the table
-    return {.fetches = fetches_[part], .departures = departures_[part], .next_uses = next_uses_[part]};
+    return {
+        .fetches = fetches_[part], .departures = departures_[part], .next_uses = next_uses_[part], .made = made_[part]};
   }
   std::span<OpMoves::Fetch> fetches_to_place(std::size_t part) { return fetches_.of(part); }
 
@@ -29,6 +33,7 @@ class MoveTable {
   Grouped<OpMoves::Fetch> fetches_;
   Grouped<OpMoves::Departure> departures_;
   Grouped<OpMoves::NextUse> next_uses_;
+  Grouped<ChunkRange> made_;
 };
 
 // Early fetches start one part before the plan says: an executor lets them only into room that the running part needs

@@ -121,7 +121,8 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                     .store = hashed(std::move(stack.store), o.checksums ? Hashing::verify : Hashing::remembered),
                     .observer = o.observer,
                     .on_message = [&core](std::string_view sentence) { core.post(sentence); },
-                    .describe = [&core](ChunkIndex chunk) { return core.describe(chunk); }});
+                    .describe = [&core](ChunkIndex chunk) { return core.describe(chunk); },
+                    .on_dropped_wanted = [&core](ChunkIndex chunk) { core.dropped_chunk_wanted(chunk); }});
   auto memory = open_best_memory({.arena = core.arena().base(),
                                   .chunks = chunks,
                                   .frames = frames,

@@ -111,6 +111,14 @@ OpScope Session::op(std::string_view name, std::span<const void* const> reads, s
   return OpScope(*this);
 }
 
+bool Session::wants_recipe() const noexcept { return !in_child() && core_->wants_recipe(); }
+
+void Session::keep_recipe(std::unique_ptr<Recipe> recipe) {
+  if (!in_child()) core_->keep_recipe(std::move(recipe));
+}
+
+bool Session::may_be_dropped(const void* memory) const noexcept { return !in_child() && core_->may_be_dropped(memory); }
+
 ResidentScope Session::resident(const void* memory) {
   const Uncancelled in_here;
   if (in_child()) return ResidentScope(nullptr, 0, 0);

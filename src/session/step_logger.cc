@@ -82,6 +82,11 @@ std::uint32_t StepLogger::tensor(std::uint64_t offset, const Live& live) {
   return found->second;
 }
 
+std::optional<std::uint32_t> StepLogger::logged(std::uint64_t offset) const {
+  const auto found = logged_.find(offset);
+  return found == logged_.end() ? std::nullopt : std::optional(found->second);
+}
+
 TensorKind StepLogger::kind_of_birth(TensorKind kind) const noexcept {
   return layer_phase_ == Phase::backward && kind == TensorKind::activation ? TensorKind::gradient : kind;
 }

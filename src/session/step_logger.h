@@ -39,7 +39,8 @@ class StepLogger {
   Site site(bool in_op) const;                          // the layer, and the latest op where `in_op`
 
   // --- tensors -------------------------------------------------------------------------------------------------------
-  std::uint32_t tensor(std::uint64_t offset, const Live& live);  // its number in the log, in which it is from now on
+  std::uint32_t tensor(std::uint64_t offset, const Live& live);     // its number in the log, in which it is from now on
+  std::optional<std::uint32_t> logged(std::uint64_t offset) const;  // of a living one
   std::uint32_t next_of_size(std::uint64_t bytes) { return allocations_[bytes]++; }  // how many came before
   TensorKind kind_of_birth(TensorKind kind) const noexcept;  // of an activation in backward: a gradient
   std::uint32_t born(std::uint64_t offset, const Live& live, bool in_op);

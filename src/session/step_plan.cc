@@ -9,6 +9,39 @@
 #include "session/planned_places.h"
 
 namespace vedette::detail {
+namespace {
+
+// What is recomputed is the session's matter.
+Result<void> acceptable(Plan plan, const Machine& machine, const Executor& executor) {
+  if (machine.can_recompute) plan.recomputations.clear();
+  return executor.accepts(plan);
+}
+
+}  // namespace
+
+void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk) {
+  std::vector<std::vector<std::uint32_t>> tensors(units.where.size());  // of the log, by unit
+  for (std::uint32_t t = 0; t < log.tensors.size(); ++t) {
+    const LoggedTensor& logged = log.tensors[t];
+    if (logged.bytes.value == 0 || logged.small || logged.in_parts) continue;
+    const auto first = static_cast<std::uint32_t>(logged.offset / chunk.value),
+               last = static_cast<std::uint32_t>((logged.offset + logged.bytes.value - 1) / chunk.value);
+    for (std::size_t u = 0; u < units.where.size(); ++u)
+      if (units.where[u].first <= last && first < units.where[u].first + units.where[u].count) tensors[u].push_back(t);
+  }
+  for (std::uint32_t i = 0; i < units.trace.ops.size(); ++i) {
+    Op& op = units.trace.ops[i];
+    op.runs_again = i < ops.size() && ops[i] != 0;
+    for (const TensorIndex u : op.writes) {
+      const bool shared = std::any_of(tensors[u.value].begin(), tensors[u.value].end(), [&](std::uint32_t t) {
+        const LoggedTensor& other = log.tensors[t];
+        return other.birth <= log.ops[i].events.begin && other.death > log.ops[i].events.begin;
+      });
+      if (shared) op.reads.push_back(u);
+    }
+    sort_operands(op);
+  }
+}
 
 StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
   form(log);
@@ -24,6 +57,7 @@ void StepPlan::form(const StepLog& log) {
     units_ = form_units(log, options_.chunk);
   }
   needs_ = Grouped<std::uint32_t>(std::exchange(units_.needs, {}));
+  if (!runs_again_.empty()) tell_what_runs_again(units_, log, runs_again_, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
   moves_ = MoveTable(units_.trace.ops.size());
@@ -31,7 +65,19 @@ void StepPlan::form(const StepLog& log) {
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
 }
 
+void StepPlan::can_run_again(const StepLog& log, std::vector<char> ops) {
+  runs_again_ = std::move(ops);
+  tell_what_runs_again(units_, log, runs_again_, options_.chunk);
+}
+
+// Sections cannot run again by themselves.
 void StepPlan::cut(SectionedLog log) {
+  if (!runs_again_.empty()) {
+    std::vector<char> parts(log.log.ops.size());
+    for (std::size_t i = 0; i + 1 < log.first.size() && i < runs_again_.size(); ++i)
+      if (log.first[i + 1] == log.first[i] + 1) parts[log.first[i]] = runs_again_[i];
+    runs_again_ = std::move(parts);
+  }
   program_in_sections_.emplace(program_trace(log.log));
   form(log.log);
   first_ = std::move(log.first);
@@ -55,7 +101,7 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
 Result<void> StepPlan::plan_in_chunks(const Machine& machine, const Executor& executor) {
   auto plan = policy_->prepare(units_.trace, machine);
   if (!plan) return plan.error();
-  if (auto accepted = executor.accepts(*plan); !accepted) return accepted;
+  if (auto accepted = acceptable(*plan, machine, executor); !accepted) return accepted;
   plan_ = *std::move(plan);
   return {};
 }

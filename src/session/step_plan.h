@@ -24,6 +24,10 @@
 
 namespace vedette::detail {
 
+// Sets Op::runs_again of units; `ops`: of the log. What an op makes in a chunk in which another tensor lives is to
+// policies a change in place, since both are recomputed or none.
+void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk);
+
 class StepPlan {
  public:
   struct Options {
@@ -35,6 +39,9 @@ class StepPlan {
   StepPlan(const StepLog& log, Options options);
   // The same step with large ops in sections; its plan is empty until prepare().
   void cut(SectionedLog log);
+
+  // Of each op, whether it can run again: policies may plan that from now on.
+  void can_run_again(const StepLog& log, std::vector<char> ops);
 
   // Asks the policy for a plan; `machine` says how much room there is. Error: the policy has none, or the executor
   // cannot do what it plans; then the plan is empty and the step runs on demand.
@@ -77,6 +84,7 @@ class StepPlan {
   MoveTable moves_;
   std::vector<Nanoseconds> least_times_;
   bool times_are_guesses_ = false;
+  std::vector<char> runs_again_;  // [op]; empty: none does
   std::optional<PackedTrace> program_in_sections_;
 };
 

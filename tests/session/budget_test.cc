@@ -161,7 +161,8 @@ TEST_P(Budget, HoldsOverStepsThatChange) {
   }
   EXPECT_LE(peak, budget.value) << "this is about what is beside it";
   for (const std::size_t p : {1u, 2u, 3u}) {
-    const auto over = static_cast<std::int64_t>(seen.most[p]) - static_cast<std::int64_t>(before + budget.value + GetParam().host.value);
+    const auto over = static_cast<std::int64_t>(seen.most[p]) -
+                      static_cast<std::int64_t>(before + budget.value + GetParam().host.value);
     std::printf("%-9s  at most %5.1f MiB beyond the budget\n", phase_names[p], static_cast<double>(over) / (1 << 20));
     EXPECT_LE(over, static_cast<std::int64_t>(overhead.value)) << phase_names[p];
   }

@@ -1,9 +1,12 @@
 // A pretended training loop whose every byte is known: layers forward, gradients backward, an optimizer. Integer
 // arithmetic, so that any lost or torn byte changes the result.
 #pragma once
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -55,6 +58,36 @@ class Block {
   std::size_t count_ = 0;
 };
 
+// out[i] = 3 a[i] + b[n - 1 - i], again.
+class CombineAgain final : public Recipe {
+ public:
+  CombineAgain(const Block& a, const Block& b, const Block& out)
+      : operands_{static_cast<const std::byte*>(a.address()), static_cast<const std::byte*>(b.address()),
+                  static_cast<const std::byte*>(out.address())},
+        count_(out.count()) {}
+  bool run(std::span<const Place> places) noexcept override {
+    std::array<std::uint64_t*, 3> at{};
+    for (std::size_t k = 0; k < at.size(); ++k) {
+      const std::byte* lies = operands_[k];
+      bool moved = false;
+      for (const Place& place : places)
+        if (place.was == operands_[k]) lies = place.now, moved = true;
+      if (k == 2 && !moved) return false;
+      at[k] = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(lies));
+    }
+    for (std::size_t i = 0; i < count_; ++i) at[2][i] = at[0][i] * 3 + at[1][count_ - 1 - i];
+    ++runs;
+    return true;
+  }
+  bool uses(const std::byte*, Bytes) const noexcept override { return true; }
+  std::uint64_t signature() const noexcept override { return count_; }
+  static inline std::atomic<std::uint64_t> runs = 0;
+
+ private:
+  const std::array<const std::byte*, 3> operands_;
+  const std::size_t count_;
+};
+
 class Loop {
  public:
   Loop(Session& session, std::size_t layers, std::size_t bytes) : session_(session), bytes_(bytes) {
@@ -64,6 +97,12 @@ class Loop {
       weights_[l].fill(l);
       moments_[l].fill(l + 100);
     }
+  }
+
+  // Tells the session how its ops run again.
+  void give_recipes() {
+    recipes_ = true;
+    for (const Block& weight : weights_) session_.label(weight.address(), "weight", TensorKind::weight);
   }
 
   // Called inside each op, with its number in the step; may throw, which leaves the step.
@@ -108,6 +147,7 @@ class Loop {
     Block out(session_, bytes_);
     in_op(op_++);
     for (std::size_t i = 0; i < out.count(); ++i) out[i] = a[i] * 3 + b[out.count() - 1 - i];
+    if (recipes_ && session_.wants_recipe()) session_.keep_recipe(std::make_unique<CombineAgain>(a, b, out));
     return out;
   }
   void update(Block& w, Block& m, const Block& g) {
@@ -119,6 +159,7 @@ class Loop {
   }
   Session& session_;
   std::size_t bytes_, op_ = 0;
+  bool recipes_ = false;
   std::vector<Block> weights_, moments_;
 };
 

@@ -62,6 +62,39 @@ TEST(Tabulate, LeavesTheTierToTheStoreWhereAPlanKnowsOne) {
   EXPECT_EQ(parts[2].departures[0].target, TierIndex{0});
 }
 
+TEST(Tabulate, TellsADropThatIsMadeAgainFromOneThatIsNot) {
+  Plan plan;
+  plan.moves = {move(0, 0, 0, 0, Verb::drop), move(1, 1, 0, 0, Verb::drop)};
+  plan.recomputations = {{.before = {2}, .producer = {0}, .tensor = {0}}};
+  const auto parts = tabulate(two_units(), plan, chunk);
+  ASSERT_EQ(parts[0].departures.size(), 1u);
+  EXPECT_TRUE(parts[0].departures[0].made_again);
+  EXPECT_FALSE(parts[1].departures[0].made_again);
+  EXPECT_EQ(parts[2].made, std::vector{ChunkRange::of({10}, 4)});
+}
+
+// Op 1 makes a tensor in a chunk in which the one of op 0 lives, and another in a chunk of its own.
+TEST(StepPlan, TellsPoliciesWhichUnitsAnOpMakesAlone) {
+  StepLog log;
+  const auto born = [&](std::uint64_t chunks_before, std::uint64_t bytes, std::uint32_t birth, std::uint32_t op) {
+    log.tensors.push_back({.name = "t", .bytes = {bytes}, .offset = chunks_before * chunk.value / 2, .birth = birth});
+    log.tensors.back().birth_op = op;
+  };
+  born(0, chunk.value / 2, 1, 0);
+  born(1, chunk.value / 2, 2, 1);
+  born(4, chunk.value, 3, 1);
+  log.ops = {{.name = "first", .reads = {}, .writes = {}, .events = {0, 1}},
+             {.name = "second", .reads = {}, .writes = {}, .events = {1, 3}},
+             {.name = "use", .reads = {0, 1, 2}, .writes = {}, .events = {3, 3}}};
+  Units units = form_units(log, chunk);
+  tell_what_runs_again(units, log, {1, 1, 0}, chunk);
+  const Op& second = units.trace.ops[1];
+  ASSERT_EQ(second.writes.size(), 2u);
+  EXPECT_EQ(second.reads.size(), 1u) << "the chunk that it shares is changed in place";
+  EXPECT_TRUE(units.trace.ops[0].runs_again.value());
+  EXPECT_FALSE(units.trace.ops[2].runs_again.value());
+}
+
 TEST(Tabulate, KnowsTheNextUseAlsoInTheNextStep) {
   const auto parts = tabulate(two_units(), {}, chunk);
   ASSERT_EQ(parts[0].next_uses.size(), 1u);

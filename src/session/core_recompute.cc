@@ -1,0 +1,109 @@
+// Recipes of ops, and what of a step that repeats is dropped and made again by them: the session's side of
+// recomputer.h.
+#include <algorithm>
+
+#include "session/core.h"
+#include "session/registry.h"
+
+namespace vedette::detail {
+
+// A recipe is tried when its sequence of ops is new, and kept in later steps if it was right.
+bool SessionCore::wants_recipe() const noexcept {
+  if (recomputer_ == nullptr || !in_op_of_this_thread() || op_depth_ > 1) return false;
+  const Bucket* const bucket = buckets_.current();
+  return bucket != nullptr ? bucket->runs_again(logger_.next_op() - 1) : logger_.step() > options_.warmup_steps;
+}
+
+void SessionCore::keep_recipe(std::unique_ptr<Recipe> recipe) {
+  if (recipe == nullptr || !wants_recipe()) return;
+  const std::lock_guard lock(mutex_);
+  for (const std::uint32_t t : logger_.log().ops.back().reads)
+    if (logger_.log().tensors[t].in_parts) return;  // all of a table, for some rows
+  const Recipe& kept = *recipe;
+  recomputer_->lineage().keep(logger_.next_op() - 1, std::move(recipe), [&](std::uint32_t t) {
+    const LoggedTensor& logged = logger_.log().tensors[t];
+    return kept.uses(arena_.base() + logged.offset, logged.bytes);
+  });
+}
+
+bool SessionCore::may_be_dropped(const void* memory) const noexcept {
+  const std::lock_guard lock(mutex_);
+  if (owner_of(memory) != this) return false;
+  const auto found = arena_.holding(memory);
+  return found != arena_.tensors().end() && !found->second.small;
+}
+
+void SessionCore::dropped_chunk_wanted(ChunkIndex chunk) noexcept {
+  if (recomputer_ != nullptr) recomputer_->note(chunk);
+}
+
+// What the plan has made before it, what the op uses, and what could not be made any more after it. Outside of the plan
+// no op says when it needs what, so all is made.
+void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
+  const LoggedOp& op = logger_.log().ops[index];
+  std::vector<ChunkRange> needed = op_.operands();
+  bool make = left_plan;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto* list : {&op.reads, &op.writes})
+      for (const std::uint32_t t : *list)
+        recomputer_->lineage().exists(t, logger_.log().tensors[t].kind == TensorKind::weight);
+    if (const Bucket* const bucket = buckets_.current(); bucket != nullptr) {
+      const std::span<const ChunkRange> planned = bucket->plan.moves_at(op_.part()).made;
+      needed.insert(needed.end(), planned.begin(), planned.end());
+    }
+    make = make || recomputer_->in_the_way(needed, op.writes);
+  }
+  if (make) {
+    left_plan ? recomputer_->make_all() : recomputer_->make(needed, op.writes);
+    executor_->stalled_since_last_asked();
+    times_.end_op(executor_->program().now());  // no op's compute
+  }
+  const std::lock_guard lock(mutex_);
+  recomputer_->lineage().begin_op(index, op.reads, op.writes);
+}
+
+void SessionCore::after_op(std::uint32_t index) {
+  if (const Bucket* const bucket = buckets_.current(); bucket != nullptr) {
+    return recomputer_->remember(index, bucket->runs_again(index));
+  }
+  recomputer_->remember(index, recomputer_->try_again(index, buckets_.latest() != nullptr));
+  executor_->stalled_since_last_asked();
+  times_.end_op(executor_->program().now());
+}
+
+// Those that are to be made again, of which the others leave as all do.
+std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
+                                                                      std::vector<ChunkRange>& drops) const {
+  std::vector<OpMoves::Departure> others;
+  const std::lock_guard lock(mutex_);
+  for (const OpMoves::Departure& each : departures) {
+    const bool drop = each.made_again && recomputer_->can_be_made(each.chunks);
+    if (drop) drops.push_back(each.chunks);
+    if (!drop) others.push_back(each);
+  }
+  return others;
+}
+
+void SessionCore::end_part() noexcept {
+  const std::span<const OpMoves::Departure> leave = departures();
+  if (recomputer_ == nullptr || buckets_.current() == nullptr || !logger_.running()) return executor_->end_op(leave);
+  std::vector<ChunkRange> drops;
+  executor_->end_op(keep_what_cannot_be_made(leave, drops));
+  if (options_.recompute == Recompute::always)  // the op's operands that the next one does not use
+    for (const OpMoves::NextUse& use : buckets_.current()->plan.moves_at(op_.part()).next_uses)
+      if (use.after > op_.part() + 1) drops.push_back(use.chunks);
+  for (const ChunkRange chunks : drops) recomputer_->drop(chunks);
+}
+
+// Some group may have to be made while the tensor lives.
+void SessionCore::let_die(std::unique_lock<std::mutex>& lock, std::uint64_t offset) noexcept {
+  while (const auto logged = logger_.logged(offset)) {
+    if (recomputer_->let_die(*logged)) return;
+    lock.unlock();
+    recomputer_->make_before_death(*logged);
+    lock.lock();
+  }
+}
+
+}  // namespace vedette::detail
