@@ -168,7 +168,8 @@ RunResult run_guarded(const RunOptions& options) {
                  .tracker = options.tracker,
                  .observer = recorder.get(),
                  .seed = options.seed,
-                 .checksums = options.checksums}};
+                 .checksums = options.checksums,
+                 .recompute = options.recompute ? Recompute::planned : Recompute::off}};
     result.mechanism = guard.session().mechanism();
     result.tracker = guard.session().tracker();
     const auto model = made(options);  // under the guard, as a model larger than memory must be

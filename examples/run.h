@@ -22,6 +22,7 @@ struct RunOptions {
   std::uint64_t fast_memory = 0;  // bytes; from here on only under a guard
   std::string policy = "vedette", slow = "nvme:.", profile = "layers", tracker = "best";
   bool checksums = false;  // of the bytes in the slow tier
+  bool recompute = false;  // as the policy plans
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;               // path of the recording, empty: none
   std::uint64_t plain_step_ns = 0;  // time of a plain step, for the recording; 0: not known

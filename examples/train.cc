@@ -122,6 +122,7 @@ RunResult run_in_child(const RunOptions& options) {
       words.push_back(word);
     }
     if (options.checksums) words.push_back("--checksums");
+    if (options.recompute) words.push_back("--recompute");
     if (!options.record.empty())
       words.insert(words.end(), {"--record", options.record, "--plain-step-ns", std::to_string(options.plain_step_ns)});
     if (!options.trace.empty()) words.insert(words.end(), {"--trace", options.trace});
@@ -321,6 +322,8 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_flag("--step-in-backward", options.step_in_backward,
                "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
+  app.add_flag("--recompute", options.recompute,
+               "tensors may be dropped and made again by running their ops once more, as the policy plans");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--planned-traces", options.planned_traces,

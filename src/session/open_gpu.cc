@@ -71,6 +71,8 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
     return unsupported("fast memory on a GPU needs the program's part (SessionOptions::gpu); a Guard brings it");
   if (options.slow != "host" && options.slow != SessionOptions{}.slow)
     return unsupported("slow tier '" + options.slow + "' below a GPU is not there yet; use host");
+  if (options.recompute != Recompute::off)
+    return unsupported("tensors in a GPU's memory are not recomputed yet; leave recompute off");
   auto driver = cuda::Driver::load();
   if (!driver) return driver.error();
   auto device = cuda::Device::open(std::move(*driver), *ordinal);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <thread>
+#include <unordered_map>
 
 #include "vedette/session.h"
 
@@ -14,21 +15,42 @@ namespace {
 const c10::Device cpu{c10::DeviceType::CPU};
 
 thread_local Birth birth_here;
+thread_local std::vector<Noted>* noted_here = nullptr;
+thread_local std::vector<Redirected>* redirected_here = nullptr;
+thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
+
+void leave_alone(void*) {}  // memory that was redirected belongs to the session
+
+std::byte* redirected(std::size_t bytes) {
+  const std::uint32_t nth = born_here[bytes]++;
+  for (Redirected& birth : *redirected_here) {
+    if (birth.bytes != bytes || birth.nth != nth) continue;
+    birth.made = true;
+    return birth.to;
+  }
+  return nullptr;
+}
 
 class Facade final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_memory, cpu};
+    const bool scratch = redirected_here != nullptr;
+    if (std::byte* const to = scratch ? redirected(bytes) : nullptr) return {to, to, &leave_alone, cpu};
     const Entered entered(*this);
     if (entered.session == nullptr || entered.session->in_child()) return ordinary(bytes);
     const Birth birth = birth_here_now();
-    Result<std::byte*> memory = entered.session->allocate(
-        {.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
+    Result<std::byte*> memory = entered.session->allocate({.bytes = {bytes},
+                                                           .name = birth.name,
+                                                           .kind = birth.kind,
+                                                           .persistent = birth.persistent && !scratch,
+                                                           .scratch = scratch});
     if (!memory) {
       if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
       TORCH_CHECK_WITH(OutOfMemoryError, false, memory.error().message);
     }
     if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().New(*memory, bytes);
+    if (noted_here != nullptr && !scratch) noted_here->push_back({.bytes = bytes, .at = *memory});
     return {*memory, *memory, &release_memory, cpu};
   }
 
@@ -115,6 +137,13 @@ void set_between_steps(bool between) noexcept { facade().set_between_steps(betwe
 void set_birth(Birth birth) noexcept { birth_here = birth; }
 
 Birth birth_now() noexcept { return facade().birth_here_now(); }
+
+void note_births(std::vector<Noted>* births) noexcept { noted_here = births; }
+
+void redirect_births(std::vector<Redirected>* births) noexcept {
+  redirected_here = births;
+  born_here.clear();
+}
 
 c10::DataPtr ordinary_memory(std::size_t bytes) { return facade().ordinary(bytes); }
 

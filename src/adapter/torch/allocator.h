@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "vedette/model.h"
 
@@ -42,6 +43,20 @@ void deactivate_allocator(const Session* session) noexcept;  // nothing, where i
 void set_between_steps(bool between) noexcept;
 void set_birth(Birth birth) noexcept;
 Birth birth_now() noexcept;  // of what this thread allocates
+// This thread's allocations are noted from now on; nullptr: no more.
+struct Noted {
+  std::size_t bytes = 0;
+  const std::byte* at = nullptr;
+};
+void note_births(std::vector<Noted>* births) noexcept;
+// From now on this thread's allocations are scratch of the session, but for these; nullptr: no more.
+struct Redirected {
+  std::size_t bytes = 0;
+  std::uint32_t nth = 0;  // allocation of so many bytes, from 0
+  std::byte* to = nullptr;
+  bool made = false;
+};
+void redirect_births(std::vector<Redirected>* births) noexcept;
 // not from the arena, whatever is active; throws what the allocator throws
 c10::DataPtr ordinary_memory(std::size_t bytes);
 void release_memory(void* memory) noexcept;  // the deleter of both kinds

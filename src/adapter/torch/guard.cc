@@ -122,7 +122,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   state.session = Session::open(std::move(options)).value();
   state.say = say;
   state.watched.emplace(*state.session, state.layers, say);
-  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, chunk, state.gpu});
+  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, {}, chunk, state.gpu});
   adapter::install_allocator();
   adapter::listen_to_operators(on_gpu ? adapter::Listening::to_operands_and_results : adapter::Listening::to_operands);
   adapter::announce_this_thread(*state.announcer);

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -124,6 +125,10 @@ bool take_turn() {
 void end_turn() noexcept { op_thread.store(nullptr, std::memory_order_release); }  // pairs with take_turn()
 
 struct OpContext final : at::ObserverContext {
+  OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const Operands& operands)
+      : OpContext(a, function.name(), operands, function.inputs()) {
+    if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session);
+  }
   OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
         scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
@@ -138,6 +143,7 @@ struct OpContext final : at::ObserverContext {
   }
   ~OpContext() override {  // an exception out of the op comes here, too
     if (makes_state) set_birth({});
+    Recipes::finish(std::move(recipe), owner.session, std::uncaught_exceptions() > exceptions);
   }
   Announcer& owner;
   // The members end in the opposite order: the op, then what the session kept, then this thread's turn.
@@ -151,6 +157,8 @@ struct OpContext final : at::ObserverContext {
     }
   } settling{owner.gpu};
   OpScope scope;
+  const int exceptions = std::uncaught_exceptions();
+  std::unique_ptr<Recipe> recipe;
   bool makes_state = false;
   std::string state_name;
 };
@@ -202,7 +210,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
     if (mark) owner.session.mark_layer(mark->name, mark->phase);
     if (owner.session.wants_shapes()) tell_shapes(owner.session, inputs);
   }
-  return std::make_unique<OpContext>(owner, function.name(), operands, inputs);
+  return std::make_unique<OpContext>(owner, function, op, operands);
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {

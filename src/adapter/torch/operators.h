@@ -8,6 +8,7 @@
 #pragma once
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/operator_table.h"
+#include "adapter/torch/recipes.h"
 #include "adapter/torch/watched.h"
 #include "vedette/session.h"
 
@@ -20,6 +21,7 @@ struct Announcer {  // what the callback works on; one per guard
   Watched& watched;
   LayerTracker& layers;
   OperatorTable table = {};
+  Recipes recipes = {};
   Bytes chunk = {};            // what moves as one
   GpuStorages* gpu = nullptr;  // of a guard of GPU memory
   bool in_step = false;        // between steps operands are announced, layers are not
