@@ -27,8 +27,8 @@
 // - Ops become longer by Machine::interference_percent of the time that links are busy beside them, and by
 //   Machine::remap_time for each granule that came or left since the op before. This is no stall.
 // - Machine::habits change this. With `early_fetches` a fetch is queued one op earlier as well. With `writes_wait` no
-//   eviction from the fastest tier begins while a fetch to it runs or has room to start; it does where fewer than five
-//   granules are free, or births or a workspace lack room.
+//   eviction from the fastest tier begins while a fetch to it runs or has room to start; it does where four granules or
+//   less are free, or births or a workspace lack room.
 //
 // A plan with `paging` is run by a driver with other rules (Replayed::paged).
 //

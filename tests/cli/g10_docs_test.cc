@@ -1,4 +1,4 @@
-// The column `vedette` of docs/g10.md is what `vedette compare` gives.
+// The column `vedette` of docs/g10.md is what `vedette compare` gives; tests/policy/g10_table has the other columns.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,6 +26,18 @@ TEST(G10Docs, ShowWhatTheCommandGives) {
     EXPECT_NEAR(percent, std::stod((*at)[2]), 0.0501) << (*at)[1];
   }
   EXPECT_EQ(rows, 16);
+}
+
+TEST(G10Docs, SayWhatTheCommandGivesForTheTraceAsItIs) {
+  const auto trace = std::filesystem::path(testing::data_folder()) / "traces" / "g10" / "vit-1024.json";
+  if (!std::filesystem::exists(trace)) GTEST_SKIP() << "there is no " << trace << "; VEDETTE_DATA names its folder";
+  const std::string page = testing::read_text(VEDETTE_SOURCE_DIR "/docs/g10.md");
+  const std::regex sentence("Asked for `g10\\+`, the same command gives ([0-9.]+) on ViT-1024");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(page, found, sentence));
+  const auto ran = testing::run(VEDETTE_CLI " compare '" + trace.string() + "' --policies g10+ --json");
+  ASSERT_EQ(ran.status, 0);
+  EXPECT_NEAR(nlohmann::json::parse(ran.text).at(0)["percent_of_ideal"].get<double>(), std::stod(found[1]), 0.0501);
 }
 
 }  // namespace
