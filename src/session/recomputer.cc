@@ -266,7 +266,7 @@ std::optional<Recomputer::Zone> Recomputer::take_zone(ChunkRange like) {
   }
   for (const ChunkIndex c : zone.chunks) {
     const ChunkRange one = ChunkRange::one(c);
-    if (!session_.executor.born(one)) {
+    if (!session_.executor.born(one, {chunk})) {
       zone.chunks = ChunkRange(zone.chunks.first(), c);
       give_back(zone);
       return std::nullopt;
