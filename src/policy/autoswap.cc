@@ -14,7 +14,7 @@
 // Not here: the Bayesian search for weights of a mixed score.
 //
 // Cost of prepare: O(peaks * gaps log gaps); SWDOA O(choices * (ops + gaps log gaps)), as the paper has it, up to a
-// limit on work: where that is reached, the plan's reasons say how many choices were ranked so.
+// limit on work. Where that is reached, the plan's reasons say how many choices were ranked so.
 #include <algorithm>
 #include <numeric>
 #include <string>

@@ -31,7 +31,7 @@ struct Solution {
 
 constexpr std::uint32_t window = 15;  // ops beside a user in which a move may run, as published
 
-// At most `most` gaps that are idle while memory is over its size, those of most bytes x time first, each with moves at
+// At most `most` gaps that are idle while memory is over its size, those of most bytes x time first. Each has moves at
 // most `window` ops from its users; `positions` of them on each side (0: all).
 std::vector<Candidate> candidates(const planning::Ledger& ledger, std::size_t most, std::size_t positions);
 

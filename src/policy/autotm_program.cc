@@ -204,7 +204,7 @@ class Program {
   }
 
   // Between two ops at which a move may begin or end all ops ask for the same of the same moves, so the fullest of them
-  // stands for all: a program is as large as its gaps have places, however many ops there are.
+  // stands for all. A program is as large as its gaps have places, however many ops there are.
   void add_limits() {
     std::set<std::uint32_t> cuts = {0, ledger_.ops()};
     const auto cut = [&](std::uint32_t at) { cuts.insert(at % ledger_.ops()); };

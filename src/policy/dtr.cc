@@ -12,7 +12,7 @@
 //   are taken, too.
 // Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
 //
-// Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan: a sample is no more
+// Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan. A sample is no more
 // than 64, which is the square root of 4,096 gaps open at once; the given steps' plans do not change by that. Where
 // nobody of a sample can be dropped, all that could ever be are looked at, which is what the paper does at each drop:
 // O(gaps * producers) then. After `most_looks` of those looks the first of them is taken; Plan::reasons says from which

@@ -1,5 +1,5 @@
 // G10: Zhang, Zhou, Xu, Huang, Huang, Yan, Xu, Wang, Kim, Lipasti, Huang, "G10: Enabling An Efficient Unified GPU
-// Memory and Storage Architecture with Smart Tensor Migrations", MICRO'23, after the paper and the scheduler of its
+// Memory and Storage Architecture with Smart Tensor Migrations", MICRO'23. After the paper and the scheduler of its
 // artifact (platformxlab/G10).
 //
 // Kept: every inactive period of every tensor is a candidate, those of weights wrap around the step. Until no op is

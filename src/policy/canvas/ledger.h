@@ -79,7 +79,7 @@ class Ledger {
   std::optional<TierIndex> tier_for(std::uint32_t gap, std::uint32_t leave, From from = From::nearest) const;
   std::vector<TierIndex> slow_tiers() const;  // those with links both ways, nearest first
 
-  // Makes every op fit: fetches that come too early wait, evictions hurry, and then gaps that `may` names are spent
+  // Makes every op fit: fetches that come too early wait, and evictions hurry. Then gaps that `may` names are spent
   // away as on demand, what is used again last first, or what was used longest ago. False where that is not enough.
   // O((gaps + ops) log).
   bool settle(const std::function<bool(const Gap&)>& may = {}, bool furthest_first = true);

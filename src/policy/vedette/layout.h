@@ -1,5 +1,5 @@
 // The second half of the planner: stays in the slow tier, laid out around one step that repeats. Here a plan becomes
-// one that the judge accepts (room at every op, the same at both ends of the step), and every fetch is issued as early
+// one that the judge accepts (room at every op, the same at both ends of the step). Every fetch is issued as early
 // as room allows, because real ops and disks do not keep to the profile's times. Pure.
 #pragma once
 #include <optional>

@@ -1,5 +1,5 @@
 // Tensors that are made again instead of moved. What a producer can repeat is thrown away after a use and made again
-// before the next one; to the rest of the planner that is another trace, in which the tensor dies and another one of
+// before the next one. To the rest of the planner that is another trace, in which the tensor dies and another one of
 // its size is born, by an op that takes longer and reads more. Pure.
 #pragma once
 #include <array>

@@ -1,5 +1,5 @@
 // The timed walk. Fetches run one after the other from now on. Evicts are placed back into the idle time of their link
-// since the tensor's last use, which is known per op ("slots"); what does not end in time stretches the op's slot, as
+// since the tensor's last use, which is known per op ("slots"). What does not end in time stretches the op's slot, as
 // the stall will.
 #include "policy/vedette/sweep.h"
 
@@ -307,7 +307,7 @@ void Sweep::forget(std::uint32_t t, std::uint32_t at) {
 }
 
 // A tensor that was changed just now and is only read next: going out and coming back while both links are idle makes
-// it clean, and the pressure of the gap after that costs no write. Weights after the optimizer are such, and gradients
+// it clean. The pressure of the gap after that costs no write. Weights after the optimizer are such, and gradients
 // before it, which then leave for nothing as soon as they are used, although they live to the step's end.
 void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   const State& state = state_[t];
