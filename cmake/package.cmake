@@ -19,6 +19,11 @@ if(TARGET vedette_torch)
   install_component(torch vedette_torch ${CMAKE_INSTALL_INCLUDEDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindVedetteTorch.cmake DESTINATION ${package_folder})
 endif()
+if(TARGET vedette_torch_cuda)  # a guard of GPU memory loads it; programs find it by the rpath of vedette::torch
+  install(TARGETS vedette_torch_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  target_link_options(vedette_torch INTERFACE
+    $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+endif()
 if(TARGET vedette_cli)
   install(TARGETS vedette_cli)
 endif()

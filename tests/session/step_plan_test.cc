@@ -70,7 +70,8 @@ TEST(Tabulate, TellsADropThatIsMadeAgainFromOneThatIsNot) {
   ASSERT_EQ(parts[0].departures.size(), 1u);
   EXPECT_TRUE(parts[0].departures[0].made_again);
   EXPECT_FALSE(parts[1].departures[0].made_again);
-  EXPECT_EQ(parts[2].made, std::vector{ChunkRange::of({10}, 4)});
+  ASSERT_EQ(parts[2].made.size(), 1u);
+  EXPECT_EQ(parts[2].made[0], ChunkRange::of({10}, 4));
 }
 
 // Op 1 makes a tensor in a chunk in which the one of op 0 lives, and another in a chunk of its own.
