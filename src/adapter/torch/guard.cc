@@ -135,14 +135,11 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
 
 Guard::~Guard() {
   adapter::stop_announcing(*state_->announcer);
+  adapter::deactivate_allocator(state_->session.get());
+  if (state_->gpu != nullptr) state_->gpu->activate(nullptr, 0);
   if (session().in_child()) return;  // a child may have a guard of its own by now
   adapter::listen_to_operators(adapter::Listening::off);
-  if (state_->gpu == nullptr) {
-    adapter::deactivate_allocator(state_->session.get());
-  } else {
-    state_->gpu->activate(nullptr, 0);
-    state_->gpu->bring_all_home(state_->say);
-  }
+  if (state_->gpu != nullptr) state_->gpu->bring_all_home(state_->say);
 }
 
 void Guard::watch(torch::nn::Module& module, std::string_view name) {
