@@ -396,11 +396,6 @@ PlaceExecutor::Place PlaceExecutor::place(BlockIndex index) const {
   return arena_.offset(index);
 }
 
-bool PlaceExecutor::may_leave(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
-  return arena_.may_leave(index);
-}
-
 PlaceExecutor::Counters PlaceExecutor::counters() const {
   const std::lock_guard lock(guard_);
   Counters counters = counters_;

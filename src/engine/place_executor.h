@@ -88,7 +88,6 @@ class PlaceExecutor {
 
   cuda::Address address(BlockIndex) const;  // 0: away
   Place place(BlockIndex) const;            // nullopt: away
-  bool may_leave(BlockIndex) const;         // in place, seen, and in no open op
   Bytes bytes(BlockIndex) const;
   Counters counters() const;
 

@@ -74,7 +74,6 @@ struct PlannedPlaces {
   };
   std::unordered_map<std::uint32_t, std::uint64_t> births;  // offsets, by a tensor's first chunk
   std::vector<AtStart> at_start;                            // what is in fast memory when the step begins
-  Bytes peak;
 };
 
 class Executor {

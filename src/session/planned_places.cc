@@ -103,7 +103,6 @@ Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTabl
     if (each.at_start) places.at_start.push_back({ChunkRange::of({where.first}, where.count), offset});
     if (each.fetch == no_fetch && step.moments.lives[each.unit].begin > 0) places.births[where.first] = offset;
   }
-  places.peak = placed->peak;
   return places;
 }
 
