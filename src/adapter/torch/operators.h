@@ -1,8 +1,9 @@
-// Announces the operators of the training thread to the session: RecordFunction tells when one begins and ends and what
-// its inputs are, the operator's schema which of them it writes, the watched parameters to which layer it belongs.
+// Announces the operators of the training thread to the session. RecordFunction tells when one begins and ends and what
+// its inputs are. The operator's schema tells which of them it writes, the watched parameters to which layer it
+// belongs.
 //
 // The callback is registered with libtorch once and is off while no guard lives. It acts on one thread, the one that
-// ran the last step (or made the guard), in steps and between them, and on the outermost operator there: threads of the
+// ran the last step or made the guard, in steps and between them, and on the outermost operator there. Threads of the
 // user's own, data loaders for instance, are left alone. Under a guard of GPU memory it acts on autograd's device
 // threads, too, while they run nodes of a backward pass. Thread rule: everything here belongs to the training thread.
 #pragma once
