@@ -1,11 +1,17 @@
 // Children of fork() while a guard lives, as a data loader's workers are: they compute on tensors of their own.
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <optional>
+#include <string_view>
+#include <thread>
 
 #include "adapter/training.h"
 #include "support/child.h"
@@ -95,6 +101,38 @@ TEST(Fork, AChildsStepAndWatchThrowAndItMayEndTheGuard) {
   });
   EXPECT_TRUE(exited_well(status)) << status.value_or(-1);
   EXPECT_EQ(guarded.sum().item<float>(), 1 << 16);
+}
+
+// A thread forks while another one's op runs, which is a thread that the child does not have.
+std::atomic<bool> op_runs{false}, child_ended{false};
+
+TEST(Fork, AChildHasAGuardOfItsOwnThoughAnOpOfItsParentRan) {
+  Guard guard(small_guard());
+  const at::Tensor a = at::ones({64, 64});
+  std::optional<int> status;
+  std::thread forks([&] {
+    while (!op_runs) std::this_thread::yield();
+    status = in_child([] {
+      ::alarm(20);
+      at::set_num_threads(1);
+      Guard own(small_guard());
+      const at::Tensor inside = at::ones({1 << 16}) + 1;
+      if (!Session::owns(inside.const_data_ptr())) ::_exit(3);
+    });
+    child_ended = true;
+  });
+  // Called after the guard's own callback: the op has begun.
+  const at::CallbackHandle handle = at::addGlobalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+        if (std::string_view(function.name()) != "aten::mm" || op_runs.exchange(true)) return nullptr;
+        while (!child_ended) std::this_thread::yield();
+        return nullptr;
+      }));
+  const float sum = a.mm(a).sum().item<float>();
+  forks.join();
+  at::removeCallback(handle);
+  EXPECT_TRUE(exited_well(status)) << status.value_or(-1);
+  EXPECT_EQ(sum, 64 * 64 * 64);
 }
 
 }  // namespace

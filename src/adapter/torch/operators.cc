@@ -299,6 +299,8 @@ void listen_to_operators(Listening what) {
 
 void announce_this_thread(Announcer& to) {
   announcing_thread.store(nullptr, std::memory_order_relaxed);
+  // A forked child has a guard of its own, and not the thread whose op ran when its parent forked.
+  if (announcer.load(std::memory_order_relaxed) != &to) op_thread.store(nullptr, std::memory_order_relaxed);
   announcer.store(&to, std::memory_order_release);  // pairs with begin()
   announcing_thread.store(&this_thread, std::memory_order_relaxed);
 }
