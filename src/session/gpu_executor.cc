@@ -120,10 +120,10 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
 
 void GpuExecutor::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
-  const bool as_planned = places_->counters().misplaced == misplaced_;
-  followed_ = as_planned ? planned_ : nullptr;
+  const std::uint64_t misplaced = places_->counters().misplaced;
+  followed_ = misplaced == misplaced_ ? planned_ : nullptr;  // else blocks lie elsewhere than the plan has them
   planned_ = nullptr;
-  misplaced_ = places_->counters().misplaced;
+  misplaced_ = misplaced;
   step_is_new_ = true;
   times_.begin_step(step);
 }

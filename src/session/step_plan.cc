@@ -12,9 +12,11 @@ namespace vedette::detail {
 namespace {
 
 // What is recomputed is the session's matter.
-Result<void> acceptable(Plan plan, const Machine& machine, const Executor& executor) {
-  if (machine.can_recompute) plan.recomputations.clear();
-  return executor.accepts(plan);
+Result<void> acceptable(const Plan& plan, const Machine& machine, const Executor& executor) {
+  if (!machine.can_recompute || plan.recomputations.empty()) return executor.accepts(plan);
+  Plan moves = plan;
+  moves.recomputations.clear();
+  return executor.accepts(moves);
 }
 
 }  // namespace

@@ -7,29 +7,16 @@
 #include <set>
 #include <vector>
 
+#include "support/small_steps.h"
 #include "support/traces.h"
 #include "vedette/model.h"
 
 namespace vedette {
 namespace {
 
-constexpr std::uint64_t kilo = 4096;
-
-Trace step(std::size_t tensors, std::vector<Op> ops) {
-  Trace made;
-  for (std::size_t t = 0; t < tensors; ++t)
-    made.tensors.push_back({.name = "t", .bytes = {kilo}, .kind = TensorKind::weight, .persistent = true});
-  made.ops = std::move(ops);
-  return made;
-}
-
-Op op(std::int64_t ns, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
-  Op made;
-  made.time = {ns};
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
+using testing::kilo;
+using testing::op;
+using testing::step;
 
 // Forward makes a tensor an op, backward reads them in the opposite order.
 Trace there_and_back(std::uint32_t count) {

@@ -10,6 +10,7 @@
 #include "policy/vedette/features.h"
 #include "policy/vedette/fit.h"
 #include "support/generate_trace.h"
+#include "support/small_steps.h"
 #include "support/traces.h"
 #include "vedette/check.h"
 #include "vedette/policy.h"
@@ -18,23 +19,9 @@
 namespace vedette {
 namespace {
 
-constexpr std::uint64_t kilo = 4096;
-
-Trace step(std::size_t tensors, std::vector<Op> ops) {
-  Trace made;
-  for (std::size_t t = 0; t < tensors; ++t)
-    made.tensors.push_back({.name = "t", .bytes = {kilo}, .kind = TensorKind::weight, .persistent = true});
-  made.ops = std::move(ops);
-  return made;
-}
-
-Op op(std::int64_t ns, std::vector<TensorIndex> reads, std::vector<TensorIndex> writes = {}) {
-  Op made;
-  made.time = {ns};
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
+using testing::kilo;
+using testing::op;
+using testing::step;
 
 constexpr Habits early_fetches{.early_fetches = true};
 
