@@ -323,7 +323,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
                "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_flag("--recompute", options.recompute,
-               "tensors may be dropped and made again by running their ops once more, as the policy plans");
+               "tensors may be dropped and recomputed by running their ops once more, as the policy plans");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--planned-traces", options.planned_traces,

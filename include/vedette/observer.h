@@ -60,7 +60,7 @@ struct Counters {                                                // since the se
   std::uint64_t stall_count = 0, stall_ns = 0;  // waiting for operands, and for room in allocations
   std::uint64_t faults = 0;                     // accesses that no op announced
   // chunks that were dropped and recomputed, by how many runs of ops in how much time
-  std::uint64_t bytes_made_again = 0, ops_run_again = 0, run_again_ns = 0;
+  std::uint64_t bytes_recomputed = 0, ops_recomputed = 0, recompute_ns = 0;
   std::uint64_t live_bytes = 0, peak_bytes = 0;              // arena, each allocation rounded up to 64
   std::uint64_t resident_bytes = 0, resident_max_bytes = 0;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;

@@ -120,7 +120,7 @@ class Recipe {
 enum class Recompute : std::uint8_t {
   off,
   planned,  // as the policy plans
-  always,   // all that can be made again is dropped at every opportunity: for tests
+  always,   // all that can be recomputed is dropped at every opportunity: for tests
 };
 
 struct AllocateOptions {

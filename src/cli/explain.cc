@@ -56,7 +56,7 @@ class Story {
     for (const Recomputation& each : plan_.recomputations) {
       if (each.tensor == t_)
         say(fmt::format(
-            "Before {} it is made again by {}, which takes {:.3f} ms; bringing it would keep the link busy for {:.3f} "
+            "Before {} it is recomputed by {}, which takes {:.3f} ms; bringing it would keep the link busy for {:.3f} "
             "ms.",
             op(each.before), op(each.producer), ms(trace_.ops[each.producer.value].time), ms(trip(home_link()))));
     }

@@ -10,7 +10,7 @@
 //
 // Every state but resident becomes empty when the last tensor of the chunk dies. `covered` lies beside resident:
 // Engine::cover() parks the frame to see whether the running op touches the chunk. `dropped` follows what is resident
-// or parked; it becomes resident by the frame of a scratch chunk in which its bytes were made again.
+// or parked; it becomes resident by the frame of a scratch chunk in which its bytes were recomputed.
 #pragma once
 #include <cstdint>
 
@@ -27,7 +27,7 @@ enum class ChunkState : std::uint8_t {
   away,      // tensors, in the chunk's slot only
   fetching,  // the slot is being read
   arrived,   // in a parked frame and in the slot
-  dropped,   // tensors, but no frame, and no bytes until they are made again
+  dropped,   // tensors, but no frame, and no bytes until they are recomputed
 };
 
 constexpr bool may_become(ChunkState from, ChunkState to) noexcept {

@@ -1,4 +1,4 @@
-// Chunks whose bytes are forgotten, and made again by the engine's owner in a scratch chunk, whose frame they get.
+// Chunks whose bytes are forgotten, and recomputed by the engine's owner in a scratch chunk, whose frame they get.
 #include "base/assert.h"
 #include "engine/engine.h"
 

@@ -126,7 +126,7 @@ class Engine {
   Program& program() noexcept { return program_; }  // whose clock times stalls, moves and faults
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
-  // Forgets the bytes of those chunks that may leave now, and says which: their owner makes them again. Whoever needs
+  // Forgets the bytes of those chunks that may leave now, and says which: their owner recomputes them. Whoever needs
   // one before waits, and the owner is told.
   std::vector<ChunkIndex> drop(ChunkRange range) noexcept;
   bool is_dropped(ChunkIndex chunk) const noexcept;

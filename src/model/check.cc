@@ -223,7 +223,7 @@ class Judge {
 
   void recomputed(OpIndex now, const Recomputation& each) {
     const Op& producer = trace_.ops[each.producer.value];
-    const std::string who = name(each.tensor) + " cannot be made again before op " + number(index_at(now).value) +
+    const std::string who = name(each.tensor) + " cannot be recomputed before op " + number(index_at(now).value) +
                             ": op " + number(each.producer.value) + " '" + producer.name + "' ";
     if (!replayable(producer)) return broken(Rule::recomputed, who + "would not give the same bytes twice");
     if (!ran_[each.producer.value]) return broken(Rule::recomputed, who + "has not run yet in this step");
@@ -348,7 +348,7 @@ class Judge {
       case Piece::State::dead:
         return "is dead";
       case Piece::State::dropped:
-        return "was dropped and not made again";
+        return "was dropped and not recomputed";
       case Piece::State::moving:
         return on_its_way(piece.move);
       case Piece::State::lies:

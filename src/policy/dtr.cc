@@ -1,7 +1,7 @@
 // DTR: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor Rematerialization", ICLR'21,
 // after the paper and the prototype's simulator (uwsampl/dtr-prototype).
 //
-// Kept: nothing moves, everything is made again. Where an op lacks room, the tensor with the least h = cost / (bytes x
+// Kept: nothing moves, everything is recomputed. Where an op lacks room, the tensor with the least h = cost / (bytes x
 //   staleness) is dropped; cost is what making it takes, with all that was dropped around it (ancestors that would have
 //   to be made first). What is dropped is made when an op wants it, parents first. Constants, parameters and the op's
 //   own operands are never dropped. Tensors below a hundredth of the average size are left alone, and of the rest a
@@ -281,7 +281,7 @@ class Dtr final : public Policy {
     if (auto found = plan(trace, machine)) return *std::move(found);
     const Bytes least =
         smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
-    return too_small(everything, least, "what cannot be made again does not fit beside the largest op");
+    return too_small(everything, least, "what cannot be recomputed does not fit beside the largest op");
   }
 
  private:

@@ -70,8 +70,8 @@ class Bucket {
   // The first of the steps up to the last run that all ran by the plan that the bucket has now.
   std::uint64_t follows_since() const noexcept { return follows_since_; }
   // of each op of `log`, whether its recipe was tried and right
-  void can_run_again(const StepLog& log, std::vector<char> ops) {
-    plan.can_run_again(log, ops);
+  void can_recompute(const StepLog& log, std::vector<char> ops) {
+    plan.can_recompute(log, ops);
     runs_again_ = std::move(ops);
   }
   bool runs_again(std::size_t op) const { return op < runs_again_.size() && runs_again_[op] != 0; }

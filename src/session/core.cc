@@ -137,7 +137,7 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
     // A tensor may have outlived what the profile saw.
     if (wanted.planned && !arena_.room_at(*wanted.planned, bytes)) wanted.planned.reset();
   }
-  // In chunks of its own: others may be dropped, and are not made again while a recipe runs.
+  // In chunks of its own: others may be dropped, and are not recomputed while a recipe runs.
   const bool own_chunks = allocation.scratch && !small;
   if (own_chunks) wanted.planned = arena_.reserve_zone(arena_.whole_chunks(bytes));
   const auto place = own_chunks && !wanted.planned ? std::nullopt : arena_.take(wanted);
@@ -311,9 +311,9 @@ Counters SessionCore::counters() const noexcept {
   counters.steps = logger_.step();
   if (recomputer_ != nullptr) {
     const Recomputer::Figures again = recomputer_->figures();
-    counters.bytes_made_again = again.bytes_made_again;
-    counters.ops_run_again = again.ops_run_again;
-    counters.run_again_ns = again.run_again_ns;
+    counters.bytes_recomputed = again.bytes_recomputed;
+    counters.ops_recomputed = again.ops_recomputed;
+    counters.recompute_ns = again.recompute_ns;
   }
   return counters;
 }

@@ -65,7 +65,7 @@ void SessionCore::learn() {
   fresh->profiled(logger_.step(),
                   rows_.chunks() + std::min(arena_.slab_chunks_that_may_leave(), most_slab_chunks_that_stay()));
   fresh->rows.add(rows_.take());
-  if (recomputer_ != nullptr) fresh->can_run_again(log, recomputer_->remembered());
+  if (recomputer_ != nullptr) fresh->can_recompute(log, recomputer_->remembered());
   advise_on_rows();
   const Trace& units = fresh->plan.units().trace;
   fresh->sections =

@@ -1,4 +1,4 @@
-// Recipes of ops, and what of a step that repeats is dropped and made again by them: the session's side of
+// Recipes of ops, and what of a step that repeats is dropped and recomputed by them: the session's side of
 // recomputer.h.
 #include <algorithm>
 
@@ -72,13 +72,13 @@ void SessionCore::after_op(std::uint32_t index) {
   times_.end_op(executor_->program().now());
 }
 
-// Those that are to be made again, of which the others leave as all do.
+// Those that are to be recomputed, of which the others leave as all do.
 std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
                                                                       std::vector<ChunkRange>& drops) const {
   std::vector<OpMoves::Departure> others;
   const std::lock_guard lock(mutex_);
   for (const OpMoves::Departure& each : departures) {
-    const bool drop = each.made_again && recomputer_->can_be_made(each.chunks);
+    const bool drop = each.recomputed && recomputer_->can_be_made(each.chunks);
     if (drop) drops.push_back(each.chunks);
     if (!drop) others.push_back(each);
   }

@@ -54,7 +54,7 @@ struct OpMoves {
     TierIndex source;         // a slow tier: the bytes move on without passing fast memory
     TierIndex target;         // 0: the slow tier that has room
     bool dead = false;        // a drop: by the plan no op reads these bytes before they are written again
-    bool made_again = false;  // a drop: by the plan they are recomputed before an op reads them
+    bool recomputed = false;  // a drop: by the plan they are recomputed before an op reads them
   };
   struct NextUse {
     ChunkRange chunks;
@@ -118,7 +118,7 @@ class Executor {
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
   virtual void forget_plan() noexcept = 0;  // what a plan has asked for and has not begun
 
-  // --- bytes that are dropped and made again -------------------------------------------------------------------------
+  // --- bytes that are dropped and recomputed -------------------------------------------------------------------------
   virtual bool can_drop() const noexcept { return false; }
   // Between ops: forgets the bytes of those chunks that may leave now, and says which.
   virtual std::vector<ChunkIndex> drop(ChunkRange) noexcept { return {}; }

@@ -61,7 +61,7 @@ void Lineage::begin_op(std::uint32_t op, std::span<const std::uint32_t> reads, s
 
 void Lineage::drop_recipe(std::uint32_t op) { past(op).recipe.reset(); }
 
-// --- what can be made again ------------------------------------------------------------------------------------------
+// --- what can be recomputed ------------------------------------------------------------------------------------------
 
 struct Lineage::Search {
   std::span<const std::uint32_t> wanted;

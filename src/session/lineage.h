@@ -1,5 +1,5 @@
 // What the tensors of the running step were made from: of each op that can run again its recipe, what it read and what
-// it wrote. So it says in which way a tensor's bytes can be made again, from tensors that live.
+// it wrote. So it says in which way a tensor's bytes can be recomputed, from tensors that live.
 //
 // A tensor's version is the number of ops of this step that have written it. A way runs ops in the order of the step,
 // so in-place chains (batch_norm, then relu_) are repeated as a whole, and means that are dead are made on the way.
@@ -50,8 +50,8 @@ class Lineage {
   void keep(std::uint32_t op, std::unique_ptr<Recipe> recipe, Uses uses);
   void drop_recipe(std::uint32_t op);
 
-  // --- what can be made again ----------------------------------------------------------------------------------------
-  // As if none of `wanted` were there. nullopt: some cannot be made again.
+  // --- what can be recomputed ----------------------------------------------------------------------------------------
+  // As if none of `wanted` were there. nullopt: some cannot be recomputed.
   std::optional<Way> way(std::span<const std::uint32_t> wanted) const;
   Recipe* recipe(std::uint32_t op) const { return ops_[op].recipe.get(); }
   std::span<const std::uint32_t> results(std::uint32_t op) const { return ops_[op].results; }

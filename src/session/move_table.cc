@@ -80,7 +80,7 @@ MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches st
                              .source = move.source,
                              .target = chooses ? move.target : TierIndex{},
                              .dead = move.verb == Verb::drop,
-                             .made_again = move.verb == Verb::drop && made_later(plan, move)}});
+                             .recomputed = move.verb == Verb::drop && made_later(plan, move)}});
   }
   std::vector<std::pair<std::uint32_t, ChunkRange>> made;
   for (const Recomputation& each : plan.recomputations)

@@ -1,4 +1,4 @@
-// Groups of chunks that are dropped and made again: see recomputer.h.
+// Groups of chunks that are dropped and recomputed: see recomputer.h.
 #include "session/recomputer.h"
 
 #include <algorithm>
@@ -208,9 +208,9 @@ void Recomputer::make_group(std::uint32_t first) {
   const Nanoseconds took = session_.executor.program().now() - began;
   const std::lock_guard lock(session_.mutex);
   groups_.erase(first);
-  figures_.bytes_made_again += group.chunks.size() * session_.arena.chunk_bytes();
-  figures_.ops_run_again += work->runs.size();
-  figures_.run_again_ns += static_cast<std::uint64_t>(took.value);
+  figures_.bytes_recomputed += group.chunks.size() * session_.arena.chunk_bytes();
+  figures_.ops_recomputed += work->runs.size();
+  figures_.recompute_ns += static_cast<std::uint64_t>(took.value);
 }
 
 std::byte* Recomputer::in_zone(const Zone& zone, std::uint32_t tensor) const {
@@ -305,7 +305,7 @@ void Recomputer::adopt(const Zone& zone, ChunkRange chunks) {
   for (const ChunkIndex to : chunks) {
     const ChunkIndex from{zone.chunks.first().value + (to.value - zone.like.first().value)};
     if (!zone.held && !session_.executor.hold(ChunkRange::one(from)))
-      die("no room in fast memory for a tensor that was made again; use a larger budget");
+      die("no room in fast memory for a tensor that was recomputed; use a larger budget");
     while (!session_.executor.adopt(from, to)) std::this_thread::sleep_for(std::chrono::microseconds(100));
     if (!zone.held) session_.executor.release_hold(ChunkRange::one(from));
   }

@@ -1,8 +1,8 @@
-// Drops tensors of a step that repeats, and makes them again. What is dropped together, a group, is made together: the
+// Drops tensors of a step that repeats, and recomputes them. What is dropped together, a group, is made together: the
 // recipes run with their results in a scratch zone of whole chunks, whose frames the dropped chunks get. So no thread
 // ever sees a half made tensor, and neither storage nor views nor versions of it notice.
 //
-// What always holds: every group can be made again from what lives. So before an op changes a source of a group, or a
+// What always holds: every group can be recomputed from what lives. So before an op changes a source of a group, or a
 // source dies, the group is made; sources that can be made themselves may die or be dropped. Whoever touches a dropped
 // chunk without an announcement waits, and a thread of ours makes it.
 //
@@ -50,7 +50,7 @@ class Recomputer {
   [[nodiscard]] bool let_die(std::uint32_t tensor);
 
   // --- without any lock ----------------------------------------------------------------------------------------------
-  void drop(ChunkRange chunks);  // between ops; nothing, where they cannot be made again
+  void drop(ChunkRange chunks);  // between ops; nothing, where they cannot be recomputed
   void make(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes);
   void make_before_death(std::uint32_t tensor);
   void make_all();
@@ -61,7 +61,7 @@ class Recomputer {
   std::vector<char> remembered() { return std::move(runs_again_); }
 
   struct Figures {
-    std::uint64_t bytes_made_again = 0, ops_run_again = 0, run_again_ns = 0;
+    std::uint64_t bytes_recomputed = 0, ops_recomputed = 0, recompute_ns = 0;
   };
   Figures figures() const noexcept { return figures_; }  // with the session's lock
 

@@ -67,7 +67,7 @@ void StepPlan::form(const StepLog& log) {
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
 }
 
-void StepPlan::can_run_again(const StepLog& log, std::vector<char> ops) {
+void StepPlan::can_recompute(const StepLog& log, std::vector<char> ops) {
   runs_again_ = std::move(ops);
   tell_what_runs_again(units_, log, runs_again_, options_.chunk);
 }

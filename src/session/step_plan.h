@@ -41,7 +41,7 @@ class StepPlan {
   void cut(SectionedLog log);
 
   // Of each op, whether it can run again: policies may plan that from now on.
-  void can_run_again(const StepLog& log, std::vector<char> ops);
+  void can_recompute(const StepLog& log, std::vector<char> ops);
 
   // Asks the policy for a plan; `machine` says how much room there is. Error: the policy has none, or the executor
   // cannot do what it plans; then the plan is empty and the step runs on demand.

@@ -14,14 +14,14 @@
 //      when it begins: the same without e - 1's own changes and its time.
 // Both: where one link each way crosses the cut and the two share a bus, what comes and what goes in the same time
 //      takes turns: waits and times of the two together are at least the sum of both.
-// Recomputation: bytes that a producer can make again need not come, at the price of its time, which is waiting of its
-//      kind. With x_i of tensor i made again, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in -
+// Recomputation: bytes that a producer can recompute need not come, at the price of its time, which is waiting of its
+//      kind. With x_i of tensor i recomputed, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in -
 //      time, so for any weight m in [0, 1] more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in,
 //      (1 - m) t_i) - m (capacity / in + time). A producer's time is split among its results by size. A producer reads
-//      what may have died before b: that has to be had as well (near when b starts, or moved) or made again in turn. So
+//      what may have died before b: that has to be had as well (near when b starts, or moved) or recomputed in turn. So
 //      the price of a run of a producer is its time and a part of the price of each dead source, divided among the
 //      producers that read that source, and the price of having anything is that of its bytes: prices add up because
-//      nobody's is charged twice. Sources that live are free here. What can be made again need not be written out,
+//      nobody's is charged twice. Sources that live are free here. What can be recomputed need not be written out,
 //      unless its sources die with its making: then they, or it, are near or have crossed.
 // Operands in place (addressable tiers) cost their bytes over the link beside the op, so such links count twice.
 // Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the
@@ -143,7 +143,7 @@ class Bound {
     }
   }
 
-  // producers_[t]: the ops that can make it again; takers_[t]: how many could make something of it.
+  // producers_[t]: the ops that can recompute it; takers_[t]: how many could make something of it.
   void find_producers() {
     producers_.resize(trace_.tensors.size());
     takers_.resize(trace_.tensors.size());
@@ -196,7 +196,7 @@ class Bound {
   }
 
   // What having t costs at least when the run begins at op `begin` of its step, for each cut and weight: its bytes, or
-  // making it again.
+  // recomputing it.
   const std::vector<double>& price(std::uint32_t t, std::size_t begin, int depth) {
     std::vector<double>& found = prices_[t];
     if (priced_[t] == begin + 1) return found;

@@ -135,7 +135,7 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
                                        [&](const Operand& o) { return o.tensor == t && o.write; });
       if (!written)
         return Error{Cause::malformed_input,
-                     "replay: " + name(producer) + " does not write the tensor it should make again"};
+                     "replay: " + name(producer) + " does not write the tensor it should recompute"};
       if (!there) makes.push_back(t);
     }
     if (makes.empty()) continue;

@@ -49,7 +49,7 @@ class Traffic {
   void move(std::uint32_t piece, std::uint32_t target, std::uint32_t move, bool urgent);
   bool await(std::uint32_t piece);  // the op needs it near; true when nothing was on its way
   void drop(std::uint32_t piece);
-  void place(std::uint32_t piece, std::uint32_t tier);  // born, or made again
+  void place(std::uint32_t piece, std::uint32_t tier);  // born, or recomputed
   void release(std::uint32_t piece);                    // dead: its bytes are gone everywhere
   void touch(std::uint32_t piece, bool write, std::uint64_t serial);
   void bury(std::uint32_t piece);  // dead, as Plan::after_life says

@@ -44,7 +44,7 @@ std::optional<Error> Waiting::demand(std::uint32_t op, std::uint32_t tensor, boo
 Error Waiting::dropped(std::uint32_t op, std::uint32_t tensor) const {
   return {Cause::malformed_input, "replay: " + name(op) + " reads tensor " + std::to_string(tensor) + " '" +
                                       in_.trace.tensors[tensor].name +
-                                      "', which was dropped or is dead, and nothing makes it again"};
+                                      "', which was dropped or is dead, and nothing recomputes it"};
 }
 
 // Evicts by the plan's fallback what no op in sight of the current one needs, until the room is on its way.

@@ -1,4 +1,4 @@
-// Training with every tensor dropped at every opportunity, and made again, gives the bits of training without a guard:
+// Training with every tensor dropped at every opportunity, and recomputed, gives the bits of training without a guard:
 // losses, parameters, statistics, state of optimizers and of the generator.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -29,10 +29,10 @@ std::int64_t next_draw() {
 }
 
 void tell(const char* name, std::uint64_t percent, const Counters& counters) {
-  std::printf("%s %lu %%: %lu ops again, %.1f MiB made again in %.1f ms; in %.1f MiB, out %.1f MiB, faults %lu\n", name,
-              static_cast<unsigned long>(percent), static_cast<unsigned long>(counters.ops_run_again),
-              static_cast<double>(counters.bytes_made_again) / 1048576,
-              static_cast<double>(counters.run_again_ns) / 1e6, static_cast<double>(counters.bytes_in) / 1048576,
+  std::printf("%s %lu %%: %lu ops again, %.1f MiB recomputed in %.1f ms; in %.1f MiB, out %.1f MiB, faults %lu\n", name,
+              static_cast<unsigned long>(percent), static_cast<unsigned long>(counters.ops_recomputed),
+              static_cast<double>(counters.bytes_recomputed) / 1048576,
+              static_cast<double>(counters.recompute_ns) / 1e6, static_cast<double>(counters.bytes_in) / 1048576,
               static_cast<double>(counters.bytes_out) / 1048576, static_cast<unsigned long>(counters.faults));
 }
 
@@ -85,7 +85,7 @@ TEST_P(EveryModel, TrainsToTheSameBits) {
     EXPECT_EQ(outcome.losses, plain.outcome.losses);
     for (const auto& [name, bytes] : plain.outcome.tensors) EXPECT_TRUE(outcome.tensors.at(name) == bytes) << name;
     tell(GetParam(), percent, guard.counters());
-    EXPECT_GT(guard.counters().ops_run_again, 0u) << "nothing was made again";
+    EXPECT_GT(guard.counters().ops_recomputed, 0u) << "nothing was recomputed";
     if (percent == 50) expect_usual_operators(tried(guard.session()));
   }
 }
@@ -165,7 +165,7 @@ void expect_same(const char* name, const Body& body) {
     Guard guard{dropping(peak * percent / 100)};
     EXPECT_EQ(train_net(&guard, body), plain);
     tell(name, percent, guard.counters());
-    EXPECT_GT(guard.counters().ops_run_again, 0u) << "nothing was made again";
+    EXPECT_GT(guard.counters().ops_recomputed, 0u) << "nothing was recomputed";
   }
 }
 

@@ -354,10 +354,10 @@ TEST(CompareCommand, SaysInJsonWhatDidNotRun) {
   EXPECT_THAT(row["error"].get<std::string>(), StartsWith("infeasible: "));
   EXPECT_TRUE(row["step_ns"].is_null());
   const told::Ran tight = vedette("compare " + toy("chain4") + " --fast 60% --policies dtr");
-  EXPECT_THAT(tight.output, AllOf(HasSubstr("infeasible: what cannot be made again"), Not(HasSubstr("dtr: "))));
+  EXPECT_THAT(tight.output, AllOf(HasSubstr("infeasible: what cannot be recomputed"), Not(HasSubstr("dtr: "))));
   const told::Ran alone = vedette("plan " + toy("chain4") + " --fast 60% --policy dtr");  // no row names it here
   EXPECT_EQ(alone.status, 1);
-  EXPECT_THAT(alone.output, StartsWith("vedette: dtr: what cannot be made again"));
+  EXPECT_THAT(alone.output, StartsWith("vedette: dtr: what cannot be recomputed"));
 }
 
 TEST(CompareCommand, EndsWithAStatusWhereNothingRan) {

@@ -97,7 +97,7 @@ class Driver {
         if (books_.may_leave(c)) books_.drop(c);
         return;
       case 6:
-        return make_again(c);
+        return recompute(c);
       case 1:
         if (chunk.busy) {
           books_.clear_busy(c);
@@ -170,7 +170,7 @@ class Driver {
     if (const auto frame = books_.take_free()) return books_.back(c, *frame);
     if (const auto from = books_.longest_idle()) books_.back(c, books_.take_from_idle(*from));
   }
-  void make_again(ChunkIndex c) {  // in whatever chunk lives: its own bytes are dropped then
+  void recompute(ChunkIndex c) {  // in whatever chunk lives: its own bytes are dropped then
     if (books_[c].state != ChunkState::dropped) return;
     for (ChunkIndex from; from.value < chunk_count; ++from.value) {
       if (books_[from].state != ChunkState::resident || books_[from].busy || books_[from].slot_busy) continue;

@@ -308,7 +308,7 @@ Trace chain() {
                   {.name = "k", .reads = {{1}, {2}}},
                   {.name = "u", .reads = {{0}}, .writes = {{0}}}}};
 }
-Plan remade() {  // a and b are thrown away before op 2 and made again before op 3
+Plan remade() {  // a and b are thrown away before op 2 and recomputed before op 3
   return {.home = {{0}, {0}, {0}, {0}},
           .moves = {drop(1, 2, 1), drop(1, 2, 2)},
           .recomputations = {{.before = {3}, .producer = {0}, .tensor = {1}},

@@ -155,7 +155,7 @@ TEST(Vdnn, FetchesOneLayerAhead) {
     EXPECT_LE(move.due.value - move.issue.value, 1U);
 }
 
-// Two tensors of the same size and age: one is cheap to make again, the link is slow.
+// Two tensors of the same size and age: one is cheap to recompute, the link is slow.
 Trace recomputable() {
   Trace trace = chain(8, 10'000);
   for (Op& op : trace.ops) op.name = "relu";

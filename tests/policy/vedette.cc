@@ -346,7 +346,7 @@ TEST(Vedette, IsNotSlowerWithMoreMemory) {
         const double percent =
             100.0 * static_cast<double>(got.ideal.value) / static_cast<double>(got.measured.time.value);
         EXPECT_GE(percent, best - 0.5) << "seed " << seed << ", share " << share
-                                       << (can_recompute ? ", with making again" : "");
+                                       << (can_recompute ? ", with recomputation" : "");
         best = std::max(best, percent);
       }
     }

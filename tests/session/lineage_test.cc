@@ -1,4 +1,4 @@
-// In which way tensors can be made again: chains in place as a whole, means that are dead, and what must not be used.
+// In which way tensors can be recomputed: chains in place as a whole, means that are dead, and what must not be used.
 #include "session/lineage.h"
 
 #include <gtest/gtest.h>

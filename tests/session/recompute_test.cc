@@ -1,4 +1,4 @@
-// Tensors that are dropped at every opportunity and made again: the same bytes, whatever happens in the middle.
+// Tensors that are dropped at every opportunity and recomputed: the same bytes, whatever happens in the middle.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -45,12 +45,12 @@ Outcome run(Bytes budget, Recompute recompute, const std::string& policy = "vede
 
 TEST(Recompute, EndsWithTheSameBytesInAnyBudget) {
   const Outcome plenty = run(64_MiB, Recompute::off);
-  EXPECT_EQ(plenty.counters.ops_run_again, 0u);
+  EXPECT_EQ(plenty.counters.ops_recomputed, 0u);
   for (const std::uint64_t percent : {200U, 100U, 50U, 25U}) {
     SCOPED_TRACE(std::to_string(percent) + " %");
     const Outcome dropped = run({plenty.counters.peak_bytes * percent / 100}, Recompute::always);
     EXPECT_EQ(dropped, plenty);
-    EXPECT_GT(dropped.counters.ops_run_again, layers - 2) << "nothing was made again";
+    EXPECT_GT(dropped.counters.ops_recomputed, layers - 2) << "nothing was recomputed";
     EXPECT_LE(dropped.counters.resident_max_bytes, plenty.counters.peak_bytes * percent / 100);
     for (const std::string& m : dropped.messages) ADD_FAILURE() << m;
   }
@@ -184,14 +184,14 @@ void expect_right(const std::function<void(Session&, ByHand&, ByHand::Tensors&)>
   const auto session = open(budget, Recompute::always);
   ByHand program(*session);
   for (int i = 0; i < 4; ++i) program.step();
-  const std::uint64_t before = session->counters().bytes_made_again;
+  const std::uint64_t before = session->counters().bytes_recomputed;
   EXPECT_GT(before, 0u);
   program.in_the_middle = [&](ByHand::Tensors& t) { in_the_middle(*session, program, t); };
   program.step();
   program.in_the_middle = [](ByHand::Tensors&) {};
   program.step();
   EXPECT_TRUE(program.all_right);
-  EXPECT_GT(session->counters().bytes_made_again, before);
+  EXPECT_GT(session->counters().bytes_recomputed, before);
 }
 
 TEST(Recompute, RepeatsWhatWasChangedInPlace) {
@@ -339,14 +339,14 @@ TEST(Recompute, IsPlannedByPolicies) {
                   again = run_phases(half, Recompute::planned, policy);
     EXPECT_EQ(moved, plenty);
     EXPECT_EQ(again, plenty);
-    EXPECT_EQ(moved.counters.ops_run_again, 0u);
+    EXPECT_EQ(moved.counters.ops_recomputed, 0u);
     std::printf("%s: out %.1f MiB without, %.1f MiB with %lu ops run again\n", policy,
                 static_cast<double>(moved.counters.bytes_out) / 1048576,
                 static_cast<double>(again.counters.bytes_out) / 1048576,
-                static_cast<unsigned long>(again.counters.ops_run_again));
+                static_cast<unsigned long>(again.counters.ops_recomputed));
     for (const std::string& m : again.messages) ADD_FAILURE() << m;
     if (policy != std::string("superneurons")) continue;  // the others compare with the speed of the slow tier
-    EXPECT_GT(again.counters.ops_run_again, 0u);
+    EXPECT_GT(again.counters.ops_recomputed, 0u);
     EXPECT_LT(again.counters.bytes_out, moved.counters.bytes_out);
   }
 }

@@ -68,8 +68,8 @@ TEST(Tabulate, TellsADropThatIsMadeAgainFromOneThatIsNot) {
   plan.recomputations = {{.before = {2}, .producer = {0}, .tensor = {0}}};
   const auto parts = tabulate(two_units(), plan, chunk);
   ASSERT_EQ(parts[0].departures.size(), 1u);
-  EXPECT_TRUE(parts[0].departures[0].made_again);
-  EXPECT_FALSE(parts[1].departures[0].made_again);
+  EXPECT_TRUE(parts[0].departures[0].recomputed);
+  EXPECT_FALSE(parts[1].departures[0].recomputed);
   ASSERT_EQ(parts[2].made.size(), 1u);
   EXPECT_EQ(parts[2].made[0], ChunkRange::of({10}, 4));
 }

@@ -202,7 +202,7 @@ class WorldBreaks : public ::testing::TestWithParam<World> {
   }
 
   // The calls of this part, to the last one. Some runs make more calls than the calm ones did, some fewer: those are
-  // made again.
+  // recomputed.
   void break_part() {
     for (const Break how : every_break) {
       for (std::uint64_t n = GetParam().part;; n += GetParam().parts) {

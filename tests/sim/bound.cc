@@ -71,7 +71,7 @@ Trace made_of_what_died(const char* first) {
 }
 
 TEST(Bound, CountsWhatHasDiedAmongWhatMakingAgainTakes) {
-  // The source cannot be made again: it, or what was made of it, goes out before 2 is made and comes back after 2 was
+  // The source cannot be recomputed: it, or what was made of it, goes out before 2 is made and comes back after 2 was
   // read.
   EXPECT_GE(lower_bound(made_of_what_died("dropout"), two(2000, true)), Nanoseconds{2000});
   // It can: then both producers run again, for 20 ns. Half of that is proven, where the last one alone would prove an

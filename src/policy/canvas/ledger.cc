@@ -369,7 +369,7 @@ Plan Ledger::write() const {
   std::stable_sort(plan.moves.begin(), plan.moves.end(), [&](const Move& a, const Move& b) { return key(a) < key(b); });
   std::stable_sort(plan.recomputations.begin(), plan.recomputations.end(),
                    [](const Recomputation& a, const Recomputation& b) {
-                     // what was made first is made again first
+                     // what was made first is recomputed first
                      return std::tuple(a.before, a.producer) < std::tuple(b.before, b.producer);
                    });
   return plan;

@@ -7,7 +7,7 @@
 //     tensor   used    near   ..... evicted ... away ...... fetched ... used
 //
 // Ops are counted past the end of the step where a gap of a persistent tensor wraps: op n + i is op i of the next step.
-// Fast memory is free of the tensor during ops [gone, back); of a tensor that is dropped and made again before op
+// Fast memory is free of the tensor during ops [gone, back); of a tensor that is dropped and recomputed before op
 // `back`, as soon as `leave` has ended. Pure. Every call O(log ops) unless it says otherwise.
 #pragma once
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Absence {
   std::uint32_t leave = 0, gone = 0, back = 0;  // after <= leave < gone <= back <= before; recomputed: before op `back`
   TierIndex tier{1};                            // fetched: where it is meanwhile
   Return how = Return::fetched;
-  std::uint32_t producer = 0;  // recomputed: the op that makes it again
+  std::uint32_t producer = 0;  // where `recomputed`: the op that does it
 };
 
 class Ledger {

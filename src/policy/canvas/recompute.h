@@ -1,7 +1,7 @@
-// Making tensors again instead of moving them: which producers have to run before an op so that a tensor that was
+// Recomputing tensors instead of moving them: which producers have to run before an op so that a tensor that was
 // dropped is there, what they cost, and what has to stay near for them. On a Ledger. Pure.
 //
-// A source of a producer may be near. It may be dead, and is then made again first and dies again when the op begins.
+// A source of a producer may be near. It may be dead, and is then recomputed first and dies again when the op begins.
 // Or it was dropped itself, and then comes back here already and stays (the segment is made once). What lies in a
 // slower tier is no source, nor is what has been written since: a weight after its update, an activation that was
 // changed in place.

@@ -1,4 +1,4 @@
-// Who can be made again, from what, and the trace that results.
+// Which tensors can be recomputed, from what, and the trace that results.
 #include "policy/vedette/recompute.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ double Recomputer::cost(std::uint32_t tensor, std::uint32_t at, int depth) const
   return ns;
 }
 
-// One walk through the step: who is thrown away, who is made again when.
+// One walk through the step: which tensors are dropped, and when each is recomputed.
 class RecomputeWalk {
  public:
   RecomputeWalk(const Recomputer& recomputer, const RecomputeRule& rule,
@@ -137,7 +137,7 @@ class RecomputeWalk {
     for (TensorIndex t : traced.reads) made.reads.push_back({life_[t.value]});
     for (TensorIndex t : traced.writes) made.writes.push_back({life_[t.value]});
     for (TensorIndex t : traced.frees) made.frees.push_back({life_[t.value]});
-    // What is made again before an op is there when it runs, so nothing here is less than the judge will count.
+    // What is recomputed before an op is there when it runs, so nothing here is less than the judge will count.
     if (!recomputed_here_.empty()) made.workspace = {std::max(traced.workspace.value, scratch_) + temporary_bytes_};
     for (std::vector<TensorIndex>* list : {&made.reads, &made.writes, &made.frees}) {
       std::sort(list->begin(), list->end());
@@ -246,7 +246,7 @@ Recomputed Recomputer::apply(const RecomputeRule& rule) const {
   std::set<std::pair<std::uint32_t, std::uint32_t>> kept;
   for (int walks = 1;; ++walks) {
     RecomputeRule now = rule;
-    if (walks == most_walks) now.ns_per_byte.fill(-1);  // never settles: nothing is made again
+    if (walks == most_walks) now.ns_per_byte.fill(-1);  // never settles: nothing is recomputed
     RecomputeWalk walk(*this, now, kept);
     Recomputed made = walk.walk();
     if (walk.excess().empty() || walks == most_walks) return made;

@@ -1,4 +1,4 @@
-// Tensors that are made again instead of moved. What a producer can repeat is thrown away after a use and made again
+// Tensors that are recomputed instead of moved. What a producer can repeat is dropped after a use and recomputed
 // before the next one. To the rest of the planner that is another trace, in which the tensor dies and another one of
 // its size is born, by an op that takes longer and reads more. Pure.
 #pragma once
@@ -32,7 +32,7 @@ class Recomputer {
  public:
   Recomputer(const Trace& trace, const Machine& machine);
 
-  // The trace unchanged where nothing is worth it. O(ops + accesses + what is made again).
+  // The trace unchanged where nothing is worth it. O(ops + accesses + what is recomputed).
   Recomputed apply(const RecomputeRule& rule) const;
 
  private:
@@ -46,7 +46,7 @@ class Recomputer {
 
   // the last op before it that writes the tensor
   std::uint32_t writer(std::uint32_t tensor, std::uint32_t before) const;
-  // below 0: cannot be made again before op `at`
+  // below 0: cannot be recomputed before op `at`
   double cost(std::uint32_t tensor, std::uint32_t at, int depth) const;
 
   const Trace& trace_;

@@ -1,4 +1,4 @@
-// Tries prices of making again and the sweep's knobs, rehearses each on the machine with all its tiers, and keeps the
+// Tries prices of recomputation and the sweep's knobs, rehearses each on the machine with all its tiers, and keeps the
 // fastest.
 #include "policy/vedette/search.h"
 
@@ -33,7 +33,7 @@ constexpr std::size_t kept_variants = 4;
 // changes at random that all were for nothing: large ones, and small ones around what large ones found
 constexpr std::size_t most_failures = 60, most_fine_failures = 300;
 
-// A trace with some tensors made again, cut into parts, ready to be planned for.
+// A trace with some tensors recomputed, cut into parts, ready to be planned for.
 struct Variant {
   RecomputeRule rule;
   std::uint32_t share = all_of_it;
@@ -41,7 +41,7 @@ struct Variant {
   Split parts;
   Uses uses;
   sim::Step step;
-  std::uint64_t fingerprint = 0;  // the same where the same is made again
+  std::uint64_t fingerprint = 0;  // the same where the same is recomputed
 };
 
 // Planning with a share of the memory only.
@@ -205,7 +205,7 @@ bool Search::consider(Choice choice) {
   return true;
 }
 
-// A byte that is made again spares both links one byte: up to that price it can pay.
+// A byte that is recomputed spares both links one byte: up to that price it can pay.
 void Search::search_prices() {
   const double round_trip =
       (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
@@ -236,7 +236,7 @@ void Search::search_prices() {
   }
 }
 
-// What backward uses several times within a few ops need not be made again for each of them.
+// What backward uses several times within a few ops need not be recomputed for each of them.
 bool Search::search_gaps() {
   bool better = false;
   if (*std::max_element(best_.choice.rule.ns_per_byte.begin(), best_.choice.rule.ns_per_byte.end()) <= 0) return false;
