@@ -148,11 +148,10 @@ planning::Fitted sent_in_step(const Trace& one) {
                  .target = {1},
                  .verb = Verb::evict}};
   EXPECT_FALSE(check(one, machine, plan));
-  planning::Fitted sent = planning::evict_after_last_use(
-      one, planning::uses_of(one), setting, plan,
-      {.simulate = [&](const Plan& tried) { return replay(one, with(machine, early_fetches), tried, {.steps = 2}); },
-       .cost = [](const Replayed& got) { return got.measured.stall.value; }},
-      10);
+  const sim::Step flat = sim::flatten(one);
+  planning::Fitted sent =
+      planning::evict_after_last_use(one, planning::uses_of(one), setting, plan,
+                                     {one, flat, with(machine, early_fetches), {.percent = 0, .slow = {1}}}, 10);
   EXPECT_FALSE(check(one, machine, sent.plan));
   return sent;
 }

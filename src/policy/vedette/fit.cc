@@ -1,9 +1,14 @@
-// Groups of tensors that no op uses again, the largest first, each added to the plan where that pays.
+// A plan of two tiers, changed in three ways for sessions: what is cleaned early, which stays are left out, and groups
+// of tensors that no op uses again, the largest first.
 #include "policy/vedette/fit.h"
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
+
+#include "policy/vedette/layout.h"
+#include "policy/vedette/machines.h"
 
 namespace vedette::planning {
 namespace {
@@ -46,13 +51,13 @@ std::vector<Group> unused_until_death(const Trace& trace, const Uses& uses, cons
 
 }  // namespace
 
-Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting& setting, Plan plan, const Trial& trial,
-                            std::size_t most_tries) {
-  const auto before = trial.simulate(plan);
+Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting& setting, Plan plan,
+                            const Rehearsal& rehearsal, std::size_t most_tries) {
+  const auto before = rehearsal.simulate(plan);
   Fitted sent{.plan = std::move(plan), .stall = {}, .bytes = {}};
   if (!before) return sent;
   sent.stall = before->measured.stall;
-  std::int64_t cost = trial.cost(*before);
+  std::int64_t cost = rehearsal.cost(*before);
   std::vector<Group> groups = unused_until_death(trace, uses, setting, sent.plan);
   groups.resize(std::min(groups.size(), most_tries));
   for (const Group& group : groups) {
@@ -66,12 +71,148 @@ Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting&
                              .verb = Verb::evict});
     std::stable_sort(tried.moves.begin(), tried.moves.end(),
                      [](const Move& a, const Move& b) { return a.issue < b.issue; });
-    const auto now = trial.simulate(tried);
-    if (!now || trial.cost(*now) >= cost) continue;
-    cost = trial.cost(*now);
+    const auto now = rehearsal.simulate(tried);
+    if (!now || rehearsal.cost(*now) >= cost) continue;
+    cost = rehearsal.cost(*now);
     sent = {.plan = std::move(tried), .stall = now->measured.stall, .bytes = sent.bytes + group.bytes};
   }
   return sent;
+}
+
+namespace {
+
+// The plan with the least cost so far, on a machine that may be exchanged.
+class SessionFit {
+ public:
+  SessionFit(const Split& parts, const Machine& machine, const Setting& setting, const Features& features,
+             FoundForParts found)
+      : trace_(parts.trace),
+        uses_(uses_of(trace_)),
+        step_(sim::flatten(trace_)),
+        early_(with(without_interference(machine), {.early_fetches = machine.habits.early_fetches})),
+        bus_(on_its_bus(with(without_interference(machine), machine.habits))),
+        setting_(setting),
+        features_(features),
+        link_cost_{.percent = link_time_percent(machine), .slow = setting.slow},
+        found_(std::move(found)) {
+    for (const Op& op : trace_.ops) step_ns_ += op.time.value;
+  }
+
+  void run() {
+    clean_after_last_use();
+    // elsewhere plans fitted to the bus wait longer live (docs/tried.md)
+    const Rehearsal rehearsal = on(machine());
+    leave_stays_out(rehearsal);
+    Fitted sent = evict_after_last_use(trace_, uses_, setting_, std::move(found_.plan), rehearsal,
+                                       most_work_of_sweeps / trace_.ops.size());
+    found_.plan = std::move(sent.plan);
+    evicted_ = sent.bytes;
+    stall_ = sent.stall;
+    // what is promised is of links with their shares, on whichever machine the plan was simulated
+    if (cleans()) cost_anew(on(early_));
+  }
+
+  Plan whole(const Trace& whole, const Split& parts, const Plan& plain) const {
+    Plan fitted = joined(whole, parts, found_.plan);
+    Plan before = joined(whole, parts, plain);
+    const sim::Step step = sim::flatten(whole);
+    const Rehearsal rehearsal(whole, step, machine(), link_cost_);
+    const auto of_fitted = rehearsal.simulate(fitted), of_before = rehearsal.simulate(before);
+    if (of_fitted && of_before && rehearsal.cost(*of_before) < rehearsal.cost(*of_fitted)) return before;
+    return fitted;
+  }
+  const Knobs& knobs() const noexcept { return found_.knobs; }
+  Nanoseconds stall() const noexcept { return stall_; }
+  Bytes evicted_after_last_use() const noexcept { return evicted_; }
+
+ private:
+  bool cleans() const noexcept { return found_.knobs.clean_after_last_use_ns >= 0; }
+  const Machine& machine() const noexcept { return cleans() ? bus_ : early_; }
+  Rehearsal on(const Machine& machine) const { return {trace_, step_, machine, link_cost_}; }
+
+  // True: costs less than all before, and is kept.
+  bool consider(std::vector<Stay> stays, const Rehearsal& rehearsal) {
+    auto laid_out = lay_out(trace_, uses_, setting_, std::move(stays));
+    if (!laid_out) return false;
+    std::vector<Stay> gaps = *laid_out;
+    if (features_.issuing_early) fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, gaps);
+    Plan plan = plan_of(trace_, setting_, gaps);
+    const auto replayed = rehearsal.simulate(plan);
+    if (!replayed || rehearsal.cost(*replayed) >= cost_) return false;
+    cost_ = rehearsal.cost(*replayed);
+    stall_ = replayed->measured.stall;
+    found_.stays = *std::move(laid_out);
+    found_.plan = std::move(plan);
+    return true;
+  }
+
+  // From here on the plan's cost is what it costs on that machine.
+  bool cost_anew(const Rehearsal& rehearsal) {
+    const auto now = rehearsal.simulate(found_.plan);
+    if (!now) return false;
+    cost_ = rehearsal.cost(*now);
+    stall_ = now->measured.stall;
+    return true;
+  }
+
+  // Gradients that went out during backward leave for nothing in the optimizer, where each write would take the disk
+  // from what is waited for. Links that are shares of a bus do not show that, nor do writes that never wait, so this is
+  // judged on the bus, as a session runs.
+  void clean_after_last_use() {
+    const bool one_bus = share_a_bus(*bus_.link(setting_.slow, {0}), *bus_.link({0}, setting_.slow));
+    const Rehearsal rehearsal = on(bus_);
+    if (!one_bus || !bus_.habits.writes_wait || !features_.cleaning || !cost_anew(rehearsal)) return;
+    std::size_t tries = most_work_of_sweeps / trace_.ops.size();
+    Knobs knobs = found_.knobs;
+    for (const std::int64_t part : {512, 128, 32, 8}) {
+      if (tries-- == 0) return;
+      knobs.clean_after_last_use_ns = step_ns_ / part;
+      if (consider(sweep(trace_, uses_, setting_, knobs), rehearsal)) found_.knobs = knobs;
+    }
+  }
+
+  // A session starts fetches one op early, the search does not. With that in mind each stay in the slow tier is left
+  // out once, and stays out where that costs less.
+  void leave_stays_out(const Rehearsal& rehearsal) {
+    if (!cost_anew(rehearsal)) return;
+    std::size_t tries = most_work / trace_.ops.size();
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t s = 0; s < found_.stays.size() && tries > 0; ++s, --tries) {
+        std::vector<Stay> others = found_.stays;
+        others.erase(others.begin() + static_cast<std::ptrdiff_t>(s));
+        better = consider(std::move(others), rehearsal) || better;
+      }
+    }
+  }
+
+  static constexpr std::size_t most_work_of_sweeps = 80'000;  // tries times ops: 40 tries for 2,000 ops, some 0.1 s
+  static constexpr std::size_t most_work = 600'000;           // as above: 0.1 s for ResNet-18's step
+
+  const Trace& trace_;
+  const Uses uses_;
+  const sim::Step step_;
+  const Machine early_, bus_;  // with the session's fetches, one op early; on the disk's one bus, with all habits
+  const Setting& setting_;
+  const Features features_;
+  const LinkCost link_cost_;
+  std::int64_t step_ns_ = 0, cost_ = 0;
+  FoundForParts found_;
+  Nanoseconds stall_;
+  Bytes evicted_;
+};
+
+}  // namespace
+
+FittedToSessions fit_to_sessions(const Trace& whole, const Split& parts, const Machine& machine, const Setting& setting,
+                                 const Features& features, FoundForParts found) {
+  const Plan plain = found.plan;
+  SessionFit fit(parts, machine, setting, features, std::move(found));
+  fit.run();
+  return {.plan = fit.whole(whole, parts, plain),
+          .knobs = fit.knobs(),
+          .stall = fit.stall(),
+          .evicted_after_last_use = fit.evicted_after_last_use()};
 }
 
 }  // namespace vedette::planning

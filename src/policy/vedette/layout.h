@@ -2,6 +2,7 @@
 // one that the judge accepts (room at every op, the same at both ends of the step). Every fetch is issued as early
 // as room allows, because real ops and disks do not keep to the profile's times. Pure.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace vedette::planning {
 // setting's budget; nullopt where an op alone needs more. O((gaps + ops) * log) where nothing is to be repaired.
 std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting,
                                          std::vector<Stay> gaps);
+
+// Of a step: fetches are issued no earlier, because real times deviate less, and looking further back takes long.
+inline constexpr std::int64_t most_lead = 8;
 
 // Issues fetches as early as room allows, in the order in which they are due, at most `lead` before that; `spare` bytes
 // stay free.

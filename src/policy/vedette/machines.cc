@@ -72,6 +72,11 @@ Machine without_interference(Machine machine) {
   return machine;
 }
 
+std::int64_t link_time_percent(const Machine& machine) {
+  constexpr std::int64_t least = 3;
+  return std::max(least, std::int64_t{machine.interference_percent.value_or(default_interference_percent)});
+}
+
 Machine with(Machine machine, const Habits& habits) {
   machine.habits = habits;
   return machine;

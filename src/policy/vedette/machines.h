@@ -14,6 +14,8 @@ bool first_holds_all(const Trace& trace,
                      const Machine& machine);  // whether the tier below the fastest has room for all
 Machine on_its_bus(Machine machine);           // as its disk is, where links say their shares of a bus
 Machine without_interference(Machine machine);
+// What a unit of a link's time counts in the cost of a plan; of two equal plans the one that moves less is better.
+std::int64_t link_time_percent(const Machine& machine);
 Machine with(Machine machine, const Habits& habits);
 
 }  // namespace vedette::planning

@@ -1,5 +1,4 @@
-// Tries prices of recomputation and the sweep's knobs, rehearses each on the machine with all its tiers, and keeps the
-// fastest.
+// The order of the tries: prices of recomputation, knobs, shares of memory and tiers, around the best, at random.
 #include "policy/vedette/search.h"
 
 #include <algorithm>
@@ -16,19 +15,14 @@
 #include "policy/vedette/knobs.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/recompute.h"
-#include "policy/vedette/split.h"
 #include "policy/vedette/tiers.h"
-#include "sim/simulator.h"
 
 namespace vedette::planning {
 namespace {
 
-constexpr std::int64_t link_time_percent = 1;  // of two equal plans the one that moves less
-constexpr std::size_t most_work = 900'000;     // tries times ops
+constexpr std::size_t most_work = 900'000, most_work_of_knobs = 80'000;  // tries times ops
 // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::size_t many_ops = 4'000;
-constexpr std::uint64_t parts_of_budget = 48;  // as for two tiers
-constexpr std::int64_t most_lead = 8;          // fetches are issued at most so much of a step early
 constexpr std::size_t kept_variants = 4;
 // changes at random that all were for nothing: large ones, and small ones around what large ones found
 constexpr std::size_t most_failures = 60, most_fine_failures = 300;
@@ -60,13 +54,13 @@ std::uint64_t fingerprint_of(const Recomputed& recomputed) {
   return fingerprint;
 }
 
-struct Found {  // the best so far
+struct Best {  // of the tries so far
   bool found = false;
   bool overflows = false;  // the nearest slower tier does not hold all that leaves
   std::int64_t cost = 0;
   std::uint64_t fingerprint = 0;  // of its variant
   Choice choice;
-  Wide wide;
+  Found kept;
 };
 
 std::int64_t time_of_ops(const Trace& trace) {
@@ -77,15 +71,17 @@ std::int64_t time_of_ops(const Trace& trace) {
 
 class Search {
  public:
-  Search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features)
+  Search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features,
+         const SearchRules& rules)
       : trace_(trace),
         machine_(machine),
         setting_(setting),
         features_(features),
+        rules_(rules),
         step_ns_(time_of_ops(trace)),
         changes_(step_ns_, machine.can_recompute && features.recomputing) {}
 
-  Result<Wide> run();
+  Result<Found> run();
 
  private:
   const Smaller& smaller(std::uint32_t share);
@@ -106,13 +102,18 @@ class Search {
   void search_on();
   Plan joined_back(const Variant& variant, const Plan& plan) const;
   bool spent() const {
-    return best_.found && tries_ * trace_.ops.size() > (trace_.ops.size() > many_ops ? most_work / 6 : most_work);
+    const std::size_t most = rules_.knobs_only              ? most_work_of_knobs
+                             : trace_.ops.size() > many_ops ? most_work / 6
+                                                            : most_work;
+    return best_.found && tries_ * trace_.ops.size() > most;
   }
+  void search_everything();
 
   const Trace& trace_;
   const Machine& machine_;
   const Setting& setting_;
   const Features features_;
+  const SearchRules rules_;
   std::map<std::uint32_t, Smaller> smaller_;
   const std::int64_t step_ns_;
   std::size_t tries_ = 0;
@@ -120,7 +121,7 @@ class Search {
   bool with_gaps_ = false;         // whether gaps that are short are looked at
   std::deque<Variant> variants_;   // the best one's, and the latest
   std::set<std::uint64_t> tried_;  // fingerprints
-  Found best_;
+  Best best_;
 };
 
 const Smaller& Search::smaller(std::uint32_t share) {
@@ -151,10 +152,9 @@ const Variant& Search::variant(const RecomputeRule& rule, std::uint32_t share) {
     each.rule = rule;
     return each;
   }
-  const std::uint64_t part = rounded(
-      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(setting_.budget) / parts_of_budget), setting_.granule);
-  made.parts =
-      split(made.recomputed.trace, !features_.parts ? rounded(peak_bytes(trace_).value, setting_.granule) : part);
+  made.parts = split(made.recomputed.trace,
+                     features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
+                                     : rounded(peak_bytes(trace_).value, setting_.granule));
   made.uses = uses_of(made.parts.trace);
   made.step = sim::flatten(made.parts.trace);
   variants_.push_front(std::move(made));
@@ -182,26 +182,32 @@ bool Search::consider(Choice choice) {
   const Setting& setting = smaller(choice.share).setting;
   auto gaps = lay_out(trace, v.uses, setting, sweep(trace, v.uses, setting, choice.knobs));
   if (!gaps) return false;
+  std::vector<Stay> stays = rules_.knobs_only ? *gaps : std::vector<Stay>{};
   const Spread spread = spread_over_tiers(trace, machine_, setting_, choice.far, *gaps);
   if (!spread.fits && best_.found) return false;  // by its estimate; without a plan the simulation decides
   fetch_far_early(trace, v.uses, machine_, setting_, *gaps);
   if (features_.issuing_early) fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
   Plan plan = plan_of(trace, setting_, *gaps);
-  const auto replayed = sim::simulate(trace, v.step, machine_, plan, {.steps = 2});
+  const Rehearsal rehearsal(trace, v.step, machine_, rules_.link_cost);
+  const auto replayed = rehearsal.simulate(plan);
   if (!replayed) return false;
-  std::int64_t links = 0;
-  for (const Nanoseconds busy : replayed->link_busy) links += busy.value;
-  const std::int64_t cost = replayed->measured.time.value + links / 100 * link_time_percent;
+  const std::int64_t cost = rehearsal.cost(*replayed);
   if (best_.found && cost >= best_.cost) return false;
   best_.found = true;
   best_.overflows = spread.overflows;
   best_.cost = cost;
   best_.choice = choice;
   best_.fingerprint = v.fingerprint;
-  best_.wide = {
-      .plan = joined_back(v, plan), .step = replayed->measured.time, .recomputing = {}, .knobs = choice.knobs};
+  best_.kept = {.plan = joined_back(v, plan),
+                .step = replayed->measured.time,
+                .recomputing = {},
+                .knobs = choice.knobs,
+                .parts = {},
+                .stays = std::move(stays),
+                .plan_of_parts = {}};
+  if (rules_.knobs_only) best_.kept.plan_of_parts = std::move(plan);
   for (const Recomputation& each : v.recomputed.recomputations)
-    best_.wide.recomputing += trace_.ops[each.producer.value].time;
+    best_.kept.recomputing += trace_.ops[each.producer.value].time;
   return true;
 }
 
@@ -349,7 +355,7 @@ Plan Search::joined_back(const Variant& variant, const Plan& plan) const {
 // The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both
 // stays.
 void Search::search_from(std::uint32_t share, const TierShares& far) {
-  const Found before = std::move(best_);
+  const Best before = std::move(best_);
   best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = far}};
   search_prices();
   search_knobs();
@@ -371,7 +377,7 @@ void Search::search_on() {
 
 // From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone:
 // each finds what the other does not. Of many ops only with it, for the time it takes.
-Result<Wide> Search::run() {
+void Search::search_everything() {
   search_from(all_of_it, {});
   if (best_.overflows) {
     using Rule = TierShares::Rule;
@@ -383,12 +389,12 @@ Result<Wide> Search::run() {
       search_from(all_of_it, far);
     }
   }
-  const Found first = best_;
+  const Best first = best_;
   const std::size_t first_tries = tries_;
   const bool gaps_matter = first.found && machine_.can_recompute && features_.recomputing && features_.searching;
   if (!gaps_matter || trace_.ops.size() <= many_ops) search_on();
   if (gaps_matter) {
-    const Found without_gaps = std::exchange(best_, first);
+    const Best without_gaps = std::exchange(best_, first);
     tries_ = first_tries;
     tried_.clear();
     changes_.start_anew_with_gaps();
@@ -399,17 +405,27 @@ Result<Wide> Search::run() {
     if (without_gaps.cost <= best_.cost) best_ = without_gaps;
     if (trace_.ops.size() <= many_ops) search_finely();
   }
+}
+
+Result<Found> Search::run() {
+  if (rules_.knobs_only) {
+    search_knobs();
+  } else {
+    search_everything();
+  }
   if (!best_.found)
     return Error{
         Cause::infeasible,
         "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
-  return best_.wide;
+  best_.kept.parts = variant(best_.choice.rule, best_.choice.share).parts;
+  return std::move(best_.kept);
 }
 
 }  // namespace
 
-Result<Wide> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features) {
-  return Search(trace, machine, setting, features).run();
+Result<Found> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features,
+                     const SearchRules& rules) {
+  return Search(trace, machine, setting, features, rules).run();
 }
 
 }  // namespace vedette::planning

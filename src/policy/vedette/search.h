@@ -1,21 +1,37 @@
-// The planner for machines on which more can be done than moving between two tiers: several slower tiers, and producers
-// that can run again. It wraps the one for two tiers (sweep, lay out, fetch early), choosing what that one cannot.
-// Pure.
+// The one search of the planner. A try is a choice: prices of recomputation, knobs of the sweep, shares of the memory
+// and of the tiers. It is swept, laid out, and simulated on the machine; the try of least cost is kept. Pure.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "policy/vedette/features.h"
+#include "policy/vedette/rehearsal.h"
+#include "policy/vedette/split.h"
 #include "policy/vedette/sweep.h"
 #include "vedette/model.h"
 #include "vedette/result.h"
 
 namespace vedette::planning {
 
-struct Wide {
+struct SearchRules {
+  // Knobs of the sweep are tried alone, some 40 for 2,000 ops (0.1 s). A machine with two tiers that cannot recompute
+  // needs no more; a session plans while its program runs.
+  bool knobs_only = false;
+  LinkCost link_cost;
+};
+
+struct Found {
   Plan plan;
-  Nanoseconds step, recomputing;  // rehearsed: of the whole step, and of it running producers again
+  Nanoseconds step, recomputing;  // simulated: of the whole step, and of it running producers again
   Knobs knobs;
+  Split parts;  // of the trace with what is recomputed
+  // Of the parts, before fetches were issued early; and their plan. Empty where more than knobs were tried.
+  std::vector<Stay> stays;
+  Plan plan_of_parts;
 };
 
 // `setting` names the slower tier that holds most of what leaves. Errors: infeasible where no try passes.
-Result<Wide> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features = {});
+Result<Found> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features,
+                     const SearchRules& rules);
 
 }  // namespace vedette::planning

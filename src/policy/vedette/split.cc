@@ -3,7 +3,14 @@
 
 #include <algorithm>
 
+#include "policy/canvas/uses.h"
+
 namespace vedette::planning {
+
+std::uint64_t part_bytes(std::uint64_t budget, std::uint64_t granule) {
+  constexpr std::uint64_t parts_of_budget = 48;  // 2 to 4 MiB of 100 MiB; 24 to 96 differ little
+  return rounded(std::max<std::uint64_t>(1, budget / parts_of_budget), granule);
+}
 
 Split split(const Trace& trace, std::uint64_t part_bytes) {
   Split made;
