@@ -186,6 +186,9 @@ struct SessionOptions {
   // held: it may ask the session (counters, phase, smallest_budget, ...). It must not throw where a scope ends.
   std::function<void(std::string_view)> on_message = {};
   std::uint64_t seed = 1;
+  // Processes of this machine that open a session beside this one and use the same disk, this one among them: ranks of
+  // data parallel training. They measure the disk one after the other, and each plans with its share.
+  std::uint32_t ranks = 1;
   // Machine::interference_percent, as `vedette doctor` measures it; not said: planners count 25.
   std::optional<std::uint32_t> interference_percent = {};
   // Compares the hash (XXH3) of each fetched chunk with that of the evicted one; a difference ends the program with a

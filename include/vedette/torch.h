@@ -33,7 +33,8 @@ static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
 namespace vedette {
 
 // A share of the machine's memory (MemTotal, or the smallest limit of the memory cgroups above this process where that
-// is less), as it is when the share becomes Bytes. Throws Failure of Cause::malformed_input outside of (0, 1].
+// is less), as it is when the share becomes Bytes. Under torchrun it is a share of what each rank of this machine has:
+// LOCAL_WORLD_SIZE ranks divide the memory. Throws Failure of Cause::malformed_input outside of (0, 1].
 struct Fraction {
   double value = 1.0;
   operator Bytes() const;
@@ -42,7 +43,8 @@ constexpr Fraction fraction(double value) noexcept { return {value}; }
 
 // A guard's options are its session's. Two defaults differ: without a budget (fast_memory of 0 bytes) it is
 // fraction(0.5), or what a GPU has free; without on_message each sentence is written to standard error once. Where
-// `record` is empty, the environment variable VEDETTE_RECORD may name a file.
+// `record` is empty, the environment variable VEDETTE_RECORD may name a file; where `ranks` is 1, LOCAL_WORLD_SIZE may
+// say another number.
 using GuardOptions = SessionOptions;
 
 class Guard {
@@ -62,12 +64,12 @@ class Guard {
 
   class [[nodiscard("a Step marks the scope it lives in")]] Step : Scope {
    public:
+    // As step(), where the scope is not a block: std::optional<Guard::Step> one; one.emplace(guard); one.reset();
+    explicit Step(Guard & guard);
     ~Step();  // never throws; the next step() throws its error
     Layer layer(std::string_view name);
 
    private:
-    friend class Guard;
-    explicit Step(State & state);
     State& state_;
     StepScope scope_;
   };
@@ -78,8 +80,10 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
 
   // Moves the storages of parameters, buffers and optimizer state into the arena; views follow. Later storages are
-  // allocated there. May be called at any time between steps, any number of times. Memory that libtorch did not
-  // allocate (from_blob, mapped files) stays where it is, with a message. bring_home() visits modules and optimizers
+  // allocated there. May be called at any time between steps, any number of times. Parameters that
+  // are parts of a file mapped for this process (safetensors, load with mmap) get memory of their own; other tensors of
+  // the file do not follow. Other memory that libtorch did not allocate (from_blob, shared memory) stays where it is,
+  // with a message. bring_home() visits modules and optimizers
   // again.
   void watch(torch::nn::Module& module, std::string_view name = "");
   void watch(torch::optim::Optimizer& optimizer);  // Adam, AdamW, SGD, RMSprop, Adagrad
@@ -111,7 +115,8 @@ class Guard {
 // With accumulated gradients, call it for the last pass before the step; parameters that only an earlier pass reached
 // are updated when `backward` returns. It does not suit loops that use the gradients of several parameters between pass
 // and step (to clip their common norm). It needs no guard.
-// Errors: throws Failure for an optimizer that uses several gradients itself (LBFGS). It also throws where a second
+// Errors: throws Failure for an optimizer that uses several gradients itself (LBFGS), and where a hook of somebody
+// else's waits for a gradient (the Reducer of data parallel training). It also throws where a second
 // part of a parameter's gradient comes after its update: two passes in one call, or a layer recomputed in two parts. A
 // second pass over a retained graph throws libtorch's own error, since the parameters have changed. Exceptions of
 // `backward` pass through; the parameters that it had reached are updated then. Thread rule: the training thread; no

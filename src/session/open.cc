@@ -2,10 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 
 #include "base/readable.h"
 #include "base/uncancelled.h"
+#include "os/folder_turn.h"
 #include "os/probe.h"
 #include "session/chunk_executor.h"
 #include "session/core.h"
@@ -41,6 +43,7 @@ Result<void> validate(const SessionOptions& options) {
   if (options.fast_memory.value > pages)
     return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " +
                        readable_exactly({pages}));
+  if (options.ranks == 0) return unsupported("ranks is 0; it counts this process, so it is at least 1");
   const auto trackers = tracker_names();
   if (std::find(trackers.begin(), trackers.end(), options.tracker) == trackers.end()) {
     std::string known;
@@ -138,7 +141,13 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
     opened.passed_over = chosen ? chosen->passed_over : chosen.error().message;
   }
   const bool frames_change = opened.tracker != nullptr && opened.tracker->frames != FrameKind::fast;
-  const std::vector<LinkHabits> habits = engine->start(std::move(*memory), !frames_change);
+  std::vector<LinkHabits> habits;
+  {
+    std::optional<FolderTurn> turn;
+    if (o.ranks > 1 && !stack.disk.empty()) turn.emplace(stack.disk);
+    habits = engine->start(std::move(*memory), !frames_change);
+    if (turn) habits.back().speed = habits.back().speed.part(o.ranks);
+  }
   opened.executor =
       std::make_unique<detail::ChunkExecutor>(std::move(engine), static_cast<std::uint32_t>(stack.slow.size()));
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);

@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace vedette::detail {
 struct Stack {
   std::unique_ptr<Store> store;
   std::vector<Tier> slow;  // fastest first; the machine's tiers 1, 2, ..., and the store's
+  std::string disk;        // the folder of the last slow tier, where that is a disk
 };
 constexpr Bytes no_limit{std::uint64_t{1} << 60};  // of a tier's capacity
 

@@ -31,6 +31,7 @@ Result<Stack> open_host_nvme_stack(const SessionOptions& options,
   if (!store) return store.error();
   Stack stack;
   stack.store = std::move(*store);
+  stack.disk = size_and_directory[1];
   stack.slow = {{.name = "host", .capacity = {(slots - spare_near_slots(slots)) * chunk}, .addressable = false},
                 {.name = "nvme", .capacity = no_limit, .addressable = false}};
   return stack;

@@ -12,6 +12,7 @@ Result<Stack> open_nvme_stack(const SessionOptions& options, std::span<const std
   if (!store) return store.error();
   Stack stack;
   stack.store = std::move(*store);
+  stack.disk = directory.front();
   stack.slow.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
   return stack;
 }

@@ -17,6 +17,10 @@ struct LinkSpeed {  // bytes a second
   // faster direction.
   std::uint64_t read_alone() const noexcept { return one_bus() ? std::min(read, mixed) : read; }
   std::uint64_t write_alone() const noexcept { return one_bus() ? std::min(write, mixed) : write; }
+  // What each of `users` has who use it at the same time.
+  LinkSpeed part(std::uint32_t users) const noexcept {
+    return {.read = read / users, .write = write / users, .mixed = mixed / users};
+  }
 };
 
 constexpr std::uint32_t default_in_flight = 6;

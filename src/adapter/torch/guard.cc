@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/fused_steps.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/machine_memory.h"
@@ -74,13 +75,17 @@ class OnlyGuard {
   const pid_t made_in_ = ::getpid();
 };
 
+std::atomic<bool> fraction_was_divided{false};  // among the ranks of this machine
+
 }  // namespace
 
 Fraction::operator Bytes() const {
   if (!(value > 0.0 && value <= 1.0))
     throw Failure(
         {Cause::malformed_input, "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0});
-  return {static_cast<std::uint64_t>(value * static_cast<double>(adapter::machine_memory().total.value))};
+  const std::uint32_t ranks = adapter::local_ranks();
+  if (ranks > 1) fraction_was_divided.store(true);
+  return {static_cast<std::uint64_t>(value * static_cast<double>(adapter::machine_memory().total.value)) / ranks};
 }
 
 struct Guard::State {
@@ -115,6 +120,10 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   if (!options.on_message)  // shared, because the arena goes on speaking after the guard is gone
     options.on_message = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
   const auto say = options.on_message;
+  if (options.ranks == 1) options.ranks = adapter::local_ranks();
+  if (fraction_was_divided.exchange(false))
+    say("fast_memory is a fraction of what each of the " + std::to_string(adapter::local_ranks()) +
+        " ranks of this machine (LOCAL_WORLD_SIZE) has of its memory; a number of bytes is each rank's own");
   const Bytes chunk = options.chunk;
   state.recording.emplace(options, say);
   if (state.recording->observer() != nullptr) options.observer = state.recording->observer();
@@ -124,6 +133,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   state.watched.emplace(*state.session, state.layers, say);
   state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, {}, chunk, state.gpu});
   adapter::install_allocator();
+  adapter::step_one_by_one();
   adapter::listen_to_operators(on_gpu ? adapter::Listening::to_operands_and_results : adapter::Listening::to_operands);
   adapter::announce_this_thread(*state.announcer);
   if (on_gpu) {
@@ -148,10 +158,7 @@ void Guard::watch(torch::nn::Module& module, std::string_view name) {
 void Guard::watch(torch::optim::Optimizer& optimizer) { state_->watched->watch(optimizer); }
 void Guard::bring_home() { state_->watched->bring_home(); }
 
-Guard::Step Guard::step() {
-  if (auto error = session().take_error()) throw Failure(*std::move(error));
-  return Step(*state_);
-}
+Guard::Step Guard::step() { return Step(*this); }
 Guard::Layer Guard::layer(std::string_view name) { return Layer(*state_, name); }
 ResidentScope Guard::resident(const at::Tensor& tensor) {
   return session().resident(tensor.has_storage() ? adapter::session_memory(*tensor.storage().unsafeGetStorageImpl())
@@ -160,7 +167,16 @@ ResidentScope Guard::resident(const at::Tensor& tensor) {
 Session& Guard::session() noexcept { return *state_->session; }
 Counters Guard::counters() const noexcept { return state_->session->counters(); }
 
-Guard::Step::Step(State& state) : state_(state), scope_(state.session->step()) {
+namespace {
+
+Session& without_error(Session& session) {
+  if (auto error = session.take_error()) throw Failure(*std::move(error));
+  return session;
+}
+
+}  // namespace
+
+Guard::Step::Step(Guard& guard) : state_(*guard.state_), scope_(without_error(*state_.session).step()) {
   state_.layers.begin_step();
   state_.announcer->in_step = true;
   adapter::announce_this_thread(*state_.announcer);

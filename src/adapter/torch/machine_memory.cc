@@ -2,10 +2,14 @@
 #include "adapter/torch/machine_memory.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "os/probe.h"
 
@@ -25,6 +29,16 @@ Bytes meminfo(const std::string& root, const std::string& key) {  // 0 where the
 }
 
 }  // namespace
+
+std::uint32_t local_ranks() {
+  constexpr std::uint32_t most = 4096;
+  const char* const said = std::getenv("LOCAL_WORLD_SIZE");
+  if (said == nullptr) return 1;
+  const std::string_view text(said);
+  std::uint32_t ranks = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  return failed == std::errc{} && end == text.data() + text.size() && ranks >= 1 && ranks <= most ? ranks : 1;
+}
 
 MachineMemory machine_memory(const std::string& root) {
   MachineMemory memory{.total = meminfo(root, "MemTotal"), .available = meminfo(root, "MemAvailable")};

@@ -1,6 +1,7 @@
 // How much memory this machine, or the memory cgroup this process lives in, has: what a Fraction is a fraction of.
 // Thread rule: any thread; reads /proc and /sys at each call.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "vedette/units.h"
@@ -14,5 +15,8 @@ struct MachineMemory {
 
 // `root` is where /proc and /sys lie, "" in earnest; tests have their own.
 MachineMemory machine_memory(const std::string& root = "");
+
+// Processes of a torchrun job on this machine, this one among them (LOCAL_WORLD_SIZE); 1 where none says more.
+std::uint32_t local_ranks();
 
 }  // namespace vedette::adapter

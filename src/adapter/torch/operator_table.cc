@@ -8,6 +8,8 @@
 #include <array>
 #include <string_view>
 
+#include "adapter/torch/fused_steps.h"
+
 namespace vedette::adapter {
 namespace {
 
@@ -84,18 +86,25 @@ std::optional<Operator::Rows> looks_up_rows(std::string_view name) {
   return found == known.end() ? std::nullopt : std::optional(found->rows);
 }
 
+// For tensors on the CPU libtorch calls the operator of one tensor for each.
+bool goes_through_a_list(std::string_view name) { return name.starts_with("aten::_foreach_"); }
+
+// Collectives write what their schemas call read, and go on writing after they have returned.
+bool communicates(std::string_view name) { return name.starts_with("c10d::"); }
+
 Operator describe(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::string_view name = schema.name();
   Operator result;
   result.transparent =
       changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
+  result.list_is_transparent = goes_through_a_list(name) || is_fused_step(name);
   result.rows = looks_up_rows(name);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
     if (writes(argument.alias_info()))
       use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
-    if (changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
+    if (communicates(name) || changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
     result.uses.push_back(use);
   }
   return result;

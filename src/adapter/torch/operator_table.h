@@ -29,6 +29,7 @@ struct Operator {
     std::optional<std::uint8_t> dimension = {};
   };
   bool transparent = false;             // not an op: look at what it calls
+  bool list_is_transparent = false;     // so where its first argument is a list of more than one tensor
   std::vector<std::uint8_t> uses = {};  // of argument i; arguments beyond the list are read
   std::optional<Rows> rows = {};
 };

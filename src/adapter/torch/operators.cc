@@ -71,9 +71,16 @@ void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Ope
   if (value.isTensor()) return add(value.unsafeToTensorImpl(), use, watched, operands);
   if (!value.isList()) return;
   for (const c10::IValue& item : value.toListRef()) {
-    if (!item.isTensor()) break;  // lists are of one type, optional tensors aside
-    add(item.unsafeToTensorImpl(), use, watched, operands);
+    if (!item.isTensor() && !item.isList()) break;  // lists are of one type, optional tensors aside
+    add(item, use, watched, operands);              // of lists: what each rank gave, in c10d's collectives
   }
+}
+
+// What goes through lists of tensors on the CPU, tensor by tensor; a GPU has kernels for whole lists.
+bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> inputs) {
+  if (owner.gpu != nullptr || inputs.empty() || !inputs[0].isTensorList()) return false;
+  const auto list = inputs[0].toListRef();
+  return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
 }
 
 // Storages of CUDA tensors in a value.
@@ -192,9 +199,9 @@ int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, con
 
 std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::RecordFunction& function) {
   const Operator& op = owner.table.of(function);
-  if (op.transparent) return nullptr;
-  Operands operands;
   const auto inputs = function.inputs();
+  if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
+  Operands operands;
   if (owner.gpu != nullptr) {
     for (const c10::IValue& input : inputs) see(input, *owner.gpu);
   }

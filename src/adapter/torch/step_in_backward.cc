@@ -1,4 +1,5 @@
 // Optimizer steps inside a backward pass, one parameter at a time: see step_in_backward() in vedette/torch.h.
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim/lbfgs.h>
@@ -58,6 +59,20 @@ class StepHook final : public autograd::PostAccumulateGradHook {
   bool stepped_ = false;
 };
 
+// A Reducer's hook is called when ours has freed the gradient, and would reduce zeros.
+void refuse_other_hooks(const Optimizer& optimizer) {
+  for (const OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto accumulator = autograd::impl::try_get_grad_accumulator(parameter);
+      if (accumulator == nullptr || accumulator->post_hooks().empty()) continue;
+      throw Failure({.cause = Cause::unsupported,
+                     .message = "step_in_backward: something else waits for the parameters' gradients (the Reducer of "
+                                "data parallel training, for instance), which would be freed before it sees them; call "
+                                "backward() and the optimizer's step() instead"});
+    }
+  }
+}
+
 class Hooks {  // on the optimizer's parameters, while this lives
  public:
   explicit Hooks(Optimizer& optimizer) {
@@ -93,6 +108,7 @@ void step_in_backward(Optimizer& optimizer, const std::function<void()>& backwar
     throw Failure(
         {.cause = Cause::unsupported,
          .message = "LBFGS looks at all gradients together and cannot step in backward; call its step() afterwards"});
+  refuse_other_hooks(optimizer);
   {
     const Hooks hooks(optimizer);
     backward();

@@ -1,6 +1,7 @@
 // Adoption of storages, and their way home: see watched.h.
 #include "adapter/torch/watched.h"
 
+#include <ATen/MapAllocator.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
@@ -142,7 +143,31 @@ void Watched::name_gradients() noexcept {
   }
 }
 
+// A file that was mapped for this process alone (safetensors, torch.load with mmap): pages that are written become
+// memory of this process. A storage is a whole file there, and its tensors are parts of it. So each gets a storage of
+// its own; those that share a part still do.
+void Watched::leave_mapped_file(const at::Tensor& tensor) {
+  const c10::StorageImpl* const storage = storage_of(tensor);
+  const at::MapAllocator* const file =
+      storage == nullptr ? nullptr : at::MapAllocator::fromDataPtr(storage->data_ptr());
+  if (file == nullptr || (file->flags() & at::ALLOCATOR_MAPPED_SHARED) != 0) return;
+  if (!tensor.is_non_overlapping_and_dense()) return;
+  const std::pair<const void*, std::size_t> part{tensor.const_data_ptr(), tensor.nbytes()};
+  c10::Storage& own = left_files_[part];
+  if (!own) {
+    own = c10::Storage(c10::Storage::use_byte_size_t{}, tensor.nbytes(), c10::GetAllocator(c10::kCPU), true);
+    std::memcpy(own.mutable_data(), part.first, part.second);
+  }
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const bool may_change = impl.allow_tensor_metadata_change();
+  impl.set_allow_tensor_metadata_change(true);
+  impl.set_storage_keep_dtype(own);
+  impl.set_storage_offset(0);
+  impl.set_allow_tensor_metadata_change(may_change);
+}
+
 void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
+  if (session_.gpu() == nullptr) leave_mapped_file(tensor);
   c10::StorageImpl* const storage = storage_of(tensor);
   if (storage == nullptr || storage->device().is_cuda() != (session_.gpu() != nullptr)) return;
   const void* const known = session_memory(*storage);
@@ -178,6 +203,7 @@ void Watched::watch(torch::nn::Module& module, const std::string& name) {
     move_in(tensor, tensor_name, kind);
     remember(tensor, tensor_name, layer);
   });
+  left_files_.clear();  // addresses may be another file's by the next call
   modules_.push_back({&module, name});
 }
 

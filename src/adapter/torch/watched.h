@@ -6,15 +6,19 @@
 // Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home()
 // walks must live. Thread rule: the training thread, between ops.
 #pragma once
+#include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/UndefinedTensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "adapter/torch/layer_tracker.h"
@@ -80,6 +84,7 @@ class Watched {
   void walk(torch::optim::Optimizer& optimizer, const Each& each);
   void remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer);
   void remember_what_came_later();
+  void leave_mapped_file(const at::Tensor& tensor);
   void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
   void move_in_on_gpu(c10::StorageImpl& storage, const std::string& name, TensorKind kind);
 
@@ -89,6 +94,7 @@ class Watched {
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
   // only of storages in entries_, which keeps their addresses from being used again
   std::unordered_map<const c10::StorageImpl*, States> states_;
+  std::map<std::pair<const void*, std::size_t>, c10::Storage> left_files_;  // while a module is walked
   std::vector<WatchedModule> modules_;
   std::vector<torch::optim::Optimizer*> optimizers_;
 };
