@@ -28,77 +28,12 @@
 #include <sstream>
 #include <thread>
 
-#include "adapter/training.h"
+#include "adapter/trial.h"
 
 namespace vedette::test {
 namespace {
 
-namespace nn = torch::nn;
 using Adam = torch::optim::Adam;
-
-constexpr Bytes chunk = {std::uint64_t{32} << 10};
-
-// A program under test. Without a guard, `within` runs what it is given; with one, as a step of the guard.
-struct Trial {
-  Guard* guard = nullptr;
-  Outcome outcome = {};
-
-  void within(const auto& body) {
-    if (guard == nullptr) return body();
-    const auto step = guard->step();
-    body();
-  }
-  void watch(nn::Module& module, std::string_view name = "") {
-    if (guard != nullptr) guard->watch(module, name);
-  }
-  void watch(torch::optim::Optimizer& optimizer) {
-    if (guard != nullptr) guard->watch(optimizer);
-  }
-  void keep(const at::Tensor& loss) { outcome.losses.push_back(std::bit_cast<std::uint32_t>(loss.item<float>())); }
-  void keep(const std::string& name, const at::Tensor& tensor) {
-    outcome.tensors[name] = bytes_of(tensor.contiguous());
-  }
-  void keep(const nn::Module& module, const std::string& prefix = "") {
-    for (const auto& item : module.named_parameters()) keep(prefix + item.key(), item.value());
-    for (const auto& item : module.named_buffers()) keep(prefix + item.key(), item.value());
-  }
-  void keep(torch::optim::Optimizer& optimizer, const std::string& prefix = "") {
-    each_state(optimizer, [&](const std::string& name, const at::Tensor& state) { keep(prefix + name, state); });
-  }
-};
-
-GuardOptions tight(std::uint64_t budget) {
-  constexpr std::uint64_t fewest_chunks = 12;
-  return {.fast_memory = Bytes{std::max(budget, fewest_chunks * chunk.value)},
-          .slow = "host",
-          .chunk = chunk,
-          .on_message = [](auto) {}};
-}
-
-void expect_same(const Outcome& guarded, const Outcome& plain) {
-  EXPECT_EQ(guarded.losses, plain.losses);
-  ASSERT_EQ(guarded.tensors.size(), plain.tensors.size());
-  for (const auto& [name, bytes] : plain.tensors) EXPECT_TRUE(guarded.tensors.at(name) == bytes) << name;
-  EXPECT_FALSE(plain.losses.empty() && plain.tensors.empty()) << "nothing was compared";
-}
-
-// At `percent` of what the program needs without a guard.
-template <class Program>
-void expect_same_bits(const Program& program, std::uint64_t percent = 40) {
-  at::set_num_threads(2);
-  Trial plain;
-  examples::forget_peak();
-  torch::manual_seed(3);
-  program(plain);
-  const std::uint64_t budget = examples::counted_peak_bytes() * percent / 100;
-  Guard guard(tight(budget));
-  Trial guarded{.guard = &guard};
-  torch::manual_seed(3);
-  program(guarded);
-  expect_same(guarded.outcome, plain.outcome);
-  EXPECT_GT(guard.counters().bytes_in, 0u) << "a budget this small must have moved something";
-  EXPECT_FALSE(guard.session().take_error());
-}
 
 constexpr std::int64_t width = 192, samples = 48;
 
@@ -521,7 +456,7 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   const std::uint64_t table = model->module().named_parameters()["table.weight"].nbytes();
   std::vector<std::string> said;
   Guard guard(
-      {.fast_memory = Bytes{table / 2}, .slow = "host", .chunk = chunk, .on_message = [&](std::string_view sentence) {
+      {.fast_memory = Bytes{table / 2}, .slow = "host", .chunk = trial_chunk, .on_message = [&](std::string_view sentence) {
          said.emplace_back(sentence);
        }});
   guard.watch(model->module());
