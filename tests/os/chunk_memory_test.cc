@@ -20,6 +20,7 @@
 #include "os/parking.h"
 #include "os/test_pager.h"
 #include "support/child.h"
+#include "support/sanitized.h"
 
 namespace vedette {
 namespace {
@@ -128,6 +129,7 @@ TEST_P(ChunkMemoryTest, FramesAreMadeLaterAndGiveTheirMemoryBack) {
       ASSERT_TRUE(memory.hide({frames - 1 - f}, {f}));
     }
     for (std::uint32_t f = made; f < frames; ++f) memory.give_back({f});
+    if (testing::sanitized) continue;  // what a sanitizer notes of each byte is resident, too
     EXPECT_LT(resident_bytes(), first + 2 * bytes + (std::size_t{1} << 20)) << "kind " << static_cast<int>(kind);
   }
 }
