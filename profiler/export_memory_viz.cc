@@ -88,10 +88,11 @@ class Snapshot {
       const bool placed = t < profile.places.size() && profile.places[t].has_value() && run_.chunk.value > 0;
       const std::uint64_t begin = placed ? *profile.places[t] : next, bytes = trace_.tensors[t].bytes.value,
                           end = begin + bytes;
-      const std::uint64_t grain = placed ? run_.chunk.value : bytes + begin;
+      // What moves as a whole is one piece, under the number of its first chunk.
+      const bool whole = !placed || run_.machine.whole_tensors;
       for (std::uint64_t at = begin; at < end;) {
-        const std::uint64_t stop = placed ? std::min(end, (at / grain + 1) * grain) : end;
-        if (placed) of_chunk_[at / grain].push_back(static_cast<std::uint32_t>(pieces_.size()));
+        const std::uint64_t stop = whole ? end : std::min(end, (at / run_.chunk.value + 1) * run_.chunk.value);
+        if (placed) of_chunk_[at / run_.chunk.value].push_back(static_cast<std::uint32_t>(pieces_.size()));
         pieces_.push_back({t, at, stop - at, life, lasts});
         at = stop;
       }

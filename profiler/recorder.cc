@@ -211,6 +211,10 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
   });
 }
 
+void Recorder::moves_by(std::string_view mechanism) {
+  state_->send([text = std::string(mechanism)](Tables& tables) { tables.meta("mechanism", text); });
+}
+
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
   state_->step.store(step, std::memory_order_relaxed);
   state_->step_began = now;

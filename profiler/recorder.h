@@ -49,6 +49,7 @@ class Recorder final : public Observer {
   std::optional<Error> failure() const;    // why writing stopped (a full disk); the run itself goes on
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
+  void moves_by(std::string_view mechanism) override;
   void step_began(std::uint64_t step, Nanoseconds now) override;
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
   void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;

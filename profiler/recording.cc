@@ -156,6 +156,7 @@ Origin origin_of(Database& recording) {
           .libtorch = meta(recording, "libtorch"),
           .cpu = meta(recording, "cpu"),
           .kernel = meta(recording, "kernel"),
+          .mechanism = meta(recording, "mechanism"),
           .cores = meta_number(recording, "cores"),
           .memory = {meta_number(recording, "memory_bytes")}};
 }

@@ -20,6 +20,7 @@ struct Origin {
   std::string command;                    // of the recorded program, quoted for a shell
   std::string vedette, commit, libtorch;  // versions; commit: of the sources that vedette was built from
   std::string cpu, kernel;                // of the machine that ran it
+  std::string mechanism;                  // the way in which chunks moved, in words
   std::uint64_t cores = 0;
   Bytes memory;
 };

@@ -114,6 +114,7 @@ void Tables::session(const SessionRecord& session) {
   meta("granule_bytes", std::to_string(machine.granule.value));
   meta("can_recompute", machine.can_recompute ? "1" : "0");
   meta("can_reorder", machine.can_reorder ? "1" : "0");
+  if (machine.whole_tensors) meta("whole_tensors", "1");
   Statement tier(database_, "INSERT OR REPLACE INTO tiers VALUES(?, ?, ?, ?)");
   for (std::size_t i = 0; i < machine.tiers.size(); ++i) {
     tier.run(i, machine.tiers[i].name, machine.tiers[i].capacity.value, machine.tiers[i].addressable);

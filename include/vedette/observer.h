@@ -2,7 +2,9 @@
 // it.
 //
 // Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock.
-// All others come from the thread that announces steps and ops. The two groups may overlap. Implementations copy into
+// All others come from the thread that announces steps and ops. The two groups may overlap. Of a GPU, steps, ops, moves
+// and stalls are told when their times are known: in order, later than they are announced, the last ones when the
+// session ends. Implementations copy into
 // memory that they already own and return: no exception, no lock that an allocation may hold, and no allocation in
 // moved(), stalled() and faulted().
 #pragma once
@@ -26,7 +28,7 @@ struct MoveRecord {
   Verb verb = Verb::fetch;
   MoveCause cause = MoveCause::planned;
   std::uint8_t slow = 1;    // the slow tier that the bytes went to or came from, by its index
-  std::uint64_t chunk = 0;  // of the arena
+  std::uint64_t chunk = 0;  // of the arena; of memory that moves whole tensors, a tensor's first one
   Bytes bytes;
   Nanoseconds issued, started, ended;  // on the clock of `now` below
 };
@@ -71,6 +73,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void opened(const Machine&, std::string_view /*policy*/, Bytes /*budget*/, Bytes /*chunk*/) {}
+  virtual void moves_by(std::string_view /*mechanism*/) {}  // Session::mechanism(); called after opened()
   virtual void step_began(std::uint64_t /*step*/, Nanoseconds /*now*/) {}
   virtual void step_ended(std::uint64_t /*step*/, Nanoseconds /*now*/, const Counters& /*of_this_step*/) {}
   // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked.

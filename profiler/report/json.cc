@@ -59,9 +59,10 @@ Json of(const Headline& h) {
 }
 
 Json of(const Origin& o) {
-  return {{"started", o.started}, {"command", o.command},   {"vedette", o.vedette},
-          {"commit", o.commit},   {"libtorch", o.libtorch}, {"cpu", o.cpu},
-          {"kernel", o.kernel},   {"cores", o.cores},       {"memory_bytes", of(o.memory)}};
+  return {{"started", o.started},    {"command", o.command},   {"vedette", o.vedette},
+          {"commit", o.commit},      {"libtorch", o.libtorch}, {"cpu", o.cpu},
+          {"kernel", o.kernel},      {"cores", o.cores},       {"memory_bytes", of(o.memory)},
+          {"mechanism", o.mechanism}};
 }
 
 Json of(const LayerTime& l) { return Json::array({l.layer, of(l.time)}); }

@@ -613,7 +613,7 @@ function made_with(run) {
   const tiers = run.machine.tiers.map(t => t.name + (t.capacity_bytes < 2 ** 50 ? ' of ' + bytes(t.capacity_bytes) : '')).join(', ');
   const links = run.machine.links.map(l => run.machine.tiers[l.source].name + ' to ' + run.machine.tiers[l.target].name + (l.bytes_per_s > 0 ? ' ' + fixed(l.bytes_per_s / 1e9, 2) + ' GB/s' : '')).join(', ');
   const rows = [['Imported from', run.headline.imported], ['Command', o.command], ['Begun', o.started], ['vedette', o.vedette === '' ? '' : o.vedette + (o.commit === '' ? '' : ', commit ' + o.commit)], ['libtorch', o.libtorch],
-    ['Machine', machine], ['Tiers', tiers], ['Links', links]].filter(([, value]) => !missing(value) && value !== '');
+    ['Machine', machine], ['Tiers', tiers], ['Links', links], ['Moves', o.mechanism]].filter(([, value]) => !missing(value) && value !== '');
   return element('dl', {class: 'made'}, ...rows.flatMap(([label, value]) => [element('dt', {}, label), element('dd', {}, value)]));
 }
 

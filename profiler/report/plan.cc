@@ -43,8 +43,9 @@ struct Matching {
   }
 
   // The engine hears of a plan's fetch when the op before its issue begins, so not before the one before that has
-  // ended.
+  // ended. A GPU's copy starts when its place is free, however far the host is.
   Nanoseconds told(std::uint32_t issue) const {
+    if (run.machine.whole_tensors) return Nanoseconds{INT64_MIN};
     return issue < 2 ? run.shown_step()->began : run.ops[std::min<std::size_t>(issue, run.ops.size()) - 2].ended;
   }
 
@@ -68,7 +69,10 @@ struct Matching {
   }
 };
 
-std::vector<std::uint64_t> chunks_of(const PlanUnit& unit, const PlannedMove& move, Bytes chunk) {
+// What a planned move is in the recording's moves: one a chunk, or one a tensor under the number of its first chunk.
+std::vector<std::uint64_t> chunks_of(const PlanUnit& unit, const PlannedMove& move, const Run& run) {
+  if (run.machine.whole_tensors) return {unit.chunks->begin};
+  const Bytes chunk = run.chunk;
   std::vector<std::uint64_t> chunks;
   std::uint64_t begin = unit.chunks->begin, end = unit.chunks->end;
   if (move.part) {
@@ -83,7 +87,7 @@ void judge(PlanFigures& figures, Matching& matching, std::size_t position) {
   const Run& run = matching.run;
   const PlannedMove& move = run.plan->moves[position];
   const PlanUnit& unit = run.plan->units[move.unit];
-  for (const std::uint64_t chunk : chunks_of(unit, move, run.chunk)) {
+  for (const std::uint64_t chunk : chunks_of(unit, move, run)) {
     if (move.verb != "fetch") {
       ++figures.planned_evictions;
       continue;
@@ -95,7 +99,7 @@ void judge(PlanFigures& figures, Matching& matching, std::size_t position) {
                     .fate = "not needed",
                     .issue = move.issue,
                     .due = move.due,
-                    .bytes = run.chunk,
+                    .bytes = run.machine.whole_tensors ? unit.bytes : run.chunk,
                     .lead = {},
                     .reason = move.reason};
     const MoveRow* moved = matching.match(chunk, move);
@@ -119,8 +123,9 @@ std::map<std::uint64_t, std::vector<std::uint32_t>> uses_of_chunks(const Run& ru
   for (std::size_t t = 0; t < profile.places.size() && t < used.size(); ++t) {
     const std::uint64_t bytes = profile.trace.tensors[t].bytes.value;
     if (!profile.places[t] || bytes == 0) continue;
-    for (std::uint64_t c = *profile.places[t] / run.chunk.value;
-         c <= (*profile.places[t] + bytes - 1) / run.chunk.value; ++c)
+    const std::uint64_t first = *profile.places[t] / run.chunk.value;
+    const std::uint64_t last = run.machine.whole_tensors ? first : (*profile.places[t] + bytes - 1) / run.chunk.value;
+    for (std::uint64_t c = first; c <= last; ++c)
       for (const OpIndex op : used[t]) found[c].push_back(op.value);
   }
   return found;

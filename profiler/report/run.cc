@@ -36,6 +36,7 @@ void read_meta(Reader& reader, Run& run) {
   if (number("granule_bytes") > 0) run.machine.granule = {number("granule_bytes")};
   run.machine.can_recompute = number("can_recompute") != 0;
   run.machine.can_reorder = number("can_reorder") != 0;
+  run.machine.whole_tensors = number("whole_tensors") != 0;
   if (number("plain_step_ns") > 0) run.plain_step = Nanoseconds{static_cast<std::int64_t>(number("plain_step_ns"))};
 }
 

@@ -193,7 +193,10 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   auto registered = detail::register_session(std::move(*core));
   if (!registered) return registered.error();
   const SessionOptions& o = (*registered)->options();
-  if (o.observer != nullptr) o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);
+  if (o.observer != nullptr) {
+    o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);
+    o.observer->moves_by((*registered)->mechanism());
+  }
   return std::unique_ptr<Session>(new Session(*registered));
 } catch (const std::system_error& error) {
   return Error{.cause = Cause::unavailable,
