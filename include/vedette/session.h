@@ -172,7 +172,8 @@ struct SessionOptions {
   GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
   // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied; or "host"
   // (plain memory, for tests). SIZE, a number and a unit such as "8GiB", bounds the host memory beside fast_memory,
-  // which is filled first. The disk has a place for everything. Of a GPU it is always "host".
+  // which is filled first. The disk has a place for everything. Below a GPU it is pinned: "host", without a limit and
+  // the default there, or "host:SIZE+nvme:DIRECTORY".
   std::string slow = "nvme:.";
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB

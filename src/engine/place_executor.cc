@@ -21,26 +21,28 @@ constexpr std::uint32_t events_a_stream = 4096;
 }  // namespace
 
 Result<std::unique_ptr<PlaceExecutor>> PlaceExecutor::make(std::shared_ptr<const cuda::Device> device,
-                                                           const Options& options, Pointers& pointers) {
+                                                           const Options& options, Pointers& pointers,
+                                                           std::unique_ptr<DiskThread> disk) {
   auto range = cuda::DeviceRange::make(device, {.bytes = options.budget});
   if (!range) return range.error();
   auto in = cuda::Stream::create(device), out = cuda::Stream::create(device);
   if (!in) return in.error();
   if (!out) return out.error();
-  return std::unique_ptr<PlaceExecutor>(
-      new PlaceExecutor(std::move(device), options, pointers, std::move(*range), std::move(*in), std::move(*out)));
+  return std::unique_ptr<PlaceExecutor>(new PlaceExecutor(
+      std::move(device), options, pointers,
+      {.range = std::move(*range), .in = std::move(*in), .out = std::move(*out), .disk = std::move(disk)}));
 }
 
 PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const Options& options, Pointers& pointers,
-                             cuda::DeviceRange range, cuda::Stream in, cuda::Stream out)
+                             Parts parts)
     : device_(device),
       options_(options),
       pointers_(pointers),
-      range_(std::move(range)),
-      pinned_(device, {.most = options.most_pinned}),
-      in_(std::move(in)),
-      out_(std::move(out)),
-      points_(device, events_a_stream),
+      range_(std::move(parts.range)),
+      in_(std::move(parts.in)),
+      out_(std::move(parts.out)),
+      points_(device_, events_a_stream),
+      host_(device_, points_, {.most_pinned = options.most_pinned, .disk = std::move(parts.disk)}),
       in_number_(points_.number_of(in_.handle())),
       out_number_(points_.number_of(out_.handle())),
       arena_(options.budget, options.alignment) {}
@@ -112,74 +114,12 @@ Result<void> PlaceExecutor::cover_uses(Block& block) {
   return {};
 }
 
-void PlaceExecutor::reclaim_slots(bool all) {
-  std::erase_if(leaving_, [&](const Leaving& each) {
-    const auto done = all ? Result<bool>(points_.wait(each.last).ok()) : points_.passed(each.last);
-    if (!done || !*done) return false;
-    pinned_.give_back(each.slot, each.bytes);
-    return true;
-  });
-}
-
-Result<std::byte*> PlaceExecutor::slot_for(Bytes bytes) {
-  reclaim_slots(false);
-  auto slot = pinned_.take(bytes);
-  if (slot || leaving_.empty()) return slot;
-  reclaim_slots(true);  // pinned memory is used up: the host waits for copies of blocks that died
-  return pinned_.take(bytes);
-}
-
-// Behind the block's last uses, into its slot. Then `slot_filled` is the end of the copy.
-Result<void> PlaceExecutor::copy_out(Block& block, std::uint64_t offset) {
-  if (block.slot == nullptr) {
-    const auto slot = slot_for(block.bytes);
-    if (!slot) return slot.error();
-    block.slot = *slot;
-  }
-  if (auto waits = let_wait(out_number_, block.uses); !waits) return waits;
-  // A slot that was read was read by the copy that brought the block.
-  if (auto waits = points_.let_wait(out_number_, block.ready); !waits) return waits;
-  const Address slot = reinterpret_cast<Address>(block.slot);
-  if (auto queued = device_->copy(out_.handle(), slot, range_.address() + offset, block.bytes); !queued) return queued;
-  const auto copied = points_.mark(out_number_);
-  if (!copied) {
-    static_cast<void>(out_.synchronize());  // the block stays in place, and no copy of it runs on
-    return copied.error();
-  }
-  block.slot_filled = *copied;
-  ++counters_.evictions;
-  counters_.evicted += block.bytes;
-  return {};
-}
-
-Result<void> PlaceExecutor::evict(BlockIndex index) {
-  Block& block = blocks_[index.value];
-  const std::uint64_t offset = *arena_.offset(index);
-  if (auto covered = cover_uses(block); !covered) return covered;
-  Fences before;  // what must have happened before the place is written again
-  if (block.unchanged) {
-    before = block.uses;
-    join(before, block.ready);
-    counters_.unchanged += block.bytes;
-  } else {
-    if (auto copied = copy_out(block, offset); !copied) return copied;
-    before = {block.slot_filled};
-  }
-  block.uses.clear();
-  block.ready = {};
-  block.unchanged = false;
-  arena_.remove(index);
-  remember(offset, rounded(block.bytes), before);
-  pointers_.moved(index, 0);
-  return {};
-}
-
 Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Place place) {
   if (!place) return any_room_for(index, bytes);
   if (arena_.place_at(index, bytes, *place)) return *place;
   if (const auto occupants = arena_.occupants(*place, bytes)) {
     for (const BlockIndex occupant : *occupants) {
-      if (auto left = evict(occupant); !left) return left.error();
+      if (auto left = evict(occupant, MoveCause::room); !left) return left.error();
     }
     if (arena_.place_at(index, bytes, *place)) return *place;
   }
@@ -196,7 +136,7 @@ Result<std::uint64_t> PlaceExecutor::any_room_for(BlockIndex index, Bytes bytes)
                             " of GPU memory are asked for in one piece, and what the op uses leaves less of " +
                             readable(arena_.bytes()) + "; give a larger budget, or a smaller batch"};
   for (const BlockIndex victim : *victims) {
-    if (auto left = evict(victim); !left) return left.error();
+    if (auto left = evict(victim, MoveCause::room); !left) return left.error();
   }
   const auto offset = arena_.place(index, bytes);
   VEDETTE_ASSERT(offset.has_value());
@@ -244,9 +184,7 @@ void PlaceExecutor::release(BlockIndex index) {
 
 void PlaceExecutor::bury(BlockIndex index) {
   Block& block = blocks_[index.value];
-  StreamPoint slot_used = block.slot_filled;
   if (const auto offset = arena_.offset(index)) {
-    slot_used = block.slot_read;
     // Where no point can be marked the device is lost: nothing that comes later is right either.
     static_cast<void>(cover_uses(block));
     Fences fences = block.uses;
@@ -254,7 +192,8 @@ void PlaceExecutor::bury(BlockIndex index) {
     arena_.remove(index);
     remember(*offset, rounded(block.bytes), fences);
   }
-  if (block.slot != nullptr) leaving_.push_back({.slot = block.slot, .bytes = block.bytes, .last = slot_used});
+  if (block.slot) host_.give_back(*block.slot);
+  static_cast<void>(take_coming(index));
   block = {};
   unused_.push_back(index);
 }
@@ -265,56 +204,9 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
   if (arena_.in_place(index)) arena_.allow_moves(index);
 }
 
-Result<void> PlaceExecutor::fetch(BlockIndex index, Place place) {
-  Block& block = blocks_[index.value];
-  const auto offset = room_for(index, block.bytes, place);
-  if (!offset) return offset.error();
-  const std::uint64_t whole = rounded(block.bytes);
-  const Fences fences = take_fences(*offset, whole);
-  const auto queue = [&]() -> Result<StreamPoint> {
-    if (auto waits = let_wait(in_number_, fences); !waits) return waits.error();
-    if (auto waits = points_.let_wait(in_number_, block.slot_filled); !waits) return waits.error();
-    const Address slot = reinterpret_cast<Address>(block.slot);
-    if (auto queued = device_->copy(in_.handle(), range_.address() + *offset, slot, block.bytes); !queued)
-      return queued.error();
-    return points_.mark(in_number_);
-  };
-  const auto copied = queue();
-  if (!copied) {
-    static_cast<void>(in_.synchronize());  // no copy into the place runs on
-    arena_.remove(index);
-    remember(*offset, whole, fences);
-    return copied.error();
-  }
-  block.ready = block.slot_read = *copied;
-  if (block.movable) arena_.allow_moves(index);
-  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
-  pointers_.moved(index, range_.address() + *offset);
-  ++counters_.fetches;
-  counters_.fetched += block.bytes;
-  return {};
-}
-
-Result<void> PlaceExecutor::leave(BlockIndex index) {
-  const std::lock_guard lock(guard_);
-  return arena_.may_leave(index) ? evict(index) : Result<void>();
-}
-
-Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
-  const std::lock_guard lock(guard_);
-  if (arena_.in_place(index)) return {};
-  if (auto fetched = fetch(index, place); !fetched) return fetched;
-  blocks_[index.value].unchanged = unchanged;
-  return {};
-}
-
-void PlaceExecutor::forget_unchanged() {
-  const std::lock_guard lock(guard_);
-  for (Block& block : blocks_) block.unchanged = false;
-}
-
 Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
   const std::lock_guard lock(guard_);
+  advance();
   const std::uint32_t number = points_.number_of(stream);
   // First what is in place is pinned, so that no fetch evicts another operand of the op.
   std::vector<BlockIndex> away;
@@ -334,7 +226,10 @@ Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamH
   };
   for (; pinned < away.size(); ++pinned) {
     if (!arena_.in_place(away[pinned])) {
-      if (auto fetched = fetch(away[pinned], std::nullopt); !fetched) return give_up(fetched.error());
+      const auto coming = take_coming(away[pinned]);
+      const MoveCause cause = coming ? MoveCause::planned : MoveCause::urgent;
+      if (auto fetched = fetch(coming.value_or(Coming{.block = away[pinned]}), cause); !fetched)
+        return give_up(fetched.error());
     }
     arena_.pin(away[pinned]);
   }
@@ -380,6 +275,11 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
     block.unended.push_back(number);
 }
 
+void PlaceExecutor::watch(Watcher* watcher) {
+  const std::lock_guard lock(guard_);
+  watcher_ = watcher;
+}
+
 Address PlaceExecutor::address(BlockIndex index) const {
   const std::lock_guard lock(guard_);
   const auto offset = arena_.offset(index);
@@ -400,6 +300,7 @@ PlaceExecutor::Counters PlaceExecutor::counters() const {
   const std::lock_guard lock(guard_);
   Counters counters = counters_;
   counters.in_use = arena_.in_use();
+  counters.host = host_.counters();
   return counters;
 }
 

@@ -13,8 +13,8 @@
 // plan are served as well: first fit, eviction of what was used least recently (place/arena.h). A planned place in
 // which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
-// Thread rule: any thread in which the device's context is current; calls take turns. The host waits in two cases:
-// pinned memory is full of slots whose copies still run, and at the end.
+// Thread rule: any thread in which the device's context is current; calls take turns. The host waits in three cases:
+// pinned memory is full of slots whose copies still run, an op needs what is still read from the disk, and at the end.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +26,10 @@
 #include <vector>
 
 #include "cuda/device_range.h"
-#include "cuda/pinned_pool.h"
 #include "cuda/points.h"
+#include "engine/host_slots.h"
 #include "place/arena.h"
+#include "vedette/observer.h"
 
 namespace vedette {
 
@@ -41,6 +42,23 @@ class PlaceExecutor {
    public:
     virtual ~Pointers() = default;
     virtual void moved(BlockIndex, cuda::Address) noexcept = 0;
+  };
+
+  struct Transfer {
+    Verb verb = Verb::fetch;  // drop: the block left without a copy
+    MoveCause cause = MoveCause::planned;
+    BlockIndex block;
+    Bytes bytes;
+    std::uint8_t slow = 1;                // 2: a fetch whose bytes had been on the disk
+    cuda::StreamHandle stream = nullptr;  // of the copy; of a drop, a stream whose latest work is the block's last use
+  };
+  // Told, under the executor's lock, of each copy: what it waits for is queued, and then it is. A copy that was refused
+  // has no end.
+  class Watcher {
+   public:
+    virtual ~Watcher() = default;
+    virtual void begins(const Transfer&) noexcept = 0;
+    virtual void is_queued(const Transfer&) noexcept = 0;
   };
 
   struct Options {
@@ -57,10 +75,14 @@ class PlaceExecutor {
     std::uint64_t misplaced = 0;  // blocks that got another place than the plan's
     Bytes evicted, fetched, live, most_live, in_use, most_in_use;
     Bytes unchanged;  // left without a copy
+    Bytes from_far;   // of what was fetched: read from the disk first
+    HostSlots::Counters host;
   };
   using Place = std::optional<std::uint64_t>;  // an offset in the device's range; nullopt: no plan has one
 
-  static Result<std::unique_ptr<PlaceExecutor>> make(std::shared_ptr<const cuda::Device>, const Options&, Pointers&);
+  // `disk`: behind pinned memory, for what it has no room for; nullptr: there is none.
+  static Result<std::unique_ptr<PlaceExecutor>> make(std::shared_ptr<const cuda::Device>, const Options&, Pointers&,
+                                                     std::unique_ptr<DiskThread> disk = nullptr);
   ~PlaceExecutor();  // waits for the device's copies
   PlaceExecutor(const PlaceExecutor&) = delete;
   PlaceExecutor& operator=(const PlaceExecutor&) = delete;
@@ -72,10 +94,12 @@ class PlaceExecutor {
   void allow_moves(BlockIndex);
 
   // By a plan, between ops. What leaves goes behind its last uses; what may not leave stays, without an error. What
-  // comes back as `unchanged` leaves again without a copy, unless forget_unchanged() came between.
-  Result<void> leave(BlockIndex);
+  // comes back as `unchanged` leaves again without a copy, unless forget_plan() came between.
+  // `far`: on to the disk, where there is one; of a block that is away already, too. What comes from the disk is read
+  // first: its copy is queued when an op begins and the bytes are there, and at the latest for the op that uses it.
+  Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
-  void forget_unchanged();
+  void forget_plan();  // what is unchanged, and what is on its way from the disk
 
   // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
   // stream gets there, and stay until end_op() with the same blocks. True: the stream may have to wait for a copy, or
@@ -85,6 +109,8 @@ class PlaceExecutor {
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
   void record_stream(BlockIndex, cuda::StreamHandle stream);
+
+  void watch(Watcher* watcher);  // nullptr: no longer
 
   cuda::Address address(BlockIndex) const;  // 0: away
   Place place(BlockIndex) const;            // nullopt: away
@@ -101,25 +127,31 @@ class PlaceExecutor {
     StreamPoint ready;                   // of the copy that brought it; what uses it runs behind
     Fences uses;                         // its last use by each stream
     std::vector<std::uint32_t> unended;  // streams with work on it that no point covers yet
-    std::byte* slot = nullptr;
-    StreamPoint slot_filled, slot_read;
+    std::optional<HostSlot> slot;
   };
-  struct Leaving {  // a slot of a block that died, with the copy that may still use it
-    std::byte* slot = nullptr;
-    Bytes bytes;
-    StreamPoint last;
+  struct Coming {  // it is read from the disk, and then fetched
+    BlockIndex block;
+    Place place;
+    bool unchanged = false;
+  };
+  struct Parts {
+    cuda::DeviceRange range;
+    cuda::Stream in, out;
+    std::unique_ptr<DiskThread> disk;
   };
 
-  PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, cuda::DeviceRange, cuda::Stream in,
-                cuda::Stream out);
+  PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, Parts);
   Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
   Result<std::uint64_t> any_room_for(BlockIndex, Bytes);
-  Result<void> evict(BlockIndex);
-  Result<void> copy_out(Block&, std::uint64_t offset);
-  Result<void> fetch(BlockIndex, Place);
+  Result<void> evict(BlockIndex, MoveCause);
+  Result<void> copy(const Transfer&, cuda::Address to, cuda::Address from);
+  void leave_without_copy(BlockIndex, MoveCause);
+  Result<void> copy_out(BlockIndex, std::uint64_t offset, MoveCause);
+  Result<void> fetch(const Coming& what, MoveCause);
+  Result<void> make_slot(Block&);
+  std::optional<Coming> take_coming(BlockIndex);
+  void advance();
   Result<void> cover_uses(Block&);
-  Result<std::byte*> slot_for(Bytes);
-  void reclaim_slots(bool all);
   void bury(BlockIndex);  // a block that is released and in no open op
   std::uint64_t rounded(Bytes) const noexcept;
   void remember(std::uint64_t offset, std::uint64_t bytes, const Fences&);
@@ -131,10 +163,11 @@ class PlaceExecutor {
   const Options options_;
   Pointers& pointers_;
   mutable std::mutex guard_;  // over all that follows
+  Watcher* watcher_ = nullptr;
   cuda::DeviceRange range_;
-  cuda::PinnedPool pinned_;
   cuda::Stream in_, out_;
   cuda::Points points_;
+  HostSlots host_;
   std::uint32_t in_number_ = 0, out_number_ = 0;
   place::Arena arena_;
   std::vector<Block> blocks_;
@@ -145,7 +178,7 @@ class PlaceExecutor {
     Fences fences;
   };
   std::map<std::uint64_t, Remembered> remembered_;
-  std::vector<Leaving> leaving_;
+  std::vector<Coming> coming_;
   Counters counters_;
 };
 

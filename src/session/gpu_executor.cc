@@ -8,13 +8,15 @@
 
 namespace vedette::detail {
 
-Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cuda::Device> device,
-                                                       const Options& options) {
+Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cuda::Device> device, Options options,
+                                                       std::unique_ptr<DiskThread> disk) {
+  options.disk = disk != nullptr;
   std::unique_ptr<GpuExecutor> executor(new GpuExecutor(device, options));
-  auto places =
-      PlaceExecutor::make(std::move(device), {.budget = options.budget, .most_pinned = options.host}, *executor);
+  auto places = PlaceExecutor::make(std::move(device), {.budget = options.budget, .most_pinned = options.host},
+                                    *executor, std::move(disk));
   if (!places) return places.error();
   executor->places_ = std::move(*places);
+  if (options.reports != nullptr) executor->places_->watch(executor.get());
   return executor;
 }
 
@@ -28,11 +30,14 @@ Result<void> GpuExecutor::accepts(const Plan& plan) const {
   if (!plan.in_place.empty()) return cannot("leave an operand where it lies in a slower tier");
   if (!plan.recomputations.empty()) return cannot("run an op again, which the plan does");
   if (!plan.order.empty()) return cannot("run ops in another order than the program's");
+  const TierIndex last{options_.disk ? 2u : 1u};
   for (const Move& move : plan.moves) {
     if (move.extent.part) return cannot("move a part of a tensor");
     const TierIndex away = move.verb == Verb::fetch ? move.source : move.target;
-    if (move.verb != Verb::drop && away != TierIndex{1})
-      return cannot("reach tier " + std::to_string(away.value) + "; there are GPU memory (0) and host memory (1)");
+    if (move.verb != Verb::drop && (away == TierIndex{0} || away > last))
+      return cannot("reach tier " + std::to_string(away.value) + "; there are GPU memory (0) and host memory (1)" +
+                    (options_.disk ? " and a disk (2)" : ""));
+    if (move.verb == Verb::fetch && move.target != TierIndex{0}) return cannot("fetch to a slower tier");
   }
   return {};
 }
@@ -40,6 +45,27 @@ Result<void> GpuExecutor::accepts(const Plan& plan) const {
 void GpuExecutor::moved(BlockIndex block, cuda::Address address) noexcept {
   const std::uint64_t first = names_[block.value].first().value;
   options_.program->moved(options_.arena + first * options_.chunk.value, address);
+}
+
+void GpuExecutor::begins(const PlaceExecutor::Transfer& transfer) noexcept {
+  options_.reports->move_queues(transfer.stream);
+}
+
+void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
+  options_.reports->move_is_queued({.verb = transfer.verb,
+                                    .cause = transfer.cause,
+                                    .slow = transfer.slow,
+                                    .chunk = names_[transfer.block.value].first().value,
+                                    .bytes = transfer.bytes},
+                                   transfer.stream);
+}
+
+void GpuExecutor::set_observer(Observer* observer) noexcept {
+  VEDETTE_ASSERT(observer == nullptr);
+  if (options_.reports == nullptr) return;
+  options_.reports->finish();
+  const std::lock_guard lock(mutex_);
+  places_->watch(nullptr);
 }
 
 const GpuExecutor::BlockIndex* GpuExecutor::block_of(ChunkRange chunks) const {
@@ -168,6 +194,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
   const auto waits = places_->begin_op(operands_, op_stream_);
   if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
   times_.begin_op(op_stream_, *waits);
+  if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits);
   ++ops_;
 }
 
@@ -178,16 +205,18 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
   const std::lock_guard lock(mutex_);
   places_->end_op(operands_, op_stream_);
   times_.end_op(op_stream_);
+  if (options_.reports != nullptr) options_.reports->op_is_queued(op_stream_);
   op_runs_ = false;
   for (const OpMoves::Departure& departure : departures) {
-    if (const BlockIndex* const block = block_of(departure.chunks)) note(places_->leave(*block));
+    if (const BlockIndex* const block = block_of(departure.chunks))
+      note(places_->leave(*block, departure.target == TierIndex{2}));
   }
 }
 
 void GpuExecutor::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   planned_ = followed_ = nullptr;
-  places_->forget_unchanged();
+  places_->forget_plan();
 }
 
 // --- figures ---------------------------------------------------------------------------------------------------------
@@ -208,6 +237,8 @@ Counters GpuExecutor::counters() const noexcept {
   return {.bytes_in = places.fetched.value,
           .bytes_out = places.evicted.value,
           .bytes_dropped = places.unchanged.value,
+          .far_bytes_in = places.from_far.value,
+          .moved_between_slow_tiers = places.host.to_disk.value,
           .stall_count = stall_count_,
           .stall_ns = stall_ns_,
           .resident_bytes = places.in_use.value,
@@ -231,7 +262,8 @@ std::uint32_t GpuExecutor::largest_op_chunks() const noexcept {
 }
 
 std::string GpuExecutor::mechanism() const {
-  return "tensors at planned places of " + device_->name() + ", copied on two streams";
+  return "tensors at planned places of " + device_->name() + ", copied on a stream each way" +
+         (options_.disk ? std::string(", a thread for the disk") : std::string());
 }
 
 // --- GpuMemory -------------------------------------------------------------------------------------------------------
@@ -257,7 +289,7 @@ void GpuExecutor::used_on(const void* name, void* stream) noexcept {
 
 namespace {
 
-constexpr Bytes measured = 16_MiB;
+constexpr Bytes most_measured = 16_MiB;
 constexpr int copies = 4;  // of each direction in a row; the first one warms up
 
 // Copies on one stream or both, begun and ended by events.
@@ -270,7 +302,7 @@ class LinkTimer {
     cuda::Address device_in, device_out, host_in, host_out;
   };
   // Of one copy each way, among several of `bytes` in a row.
-  Result<Nanoseconds> time(const Ends& ends, bool in, bool out, Bytes bytes = measured) {
+  Result<Nanoseconds> time(const Ends& ends, bool in, bool out, Bytes bytes) {
     const cuda::StreamHandle last = in ? in_.handle() : out_.handle();
     if (auto warm = copy(ends, in, out, bytes); !warm) return warm.error();
     if (auto began = began_.record(last); !began) return began.error();
@@ -299,7 +331,8 @@ class LinkTimer {
 
 }  // namespace
 
-Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device) {
+Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device, Bytes budget) {
+  const Bytes measured{std::min(most_measured.value, budget.value / 2)};  // nothing takes more than the budget
   auto range = cuda::DeviceRange::make(device, {.bytes = {2 * measured.value}});
   if (!range) return range.error();
   auto in = cuda::Stream::create(device), out = cuda::Stream::create(device);
@@ -321,8 +354,8 @@ Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& devic
                              .host_out = host_address + measured.value};
   LinkTimer timer(*device, *in, *out, *began, *ended);
   constexpr Bytes small = 4_KiB;
-  const auto read = timer.time(ends, true, false), write = timer.time(ends, false, true),
-             mixed = timer.time(ends, true, true), one = timer.time(ends, true, false, small);
+  const auto read = timer.time(ends, true, false, measured), write = timer.time(ends, false, true, measured),
+             mixed = timer.time(ends, true, true, measured), one = timer.time(ends, true, false, small);
   for (const auto* each : {&read, &write, &mixed, &one}) {
     if (!*each) return each->error();
   }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/place_executor.h"
+#include "session/device_reports.h"
 #include "session/executor.h"
 #include "session/stream_times.h"
 #include "tier/link_habits.h"
@@ -25,16 +26,22 @@
 
 namespace vedette::detail {
 
-class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecutor::Pointers {
+class GpuExecutor final : public Executor,
+                          public GpuMemory,
+                          private PlaceExecutor::Pointers,
+                          private PlaceExecutor::Watcher {
  public:
   struct Options {
-    Bytes budget;                      // of device memory, of which operands and results take part
-    Bytes host;                        // of pinned memory; 0: without limit
-    const std::byte* arena = nullptr;  // names begin here
-    Bytes chunk;                       // of names
-    GpuProgram* program = nullptr;     // borrowed
+    Bytes budget;                                      // of device memory, of which operands and results take part
+    Bytes host;                                        // of pinned memory; 0: without limit
+    bool disk = false;                                 // there is one below it, tier 2
+    const std::byte* arena = nullptr;                  // names begin here
+    Bytes chunk;                                       // of names
+    GpuProgram* program = nullptr;                     // borrowed
+    std::shared_ptr<DeviceReports> reports = nullptr;  // nullptr: there is no observer
   };
-  static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, const Options& options);
+  static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, Options options,
+                                                   std::unique_ptr<DiskThread> disk = nullptr);
 
   // Refused: what memory on a GPU cannot do. A drop is executed as an eviction, as on the CPU.
   Result<void> accepts(const Plan& plan) const override;
@@ -68,7 +75,7 @@ class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecut
   std::uint32_t held_chunks() const noexcept override;
   std::uint32_t largest_op_chunks() const noexcept override;
   std::string mechanism() const override;
-  void set_observer(Observer*) noexcept override {}
+  void set_observer(Observer* observer) noexcept override;  // nullptr; it is told everything before
   GpuMemory* gpu() noexcept override { return this; }
 
   // --- GpuMemory
@@ -84,7 +91,10 @@ class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecut
   };
 
   GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options);
-  void moved(BlockIndex block, cuda::Address address) noexcept override;  // with the lock held
+  // With the lock held.
+  void moved(BlockIndex block, cuda::Address address) noexcept override;
+  void begins(const PlaceExecutor::Transfer& transfer) noexcept override;
+  void is_queued(const PlaceExecutor::Transfer& transfer) noexcept override;
   const BlockIndex* block_of(ChunkRange chunks) const;
   const BlockIndex* block_of(const void* name) const;
   cuda::StreamHandle stream() const noexcept;
@@ -112,7 +122,8 @@ class GpuExecutor final : public Executor, public GpuMemory, private PlaceExecut
   std::optional<Error> error_;
 };
 
-// Copies between pinned host memory and the device, one direction at a time and both at once. Takes some 50 ms.
-Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device);
+// Copies between pinned host memory and the device, one direction at a time and both at once, in at most `budget` of
+// its memory, and as much of the host's. Takes some 50 ms.
+Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device, Bytes budget);
 
 }  // namespace vedette::detail

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/readable.h"
+#include "session/below_gpu.h"
 #include "session/gpu_executor.h"
 #include "session/stack.h"
 
@@ -52,10 +53,9 @@ Bytes names_for(Bytes budget) {
   return {std::clamp(budget.value * times, least, most)};
 }
 
-Machine machine_of_gpu(Bytes budget, const LinkHabits& habits) {
-  const Tier host{.name = "host", .capacity = no_limit, .addressable = false};
-  Machine machine = machine_of(budget, {512}, {&host, 1}, {&habits, 1});
-  machine.tiers[0].name = "gpu";
+Machine machine_of_gpu(std::string_view name, Bytes budget, const BelowGpu& below) {
+  Machine machine = machine_of(budget, {512}, below.tiers, below.habits);
+  machine.tiers[0].name = name;
   machine.fault_time = {};
   machine.whole_tensors = true;
   machine.habits = {};  // a copy starts when its place is free, both ways at once
@@ -69,8 +69,6 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!ordinal) return ordinal.error();
   if (options.gpu == nullptr)
     return unsupported("fast memory on a GPU needs the program's part (SessionOptions::gpu); a Guard brings it");
-  if (options.slow != "host" && options.slow != SessionOptions{}.slow)
-    return unsupported("slow tier '" + options.slow + "' below a GPU is not there yet; use host");
   if (options.recompute != Recompute::off)
     return unsupported("tensors in a GPU's memory are not recomputed yet; leave recompute off");
   auto driver = cuda::Driver::load();
@@ -79,22 +77,31 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!device) return device.error();
   const auto budget = budget_of(options, **device);
   if (!budget) return budget.error();
-  const auto habits = measure_link(*device);
-  if (!habits) return habits.error();
+  auto below = open_below_gpu(options, *budget, *device);
+  if (!below) return below.error();
   options.fast_memory = *budget;
-  options.slow = "host";
   options.chunk = name_unit;
   options.profile = ProfileTicks::operands;
   auto names = Mapping::reserve(names_for(*budget), name_unit);
   if (!names) return names.error();
   GpuProgram* const program = options.gpu;
+  std::shared_ptr<DeviceReports> reports;
+  if (options.observer != nullptr) reports = std::make_shared<DeviceReports>(*device, options.observer);
+  if (reports != nullptr) options.observer = reports.get();
+  const std::string fast = options.fast;
   auto core = std::make_unique<SessionCore>(std::move(options), std::move(*names));
-  auto executor = GpuExecutor::make(
-      *device, {.budget = *budget, .host = {}, .arena = core->arena().base(), .chunk = name_unit, .program = program});
+  auto executor = GpuExecutor::make(*device,
+                                    {.budget = *budget,
+                                     .host = below->host,
+                                     .arena = core->arena().base(),
+                                     .chunk = name_unit,
+                                     .program = program,
+                                     .reports = std::move(reports)},
+                                    std::move(below->disk));
   if (!executor) return executor.error();
   SessionCore::Memory memory;
   memory.executor = std::move(*executor);
-  memory.machine = machine_of_gpu(*budget, *habits);
+  memory.machine = machine_of_gpu(fast, *budget, *below);
   memory.frames = static_cast<std::uint32_t>(budget->value / name_unit.value);
   core->start(std::move(memory));
   return core;

@@ -41,9 +41,10 @@ std::vector<Part> parts_of(std::string_view text, std::size_t most) {
   return parts;
 }
 
-// The arguments where `slow` is of this kind.
-std::optional<std::vector<std::string_view>> arguments_of(const StackKind& kind, std::string_view slow) {
-  const std::vector<Part> wanted = parts_of(kind.usage, ~std::size_t{0});
+}  // namespace
+
+std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage, std::string_view slow) {
+  const std::vector<Part> wanted = parts_of(usage, ~std::size_t{0});
   const std::vector<Part> parts = parts_of(slow, wanted.size());
   if (parts.size() != wanted.size()) return std::nullopt;
   std::vector<std::string_view> arguments;
@@ -56,12 +57,10 @@ std::optional<std::vector<std::string_view>> arguments_of(const StackKind& kind,
   return arguments;
 }
 
-}  // namespace
-
 Result<Stack> open_stack(const SessionOptions& options) {
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {
-    if (const auto arguments = arguments_of(kind, options.slow)) return kind.open(options, *arguments);
+    if (const auto arguments = arguments_of(kind.usage, options.slow)) return kind.open(options, *arguments);
     usages.append(usages.empty() ? "" : " or ").append(kind.usage);
   }
   return Error{.cause = Cause::unsupported,

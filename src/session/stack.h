@@ -5,6 +5,7 @@
 // Thread rule: any thread.
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,9 @@ struct StackKind {
   Result<Stack> (*open)(const SessionOptions& options, std::span<const std::string_view> arguments);
 };
 std::span<const StackKind> stack_kinds() noexcept;
+
+// The arguments in `slow` where it is of the kind with this usage.
+std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage, std::string_view slow);
 
 // The store of options.slow. Error: the tier is unknown, or cannot be opened.
 Result<Stack> open_stack(const SessionOptions& options);

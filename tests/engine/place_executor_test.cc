@@ -31,9 +31,10 @@ class Program {
     std::vector<std::uint32_t> words;  // what it should hold
   };
 
-  Program(unsigned seed, Bytes budget, Bytes pinned = {})
+  Program(unsigned seed, Bytes budget, Bytes pinned = {}, std::unique_ptr<DiskThread> disk = nullptr)
       : random_(seed),
-        executor_(PlaceExecutor::make(device_, {.budget = budget, .most_pinned = pinned}, pointed_).value()) {}
+        executor_(PlaceExecutor::make(device_, {.budget = budget, .most_pinned = pinned}, pointed_, std::move(disk))
+                      .value()) {}
   ~Program() {
     for (const Tensor& each : tensors_) executor_->release(each.block);
   }
@@ -55,6 +56,7 @@ class Program {
   PlaceExecutor::Counters counters() const { return executor_->counters(); }
   std::size_t failures = 0;
   bool planned = false;  // blocks leave and come to places between ops, too
+  bool far = false;      // and go on to the disk
 
  private:
   // A call of the driver fails once: what was asked for is asked for again.
@@ -86,7 +88,7 @@ class Program {
   void move_by_plan() {
     const BlockIndex block = tensors_[random_() % tensors_.size()].block;
     if (random_() % 2 == 0) {
-      again([&] { return executor_->leave(block); }).value();
+      again([&] { return executor_->leave(block, far && random_() % 2 == 0); }).value();
       return;
     }
     // Where there is no room for it, it comes when an op needs it.
@@ -192,6 +194,48 @@ TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
   EXPECT_GT(evictions, 1000u);
 }
 
+std::unique_ptr<DiskThread> open_disk() {
+  return std::make_unique<DiskThread>(
+      open_nvme_store({.directory = ::testing::TempDir(), .slot_bytes = 8_KiB, .depth = 8}).value());
+}
+
+TEST_F(Places, WhatPinnedMemoryHasNoRoomForGoesToTheDiskAndComesBack) {
+  std::uint64_t to_disk = 0, from_far = 0;
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    for (const bool planned : {false, true}) {
+      Program program(seed, 320_KiB, 256_KiB, open_disk());
+      program.planned = program.far = planned;
+      program.run(200, tensors, largest);
+      const auto counters = program.counters();
+      EXPECT_LE(counters.most_in_use, 320_KiB);
+      EXPECT_LE(counters.host.pinned, 256_KiB);
+      to_disk += counters.host.to_disk.value;
+      from_far += counters.from_far.value;
+      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
+      if (HasFailure()) FAIL() << "seed " << seed << ", planned " << planned;
+    }
+  }
+  EXPECT_GT(to_disk, (8_MiB).value);
+  EXPECT_GT(from_far, (8_MiB).value);
+}
+
+TEST_F(Places, WhatDoesNotFitIntoPinnedMemoryIsASentence) {
+  const auto device = open_device();
+  Pointed pointed;
+  {
+    const auto stream = cuda::Stream::create(device).value();
+    const auto executor =
+        PlaceExecutor::make(device, {.budget = 1_MiB, .most_pinned = 256_KiB}, pointed, open_disk()).value();
+    const auto born = executor->allocate(512_KiB, stream.handle()).value();
+    executor->allow_moves(born.block);
+    const auto left = executor->leave(born.block);
+    ASSERT_FALSE(left);
+    EXPECT_THAT(left.error().message, ::testing::HasSubstr("raise the host's budget"));
+    EXPECT_NE(executor->address(born.block), 0u) << "it stays where it is";
+    executor->release(born.block);
+  }
+}
+
 TEST_F(Places, WhatComesBackUnchangedLeavesWithoutACopy) {
   const auto device = open_device();
   Pointed pointed;
@@ -219,7 +263,7 @@ TEST_F(Places, WhatComesBackUnchangedLeavesWithoutACopy) {
     EXPECT_EQ(executor->counters().evicted, 64_KiB) << "the second time nothing is copied";
     EXPECT_EQ(executor->counters().unchanged, 64_KiB);
     executor->bring(born.block, std::nullopt, true).value();
-    executor->forget_unchanged();  // another op than the plan's may have written it
+    executor->forget_plan();  // another op than the plan's may have written it
     EXPECT_EQ(sum(), 3u * 1024);
     executor->leave(born.block).value();
     EXPECT_EQ(executor->counters().evicted, 128_KiB);

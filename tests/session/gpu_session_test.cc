@@ -1,63 +1,9 @@
 // A session whose fast memory is the simulated GPU's: a training loop has the host's numbers in a part of its peak, by
 // a plan, without a race and without waits of the host.
-#include "support/gpu_program.h"
+#include "support/gpu_net.h"
 
 namespace vedette::testing {
 namespace {
-
-using Tensor = WordsOnGpu::Tensor;
-
-// Layers with a weight and a moment each; activations live from forward to backward.
-class Net {
- public:
-  Net(WordsOnGpu& gpu, std::size_t layers, std::size_t words) : gpu_(gpu), words_(words) {
-    for (std::size_t l = 0; l < layers; ++l) {
-      for (auto* list : {&weights_, &moments_}) {
-        list->push_back(gpu.make(words / 2, true));
-        gpu.op("init", list->back(), {}, static_cast<std::uint32_t>(l + 1));
-      }
-    }
-  }
-
-  void step(std::uint32_t input) {
-    const auto scope = gpu_.session->step();
-    std::vector<Tensor> activations;
-    activations.push_back(gpu_.make(words_));
-    gpu_.op("load", activations.back(), {}, input);
-    for (const Tensor& weight : weights_) {
-      activations.push_back(gpu_.make(words_));
-      gpu_.op("forward", activations.back(), {&activations[activations.size() - 2], &weight}, 1u);
-      Tensor scratch = gpu_.make(words_ / 4);
-      gpu_.op("scratch", scratch, {&weight}, 2u);
-      gpu_.drop(scratch);
-    }
-    Tensor gradient = gpu_.make(words_);
-    gpu_.op("loss", gradient, {&activations.back()}, 3u);
-    for (std::size_t l = weights_.size(); l-- > 0;) {
-      Tensor next = gpu_.make(words_);
-      gpu_.op("backward", next, {&gradient, &activations[l], &weights_[l]}, 4u);
-      gpu_.drop(activations[l + 1]);
-      gpu_.drop(gradient);
-      gradient = next;
-      gpu_.op("moment", moments_[l], {&gradient});
-      gpu_.op("update", weights_[l], {&moments_[l]});
-    }
-    gpu_.drop(gradient);
-    gpu_.drop(activations[0]);
-  }
-
-  void expect_right() {
-    for (std::size_t l = 0; l < weights_.size(); ++l) {
-      gpu_.expect_right(weights_[l], "weight " + std::to_string(l));
-      gpu_.expect_right(moments_[l], "moment " + std::to_string(l));
-    }
-  }
-
- private:
-  WordsOnGpu& gpu_;
-  const std::size_t words_;
-  std::vector<Tensor> weights_, moments_;
-};
 
 class GpuSession : public SimulatedGpu {};
 
@@ -73,9 +19,9 @@ struct Ran {
 // vedette plans again while it learns from measured steps: at most six times, after three steps each.
 constexpr int until_settled = 48;
 
-Ran run(Bytes budget, const std::string& policy, int steps) {
-  WordsOnGpu gpu({.fast_memory = budget, .policy = policy});
-  Net net(gpu, layers, words);
+Ran run(Bytes budget, const std::string& policy, int steps, const std::string& slow = "host") {
+  WordsOnGpu gpu({.fast_memory = budget, .slow = slow, .policy = policy});
+  NetOnGpu net(gpu, layers, words);
   Ran ran;
   std::vector<Counters> counters;
   for (int s = 0; s < steps; ++s) {
@@ -120,6 +66,37 @@ TEST_F(GpuSession, EveryPolicyHasTheHostsNumbers) {
     const Ran ran = run(2_MiB, std::string(policy.name), 6);
     if (HasFailure()) FAIL() << policy.name;
     EXPECT_LE(ran.peak, 2_MiB) << policy.name;
+  }
+}
+
+// 4.3 MiB live, of which the GPU has 2 MiB and pinned memory 1 MiB: what is left lies on the disk.
+TEST_F(GpuSession, ThreeLevelsHaveTheHostsNumbersByAPlan) {
+  const Ran ran = run(2_MiB, "vedette", until_settled, "host:1MiB+nvme:" + ::testing::TempDir());
+  EXPECT_EQ(ran.phase, "planned");
+  EXPECT_THAT(ran.messages, ::testing::IsEmpty());
+  EXPECT_LE(ran.peak, 2_MiB);
+  EXPECT_GT(ran.later.bytes_out, 0u);
+  EXPECT_GT(ran.later.far_bytes_in, 0u);
+  EXPECT_GT(ran.later.moved_between_slow_tiers, 0u);
+}
+
+TEST_F(GpuSession, ThreeLevelsHaveTheHostsNumbersUnderEveryPolicy) {
+  for (const PolicyEntry& policy : policies()) {
+    const Ran ran = run(2_MiB, std::string(policy.name), 5, "host:1MiB+nvme:" + ::testing::TempDir());
+    if (HasFailure()) FAIL() << policy.name;
+    EXPECT_LE(ran.peak, 2_MiB) << policy.name;
+  }
+}
+
+TEST_F(GpuSession, ASlowTierThatIsNotThereIsASentence) {
+  struct Program final : GpuProgram {
+    void* current_stream() noexcept override { return nullptr; }
+    void moved(const void*, DeviceAddress) noexcept override {}
+  } program;
+  for (const char* const slow : {"numa:1", "host:12", "host:1MiB+nvme:/no/such/folder"}) {
+    const auto refused = Session::open({.fast_memory = 2_MiB, .fast = "gpu:0", .gpu = &program, .slow = slow});
+    ASSERT_FALSE(refused) << slow;
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr(";")) << slow;
   }
 }
 

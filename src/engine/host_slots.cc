@@ -1,0 +1,286 @@
+// Near and far slots, and what waits for what: see host_slots.h.
+#include "engine/host_slots.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/readable.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::uint64_t spare_part = 8;  // of the limit: kept free ahead of need
+
+}  // namespace
+
+HostSlots::HostSlots(std::shared_ptr<const cuda::Device> device, cuda::Points& points, Options options)
+    : device_(std::move(device)),
+      points_(points),
+      limit_(options.most_pinned),
+      disk_(std::move(options.disk)),
+      pool_(device_, {.most = limit_, .alignment = disk_ == nullptr ? 4_KiB : disk_->piece()}) {}
+
+HostSlots::~HostSlots() {
+  disk_.reset();  // its transfers end before the memory goes
+}
+
+std::uint64_t HostSlots::room_of(Bytes bytes) const noexcept {
+  const std::uint64_t unit = disk_ == nullptr ? 4096 : disk_->piece().value;
+  return (std::max<std::uint64_t>(bytes.value, 1) + unit - 1) / unit * unit;
+}
+
+// --- memory ----------------------------------------------------------------------------------------------------------
+
+void HostSlots::drop_memory(Slot& slot) {
+  pool_.give_back(slot.memory, slot.bytes);
+  slot.memory = nullptr;
+}
+
+bool HostSlots::has_passed(cuda::StreamPoint use) {
+  const auto passed = points_.passed(use);
+  return passed && *passed;
+}
+
+bool HostSlots::let_go(Slot& slot) {
+  if (slot.state == State::writing || slot.state == State::reading) return false;
+  if (slot.memory != nullptr) {
+    if (!has_passed(slot.filled) || !has_passed(slot.last_read)) return false;
+    drop_memory(slot);
+  }
+  free_pieces_.insert(free_pieces_.end(), slot.pieces.begin(), slot.pieces.end());
+  unused_.push_back({static_cast<std::uint32_t>(&slot - slots_.data())});
+  slot = {};
+  return true;
+}
+
+bool HostSlots::bury_the_dead() {
+  return std::erase_if(dead_, [&](HostSlot slot) { return let_go(slots_[slot.value]); }) > 0;
+}
+
+Result<std::byte*> HostSlots::memory_for(Bytes bytes, bool may_wait) {
+  auto memory = pool_.take(bytes);
+  // What does not fit waits for room; what the driver refuses is the caller's to hear.
+  const auto lacks_room = [&] { return !memory && memory.error().cause == Cause::out_of_memory; };
+  if (lacks_room() && (end_jobs() | bury_the_dead())) memory = pool_.take(bytes);
+  while (lacks_room() && may_wait && wait_for_something(bytes)) memory = pool_.take(bytes);
+  if (lacks_room() && failed_) return *std::exchange(failed_, std::nullopt);
+  return memory;
+}
+
+// Room comes from slots that died and from slots that go far. Their copies may still run: the host waits for one.
+bool HostSlots::wait_for_something(Bytes bytes) {
+  if (end_jobs() | bury_the_dead()) return true;
+  if (disk_ != nullptr && !failed_) {
+    std::uint64_t leaving = 0;
+    for (const Slot& slot : slots_) leaving += slot.state == State::writing ? slot.bytes.value : 0;
+    while (leaving < bytes.value) {
+      const auto cold = coldest();
+      if (!cold) break;
+      Slot& slot = slots_[cold->value];
+      if (!start_write(slot, true)) break;
+      if (slot.state == State::far) return true;  // the disk had it
+      leaving += slot.bytes.value;
+    }
+    for (Slot& slot : slots_) {
+      if (slot.state != State::writing) continue;
+      end_job(slot, disk_->wait(slot.job));
+      return true;
+    }
+  }
+  for (const HostSlot dead : dead_) {
+    static_cast<void>(points_.wait(slots_[dead.value].filled));
+    static_cast<void>(points_.wait(slots_[dead.value].last_read));
+  }
+  return bury_the_dead();
+}
+
+Result<HostSlot> HostSlots::take(Bytes bytes) {
+  advance();
+  static_cast<void>(bury_the_dead());
+  const auto memory = memory_for(bytes, true);
+  if (!memory) return memory.error();
+  if (unused_.empty()) {
+    unused_.push_back({static_cast<std::uint32_t>(slots_.size())});
+    slots_.emplace_back();
+  }
+  const HostSlot taken = unused_.back();
+  unused_.pop_back();
+  // Nobody's yet: it goes nowhere before filled().
+  slots_[taken.value] = {.state = State::near, .bytes = bytes, .memory = *memory, .wanted = true};
+  return taken;
+}
+
+void HostSlots::give_back(HostSlot slot) {
+  slots_[slot.value].dead = true;
+  if (!let_go(slots_[slot.value])) dead_.push_back(slot);
+}
+
+std::byte* HostSlots::memory(HostSlot slot) const {
+  const Slot& found = slots_[slot.value];
+  return found.state == State::near || found.state == State::writing ? found.memory : nullptr;
+}
+
+void HostSlots::filled(HostSlot slot, cuda::StreamPoint copied) {
+  Slot& found = slots_[slot.value];
+  found.filled = copied;
+  found.age = ++ages_;
+  found.disk_has_it = found.was_far = found.wanted = false;
+}
+
+void HostSlots::is_read(HostSlot slot, cuda::StreamPoint copied) {
+  Slot& found = slots_[slot.value];
+  found.last_read = copied;
+  found.wanted = false;
+}
+
+// --- to the disk and back --------------------------------------------------------------------------------------------
+
+Result<void> HostSlots::make_pieces(Slot& slot) {
+  const std::uint64_t count = room_of(slot.bytes) / disk_->piece().value;
+  while (slot.pieces.size() < count) {
+    if (free_pieces_.empty()) {
+      const auto more = static_cast<std::uint32_t>(count - slot.pieces.size());
+      if (auto reserved = disk_->reserve(pieces_ + more); !reserved) return reserved;
+      for (std::uint32_t i = 0; i < more; ++i) free_pieces_.push_back({pieces_ + more - 1 - i});
+      pieces_ += more;
+    }
+    slot.pieces.push_back(free_pieces_.back());
+    free_pieces_.pop_back();
+  }
+  return {};
+}
+
+// Behind the copy that fills the slot, and those that read it, since its memory goes when the write has ended.
+bool HostSlots::start_write(Slot& slot, bool may_wait) {
+  for (const cuda::StreamPoint& use : {slot.filled, slot.last_read}) {
+    if (may_wait) {
+      if (!points_.wait(use)) return false;
+    } else if (!has_passed(use)) {
+      return false;
+    }
+  }
+  slot.leaves = false;
+  if (slot.disk_has_it) {
+    drop_memory(slot);
+    slot.state = State::far;
+    slot.was_far = true;
+    return true;
+  }
+  if (auto made = make_pieces(slot); !made) {
+    failed_ = made.error();
+    return false;
+  }
+  slot.job = disk_->begin({.direction = StoreRequest::Direction::write, .memory = slot.memory, .pieces = slot.pieces});
+  slot.state = State::writing;
+  return true;
+}
+
+// Filled longest ago, of those that nothing waits for.
+std::optional<HostSlot> HostSlots::coldest() const {
+  std::optional<HostSlot> found;
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.state != State::near || slot.dead || slot.wanted) continue;
+    if (!found || slot.age < slots_[found->value].age) found = HostSlot{i};
+  }
+  return found;
+}
+
+void HostSlots::end_job(Slot& slot, int error) {
+  const bool wrote = slot.state == State::writing;
+  slot.state = wrote ? State::near : State::far;
+  if (error != 0) {
+    failed_ = Error{.cause = Cause::system,
+                    .message = std::string(wrote ? "writing to" : "reading from") +
+                               " the disk below the GPU: " + std::strerror(error) +
+                               "; name a directory of a disk that works, or give the host more memory",
+                    .errno_value = error};
+    if (!wrote) drop_memory(slot);
+    return;
+  }
+  slot.disk_has_it = slot.was_far = true;
+  (wrote ? to_disk_ : from_disk_) += slot.bytes;
+  if (!wrote) {
+    slot.state = State::near;
+  } else if (!slot.dead && !slot.wanted && has_passed(slot.last_read)) {
+    drop_memory(slot);
+    slot.state = State::far;
+  }
+}
+
+bool HostSlots::end_jobs() {
+  bool any = false;
+  for (Slot& slot : slots_) {
+    if (slot.state != State::writing && slot.state != State::reading) continue;
+    if (const auto error = disk_->ended(slot.job)) end_job(slot, *error), any = true;
+  }
+  return any;
+}
+
+void HostSlots::bring(HostSlot slot) {
+  Slot& found = slots_[slot.value];
+  found.wanted = true;
+  if (found.state != State::far) return;
+  const auto memory = memory_for(found.bytes, false);
+  if (!memory) return;  // need() waits for room
+  found.memory = *memory;
+  found.filled = found.last_read = {};
+  found.job = disk_->begin({.direction = StoreRequest::Direction::read, .memory = *memory, .pieces = found.pieces});
+  found.state = State::reading;
+}
+
+bool HostSlots::is_near(HostSlot slot) {
+  if (disk_ != nullptr) static_cast<void>(end_jobs());
+  return memory(slot) != nullptr;
+}
+
+Result<void> HostSlots::need(HostSlot slot) {
+  Slot& found = slots_[slot.value];
+  found.wanted = true;
+  if (found.state == State::far) {
+    const auto memory = memory_for(found.bytes, true);
+    if (!memory) return memory.error();
+    Slot& again = slots_[slot.value];
+    again.memory = *memory;
+    again.filled = again.last_read = {};
+    again.job = disk_->begin({.direction = StoreRequest::Direction::read, .memory = *memory, .pieces = again.pieces});
+    again.state = State::reading;
+  }
+  if (found.state == State::reading) end_job(found, disk_->wait(found.job));
+  if (memory(slot) != nullptr) return {};
+  return *std::exchange(failed_, std::nullopt);
+}
+
+void HostSlots::forget_wish(HostSlot slot) { slots_[slot.value].wanted = false; }
+
+void HostSlots::send_far(HostSlot slot) {
+  if (disk_ != nullptr) slots_[slot.value].leaves = true;
+}
+
+void HostSlots::advance() {
+  if (disk_ == nullptr) return;
+  static_cast<void>(end_jobs());
+  static_cast<void>(bury_the_dead());
+  if (failed_) return;
+  std::uint64_t leaving = 0, taken = 0;
+  for (Slot& slot : slots_) {
+    if (slot.leaves && slot.state == State::near && !slot.dead && !slot.wanted)
+      static_cast<void>(start_write(slot, false));
+    if (slot.memory != nullptr) taken += room_of(slot.bytes);
+    if (slot.state == State::writing) leaving += room_of(slot.bytes);
+  }
+  while (!failed_ && limit_.value != 0 && taken - leaving > limit_.value - limit_.value / spare_part) {
+    const auto cold = coldest();
+    if (!cold || !start_write(slots_[cold->value], false)) return;
+    leaving += room_of(slots_[cold->value].bytes);
+  }
+}
+
+HostSlots::Counters HostSlots::counters() const {
+  const auto usage = pool_.usage();
+  return {.pinned = usage.registered, .to_disk = to_disk_, .from_disk = from_disk_};
+}
+
+}  // namespace vedette

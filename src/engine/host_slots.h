@@ -1,0 +1,106 @@
+// Host memory of blocks that are away from the GPU: pinned slots within a limit and, where there is a disk, its pieces
+// behind them. A copy to or from the device uses a near slot alone. A slot goes far when the plan says so, or when
+// pinned memory is nearly used up: the one that was filled longest ago. It is read back into pinned memory before the
+// device's copy, ahead of need where the plan says so.
+//
+//        take             send_far, or no room: write       bring, need: read
+//   (none) --> near ------------------------------> far ----------------------> near
+//
+// What always holds: registered memory never exceeds the limit. A slot's memory is given away only behind the copies
+// and the transfers that use it. What a disk has is what the slot had when it was written, until filled() says
+// otherwise.
+//
+// Thread rule: one thread at a time, in which the device's context is current; take(), need() and the destructor may
+// wait for the disk and for copies.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cuda/pinned_pool.h"
+#include "cuda/points.h"
+#include "engine/disk_thread.h"
+
+namespace vedette {
+
+using HostSlot = Index<struct HostSlotTag>;
+
+class HostSlots {
+ public:
+  struct Options {
+    Bytes most_pinned;                           // 0: without limit
+    std::unique_ptr<DiskThread> disk = nullptr;  // nullptr: there is none
+  };
+  struct Counters {
+    Bytes pinned;              // registered; it never shrinks
+    Bytes to_disk, from_disk;  // moved so far
+  };
+
+  // `points` outlives it.
+  HostSlots(std::shared_ptr<const cuda::Device> device, cuda::Points& points, Options options);
+  ~HostSlots();
+
+  bool has_disk() const noexcept { return disk_ != nullptr; }
+
+  // A near slot, contents undefined. Errors: out_of_memory where all other slots together leave no room; of the disk.
+  Result<HostSlot> take(Bytes bytes);
+  void give_back(HostSlot slot);  // its memory serves others when the copies that use it have ended
+
+  std::byte* memory(HostSlot slot) const;  // of a near one; nullptr: it is not near
+  cuda::StreamPoint filled_at(HostSlot slot) const { return slots_[slot.value].filled; }
+  void filled(HostSlot slot, cuda::StreamPoint copied);                     // the copy that fills it is queued
+  void is_read(HostSlot slot, cuda::StreamPoint copied);                    // a copy that reads it is queued
+  bool was_far(HostSlot slot) const { return slots_[slot.value].was_far; }  // since it was filled
+
+  void bring(HostSlot slot);         // begins to read it, where room is there at once; it stays near until is_read()
+  bool is_near(HostSlot slot);       // and its bytes are there
+  Result<void> need(HostSlot slot);  // near when it returns
+  void forget_wish(HostSlot slot);   // of bring()
+  void send_far(HostSlot slot);      // by the plan: as soon as it is filled
+  void advance();                    // what can go on without waiting
+
+  Counters counters() const;
+
+ private:
+  enum class State : std::uint8_t { unused, near, writing, far, reading };
+  struct Slot {
+    State state = State::unused;
+    Bytes bytes;
+    std::byte* memory = nullptr;
+    cuda::StreamPoint filled, last_read;
+    std::vector<SlotIndex> pieces;  // of the disk
+    DiskThread::JobNumber job = 0;
+    std::uint64_t age = 0;  // grows with each filled()
+    bool disk_has_it = false, dead = false, wanted = false, leaves = false, was_far = false;
+  };
+
+  std::uint64_t room_of(Bytes bytes) const noexcept;  // in whole pieces
+  Result<std::byte*> memory_for(Bytes bytes, bool may_wait);
+  bool end_jobs();  // of those that have ended; false: none had
+  void end_job(Slot& slot, int error);
+  bool let_go(Slot& slot);  // a dead one: false while copies or transfers use it
+  bool bury_the_dead();     // false: none could go
+  bool has_passed(cuda::StreamPoint use);
+  bool start_write(Slot& slot, bool may_wait);
+  std::optional<HostSlot> coldest() const;
+  bool wait_for_something(Bytes bytes);  // false: nothing that could make room
+  Result<void> make_pieces(Slot& slot);
+  void drop_memory(Slot& slot);
+
+  const std::shared_ptr<const cuda::Device> device_;
+  cuda::Points& points_;
+  const Bytes limit_;
+  std::unique_ptr<DiskThread> disk_;
+  cuda::PinnedPool pool_;
+  std::vector<Slot> slots_;
+  std::vector<HostSlot> unused_, dead_;
+  std::vector<SlotIndex> free_pieces_;
+  std::uint32_t pieces_ = 0;
+  std::uint64_t ages_ = 0;
+  std::optional<Error> failed_;  // of the latest transfer that failed
+  Bytes to_disk_, from_disk_;
+};
+
+}  // namespace vedette

@@ -1,0 +1,185 @@
+// What the executor copies: out of places, into places, and what comes from the disk: see place_executor.h.
+#include <algorithm>
+#include <utility>
+
+#include "engine/place_executor.h"
+
+namespace vedette {
+
+using cuda::Address;
+using cuda::StreamHandle;
+
+// One that no transfer to the disk uses.
+Result<void> PlaceExecutor::make_slot(Block& block) {
+  if (block.slot && !host_.has_disk()) return {};
+  if (block.slot) host_.give_back(*std::exchange(block.slot, std::nullopt));
+  const auto slot = host_.take(block.bytes);
+  if (!slot) return slot.error();
+  block.slot = *slot;
+  return {};
+}
+
+Result<void> PlaceExecutor::copy(const Transfer& transfer, Address to, Address from) {
+  if (watcher_ != nullptr) watcher_->begins(transfer);
+  if (auto queued = device_->copy(transfer.stream, to, from, transfer.bytes); !queued) return queued;
+  if (watcher_ != nullptr) watcher_->is_queued(transfer);
+  return {};
+}
+
+// The place is free behind the block's last uses; its slot holds the same bytes.
+void PlaceExecutor::leave_without_copy(BlockIndex index, MoveCause cause) {
+  const Block& block = blocks_[index.value];
+  counters_.unchanged += block.bytes;
+  if (watcher_ == nullptr) return;
+  const StreamHandle last = block.uses.empty() ? in_.handle() : points_.handle_of(block.uses.back().stream);
+  const Transfer transfer{.verb = Verb::drop, .cause = cause, .block = index, .bytes = block.bytes, .stream = last};
+  watcher_->begins(transfer);
+  watcher_->is_queued(transfer);
+}
+
+// Behind the block's last uses, into its slot.
+Result<void> PlaceExecutor::copy_out(BlockIndex index, std::uint64_t offset, MoveCause cause) {
+  Block& block = blocks_[index.value];
+  if (auto made = make_slot(block); !made) return made;
+  if (auto waits = let_wait(out_number_, block.uses); !waits) return waits;
+  // A slot that was read was read by the copy that brought the block.
+  if (auto waits = points_.let_wait(out_number_, block.ready); !waits) return waits;
+  const Address slot = reinterpret_cast<Address>(host_.memory(*block.slot));
+  const Transfer transfer{
+      .verb = Verb::evict, .cause = cause, .block = index, .bytes = block.bytes, .stream = out_.handle()};
+  if (auto queued = copy(transfer, slot, range_.address() + offset); !queued) return queued;
+  const auto copied = points_.mark(out_number_);
+  if (!copied) {
+    static_cast<void>(out_.synchronize());  // the block stays in place, and no copy of it runs on
+    return copied.error();
+  }
+  host_.filled(*block.slot, *copied);
+  ++counters_.evictions;
+  counters_.evicted += block.bytes;
+  return {};
+}
+
+Result<void> PlaceExecutor::evict(BlockIndex index, MoveCause cause) {
+  Block& block = blocks_[index.value];
+  const std::uint64_t offset = *arena_.offset(index);
+  if (auto covered = cover_uses(block); !covered) return covered;
+  Fences before;  // what must have happened before the place is written again
+  if (block.unchanged) {
+    before = block.uses;
+    join(before, block.ready);
+    leave_without_copy(index, cause);
+  } else {
+    if (auto copied = copy_out(index, offset, cause); !copied) return copied;
+    before = {host_.filled_at(*block.slot)};
+  }
+  block.uses.clear();
+  block.ready = {};
+  block.unchanged = false;
+  arena_.remove(index);
+  remember(offset, rounded(block.bytes), before);
+  pointers_.moved(index, 0);
+  return {};
+}
+
+Result<void> PlaceExecutor::fetch(const Coming& what, MoveCause cause) {
+  const BlockIndex index = what.block;
+  const HostSlot slot = *blocks_[index.value].slot;
+  if (auto there = host_.need(slot); !there) return there;
+  Block& block = blocks_[index.value];
+  const auto offset = room_for(index, block.bytes, what.place);
+  if (!offset) {
+    host_.forget_wish(slot);
+    return offset.error();
+  }
+  const std::uint64_t whole = rounded(block.bytes);
+  const Fences fences = take_fences(*offset, whole);
+  const bool was_far = host_.was_far(slot);
+  const auto queue = [&]() -> Result<StreamPoint> {
+    if (auto waits = let_wait(in_number_, fences); !waits) return waits.error();
+    if (auto waits = points_.let_wait(in_number_, host_.filled_at(slot)); !waits) return waits.error();
+    const Transfer transfer{.verb = Verb::fetch,
+                            .cause = cause,
+                            .block = index,
+                            .bytes = block.bytes,
+                            .slow = static_cast<std::uint8_t>(was_far ? 2 : 1),
+                            .stream = in_.handle()};
+    const Address from = reinterpret_cast<Address>(host_.memory(slot));
+    if (auto queued = copy(transfer, range_.address() + *offset, from); !queued) return queued.error();
+    return points_.mark(in_number_);
+  };
+  const auto copied = queue();
+  if (!copied) {
+    static_cast<void>(in_.synchronize());  // no copy into the place runs on
+    host_.forget_wish(slot);
+    arena_.remove(index);
+    remember(*offset, whole, fences);
+    return copied.error();
+  }
+  host_.is_read(slot, *copied);
+  block.ready = *copied;
+  block.unchanged = what.unchanged;
+  // What the block's next copy out will not find useful makes room at once.
+  if (host_.has_disk() && !what.unchanged) host_.give_back(*std::exchange(block.slot, std::nullopt));
+  if (block.movable) arena_.allow_moves(index);
+  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
+  pointers_.moved(index, range_.address() + *offset);
+  ++counters_.fetches;
+  counters_.fetched += block.bytes;
+  if (was_far) counters_.from_far += block.bytes;
+  return {};
+}
+
+std::optional<PlaceExecutor::Coming> PlaceExecutor::take_coming(BlockIndex index) {
+  const auto found =
+      std::find_if(coming_.begin(), coming_.end(), [&](const Coming& each) { return each.block == index; });
+  if (found == coming_.end()) return std::nullopt;
+  const Coming taken = *found;
+  coming_.erase(found);
+  return taken;
+}
+
+// What the disk has brought goes on to the device.
+void PlaceExecutor::advance() {
+  if (!host_.has_disk()) return;
+  host_.advance();
+  for (std::size_t i = 0; i < coming_.size();) {
+    const Coming next = coming_[i];
+    const HostSlot slot = *blocks_[next.block.value].slot;
+    if (!host_.is_near(slot)) {
+      host_.bring(slot);  // where there was no room before
+      ++i;
+      continue;
+    }
+    coming_.erase(coming_.begin() + static_cast<std::ptrdiff_t>(i));
+    static_cast<void>(fetch(next, MoveCause::planned));  // refused: the op that needs it says so
+  }
+}
+
+Result<void> PlaceExecutor::leave(BlockIndex index, bool far) {
+  const std::lock_guard lock(guard_);
+  if (arena_.may_leave(index)) {
+    if (auto left = evict(index, MoveCause::planned); !left) return left;
+  }
+  if (far && !arena_.in_place(index)) host_.send_far(*blocks_[index.value].slot);
+  return {};
+}
+
+Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
+  const std::lock_guard lock(guard_);
+  if (arena_.in_place(index)) return {};
+  const Coming what{.block = index, .place = place, .unchanged = unchanged};
+  static_cast<void>(take_coming(index));
+  host_.bring(*blocks_[index.value].slot);
+  if (host_.is_near(*blocks_[index.value].slot)) return fetch(what, MoveCause::planned);
+  coming_.push_back(what);
+  return {};
+}
+
+void PlaceExecutor::forget_plan() {
+  const std::lock_guard lock(guard_);
+  for (Block& block : blocks_) block.unchanged = false;
+  for (const Coming& each : coming_) host_.forget_wish(*blocks_[each.block.value].slot);
+  coming_.clear();
+}
+
+}  // namespace vedette

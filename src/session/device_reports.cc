@@ -1,0 +1,253 @@
+// Announcements that wait for their times: see device_reports.h.
+#include "session/device_reports.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "os/program.h"
+
+namespace vedette::detail {
+namespace {
+
+Nanoseconds host_now() { return host_program().now(); }
+
+}  // namespace
+
+DeviceReports::DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer)
+    : device_(std::move(device)), observer_(observer) {
+  const auto stream = cuda::Stream::create(device_);
+  if (!stream) return;
+  const Mark first = mark(stream->handle());
+  if (first.event == none || !stream->synchronize()) return;
+  zero_ = first.event;
+  zero_time_ = host_now();
+}
+
+DeviceReports::Mark DeviceReports::mark(cuda::StreamHandle stream) {
+  Mark made{.queued = host_now()};
+  if (unused_.empty()) {
+    auto fresh = cuda::Event::create(device_, cuda::Event::Timing::on);
+    if (!fresh) return made;
+    unused_.push_back(events_.size());
+    events_.push_back(std::move(*fresh));
+  }
+  if (!events_[unused_.back()].record(stream)) return made;
+  made.event = unused_.back();
+  unused_.pop_back();
+  return made;
+}
+
+void DeviceReports::give_back(Mark& mark) {
+  if (mark.event != none) unused_.push_back(mark.event);
+  mark = {};
+}
+
+// --- what the executor says ------------------------------------------------------------------------------------------
+
+void DeviceReports::op_queues(cuda::StreamHandle stream, bool waits) {
+  const std::lock_guard lock(mutex_);
+  if (!running_) return;
+  give_back(op_begin_);  // of an op between two steps
+  op_begin_ = mark(stream);
+  op_waits_ = waits;
+}
+
+void DeviceReports::op_is_queued(cuda::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (!running_) return;
+  give_back(op_end_);
+  op_end_ = mark(stream);
+}
+
+void DeviceReports::move_queues(cuda::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (!running_) return;
+  give_back(move_begin_);  // of a copy that was refused
+  move_begin_ = mark(stream);
+}
+
+void DeviceReports::move_is_queued(const MoveRecord& move, cuda::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (!running_) return;
+  running_->moves.push_back({.record = move, .begin = std::exchange(move_begin_, {}), .end = mark(stream)});
+}
+
+void DeviceReports::finish() {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  tell_what_is_known(true);
+  if (observer_ != nullptr && running_ && has_passed(*running_, true)) {
+    set_clock(*running_);
+    tell_moves(*running_);  // of what happened after the last step
+  }
+  observer_ = nullptr;
+  running_.reset();
+  ended_.clear();
+  zero_ = none;
+  events_.clear();
+}
+
+// --- what the session says -------------------------------------------------------------------------------------------
+
+void DeviceReports::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
+  if (observer_ != nullptr) observer_->opened(machine, policy, budget, chunk);
+}
+
+void DeviceReports::moves_by(std::string_view mechanism) {
+  if (observer_ != nullptr) observer_->moves_by(mechanism);
+}
+
+void DeviceReports::profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
+  if (observer_ != nullptr) observer_->profiled(step, bucket, trace);
+}
+
+void DeviceReports::planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {
+  if (observer_ != nullptr) observer_->planned(step, bucket, units, plan);
+}
+
+void DeviceReports::placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units,
+                           std::span<const Placed> tensors) {
+  if (observer_ != nullptr) observer_->placed(step, bucket, units, tensors);
+}
+
+void DeviceReports::step_began(std::uint64_t step, Nanoseconds now) {
+  const std::lock_guard lock(mutex_);
+  // Copies between two steps, and before the first, are the next one's.
+  std::vector<Move> before;
+  if (running_) before = std::move(running_->moves);
+  running_ = Step{.number = step, .began = now, .moves = std::move(before)};
+}
+
+void DeviceReports::op_began(std::uint64_t, OpIndex op, std::string_view name, Nanoseconds) {
+  const std::lock_guard lock(mutex_);
+  running_->ops.push_back(
+      {.op = op, .name = std::string(name), .begin = std::exchange(op_begin_, {}), .waits = op_waits_});
+}
+
+void DeviceReports::sampled(std::uint64_t, OpIndex, Bytes resident, Bytes live) {
+  const std::lock_guard lock(mutex_);
+  running_->ops.back().resident = resident;
+  running_->ops.back().live = live;
+}
+
+void DeviceReports::op_ended(std::uint64_t, OpIndex, Nanoseconds) {
+  const std::lock_guard lock(mutex_);
+  running_->ops.back().end = std::exchange(op_end_, {});
+}
+
+void DeviceReports::step_ran(std::uint64_t, std::string_view phase, std::optional<std::uint64_t> bucket) {
+  const std::lock_guard lock(mutex_);
+  running_->phase = phase;
+  running_->bucket = bucket;
+}
+
+void DeviceReports::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
+  const std::lock_guard lock(mutex_);
+  running_->ended = now;
+  running_->counters = of_this_step;
+  ended_.push_back(std::exchange(running_, Step{.number = step}).value());
+  tell_what_is_known(false);
+}
+
+// --- what is known ---------------------------------------------------------------------------------------------------
+
+template <typename Visit>
+void DeviceReports::each_mark(const Step& step, Visit visit) {
+  for (const Op& op : step.ops) visit(op.begin), visit(op.end);
+  for (const Move& move : step.moves) visit(move.begin), visit(move.end);
+}
+
+// From the latest mark backwards, which are most likely the ones that have not passed.
+bool DeviceReports::has_passed(const Step& step, bool wait) {
+  bool all = true;
+  each_mark(step, [&](const Mark& mark) {
+    if (!all || mark.event == none) return;
+    if (wait) static_cast<void>(events_[mark.event].synchronize());
+    const auto passed = events_[mark.event].passed();
+    all = wait || !passed || *passed;  // of a device that is lost nothing more will be known
+  });
+  return all;
+}
+
+void DeviceReports::tell_what_is_known(bool wait) {
+  while (observer_ != nullptr && !ended_.empty() && has_passed(ended_.front(), wait)) {
+    const Step step = std::move(ended_.front());
+    ended_.pop_front();
+    const Mark latest = set_clock(step);
+    tell(step);
+    if (latest.event != none) {
+      zero_time_ = time_of(latest);
+      unused_.push_back(std::exchange(zero_, latest.event));
+    }
+    each_mark(step, [&](const Mark& mark) {
+      if (mark.event != none && mark.event != zero_) unused_.push_back(mark.event);
+    });
+  }
+}
+
+// The latest event of a step becomes the zero. The clocks of host and device drift apart: nothing happened before it
+// was queued, or later than now.
+DeviceReports::Mark DeviceReports::set_clock(const Step& step) {
+  Mark latest;
+  if (zero_ == none) return latest;
+  Nanoseconds latest_time, shift;
+  each_mark(step, [&](const Mark& mark) {
+    if (mark.event == none) return;
+    const auto since = events_[mark.event].since(events_[zero_]);
+    if (!since) return;
+    const Nanoseconds time = zero_time_ + *since;
+    shift = std::max(shift, mark.queued - time);
+    if (latest.event == none || time > latest_time) latest = mark, latest_time = time;
+  });
+  zero_time_ += shift;
+  const Nanoseconds too_late = latest_time + shift - host_now();
+  if (latest.event != none && too_late.value > 0) zero_time_ = zero_time_ - too_late;
+  return latest;
+}
+
+Nanoseconds DeviceReports::time_of(const Mark& mark) const {
+  if (mark.event == none || zero_ == none) return mark.queued;
+  const auto since = events_[mark.event].since(events_[zero_]);
+  return since ? std::max(zero_time_ + *since, mark.queued) : mark.queued;
+}
+
+void DeviceReports::tell(const Step& step) {
+  Counters counters = step.counters;
+  const Nanoseconds began = std::max(step.began, told_until_);
+  observer_->step_began(step.number, began);
+  const Nanoseconds last = tell_ops(step, counters);
+  tell_moves(step);
+  told_until_ = std::max({began, step.ended, last});
+  observer_->step_ran(step.number, step.phase, step.bucket);
+  observer_->step_ended(step.number, told_until_, counters);
+}
+
+Nanoseconds DeviceReports::tell_ops(const Step& step, Counters& counters) {
+  counters.stall_count = counters.stall_ns = 0;
+  Nanoseconds before;  // when the op before had ended
+  for (const Op& op : step.ops) {
+    const Nanoseconds began = std::max(time_of(op.begin), before), ended = std::max(time_of(op.end), began);
+    if (op.waits && before.value > 0 && began > before) {
+      observer_->stalled({.step = step.number, .op = op.op, .began = before, .ended = began});
+      ++counters.stall_count;
+      counters.stall_ns += static_cast<std::uint64_t>((began - before).value);
+    }
+    observer_->op_began(step.number, op.op, op.name, began);
+    observer_->sampled(step.number, op.op, op.resident, op.live);
+    observer_->op_ended(step.number, op.op, ended);
+    before = ended;
+  }
+  return before;
+}
+
+void DeviceReports::tell_moves(const Step& step) {
+  for (const Move& move : step.moves) {
+    MoveRecord record = move.record;
+    record.issued = move.begin.queued;
+    record.started = time_of(move.begin);
+    record.ended = std::max(time_of(move.end), record.started);
+    observer_->moved(record);
+  }
+}
+
+}  // namespace vedette::detail

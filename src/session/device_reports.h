@@ -1,0 +1,110 @@
+// What an observer hears of a GPU's session. Ops and moves are announced when their work is queued, and have times when
+// the device has passed them. So the announcements of a step are kept, and an event stands before and behind each op
+// and each copy. When all of these have passed the step is told, in order: a step later where nothing waits.
+//
+// Times of the device are told on the host's clock: an event that has passed is the zero of both, and moves on with
+// each step. What always holds: no time lies before its work was queued. The steps that are told do not overlap; a step
+// ends when its last op has, or later where the host ends it later. Counters of a step count its own stalls.
+//
+// Where an event is refused, the host's time stands for it.
+//
+// Thread rule: the Observer's calls as Observer says; others from any thread in which the device's context is current.
+// Its lock is the innermost: no function calls the session or the executor.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/device.h"
+#include "vedette/observer.h"
+
+namespace vedette::detail {
+
+class DeviceReports final : public Observer {
+ public:
+  DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer);
+  DeviceReports(const DeviceReports&) = delete;
+  DeviceReports& operator=(const DeviceReports&) = delete;
+
+  // --- of the executor: an op, a copy
+  void op_queues(cuda::StreamHandle stream, bool waits);  // what it waits for is queued, its work is not
+  void op_is_queued(cuda::StreamHandle stream);
+  void move_queues(cuda::StreamHandle stream);
+  // The copy of the latest move_queues() is queued; `move` lacks its times.
+  void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
+  // Waits for the device, tells what is left, and forgets the observer.
+  void finish();
+
+  // --- Observer
+  void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
+  void moves_by(std::string_view mechanism) override;
+  void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;
+  void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override;
+  void placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units,
+              std::span<const Placed> tensors) override;
+  void step_began(std::uint64_t step, Nanoseconds now) override;
+  void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override;
+  void sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) override;
+  void op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) override;
+  void step_ran(std::uint64_t step, std::string_view phase, std::optional<std::uint64_t> bucket) override;
+  void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
+
+ private:
+  static constexpr std::size_t none = ~std::size_t{0};
+  struct Mark {  // a point of a stream
+    std::size_t event = none;
+    Nanoseconds queued;  // by the host
+  };
+  struct Op {
+    OpIndex op;
+    std::string name;
+    Mark begin, end;
+    bool waits = false;
+    Bytes resident, live;
+  };
+  struct Move {
+    MoveRecord record;
+    Mark begin, end;
+  };
+  struct Step {
+    std::uint64_t number = 0;
+    Nanoseconds began, ended;  // by the host
+    std::vector<Op> ops;
+    std::vector<Move> moves;
+    std::string phase;
+    std::optional<std::uint64_t> bucket;
+    Counters counters;
+  };
+
+  Mark mark(cuda::StreamHandle stream);
+  template <typename Visit>
+  static void each_mark(const Step& step, Visit visit);
+  bool has_passed(const Step& step, bool wait);
+  void tell_what_is_known(bool wait);
+  void tell(const Step& step);
+  void tell_moves(const Step& step);
+  Nanoseconds tell_ops(const Step& step, Counters& counters);  // the end of the last one
+  void give_back(Mark& mark);
+  Mark set_clock(const Step& step);  // the step's latest event
+  Nanoseconds time_of(const Mark& mark) const;
+
+  const std::shared_ptr<const cuda::Device> device_;
+  std::mutex mutex_;  // over all that follows
+  Observer* observer_;
+  std::vector<cuda::Event> events_;
+  std::vector<std::size_t> unused_;
+  std::optional<Step> running_;  // nullopt: before the first step
+  std::deque<Step> ended_;       // the oldest first
+  Mark op_begin_, op_end_, move_begin_;
+  bool op_waits_ = false;
+  std::size_t zero_ = none;  // an event that has passed,
+  Nanoseconds zero_time_;    // and when that was
+  Nanoseconds told_until_;
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,177 @@
+// What an observer and a recording know of a session on the simulated GPU: every move with its bytes, its cause and the
+// device's times, in the step in which it was queued.
+#include <filesystem>
+
+#include "profiler/recorder.h"
+#include "profiler/recording.h"
+#include "profiler/report/report.h"
+#include "profiler/report/run.h"
+#include "profiler/sqlite.h"
+#include "support/gpu_net.h"
+
+namespace vedette::testing {
+namespace {
+
+constexpr std::size_t layers = 8, words = 64 << 10;
+constexpr int steps = 30;  // by then the policy has planned anew for what it measured
+constexpr Bytes budget = 2_MiB;
+
+class GpuReports : public SimulatedGpu {};
+
+struct HeardOp {
+  std::string name;
+  Nanoseconds began, ended;
+  Bytes resident;
+};
+
+struct HeardStep {
+  std::uint64_t number = 0;
+  Nanoseconds began, ended;
+  std::vector<HeardOp> ops;
+  std::vector<MoveRecord> moves;
+  std::vector<StallRecord> stalls;
+  Counters counters;
+
+  std::uint64_t moved(Verb verb) const {
+    std::uint64_t bytes = 0;
+    for (const MoveRecord& move : moves) bytes += move.verb == verb ? move.bytes.value : 0;
+    return bytes;
+  }
+};
+
+class Listener final : public Observer {
+ public:
+  Machine machine;
+  std::string mechanism;
+  std::vector<HeardStep> heard;
+  std::uint64_t ended = 0;
+
+  void opened(const Machine& m, std::string_view, Bytes, Bytes) override { machine = m; }
+  void moves_by(std::string_view in_words) override { mechanism = in_words; }
+  void step_began(std::uint64_t step, Nanoseconds now) override { heard.push_back({.number = step, .began = now}); }
+  void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override {
+    EXPECT_EQ(step, heard.back().number);
+    EXPECT_EQ(op.value, heard.back().ops.size());
+    heard.back().ops.push_back({.name = std::string(name), .began = now});
+  }
+  void sampled(std::uint64_t, OpIndex, Bytes resident, Bytes) override { heard.back().ops.back().resident = resident; }
+  void op_ended(std::uint64_t, OpIndex, Nanoseconds now) override { heard.back().ops.back().ended = now; }
+  void moved(const MoveRecord& move) override {
+    if (ended < heard.size()) heard.back().moves.push_back(move);  // else it came after the last step
+  }
+  void stalled(const StallRecord& stall) override { heard.back().stalls.push_back(stall); }
+  void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override {
+    EXPECT_EQ(step, heard.back().number);
+    heard.back().ended = now;
+    heard.back().counters = of_this_step;
+    ++ended;
+  }
+};
+
+void train(Observer& observer, const std::string& policy = "vedette", int count = steps) {
+  WordsOnGpu gpu({.fast_memory = budget, .policy = policy, .observer = &observer});
+  NetOnGpu net(gpu, layers, words);
+  for (int s = 0; s < count; ++s) net.step(static_cast<std::uint32_t>(s));
+  net.expect_right();
+  gpu.session.reset();  // what is not known yet is told now
+}
+
+void expect_in_order(const HeardStep& step) {
+  Nanoseconds before = step.began;
+  for (const HeardOp& op : step.ops) {
+    EXPECT_GE(op.began, before);
+    EXPECT_GE(op.ended, op.began);
+    EXPECT_LE(op.resident, budget);
+    before = op.ended;
+  }
+  EXPECT_GE(step.ended, before);
+  for (const MoveRecord& move : step.moves) {
+    EXPECT_GE(move.started, move.issued);
+    EXPECT_GE(move.ended, move.started);
+    EXPECT_EQ(move.slow, 1);
+  }
+}
+
+TEST_F(GpuReports, EveryStepIsToldWithAllThatItMoved) {
+  Listener listener;
+  train(listener);
+  EXPECT_EQ(listener.ended, static_cast<std::uint64_t>(steps));
+  ASSERT_EQ(listener.machine.tiers.size(), 2u);
+  EXPECT_EQ(listener.machine.tiers[0].name, "gpu:0");
+  EXPECT_EQ(listener.machine.tiers[1].name, "host");
+  EXPECT_EQ(listener.machine.links.size(), 2u);
+  EXPECT_THAT(listener.mechanism, ::testing::HasSubstr("copied on a stream each way"));
+  Nanoseconds before;
+  for (const HeardStep& step : listener.heard) {
+    SCOPED_TRACE("step " + std::to_string(step.number));
+    EXPECT_GE(step.began, before);
+    before = step.ended;
+    expect_in_order(step);
+    EXPECT_EQ(step.ops.size(), step.counters.ops);
+    if (step.number == 1) continue;  // it has the moves before the first step, too
+    EXPECT_EQ(step.moved(Verb::fetch), step.counters.bytes_in);
+    EXPECT_EQ(step.moved(Verb::drop), step.counters.bytes_dropped);
+    EXPECT_EQ(step.moved(Verb::evict), step.counters.bytes_out);
+    EXPECT_EQ(step.stalls.size(), step.counters.stall_count);
+  }
+  EXPECT_GT(listener.heard.back().moved(Verb::fetch), 0u);
+}
+
+TEST_F(GpuReports, AStepByItsPlanMovesByThePlanAlone) {
+  Listener listener;
+  train(listener, "sentinel");
+  const HeardStep& last = listener.heard.back();
+  EXPECT_GT(last.moved(Verb::evict), 0u);
+  for (const MoveRecord& move : last.moves) EXPECT_EQ(move.cause, MoveCause::planned);
+}
+
+TEST_F(GpuReports, OnDemandSaysWhoWaitedAndWhoMadeRoom) {
+  Listener listener;
+  train(listener, "vedette", 1);  // a warm-up step: no plan
+  ASSERT_EQ(listener.heard.size(), 1u);
+  std::uint64_t urgent = 0, room = 0;
+  for (const MoveRecord& move : listener.heard[0].moves) {
+    EXPECT_NE(move.cause, MoveCause::planned);
+    (move.verb == Verb::fetch ? urgent : room) +=
+        move.cause == (move.verb == Verb::fetch ? MoveCause::urgent : MoveCause::room);
+  }
+  EXPECT_EQ(urgent + room, listener.heard[0].moves.size());
+  EXPECT_GT(urgent, 0u);
+  EXPECT_GT(room, 0u);
+}
+
+// A copy takes what the link takes for its bytes, and ends before the op that uses it: the times are the device's.
+TEST_F(GpuReports, CopiesLastAsLongAsTheLinkTakes) {
+  control().choose({.memory = std::size_t{256} << 20, .gbs = 0.5});
+  Listener listener;
+  train(listener, "vedette", 6);
+  for (const HeardStep& step : listener.heard) {
+    for (const MoveRecord& move : step.moves) {
+      if (move.verb == Verb::drop) continue;
+      const auto least = static_cast<std::int64_t>(static_cast<double>(move.bytes.value) / 0.5);
+      EXPECT_GE((move.ended - move.started).value, least * 9 / 10);
+    }
+    expect_in_order(step);
+  }
+}
+
+TEST_F(GpuReports, ARecordingHasWhatTheCountersHave) {
+  const std::string path = ::testing::TempDir() + "gpu_reports_test.vedette";
+  {
+    auto recorder = Recorder::open({.path = path, .program = "words", .live = false}).value();
+    train(*recorder);
+  }
+  const auto run = report::load_run(path);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_TRUE(run->machine.whole_tensors);
+  EXPECT_THAT(run->origin.mechanism, ::testing::HasSubstr("tensors at planned places of"));
+  const report::PlanFigures plan = report::plan_of(*run);
+  EXPECT_TRUE(plan.known);
+  EXPECT_GT(plan.planned_fetches, 0u);
+  EXPECT_EQ(plan.missed, 0u);
+  EXPECT_EQ(plan.unplanned_evictions, 0u);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace vedette::testing
