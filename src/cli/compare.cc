@@ -244,7 +244,7 @@ void add_compare(CLI::App& app) {
       "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
   verb->add_option("--policy", options->policies, "all, or names with commas")->capture_default_str();
   verb->add_option("--machine", options->machine,
-                   "a preset (a100-g10), this-machine, or a file in the format vedette-machine-1")
+                   "a preset (a100-g10, h200-pcie5), this-machine, or a file in the format vedette-machine-1")
       ->capture_default_str();
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();

@@ -114,10 +114,11 @@ void add_report(CLI::App& app) {
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
   verb->add_option("--plain-ms", options->plain_ms,
                    "what a step takes without vedette, in milliseconds, if the recording does not say");
-  verb->add_option("--machine", options->machine,
-                   "simulate other budgets on another machine than the recording's: a preset (a100-g10), this-machine, "
-                   "or a file in the "
-                   "format vedette-machine-1");
+  verb->add_option(
+      "--machine", options->machine,
+      "simulate other budgets on another machine than the recording's: a preset (a100-g10, h200-pcie5), this-machine, "
+      "or a file in the "
+      "format vedette-machine-1");
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb->add_option("--policy", options->policy, "simulate another policy than the recording's");

@@ -39,8 +39,23 @@ Machine a100_g10() {
   return machine;
 }
 
+// An H200 with 141 GB behind PCIe 5.0 x16, whose 64 GB/s each way are counted as 50, and 1.5 TB of pinned host memory.
+// Tensors move whole. These rates are assumed: no such machine was measured.
+Machine h200_pcie5() {
+  constexpr std::uint64_t pcie = 50'000'000'000;
+  Machine machine;
+  machine.tiers = {{.name = "gpu", .capacity = {141'000'000'000}}, {.name = "host", .capacity = {1'500'000'000'000}}};
+  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}},
+                   {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}}};
+  machine.granule = {512};
+  machine.whole_tensors = true;
+  machine.interference_percent = 0;
+  return machine;
+}
+
 constexpr std::array presets{
     MachinePreset{"a100-g10", "G10, MICRO'23: the settings of its published runs", a100_g10},
+    MachinePreset{"h200-pcie5", "data sheets, and 50 GB/s each way assumed; not measured", h200_pcie5},
 };
 
 struct Malformed {  // thrown inside this file only

@@ -1,0 +1,39 @@
+// Training steps of models that a data-centre GPU trains, as traces made from their shapes: nothing of them was run.
+// Weights, gradients and activations are bf16; the master copy and AdamW's two moments are float32, and attention is
+// fused. Each layer's parameters are updated as soon as its backward is over.
+//
+// An op's time follows the roofline: its arithmetic, or its bytes in the GPU's memory, whichever takes longer. All
+// times are then scaled so that the step has the speed that is assumed for the model.
+#pragma once
+#include <span>
+#include <string>
+
+#include "vedette/model.h"
+
+namespace vedette::bench {
+
+struct Transformer {
+  const char* name;
+  double width, layers, tokens, length, vocabulary;
+  double tflops;  // assumed of the whole step: six times its parameters and tokens, and attention
+  double parameters() const { return layers * 12 * width * width + vocabulary * width; }
+  double flop() const { return 6 * parameters() * tokens + 6 * layers * width * length * tokens; }
+  double seconds() const { return flop() / (tflops * 1e12); }
+  double activations() const { return 34 * width * layers * tokens; }  // bytes
+  double logits() const { return 6 * vocabulary * tokens; }
+  double optimizer() const { return 12 * parameters(); }
+  double always() const { return 4 * parameters(); }  // weights and gradients
+  double peak() const { return activations() + logits() + optimizer() + always(); }
+};
+
+std::span<const Transformer> transformers();
+
+// `can_run_again`: of the forward ops; they have the same bits then.
+Trace step_of(const Transformer& model, bool can_run_again);
+
+// The share of plain speed that a link of `bytes_per_s` each way allows at a share of the peak, as a fluid. Activations
+// leave during the forward and come back during the backward, and the optimizer's state streams through the backward.
+// With `recomputes` part of the activations is made again. 0: it does not fit.
+double fluid_bound(const Transformer& model, double share, double bytes_per_s, bool recomputes);
+
+}  // namespace vedette::bench
