@@ -19,6 +19,12 @@ class GpuProgram {
   // The CUstream on which the calling thread queues its work; nullptr is the default stream. Any thread that calls the
   // session.
   virtual void* current_stream() noexcept = 0;
+  // False: the tensor's address was given to somebody who would not hear that it moves. It stays until
+  // GpuMemory::allow_moves() is called for it again. As moved().
+  virtual bool may_move(const void* name) noexcept {
+    static_cast<void>(name);
+    return true;
+  }
   // The tensor lies elsewhere now, or is away. Any thread that calls the session, in that call; it must not call the
   // session back.
   virtual void moved(const void* name, DeviceAddress address) noexcept = 0;

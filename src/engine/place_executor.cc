@@ -114,14 +114,45 @@ Result<void> PlaceExecutor::cover_uses(Block& block) {
   return {};
 }
 
+// Where no point can be marked the host waits for the work itself.
+void PlaceExecutor::wait_for_uses(Block& block) {
+  for (const std::uint32_t stream : block.unended) {
+    const int refused = device_->calls().stream_synchronize(points_.handle_of(stream));
+    if (refused != cuda::success)
+      die(device_->driver().error(refused, "waiting for the last use of memory").message.c_str());
+  }
+  block.unended.clear();
+}
+
+bool PlaceExecutor::may_leave(BlockIndex index) {
+  if (!arena_.may_leave(index)) return false;
+  if (pointers_.may_move(index)) return true;
+  arena_.forbid_moves(index);
+  blocks_[index.value].movable = false;
+  return false;
+}
+
+// All of them leave. False: one may not, and none has left for it.
+bool PlaceExecutor::clear(const std::vector<BlockIndex>& blocks, Result<void>& left) {
+  bool all = true;
+  for (const BlockIndex block : blocks) all = may_leave(block) && all;
+  if (!all) return false;
+  for (const BlockIndex block : blocks) {
+    left = evict(block, MoveCause::room);
+    if (!left) break;
+  }
+  return true;
+}
+
 Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Place place) {
   if (!place) return any_room_for(index, bytes);
   if (arena_.place_at(index, bytes, *place)) return *place;
   if (const auto occupants = arena_.occupants(*place, bytes)) {
-    for (const BlockIndex occupant : *occupants) {
-      if (auto left = evict(occupant, MoveCause::room); !left) return left.error();
+    Result<void> left;
+    if (clear(*occupants, left)) {
+      if (!left) return left.error();
+      if (arena_.place_at(index, bytes, *place)) return *place;
     }
-    if (arena_.place_at(index, bytes, *place)) return *place;
   }
   ++counters_.misplaced;
   return any_room_for(index, bytes);
@@ -129,15 +160,15 @@ Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Pla
 
 Result<std::uint64_t> PlaceExecutor::any_room_for(BlockIndex index, Bytes bytes) {
   if (const auto offset = arena_.place(index, bytes)) return *offset;
-  const auto victims = arena_.victims(bytes);
+  auto victims = arena_.victims(bytes);
+  Result<void> left;
+  while (victims && !clear(*victims, left)) victims = arena_.victims(bytes);
+  if (!left) return left.error();
   if (!victims)
     return Error{.cause = Cause::out_of_memory,
                  .message = readable(bytes) +
                             " of GPU memory are asked for in one piece, and what the op uses leaves less of " +
                             readable(arena_.bytes()) + "; give a larger budget, or a smaller batch"};
-  for (const BlockIndex victim : *victims) {
-    if (auto left = evict(victim, MoveCause::room); !left) return left.error();
-  }
   const auto offset = arena_.place(index, bytes);
   VEDETTE_ASSERT(offset.has_value());
   return *offset;
@@ -185,8 +216,7 @@ void PlaceExecutor::release(BlockIndex index) {
 void PlaceExecutor::bury(BlockIndex index) {
   Block& block = blocks_[index.value];
   if (const auto offset = arena_.offset(index)) {
-    // Where no point can be marked the device is lost: nothing that comes later is right either.
-    static_cast<void>(cover_uses(block));
+    if (!cover_uses(block)) wait_for_uses(block);
     Fences fences = block.uses;
     join(fences, block.ready);
     arena_.remove(index);
@@ -270,7 +300,10 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   const std::lock_guard lock(guard_);
   Block& block = blocks_[index.value];
   const std::uint32_t number = points_.number_of(stream);
-  static_cast<void>(points_.let_wait(number, block.ready));
+  block.unchanged = false;  // that work may write it
+  if (!points_.let_wait(number, block.ready) && !points_.wait(block.ready))
+    die("waiting for a copy to a GPU failed; start the program again, and see the kernel's log (dmesg) for the GPU's "
+        "own report");
   if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
     block.unended.push_back(number);
 }

@@ -37,11 +37,13 @@ class PlaceExecutor {
  public:
   using BlockIndex = place::BlockIndex;
 
-  // Told, under the executor's lock, when a block's address changes. 0: it is away.
+  // Asked and told, under the executor's lock.
   class Pointers {
    public:
     virtual ~Pointers() = default;
-    virtual void moved(BlockIndex, cuda::Address) noexcept = 0;
+    // False: the block's address is held by somebody who would not see it change. It stays until allow_moves().
+    virtual bool may_move(BlockIndex) noexcept { return true; }
+    virtual void moved(BlockIndex, cuda::Address) noexcept = 0;  // 0: it is away
   };
 
   struct Transfer {
@@ -99,6 +101,7 @@ class PlaceExecutor {
   // first: its copy is queued when an op begins and the bytes are there, and at the latest for the op that uses it.
   Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
+  void may_change(BlockIndex);  // somebody writes it of whom the plan does not know
   void forget_plan();  // what is unchanged, and what is on its way from the disk
 
   // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
@@ -152,6 +155,9 @@ class PlaceExecutor {
   std::optional<Coming> take_coming(BlockIndex);
   void advance();
   Result<void> cover_uses(Block&);
+  void wait_for_uses(Block&);
+  bool may_leave(BlockIndex);
+  bool clear(const std::vector<BlockIndex>&, Result<void>& left);
   void bury(BlockIndex);  // a block that is released and in no open op
   std::uint64_t rounded(Bytes) const noexcept;
   void remember(std::uint64_t offset, std::uint64_t bytes, const Fences&);

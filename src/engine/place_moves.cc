@@ -157,7 +157,7 @@ void PlaceExecutor::advance() {
 
 Result<void> PlaceExecutor::leave(BlockIndex index, bool far) {
   const std::lock_guard lock(guard_);
-  if (arena_.may_leave(index)) {
+  if (may_leave(index)) {
     if (auto left = evict(index, MoveCause::planned); !left) return left;
   }
   if (far && !arena_.in_place(index)) host_.send_far(*blocks_[index.value].slot);
@@ -173,6 +173,13 @@ Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged)
   if (host_.is_near(*blocks_[index.value].slot)) return fetch(what, MoveCause::planned);
   coming_.push_back(what);
   return {};
+}
+
+void PlaceExecutor::may_change(BlockIndex index) {
+  const std::lock_guard lock(guard_);
+  blocks_[index.value].unchanged = false;
+  for (Coming& each : coming_)
+    if (each.block == index) each.unchanged = false;
 }
 
 void PlaceExecutor::forget_plan() {

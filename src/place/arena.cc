@@ -104,6 +104,7 @@ void Arena::unpin(BlockIndex block) {
   --at(block).pins;
 }
 void Arena::allow_moves(BlockIndex block) { at(block).movable = true; }
+void Arena::forbid_moves(BlockIndex block) { at(block).movable = false; }
 
 // A window is a run of neighbours that may leave, with the holes around them. Two ends go up through the offsets; the
 // most recent use in the window is kept by a queue of falling uses, so each block enters and leaves once.

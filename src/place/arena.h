@@ -42,6 +42,7 @@ class Arena {
   void pin(BlockIndex);
   void unpin(BlockIndex);
   void allow_moves(BlockIndex);
+  void forbid_moves(BlockIndex);
 
   // Neighbours whose removal makes a hole for `bytes`, lowest offset first. Of all such windows the one whose most
   // recently used block was used least recently; empty when a hole is there already, nullopt when no removal helps.

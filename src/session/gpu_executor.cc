@@ -42,9 +42,14 @@ Result<void> GpuExecutor::accepts(const Plan& plan) const {
   return {};
 }
 
+const void* GpuExecutor::name_of(BlockIndex block) const {
+  return options_.arena + names_[block.value].first().value * options_.chunk.value;
+}
+
+bool GpuExecutor::may_move(BlockIndex block) noexcept { return options_.program->may_move(name_of(block)); }
+
 void GpuExecutor::moved(BlockIndex block, cuda::Address address) noexcept {
-  const std::uint64_t first = names_[block.value].first().value;
-  options_.program->moved(options_.arena + first * options_.chunk.value, address);
+  options_.program->moved(name_of(block), address);
 }
 
 void GpuExecutor::begins(const PlaceExecutor::Transfer& transfer) noexcept {
@@ -127,7 +132,10 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
       holds_.erase(chunks.first().value);
       return refused;
     }
+    places_->may_change(*block);  // whoever holds it may write there
     held_chunks_ += chunks.size();
+  } else if (stream() != hold.stream) {
+    places_->record_stream(*block_of(chunks), stream());
   }
   ++hold.count;
   return {};
@@ -187,6 +195,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
     const BlockIndex* const block = block_of(chunks);
     if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
     operands_.push_back(*block);
+    if (part.places == nullptr) places_->may_change(*block);  // no plan knows what this op writes
     op_chunks_ += chunks.size();
   }
   op_runs_ = true;

@@ -91,10 +91,12 @@ class GpuExecutor final : public Executor,
   };
 
   GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options);
-  // With the lock held.
+  // These four with the lock held.
+  bool may_move(BlockIndex block) noexcept override;
   void moved(BlockIndex block, cuda::Address address) noexcept override;
   void begins(const PlaceExecutor::Transfer& transfer) noexcept override;
   void is_queued(const PlaceExecutor::Transfer& transfer) noexcept override;
+  const void* name_of(BlockIndex block) const;
   const BlockIndex* block_of(ChunkRange chunks) const;
   const BlockIndex* block_of(const void* name) const;
   cuda::StreamHandle stream() const noexcept;

@@ -100,5 +100,56 @@ TEST_F(GpuSession, ASlowTierThatIsNotThereIsASentence) {
   }
 }
 
+using Tensor = WordsOnGpu::Tensor;
+
+// Steps that only read 3 MiB of tensors in 2 MiB: what comes back leaves again without a copy, by the plan.
+class OnlyReading {
+ public:
+  OnlyReading() {
+    for (std::uint32_t i = 0; i < 12; ++i) {
+      tensors.push_back(gpu.make(words, true));
+      gpu.op("init", tensors.back(), {}, i);
+    }
+  }
+  void step() {
+    const auto scope = gpu.session->step();
+    for (const Tensor& each : tensors) {
+      Tensor sum = gpu.make(words / 4);
+      gpu.op("read", sum, {&each}, 1u);
+      gpu.drop(sum);
+    }
+  }
+  void expect_right() {
+    for (std::size_t i = 0; i < tensors.size(); ++i) gpu.expect_right(tensors[i], "tensor " + std::to_string(i));
+  }
+  WordsOnGpu gpu{{.fast_memory = 2_MiB, .policy = "vedette"}};
+  std::vector<Tensor> tensors;
+};
+
+TEST_F(GpuSession, WhatIsWrittenBetweenStepsIsKeptByAPlanThatOnlyReads) {
+  OnlyReading program;
+  for (std::uint32_t s = 0; s < 10; ++s) {
+    program.step();
+    for (Tensor& each : program.tensors) program.gpu.op("write", each, {}, s);
+  }
+  EXPECT_GT(program.gpu.session->counters().bytes_dropped, 0u) << "nothing left without a copy";
+  EXPECT_EQ(program.gpu.session->phase(), "planned");
+  program.expect_right();
+}
+
+TEST_F(GpuSession, WhatIsWrittenWhileItIsHeldIsKept) {
+  OnlyReading program;
+  for (std::uint32_t s = 0; s < 10; ++s) {
+    program.step();
+    for (Tensor& each : program.tensors) {
+      const auto held = program.gpu.session->resident(each.name);
+      launch_fill(program.gpu.stream.handle(), program.gpu.session->gpu()->address(each.name), words, s);
+      std::fill(each.words.begin(), each.words.end(), s);
+    }
+  }
+  EXPECT_GT(program.gpu.session->counters().bytes_dropped, 0u) << "nothing left without a copy";
+  program.expect_right();
+}
+
 }  // namespace
 }  // namespace vedette::testing
