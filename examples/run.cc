@@ -17,6 +17,7 @@
 #include "counting_allocator.h"
 #include "device.h"
 #include "models/model.h"
+#include "models/state.h"
 #include "profiler/recorder.h"
 #include "resident_sampler.h"
 #include "vedette/torch.h"
@@ -110,6 +111,7 @@ RunResult run_plain(const RunOptions& options) {
       [] { return std::string_view("plain"); }, [] {});
   result.peak_bytes = options.device == "cpu" ? counted_peak_bytes() : device_peak_bytes();
   result.resident_max_bytes = resident.largest_growth();
+  if (options.state) result.state = digests(*model);
   return result;
 }
 
@@ -158,6 +160,7 @@ RunResult run_guarded(const RunOptions& options) {
                    .value();
   const bool on_gpu = options.device == "cuda";
   const ResidentSampler resident;
+  std::unique_ptr<Model> model;
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
                  .fast = on_gpu ? "gpu:0" : "dram",
@@ -172,7 +175,7 @@ RunResult run_guarded(const RunOptions& options) {
                  .recompute = options.recompute ? Recompute::planned : Recompute::off}};
     result.mechanism = guard.session().mechanism();
     result.tracker = guard.session().tracker();
-    const auto model = made(options);  // under the guard, as a model larger than memory must be
+    model = made(options);  // under the guard, as a model larger than memory must be
     move_to_device(model->module(), options.device);
     guard.watch(model->module());
     for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
@@ -199,7 +202,10 @@ RunResult run_guarded(const RunOptions& options) {
     result.faults = counters.faults;
     result.smallest_budget = guard.session().smallest_budget().value;
     result.resident_max_bytes = on_gpu ? counters.resident_max_bytes : resident.largest_growth();
+    if (on_gpu && options.state) result.state = digests(*model);
   }
+  // Behind the guard's end, so that a recording has no faults of the comparison.
+  if (!on_gpu && options.state) result.state = digests(*model);
   result.budget_bytes = options.fast_memory;
   if (recorder) {
     recorder->flush();

@@ -2,6 +2,7 @@
 // comparison in a process of its own, so that none inherits the other's memory.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct RunOptions {
   // where the steps that have plans go: in chunks to NAME.0, NAME.1 and so on, in tensors to NAME.0.program, with
   // NAME.0.rows where tables are; empty: nowhere
   std::string planned_traces;
+  bool state = false;  // digests of what training leaves (models/state.h)
 };
 
 struct RunResult {
@@ -47,15 +49,16 @@ struct RunResult {
   // in. What moves between two steps counts to the second.
   std::vector<std::string> step_phase;
   std::vector<std::uint64_t> step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults;
-  std::vector<std::uint32_t> losses;  // bit patterns
-  std::int64_t planned_from = 0;      // the first step that ran by a plan; steps before are warm-up and profiling
+  std::vector<std::uint32_t> losses;         // bit patterns
+  std::map<std::string, std::string> state;  // digests by name, where they are asked for
+  std::int64_t planned_from = 0;  // the first step that ran by a plan; steps before are warm-up and profiling
   std::string mechanism, tracker,
       torch;  // what moves memory; what sees pages in the profiling step; libtorch's version
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out,
                                    stall_count, stall_ns, faults, smallest_budget, step_ns, step_cpu_ns, step_phase,
                                    step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults, losses,
-                                   planned_from, mechanism, tracker, torch)
+                                   state, planned_from, mechanism, tracker, torch)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

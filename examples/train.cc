@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "models/state.h"
 #include "profiler/recorder.h"
 #include "run.h"
 #include "vedette/policy.h"
@@ -113,6 +114,7 @@ RunResult run_in_child(const RunOptions& options) {
   if (!options.script.empty()) words.insert(words.end(), {"--script", options.script});
   if (options.small) words.push_back("--small");
   if (options.step_in_backward) words.push_back("--step-in-backward");
+  if (options.state) words.push_back("--state");
   if (!options.guarded) words.push_back("--plain");
   if (options.guarded) {
     for (const std::string& word :
@@ -175,7 +177,8 @@ nlohmann::ordered_json table(const std::string& model, const RunResult& plain, c
           {"step_ns_plain", plain_ns},
           {"step_ns_guarded", guarded_ns},
           {"ratio", guarded_ns == 0 ? 0.0 : static_cast<double>(plain_ns) / static_cast<double>(guarded_ns)},
-          {"losses_equal", plain.losses == guarded.losses}};
+          {"losses_equal", plain.losses == guarded.losses},
+          {"first_difference", first_difference(plain.state, guarded.state)}};
 }
 
 void print(const nlohmann::ordered_json& table, const RunResult& plain, const RunResult& guarded) {
@@ -205,12 +208,16 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
   row("step, guarded (median)", fmt::format("{:.1f} ms", ms("step_ns_guarded")));
   row("speed against plain", fmt::format("{:.3f} x", table["ratio"].get<double>()));
   row("losses equal, bit by bit", table["losses_equal"].get<bool>() ? "yes" : "NO");
+  const auto differs = table["first_difference"].get<std::string>();
+  row("parameters, buffers, optimizers equal", differs.empty() ? "yes" : "NO");
+  if (!differs.empty()) fmt::print("  the first that differs: {}\n", differs);
   if (planned == 0) fmt::print("  no step ran by a plan yet: --steps is too small\n");
 }
 
 int compare(const Arguments& arguments, const FastMemory& memory) {
   RunOptions plain_options = arguments.run, guarded_options = arguments.run;
   plain_options.guarded = plain_options.step_in_backward = false;
+  plain_options.state = guarded_options.state = true;
   const RunResult plain = run_in_child(plain_options);
   guarded_options.fast_memory = memory.share > 0
                                     ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes))
@@ -220,7 +227,7 @@ int compare(const Arguments& arguments, const FastMemory& memory) {
   const auto result = table(arguments.run.model, plain, guarded);
   print(result, plain, guarded);
   if (!arguments.json.empty()) write_file(arguments.json, result.dump(2));
-  return result["losses_equal"].get<bool>() ? 0 : 1;
+  return result["losses_equal"].get<bool>() && result["first_difference"].get<std::string>().empty() ? 0 : 1;
 }
 
 // One run in this process. A share of the peak needs the peak: a short plain run before tells it.
@@ -331,6 +338,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
                  "NAME.0.program, and what steps touched of tables to NAME.0.rows")
       ->group("");
   app.add_option("--json", arguments.json, "write the table to this file");
+  app.add_flag("--state", options.state, "for the tests: digests of what training leaves, into --json")->group("");
   app.add_flag("--paced", options.paced, "for bench/recording.py: each step waits for a byte on standard input")
       ->group("");
   app.add_option("--plain-step-ns", options.plain_step_ns, "for the driver itself")->group("");

@@ -1,4 +1,5 @@
-// Trains a small model and keeps what came out, bit by bit: every loss, parameter, buffer and optimizer state.
+// Trains a small model and keeps what came out, bit by bit: every loss, parameter, buffer, optimizer state and the
+// generator.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/optim/adam.h>
@@ -8,7 +9,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -18,6 +18,7 @@
 
 #include "counting_allocator.h"
 #include "models/model.h"
+#include "models/state.h"
 #include "vedette/torch.h"
 
 namespace vedette::test {
@@ -38,44 +39,10 @@ inline std::string bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// Calls each(name, tensor) for the state that the small models' optimizers have.
-inline void each_state(torch::optim::Optimizer& optimizer,
-                       const std::function<void(const std::string&, const at::Tensor&)>& each) {
-  int number = 0;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) {
-      const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-      const std::string name = "state" + std::to_string(number++);
-      if (found == optimizer.state().end()) continue;
-      torch::optim::OptimizerParamState* const state = found->second.get();
-      if (auto* adam = dynamic_cast<torch::optim::AdamParamState*>(state)) {
-        each(name + ".exp_avg", adam->exp_avg());
-        each(name + ".exp_avg_sq", adam->exp_avg_sq());
-      } else if (auto* adamw = dynamic_cast<torch::optim::AdamWParamState*>(state)) {
-        each(name + ".exp_avg", adamw->exp_avg());
-        each(name + ".exp_avg_sq", adamw->exp_avg_sq());
-      } else if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropParamState*>(state)) {
-        each(name + ".square_avg", rmsprop->square_avg());
-        if (rmsprop->momentum_buffer().defined()) each(name + ".momentum_buffer", rmsprop->momentum_buffer());
-      } else if (auto* sgd = dynamic_cast<torch::optim::SGDParamState*>(state)) {
-        if (sgd->momentum_buffer().defined()) each(name + ".momentum_buffer", sgd->momentum_buffer());
-      } else {
-        throw std::logic_error("an optimizer whose state nobody compares");
-      }
-    }
-  }
-}
+using examples::each_state;
 
 inline void keep_tensors(examples::Model& model, Outcome& outcome) {
-  for (const auto& item : model.module().named_parameters()) outcome.tensors[item.key()] = bytes_of(item.value());
-  for (const auto& item : model.module().named_buffers()) outcome.tensors[item.key()] = bytes_of(item.value());
-  int number = 0;
-  for (torch::optim::Optimizer* const optimizer : model.optimizers()) {
-    const std::string prefix = number++ == 0 ? "" : "optimizer" + std::to_string(number) + ".";
-    each_state(*optimizer, [&](const std::string& name, const at::Tensor& tensor) {
-      outcome.tensors[prefix + name] = bytes_of(tensor);
-    });
-  }
+  examples::each_bytes(model, [&](const std::string& name, std::string_view bytes) { outcome.tensors[name] = bytes; });
 }
 
 // "FILE.pt": the TorchScript model in that file.

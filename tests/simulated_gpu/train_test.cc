@@ -1,111 +1,14 @@
 // examples/train on libtorch's CUDA device without a GPU: losses equal to the CPU's bit by bit, no race, the device's
 // memory as the limit, and sentences where something is missing.
-#include <gmock/gmock.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include "simulated_gpu/training_process.h"
 
 namespace vedette::testing {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct Training {
-  int status = -1;
-  nlohmann::json result;
-  std::string output;
-};
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-double available_gib() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) return std::atof(line.c_str() + 13) / (1 << 20);
-  }
-  return 0;
-}
-
-class SimulatedTraining : public ::testing::Test {
- protected:
-  void SetUp() override {
-#ifndef SIMULATED_KERNELS
-    GTEST_SKIP() << "libtorch_cuda.so or CUDA's headers are missing: install a libtorch for CUDA (scripts/setup.sh)";
-#endif
-    if (constexpr double wanted = 3; available_gib() < wanted)
-      GTEST_SKIP() << "two trainings need " << wanted << " GiB of memory, " << available_gib() << " are available";
-    folder_ = fs::path(::testing::TempDir()) / ("simulated_training_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  // On the CPU, or on the simulated GPU without a guard.
-  Training plain(const std::string& words, const std::string& device, const std::string& options = "") {
-    return train("--plain " + words, device, options);
-  }
-
-  Training train(const std::string& words, const std::string& device, const std::string& options = "") {
-    const std::string json = folder_ / "run.json", log = folder_ / "log";
-    fs::remove(json);
-    std::string command = "VEDETTE_BUILD=" VEDETTE_BUILD " SIMULATED_GPU='" + options + "' OMP_NUM_THREADS=2 ";
-    if (device == "cuda") command += VEDETTE_SOURCE "/scripts/with_simulated_gpu ";
-    command += VEDETTE_TRAIN " --device " + device + " " + words + " --json " + json + " >" + log + " 2>&1";
-    const int status = std::system(command.c_str());
-    return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-            .result = nlohmann::json::parse(read(json), nullptr, false),
-            .output = read(log)};
-  }
-
-  void expect_equal_bits(const std::string& model) {
-    const std::string words = "--small --steps 4 --model " + model;
-    const Training cpu = plain(words, "cpu"), gpu = plain(words, "cuda");
-    ASSERT_EQ(cpu.status, 0) << cpu.output;
-    ASSERT_EQ(gpu.status, 0) << gpu.output;
-    EXPECT_EQ(cpu.result["losses"], gpu.result["losses"]) << gpu.output;
-    EXPECT_GT(gpu.result["peak_bytes"].get<double>(), 0.9 * cpu.result["peak_bytes"].get<double>())
-        << "the model did not train in the device's memory";
-  }
-
- private:
-  fs::path folder_;
-};
 
 TEST_F(SimulatedTraining, MlpHasTheCpusBits) { expect_equal_bits("mlp"); }
 TEST_F(SimulatedTraining, ResNetHasTheCpusBits) { expect_equal_bits("resnet18"); }
 TEST_F(SimulatedTraining, GptHasTheCpusBits) { expect_equal_bits("gpt"); }
 TEST_F(SimulatedTraining, BertHasTheCpusBits) { expect_equal_bits("bert"); }
-
-// Under a guard storages leave for the host and come back elsewhere, by a plan; a race would end the process with
-// status
-// 70. Backward runs on a thread of autograd's.
-class SimulatedGuard : public SimulatedTraining {
- protected:
-  void expect_equal_bits_at(const std::string& model, std::initializer_list<int> percents,
-                            const std::string& options = "") {
-    const std::string words = "--small --steps 6 --model " + model;
-    const Training whole = plain(words, "cuda");
-    ASSERT_EQ(whole.status, 0) << whole.output;
-    for (const int percent : percents) {
-      const auto budget = static_cast<std::uint64_t>(whole.result["peak_bytes"].get<double>() * percent / 100);
-      const Training inside = train(words + " --fast-memory " + std::to_string(budget), "cuda", options);
-      ASSERT_EQ(inside.status, 0) << inside.output;
-      EXPECT_EQ(inside.result["losses"], whole.result["losses"]) << percent;
-      EXPECT_LE(inside.result["resident_max_bytes"], budget) << percent;
-      EXPECT_GT(inside.result["bytes_out"], 0) << percent;
-      EXPECT_EQ(inside.result["step_phase"].back(), "planned") << percent << inside.output;
-    }
-  }
-};
 
 TEST_F(SimulatedGuard, MlpHasThePlainRunsBits) { expect_equal_bits_at("mlp", {100, 50}); }
 TEST_F(SimulatedGuard, ResNetHasThePlainRunsBits) { expect_equal_bits_at("resnet18", {100, 50, 30, 20}); }
@@ -123,7 +26,15 @@ TEST_F(SimulatedGuard, AStepInBackwardHasTheBitsOfTheLoopAsItIs) {
   const auto budget = static_cast<std::uint64_t>(whole.result["peak_bytes"].get<double>() / 2);
   const Training inside = train(words + " --step-in-backward --fast-memory " + std::to_string(budget), "cuda");
   ASSERT_EQ(inside.status, 0) << inside.output;
-  EXPECT_EQ(inside.result["losses"], whole.result["losses"]);
+  expect_equal(inside, whole, "with steps in backward");
+}
+TEST_F(SimulatedTraining, AnotherSeedHasAnotherState) {
+  const std::string words = "--small --steps 2 --model resnet18";
+  const Training one = plain(words, "cuda"), other = plain(words + " --seed 2", "cuda");
+  for (const auto& [name, digest] : one.result["state"].items()) {
+    const bool same = name.ends_with("num_batches_tracked") || name.ends_with(".step");  // counts
+    EXPECT_EQ(other.result["state"].value(name, "") == digest, same) << name;
+  }
 }
 TEST_F(SimulatedGuard, AnOperatorThatNeedsMoreThanTheBudgetEndsTheProcessWithASentence) {
   // Adam's addcdiv_ on the largest weight alone: three tensors of 784 KiB.
@@ -145,7 +56,7 @@ TEST_F(SimulatedTraining, BitsDoNotDependOnTheLinkOrItsEngines) {
   const Training fast = plain(words, "cuda");
   const Training slow = plain(words, "cuda", "gbs=0.2 latency_us=100 one_engine=1 copies_wait=1 unmap_waits=1");
   ASSERT_EQ(slow.status, 0) << slow.output;
-  EXPECT_EQ(fast.result["losses"], slow.result["losses"]);
+  expect_equal(slow, fast, "a slow link");
 }
 
 TEST_F(SimulatedTraining, TheDevicesMemoryIsTheLimit) {

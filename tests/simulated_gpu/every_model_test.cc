@@ -1,0 +1,29 @@
+// The nine models of examples/models under a guard of GPU memory, at 100, 50, 30 and 20 % of their peak: losses and all
+// state have the plain run's bits on the simulated GPU. A budget that is too small for an op is told, and how large it
+// is.
+#include "simulated_gpu/training_process.h"
+
+namespace vedette::testing {
+namespace {
+
+class EveryModel : public SimulatedGuard, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryModel, HasThePlainRunsBitsAtEveryBudget) { expect_equal_bits_at(GetParam(), {100, 50, 30, 20}); }
+
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
+                         ::testing::Values("mlp", "resnet18", "lstm", "gpt", "mobilenetv2", "vgg16", "dcgan", "bert",
+                                           "recommender"),
+                         [](const auto& the) { return std::string(the.param); });
+
+// What a device may do otherwise than the simulated one does by default.
+class EveryDevice : public SimulatedGuard, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryDevice, HasTheSameBits) { expect_equal_bits_at("gpt", {50, 30}, GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice,
+                         ::testing::Values("latency_us=10", "latency_us=1000", "one_engine=1 latency_us=100",
+                                           "copies_wait=1", "copies_wait=1 one_engine=1 gbs=1", "unmap_waits=1",
+                                           "gbs=0.2", "copies_wait=1 unmap_waits=1 one_engine=1 latency_us=1000"));
+
+}  // namespace
+}  // namespace vedette::testing
