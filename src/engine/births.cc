@@ -81,15 +81,15 @@ std::optional<Error> Engine::wait_for_room(std::unique_lock<std::mutex>& lock, C
   waiting_frames_ += lacking;
   kick();
   const auto ready = [&] {
-    return books_[c].state == ChunkState::resident ||
-           (books_[c].state == ChunkState::unbacked && books_.available() > 0);
+    const ChunkState state = books_[c].state;
+    return state == ChunkState::resident || parked(state) || (state == ChunkState::unbacked && books_.available() > 0);
   };
-  const auto left_again = [&] {  // a neighbour's birth brought it while this one waited for room, and it went away
-    return books_[c].state != ChunkState::resident && books_[c].state != ChunkState::unbacked && !books_[c].wanted;
-  };
-  await(lock, [&] { return ready() || left_again() || may_be_unbacked() || room_impossible(); });
+  books_.begin_wait(c);  // else the room for the rest of the range may be made of it, again and again
+  await(lock, [&] { return ready() || may_be_unbacked() || room_impossible(); });
+  books_.end_wait(c);
   waiting_frames_ -= lacking;
-  if (ready() || left_again() || may_be_unbacked()) return std::nullopt;
+  if (can_start()) kick();  // others may wait for the room that it can make from now on
+  if (ready() || may_be_unbacked()) return std::nullopt;
   if (!books_.in_op() || books_.paged()) return no_room();
   go_paged();
   return std::nullopt;

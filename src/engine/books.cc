@@ -295,12 +295,18 @@ void Books::adopt(ChunkIndex from, ChunkIndex to) {
 
 bool Books::may_leave(const Chunk& chunk) const noexcept {
   const bool here = chunk.state == resident || parked(chunk.state);
-  return here && !chunk.busy && chunk.live > 0 && !pinned(chunk) && !chunk.slot_busy && !chunk.write_failed;
+  const bool used = chunk.busy || chunk.slot_busy || chunk.births_wait > 0;
+  return here && !used && chunk.live > 0 && !pinned(chunk) && !chunk.write_failed;
 }
 
 bool Books::has_victim() const noexcept {
   return std::any_of(chunks_.begin(), chunks_.begin() + high_.value,
                      [&](const Chunk& chunk) { return may_leave(chunk); });
+}
+
+bool Books::birth_goes_on() const noexcept {
+  return std::any_of(chunks_.begin(), chunks_.begin() + high_.value,
+                     [](const Chunk& chunk) { return chunk.births_wait > 0 && chunk.state == resident; });
 }
 
 // A program that runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again.

@@ -36,7 +36,8 @@ class Books {
     bool unchanged = false;     // its last planned fetch promised that no op writes it before it leaves
     bool touched = false;       // since it was covered
     std::uint32_t live = 0, holds = 0;
-    FrameIndex frame;  // valid in all states but empty, unbacked, away and dropped
+    std::uint32_t births_wait = 0;  // it stays until they have seen it
+    FrameIndex frame;               // valid in all states but empty, unbacked, away and dropped
     std::optional<SlotIndex>
         slot;  // from its eviction until it is resident and may change, or dead, and no I/O runs there
     ChunkIndex idle_prev, idle_next;
@@ -74,6 +75,9 @@ class Books {
   bool death(ChunkIndex chunk);    // true: that was the last one
   void hold(ChunkIndex chunk);     // it does not leave until as many release()
   bool release(ChunkIndex chunk);  // true: no hold is left
+  // a birth waits for it to come
+  void begin_wait(ChunkIndex chunk) { ++at(chunk).births_wait; }
+  void end_wait(ChunkIndex chunk) { --at(chunk).births_wait; }
 
   // --- the running op ------------------------------------------------------------------------------------------------
   void begin_op(Ticks tick);
@@ -121,6 +125,7 @@ class Books {
   // --- victims -------------------------------------------------------------------------------------------------------
   bool may_leave(ChunkIndex chunk) const noexcept { return may_leave((*this)[chunk]); }
   bool has_victim() const noexcept;
+  bool birth_goes_on() const noexcept;  // what some birth waits for is here: soon that may leave
   // For room, the first to leave first: the furthest next use, unless the program runs on faults.
   std::vector<ChunkIndex> victims(std::size_t most) const;
 

@@ -106,7 +106,7 @@ std::uint32_t Engine::promised() const noexcept {
 
 bool Engine::room_impossible() const noexcept {
   return books_.available() == 0 && busy_.empty() && books_.evicting() == 0 && books_.in_flight() == 0 &&
-         !books_.has_victim();
+         !books_.has_victim() && !books_.birth_goes_on();
 }
 
 bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed_writes_.last() && !room_impossible(); }
@@ -207,7 +207,7 @@ void Engine::make_room() {
         waiting_need() - books_.available() - books_.evicting(), slow_.store->depth() - books_.in_flight()));
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
-    if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0) break;
+    if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
     if (waits_for_busy()) return;
     if (books_.in_op() && !books_.paged()) go_paged();
     arrived_.notify_all();

@@ -189,6 +189,24 @@ TEST(Engine, LetsADeathMakeTheRoomThatABirthWaitsFor) {
   rig.store().open_gate(Direction::write);
 }
 
+// Outside an op nothing pins what a birth waits for. Here it needs more frames than are not held, and some of its
+// chunks are away: they stay until the birth has seen them, though it needs room for the others.
+TEST(Engine, ABirthLargerThanWhatIsNotHeldEnds) {
+  Rig rig(8, 24);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.engine().hold(at(0, 4)).value();
+  for (const std::uint32_t lives : {10u, 13u}) {  // a tensor before and in the middle of those that are born
+    rig.born(lives, lives);
+    for (std::uint32_t c = 18; c < 22; ++c) rig.born(c, c);  // it leaves
+    EXPECT_FALSE(rig.here(lives));
+  }
+  auto born = std::async(std::launch::async, [&] { return rig.engine().birth(at(10, 8)); });
+  EXPECT_EQ(born.wait_for(10s), std::future_status::ready);
+  rig.engine().release_hold(at(0, 4));  // where it spins it ends now
+  EXPECT_TRUE(born.get());
+  for (const std::uint32_t lives : {10u, 13u}) EXPECT_TRUE(rig.holds(lives, lives));
+}
+
 TEST(Engine, ForgetsAChunkThatDiesWhileItIsWritten) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
