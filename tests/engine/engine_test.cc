@@ -395,6 +395,22 @@ TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
   EXPECT_EQ(rig.messages.size(), 1u);
 }
 
+// What has arrived has a frame that is parked, not shown. It is brought forth before its frame changes.
+TEST(Engine, ConvertsTheFrameOfWhatHasArrived) {
+  Rig rig;
+  rig.born(0, 7);
+  rig.evict({at(0)});
+  rig.op({}, {.fetches = {{at(0), true}}, .evictions = {}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
+  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast}) {
+    if (const auto converted = rig.engine().convert(kind); !converted) GTEST_SKIP() << converted.error().message;
+    EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
+    EXPECT_TRUE(rig.holds(0, 7));
+  }
+  rig.evict({at(0)});
+  EXPECT_TRUE(rig.holds(0, 7));
+}
+
 TEST(Engine, KeepsWhatIsHeldAndRefusesToHoldMoreThanThereIs) {
   Rig rig(8);
   for (std::uint32_t c = 0; c < 16; ++c) rig.born(c, c);

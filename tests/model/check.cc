@@ -203,6 +203,11 @@ TEST(CheckCapacity, CountsAMoveInFlightAtBothEnds) {
   broken(plan, two_pages(2), Rule::capacity);
   right(plan, two_pages(3));
 }
+TEST(CheckCapacity, CountsAMoveInFlightWhereItGoes) {
+  const Plan plan{.home = {{0}, {1}, {0}}, .moves = {fetch(0, 1, 1), evict(3, 0, 1)}};
+  EXPECT_THAT(broken(plan, two_pages(2), Rule::capacity), ::testing::HasSubstr("during op 0"));
+  right(plan, two_pages(3));
+}
 TEST(CheckCapacity, RoundsUpToTheGranule) {
   Trace trace = small();
   trace.tensors[0].bytes = {1};
