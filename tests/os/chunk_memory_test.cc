@@ -168,6 +168,30 @@ TEST_P(ChunkMemoryTest, ManyThreadsWaitForOneChunkAndAllGoOn) {
   }
 }
 
+// A fault that was told too late is answered by waking its threads, though the chunk is away: they tell it once more.
+TEST_P(ChunkMemoryTest, WhoWaitsTellsItsFaultAgainWhenWoken) {
+  const std::size_t bytes = GetParam().chunk_bytes;
+  Mapping arena = Mapping::reserve({2 * bytes}, {std::size_t{2} << 20}).value();
+  std::atomic<int> told{0};
+  auto opened = GetParam().open(
+      {.arena = arena.data(), .chunks = 2, .frames = 2, .chunk_bytes = {bytes}, .on_fault = [&](const Fault&) {
+         ++told;
+       }});
+  if (!opened) GTEST_SKIP() << opened.error().message;
+  ChunkMemory& memory = **opened;
+  const auto soon = [&](int faults) {
+    for (int i = 0; i < 5'000 && told < faults; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return told >= faults;
+  };
+  std::vector<std::thread> threads;
+  for (const std::size_t page : {0, 1}) threads.emplace_back([&, page] { volatile_read(arena.data() + page * 4096); });
+  EXPECT_TRUE(soon(2));
+  memory.faults()->wake({0});
+  EXPECT_TRUE(soon(4)) << told << " faults";
+  memory.show({0}, {0});
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_P(ChunkMemoryTest, ServesSystemCallsOrSaysThatItDoesNot) {
   MAKE_OR_SKIP(pager, 4, 3);
   const std::size_t bytes = pager.chunk_bytes();
