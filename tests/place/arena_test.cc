@@ -161,6 +161,21 @@ TEST(Arena, APlannedPlaceIsTakenOrRefused) {
   EXPECT_EQ(arena.in_use().value, 2048u);
 }
 
+TEST(Arena, WhatReachesIntoAPlannedPlaceLiesThere) {
+  Arena arena({4096}, {512});
+  ASSERT_TRUE(arena.place_at({1}, {1024}, 0));
+  ASSERT_TRUE(arena.place_at({2}, {512}, 1024));
+  ASSERT_TRUE(arena.place_at({3}, {1024}, 2048));
+  for (const std::uint32_t b : {1u, 2u, 3u}) arena.allow_moves({b});
+  EXPECT_EQ(arena.occupants(512, {512}), std::vector<BlockIndex>{{1}});
+  EXPECT_EQ(arena.occupants(512, {2048}), (std::vector<BlockIndex>{{1}, {2}, {3}}));
+  EXPECT_EQ(arena.occupants(1024, {512}), std::vector<BlockIndex>{{2}}) << "its neighbour ends where it begins";
+  EXPECT_EQ(arena.occupants(1536, {512}), std::vector<BlockIndex>{});
+  EXPECT_EQ(arena.occupants(2560, {512}), std::vector<BlockIndex>{{3}});
+  arena.pin({1});
+  EXPECT_EQ(arena.occupants(512, {512}), std::nullopt);
+}
+
 TEST(Arena, WhatIsPinnedOrNeverSeenIsNoVictim) {
   Arena arena({1024}, {512});
   ASSERT_TRUE(arena.place({1}, {512}));

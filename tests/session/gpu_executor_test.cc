@@ -1,0 +1,124 @@
+// What a plan's moves mean for GPU memory: plans that are refused, holds, departures, and steps that begin as planned.
+#include "session/gpu_executor.h"
+
+#include <gmock/gmock.h>
+
+#include "simulated_gpu/test_device.h"
+
+namespace vedette::testing {
+namespace {
+
+using detail::GpuExecutor;
+using detail::OpMoves;
+using detail::PlannedPlaces;
+
+constexpr Bytes chunk = 4_KiB, tensor = 64_KiB;
+constexpr std::uint32_t chunks_of_a_tensor = 16;
+
+class GpuPlans : public SimulatedGpu, public GpuProgram {
+ protected:
+  void TearDown() override {
+    for (const std::uint32_t n : living_) executor_->died(chunks(n));
+    executor_.reset();
+    stream_.reset();
+    device_.reset();
+    SimulatedGpu::TearDown();
+  }
+  void SetUp() override {
+    SimulatedGpu::SetUp();
+    device_ = open_device();
+    stream_.emplace(cuda::Stream::create(device_).value());
+    executor_ = GpuExecutor::make(
+                    device_,
+                    {.budget = {8 * tensor.value}, .host = {}, .arena = names_.data(), .chunk = chunk, .program = this})
+                    .value();
+  }
+  void* current_stream() noexcept override { return stream_->handle(); }
+  void moved(const void*, DeviceAddress) noexcept override {}
+
+  static ChunkRange chunks(std::uint32_t n) { return ChunkRange::of({n * chunks_of_a_tensor}, chunks_of_a_tensor); }
+  const std::byte* name(std::uint32_t n) const { return names_.data() + n * tensor.value; }
+  DeviceAddress address(std::uint32_t n) const { return executor_->address(name(n)); }
+  void born(std::uint32_t n) {
+    executor_->born(chunks(n), tensor).value();
+    executor_->allow_moves(name(n));
+    living_.push_back(n);
+  }
+  // An op that uses nothing, after which these leave.
+  void leave(std::vector<std::uint32_t> gone, const PlannedPlaces* places = nullptr) {
+    std::vector<OpMoves::Departure> departures;
+    for (const std::uint32_t n : gone) departures.push_back({.chunks = chunks(n), .source = {}, .target = {1}});
+    executor_->begin_op({0}, "op", {.operands = {}, .moves = {}, .places = places, .needs = {}});
+    executor_->end_op(departures);
+  }
+
+  std::vector<std::byte> names_ = std::vector<std::byte>(32 * tensor.value);
+  std::vector<std::uint32_t> living_;
+  std::shared_ptr<cuda::Device> device_;
+  std::optional<cuda::Stream> stream_;
+  std::unique_ptr<GpuExecutor> executor_;
+};
+
+TEST_F(GpuPlans, AreRefusedWhereMemoryCannotFollow) {
+  const auto refused = [&](const Plan& plan) {
+    const auto accepted = executor_->accepts(plan);
+    return accepted ? std::string() : accepted.error().message;
+  };
+  const Move evict{
+      .issue = {1}, .due = {2}, .extent = {.tensor = {0}}, .source = {0}, .target = {1}, .verb = Verb::evict};
+  EXPECT_EQ(refused({.home = {}, .moves = {evict}}), "");
+  Plan parts{.home = {}, .moves = {evict}};
+  parts.moves[0].extent.part = Span<Bytes>{{0}, {4096}};
+  EXPECT_THAT(refused(parts), ::testing::HasSubstr("move a part of a tensor"));
+  Plan far{.home = {}, .moves = {evict}};
+  far.moves[0].target = {2};
+  EXPECT_THAT(refused(far), ::testing::HasSubstr("reach tier 2"));
+  EXPECT_THAT(refused({.home = {}, .moves = {}, .recomputations = {{.before = {1}, .producer = {0}, .tensor = {0}}}}),
+              ::testing::HasSubstr("run an op again"));
+  EXPECT_THAT(refused({.home = {}, .moves = {}, .in_place = {{.op = {0}, .tensor = {0}, .tier = {1}}}}),
+              ::testing::HasSubstr("slower tier"));
+  EXPECT_THAT(refused({.home = {}, .moves = {}, .order = {{1}, {0}}}), ::testing::HasSubstr("another order"));
+}
+
+TEST_F(GpuPlans, SendAwayWhatLeavesAndNothingElse) {
+  for (std::uint32_t n = 0; n < 3; ++n) born(n);
+  leave({1});
+  EXPECT_NE(address(0), 0u);
+  EXPECT_EQ(address(1), 0u);
+  EXPECT_NE(address(2), 0u);
+}
+
+TEST_F(GpuPlans, LeaveWhatIsHeldUntilItsLastHoldEnds) {
+  born(0);
+  executor_->hold(chunks(0)).value();
+  executor_->hold(chunks(0)).value();
+  EXPECT_EQ(executor_->held_chunks(), chunks_of_a_tensor);
+  executor_->release_hold(chunks(0));
+  leave({0});
+  EXPECT_NE(address(0), 0u) << "one hold is left";
+  executor_->release_hold(chunks(0));
+  EXPECT_EQ(executor_->held_chunks(), 0u);
+  leave({0});
+  EXPECT_EQ(address(0), 0u);
+}
+
+// The first step by a plan finds tensors anywhere; a step that follows the same plan finds them as they should be.
+TEST_F(GpuPlans, BeginWithTheirTensorsWhereTheyShouldBe) {
+  for (std::uint32_t n = 0; n < 3; ++n) born(n);
+  const DeviceAddress first = address(0);
+  const PlannedPlaces places{.births = {},
+                             .at_start = {{chunks(2), 0}, {chunks(0), 4 * tensor.value}}};  // and 1 is away
+  executor_->begin_step(1);
+  leave({}, &places);
+  EXPECT_EQ(address(2), first);
+  EXPECT_EQ(address(0), first + 4 * tensor.value);
+  EXPECT_EQ(address(1), 0u);
+  const Counters before = executor_->counters();
+  executor_->begin_step(2);
+  leave({}, &places);
+  EXPECT_EQ(executor_->counters().bytes_in, before.bytes_in);
+  EXPECT_EQ(executor_->counters().bytes_out, before.bytes_out);
+}
+
+}  // namespace
+}  // namespace vedette::testing
