@@ -102,7 +102,7 @@ class PlaceExecutor {
   Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
   void may_change(BlockIndex);  // somebody writes it of whom the plan does not know
-  void forget_plan();  // what is unchanged, and what is on its way from the disk
+  void forget_plan();           // what is unchanged, and what is on its way from the disk
 
   // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
   // stream gets there, and stay until end_op() with the same blocks. True: the stream may have to wait for a copy, or

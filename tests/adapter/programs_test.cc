@@ -455,10 +455,10 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   const auto model = small("recommender");
   const std::uint64_t table = model->module().named_parameters()["table.weight"].nbytes();
   std::vector<std::string> said;
-  Guard guard(
-      {.fast_memory = Bytes{table / 2}, .slow = "host", .chunk = trial_chunk, .on_message = [&](std::string_view sentence) {
-         said.emplace_back(sentence);
-       }});
+  Guard guard({.fast_memory = Bytes{table / 2},
+               .slow = "host",
+               .chunk = trial_chunk,
+               .on_message = [&](std::string_view sentence) { said.emplace_back(sentence); }});
   guard.watch(model->module());
   Outcome outcome;
   train(*model, 0, 6, outcome, &guard);
