@@ -174,6 +174,8 @@ struct SessionOptions {
   // (plain memory, for tests). SIZE, a number and a unit such as "8GiB", bounds the host memory beside fast_memory,
   // which is filled first. The disk has a place for everything. Below a GPU it is pinned: "host", without a limit and
   // the default there, or "host:SIZE+nvme:DIRECTORY".
+  // Not below a GPU, "@500MB/s" or "@0.5GB/s" after it bounds the slowest tier, both directions together: to leave
+  // others their share of a disk, or to see how the program runs on a slower one.
   std::string slow = "nvme:.";
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB

@@ -44,4 +44,27 @@ std::optional<Bytes> read_size(std::string_view text) {
   return Bytes{number << shift};
 }
 
+std::optional<std::uint64_t> read_speed(std::string_view text) {
+  constexpr std::uint64_t mega = 1'000'000, giga = 1'000'000'000;
+  constexpr std::size_t unit_length = 4, most_digits = 9;
+  if (text.size() <= unit_length) return std::nullopt;
+  const std::string_view unit = text.substr(text.size() - unit_length);
+  if (unit != "MB/s" && unit != "GB/s") return std::nullopt;
+  std::uint64_t number = 0, scale = unit == "MB/s" ? mega : giga;
+  bool fraction = false;
+  text.remove_suffix(unit_length);
+  if (text.size() > most_digits || text.front() == '.' || text.back() == '.') return std::nullopt;
+  for (const char c : text) {
+    if (c == '.' && !fraction) {
+      fraction = true;
+    } else if (c >= '0' && c <= '9' && (!fraction || scale > 1)) {
+      number = number * 10 + static_cast<std::uint64_t>(c - '0');
+      if (fraction) scale /= 10;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return number * scale < mega ? std::nullopt : std::optional(number * scale);
+}
+
 }  // namespace vedette

@@ -2,6 +2,7 @@
 //
 // Thread rule: functions of their arguments.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,5 +20,8 @@ std::string readable_exactly(Bytes);
 // "8GiB", "512MiB", "64 KiB", "4096": whole numbers of bytes or of a unit of 1024, up to TiB. nullopt: something else,
 // or beyond 2^60.
 std::optional<Bytes> read_size(std::string_view text);
+
+// "500MB/s", "0.5GB/s", in bytes a second: a decimal number and MB/s or GB/s, at least 1 MB/s. nullopt: something else.
+std::optional<std::uint64_t> read_speed(std::string_view text);
 
 }  // namespace vedette

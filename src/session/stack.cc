@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/readable.h"
 
 namespace vedette::detail {
 
@@ -57,10 +58,28 @@ std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage
   return arguments;
 }
 
+std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, std::uint64_t bytes_per_s) {
+  if (bytes_per_s == 0) return store;
+  return throttled(std::move(store),
+                   {.read_bytes_per_s = bytes_per_s, .write_bytes_per_s = bytes_per_s, .latency = {}, .one_bus = true});
+}
+
 Result<Stack> open_stack(const SessionOptions& options) {
+  std::string_view slow = options.slow;
+  std::uint64_t bytes_per_s = 0;
+  if (const std::size_t at = slow.rfind('@'); at != slow.npos && slow.ends_with("B/s")) {
+    const auto bound = read_speed(slow.substr(at + 1));
+    if (!bound)
+      return Error{.cause = Cause::unsupported,
+                   .message = "slow tier '" + options.slow + "' has no speed after '@'; write 500MB/s or 0.5GB/s",
+                   .errno_value = 0};
+    bytes_per_s = *bound;
+    slow = slow.substr(0, at);
+  }
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {
-    if (const auto arguments = arguments_of(kind.usage, options.slow)) return kind.open(options, *arguments);
+    if (auto arguments = arguments_of(kind.usage, slow))
+      return kind.open(options, {.of_parts = *std::move(arguments), .bytes_per_s = bytes_per_s});
     usages.append(usages.empty() ? "" : " or ").append(kind.usage);
   }
   return Error{.cause = Cause::unsupported,

@@ -27,16 +27,23 @@ constexpr Bytes no_limit{std::uint64_t{1} << 60};  // of a tier's capacity
 
 constexpr std::uint32_t requests_in_flight = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
 
-// A part of SessionOptions::slow is a scheme, or a scheme, a colon and an argument; parts are joined by '+'.
+// A part of SessionOptions::slow is a scheme, or a scheme, a colon and an argument; parts are joined by '+'. After the
+// last one '@' and a speed may follow, which bounds the slowest tier.
+struct StackArguments {
+  std::vector<std::string_view> of_parts;  // whose usage has one
+  std::uint64_t bytes_per_s = 0;           // both directions together; 0: no bound
+};
 struct StackKind {
   std::string_view usage;  // "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY"
-  // Arguments of the parts whose usage has one.
-  Result<Stack> (*open)(const SessionOptions& options, std::span<const std::string_view> arguments);
+  Result<Stack> (*open)(const SessionOptions& options, const StackArguments& arguments);
 };
 std::span<const StackKind> stack_kinds() noexcept;
 
 // The arguments in `slow` where it is of the kind with this usage.
 std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage, std::string_view slow);
+
+// The store within a bound of both directions together; 0: the store itself.
+std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, std::uint64_t bytes_per_s);
 
 // The store of options.slow. Error: the tier is unknown, or cannot be opened.
 Result<Stack> open_stack(const SessionOptions& options);
@@ -46,9 +53,9 @@ Result<Stack> open_stack(const SessionOptions& options);
 // other, and what it carries alone.
 Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, std::span<const LinkHabits> habits);
 
-Result<Stack> open_nvme_stack(const SessionOptions& options, std::span<const std::string_view> directory);
-Result<Stack> open_host_stack(const SessionOptions& options, std::span<const std::string_view> nothing);
-Result<Stack> open_numa_stack(const SessionOptions& options, std::span<const std::string_view> node);
-Result<Stack> open_host_nvme_stack(const SessionOptions& options, std::span<const std::string_view> size_and_directory);
+Result<Stack> open_nvme_stack(const SessionOptions& options, const StackArguments& directory);
+Result<Stack> open_host_stack(const SessionOptions& options, const StackArguments& nothing);
+Result<Stack> open_numa_stack(const SessionOptions& options, const StackArguments& node);
+Result<Stack> open_host_nvme_stack(const SessionOptions& options, const StackArguments& size_and_directory);
 
 }  // namespace vedette::detail

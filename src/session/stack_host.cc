@@ -3,11 +3,11 @@
 
 namespace vedette::detail {
 
-Result<Stack> open_host_stack(const SessionOptions& options, std::span<const std::string_view>) {
+Result<Stack> open_host_stack(const SessionOptions& options, const StackArguments& arguments) {
   auto store = open_host_store(options.chunk, requests_in_flight);
   if (!store) return store.error();
   Stack stack;
-  stack.store = std::move(*store);
+  stack.store = bounded(std::move(*store), arguments.bytes_per_s);
   stack.slow.push_back({.name = "host", .capacity = no_limit, .addressable = false});
   return stack;
 }

@@ -7,8 +7,8 @@
 
 namespace vedette::detail {
 
-Result<Stack> open_host_nvme_stack(const SessionOptions& options,
-                                   std::span<const std::string_view> size_and_directory) {
+Result<Stack> open_host_nvme_stack(const SessionOptions& options, const StackArguments& arguments) {
+  const std::vector<std::string_view>& size_and_directory = arguments.of_parts;
   const std::uint64_t chunk = options.chunk.value;
   constexpr std::uint32_t depth = requests_in_flight + layered_extra_depth;
   constexpr std::uint64_t fewest = 8 + layered_extra_depth;  // one of eight slots is spare
@@ -27,11 +27,11 @@ Result<Stack> open_host_nvme_stack(const SessionOptions& options,
                               .mechanism = IoMechanism::best,
                               .direct = true});
   if (!far) return far.error();
-  auto store = layered(std::move(*near), slots, std::move(*far));
+  auto store = layered(std::move(*near), slots, bounded(std::move(*far), arguments.bytes_per_s));
   if (!store) return store.error();
   Stack stack;
   stack.store = std::move(*store);
-  stack.disk = size_and_directory[1];
+  stack.disk = arguments.of_parts[1];
   stack.slow = {{.name = "host", .capacity = {(slots - spare_near_slots(slots)) * chunk}, .addressable = false},
                 {.name = "nvme", .capacity = no_limit, .addressable = false}};
   return stack;

@@ -8,8 +8,8 @@
 
 namespace vedette::detail {
 
-Result<Stack> open_numa_stack(const SessionOptions& options, std::span<const std::string_view> node_name) {
-  const std::string_view text = node_name.front();
+Result<Stack> open_numa_stack(const SessionOptions& options, const StackArguments& arguments) {
+  const std::string_view text = arguments.of_parts.front();
   const std::vector<NumaNode> nodes = find_numa_nodes();
   std::uint32_t number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -30,7 +30,7 @@ Result<Stack> open_numa_stack(const SessionOptions& options, std::span<const std
   auto store = open_numa_store(options.chunk, requests_in_flight, number, static_cast<std::uint32_t>(slots));
   if (!store) return store.error();
   Stack stack;
-  stack.store = std::move(*store);
+  stack.store = bounded(std::move(*store), arguments.bytes_per_s);
   stack.slow.push_back({.name = "numa", .capacity = node->memory, .addressable = false});
   return stack;
 }

@@ -3,16 +3,16 @@
 
 namespace vedette::detail {
 
-Result<Stack> open_nvme_stack(const SessionOptions& options, std::span<const std::string_view> directory) {
-  auto store = open_nvme_store({.directory = std::string(directory.front()),
+Result<Stack> open_nvme_stack(const SessionOptions& options, const StackArguments& directory) {
+  auto store = open_nvme_store({.directory = std::string(directory.of_parts.front()),
                                 .slot_bytes = options.chunk,
                                 .depth = requests_in_flight,
                                 .mechanism = IoMechanism::best,
                                 .direct = true});
   if (!store) return store.error();
   Stack stack;
-  stack.store = std::move(*store);
-  stack.disk = directory.front();
+  stack.store = bounded(std::move(*store), directory.bytes_per_s);
+  stack.disk = directory.of_parts.front();
   stack.slow.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
   return stack;
 }

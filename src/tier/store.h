@@ -149,6 +149,7 @@ constexpr std::uint32_t spare_near_slots(std::uint32_t near_slots) noexcept {
 struct Throttle {
   std::uint64_t read_bytes_per_s = 0, write_bytes_per_s = 0;  // 0: no limit
   Nanoseconds latency;
+  bool one_bus = false;  // reads and writes follow each other on one link, each at its bandwidth
 };
 std::unique_ptr<Store> throttled(std::unique_ptr<Store>, Throttle);
 

@@ -1,7 +1,7 @@
-// Any store made slower: one token bucket and one latency for each direction, on the real clock, so that a fast disk
-// can play a slow one. The bucket holds a single slot: an idle link saves nothing up, and requests of one direction
-// follow each other at its bandwidth. The inner store works at once; its completions are held until the link would have
-// delivered them.
+// Any store made slower: a token bucket for each direction, or one for both, and a latency, on the real clock, so that
+// a fast disk can play a slow one. The bucket holds a single slot: an idle link saves nothing up, and requests of one
+// direction follow each other at its bandwidth. The inner store works at once; its completions are held until the link
+// would have delivered them.
 //
 //   due = max(now, when the link is free) + slot / bandwidth + latency
 #include <algorithm>
@@ -49,9 +49,9 @@ class ThrottledStore final : public StoreWrapper {
 
   Throttle throttle_;
   std::string mechanism_;
-  std::vector<Held> held_;                  // depth() places
-  std::vector<StoreCompletion> completed_;  // what one wait() of the inner store may fill
-  Clock::time_point read_free_, write_free_;
+  std::vector<Held> held_;                    // depth() places
+  std::vector<StoreCompletion> completed_;    // what one wait() of the inner store may fill
+  Clock::time_point read_free_, write_free_;  // of one bus the first
   std::atomic<bool> woken_{false};
 };
 
@@ -64,8 +64,8 @@ void ThrottledStore::describe() {
   const auto words = [](std::uint64_t bytes_per_s) {
     return bytes_per_s == 0 ? std::string("unlimited") : std::to_string(bytes_per_s / 1'000'000) + " MB/s";
   };
-  mechanism_ = std::string(inner_->mechanism()) + ", throttled to read " + words(throttle_.read_bytes_per_s) +
-               ", write " + words(throttle_.write_bytes_per_s) + ", latency " +
+  mechanism_ = std::string(inner_->mechanism()) + ", throttled to " + (throttle_.one_bus ? "one bus, read " : "read ") +
+               words(throttle_.read_bytes_per_s) + ", write " + words(throttle_.write_bytes_per_s) + ", latency " +
                std::to_string(throttle_.latency.value / 1000) + " us";
 }
 
@@ -76,7 +76,7 @@ void ThrottledStore::submit(std::span<const StoreRequest> requests) noexcept {
     while (place < held_.size() && held_[place].busy) ++place;
     VEDETTE_ASSERT(place < held_.size());  // at most depth() in flight
     const bool read = request.direction == StoreRequest::Direction::read;
-    Clock::time_point& link_free = read ? read_free_ : write_free_;
+    Clock::time_point& link_free = read || throttle_.one_bus ? read_free_ : write_free_;
     const std::uint64_t bandwidth = read ? throttle_.read_bytes_per_s : throttle_.write_bytes_per_s;
     link_free = std::max(link_free, now) + std::chrono::nanoseconds(transfer_time(slot_bytes(), bandwidth).value);
     held_[place] = {

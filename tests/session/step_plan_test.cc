@@ -244,6 +244,27 @@ TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {
   }
 }
 
+TEST(Stack, ASpeedAfterTheTierBoundsTheSlowestOne) {
+  const auto open = [](const std::string& slow) {
+    return open_stack({.fast_memory = {1 << 20}, .slow = slow, .chunk = {64 << 10}});
+  };
+  const std::string temporary = ::testing::TempDir(), both = "throttled to one bus, read 500 MB/s, write 500 MB/s";
+  for (const std::string& slow :
+       {std::string("host@500MB/s"), "nvme:" + temporary + "@0.5GB/s", "host:4MiB+nvme:" + temporary + "@0.5GB/s"}) {
+    const auto stack = open(slow);
+    ASSERT_TRUE(stack) << stack.error().message;
+    EXPECT_NE(stack->store->mechanism().find(both), std::string::npos) << slow << ": " << stack->store->mechanism();
+  }
+  EXPECT_EQ(open("host")->store->mechanism().find("throttled"), std::string::npos);
+  for (const char* const speed : {"", "0", "x", "1.", ".5", "1..5", "-1", "0.0001"})
+    for (const char* const unit : {"MB/s", "B/s"}) {
+      const auto refused = open("host@" + std::string(speed) + unit);
+      ASSERT_FALSE(refused) << speed << unit;
+      EXPECT_NE(refused.error().message.find("has no speed after '@'; write 500MB/s or 0.5GB/s"), std::string::npos);
+    }
+  EXPECT_NE(open("nvme:/no/such@folder").error().message.find("No such file"), std::string::npos);
+}
+
 TEST(Stack, AnotherNumaNodeIsATierWhereThereIsOne) {
   const std::vector<NumaNode> nodes = find_numa_nodes();
   const auto open = [](const std::string& node) {

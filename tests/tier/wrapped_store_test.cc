@@ -79,6 +79,26 @@ TEST(ThrottledStore, MovesBytesAtItsBandwidthEachWayApart) {
   EXPECT_LT(write_s, 2.0);
 }
 
+TEST(ThrottledStore, OfOneBusMovesBothDirectionsInTurn) {
+  constexpr std::uint64_t slots_a_second = 400;
+  auto store = throttled(host(), {.read_bytes_per_s = slots_a_second * slot.value,
+                                  .write_bytes_per_s = slots_a_second * slot.value,
+                                  .latency = {},
+                                  .one_bus = true});
+  Buffer buffer;
+  buffer.fill(1);
+  const auto begin = Clock::now();
+  for (std::uint32_t i = 0; i < depth; ++i) {
+    const StoreRequest request{
+        .direction = i % 2 == 0 ? Direction::read : Direction::write, .slot = {i}, .memory = buffer.data()};
+    store->submit({&request, 1});
+  }
+  StoreCompletion done[depth];
+  for (std::size_t completed = 0; completed < depth;) completed += store->wait(done, long_time);
+  EXPECT_GE(std::chrono::duration<double>(Clock::now() - begin).count(), double{depth} / slots_a_second);
+  EXPECT_NE(store->mechanism().find("throttled to one bus, read 26 MB/s"), std::string::npos) << store->mechanism();
+}
+
 TEST(ThrottledStore, AddsItsLatencyToEveryRequestButOnlyOnceToAQueueOfThem) {
   auto store = throttled(host(), {.latency = {20'000'000}});
   EXPECT_GE(seconds_for(*store, Direction::read, 1), 0.020);
