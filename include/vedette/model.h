@@ -169,7 +169,8 @@ struct InPlace {  // an operand that the op uses where it lies, in an addressabl
 // `producer` runs again before op `before`, to recompute `tensor`, which was dropped or has died. Recomputations of one
 // op run in the order of the list, after the fetches due there; consecutive ones of one producer share one run. The
 // producer's operands must be in the fastest tier with the bytes that it first read; its other results are scratch. A
-// recomputed tensor whose life has ended lives until op `before` begins.
+// recomputed tensor whose life has ended lives until op `before` begins. Where the producer changed the tensor in
+// place, the chain of ops since the tensor was made runs, as one producer (model/producers.h).
 struct Recomputation {
   OpIndex before, producer;
   TensorIndex tensor;
@@ -220,7 +221,8 @@ struct Plan {                   // for a step that repeats: its end leaves tenso
 };
 
 // Whether running the op again gives the same bytes: it changes nothing in place, and was tried, or its name is not
-// known to be random (dropout) or to update hidden statistics (cuDNN's batch normalisation).
+// known to be random (dropout) or to update hidden statistics (batch normalisation). Of an op in place ask the producer
+// that it ends (model/producers.h).
 bool replayable(const Op&);
 
 // Largest sum of the bytes live during one op, workspace included. O(accesses).

@@ -8,6 +8,7 @@
 
 #include "cli/lab.h"
 #include "model/liveness.h"
+#include "model/producers.h"
 
 namespace vedette::cli {
 namespace {
@@ -39,6 +40,7 @@ class Story {
  public:
   Story(const Trace& trace, const Machine& machine, const Plan& plan, TensorIndex t)
       : trace_(trace), machine_(machine), plan_(plan), t_(t), uses_(uses(trace)[t.value]) {
+    if (!plan.recomputations.empty()) producers_ = producers(trace);
     find_load();
   }
 
@@ -55,10 +57,12 @@ class Story {
     if (told > most_moves) say(fmt::format("{} more moves of its parts are of the same kind.", told - most_moves));
     for (const Recomputation& each : plan_.recomputations) {
       if (each.tensor == t_)
-        say(fmt::format(
-            "Before {} it is recomputed by {}, which takes {:.3f} ms; bringing it would keep the link busy for {:.3f} "
-            "ms.",
-            op(each.before), op(each.producer), ms(trace_.ops[each.producer.value].time), ms(trip(home_link()))));
+        say(
+            fmt::format("Before {} it is recomputed by {}, which takes {:.3f} ms{}; bringing it would keep the link "
+                        "busy for {:.3f} "
+                        "ms.",
+                        op(each.before), op(each.producer), ms(producers_[each.producer.value].time),
+                        chain(each.producer), ms(trip(home_link()))));
     }
     if (told == 0) stay();
     return std::move(said_);
@@ -100,6 +104,12 @@ class Story {
                           : fmt::format("is born at {} and last used at {}", op(uses_.front()), op(uses_.back()));
     say(fmt::format("Tensor {} '{}' ({}) {}; {}.", t_.value, tensor.name, readable(tensor.bytes), where,
                     uses_.size() == 1 ? "one op uses it" : fmt::format("{} ops use it", uses_.size())));
+  }
+
+  // What runs besides, where the producer changed it in place.
+  std::string chain(OpIndex producer) const {
+    const bool alone = producers_[producer.value].time == trace_.ops[producer.value].time;
+    return alone ? "" : " together with the ops that made what it changes";
   }
 
   // The fullest op from a on until before b, around the step.
@@ -176,7 +186,8 @@ class Story {
   const Plan& plan_;
   TensorIndex t_;
   std::vector<OpIndex> uses_;
-  std::vector<Bytes> load_;  // [op]: what lives then
+  std::vector<Bytes> load_;    // [op]: what lives then
+  std::vector<Op> producers_;  // [op], where something is recomputed
   std::vector<std::string> said_;
 };
 

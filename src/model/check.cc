@@ -14,6 +14,7 @@
 
 #include "base/readable.h"
 #include "model/check_form.h"
+#include "model/producers.h"
 
 namespace vedette {
 namespace {
@@ -35,6 +36,7 @@ class Judge {
   Judge(const Trace& trace, const Machine& machine, const Plan& plan) : trace_(trace), machine_(machine), plan_(plan) {}
 
   std::optional<Violation> judge() {
+    if (!plan_.recomputations.empty()) producers_ = producers(trace_);
     find_lives();
     cut_pieces();
     start_of_step();
@@ -187,7 +189,7 @@ class Judge {
       const Recomputation& each = plan_.recomputations[r];
       if (each.before != index_at(now)) continue;
       recomputed(now, each);
-      for (TensorIndex t : trace_.ops[each.producer.value].reads)
+      for (TensorIndex t : producers_[each.producer.value].reads)
         require_near(now, t, "is needed to make " + name(each.tensor) + " again before");
       for (Piece& piece : pieces_of(each.tensor)) {
         if (piece.state == Piece::State::dropped || piece.state == Piece::State::dead)
@@ -203,7 +205,7 @@ class Judge {
 
   // The other results of a producer exist while it runs, unless the same run recomputes them.
   std::uint64_t scratch(const Recomputation& each, std::size_t r) const {
-    const Op& producer = trace_.ops[each.producer.value];
+    const Op& producer = producers_[each.producer.value];
     std::uint64_t bytes = producer.workspace.value;
     for (TensorIndex t : producer.writes) {
       bool made = t == each.tensor;
@@ -222,7 +224,7 @@ class Judge {
   }
 
   void recomputed(OpIndex now, const Recomputation& each) {
-    const Op& producer = trace_.ops[each.producer.value];
+    const Op& producer = producers_[each.producer.value];
     const std::string who = name(each.tensor) + " cannot be recomputed before op " + number(index_at(now).value) +
                             ": op " + number(each.producer.value) + " '" + producer.name + "' ";
     if (!replayable(producer)) return broken(Rule::recomputed, who + "would not give the same bytes twice");
@@ -239,7 +241,8 @@ class Judge {
   void remember(OpIndex now) {
     const OpIndex op = index_at(now);
     ran_[op.value] = true;
-    for (TensorIndex t : trace_.ops[op.value].reads) read_from_[op.value].push_back(written_by_[t.value]);
+    if (!producers_.empty())
+      for (TensorIndex t : producers_[op.value].reads) read_from_[op.value].push_back(written_by_[t.value]);
     for (TensorIndex t : trace_.ops[op.value].writes) written_by_[t.value] = op;
   }
 
@@ -368,6 +371,7 @@ class Judge {
   std::vector<bool> ran_;                                       // [op]: in this step
   std::vector<std::optional<OpIndex>> written_by_;              // [tensor]: nullopt: by a step before
   std::vector<std::vector<std::optional<OpIndex>>> read_from_;  // [op]: the writers of its reads when it ran
+  std::vector<Op> producers_;                                   // [op]; none where nothing is recomputed
   std::vector<Piece> pieces_, start_;
   std::vector<std::size_t> first_piece_;
 };

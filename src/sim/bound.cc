@@ -33,6 +33,7 @@
 #include <set>
 #include <vector>
 
+#include "model/producers.h"
 #include "sim/step.h"
 
 namespace vedette {
@@ -148,11 +149,12 @@ class Bound {
     producers_.resize(trace_.tensors.size());
     takers_.resize(trace_.tensors.size());
     death_.assign(trace_.tensors.size(), ops_);
+    if (machine_.can_recompute) again_ = producers(trace_);
     for (std::size_t op = 0; op < ops_; ++op) {
       for (std::uint32_t t : step_.deaths[op]) death_[t] = op;
-      if (!machine_.can_recompute || !replayable(trace_.ops[op])) continue;
-      for (TensorIndex t : trace_.ops[op].writes) producers_[t.value].push_back(op);
-      for (TensorIndex t : trace_.ops[op].reads) ++takers_[t.value];
+      if (!machine_.can_recompute || !replayable(again_[op])) continue;
+      for (TensorIndex t : again_[op].writes) producers_[t.value].push_back(op);
+      for (TensorIndex t : again_[op].reads) ++takers_[t.value];
     }
     prices_.resize(trace_.tensors.size());
     priced_.resize(trace_.tensors.size());
@@ -160,7 +162,7 @@ class Bound {
 
   double share_of(std::uint32_t t, std::size_t producer) const {
     double all = 0;
-    for (TensorIndex other : trace_.ops[producer].writes) all += size(other.value);
+    for (TensorIndex other : again_[producer].writes) all += size(other.value);
     return all == 0 ? 0 : size(t) / all;
   }
   bool dies_before(std::uint32_t t, std::size_t op) const { return death_[t] < op && !paged_.contains(t); }
@@ -186,7 +188,7 @@ class Bound {
     oldest_[t] = birth;
     for (const std::size_t producer : producers_[t]) {
       double bytes = 0;
-      for (TensorIndex u : trace_.ops[producer].reads) {
+      for (TensorIndex u : again_[producer].reads) {
         if (!dies_before(u.value, producer + 1)) continue;
         bytes += out_bytes_[u.value] / takers_[u.value];
         oldest_[t] = std::min(oldest_[t], oldest_[u.value]);
@@ -208,8 +210,8 @@ class Bound {
     for (const std::size_t producer : producers_[t]) {
       std::vector<double> run(found.size());
       for (std::size_t k = 0; k < run.size(); ++k)
-        run[k] = (1 - weights[k % weights.size()]) * static_cast<double>(trace_.ops[producer].time.value);
-      for (TensorIndex u : trace_.ops[producer].reads) {
+        run[k] = (1 - weights[k % weights.size()]) * static_cast<double>(again_[producer].time.value);
+      for (TensorIndex u : again_[producer].reads) {
         if (trace_.tensors[t].persistent || depth == most_sources || !dies_before(u.value, begin)) continue;
         const std::vector<double>& source = price(u.value, begin, depth + 1);
         for (std::size_t k = 0; k < run.size(); ++k) run[k] += source[k] / takers_[u.value];
@@ -324,6 +326,7 @@ class Bound {
   sim::Step step_;
   std::size_t ops_ = 0;
   std::vector<Cut> cuts_;
+  std::vector<Op> again_;  // [op], as a producer
   std::vector<std::vector<std::size_t>> producers_;
   std::vector<std::uint32_t> takers_;
   std::vector<std::size_t> death_, oldest_, priced_;

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "model/producers.h"
+
 namespace vedette::sim {
 namespace {
 
@@ -50,6 +52,7 @@ Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan
   }
   for (std::uint32_t r = 0; r < plan.recomputations.size(); ++r)
     made.recomputed[plan.recomputations[r].before.value].push_back(r);
+  if (!plan.recomputations.empty()) made.producers = producers(trace);
   if (!plan.barriers.empty()) made.barrier.resize(ops);
   for (OpIndex each : plan.barriers) {
     if (each.value < ops) made.barrier[each.value] = 1;

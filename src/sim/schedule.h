@@ -14,6 +14,7 @@ struct Schedule {
   ByOp issued, due;           // indices into Plan::moves
   ByOp in_place;              // tensors
   ByOp recomputed;            // indices into Plan::recomputations
+  std::vector<Op> producers;  // [op], where something is recomputed
   std::vector<char> barrier;  // [op]: it waits for all evictions; empty: no op does
 };
 

@@ -88,9 +88,10 @@ void Simulation::note_late(std::uint32_t op) {
 
 std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std::vector<std::uint32_t>& makes,
                                               std::uint32_t op) {
-  const std::vector<Operand>& operands = in_.step.operands[producer];
+  const Op& again = schedule_.producers[producer];
+  const std::vector<Operand> operands = operands_of(again);
   const auto made = [&](std::uint32_t t) { return std::find(makes.begin(), makes.end(), t) != makes.end(); };
-  std::uint64_t scratch = in_.trace.ops[producer].workspace.value;
+  std::uint64_t scratch = again.workspace.value;
   for (const Operand& each : operands) traffic_.pin(each.tensor);
   for (const Operand& each : operands) {
     if (each.write && made(each.tensor)) {
@@ -106,7 +107,7 @@ std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std:
   if (auto error = waiting_.until_ready(op)) return error;
   const std::int64_t began = traffic_.now();
   traffic_.start_jobs();
-  spend(time_of(producer));
+  spend(noisy_time(again, producer, step_number_, in_.options));
   traffic_.give(scratch);
   recomputing_ += traffic_.now() - began;
   if (measuring_) result_.recompute += Nanoseconds{traffic_.now() - began};
@@ -131,9 +132,8 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
       const std::uint32_t t = in_.plan.recomputations[list[i]].tensor.value;
       const Span<std::uint32_t> range = traffic_.of_tensor(t);
       const bool there = range.begin < range.end && traffic_.piece(range.begin).place != Place::nowhere;
-      const bool written = std::any_of(in_.step.operands[producer].begin(), in_.step.operands[producer].end(),
-                                       [&](const Operand& o) { return o.tensor == t && o.write; });
-      if (!written)
+      const std::vector<TensorIndex>& writes = schedule_.producers[producer].writes;
+      if (!std::binary_search(writes.begin(), writes.end(), TensorIndex{t}))
         return Error{Cause::malformed_input,
                      "replay: " + name(producer) + " does not write the tensor it should recompute"};
       if (!there) makes.push_back(t);

@@ -8,6 +8,15 @@
 
 namespace vedette::sim {
 
+std::vector<Operand> operands_of(const Op& op) {
+  std::vector<Operand> made;
+  for (const TensorIndex t : operands(op))
+    made.push_back({.tensor = t.value,
+                    .read = std::binary_search(op.reads.begin(), op.reads.end(), t),
+                    .write = std::binary_search(op.writes.begin(), op.writes.end(), t)});
+  return made;
+}
+
 Step flatten(const Trace& trace) {
   Step step;
   step.operands.resize(trace.ops.size());
@@ -15,13 +24,8 @@ Step flatten(const Trace& trace) {
   step.deaths.resize(trace.ops.size());
   step.uses.resize(trace.tensors.size());
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
-    const Op& op = trace.ops[i];
-    for (TensorIndex t : operands(op)) {
-      step.operands[i].push_back({.tensor = t.value,
-                                  .read = std::binary_search(op.reads.begin(), op.reads.end(), t),
-                                  .write = std::binary_search(op.writes.begin(), op.writes.end(), t)});
-      step.uses[t.value].push_back(i);
-    }
+    step.operands[i] = operands_of(trace.ops[i]);
+    for (const Operand& each : step.operands[i]) step.uses[each.tensor].push_back(i);
   }
   const std::vector<Span<OpIndex>> living = lives(trace);
   for (std::uint32_t t = 0; t < living.size(); ++t) {

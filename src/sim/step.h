@@ -23,6 +23,7 @@ struct Step {
   std::vector<std::vector<std::uint32_t>> uses;    // of each tensor: ops, ascending
 };
 
+std::vector<Operand> operands_of(const Op& op);
 Step flatten(const Trace&);
 
 // The first use at or after `from`, counted on into the next step; the largest number where the tensor is used no more.

@@ -347,6 +347,44 @@ TEST(CheckMadeAgain, RefusesAProducerThatWasNotTheLastToWrite) {
   plan.moves = {drop(1, 2, 1), drop(2, 3, 2)};
   EXPECT_THAT(broken(plan, remaking(4), Rule::recomputed, trace), ::testing::HasSubstr("not the last"));
 }
+// As above, but op 1 changes a in place, where that was tried; b is made in op 2, which needs room.
+Trace chain_in_place() {
+  Trace trace = chain();
+  trace.ops[1] = {.name = "g_", .reads = {{1}}, .writes = {{1}}, .runs_again = true};
+  trace.ops[2].writes = {{2}, {3}};
+  return trace;
+}
+Plan remade_in_place() {
+  return {.home = {{0}, {0}, {0}, {0}},
+          .moves = {drop(1, 2, 1)},
+          .recomputations = {{.before = {3}, .producer = {1}, .tensor = {1}}}};
+}
+TEST(CheckMadeAgain, AcceptsAChainInPlaceAsOneProducer) { right(remade_in_place(), remaking(4), chain_in_place()); }
+TEST(CheckMadeAgain, RefusesAChainInPlaceThatWasNotTried) {
+  Trace trace = chain_in_place();
+  trace.ops[1].runs_again.reset();
+  broken(remade_in_place(), remaking(4), Rule::recomputed, trace);
+  trace.ops[1].runs_again = true;
+  trace.ops[0].runs_again = false;
+  broken(remade_in_place(), remaking(4), Rule::recomputed, trace);
+}
+TEST(CheckMadeAgain, RefusesAPartOfAChainInPlace) {
+  Plan plan = remade_in_place();
+  plan.recomputations[0].producer = {0};
+  EXPECT_THAT(broken(plan, remaking(4), Rule::recomputed, chain_in_place()), ::testing::HasSubstr("not the last"));
+}
+TEST(CheckMadeAgain, RefusesAChainInPlaceWhoseSourceChanged) {
+  Trace trace = chain_in_place();
+  trace.ops[2].writes.insert(trace.ops[2].writes.begin(), TensorIndex{0});
+  EXPECT_THAT(broken(remade_in_place(), remaking(4), Rule::recomputed, trace), ::testing::HasSubstr("has changed"));
+  trace = chain_in_place();
+  trace.ops.insert(trace.ops.begin() + 1, Op{.name = "u", .writes = {{0}}});  // between the two of the chain
+  Plan plan = remade_in_place();
+  plan.moves = {drop(2, 3, 1)};
+  plan.recomputations = {{.before = {4}, .producer = {2}, .tensor = {1}}};
+  broken(plan, remaking(4), Rule::recomputed, trace);
+}
+
 TEST(CheckMadeAgain, MakesTheDeadAgainAsAMeans) {
   Trace trace = chain();
   trace.ops[3].reads = {{2}};  // a is dead after op 1, and needed to make b

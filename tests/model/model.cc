@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/readable.h"
+#include "model/producers.h"
 
 namespace vedette {
 namespace {
@@ -68,6 +69,68 @@ TEST(Replayable, IsWhatWasTriedAndElseWhatTheNameTells) {
   EXPECT_TRUE(replayable(op));
   op.runs_again = false;
   EXPECT_FALSE(replayable(op));
+}
+
+// Batch normalisation with its statistics (0), then two ops in place, the last with another operand (3).
+Trace normalised() {
+  return {.tensors = {{.name = "statistics", .bytes = {8}, .persistent = true},
+                      {.name = "x", .bytes = {10}},
+                      {.name = "y", .bytes = {10}},
+                      {.name = "other", .bytes = {10}},
+                      {.name = "mean", .bytes = {1}}},
+          .ops = {{.name = "make", .writes = {{1}, {3}}},
+                  {.name = "aten::native_batch_norm",
+                   .time = {7},
+                   .workspace = {3},
+                   .reads = {{0}, {1}},
+                   .writes = {{0}, {2}, {4}},
+                   .runs_again = true},
+                  {.name = "aten::add_", .time = {2}, .reads = {{2}, {3}}, .writes = {{2}}, .runs_again = true},
+                  {.name = "aten::relu_", .time = {1}, .reads = {{2}}, .writes = {{2}}, .runs_again = true}}};
+}
+
+TEST(Producers, AreChainsWhereTensorsAreChangedInPlace) {
+  const std::vector<Op> found = producers(normalised());
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(found[0], normalised().ops[0]);
+  EXPECT_TRUE(replayable(found[1])) << "without its statistics";
+  EXPECT_EQ(found[1].reads, (std::vector<TensorIndex>{{1}}));
+  EXPECT_EQ(found[1].writes, (std::vector<TensorIndex>{{2}, {4}}));
+  EXPECT_TRUE(replayable(found[3]));
+  EXPECT_EQ(found[3].name, "aten::relu_");
+  EXPECT_EQ(found[3].reads, (std::vector<TensorIndex>{{1}, {3}}));
+  EXPECT_EQ(found[3].writes, (std::vector<TensorIndex>{{2}, {4}}));
+  EXPECT_EQ(found[3].time, Nanoseconds{10});
+  EXPECT_EQ(found[3].workspace, Bytes{3});
+}
+
+TEST(Producers, RefuseChainsThatWereNotTriedOrWhoseSourcesChange) {
+  Trace trace = normalised();
+  trace.ops[2].runs_again.reset();
+  EXPECT_TRUE(replayable(producers(trace)[1]));
+  EXPECT_FALSE(replayable(producers(trace)[2]));
+  EXPECT_FALSE(replayable(producers(trace)[3]));
+  trace = normalised();
+  trace.ops.insert(trace.ops.begin() + 2, Op{.name = "change", .writes = {{1}}});
+  EXPECT_FALSE(replayable(producers(trace)[3])) << "x is read in a version that is gone";
+  trace = normalised();
+  trace.ops[3].reads = {{2}, {4}};
+  EXPECT_TRUE(replayable(producers(trace)[3])) << "what the chain made itself";
+  trace.ops[1].writes = {{0}, {2}, {3}, {4}};
+  trace.ops[0].writes = {{1}};
+  EXPECT_EQ(producers(trace)[3].reads, (std::vector<TensorIndex>{{1}}));
+  trace.ops.erase(trace.ops.begin(), trace.ops.begin() + 2);  // of a step before
+  EXPECT_FALSE(replayable(producers(trace)[1]));
+}
+
+TEST(Readable, ReadsSpeeds) {
+  EXPECT_EQ(read_speed("500MB/s"), 500'000'000u);
+  EXPECT_EQ(read_speed("0.5GB/s"), 500'000'000u);
+  EXPECT_EQ(read_speed("1.25GB/s"), 1'250'000'000u);
+  EXPECT_EQ(read_speed("1MB/s"), 1'000'000u);
+  for (const char* const other : {"", "MB/s", "0MB/s", "0.5MB/s", "500", "500 MB/s", "5e2MB/s", "-1GB/s", ".5GB/s",
+                                  "5.GB/s", "1.2.3GB/s", "0.00000001GB/s", "9999999999GB/s", "5KB/s", "5GiB/s"})
+    EXPECT_EQ(read_speed(other), std::nullopt) << other;
 }
 
 TEST(Readable, TellsASizeInTheLargestUnitThatLeavesOne) {

@@ -211,6 +211,32 @@ TEST(SuperNeurons, RecomputesWhatIsNoCheckpoint) {
   for (const Recomputation& each : found.recomputations) EXPECT_NE(trace.ops[each.producer.value].name, "conv");
 }
 
+// batch_norm, then relu_, where both were tried: what remains of the two is recomputed as one.
+TEST(Recomputing, SeesAChainInPlaceAsOneProducer) {
+  Trace trace = recomputable();
+  std::vector<Op> ops;
+  for (const Op& op : trace.ops) {
+    ops.push_back(op);
+    ops.back().runs_again = true;
+    if (op.writes.size() != 1 || op.phase != Phase::forward) continue;
+    Op relu = ops.back();
+    relu.name = "aten::relu_";
+    relu.reads = relu.writes;
+    relu.frees = {};
+    ops.push_back(relu);
+  }
+  ASSERT_GT(ops.size(), trace.ops.size());
+  trace.ops = std::move(ops);
+  Machine machine = testing::two_tiers({6 * kilo}, {4096}, 1'000'000);
+  machine.can_recompute = true;
+  for (const char* const policy : {"superneurons", "capuchin", "dtr", "vedette"}) {
+    const Plan found = plan(policy, trace, machine);
+    EXPECT_FALSE(found.recomputations.empty()) << policy;
+    for (const Recomputation& each : found.recomputations)
+      EXPECT_EQ(trace.ops[each.producer.value].name, "aten::relu_") << policy;
+  }
+}
+
 TEST(Dtr, MovesNothingWhereItCanRecompute) {
   const Trace trace = recomputable();
   Machine machine = testing::two_tiers({5 * kilo});

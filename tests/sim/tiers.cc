@@ -98,6 +98,19 @@ TEST(ReplayRecomputes, ChargesTheProducersTimeAndNoStall) {
   EXPECT_EQ(got.ideal, Nanoseconds{60});
   EXPECT_EQ(got.peak, Bytes{60});
 }
+TEST(ReplayRecomputes, RunsAChainInPlaceAsOneProducer) {
+  Trace trace = remade();
+  Op relu = op(5, {{1}}, {{1}});
+  relu.runs_again = true;
+  trace.ops.insert(trace.ops.begin() + 1, relu);
+  Plan plan = remaking();
+  plan.moves[0].issue = {1}, plan.moves[0].due = {2};
+  plan.recomputations = {{.before = {3}, .producer = {1}, .tensor = {1}}};
+  const Replayed got = replay(trace, three_tiers(60), plan).value();
+  EXPECT_EQ(got.recompute, Nanoseconds{35});
+  EXPECT_EQ(got.measured.time, Nanoseconds{30 + 5 + 20 + 35 + 10});
+  EXPECT_EQ(got.peak, Bytes{60});
+}
 TEST(ReplayRecomputes, RefusesToReadWhatWasThrownAway) {
   Plan plan = remaking();
   plan.recomputations.clear();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "model/producers.h"
+
 namespace vedette::planning {
 
 struct Recompute::Making {
@@ -21,7 +23,8 @@ Recompute::Recompute(Ledger& ledger)
     }
   }
   if (!possible_) return;
-  for (const Op& op : ledger.trace().ops) replayable_.push_back(replayable(op));
+  producers_ = vedette::producers(ledger.trace());
+  for (const Op& op : producers_) replayable_.push_back(replayable(op));
 }
 
 // The last op before `before` that writes the tensor.
@@ -61,7 +64,7 @@ bool Recompute::add(Making& making, std::uint32_t tensor, std::uint32_t producer
   if (means.size() >= most_producers || !replayable_[producer]) return false;
   means.push_back({.before = {making.op}, .producer = {producer}, .tensor = {tensor}});
   if (ran) return true;
-  const Op& op = ledger_.trace().ops[producer];
+  const Op& op = producers_[producer];
   making.chain.time += op.time.value;
   making.chain.bytes += static_cast<std::int64_t>(op.workspace.value);
   for (const TensorIndex t : op.writes)

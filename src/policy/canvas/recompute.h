@@ -49,7 +49,8 @@ class Recompute {
   bool possible_;
   std::vector<bool> pinned_;
   std::vector<std::vector<std::uint32_t>> writes_;  // [tensor]: ops, ascending
-  std::vector<bool> replayable_;                    // [op], where the machine can
+  std::vector<Op> producers_;                       // [op], where the machine can
+  std::vector<bool> replayable_;
   std::vector<Recomputation> means_;
 };
 

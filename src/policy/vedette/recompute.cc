@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "model/producers.h"
 #include "policy/vedette/sweep.h"
 
 namespace vedette::planning {
@@ -21,9 +22,10 @@ Recomputer::Recomputer(const Trace& trace, const Machine& machine)
   writers_.resize(trace.tensors.size());
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
     for (TensorIndex t : trace.ops[op].writes) writers_[t.value].push_back(op);
-    replayable_.push_back(replayable(trace.ops[op]));
   }
   if (!machine.can_recompute) return;
+  producers_ = vedette::producers(trace);
+  for (const Op& op : producers_) replayable_.push_back(replayable(op));
   const std::vector<std::int64_t> occupied =
       occupied_without_moves(trace, uses_, std::max<std::uint64_t>(1, machine.granule.value));
   std::vector<std::uint32_t> full(trace.ops.size() + 1);  // ops before this one that do not fit
@@ -62,8 +64,8 @@ std::uint32_t Recomputer::writer(std::uint32_t tensor, std::uint32_t before) con
 double Recomputer::cost(std::uint32_t tensor, std::uint32_t at, int depth) const {
   const std::uint32_t producer = writer(tensor, at);
   if (producer == none || !replayable_[producer] || depth > most_dead) return -1;
-  double ns = static_cast<double>(trace_.ops[producer].time.value);
-  for (TensorIndex u : trace_.ops[producer].reads) {
+  double ns = static_cast<double>(producers_[producer].time.value);
+  for (TensorIndex u : producers_[producer].reads) {
     if (writer(u.value, at) != writer(u.value, producer)) return -1;
     const TensorUses& uses = uses_.tensors[u.value];
     if (uses.persistent || uses.death >= at) continue;
@@ -169,7 +171,7 @@ class RecomputeWalk {
     read_operands(producer, op, depth, made);
     if (away_[t] == none) return;  // made as a means of its own means
     run(producer, op, made);
-    for (TensorIndex other : r_.trace_.ops[producer].writes) {
+    for (TensorIndex other : r_.producers_[producer].writes) {
       if (away_[other.value] == none || r_.writer(other.value, op) != producer) continue;
       recomputed_here_.emplace_back(other.value, away_[other.value]);
       depth_here_.resize(recomputed_here_.size());
@@ -182,7 +184,7 @@ class RecomputeWalk {
   }
 
   void read_operands(std::uint32_t producer, std::uint32_t op, std::uint32_t depth, Op& made) {
-    for (TensorIndex u : r_.trace_.ops[producer].reads) {
+    for (TensorIndex u : r_.producers_[producer].reads) {
       const TensorUses& uses = r_.uses_.tensors[u.value];
       if (!uses.persistent && uses.death < op) {
         make_temporary(u.value, op, depth, made);
@@ -205,9 +207,9 @@ class RecomputeWalk {
   }
 
   void run(std::uint32_t producer, std::uint32_t, Op& made) {
-    made.time += r_.trace_.ops[producer].time;
-    std::uint64_t bytes = r_.trace_.ops[producer].workspace.value;
-    for (TensorIndex t : r_.trace_.ops[producer].writes) bytes += size(t.value);
+    made.time += r_.producers_[producer].time;
+    std::uint64_t bytes = r_.producers_[producer].workspace.value;
+    for (TensorIndex t : r_.producers_[producer].writes) bytes += size(t.value);
     scratch_ = std::max(scratch_, bytes);
   }
 
@@ -240,6 +242,23 @@ class RecomputeWalk {
   std::set<std::pair<std::uint32_t, std::uint32_t>> excess_;
   Recomputed made_;
 };
+
+Plan plan_of_origin(const Trace& trace, const Recomputed& recomputed, const Plan& lives) {
+  Plan whole;
+  whole.home.assign(trace.tensors.size(), {0});
+  for (std::size_t life = 0; life < recomputed.origin.size(); ++life) {
+    if (trace.tensors[recomputed.origin[life]].persistent) whole.home[recomputed.origin[life]] = lives.home[life];
+  }
+  whole.moves = recomputed.drops;
+  for (Move move : lives.moves) {
+    move.extent.tensor = {recomputed.origin[move.extent.tensor.value]};
+    whole.moves.push_back(move);
+  }
+  std::stable_sort(whole.moves.begin(), whole.moves.end(),
+                   [](const Move& a, const Move& b) { return a.issue < b.issue; });
+  whole.recomputations = recomputed.recomputations;
+  return whole;
+}
 
 Recomputed Recomputer::apply(const RecomputeRule& rule) const {
   constexpr int most_walks = 12;

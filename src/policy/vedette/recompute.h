@@ -28,12 +28,16 @@ struct Recomputed {
   std::vector<Move> drops;                    // by issue
 };
 
+// A plan for the lives, as one for the trace that they were made of: what is thrown away leaves before what is written.
+Plan plan_of_origin(const Trace& trace, const Recomputed& recomputed, const Plan& lives);
+
 class Recomputer {
  public:
   Recomputer(const Trace& trace, const Machine& machine);
 
   // The trace unchanged where nothing is worth it. O(ops + accesses + what is recomputed).
   Recomputed apply(const RecomputeRule& rule) const;
+  Nanoseconds time_of(OpIndex producer) const { return producers_[producer.value].time; }  // where the machine can
 
  private:
   struct Gap {
@@ -53,6 +57,7 @@ class Recomputer {
   const Machine& machine_;
   Uses uses_;
   std::vector<std::vector<std::uint32_t>> writers_;  // [tensor]: ops, ascending
+  std::vector<Op> producers_;                        // [op]
   std::vector<char> replayable_;                     // [op]
   std::vector<Gap> gaps_;                            // that can be bridged, and span an op that does not fit
 };
