@@ -121,6 +121,9 @@ void note_step(RunResult& result, const Counters& before, const Counters& now) {
   result.step_stall_count.push_back(now.stall_count - before.stall_count);
   result.step_stall_ns.push_back(now.stall_ns - before.stall_ns);
   result.step_faults.push_back(now.faults - before.faults);
+  result.step_bytes_recomputed.push_back(now.bytes_recomputed - before.bytes_recomputed);
+  result.step_ops_recomputed.push_back(now.ops_recomputed - before.ops_recomputed);
+  result.step_recompute_ns.push_back(now.recompute_ns - before.recompute_ns);
 }
 
 void write_text(const std::string& text, const std::string& path) {

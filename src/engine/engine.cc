@@ -83,10 +83,15 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
 }
 
 void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
-                         const Planned& planned) {
+                         const Planned& planned, const std::function<void()>& between) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(books_.in_op());
   leave(evictions);
+  if (between) {
+    lock.unlock();
+    between();
+    lock.lock();
+  }
   enter(lock, tick, operands, planned);
 }
 

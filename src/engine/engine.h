@@ -112,9 +112,10 @@ class Engine {
                 const Planned& planned);
   void end_op(std::span<const PlannedEviction> evictions) noexcept;
   // The running op goes on to its next section: the end of one op and the beginning of another with the same name and
-  // number. The section needs `operands` and whatever was born in the op and lives.
+  // number. The section needs `operands` and whatever was born in the op and lives. `between` is called without the
+  // lock when nothing is held: chunks may be dropped there.
   void continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
-                   const Planned& planned);
+                   const Planned& planned, const std::function<void()>& between = {});
   std::uint64_t early_touches() const noexcept;  // so far: faults of an op's operands that its section did not name
   // What does the running op touch, and when? Its operands are covered (hidden, with their frames) until somebody
   // touches them. A chunk that cannot be covered counts as touched. The end of the op uncovers them.

@@ -61,8 +61,9 @@ void ChunkExecutor::begin_op(OpIndex op, std::string_view name, const Part& part
   engine_->begin_op(part.tick, op, name, part.operands, planned(part));
 }
 
-void ChunkExecutor::continue_op(std::span<const OpMoves::Departure> departures, const Part& part) {
-  engine_->continue_op(part.tick, leaving(departures), part.operands, planned(part));
+void ChunkExecutor::continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
+                                const std::function<void()>& between) {
+  engine_->continue_op(part.tick, leaving(departures), part.operands, planned(part), between);
 }
 
 void ChunkExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {

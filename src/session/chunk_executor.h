@@ -31,7 +31,8 @@ class ChunkExecutor final : public Executor {
 
   void begin_step(std::uint64_t step) override { engine_->begin_step(step); }
   void begin_op(OpIndex op, std::string_view name, const Part& part) override;
-  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) override;
+  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
+                   const std::function<void()>& between) override;
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override { engine_->forget_plan(); }
 

@@ -309,12 +309,7 @@ Counters SessionCore::counters() const noexcept {
   counters.live_bytes = arena_.live_bytes();
   counters.peak_bytes = arena_.peak_bytes();
   counters.steps = logger_.step();
-  if (recomputer_ != nullptr) {
-    const Recomputer::Figures again = recomputer_->figures();
-    counters.bytes_recomputed = again.bytes_recomputed;
-    counters.ops_recomputed = again.ops_recomputed;
-    counters.recompute_ns = again.recompute_ns;
-  }
+  count_recomputed(counters);
   return counters;
 }
 

@@ -127,6 +127,7 @@ class SessionCore {
   std::string_view phase_now() const noexcept;
 
   // --- recipes (core_recompute.cc)
+  void count_recomputed(Counters& counters) const;  // with the lock
   void make_before_op(std::uint32_t index, bool left_plan);
   void after_op(std::uint32_t index);
   std::vector<OpMoves::Departure> keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
@@ -140,7 +141,7 @@ class SessionCore {
   void learn();
   void replace_times(StepLog& log);
   void measure_later(Bucket& ran);
-  void finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds stall);
+  void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
   void cut_into_sections_of(Bucket& ran);
   void make_plan(Bucket& bucket);
   void report_places(const Bucket& placed) const;

@@ -77,7 +77,7 @@ void SessionCore::learn() {
   give_back_unused(log.ops.size());
 }
 
-void SessionCore::finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds stall) {
+void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& measured) {
   ran.rows.add(rows_.take());
   switch (ran.sections.step_ended(op_.seen(), {.first = ran.plan.first_parts(),
                                                .least_time = ran.plan.least_times(),
@@ -91,8 +91,7 @@ void SessionCore::finish_planned_step(Bucket& ran, Nanoseconds time, Nanoseconds
       break;
   }
   if (executor_->runs_later()) return measure_later(ran);
-  if (ran.plan.measure({.time = time, .stall = stall, .times = times_.times(), .stalls = times_.stalls()}, machine_))
-    make_plan(ran);
+  if (ran.plan.measure(measured, machine_)) make_plan(ran);
 }
 
 // The times of ops that were announced before they ran: the host waits for the profiled step alone.
@@ -107,8 +106,9 @@ void SessionCore::measure_later(Bucket& ran) {
   if (!known || known->step < ran.follows_since()) return;
   Nanoseconds stall;
   for (const Nanoseconds each : known->stalls) stall += each;
-  if (ran.plan.measure({.time = known->whole, .stall = stall, .times = known->times, .stalls = known->stalls},
-                       machine_))
+  if (ran.plan.measure(
+          {.time = known->whole, .stall = stall, .recomputing = {}, .times = known->times, .stalls = known->stalls},
+          machine_))
     make_plan(ran);
 }
 

@@ -33,6 +33,14 @@ bool SessionCore::may_be_dropped(const void* memory) const noexcept {
   return found != arena_.tensors().end() && !found->second.small;
 }
 
+void SessionCore::count_recomputed(Counters& counters) const {
+  if (recomputer_ == nullptr) return;
+  const Recomputer::Figures again = recomputer_->figures();
+  counters.bytes_recomputed = again.bytes_recomputed;
+  counters.ops_recomputed = again.ops_recomputed;
+  counters.recompute_ns = again.recompute_ns;
+}
+
 void SessionCore::dropped_chunk_wanted(ChunkIndex chunk) noexcept {
   if (recomputer_ != nullptr) recomputer_->note(chunk);
 }
@@ -72,10 +80,13 @@ void SessionCore::after_op(std::uint32_t index) {
   times_.end_op(executor_->program().now());
 }
 
-// Those that are to be recomputed, of which the others leave as all do.
+// When a part ends: those that are to be recomputed, of which the others leave as all do.
 std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
                                                                       std::vector<ChunkRange>& drops) const {
   std::vector<OpMoves::Departure> others;
+  if (options_.recompute == Recompute::always && buckets_.current() != nullptr)  // operands that the next does not use
+    for (const OpMoves::NextUse& use : buckets_.current()->plan.moves_at(op_.part()).next_uses)
+      if (use.after > op_.part() + 1) drops.push_back(use.chunks);
   const std::lock_guard lock(mutex_);
   for (const OpMoves::Departure& each : departures) {
     const bool drop = each.recomputed && recomputer_->can_be_made(each.chunks);
@@ -90,9 +101,6 @@ void SessionCore::end_part() noexcept {
   if (recomputer_ == nullptr || buckets_.current() == nullptr || !logger_.running()) return executor_->end_op(leave);
   std::vector<ChunkRange> drops;
   executor_->end_op(keep_what_cannot_be_made(leave, drops));
-  if (options_.recompute == Recompute::always)  // the op's operands that the next one does not use
-    for (const OpMoves::NextUse& use : buckets_.current()->plan.moves_at(op_.part()).next_uses)
-      if (use.after > op_.part() + 1) drops.push_back(use.chunks);
   for (const ChunkRange chunks : drops) recomputer_->drop(chunks);
 }
 

@@ -45,6 +45,7 @@ void SessionCore::begin_step() {
   const Nanoseconds now = executor_->program().now();
   times_.begin_step(now);
   at_step_begin_ = executor_->counters();
+  count_recomputed(at_step_begin_);
   executor_->stalled_since_last_asked();
   executor_->begin_step(logger_.step());
   if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
@@ -204,14 +205,22 @@ std::span<const OpMoves::Departure> SessionCore::departures() const {
 void SessionCore::next_section(bool runs) {
   count_time_until(executor_->program().now());
   const std::span<const OpMoves::Departure> leave = departures();
-  std::vector<ChunkRange> operands;
+  std::vector<ChunkRange> operands, drops;
+  std::vector<OpMoves::Departure> others;
+  if (recomputer_ != nullptr) others = keep_what_cannot_be_made(leave, drops);
   {
     const std::lock_guard lock(mutex_);  // other threads free what was born
     op_.next_section();
     buckets_.current()->sections.begins_after(logger_.next_op() - 1, op_.section(), logger_.events());
     if (runs) operands = op_.needed();
   }
-  executor_->continue_op(leave, part_now(operands));
+  std::function<void()> between;
+  if (!drops.empty())
+    between = [&] {
+      for (const ChunkRange chunks : drops) recomputer_->drop(chunks);
+    };
+  executor_->continue_op(recomputer_ != nullptr ? std::span<const OpMoves::Departure>(others) : leave,
+                         part_now(operands), between);
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   times_.next_section(executor_->program().now(), stalled);
 }
@@ -270,11 +279,13 @@ bool SessionCore::runs_whole() const noexcept {
 void SessionCore::report_step_end(Nanoseconds now) {
   if (options_.observer == nullptr) return;
   Counters of_step = executor_->counters();
+  count_recomputed(of_step);
   of_step.live_bytes = arena_.live_bytes();
   of_step.peak_bytes = arena_.peak_bytes();
   for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::far_bytes_in,
                        &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::stall_count,
-                       &Counters::stall_ns, &Counters::faults, &Counters::ops})
+                       &Counters::stall_ns, &Counters::faults, &Counters::ops, &Counters::bytes_recomputed,
+                       &Counters::ops_recomputed, &Counters::recompute_ns})
     of_step.*counter -= at_step_begin_.*counter;
   of_step.steps = 1;
   options_.observer->step_ran(logger_.step(), phase_now(),
@@ -289,14 +300,22 @@ void SessionCore::end_step() noexcept {
   logger_.end_step();
   if (recomputer_ != nullptr) recomputer_->lineage().forget();
   const Nanoseconds now = executor_->program().now();
-  const Nanoseconds stall{static_cast<std::int64_t>(executor_->counters().stall_ns - at_step_begin_.stall_ns)};
+  Counters then = executor_->counters();
+  count_recomputed(then);
+  const auto since = [&](std::uint64_t Counters::*counter) {
+    return Nanoseconds{static_cast<std::int64_t>(then.*counter - at_step_begin_.*counter)};
+  };
   report_step_end(now);
   finish_profiling();
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
-    return finish_planned_step(*buckets_.current(), times_.step_time(now), stall);
+    return finish_planned_step(*buckets_.current(), {.time = times_.step_time(now),
+                                                     .stall = since(&Counters::stall_ns),
+                                                     .recomputing = since(&Counters::recompute_ns),
+                                                     .times = times_.times(),
+                                                     .stalls = times_.stalls()});
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
   learn();

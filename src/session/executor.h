@@ -15,6 +15,7 @@
 // constructor was given, and then with its own lock held: the session only takes notes there.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -113,8 +114,10 @@ class Executor {
   };
   virtual void begin_step(std::uint64_t step) = 0;
   virtual void begin_op(OpIndex op, std::string_view name, const Part& part) = 0;
-  // The running op goes on to its next section: `departures` are those of the section that ends.
-  virtual void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) = 0;
+  // The running op goes on to its next section: `departures` are those of the section that ends. `between`, if there is
+  // one, is called when nothing of the one is held any more, and nothing of the other yet: there chunks may be dropped.
+  virtual void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
+                           const std::function<void()>& between) = 0;
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
   virtual void forget_plan() noexcept = 0;  // what a plan has asked for and has not begun
 

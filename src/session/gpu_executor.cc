@@ -208,7 +208,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
 }
 
 // Ops have no sections here: what they touch and when is the device's to know.
-void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&) {}
+void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&, const std::function<void()>&) {}
 
 void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   const std::lock_guard lock(mutex_);

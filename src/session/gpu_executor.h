@@ -57,7 +57,8 @@ class GpuExecutor final : public Executor,
   void begin_step(std::uint64_t step) override;
   // Ends the process with a sentence where the operands need more than the budget: libtorch would go on without them.
   void begin_op(OpIndex op, std::string_view name, const Part& part) override;
-  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part) override;
+  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
+                   const std::function<void()>& between) override;
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override;
 

@@ -51,10 +51,12 @@ bool chooses_tiers(const Plan& plan) {
                      [&](const Move& move) { return leaves(move) && move.target != first->target; });
 }
 
-bool made_later(const Plan& plan, const Move& drop) {
-  return std::any_of(plan.recomputations.begin(), plan.recomputations.end(), [&](const Recomputation& each) {
-    return each.tensor == drop.extent.tensor && drop.issue < each.before;
-  });
+// Of each unit, the last op before which it is recomputed; 0: none.
+std::vector<OpIndex> recomputed_last(const Units& units, const Plan& plan) {
+  std::vector<OpIndex> last(units.trace.tensors.size());
+  for (const Recomputation& each : plan.recomputations)
+    last[each.tensor.value] = std::max(last[each.tensor.value], each.before);
+  return last;
 }
 
 }  // namespace
@@ -64,6 +66,7 @@ MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches st
   VEDETTE_ASSERT(parts < ticks_of_a_step);
   const std::vector<char> unchanged = unchanged_until_gone(units.trace, plan);
   const bool chooses = chooses_tiers(plan);
+  const std::vector<OpIndex> made_last = recomputed_last(units, plan);
   std::vector<std::pair<std::uint32_t, OpMoves::Fetch>> fetches;
   std::vector<std::pair<std::uint32_t, OpMoves::Departure>> departures;
   for (std::size_t m = 0; m < plan.moves.size(); ++m) {
@@ -75,12 +78,13 @@ MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches st
     if (fetch)
       fetches.push_back({part, {.chunks = chunks, .source = move.source, .unchanged = unchanged[m] != 0}});
     else
-      departures.push_back({part,
-                            {.chunks = chunks,
-                             .source = move.source,
-                             .target = chooses ? move.target : TierIndex{},
-                             .dead = move.verb == Verb::drop,
-                             .recomputed = move.verb == Verb::drop && made_later(plan, move)}});
+      departures.push_back(
+          {part,
+           {.chunks = chunks,
+            .source = move.source,
+            .target = chooses ? move.target : TierIndex{},
+            .dead = move.verb == Verb::drop,
+            .recomputed = move.verb == Verb::drop && move.issue < made_last[move.extent.tensor.value]}});
   }
   std::vector<std::pair<std::uint32_t, ChunkRange>> made;
   for (const Recomputation& each : plan.recomputations)

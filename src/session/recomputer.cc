@@ -195,6 +195,7 @@ void Recomputer::make_group(std::uint32_t first) {
     make_group(*before);
   }
   const Nanoseconds began = session_.executor.program().now();
+  const std::uint64_t stalled = session_.executor.counters().stall_ns;
   Group group;
   {
     const std::lock_guard lock(session_.mutex);
@@ -205,7 +206,9 @@ void Recomputer::make_group(std::uint32_t first) {
   if (!run(*work)) die("an op that was tried before cannot run again, and the tensor it made was dropped");
   adopt(work->zones.front(), group.chunks);
   give_back(*work);
-  const Nanoseconds took = session_.executor.program().now() - began;
+  const Nanoseconds ended = session_.executor.program().now();
+  const auto waited = static_cast<std::int64_t>(session_.executor.counters().stall_ns - stalled);
+  const Nanoseconds took{std::max<std::int64_t>(0, (ended - began).value - waited)};
   const std::lock_guard lock(session_.mutex);
   groups_.erase(first);
   figures_.bytes_recomputed += group.chunks.size() * session_.arena.chunk_bytes();

@@ -21,26 +21,58 @@ Result<void> acceptable(const Plan& plan, const Machine& machine, const Executor
 
 }  // namespace
 
-void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk) {
-  std::vector<std::vector<std::uint32_t>> tensors(units.where.size());  // of the log, by unit
-  for (std::uint32_t t = 0; t < log.tensors.size(); ++t) {
-    const LoggedTensor& logged = log.tensors[t];
-    if (logged.bytes.value == 0 || logged.small || logged.in_parts) continue;
-    const auto first = static_cast<std::uint32_t>(logged.offset / chunk.value),
-               last = static_cast<std::uint32_t>((logged.offset + logged.bytes.value - 1) / chunk.value);
-    for (std::size_t u = 0; u < units.where.size(); ++u)
-      if (units.where[u].first <= last && first < units.where[u].first + units.where[u].count) tensors[u].push_back(t);
+namespace {
+
+// How many tensors live in each chunk before an op: walks through the step. In all O(tensors * their chunks).
+class LivingInChunks {
+ public:
+  LivingInChunks(const StepLog& log, Bytes chunk) : chunk_(chunk.value) {
+    for (const LoggedTensor& logged : log.tensors) {
+      if (logged.bytes.value == 0 || logged.small || logged.in_parts) continue;
+      begins_.push_back({logged.birth, &logged});
+      ends_.push_back({logged.death, &logged});
+    }
+    const auto earlier = [](const Moment& a, const Moment& b) { return a.first < b.first; };
+    std::sort(begins_.begin(), begins_.end(), earlier);
+    std::sort(ends_.begin(), ends_.end(), earlier);
   }
+  // Born at `event` or before, and not dead then; calls with ascending events.
+  void advance(std::uint32_t event) {
+    for (; born_ < begins_.size() && begins_[born_].first <= event; ++born_) count(*begins_[born_].second, 1);
+    for (; died_ < ends_.size() && ends_[died_].first <= event; ++died_) count(*ends_[died_].second, -1);
+  }
+  bool any(const UnitChunks& where) const {
+    const auto end = std::min<std::size_t>(counts_.size(), std::size_t{where.first} + where.count);
+    for (std::size_t c = where.first; c < end; ++c)
+      if (counts_[c] > 0) return true;
+    return false;
+  }
+
+ private:
+  using Moment = std::pair<std::uint32_t, const LoggedTensor*>;
+
+  void count(const LoggedTensor& tensor, std::int32_t change) {
+    const std::uint64_t first = tensor.offset / chunk_, last = (tensor.offset + tensor.bytes.value - 1) / chunk_;
+    if (last >= counts_.size()) counts_.resize(last + 1);
+    for (std::uint64_t c = first; c <= last; ++c) counts_[c] += change;
+  }
+
+  const std::uint64_t chunk_;
+  std::vector<Moment> begins_, ends_;
+  std::size_t born_ = 0, died_ = 0;
+  std::vector<std::int32_t> counts_;  // [chunk]
+};
+
+}  // namespace
+
+void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk) {
+  LivingInChunks living(log, chunk);
   for (std::uint32_t i = 0; i < units.trace.ops.size(); ++i) {
     Op& op = units.trace.ops[i];
     op.runs_again = i < ops.size() && ops[i] != 0;
-    for (const TensorIndex u : op.writes) {
-      const bool shared = std::any_of(tensors[u.value].begin(), tensors[u.value].end(), [&](std::uint32_t t) {
-        const LoggedTensor& other = log.tensors[t];
-        return other.birth <= log.ops[i].events.begin && other.death > log.ops[i].events.begin;
-      });
-      if (shared) op.reads.push_back(u);
-    }
+    living.advance(log.ops[i].events.begin);
+    for (const TensorIndex u : op.writes)
+      if (living.any(units.where[u.value])) op.reads.push_back(u);
     sort_operands(op);
   }
 }
@@ -137,6 +169,7 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   if (policy_ == nullptr) return false;
   StepMeasured told{.time = measured.time,
                     .stall = measured.stall,
+                    .recomputing = measured.recomputing,
                     .op_stall = {measured.stalls.begin(), measured.stalls.end()},
                     .late = {}};
   constexpr Nanoseconds noticeable{50'000};

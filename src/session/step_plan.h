@@ -49,7 +49,7 @@ class StepPlan {
 
   // After a whole step by the plan: times and stalls of all parts. True: the policy wants to plan anew.
   struct Measured {
-    Nanoseconds time, stall;  // of the step
+    Nanoseconds time, stall, recomputing;  // of the step
     std::span<const Nanoseconds> times, stalls;
   };
   bool measure(const Measured& measured, const Machine& machine);

@@ -89,7 +89,7 @@ class Dying final : public detail::Executor {
   std::uint32_t wind_down(std::uint32_t) noexcept override { return 0; }
   void begin_step(std::uint64_t) override {}
   void begin_op(OpIndex, std::string_view, const Part&) override {}
-  void continue_op(std::span<const detail::OpMoves::Departure>, const Part&) override {}
+  void continue_op(std::span<const detail::OpMoves::Departure>, const Part&, const std::function<void()>&) override {}
   void end_op(std::span<const detail::OpMoves::Departure>) noexcept override {}
   void forget_plan() noexcept override {}
   bool can_observe() const noexcept override { return false; }
