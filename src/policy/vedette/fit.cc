@@ -52,12 +52,12 @@ std::vector<Group> unused_until_death(const Trace& trace, const Uses& uses, cons
 }  // namespace
 
 Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting& setting, Plan plan,
-                            const Rehearsal& rehearsal, std::size_t most_tries) {
-  const auto before = rehearsal.simulate(plan);
+                            const PlanCost& plan_cost, std::size_t most_tries) {
+  const auto before = plan_cost.simulate(plan);
   Fitted sent{.plan = std::move(plan), .stall = {}, .bytes = {}};
   if (!before) return sent;
   sent.stall = before->measured.stall;
-  std::int64_t cost = rehearsal.cost(*before);
+  std::int64_t cost = plan_cost.cost(*before);
   std::vector<Group> groups = unused_until_death(trace, uses, setting, sent.plan);
   groups.resize(std::min(groups.size(), most_tries));
   for (const Group& group : groups) {
@@ -71,9 +71,9 @@ Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting&
                              .verb = Verb::evict});
     std::stable_sort(tried.moves.begin(), tried.moves.end(),
                      [](const Move& a, const Move& b) { return a.issue < b.issue; });
-    const auto now = rehearsal.simulate(tried);
-    if (!now || rehearsal.cost(*now) >= cost) continue;
-    cost = rehearsal.cost(*now);
+    const auto now = plan_cost.simulate(tried);
+    if (!now || plan_cost.cost(*now) >= cost) continue;
+    cost = plan_cost.cost(*now);
     sent = {.plan = std::move(tried), .stall = now->measured.stall, .bytes = sent.bytes + group.bytes};
   }
   return sent;
@@ -101,9 +101,9 @@ class SessionFit {
   void run() {
     clean_after_last_use();
     // elsewhere plans fitted to the bus wait longer live (docs/tried.md)
-    const Rehearsal rehearsal = on(machine());
-    leave_stays_out(rehearsal);
-    Fitted sent = evict_after_last_use(trace_, uses_, setting_, std::move(found_.plan), rehearsal,
+    const PlanCost plan_cost = on(machine());
+    leave_stays_out(plan_cost);
+    Fitted sent = evict_after_last_use(trace_, uses_, setting_, std::move(found_.plan), plan_cost,
                                        most_work_of_sweeps / trace_.ops.size());
     found_.plan = std::move(sent.plan);
     evicted_ = sent.bytes;
@@ -116,9 +116,9 @@ class SessionFit {
     Plan fitted = joined(whole, parts, found_.plan);
     Plan before = joined(whole, parts, plain);
     const sim::Step step = sim::flatten(whole);
-    const Rehearsal rehearsal(whole, step, machine(), link_cost_);
-    const auto of_fitted = rehearsal.simulate(fitted), of_before = rehearsal.simulate(before);
-    if (of_fitted && of_before && rehearsal.cost(*of_before) < rehearsal.cost(*of_fitted)) return before;
+    const PlanCost plan_cost(whole, step, machine(), link_cost_);
+    const auto of_fitted = plan_cost.simulate(fitted), of_before = plan_cost.simulate(before);
+    if (of_fitted && of_before && plan_cost.cost(*of_before) < plan_cost.cost(*of_fitted)) return before;
     return fitted;
   }
   const Knobs& knobs() const noexcept { return found_.knobs; }
@@ -128,18 +128,18 @@ class SessionFit {
  private:
   bool cleans() const noexcept { return found_.knobs.clean_after_last_use_ns >= 0; }
   const Machine& machine() const noexcept { return cleans() ? bus_ : early_; }
-  Rehearsal on(const Machine& machine) const { return {trace_, step_, machine, link_cost_}; }
+  PlanCost on(const Machine& machine) const { return {trace_, step_, machine, link_cost_}; }
 
   // True: costs less than all before, and is kept.
-  bool consider(std::vector<Stay> stays, const Rehearsal& rehearsal) {
+  bool consider(std::vector<Stay> stays, const PlanCost& plan_cost) {
     auto laid_out = lay_out(trace_, uses_, setting_, std::move(stays));
     if (!laid_out) return false;
     std::vector<Stay> gaps = *laid_out;
     if (features_.issuing_early) fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, gaps);
     Plan plan = plan_of(trace_, setting_, gaps);
-    const auto replayed = rehearsal.simulate(plan);
-    if (!replayed || rehearsal.cost(*replayed) >= cost_) return false;
-    cost_ = rehearsal.cost(*replayed);
+    const auto replayed = plan_cost.simulate(plan);
+    if (!replayed || plan_cost.cost(*replayed) >= cost_) return false;
+    cost_ = plan_cost.cost(*replayed);
     stall_ = replayed->measured.stall;
     found_.stays = *std::move(laid_out);
     found_.plan = std::move(plan);
@@ -147,10 +147,10 @@ class SessionFit {
   }
 
   // From here on the plan's cost is what it costs on that machine.
-  bool cost_anew(const Rehearsal& rehearsal) {
-    const auto now = rehearsal.simulate(found_.plan);
+  bool cost_anew(const PlanCost& plan_cost) {
+    const auto now = plan_cost.simulate(found_.plan);
     if (!now) return false;
-    cost_ = rehearsal.cost(*now);
+    cost_ = plan_cost.cost(*now);
     stall_ = now->measured.stall;
     return true;
   }
@@ -160,28 +160,28 @@ class SessionFit {
   // judged on the bus, as a session runs.
   void clean_after_last_use() {
     const bool one_bus = share_a_bus(*bus_.link(setting_.slow, {0}), *bus_.link({0}, setting_.slow));
-    const Rehearsal rehearsal = on(bus_);
-    if (!one_bus || !bus_.habits.writes_wait || !features_.cleaning || !cost_anew(rehearsal)) return;
+    const PlanCost plan_cost = on(bus_);
+    if (!one_bus || !bus_.habits.writes_wait || !features_.cleaning || !cost_anew(plan_cost)) return;
     std::size_t tries = most_work_of_sweeps / trace_.ops.size();
     Knobs knobs = found_.knobs;
     for (const std::int64_t part : {512, 128, 32, 8}) {
       if (tries-- == 0) return;
       knobs.clean_after_last_use_ns = step_ns_ / part;
-      if (consider(sweep(trace_, uses_, setting_, knobs), rehearsal)) found_.knobs = knobs;
+      if (consider(sweep(trace_, uses_, setting_, knobs), plan_cost)) found_.knobs = knobs;
     }
   }
 
   // A session starts fetches one op early, the search does not. With that in mind each stay in the slow tier is left
   // out once, and stays out where that costs less.
-  void leave_stays_out(const Rehearsal& rehearsal) {
-    if (!cost_anew(rehearsal)) return;
+  void leave_stays_out(const PlanCost& plan_cost) {
+    if (!cost_anew(plan_cost)) return;
     std::size_t tries = most_work / trace_.ops.size();
     for (bool better = true; better;) {
       better = false;
       for (std::size_t s = 0; s < found_.stays.size() && tries > 0; ++s, --tries) {
         std::vector<Stay> others = found_.stays;
         others.erase(others.begin() + static_cast<std::ptrdiff_t>(s));
-        better = consider(std::move(others), rehearsal) || better;
+        better = consider(std::move(others), plan_cost) || better;
       }
     }
   }

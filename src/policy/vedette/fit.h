@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "policy/vedette/features.h"
-#include "policy/vedette/rehearsal.h"
+#include "policy/vedette/plan_cost.h"
 #include "policy/vedette/split.h"
 #include "policy/vedette/sweep.h"
 
@@ -25,7 +25,7 @@ struct Fitted {
 // together, once, the largest group first, within `most_tries` simulations. Their room is given to others from their
 // deaths on, as before, so no op depends on these writes.
 Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting& setting, Plan plan,
-                            const Rehearsal& rehearsal, std::size_t most_tries);
+                            const PlanCost& plan_cost, std::size_t most_tries);
 
 // What a search found for the parts of a trace, before fetches were issued early.
 struct FoundForParts {

@@ -18,17 +18,16 @@
 #include "base/readable.h"
 #include "policy/makers.h"
 #include "policy/vedette/features.h"
-#include "policy/vedette/fit.h"
-#include "policy/vedette/knobs.h"
 #include "policy/vedette/machines.h"
+#include "policy/vedette/rehearsal.h"
 #include "policy/vedette/search.h"
 #include "policy/vedette/sweep.h"
+#include "policy/vedette/two_tiers.h"
 #include "vedette/check.h"
 
 namespace vedette {
 namespace {
 
-using planning::Knobs;
 using planning::Setting;
 using planning::Uses;
 
@@ -43,39 +42,23 @@ std::int64_t largest_op(const Trace& trace, const Uses& uses, std::uint64_t gran
   return largest;
 }
 
-std::int64_t op_ns_of(const Trace& trace) {
-  std::int64_t sum = 0;
-  for (const Op& op : trace.ops) sum += op.time.value;
-  return sum;
-}
-
-std::vector<std::string> reasons_of(const Knobs& knobs, Nanoseconds stall, Bytes evicted_after_last_use,
-                                    std::uint64_t percent) {
-  const auto ms = [](std::int64_t ns) {
-    return std::to_string(ns / 1'000'000) + "." + std::to_string(ns / 100'000 % 10) + " ms";
-  };
-  std::vector<std::string> said = {
-      "of the plans tried, the one kept waits " + ms(stall.value) + " a step when rehearsed",
-      "fetches may start " + ms(knobs.horizon_ns) + " before demand would"};
-  if (knobs.clean_ahead_ns >= 0)
-    said.push_back("what changed is written out up to " + ms(knobs.clean_ahead_ns) + " before its room is needed");
-  if (knobs.clean_after_last_use_ns >= 0)
-    said.push_back("what lives on after its last use is written out up to " + ms(knobs.clean_after_last_use_ns) +
-                   " before its room is needed, and leaves for nothing when it was used");
-  if (evicted_after_last_use.value > 0)
-    said.push_back(readable_exactly(evicted_after_last_use) +
-                   " that no op uses again are written out before they die, while the links idle: what is needed "
-                   "next comes into their room");
-  if (percent != 100)
-    said.push_back("planned for " + std::to_string(percent) + " % of the promised bandwidth, because moves came late");
-  return said;
-}
-
 Plan everything_near(const Trace& trace) {
   Plan plan;
   plan.home.assign(trace.tensors.size(), {0});
   plan.reasons = {"everything fits into the fastest tier: nothing moves"};
   return plan;
+}
+
+Nanoseconds op_time_of(const Trace& trace) {
+  Nanoseconds sum;
+  for (const Op& op : trace.ops) sum += op.time;
+  return sum;
+}
+
+// Whether the judge is asked. It is naive: of many ops only where a tier in between can be full.
+bool judged(const Trace& trace, const Machine& machine) {
+  constexpr std::size_t many_ops = 4'000;
+  return trace.ops.size() <= many_ops || !planning::first_holds_all(trace, machine);
 }
 
 // Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a
@@ -95,17 +78,24 @@ class Vedette final : public Policy {
   static constexpr std::uint32_t most_refreshes = 3;
   struct Trial {
     Plan plan;
-    std::int64_t stall = 0;      // rehearsed
-    std::int64_t measured = -1;  // least of the measured steps; -1: none yet
+    std::int64_t waits = 0;      // rehearsed: stalls, and what is spent on recomputation
+    std::int64_t measured = -1;  // the same, least of the measured steps; -1: none yet
   };
 
+  Result<Trial> moving(const Trace& trace, const Machine& assumed, const Setting& setting) const;
+  std::vector<Trial> recomputing(const Trace& trace, const Machine& assumed, const Setting& setting) const;
+  Result<Trial> of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting);
+  static std::optional<Trial> of_more_tiers(const Trace& trace, const Machine& machine, const planning::Found& wide);
+  std::uint64_t percent() const { return percents[std::min(trials_.size(), percents.size() - 1)]; }
+
   void start_anew_for_another_program(const Trace& trace, const Machine& machine);
-  Result<Plan> plan_for_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting);
   bool times_have_moved(const Trace& trace) const;
 
   planning::Features features_;
   std::vector<Trial> trials_;
   std::optional<std::size_t> settled_;
+  std::optional<Trial> without_;  // recomputation, where the first trial is with it: to be the last one
+  bool without_next_ = false, tried_without_ = false;
   std::uint32_t steps_ = 0;  // ended since the running trial began
   std::uint32_t refreshes_ = 0;
   Nanoseconds planned_for_;  // sum of the op times
@@ -117,6 +107,8 @@ void Vedette::start_anew_for_another_program(const Trace& trace, const Machine& 
   if (ops_ == trace.ops.size() && tensors_ == trace.tensors.size() && machine_ == machine) return;
   trials_.clear();
   settled_.reset();
+  without_.reset();
+  without_next_ = tried_without_ = false;
   refreshes_ = 0;
   ops_ = trace.ops.size();
   tensors_ = trace.tensors.size();
@@ -124,8 +116,65 @@ void Vedette::start_anew_for_another_program(const Trace& trace, const Machine& 
 }
 
 bool Vedette::times_have_moved(const Trace& trace) const {
-  const std::int64_t moved = op_ns_of(trace) - planned_for_.value;
+  const std::int64_t moved = op_time_of(trace).value - planned_for_.value;
   return (moved < 0 ? -moved : moved) > planned_for_.value / 20;  // 5 %: less changes no decision worth a replan
+}
+
+// Nothing is recomputed.
+Result<Vedette::Trial> Vedette::moving(const Trace& trace, const Machine& assumed, const Setting& setting) const {
+  auto found = planning::search_two_tiers(trace, assumed, setting, features_, percent());
+  if (!found) return found.error();
+  return Trial{.plan = std::move(found->plan), .waits = found->stall.value};
+}
+
+// The plan of the search for prices; and for sessions one of what it recomputes, with moves as sessions make them.
+std::vector<Vedette::Trial> Vedette::recomputing(const Trace& trace, const Machine& assumed,
+                                                 const Setting& setting) const {
+  std::vector<Trial> found;
+  const bool live = assumed.habits.early_fetches;
+  auto wide =
+      planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)), features_, {});
+  if (!wide) return found;
+  if (live && !wide->recomputed.recomputations.empty()) {
+    if (auto fitted = moving(wide->recomputed.trace, assumed, setting))
+      found.push_back({.plan = planning::plan_of_origin(trace, wide->recomputed, fitted->plan)});
+  }
+  found.push_back({.plan = std::move(wide->plan)});
+  if (judged(trace, assumed))
+    std::erase_if(found, [&](const Trial& each) { return check(trace, assumed, each.plan).has_value(); });
+  return found;
+}
+
+// Recomputing has to be better when rehearsed, in a session by a hundredth of the step.
+Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting) {
+  if (trials_.empty()) without_.reset();
+  auto plain = moving(trace, assumed, setting);
+  if (!assumed.can_recompute || !features_.recomputing) return plain;
+  const planning::Rehearsal rehearsal(trace, assumed);
+  const auto cost_of_plain = plain ? rehearsal.of(plain->plan) : std::nullopt;
+  const std::int64_t margin = assumed.habits.early_fetches ? op_time_of(trace).value / 100 : 0;
+  std::optional<Trial> best;
+  std::optional<std::int64_t> least;
+  if (cost_of_plain) least = cost_of_plain->cost.value - margin;
+  for (Trial& each : recomputing(trace, assumed, setting)) {
+    const auto cost = rehearsal.of(each.plan);
+    if (!cost || (least && cost->cost.value >= *least)) continue;
+    least = cost->cost.value;
+    each.waits = cost->waits.value;
+    if (!each.plan.recomputations.empty())
+      each.plan.reasons = planning::reasons_to_recompute(trace, each.plan, *cost, cost_of_plain);
+    best = std::move(each);
+  }
+  if (!best) return plain;
+  if (plain && trials_.empty() && !best->plan.recomputations.empty()) without_ = *std::move(plain);
+  return *std::move(best);
+}
+
+// Where tiers in between are full the plan may ask too much of one; then everything goes to one that holds it all.
+std::optional<Vedette::Trial> Vedette::of_more_tiers(const Trace& trace, const Machine& machine,
+                                                     const planning::Found& wide) {
+  if (judged(trace, machine) && check(trace, machine, wide.plan)) return std::nullopt;
+  return Trial{.plan = wide.plan, .waits = wide.step.value - op_time_of(trace).value};
 }
 
 Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
@@ -134,12 +183,15 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   start_anew_for_another_program(trace, machine);
   steps_ = 0;
   if (settled_) return trials_[*settled_].plan;
-  planned_for_ = {op_ns_of(trace)};
+  if (std::exchange(without_next_, false)) {
+    trials_.push_back(*std::exchange(without_, std::nullopt));
+    return trials_.back().plan;
+  }
+  planned_for_ = op_time_of(trace);
   const Uses uses = planning::uses_of(trace);
   Machine assumed = machine;
   for (Link& link : assumed.links)
-    for (std::uint64_t* speed : {&link.bytes_per_s, &link.alone_bytes_per_s})
-      *speed = *speed / 100 * percents[std::min(trials_.size(), percents.size() - 1)];
+    for (std::uint64_t* speed : {&link.bytes_per_s, &link.alone_bytes_per_s}) *speed = *speed / 100 * percent();
   const Setting setting = planning::setting_of(assumed, planning::tier_for_all(trace, assumed));
   const std::vector<std::int64_t> occupied = planning::occupied_without_moves(trace, uses, setting.granule);
   if (occupied.empty() || *std::max_element(occupied.begin(), occupied.end()) <= setting.budget)
@@ -151,58 +203,43 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
                                         readable_exactly({static_cast<std::uint64_t>(setting.budget)}) +
                                         "; give it that many"};
   }
-  if (machine.can_recompute || machine.tiers.size() > 2) {
+  std::optional<Trial> made;
+  if (machine.tiers.size() > 2) {
     auto wide =
         planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)), features_, {});
     if (!wide) return wide.error();
-    // Where tiers in between are full the wide plan may ask too much of one; then everything goes to one that holds it
-    // all. The judge is naive: of many ops it is asked only where that can be.
-    constexpr std::size_t many_ops = 4'000;
-    if ((trace.ops.size() > many_ops && planning::first_holds_all(trace, machine)) ||
-        !check(trace, machine, wide->plan)) {
-      trials_.push_back(
-          {.plan = std::move(wide->plan), .stall = wide->step.value - planned_for_.value - wide->recomputing.value});
-      return trials_.back().plan;
-    }
+    made = of_more_tiers(trace, machine, *wide);
   }
-  return plan_for_two_tiers(trace, assumed, setting);
-}
-
-Result<Plan> Vedette::plan_for_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting) {
-  const planning::SearchRules rules{
-      .knobs_only = true, .link_cost = {.percent = planning::link_time_percent(assumed), .slow = setting.slow}};
-  Machine as_issued = planning::with(planning::without_interference(assumed), {});
-  as_issued.can_recompute = false;
-  auto found = planning::search(trace, as_issued, setting, features_, rules);
-  if (!found) return found.error();
-  planning::FittedToSessions kept{.plan = std::move(found->plan),
-                                  .knobs = found->knobs,
-                                  .stall = {found->step.value - planned_for_.value},
-                                  .evicted_after_last_use = {}};
-  if (assumed.habits.early_fetches)
-    kept = planning::fit_to_sessions(trace, found->parts, assumed, setting, features_,
-                                     {std::move(found->stays), std::move(found->plan_of_parts), found->knobs});
-  const std::uint64_t percent = percents[std::min(trials_.size(), percents.size() - 1)];
-  trials_.push_back({.plan = std::move(kept.plan), .stall = kept.stall.value});
-  trials_.back().plan.reasons = reasons_of(kept.knobs, kept.stall, kept.evicted_after_last_use, percent);
+  if (!made) {
+    auto found = of_two_tiers(trace, assumed, setting);
+    if (!found) return found.error();
+    made = *std::move(found);
+  }
+  trials_.push_back(*std::move(made));
   return trials_.back().plan;
 }
 
+// A plan that recomputes is tried beside one that does not, whatever was rehearsed: the measured one of the two stays.
 Reaction Vedette::react(const Event& event, const View& view) {
   if (event.kind != Event::Kind::step_ended || event.measured == nullptr || trials_.empty() || settled_) return {};
   if (++steps_ <= 1) return {};
   Trial& trial = trials_.back();
-  const std::int64_t stall = event.measured->stall.value;
-  trial.measured = trial.measured < 0 ? stall : std::min(trial.measured, stall);
+  const std::int64_t waits = event.measured->stall.value + event.measured->recomputing.value;
+  trial.measured = trial.measured < 0 ? waits : std::min(trial.measured, waits);
   if (steps_ <= measured_steps) return {};
-  if (refreshes_ < most_refreshes && times_have_moved(view.trace)) {
+  const bool last = tried_without_;
+  if (refreshes_ < most_refreshes && times_have_moved(view.trace) && !last) {
     ++refreshes_;
     trials_.pop_back();
     return {.moves = {}, .replan = true};
   }
   // As rehearsed, within an eighth and a hundredth of the step: nothing to win.
-  const bool as_promised = trial.measured <= trial.stall + trial.stall / 8 + event.measured->time.value / 100;
-  if (trials_.size() < percents.size() && !as_promised) return {.moves = {}, .replan = true};
+  const bool as_promised = trial.measured <= trial.waits + trial.waits / 8 + event.measured->time.value / 100;
+  if (trials_.size() < percents.size() && !as_promised && !last) return {.moves = {}, .replan = true};
+  if (without_) {
+    without_next_ = tried_without_ = true;
+    return {.moves = {}, .replan = true};
+  }
   settled_ = static_cast<std::size_t>(
       std::min_element(trials_.begin(), trials_.end(),
                        [](const Trial& a, const Trial& b) { return a.measured < b.measured; }) -

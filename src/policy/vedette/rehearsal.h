@@ -1,51 +1,37 @@
-// Plans of one trace compared by what they cost on a machine: the time of the step, simulated, and a percentage of the
-// time that links are busy. Bytes in flight cost the program some memory bandwidth, and of two equal plans the one that
-// moves less is better. Pure.
+// What plans with and without recomputation cost where they would run, by one measure, so that they can be compared;
+// and the sentences that say so. A session's links share a bus, and its moves keep its habits. Pure.
 #pragma once
-#include <cstdint>
-#include <utility>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "sim/simulator.h"
-#include "vedette/replay.h"
-#include "vedette/result.h"
+#include "policy/vedette/sweep.h"
+#include "sim/step.h"
+#include "vedette/model.h"
 
 namespace vedette::planning {
 
-struct LinkCost {
-  std::int64_t percent = 1;  // of the time that links are busy
-  TierIndex slow;            // the one tier that everything leaves to; 0: there are several
+struct Rehearsed {
+  Nanoseconds cost;         // of the step; of two equal plans the one that moves less costs less
+  Nanoseconds waits;        // of the step: stalls, and what is spent on recomputation
+  Nanoseconds recomputing;  // of it
+  Bytes moved;              // in and out
 };
 
 class Rehearsal {
  public:
-  // `trace` and `step` outlive it; the machine is kept.
-  Rehearsal(const Trace& trace, const sim::Step& step, Machine machine, const LinkCost& link_cost)
-      : trace_(trace), step_(step), machine_(std::move(machine)), link_cost_(link_cost) {}
-
-  // Two steps; figures are of the second.
-  Result<Replayed> simulate(const Plan& plan) const {
-    return sim::simulate(trace_, step_, machine_, plan, {.steps = 2});
-  }
-  std::int64_t cost(const Replayed& simulated) const {
-    return simulated.measured.time.value + busy_ns(simulated) / 100 * link_cost_.percent;
-  }
+  Rehearsal(const Trace& trace, const Machine& machine);
+  std::optional<Rehearsed> of(const Plan& plan) const;  // nullopt: the plan cannot be followed
 
  private:
-  // Simulated busy times are cut where the last step begins; the time of what moved is not, and large percentages
-  // notice that. With several slow tiers the bytes of each link are not known.
-  std::int64_t busy_ns(const Replayed& simulated) const {
-    if (link_cost_.slow.value != 0)
-      return transfer_time(simulated.bytes_in, machine_.link(link_cost_.slow, {0})->bytes_per_s).value +
-             transfer_time(simulated.bytes_out, machine_.link({0}, link_cost_.slow)->bytes_per_s).value;
-    std::int64_t busy = 0;
-    for (const Nanoseconds each : simulated.link_busy) busy += each.value;
-    return busy;
-  }
-
   const Trace& trace_;
-  const sim::Step& step_;
+  const sim::Step step_;
   Machine machine_;
-  LinkCost link_cost_;
+  std::int64_t link_time_percent_;
 };
+
+// `without`: the best plan that recomputes nothing; nullopt: there is none.
+std::vector<std::string> reasons_to_recompute(const Trace& trace, const Plan& plan, const Rehearsed& with,
+                                              const std::optional<Rehearsed>& without);
 
 }  // namespace vedette::planning

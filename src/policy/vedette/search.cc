@@ -100,7 +100,6 @@ class Search {
   void search_at_random();
   void search_finely();
   void search_on();
-  Plan joined_back(const Variant& variant, const Plan& plan) const;
   bool spent() const {
     const std::size_t most = rules_.knobs_only              ? most_work_of_knobs
                              : trace_.ops.size() > many_ops ? most_work / 6
@@ -188,26 +187,27 @@ bool Search::consider(Choice choice) {
   fetch_far_early(trace, v.uses, machine_, setting_, *gaps);
   if (features_.issuing_early) fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
   Plan plan = plan_of(trace, setting_, *gaps);
-  const Rehearsal rehearsal(trace, v.step, machine_, rules_.link_cost);
-  const auto replayed = rehearsal.simulate(plan);
+  const PlanCost plan_cost(trace, v.step, machine_, rules_.link_cost);
+  const auto replayed = plan_cost.simulate(plan);
   if (!replayed) return false;
-  const std::int64_t cost = rehearsal.cost(*replayed);
+  const std::int64_t cost = plan_cost.cost(*replayed);
   if (best_.found && cost >= best_.cost) return false;
   best_.found = true;
   best_.overflows = spread.overflows;
   best_.cost = cost;
   best_.choice = choice;
   best_.fingerprint = v.fingerprint;
-  best_.kept = {.plan = joined_back(v, plan),
+  best_.kept = {.plan = plan_of_origin(trace_, v.recomputed, joined(v.recomputed.trace, v.parts, plan)),
                 .step = replayed->measured.time,
                 .recomputing = {},
                 .knobs = choice.knobs,
+                .recomputed = {},
                 .parts = {},
                 .stays = std::move(stays),
                 .plan_of_parts = {}};
   if (rules_.knobs_only) best_.kept.plan_of_parts = std::move(plan);
   for (const Recomputation& each : v.recomputed.recomputations)
-    best_.kept.recomputing += trace_.ops[each.producer.value].time;
+    best_.kept.recomputing += smaller(choice.share).recomputer->time_of(each.producer);
   return true;
 }
 
@@ -332,26 +332,6 @@ void Search::search_finely() {
   search_at_random();
 }
 
-// Parts to lives, lives to tensors; what is thrown away leaves before what is written.
-Plan Search::joined_back(const Variant& variant, const Plan& plan) const {
-  const Plan lives = joined(variant.recomputed.trace, variant.parts, plan);
-  Plan whole;
-  whole.home.assign(trace_.tensors.size(), {0});
-  for (std::size_t life = 0; life < variant.recomputed.origin.size(); ++life) {
-    if (trace_.tensors[variant.recomputed.origin[life]].persistent)
-      whole.home[variant.recomputed.origin[life]] = lives.home[life];
-  }
-  whole.moves = variant.recomputed.drops;
-  for (Move move : lives.moves) {
-    move.extent.tensor = {variant.recomputed.origin[move.extent.tensor.value]};
-    whole.moves.push_back(move);
-  }
-  std::stable_sort(whole.moves.begin(), whole.moves.end(),
-                   [](const Move& a, const Move& b) { return a.issue < b.issue; });
-  whole.recomputations = variant.recomputed.recomputations;
-  return whole;
-}
-
 // The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both
 // stays.
 void Search::search_from(std::uint32_t share, const TierShares& far) {
@@ -417,7 +397,9 @@ Result<Found> Search::run() {
     return Error{
         Cause::infeasible,
         "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
-  best_.kept.parts = variant(best_.choice.rule, best_.choice.share).parts;
+  const Variant& kept = variant(best_.choice.rule, best_.choice.share);
+  best_.kept.recomputed = kept.recomputed;
+  best_.kept.parts = kept.parts;
   return std::move(best_.kept);
 }
 

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "policy/vedette/features.h"
-#include "policy/vedette/rehearsal.h"
+#include "policy/vedette/plan_cost.h"
+#include "policy/vedette/recompute.h"
 #include "policy/vedette/split.h"
 #include "policy/vedette/sweep.h"
 #include "vedette/model.h"
@@ -24,7 +25,8 @@ struct Found {
   Plan plan;
   Nanoseconds step, recomputing;  // simulated: of the whole step, and of it running producers again
   Knobs knobs;
-  Split parts;  // of the trace with what is recomputed
+  Recomputed recomputed;
+  Split parts;  // of recomputed.trace
   // Of the parts, before fetches were issued early; and their plan. Empty where more than knobs were tried.
   std::vector<Stay> stays;
   Plan plan_of_parts;

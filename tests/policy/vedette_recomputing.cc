@@ -1,0 +1,93 @@
+// Our own planner in sessions that recompute: it does where that is better when rehearsed, tries the plan that does not
+// too, and keeps the one that was measured better.
+#include <gtest/gtest.h>
+
+#include "support/small_steps.h"
+#include "support/traces.h"
+#include "vedette/policy.h"
+
+namespace vedette {
+namespace {
+
+using testing::kilo;
+
+Machine in_session(Machine machine) {
+  machine.habits = habits_of_sessions;
+  machine.can_recompute = true;
+  return machine;
+}
+
+// Eight tensors made one from the other and read in reverse; a link that needs 4 ms a tensor, ops of 10 us.
+Trace made_in_turn() {
+  Trace trace;
+  for (std::uint32_t l = 0; l < 8; ++l) {
+    trace.tensors.push_back({.name = "x", .bytes = {kilo}, .kind = TensorKind::activation});
+    Op made{.name = "relu", .time = {10'000}, .writes = {{l}}};
+    if (l > 0) made.reads = {{l - 1}};
+    trace.ops.push_back(made);
+  }
+  for (std::uint32_t l = 8; l-- > 0;)
+    trace.ops.push_back({.name = "backward", .phase = Phase::backward, .time = {10'000}, .reads = {{l}}});
+  return trace;
+}
+
+class RecomputingTrials : public ::testing::Test {
+ protected:
+  RecomputingTrials() : machine_(in_session(testing::two_tiers({6 * kilo}, {kilo}, 1'000'000))) {
+    plan_ = policy_->prepare(trace_, machine_).value();
+  }
+  // Steps as with that plan, each of which waited and recomputed for so long, until the policy wants another.
+  bool ends_with_another(std::int64_t stall, std::int64_t recomputing) {
+    for (int steps = 0; steps < 8; ++steps) {
+      const StepMeasured measured{.time = {200'000 + stall + recomputing},
+                                  .stall = {stall},
+                                  .recomputing = {recomputing},
+                                  .op_stall = {},
+                                  .late = {}};
+      const View view{.trace = trace_, .machine = machine_, .where = {}, .room = {}};
+      Event event;
+      event.kind = Event::Kind::step_ended;
+      event.measured = &measured;
+      if (!policy_->react(event, view).replan) continue;
+      plan_ = policy_->prepare(trace_, machine_).value();
+      return true;
+    }
+    return false;
+  }
+  const Trace trace_ = made_in_turn();
+  Machine machine_;
+  std::unique_ptr<Policy> policy_ = make_policy("vedette", 1);
+  Plan plan_;
+};
+
+TEST_F(RecomputingTrials, AlsoTryThePlanThatDoesNotAndKeepTheBetter) {
+  EXPECT_FALSE(plan_.recomputations.empty());
+  const Plan again = plan_;
+  ASSERT_TRUE(ends_with_another(0, 20'000));
+  EXPECT_TRUE(plan_.recomputations.empty());
+  ASSERT_TRUE(ends_with_another(8'000'000, 0));
+  EXPECT_EQ(plan_, again);
+  EXPECT_FALSE(ends_with_another(0, 20'000));
+}
+
+TEST_F(RecomputingTrials, KeepThePlanThatRecomputesNothingWhereRecomputingTakesLonger) {
+  ASSERT_TRUE(ends_with_another(0, 20'000));
+  EXPECT_FALSE(ends_with_another(10'000, 0));
+  EXPECT_TRUE(plan_.recomputations.empty());
+}
+
+TEST_F(RecomputingTrials, SayWhatIsRecomputedAndWhatMovesOtherwise) {
+  ASSERT_EQ(plan_.reasons.size(), 2U);
+  EXPECT_NE(plan_.reasons[0].find("are dropped and recomputed in a step, which takes"), std::string::npos);
+  EXPECT_NE(plan_.reasons[1].find("the best plan found that recomputes nothing moves"), std::string::npos);
+}
+
+TEST(Vedette, RecomputesNothingInASessionWhereMovesAreHidden) {
+  Trace trace = made_in_turn();
+  for (Op& op : trace.ops) op.time = {1'000'000};
+  const Machine machine = in_session(testing::two_tiers({6 * kilo}));
+  EXPECT_TRUE(make_policy("vedette", 1)->prepare(trace, machine).value().recomputations.empty());
+}
+
+}  // namespace
+}  // namespace vedette
