@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does the simulator say how fast training inside a budget will be? Predicted and measured ratio to plain training, for each model.
 
-    sim_vs_live.py [--models mlp,resnet18:25,gpt:50:4,recommender:50::64KiB] [--share 50] [--rounds 3] [--steps 16] [--slow DIRECTORY] [--keep FOLDER]
+    sim_vs_live.py [--models mlp,resnet18:25,gpt:50:4,recommender:50::64KiB] [--share 50] [--rounds 3] [--steps 16] [--slow DIRECTORY] [--speed GB/s] [--recompute] [--keep FOLDER]
 
 A model's name may be followed by the share of the plain run's peak that is the budget, by the samples a step, and by the size of a chunk. Plain runs, runs inside all
 the memory they need (a quarter more than the plain run's peak, nothing moves), runs inside the budget, and a look at the disk (`vedette doctor`)
@@ -14,6 +14,8 @@ and runs in which nothing moves. It is a prediction: nothing of a run inside the
 all their memory tell which chunks each of their latest steps touched, these steps are replayed in a row, and the median one counts (the first brings
 what the others find).
 Wanted: within 10 percent. The quartiles say what the machine allows one to tell.
+
+--recompute lets policies drop and recompute tensors, live and in the replay. --speed bounds the disk, both directions together, in both.
 
 --keep leaves all that was measured in FOLDER; `--again FOLDER` predicts anew from there without running anything.
 """
@@ -66,7 +68,8 @@ def chunks(peak, percent):
 
 
 def run(args, model):
-    guarded = ["--policy", args.policy, "--slow", "nvme:" + args.slow, "--profile", "operands", "--chunk", model.chunk]
+    slow = "nvme:" + args.slow + (f"@{args.speed}GB/s" if args.speed else "")
+    guarded = ["--policy", args.policy, "--slow", slow, "--profile", "operands", "--chunk", model.chunk] + (["--recompute"] if args.recompute else [])
     for number in range(args.rounds):
         peak = run_train(args, model, "plain", number, args.plain_steps, "--plain")["peak_bytes"]
         run_train(args, model, "all", number, args.plain_steps + 2, *guarded, "--fast-memory", chunks(peak, 125), "--planned-traces", model.file("all", 0, "trace"))
@@ -97,6 +100,11 @@ def machine_of(model, args):
     machines = model.runs("machine", args)
     for number, link in enumerate(machines[0]["links"]):
         link["bytes_per_s"] = round(statistics.median(each["links"][number]["bytes_per_s"] for each in machines))
+        if args.speed:
+            link["bytes_per_s"] = min(link["bytes_per_s"], round(float(args.speed) * 1e9))
+            link["bus"] = 1
+            link.pop("alone_bytes_per_s", None)
+    machines[0]["can_recompute"] = args.recompute
     path = model.file("machine", "")
     with open(path, "w") as file:
         json.dump(machines[0], file)
@@ -166,6 +174,8 @@ def main():
     parser.add_argument("--steps", type=int, default=16, help="of a run inside the budget")
     parser.add_argument("--plain-steps", type=int, default=0, help="of a plain run; one with all its memory takes two more (default: as --steps)")
     parser.add_argument("--slow", default=".")
+    parser.add_argument("--speed", help="GB/s that the disk is bounded to; not given: as it is")
+    parser.add_argument("--recompute", action="store_true", help="tensors may be dropped and recomputed")
     parser.add_argument("--policy", default="vedette")
     parser.add_argument("--train", default=os.path.join(root, "examples", "train"))
     parser.add_argument("--vedette", default=os.path.join(root, "vedette"))
