@@ -158,5 +158,12 @@ TEST(Machine, FindsTheLinkOfAPairOfTiersInItsDirection) {
   EXPECT_EQ(machine.link({1}, {0}), nullptr);
 }
 
+TEST(Replayable, IsNoOpThatReadsWhatItWrites) {
+  Op op{.name = "add", .reads = {{0}, {2}}, .writes = {{1}}};
+  EXPECT_TRUE(replayable(op));
+  op.writes = {{1}, {2}};
+  EXPECT_FALSE(replayable(op));
+}
+
 }  // namespace
 }  // namespace vedette

@@ -283,5 +283,17 @@ TEST(GivenLifetimes, OfTrainingStepsComeCloseToWhatLives) {
   EXPECT_LT(static_cast<double>(most.peak.value), 1.0334 * static_cast<double>(most_live(pangu).value));
 }
 
+// Three neighbours, of which the middle one and then one beside it die, while the third lives on.
+TEST(OnlinePool, JoinsAHoleWithThoseOnBothSides) {
+  constexpr std::uint64_t size = pool_granule;
+  for (const std::uint32_t second : {0u, 2u}) {
+    Problem problem;
+    for (std::uint32_t b = 0; b < 4; ++b)
+      problem.buffers.push_back({.life = {0, b == 1 ? 1u : b == second ? 2u : 3u}, .bytes = {size}, .alignment = 1});
+    problem.buffers.push_back({.life = {2, 3}, .bytes = {2 * size}, .alignment = 1});
+    EXPECT_EQ(online_pool_peak(problem), Bytes{4 * size}) << second;
+  }
+}
+
 }  // namespace
 }  // namespace vedette::pack

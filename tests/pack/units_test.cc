@@ -86,6 +86,19 @@ TEST(Units, TakesTwoLivesInOneChunkAsTwo) {
   EXPECT_TRUE(has(units.trace.ops[2].writes, 1));
 }
 
+TEST(Units, KeepsASharedChunkUntilItsLastTensorDies) {
+  StepLog log;
+  for (const bool first_dies_last : {false, true}) {
+    log.tensors = {temporary(0, c64 / 2, 1, 0, first_dies_last ? 4 : 3, first_dies_last ? 3 : 1),
+                   temporary(c64 / 2, c64 / 2, 2, 0, first_dies_last ? 3 : 4, first_dies_last ? 1 : 3)};
+    log.ops = {op({}, {0, 1}), op({0, 1}, {}), op({}, {}), op({}, {})};
+    const Units units = form_units(log, chunk);
+    ASSERT_EQ(units.where.size(), 1u);
+    EXPECT_FALSE(has(units.trace.ops[1].frees, 0)) << first_dies_last;
+    EXPECT_TRUE(has(units.trace.ops[3].frees, 0)) << first_dies_last;
+  }
+}
+
 TEST(Units, CountsWhatLivesInsideOneOpAsItsWorkspace) {
   StepLog log;
   log.tensors = {temporary(0, 2 * c64, 1, 1, 4, 1), temporary(2 * c64, c64, 2, 1, 3, 1),
