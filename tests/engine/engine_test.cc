@@ -448,6 +448,7 @@ TEST(Engine, TellsAnAllocationThatTheSlowTierCannotBeWritten) {
   const auto birth = rig.engine().birth(at(8));
   ASSERT_FALSE(birth);
   EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
+  EXPECT_EQ(rig.engine().state({8}), ChunkState::empty) << "what was refused lives on";
   EXPECT_TRUE(rig.engine().take_error().has_value());
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
   rig.store().fail(Direction::write, 0);  // somebody freed space

@@ -102,6 +102,23 @@ TEST(EngineTiers, APlannedMoveBetweenSlowTiersPassesNoFrame) {
   EXPECT_TRUE(tiers.holds(0, 5));
 }
 
+// What still is on its way to the near tier goes on to the far one when it is there.
+TEST(EngineTiers, AMoveBetweenSlowTiersWaitsForTheWriteBeforeIt) {
+  auto scripted = std::make_unique<testing::ScriptedStore>(open_host_store(chunk_bytes, depth, 8).value());
+  testing::ScriptedStore& near = *scripted;
+  Tiers tiers(6, 16, layered(std::move(scripted), 8, open_host_store(chunk_bytes, depth).value()).value());
+  tiers.engine().birth(at(0)).value();
+  tiers.fill(0, 5);
+  near.close_gate(testing::Direction::write);
+  tiers.op({}, {{.range = at(0), .source = {}, .target = {1}}});
+  ASSERT_TRUE(eventually([&] { return near.waiting() == 1; }));
+  EXPECT_EQ(tiers.engine().state({0}), ChunkState::evicting);
+  tiers.op({}, {{.range = at(0), .source = {1}, .target = {2}}});
+  near.open_gate(testing::Direction::write);
+  EXPECT_TRUE(eventually([&] { return tiers.engine().counters().moved_between_slow_tiers == chunk_bytes.value; }));
+  EXPECT_TRUE(tiers.holds(0, 5));
+}
+
 // What is in fast memory, or dead, has nothing to move.
 TEST(EngineTiers, AMoveBetweenSlowTiersOfWhatIsElsewhereIsNothing) {
   Tiers tiers(6, 16, two_tiers(8));

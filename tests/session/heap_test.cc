@@ -136,5 +136,17 @@ TEST(Heap, LaysWhatOutlivesStepsEndToEnd) {
   }
 }
 
+TEST(Heap, JoinsAHoleWithThoseOnBothSides) {
+  constexpr std::uint64_t page = 4096, bytes = 5 * page;
+  for (const bool from_below : {false, true}) {
+    Heap heap(64, chunk);
+    std::vector<std::uint64_t> at;
+    for (int i = 0; i < 3; ++i) at.push_back(heap.allocate(bytes, page, true)->offset);
+    heap.release(at[from_below ? 0 : 1], bytes, true);
+    heap.release(at[from_below ? 1 : 0], bytes, true);
+    EXPECT_EQ(heap.allocate(2 * bytes, page, true)->offset, at[0]) << from_below;
+  }
+}
+
 }  // namespace
 }  // namespace vedette

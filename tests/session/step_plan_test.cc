@@ -74,6 +74,20 @@ TEST(Tabulate, TellsADropThatIsMadeAgainFromOneThatIsNot) {
   EXPECT_EQ(parts[2].made[0], ChunkRange::of({10}, 4));
 }
 
+TEST(StepPlan, KeepsTheShortestTimeOfEachPart) {
+  StepLog log;
+  for (const std::int64_t time : {1000, 1000, 1000}) {
+    log.ops.emplace_back();
+    log.ops.back().time = {time};
+  }
+  StepPlan plan(log, {.chunk = chunk, .policy = "on-demand"});
+  const Nanoseconds times[] = {{500}, {2000}, {1000}}, later[] = {{700}, {900}, {3000}}, stalls[] = {{}, {}, {}};
+  plan.measure({.time = {}, .stall = {}, .times = times, .stalls = stalls}, {});
+  plan.measure({.time = {}, .stall = {}, .times = later, .stalls = stalls}, {});
+  const std::span<const Nanoseconds> least = plan.least_times();
+  EXPECT_EQ(std::vector<Nanoseconds>(least.begin(), least.end()), (std::vector<Nanoseconds>{{500}, {900}, {1000}}));
+}
+
 // Op 1 makes a tensor in a chunk in which the one of op 0 lives, and another in a chunk of its own.
 TEST(StepPlan, TellsPoliciesWhichUnitsAnOpMakesAlone) {
   StepLog log;
