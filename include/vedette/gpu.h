@@ -39,6 +39,12 @@ class GpuMemory {
   // Work that is queued on `stream` by now uses the tensor, though no op announced it there: its place is not given
   // to another tensor before that work is done.
   virtual void used_on(const void* name, void* stream) noexcept = 0;
+  // The one range of device memory in which all tensors lie, and how much of it they take now, and took at most.
+  struct Range {
+    DeviceAddress address = 0;
+    std::uint64_t bytes = 0, in_use = 0, most_in_use = 0;
+  };
+  virtual Range memory() const noexcept = 0;
 
  protected:
   ~GpuMemory() = default;

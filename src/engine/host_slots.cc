@@ -219,16 +219,21 @@ bool HostSlots::end_jobs() {
   return any;
 }
 
-void HostSlots::bring(HostSlot slot) {
+// Begins to read a far slot, where room is there or the host may wait for it.
+Result<void> HostSlots::start_read(HostSlot slot, bool may_wait) {
+  const auto memory = memory_for(slots_[slot.value].bytes, may_wait);
+  if (!memory) return memory.error();
   Slot& found = slots_[slot.value];
-  found.wanted = true;
-  if (found.state != State::far) return;
-  const auto memory = memory_for(found.bytes, false);
-  if (!memory) return;  // need() waits for room
   found.memory = *memory;
   found.filled = found.last_read = {};
   found.job = disk_->begin({.direction = StoreRequest::Direction::read, .memory = *memory, .pieces = found.pieces});
   found.state = State::reading;
+  return {};
+}
+
+void HostSlots::bring(HostSlot slot) {
+  slots_[slot.value].wanted = true;
+  if (slots_[slot.value].state == State::far) static_cast<void>(start_read(slot, false));  // need() waits for room
 }
 
 bool HostSlots::is_near(HostSlot slot) {
@@ -240,13 +245,7 @@ Result<void> HostSlots::need(HostSlot slot) {
   Slot& found = slots_[slot.value];
   found.wanted = true;
   if (found.state == State::far) {
-    const auto memory = memory_for(found.bytes, true);
-    if (!memory) return memory.error();
-    Slot& again = slots_[slot.value];
-    again.memory = *memory;
-    again.filled = again.last_read = {};
-    again.job = disk_->begin({.direction = StoreRequest::Direction::read, .memory = *memory, .pieces = again.pieces});
-    again.state = State::reading;
+    if (auto begun = start_read(slot, true); !begun) return begun;
   }
   if (found.state == State::reading) end_job(found, disk_->wait(found.job));
   if (memory(slot) != nullptr) return {};

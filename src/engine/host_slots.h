@@ -84,6 +84,7 @@ class HostSlots {
   bool bury_the_dead();     // false: none could go
   bool has_passed(cuda::StreamPoint use);
   bool start_write(Slot& slot, bool may_wait);
+  Result<void> start_read(HostSlot slot, bool may_wait);
   std::optional<HostSlot> coldest() const;
   bool wait_for_something(Bytes bytes);  // false: nothing that could make room
   Result<void> make_pieces(Slot& slot);

@@ -115,6 +115,7 @@ class PlaceExecutor {
 
   void watch(Watcher* watcher);  // nullptr: no longer
 
+  cuda::Address range() const noexcept { return range_.address(); }
   cuda::Address address(BlockIndex) const;  // 0: away
   Place place(BlockIndex) const;            // nullopt: away
   Bytes bytes(BlockIndex) const;

@@ -294,6 +294,15 @@ void GpuExecutor::used_on(const void* name, void* stream) noexcept {
     places_->record_stream(*block, static_cast<cuda::StreamHandle>(stream));
 }
 
+GpuMemory::Range GpuExecutor::memory() const noexcept {
+  const std::lock_guard lock(mutex_);
+  const PlaceExecutor::Counters places = places_->counters();
+  return {.address = places_->range(),
+          .bytes = options_.budget.value,
+          .in_use = places.in_use.value,
+          .most_in_use = places.most_in_use.value};
+}
+
 // --- the link --------------------------------------------------------------------------------------------------------
 
 namespace {

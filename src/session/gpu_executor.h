@@ -83,6 +83,7 @@ class GpuExecutor final : public Executor,
   DeviceAddress address(const void* name) const noexcept override;
   void allow_moves(const void* name) noexcept override;
   void used_on(const void* name, void* stream) noexcept override;
+  GpuMemory::Range memory() const noexcept override;
 
  private:
   using BlockIndex = PlaceExecutor::BlockIndex;

@@ -17,6 +17,61 @@ class Facade final : public CudaDelegate {
   void recordStream(const c10::DataPtr& memory, c10::cuda::CUDAStream stream) override {
     if (!hooks_.record_stream(memory, stream.stream())) native_->recordStream(memory, stream);
   }
+  // Allocated and active: what lies in GPU memory now; what is away is not counted. Reserved: the whole budget. The
+  // sum of two peaks, libtorch's and ours, is at least the peak of the sum.
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(Device device) override {
+    auto stats = native_->getDeviceStats(device);
+    const auto held = device == 0 ? hooks_.held(false) : std::nullopt;
+    if (!held) return stats;
+    const auto add = [](c10::CachingAllocator::StatArray& array, std::uint64_t now, std::uint64_t most) {
+      constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE),
+                     large = static_cast<std::size_t>(c10::CachingAllocator::StatType::LARGE_POOL);
+      for (const std::size_t type : {all, large}) {
+        array[type].current += static_cast<std::int64_t>(now);
+        array[type].peak += static_cast<std::int64_t>(most);
+      }
+    };
+    add(stats.allocated_bytes, held->memory.in_use, held->memory.most_in_use);
+    add(stats.active_bytes, held->memory.in_use, held->memory.most_in_use);
+    add(stats.requested_bytes, held->memory.in_use, held->memory.most_in_use);
+    add(stats.reserved_bytes, held->memory.bytes, held->memory.bytes);
+    return stats;
+  }
+  // One more segment: the guard's range, with blocks and holes.
+  caching::SnapshotInfo snapshot(Pool pool, bool traces) override {
+    auto info = native_->snapshot(pool, traces);
+    const auto held = pool == Pool{0, 0} ? hooks_.held(true) : std::nullopt;
+    if (!held) return info;
+    c10::CachingDeviceAllocator::SegmentInfo segment;
+    segment.address = held->memory.address;
+    segment.total_size = held->memory.bytes;
+    segment.is_large = true;
+    std::uint64_t at = held->memory.address;
+    const auto add = [&](std::uint64_t bytes, bool used) {
+      if (bytes == 0) return;
+      c10::CachingDeviceAllocator::BlockInfo block;
+      block.size = block.requested_size = bytes;
+      block.allocated = block.active = used;
+      segment.blocks.push_back(std::move(block));
+      at += bytes;
+    };
+    for (const CudaHooks::Held::Block& block : held->blocks) {
+      add(block.address - at, false);
+      add(block.bytes, true);
+      segment.allocated_size += block.bytes;
+    }
+    add(held->memory.address + held->memory.bytes - at, false);
+    segment.active_size = segment.requested_size = segment.allocated_size;
+    info.segments.push_back(std::move(segment));
+    return info;
+  }
+  // The first thing that a capture asks for, and a MemPool.
+  void beginAllocateToPool(Device device, Pool pool, std::function<bool(cudaStream_t)> filter) override {
+    TORCH_CHECK(!hooks_.held(false),
+                "a CUDA graph or a MemPool while a vedette::Guard of GPU memory lives: its tensors change their "
+                "addresses, which a graph keeps; capture the graph before the guard or after it, or leave it out");
+    native_->beginAllocateToPool(device, pool, std::move(filter));
+  }
 
  private:
   CudaHooks& hooks_;

@@ -6,6 +6,11 @@
 #include <c10/core/Allocator.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "vedette/gpu.h"
 
 namespace vedette::adapter {
 
@@ -16,6 +21,15 @@ class CudaHooks {
   virtual c10::DataPtr allocate(std::size_t bytes) = 0;
   // Work queued on `stream` (a CUstream) uses the memory. False: the memory is libtorch's own.
   virtual bool record_stream(const c10::DataPtr& memory, void* stream) = 0;
+  // What a guard holds of the first GPU's memory; nothing where none lives.
+  struct Held {
+    struct Block {
+      std::uint64_t address = 0, bytes = 0;
+    };
+    GpuMemory::Range memory;
+    std::vector<Block> blocks;  // those in place, in the order of their addresses
+  };
+  virtual std::optional<Held> held(bool with_blocks) = 0;
 };
 
 }  // namespace vedette::adapter

@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "adapter/torch/allocator.h"
@@ -79,7 +80,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
-  auto* const handle = new Handle{.name = *name, .session = session, .storage = {}};
+  auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = session, .storage = {}};
   const std::lock_guard lock(mutex_);
   handles_[*name] = handle;
   return pointer_to(session->gpu()->address(*name), handle);
@@ -135,6 +136,27 @@ bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {
   const auto& handle = *static_cast<const Handle*>(memory.get_context());
   handle.session->gpu()->used_on(handle.name, stream);
   return true;
+}
+
+// Names are taken first: the session's lock comes before ours.
+std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
+  Session* const session = session_.load();
+  if (session == nullptr) return std::nullopt;
+  const GpuMemory& memory = *session->gpu();
+  Held held{.memory = memory.memory(), .blocks = {}};
+  if (!with_blocks) return held;
+  std::vector<std::pair<const void*, std::size_t>> names;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, handle] : handles_) {
+      if (handle->session == session) names.emplace_back(name, handle->bytes);
+    }
+  }
+  for (const auto& [name, bytes] : names) {
+    if (const DeviceAddress address = memory.address(name); address != 0) held.blocks.push_back({address, bytes});
+  }
+  std::sort(held.blocks.begin(), held.blocks.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  return held;
 }
 
 // --- the way home ----------------------------------------------------------------------------------------------------

@@ -54,10 +54,12 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   void moved(const void* name, DeviceAddress address) noexcept override;
   c10::DataPtr allocate(std::size_t bytes) override;
   bool record_stream(const c10::DataPtr& memory, void* stream) override;
+  std::optional<Held> held(bool with_blocks) override;
 
  private:
   struct Handle {
     const void* name = nullptr;
+    std::size_t bytes = 0;
     Session* session = nullptr;
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
     const c10::StorageImpl* seen = nullptr;                            // the same, to compare

@@ -1,0 +1,101 @@
+// What libtorch's CUDA allocator says of a guard's memory, and what it refuses while one lives. The cases run in a
+// process that the launcher of the simulated GPU starts.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+#include <vedette/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "device.h"
+
+namespace vedette::testing {
+namespace {
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+using namespace vedette::literals;
+
+TEST(AllocatorOfAGuard, TellsTheTruthOnTheSimulatedGpu) {
+#ifndef SIMULATED_KERNELS
+  GTEST_SKIP() << "libtorch_cuda.so or CUDA's headers are missing: install a libtorch for CUDA (scripts/setup.sh)";
+#endif
+  const std::string command = "VEDETTE_BUILD=" VEDETTE_BUILD " INSIDE_GPU=1 " VEDETTE_SOURCE
+                              "/scripts/with_simulated_gpu " +
+                              std::filesystem::read_symlink("/proc/self/exe").string() + " --gtest_filter='Inside.*'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
+class Inside : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::getenv("INSIDE_GPU") == nullptr) GTEST_SKIP() << "a case of the test above";
+    examples::prepare_device("cuda");
+  }
+};
+
+constexpr std::int64_t words = 1 << 20;
+constexpr std::int64_t bytes = words * 4;
+
+std::int64_t allocated() {
+  return caching::getDeviceStats(0)
+      .allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
+      .current;
+}
+
+TEST_F(Inside, StatisticsCountWhatLiesInTheGuardsRange) {
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0"}};
+  const std::int64_t before = allocated();
+  at::Tensor first = at::ones({words}, on_gpu), second = at::ones({words}, on_gpu);
+  EXPECT_EQ(allocated() - before, 2 * bytes);
+  first.reset();
+  EXPECT_EQ(allocated() - before, bytes);
+  const auto reserved =
+      caching::getDeviceStats(0).reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  EXPECT_GE(reserved.current, static_cast<std::int64_t>((16_MiB).value));
+  caching::emptyCache();
+  EXPECT_TRUE(second.eq(1).all().cpu().item<bool>());
+}
+
+TEST_F(Inside, ASnapshotHasTheGuardsRangeAsASegment) {
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0"}};
+  const at::Tensor first = at::ones({words}, on_gpu), second = at::ones({words}, on_gpu);
+  const auto segments = caching::snapshot().segments;
+  ASSERT_FALSE(segments.empty());
+  const auto& range = segments.back();
+  EXPECT_EQ(range.total_size, (16_MiB).value);
+  EXPECT_EQ(range.allocated_size, static_cast<std::size_t>(2 * bytes));
+  std::size_t all = 0, used = 0;
+  for (const auto& block : range.blocks) {
+    all += block.size;
+    used += block.allocated ? block.size : 0;
+  }
+  EXPECT_EQ(all, range.total_size);
+  EXPECT_EQ(used, range.allocated_size);
+  const auto first_address = reinterpret_cast<std::size_t>(first.const_data_ptr());
+  EXPECT_GE(first_address, range.address);
+  EXPECT_LT(first_address, range.address + range.total_size);
+}
+
+TEST_F(Inside, CapturingAGraphIsRefusedWhileAGuardLives) {
+  const auto capture = [] { caching::get()->beginAllocateToPool(0, {0, 1}, [](cudaStream_t) { return false; }); };
+  {
+    Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0"}};
+    try {
+      capture();
+      ADD_FAILURE() << "it was not refused";
+    } catch (const c10::Error& refused) {
+      EXPECT_THAT(refused.what(), ::testing::HasSubstr("capture the graph before the guard or after it"));
+    }
+  }
+  capture();
+  caching::get()->endAllocateToPool(0, {0, 1});
+  caching::get()->releasePool(0, {0, 1});
+}
+
+}  // namespace
+}  // namespace vedette::testing
