@@ -51,7 +51,7 @@ std::string number(double value) {
 
 struct Predicted {
   double speed = 0, bound = 0;  // of plain; 0: there is no plan
-  double moved_gb = 0, again_ms = 0;
+  double moved_gb = 0, recompute_ms = 0;
 };
 
 Predicted predict(const Trace& trace, Machine machine, double share) {
@@ -70,7 +70,7 @@ Predicted predict(const Trace& trace, Machine machine, double share) {
   found.speed = share_of(ideal, replayed->measured.time);
   found.bound = share_of(ideal, lower_bound(trace, machine));
   found.moved_gb = static_cast<double>(replayed->bytes_in.value + replayed->bytes_out.value) / 1e9;
-  found.again_ms = static_cast<double>(replayed->recompute.value) / 1e6;
+  found.recompute_ms = static_cast<double>(replayed->recompute.value) / 1e6;
   return found;
 }
 
@@ -79,7 +79,7 @@ void print_head(bool markdown, const Machine& machine) {
   if (!markdown) {
     std::printf("PREDICTED, not measured: h200-pcie5, %.0f GB/s each way; shares of plain speed\n", gbs);
     std::printf("%-26s %13s | %9s %6s %6s | %9s %6s %6s %8s\n", "model", "memory", "swap only", "bound", "fluid",
-                "with rec.", "fluid", "moved", "again ms");
+                "with rec.", "fluid", "moved", "rec. ms");
     return;
   }
   std::printf(
@@ -104,7 +104,7 @@ void print_head(bool markdown, const Machine& machine) {
       gbs);
   std::printf(
       "| model | assumed | peak | step | memory | swap alone | bound | fluid | with recomputation | fluid | it moves | "
-      "it makes again |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "recomputes for |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
 }
 
 std::string text(const char* form, double value) {
@@ -115,18 +115,18 @@ std::string text(const char* form, double value) {
 
 void print_row(const bench::Transformer& model, double share, const std::string& head, bool markdown) {
   const Trace fixed = bench::step_of(model, false), free = bench::step_of(model, true);
-  Machine machine = h200(), again = machine;
-  again.can_recompute = true;
+  Machine machine = h200(), recomputing = machine;
+  recomputing.can_recompute = true;
   const auto gbs = static_cast<double>(machine.links[0].bytes_per_s);
-  const Predicted swap = predict(fixed, machine, share), recomputed = predict(free, again, share);
+  const Predicted swap = predict(fixed, machine, share), recomputed = predict(free, recomputing, share);
   const std::string fluid = number(bench::fluid_bound(model, share, gbs, false)),
-                    fluid_again = number(bench::fluid_bound(model, share, gbs, true)),
+                    fluid_recomputing = number(bench::fluid_bound(model, share, gbs, true)),
                     gb = text("%.0f GB", share * static_cast<double>(peak_bytes(fixed).value) / 1e9);
   const char* const form = markdown ? "| %s | %.0f %%, %s | %s | %s | %s | %s | %s | %.0f GB | %.0f ms |\n"
                                     : "%-26s %4.0f%% %7s | %9s %6s %6s | %9s %6s %6.1f %8.1f\n";
   std::printf(form, head.c_str(), 100 * share, gb.c_str(), number(swap.speed).c_str(), number(swap.bound).c_str(),
-              fluid.c_str(), number(recomputed.speed).c_str(), fluid_again.c_str(), recomputed.moved_gb,
-              recomputed.again_ms);
+              fluid.c_str(), number(recomputed.speed).c_str(), fluid_recomputing.c_str(), recomputed.moved_gb,
+              recomputed.recompute_ms);
   std::fflush(stdout);
 }
 

@@ -34,7 +34,7 @@ struct Layer {
 
 class Step {
  public:
-  Step(const Transformer& model, bool can_run_again) : model_(model), can_run_again_(can_run_again) {
+  Step(const Transformer& model, bool can_recompute) : model_(model), can_recompute_(can_recompute) {
     trace_.name = model.name;
     trace_.source = "made from shapes by bench/gpu_prediction";
     trace_.device = "H200, by its roofline";
@@ -99,7 +99,7 @@ class Step {
     return trace_.ops.back();
   }
   void forward(const char* name, double flop, Ids reads, Ids writes) {
-    op(name, flop, std::move(reads), std::move(writes), Phase::forward).runs_again = can_run_again_;
+    op(name, flop, std::move(reads), std::move(writes), Phase::forward).runs_again = can_recompute_;
   }
   void backward(const char* name, double flop, Ids reads, Ids writes) {
     op(name, flop, std::move(reads), std::move(writes), Phase::backward);
@@ -170,7 +170,7 @@ class Step {
   }
 
   const Transformer& model_;
-  const bool can_run_again_;
+  const bool can_recompute_;
   Trace trace_;
 };
 
@@ -178,9 +178,9 @@ class Step {
 
 std::span<const Transformer> transformers() { return models; }
 
-Trace step_of(const Transformer& model, bool can_run_again) { return Step(model, can_run_again).take(); }
+Trace step_of(const Transformer& model, bool can_recompute) { return Step(model, can_recompute).take(); }
 
-// Norms, activations and sums are 45 % of the activations and 4 % of a forward to make again. The rest is made again
+// Norms, activations and sums are 45 % of the activations and 4 % of a forward to recompute. The rest is recomputed
 // layer by layer, but for each layer's input.
 double fluid_bound(const Transformer& model, double share, double bytes_per_s, bool recomputes) {
   constexpr double cheap_part = 0.45, cheap_time = 0.04, kept = 2.0 / 34;
@@ -191,13 +191,13 @@ double fluid_bound(const Transformer& model, double share, double bytes_per_s, b
   for (int c = 0; c <= (recomputes ? steps : 0); ++c) {
     for (int l = 0; l <= (recomputes ? steps : 0); ++l) {
       const double cheap = cheap_part * all * c / steps, layers = (1 - cheap_part) * all * l / steps * (1 - kept);
-      const double again = cheap_time * forward * c / steps + forward * l / steps;
+      const double extra = cheap_time * forward * c / steps + forward * l / steps;
       for (int o = 0; o <= steps; ++o) {
         const double streamed = model.optimizer() * o / steps;
         const double swapped = std::max(0.0, need - cheap - layers - streamed);
         if (swapped > all - cheap - layers) continue;
         const double time =
-            std::max(forward, swapped / bytes_per_s) + std::max(backward + again, (swapped + streamed) / bytes_per_s);
+            std::max(forward, swapped / bytes_per_s) + std::max(backward + extra, (swapped + streamed) / bytes_per_s);
         best = std::max(best, (forward + backward) / time);
       }
     }

@@ -28,12 +28,12 @@ struct Transformer {
 
 std::span<const Transformer> transformers();
 
-// `can_run_again`: of the forward ops; they have the same bits then.
-Trace step_of(const Transformer& model, bool can_run_again);
+// `can_recompute`: of the forward ops; they have the same bits when they run twice.
+Trace step_of(const Transformer& model, bool can_recompute);
 
 // The share of plain speed that a link of `bytes_per_s` each way allows at a share of the peak, as a fluid. Activations
 // leave during the forward and come back during the backward, and the optimizer's state streams through the backward.
-// With `recomputes` part of the activations is made again. 0: it does not fit.
+// With `recomputes` part of the activations is recomputed. 0: it does not fit.
 double fluid_bound(const Transformer& model, double share, double bytes_per_s, bool recomputes);
 
 }  // namespace vedette::bench

@@ -167,7 +167,7 @@ RunResult run_guarded(const RunOptions& options) {
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
                  .fast = on_gpu ? "gpu:0" : "dram",
-                 .slow = on_gpu ? "host" : options.slow,
+                 .slow = on_gpu && !options.slow.starts_with("host:") ? "host" : options.slow,
                  .policy = options.policy,
                  .chunk = {options.chunk},
                  .profile = ticks(options.profile),

@@ -282,8 +282,9 @@ void require_sense(const Arguments& arguments) {
     throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
   const std::string slow =
       options.slow.substr(0, options.slow.ends_with("B/s") ? options.slow.rfind('@') : std::string::npos);
-  if (!slow.starts_with("nvme:") && slow != "host")
-    throw std::runtime_error("there is no slow tier '" + slow + "'; write nvme:DIRECTORY, or host");
+  if (!slow.starts_with("nvme:") && slow != "host" && !slow.starts_with("host:"))
+    throw std::runtime_error("there is no slow tier '" + slow +
+                             "'; write nvme:DIRECTORY, host, or host:SIZE+nvme:DIRECTORY");
   if (std::error_code unknown; slow.starts_with("nvme:") && !std::filesystem::is_directory(slow.substr(5), unknown))
     throw std::runtime_error("'" + slow.substr(5) +
                              "' is no directory; --slow nvme:DIRECTORY names one on a local disk");
@@ -310,7 +311,8 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")
       ->capture_default_str();
   app.add_option("--slow", options.slow,
-                 "where the rest waits: nvme:DIRECTORY, or host; with @500MB/s or @0.5GB/s after it, no faster")
+                 "where the rest waits: nvme:DIRECTORY, host, or host:SIZE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s "
+                 "after it, no faster")
       ->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(counted(1));
   app.add_option("--batch", options.batch, "samples a step; 0: the model's own")

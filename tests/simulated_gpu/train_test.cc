@@ -20,6 +20,17 @@ TEST_F(SimulatedGuard, DcganHasThePlainRunsBits) { expect_equal_bits_at("dcgan",
 TEST_F(SimulatedGuard, GptHasThePlainRunsBitsOnASlowLink) {
   expect_equal_bits_at("gpt", {50}, "gbs=0.2 latency_us=100 one_engine=1 copies_wait=1 unmap_waits=1");
 }
+TEST_F(SimulatedGuard, GptHasThePlainRunsBitsOverPinnedMemoryAndADisk) {
+  const std::string words = "--small --steps 6 --model gpt";
+  const Training whole = plain(words, "cuda");
+  const auto budget = static_cast<std::uint64_t>(whole.result["peak_bytes"].get<double>() / 2);
+  const Training inside = train(
+      words + " --slow host:1MiB+nvme:" + ::testing::TempDir() + " --fast-memory " + std::to_string(budget), "cuda");
+  ASSERT_EQ(inside.status, 0) << inside.output;
+  EXPECT_EQ(inside.result["losses"], whole.result["losses"]);
+  EXPECT_GT(inside.result["bytes_out"], 0);
+  EXPECT_THAT(inside.result["mechanism"].get<std::string>(), ::testing::HasSubstr("a thread for the disk"));
+}
 TEST_F(SimulatedGuard, AStepInBackwardHasTheBitsOfTheLoopAsItIs) {
   const std::string words = "--small --steps 6 --model gpt";
   const Training whole = plain(words, "cuda");

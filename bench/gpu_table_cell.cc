@@ -1,0 +1,308 @@
+// The decoder, the ways in which it is trained, and what is measured: see gpu_table_cell.h.
+#include "gpu_table_cell.h"
+
+#include <ATen/autocast_mode.h>
+#include <dlfcn.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+#include <vedette/bound.h>
+#include <vedette/torch.h>
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+#include "device.h"
+
+namespace vedette::bench {
+namespace {
+
+namespace nn = torch::nn;
+using torch::Tensor;
+
+struct BlockImpl : nn::Module {
+  explicit BlockImpl(const DecoderShape& s)
+      : shape(s),
+        norm1(register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({s.width})))),
+        attention(register_module("attention", nn::Linear(s.width, 3 * s.width))),
+        projection(register_module("projection", nn::Linear(s.width, s.width))),
+        norm2(register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({s.width})))),
+        up(register_module("up", nn::Linear(s.width, 4 * s.width))),
+        down(register_module("down", nn::Linear(4 * s.width, s.width))) {}
+
+  Tensor attend(const Tensor& x, const Tensor& future) {
+    const auto n = x.size(0), length = x.size(1), each = shape.width / shape.heads;
+    const auto parts = attention(x).view({n, length, 3, shape.heads, each}).permute({2, 0, 3, 1, 4}).unbind();
+    Tensor mixed;
+    if (shape.fused) {
+      mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true);
+    } else {
+      const auto scores = torch::matmul(parts[0], parts[1].transpose(-2, -1)) / std::sqrt(static_cast<double>(each));
+      mixed = torch::matmul(scores.masked_fill(future, -INFINITY).softmax(-1), parts[2]);
+    }
+    return projection(mixed.transpose(1, 2).reshape({n, length, shape.width}));
+  }
+  Tensor forward(Tensor x, const Tensor& future) {
+    x = x + attend(norm1(x), future);
+    return x + down(torch::gelu(up(norm2(x))));
+  }
+
+  const DecoderShape shape;
+  nn::LayerNorm norm1;
+  nn::Linear attention, projection;
+  nn::LayerNorm norm2;
+  nn::Linear up, down;
+};
+TORCH_MODULE(Block);
+
+class Autocast {  // of one forward pass
+ public:
+  explicit Autocast(bool on) : on_(on) {
+    if (!on_) return;
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCUDA, true);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  ~Autocast() {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+
+ private:
+  const bool on_;
+};
+
+// Activation checkpointing: a block keeps its input alone, and is recomputed in the backward pass.
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& future,
+                        std::int64_t block) {
+    context->save_for_backward({x, future});
+    context->saved_data["block"] = block;
+    return of(block)->forward(x, future);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto block = context->saved_data["block"].toInt();
+    const Tensor x = saved[0].detach().requires_grad_(true);
+    const at::AutoGradMode with_gradients(true);
+    Tensor y;
+    {
+      const Autocast autocast(of(block)->shape.bf16);
+      y = of(block)->forward(x, saved[1]);
+    }
+    torch::autograd::backward({y}, {gradients[0]});
+    return {x.grad(), Tensor(), Tensor()};
+  }
+  static BlockImpl* of(std::int64_t block) { return reinterpret_cast<BlockImpl*>(block); }
+};
+
+struct DecoderImpl : nn::Module {
+  DecoderImpl(const DecoderShape& s, bool recompute)
+      : recomputes(recompute),
+        token(register_module("token", nn::Embedding(s.symbols, s.width))),
+        position(register_module("position", nn::Embedding(s.context, s.width))),
+        norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({s.width})))),
+        head(register_module("head", nn::Linear(nn::LinearOptions(s.width, s.symbols).bias(false)))) {
+    for (std::int64_t i = 0; i < s.layers; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), Block(s)));
+    future = register_buffer("future", torch::ones({s.context, s.context}, torch::kBool).triu(1));
+  }
+  Tensor forward(const Tensor& symbols) {
+    auto x = token(symbols) + position(torch::arange(symbols.size(1), symbols.options()));
+    for (auto& block : blocks) {
+      x = recomputes ? Recomputed::apply(x, future, reinterpret_cast<std::int64_t>(block.get())) : block(x, future);
+    }
+    return head(norm(x));
+  }
+  const bool recomputes;
+  nn::Embedding token, position;
+  nn::LayerNorm norm;
+  nn::Linear head;
+  std::vector<Block> blocks;
+  Tensor future;
+};
+TORCH_MODULE(Decoder);
+
+// What torch.autograd.graph.save_on_cpu(pin_memory=True) does: each saved tensor has a copy in pinned memory instead.
+struct InPinnedMemory final : torch::autograd::SavedVariableHooks {
+  void call_pack_hook(const Tensor& tensor) override {
+    device = tensor.device();
+    packed = tensor;
+    if (device.is_cpu()) return;
+    packed = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+    packed.copy_(tensor);
+  }
+  Tensor call_unpack_hook() override { return device.is_cpu() ? packed : packed.to(device, /*non_blocking=*/true); }
+  at::Device device = at::kCPU;
+  Tensor packed;
+};
+
+struct SavingEngine final : torch::autograd::Engine {
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return std::make_unique<InPinnedMemory>();
+  }
+  static torch::autograd::Engine& get() {
+    static auto* const engine = new SavingEngine;  // its threads live as long as the process
+    return *engine;
+  }
+};
+
+// The GPU's energy counter; nothing where NVML is not there.
+class Energy {
+ public:
+  Energy() {
+    void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return;
+    const auto start = reinterpret_cast<int (*)()>(::dlsym(library, "nvmlInit_v2"));
+    const auto find = reinterpret_cast<int (*)(unsigned, void**)>(::dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+    read_ =
+        reinterpret_cast<int (*)(void*, unsigned long long*)>(::dlsym(library, "nvmlDeviceGetTotalEnergyConsumption"));
+    if (start == nullptr || find == nullptr || start() != 0 || find(0, &device_) != 0) read_ = nullptr;
+  }
+  std::optional<double> joules() const {
+    unsigned long long millijoules = 0;
+    if (read_ == nullptr || read_(device_, &millijoules) != 0) return std::nullopt;
+    return static_cast<double>(millijoules) / 1e3;
+  }
+
+ private:
+  int (*read_)(void*, unsigned long long*) = nullptr;
+  void* device_ = nullptr;
+};
+
+class MachineSeen final : public Observer {
+ public:
+  void opened(const Machine& m, std::string_view, Bytes, Bytes) override { machine = m; }
+  Machine machine;
+};
+
+class Training {
+ public:
+  explicit Training(const CellOptions& options) : options_(options) {
+    torch::manual_seed(1);
+    const DecoderShape& s = options.shape;
+    net_ = Decoder(s, options.way == "checkpoint");
+    text_ = torch::randint(s.symbols, {1 << 16}, torch::kLong);
+  }
+  void move() { net_->to(at::kCUDA); }
+  void start() { adam_ = std::make_unique<torch::optim::AdamW>(net_->parameters(), torch::optim::AdamWOptions(3e-4)); }
+  nn::Module& module() { return *net_; }
+  torch::optim::Optimizer& optimizer() { return *adam_; }
+
+  // The step ends when the device has its loss.
+  float step(std::int64_t number) {
+    const DecoderShape& s = options_.shape;
+    const std::int64_t count = s.batch * s.context, room = text_.size(0) - count - 1;
+    const std::int64_t first = number * count % room;
+    const auto here = [&](std::int64_t from) {
+      return text_.slice(0, from, from + count).view({s.batch, s.context}).to(at::kCUDA);
+    };
+    adam_->zero_grad();
+    Tensor loss;
+    {
+      const Autocast autocast(s.bf16);
+      loss = nn::functional::cross_entropy(net_(here(first)).flatten(0, 1), here(first + 1).flatten());
+    }
+    loss.backward();
+    adam_->step();
+    return loss.item<float>();
+  }
+
+ private:
+  const CellOptions options_;
+  Decoder net_{nullptr};
+  std::unique_ptr<torch::optim::AdamW> adam_;
+  Tensor text_;
+};
+
+struct Ran {
+  std::vector<double> ms;
+  std::vector<std::uint32_t> losses;
+  std::optional<double> joules;  // a step
+};
+
+template <class BeginStep>
+Ran run(const CellOptions& options, Training& training, const BeginStep& begin) {
+  const Energy energy;
+  Ran ran;
+  std::optional<double> before;
+  for (int s = 0; s < options.warm_up + options.steps; ++s) {
+    if (s == options.warm_up) before = energy.joules();
+    const auto began = std::chrono::steady_clock::now();
+    float loss = 0;
+    {
+      [[maybe_unused]] const auto scope = begin();
+      loss = training.step(s);
+    }
+    ran.losses.push_back(std::bit_cast<std::uint32_t>(loss));
+    if (s < options.warm_up) continue;
+    ran.ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+  }
+  const auto after = energy.joules();
+  if (before && after) ran.joules = (*after - *before) / options.steps;
+  return ran;
+}
+
+nlohmann::json told(const CellOptions& options, const Ran& ran, std::uint64_t peak) {
+  nlohmann::json json{{"way", options.way}, {"budget", options.budget}, {"step_ms", ran.ms},
+                      {"peak_bytes", peak}, {"losses", ran.losses},     {"joules", nullptr}};
+  if (ran.joules) json["joules"] = *ran.joules;
+  return json;
+}
+
+nlohmann::json guarded(const CellOptions& options, Training& training) {
+  MachineSeen seen;
+  const bool bound = options.way == "bound";
+  GuardOptions choice{.fast_memory = {options.budget}, .fast = "gpu:0", .slow = options.slow};
+  if (bound) choice.observer = &seen;
+  Guard guard{choice};
+  training.move();
+  training.start();
+  guard.watch(training.module());
+  const Ran ran = run(options, training, [&] { return guard.step(); });
+  const Counters counters = guard.counters();
+  nlohmann::json json = told(options, ran, examples::device_peak_bytes());
+  json["phase"] = guard.session().phase();
+  json["mechanism"] = guard.session().mechanism();
+  json["resident_max_bytes"] = counters.resident_max_bytes;
+  if (!bound) return json;
+  for (const PlannedStep& planned : guard.session().planned_steps()) {
+    seen.machine.tiers[0].capacity = {options.budget};
+    Nanoseconds ideal;
+    for (const Op& op : planned.trace.ops) ideal += op.time;
+    json["ideal_ms"] = static_cast<double>(ideal.value) / 1e6;
+    json["bound_ms"] = static_cast<double>(lower_bound(planned.trace, seen.machine).value) / 1e6;
+  }
+  return json;
+}
+
+}  // namespace
+
+nlohmann::json run_cell(const CellOptions& options) {
+  examples::prepare_device("cuda");
+  if (options.way == "save_on_cpu") torch::autograd::set_default_engine_stub(&SavingEngine::get);
+  Training training(options);
+  if (options.way == "guard" || options.way == "bound") return guarded(options, training);
+  if (options.way != "plain" && options.way != "save_on_cpu" && options.way != "checkpoint")
+    throw std::runtime_error("there is no way '" + options.way +
+                             "'; use plain, guard, bound, save_on_cpu or checkpoint");
+  training.move();
+  training.start();
+  const Ran ran = run(options, training, [] { return 0; });
+  return told(options, ran, examples::device_peak_bytes());
+}
+
+}  // namespace vedette::bench
