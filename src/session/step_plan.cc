@@ -67,12 +67,18 @@ class LivingInChunks {
 
 void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk) {
   LivingInChunks living(log, chunk);
+  std::vector<bool> born;
+  for (const Tensor& unit : units.trace.tensors) born.push_back(unit.persistent);
   for (std::uint32_t i = 0; i < units.trace.ops.size(); ++i) {
     Op& op = units.trace.ops[i];
     op.runs_again = i < ops.size() && ops[i] != 0;
     living.advance(log.ops[i].events.begin);
     for (const TensorIndex u : op.writes)
       if (living.any(units.where[u.value])) op.reads.push_back(u);
+    // A section may be the first to touch what its op made before: there is nothing yet that it could read, says the
+    // judge.
+    std::erase_if(op.reads, [&](TensorIndex u) { return !born[u.value]; });
+    for (const TensorIndex u : op.writes) born[u.value] = true;
     sort_operands(op);
   }
 }
