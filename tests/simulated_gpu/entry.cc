@@ -107,6 +107,7 @@ class Controlled final : public Control {
     if (const std::size_t n = live_events(); n != 0) found.push_back(std::to_string(n) + " events were not destroyed");
     return found;
   }
+  std::size_t most_in_use() override { return memory().most_in_use(); }
   void launch(cuda::StreamHandle stream, std::string_view what, const std::vector<Access>& accesses,
               std::function<void()> kernel) override {
     simulated::launch(*stream_of(stream), what, accesses, std::move(kernel));

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,6 +52,7 @@ Memory::Memory(std::size_t bytes)
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
     misuse("no memory file can be made; the simulated GPU needs memfd_create");
   for (std::size_t frame = bytes_ / chunk_bytes; frame-- > 0;) free_.push_back(static_cast<Frame>(frame));
+  fewest_free_ = free_.size();
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
@@ -104,6 +106,7 @@ std::optional<std::vector<Memory::Frame>> Memory::take(std::size_t count) {
   if (free_.size() < count) return std::nullopt;
   std::vector<Frame> frames(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
   free_.resize(free_.size() - count);
+  fewest_free_ = std::min(fewest_free_, free_.size());
   return frames;
 }
 
@@ -119,6 +122,11 @@ void Memory::give_back(const std::vector<Frame>& frames) {
 std::size_t Memory::free_bytes() const {
   const std::lock_guard lock(guard_);
   return free_.size() * chunk_bytes;
+}
+
+std::size_t Memory::most_in_use() const {
+  const std::lock_guard lock(guard_);
+  return bytes_ - fewest_free_ * chunk_bytes;
 }
 
 void Memory::show(std::uintptr_t at, Frame frame) {

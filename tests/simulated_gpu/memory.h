@@ -36,6 +36,7 @@ class Memory {
   std::optional<std::vector<Frame>> take(std::size_t count);
   void give_back(const std::vector<Frame>&);
   std::size_t free_bytes() const;
+  std::size_t most_in_use() const;
   std::size_t bytes() const noexcept { return bytes_; }
 
   void show(std::uintptr_t at, Frame);  // at a chunk
@@ -56,6 +57,7 @@ class Memory {
   int file_ = -1;
   mutable std::mutex guard_;
   std::vector<Frame> free_;
+  std::size_t fewest_free_ = 0;
   std::map<std::uintptr_t, std::size_t> ranges_, holes_;  // reserved, and given back below top_
   std::map<std::uintptr_t, std::size_t> pinned_;
 };

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "simulated_gpu/aliases.h"
+#include "simulated_gpu/entry.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/shapes.h"
 
@@ -101,10 +102,16 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
 }
 
+// A launch that is refused, as cudaLaunchKernel refuses it: libtorch's operator throws.
+void launch_kernel(const char* what, const std::vector<Access>& all, std::function<void()> kernel) {
+  TORCH_CHECK(enter("launch", false) == 0, "CUDA error: an error of the simulated GPU, at the launch of ", what);
+  launch(current_stream(), what, all, std::move(kernel));
+}
+
 // An error of a kernel is the program's where the host waits, and ends the process where it does not.
 void run_and_wait(Call& call) {
   std::exception_ptr error;
-  launch(current_stream(), call.name(), accesses(call), [&] {
+  launch_kernel(call.name(), accesses(call), [&] {
     try {
       run_on_cpu(call.op, call.for_cpu);
     } catch (...) {
@@ -256,7 +263,7 @@ void queue(Call& call, Stack* stack, const Shape& shape) {
       buffers.push_back(
           {.at = made[i].data() == nullptr ? nullptr : memory().reach(made[i].data()), .bytes = shape.storages[i]});
     }
-    launch(current_stream(), call.name(), all, [op = call.op, arguments = call.for_cpu, buffers, &shape]() mutable {
+    launch_kernel(call.name(), all, [op = call.op, arguments = call.for_cpu, buffers, &shape]() mutable {
       fill_results(op, arguments, shape, buffers);
     });
   }
@@ -305,14 +312,14 @@ at::Tensor& copy_from(at::Tensor& to, const at::Tensor& given, bool non_blocking
   const bool across = on_device(from) != on_device(to), in = on_device(to);
   std::vector<Access> all = accesses_of(from, false);
   for (const Access& each : accesses_of(to, true)) all.push_back(each);
-  launch(current_stream(), "aten::copy_", all,
-         [source = on_device(from) ? as_cpu(from) : from, into = in ? as_cpu(to) : to, across, in] {
-           const at::AutoDispatchBelowADInplaceOrView below;
-           const at::NoGradGuard no_grad;
-           const at::RecordFunctionGuard no_callbacks(false);
-           into.copy_(source);
-           if (across) charge_link(in, into.nbytes());
-         });
+  launch_kernel("aten::copy_", all,
+                [source = on_device(from) ? as_cpu(from) : from, into = in ? as_cpu(to) : to, across, in] {
+                  const at::AutoDispatchBelowADInplaceOrView below;
+                  const at::NoGradGuard no_grad;
+                  const at::RecordFunctionGuard no_callbacks(false);
+                  into.copy_(source);
+                  if (across) charge_link(in, into.nbytes());
+                });
   const at::Tensor& host = in ? from : to;
   if (across && (!non_blocking || !memory().pinned(host.const_data_ptr(), 1))) current_stream().wait();
   return to;
@@ -320,8 +327,8 @@ at::Tensor& copy_from(at::Tensor& to, const at::Tensor& given, bool non_blocking
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
   at::Scalar value;
-  launch(current_stream(), "aten::item", accesses_of(tensor, false),
-         [&] { value = at::native::_local_scalar_dense_cpu(as_cpu(tensor)); });
+  launch_kernel("aten::item", accesses_of(tensor, false),
+                [&] { value = at::native::_local_scalar_dense_cpu(as_cpu(tensor)); });
   current_stream().wait();
   return value;
 }
