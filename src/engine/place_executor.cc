@@ -216,7 +216,10 @@ void PlaceExecutor::release(BlockIndex index) {
 void PlaceExecutor::bury(BlockIndex index) {
   Block& block = blocks_[index.value];
   if (const auto offset = arena_.offset(index)) {
-    if (!cover_uses(block)) wait_for_uses(block);
+    if (!cover_uses(block)) {
+      const cuda::Current current(*device_);  // a thread that only frees memory may have no context
+      if (!cover_uses(block)) wait_for_uses(block);
+    }
     Fences fences = block.uses;
     join(fences, block.ready);
     arena_.remove(index);

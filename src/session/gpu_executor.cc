@@ -119,8 +119,9 @@ void GpuExecutor::died(ChunkRange chunks) noexcept {
   blocks_.erase(found);
 }
 
-// An op that lasts until release_hold().
+// An op that lasts until release_hold(). It may be a thread's first call for the device, which has no context yet.
 Result<void> GpuExecutor::hold(ChunkRange chunks) {
+  const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
   Hold& hold = holds_[chunks.first().value];
   if (hold.count == 0) {
@@ -142,6 +143,7 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
 }
 
 void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
+  const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
   const auto found = holds_.find(chunks.first().value);
   if (found == holds_.end() || --found->second.count > 0) return;

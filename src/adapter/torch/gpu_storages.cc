@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/operators.h"
 #include "base/readable.h"
 #include "vedette/result.h"
 
@@ -74,7 +75,7 @@ void* GpuStorages::current_stream() noexcept {
 
 c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   Session* const session = session_.load();
-  if (session == nullptr || bytes < small_) return {};
+  if (session == nullptr || bytes < small_ || !announces_this_thread()) return {};
   const Birth birth = birth_now();
   const auto name =
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
@@ -97,7 +98,20 @@ void GpuStorages::free(void* context) {
   delete handle;
 }
 
-// A storage that is being destroyed has no strong reference left, and its block is on its way to be released.
+// The storage that an operator was last seen with has the memory still: it may have given it to another one. One that
+// has no strong reference left is being destroyed, or has given its memory away before.
+bool GpuStorages::may_move(const void* name) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = handles_.find(name);
+  if (found == handles_.end()) return true;  // on its way to be released
+  Handle& handle = *found->second;
+  auto storage = handle.storage ? handle.storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
+  const bool has = storage && storage->data_ptr().get_context() == &handle;
+  if (storage) kept_.push_back(std::move(storage));  // its last reference may be this one
+  if (!has) handle.seen = nullptr;
+  return has;
+}
+
 void GpuStorages::moved(const void* name, DeviceAddress address) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = handles_.find(name);
@@ -120,15 +134,13 @@ void GpuStorages::seen(c10::StorageImpl& storage) {
   const c10::DataPtr& memory = storage.data_ptr();
   if (memory.get_deleter() != &free) return;
   auto& handle = *static_cast<Handle*>(memory.get_context());
-  bool first = false;
   {
     const std::lock_guard lock(mutex_);
     if (handle.seen == &storage) return;
-    first = handle.seen == nullptr;
     handle.seen = &storage;
     handle.storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
   }
-  if (first) handle.session->gpu()->allow_moves(handle.name);
+  handle.session->gpu()->allow_moves(handle.name);
 }
 
 bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {
@@ -172,11 +184,15 @@ void GpuStorages::bring_all_home(const std::function<void(std::string_view)>& sa
   }
   Bytes left;
   for (auto& [handle, storage] : living) {
-    try {
-      move_home(*handle->session, *storage, native(storage->nbytes()));
-    } catch (const c10::Error&) {
-      left += Bytes{storage->nbytes()};
-    }
+    const auto home = [&, session = handle->session, &storage = *storage] {
+      try {
+        move_home(*session, storage, native(storage.nbytes()));
+        return true;
+      } catch (const c10::Error&) {
+        return false;
+      }
+    };
+    if (!home() && !home()) left += Bytes{storage->nbytes()};  // a call of the driver may fail once
   }
   if (left.value > 0)
     say("the guard ends with " + readable(left) +

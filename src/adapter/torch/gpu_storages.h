@@ -51,6 +51,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
 
   // --- GpuProgram, CudaHooks
   void* current_stream() noexcept override;
+  bool may_move(const void* name) noexcept override;
   void moved(const void* name, DeviceAddress address) noexcept override;
   c10::DataPtr allocate(std::size_t bytes) override;
   bool record_stream(const c10::DataPtr& memory, void* stream) override;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
+#include "base/assert.h"
 
 namespace vedette::adapter {
 namespace {
@@ -31,7 +33,8 @@ namespace {
 // `announcer`.
 thread_local char this_thread;
 thread_local int optimizer_steps = 0;
-thread_local int nodes_here = 0;                                                 // autograd nodes that this thread runs
+thread_local int nodes_here = 0;    // autograd nodes that this thread runs
+thread_local int holding_here = 0;  // operators of a thread that does not train
 thread_local std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_in_op;  // on a GPU, by functions in the op
 std::atomic<const void*> announcing_thread{nullptr};
 std::atomic<Announcer*> announcer{nullptr};
@@ -170,6 +173,22 @@ struct OpContext final : at::ObserverContext {
   std::string state_name;
 };
 
+// An operator of a thread that does not train: what it uses is there until its work is queued.
+struct HoldingContext final : at::ObserverContext {
+  explicit HoldingContext(GpuStorages& storages) : gpu(storages) { ++holding_here; }
+  ~HoldingContext() override {
+    --holding_here;
+    held.clear();
+    gpu.settle();
+  }
+  GpuStorages& gpu;
+  struct Held {
+    Held(Session& session, const void* name) : scope(session.resident(name)) {}
+    ResidentScope scope;
+  };
+  std::list<Held> held;  // scopes do not move
+};
+
 struct NodeContext final : at::ObserverContext {  // one autograd node of a backward pass
   NodeContext(LayerTracker& l, std::int64_t sequence) : layers(l) {
     ++nodes_here;
@@ -220,6 +239,23 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   return std::make_unique<OpContext>(owner, function, op, operands);
 }
 
+std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::RecordFunction& function) {
+  std::unique_ptr<HoldingContext> context;
+  const auto hold = [&](c10::StorageImpl& storage) {
+    const void* const name = GpuStorages::name_of(storage);
+    if (name == nullptr) return;
+    owner.gpu->seen(storage);
+    if (context == nullptr) context = std::make_unique<HoldingContext>(*owner.gpu);
+    context->held.emplace_back(owner.session, name);
+    if (storage.data_ptr().get() == nullptr)
+      die("an operator of a thread that does not train needs a tensor for which the budget has no room now; give a "
+          "larger budget");
+  };
+  for (const c10::IValue& input : function.inputs()) each_storage(input, hold);
+  if (context != nullptr) owner.gpu->settle();
+  return context;
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
   if (owner == nullptr) return nullptr;
@@ -230,7 +266,11 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   constexpr char engine[] = "autograd::";
   const bool is_engine = std::strncmp(function.name(), engine, sizeof engine - 1) == 0;
   // Backward of a GPU's tensors runs on a thread of its device.
-  if (!trains && (owner->gpu == nullptr || (nodes_here == 0 && !is_node && !is_engine))) return nullptr;
+  const bool announced = trains || (owner->gpu != nullptr && (nodes_here > 0 || is_node || is_engine));
+  if (!announced) {
+    if (owner->gpu == nullptr || holding_here > 0 || owner->session.in_child()) return nullptr;
+    return hold_operands(*owner, function);
+  }
   if (op_thread.load(std::memory_order_relaxed) == &this_thread || owner->session.in_child()) return nullptr;
   if (is_node || is_engine)
     return std::make_unique<NodeContext>(owner->layers, is_node ? function.seqNr() : std::int64_t{-1});
@@ -310,6 +350,10 @@ void announce_this_thread(Announcer& to) {
   if (announcer.load(std::memory_order_relaxed) != &to) op_thread.store(nullptr, std::memory_order_relaxed);
   announcer.store(&to, std::memory_order_release);  // pairs with begin()
   announcing_thread.store(&this_thread, std::memory_order_relaxed);
+}
+
+bool announces_this_thread() noexcept {
+  return nodes_here > 0 || announcing_thread.load(std::memory_order_relaxed) == &this_thread;
 }
 
 void stop_announcing(const Announcer& to) {
