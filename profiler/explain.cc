@@ -6,6 +6,7 @@
 
 #include "base/readable.h"
 #include "model/liveness.h"
+#include "model/producers.h"
 
 namespace vedette {
 namespace {
@@ -18,7 +19,9 @@ std::string in_words(Nanoseconds time) {
 
 class Explainer {
  public:
-  Explainer(const Trace& units, const Machine& machine) : units_(units), machine_(machine), uses_(uses(units)) {
+  Explainer(const Trace& units, const Machine& machine, const Plan& plan)
+      : units_(units), machine_(machine), plan_(plan), uses_(uses(units)) {
+    if (!plan.recomputations.empty()) producers_ = producers(units);
     starts_.push_back({0});
     for (const Op& op : units.ops) starts_.push_back(starts_.back() + op.time);
   }
@@ -66,6 +69,8 @@ class Explainer {
                                              std::to_string(b.last_use->value) + ", until op " +
                                              std::to_string(b.next_use->value) + ")"
                                        : std::string();
+    if (const Recomputation* const made = move.verb == Verb::drop ? made_after(move) : nullptr)
+      return how_long + recomputed(*made, bytes);
     if (move.verb == Verb::drop) return b.next_use ? how_long + ", and written before it is read" : "not read again";
     if (move.verb == Verb::evict) {
       const std::string cost = "; " + readable(bytes) + " take " + in_words(b.transfer) + " to leave";
@@ -78,16 +83,40 @@ class Explainer {
            "; " + readable(bytes) + " take " + in_words(b.transfer) + ", issued " + in_words(b.slack) + " ahead";
   }
 
+  // The first recomputation of what the move drops.
+  const Recomputation* made_after(const Move& drop) const {
+    const Recomputation* first = nullptr;
+    for (const Recomputation& each : plan_.recomputations)
+      if (each.tensor == drop.extent.tensor && each.before > drop.issue && each.producer.value < producers_.size() &&
+          (first == nullptr || each.before < first->before))
+        first = &each;
+    return first;
+  }
+
+  std::string recomputed(const Recomputation& made, Bytes bytes) const {
+    const Op& producer = producers_[made.producer.value];
+    std::string text = ", and recomputed before op " + std::to_string(made.before.value) + ": op " +
+                       std::to_string(made.producer.value) + " '" + producer.name + "' runs again in " +
+                       in_words(producer.time);
+    if (machine_.tiers.size() < 2) return text;
+    const Link *out = machine_.link({0}, {1}), *in = machine_.link({1}, {0});
+    if (out == nullptr || in == nullptr) return text;
+    const Nanoseconds trip = transfer_time(bytes, out->bytes_per_s) + transfer_time(bytes, in->bytes_per_s);
+    return text + ", where " + readable(bytes) + " out and in would keep the links busy for " + in_words(trip);
+  }
+
   const Trace& units_;
   const Machine& machine_;
+  const Plan& plan_;
   const std::vector<std::vector<OpIndex>> uses_;
+  std::vector<Op> producers_;  // [op], where something is recomputed
   std::vector<Nanoseconds> starts_;
 };
 
 }  // namespace
 
 std::vector<MoveBasis> explain(const Trace& units, const Machine& machine, const Plan& plan) {
-  const Explainer explainer(units, machine);
+  const Explainer explainer(units, machine, plan);
   std::vector<MoveBasis> found;
   for (const Move& move : plan.moves) found.push_back(explainer.basis(move));
   return found;

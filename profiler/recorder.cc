@@ -308,4 +308,8 @@ void Recorder::faulted(const FaultRecord& record) {
   if (state_->live) state_->live->add(Live::faults, 1);
 }
 
+void Recorder::recomputed(const RecomputeRecord& record) {
+  state_->send([record](Tables& tables) { tables.recomputed(record); });
+}
+
 }  // namespace vedette

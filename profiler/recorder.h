@@ -63,6 +63,7 @@ class Recorder final : public Observer {
   void moved(const MoveRecord& record) override;
   void stalled(const StallRecord& record) override;
   void faulted(const FaultRecord& record) override;
+  void recomputed(const RecomputeRecord& record) override;
 
  private:
   struct State;

@@ -178,7 +178,9 @@ Result<Headline> Recording::headline() {
       database_,
       "SELECT COUNT(*), IFNULL(MAX(peak_bytes), 0), IFNULL(MAX(resident_max_bytes), 0), IFNULL(SUM(bytes_in), 0),"
       " IFNULL(SUM(bytes_out), 0), IFNULL(SUM(bytes_dropped), 0), IFNULL(SUM(stall_count), 0),"
-      " IFNULL(SUM(stall_ns), 0), IFNULL(SUM(faults), 0), IFNULL(MAX(dropped_events), 0) FROM steps");
+      " IFNULL(SUM(stall_ns), 0), IFNULL(SUM(faults), 0), IFNULL(MAX(dropped_events), 0),"
+      " IFNULL(SUM(far_bytes_in), 0), IFNULL(SUM(far_bytes_out), 0), IFNULL(SUM(moved_between_slow_tiers), 0)"
+      " FROM steps");
   totals.ask();
   if (totals.row()) {
     h.steps = natural(totals, 0);
@@ -191,6 +193,7 @@ Result<Headline> Recording::headline() {
     h.stall_time = {totals.integer(7)};
     h.faults = natural(totals, 8);
     h.dropped_events = std::max(natural(totals, 9), meta_number(database_, "dropped_events"));
+    h.far = {.in = {natural(totals, 10)}, .out = {natural(totals, 11)}, .between = {natural(totals, 12)}};
   }
   Statement median(database_,
                    "WITH usual AS (SELECT ended_ns - began_ns AS t FROM steps WHERE phase = 'planned'"

@@ -29,6 +29,10 @@ struct StepsByPhase {
   std::uint64_t warm_up = 0, profiling = 0, planned = 0;
 };
 
+struct FarBytes {  // of all steps, with two slow tiers: from and to the far one, and between them
+  Bytes in, out, between;
+};
+
 struct Headline {
   Origin origin;
   std::string program, policy;
@@ -36,6 +40,7 @@ struct Headline {
   std::uint64_t steps = 0;
   Bytes peak, resident_max;                  // largest of all steps
   Bytes bytes_in, bytes_out, bytes_dropped;  // of all steps
+  FarBytes far;
   std::uint64_t stall_count = 0, faults = 0, dropped_events = 0;
   Nanoseconds stall_time;   // of all steps
   Nanoseconds median_step;  // of the planned steps; of all where no plan ran; 0 without steps

@@ -43,16 +43,20 @@ CREATE TABLE steps(step INTEGER PRIMARY KEY, phase TEXT NOT NULL, bucket TEXT, b
   bytes_in INTEGER NOT NULL, bytes_out INTEGER NOT NULL, bytes_dropped INTEGER NOT NULL, stall_count INTEGER NOT NULL,
   stall_ns INTEGER NOT NULL, faults INTEGER NOT NULL, live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL,
   resident_bytes INTEGER NOT NULL, resident_max_bytes INTEGER NOT NULL, ops INTEGER NOT NULL, dropped_events INTEGER NOT NULL,
-  process_bytes INTEGER);
+  process_bytes INTEGER, far_bytes_in INTEGER NOT NULL, far_bytes_out INTEGER NOT NULL,
+  moved_between_slow_tiers INTEGER NOT NULL);
 CREATE TABLE op_times(step INTEGER NOT NULL, op INTEGER NOT NULL, name INTEGER NOT NULL, began_ns INTEGER NOT NULL,
   ended_ns INTEGER NOT NULL, resident_bytes INTEGER, live_bytes INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID;
 CREATE TABLE moves(step INTEGER NOT NULL, move INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, chunk INTEGER NOT NULL,
   bytes INTEGER NOT NULL, issued_ns INTEGER NOT NULL, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
-  PRIMARY KEY(step, move)) WITHOUT ROWID;
+  tier INTEGER NOT NULL, PRIMARY KEY(step, move)) WITHOUT ROWID;
 CREATE TABLE stalls(step INTEGER NOT NULL, stall INTEGER NOT NULL, op INTEGER NOT NULL, in_allocation INTEGER NOT NULL,
   began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, PRIMARY KEY(step, stall)) WITHOUT ROWID;
 CREATE TABLE faults(step INTEGER NOT NULL, fault INTEGER NOT NULL, op INTEGER NOT NULL, chunk INTEGER NOT NULL, page INTEGER NOT NULL,
   write INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, PRIMARY KEY(step, fault)) WITHOUT ROWID;
+CREATE TABLE recomputations(step INTEGER NOT NULL, recomputation INTEGER NOT NULL, op INTEGER NOT NULL, chunk INTEGER NOT NULL,
+  chunks INTEGER NOT NULL, ops INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
+  PRIMARY KEY(step, recomputation)) WITHOUT ROWID;
 )";
 }
 
@@ -80,7 +84,8 @@ std::span<const std::string_view> recording_tables() noexcept {
                                                 "op_times",
                                                 "moves",
                                                 "stalls",
-                                                "faults"};
+                                                "faults",
+                                                "recomputations"};
   return tables;
 }
 

@@ -97,10 +97,12 @@ Tables::Tables(Database database)
       meta_(database_, "INSERT OR REPLACE INTO meta VALUES(?, ?)"),
       name_(database_, "INSERT OR REPLACE INTO names VALUES(?, ?)"),
       op_time_(database_, "INSERT OR REPLACE INTO op_times VALUES(?, ?, ?, ?, ?, ?, ?)"),
-      move_(database_, "INSERT INTO moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+      move_(database_, "INSERT INTO moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       stall_(database_, "INSERT INTO stalls VALUES(?, ?, ?, ?, ?, ?)"),
       fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
-      step_(database_, "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
+      recomputed_(database_, "INSERT INTO recomputations VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
+      step_(database_,
+            "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
 
 void Tables::close() { database_.run("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
@@ -254,7 +256,11 @@ void Tables::step(const StepRecord& r) {
   if (r.bucket) bucket = std::to_string(*r.bucket);
   step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped,
             c.stall_count, c.stall_ns, c.faults, c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes,
-            c.ops, r.dropped_events, r.process_bytes);
+            c.ops, r.dropped_events, r.process_bytes, c.far_bytes_in, c.far_bytes_out, c.moved_between_slow_tiers);
+}
+
+void Tables::recomputed(const RecomputeRecord& r) {
+  recomputed_.run(r.step, ++recomputations_, r.op.value, r.chunk, r.chunks, r.ops, r.began.value, r.ended.value);
 }
 
 void Tables::event(const Event& event) {
@@ -271,7 +277,7 @@ void Tables::write(const NameEvent& e) { name_.run(e.name, std::string_view(e.te
 void Tables::write(const MoveEvent& e) {
   const MoveRecord& m = e.move;
   move_.run(e.step, ++moves_, name_of(m.verb), name_of(m.cause), m.chunk, m.bytes.value, m.issued.value,
-            m.started.value, m.ended.value);
+            m.started.value, m.ended.value, m.slow);
 }
 
 void Tables::write(const StallRecord& r) {

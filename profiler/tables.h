@@ -55,6 +55,7 @@ class Tables {
   void places(std::uint64_t bucket, PlacesRecord record);  // of the bucket's last profile, and of its next plan
   void plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan);
   void step(const StepRecord& record);
+  void recomputed(const RecomputeRecord& record);
   void event(const Event& event);
 
   Database& database() noexcept { return database_; }
@@ -70,11 +71,12 @@ class Tables {
   void write_moves(std::int64_t plan, const Trace& units, const Plan& decided);
 
   Database database_;
-  std::int64_t profiles_ = 0, plans_ = 0, moves_ = 0, stalls_ = 0, faults_ = 0;  // numbers given so far
+  std::int64_t profiles_ = 0, plans_ = 0, moves_ = 0, stalls_ = 0, faults_ = 0,
+               recomputations_ = 0;  // numbers given so far
   Machine machine_;
   std::map<std::uint64_t, std::int64_t> profile_of_;  // by bucket: the last
   std::vector<Placed> unit_places_;                   // of the plan that comes next
-  Statement meta_, name_, op_time_, move_, stall_, fault_, step_;
+  Statement meta_, name_, op_time_, move_, stall_, fault_, recomputed_, step_;
 };
 
 // A recording may be made at `path`: nothing, an empty file or an earlier recording is there. Cause::unsupported:

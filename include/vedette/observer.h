@@ -2,11 +2,11 @@
 // it.
 //
 // Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock.
-// All others come from the thread that announces steps and ops. The two groups may overlap. Of a GPU, steps, ops, moves
-// and stalls are told when their times are known: in order, later than they are announced, the last ones when the
-// session ends. Implementations copy into
-// memory that they already own and return: no exception, no lock that an allocation may hold, and no allocation in
-// moved(), stalled() and faulted().
+// recomputed() comes from any thread, one at a time, with no lock of engine or session held. All others come from the
+// thread that announces steps and ops. The three groups may overlap. Of a GPU, steps, ops, moves and stalls are told
+// when their times are known: in order, later than they are announced, the last ones when the session ends.
+// Implementations copy into memory that they already own and return: no exception, no lock that an allocation may hold,
+// and no allocation in moved(), stalled() and faulted().
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -47,6 +47,14 @@ struct FaultRecord {
   std::uint64_t page = 0;  // of the chunk, 4 KiB each
   bool write = false;
   Nanoseconds began, ended;
+};
+
+struct RecomputeRecord {  // chunks that had been dropped together, and are there again
+  std::uint64_t step = 0;
+  OpIndex op;                           // that ran or began then
+  std::uint32_t chunk = 0, chunks = 0;  // of the arena: from `chunk` on so many
+  std::uint32_t ops = 0;                // that ran again for them
+  Nanoseconds began, ended;             // waits for room and for what the ops read included
 };
 
 struct Placed {             // the addresses of a tensor or a unit in the arena
@@ -92,6 +100,7 @@ class Observer {
   virtual void moved(const MoveRecord&) {}
   virtual void stalled(const StallRecord&) {}
   virtual void faulted(const FaultRecord&) {}
+  virtual void recomputed(const RecomputeRecord&) {}
 };
 
 }  // namespace vedette

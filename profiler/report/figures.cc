@@ -245,6 +245,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.sharing = sharing_of(run);
   report.reuse = reuse_of(run, options);
   report.plan = plan_of(run);
+  report.recomputed = recomputed_of(run);
   report.overhead = overhead_of(run);
   const auto remark = [&](bool applies, std::string sentence) {
     if (applies) report.remarks.push_back(std::move(sentence));

@@ -96,6 +96,9 @@ Json of(const StepRow& s) {
           {"bytes_in", s.counters.bytes_in},
           {"bytes_out", s.counters.bytes_out},
           {"bytes_dropped", s.counters.bytes_dropped},
+          {"far_bytes_in", s.counters.far_bytes_in},
+          {"far_bytes_out", s.counters.far_bytes_out},
+          {"moved_between_slow_tiers", s.counters.moved_between_slow_tiers},
           {"faults", s.counters.faults},
           {"peak_bytes", s.counters.peak_bytes},
           {"resident_max_bytes", s.counters.resident_max_bytes},
@@ -103,7 +106,7 @@ Json of(const StepRow& s) {
 }
 
 Json of(const CauseTotal& c) {
-  return {{"verb", c.verb}, {"cause", c.cause}, {"moves", c.moves}, {"bytes", of(c.bytes)}};
+  return {{"verb", c.verb}, {"cause", c.cause}, {"tier", c.tier}, {"moves", c.moves}, {"bytes", of(c.bytes)}};
 }
 
 Json of(const Machine& machine) {
@@ -240,6 +243,17 @@ Json of(const PlanFigures& p) {
           {"reasons", p.reasons}};
 }
 
+Json of(const RecomputedTensor& t) {
+  return {{"tensor", t.tensor}, {"name", t.name}, {"bytes", of(t.bytes)}, {"times", t.times}};
+}
+
+Json of(const Recomputed& r) {
+  return {{"groups", r.groups},           {"ops", r.ops},
+          {"bytes", of(r.bytes)},         {"time_ns", of(r.time)},
+          {"spared_bytes", of(r.spared)}, {"spared_ns", of(r.spared_time)},
+          {"tensors", list(r.tensors)}};
+}
+
 Json of(const Overhead& o) {
   return {{"process_bytes", of(o.process)},
           {"unmanaged_bytes", of(o.unmanaged)},
@@ -279,6 +293,7 @@ Json of(const Report& r) {
   all["sharing"] = of(r.sharing);
   all["reuse"] = of(r.reuse);
   all["plan"] = of(r.plan);
+  all["recomputed"] = of(r.recomputed);
   all["overhead"] = of(r.overhead);
   return all;
 }

@@ -594,6 +594,19 @@ section('plan', 'Plan', 'The plan, and what happened', '', (host, run) => {
   host.append(element('div', {class: 'card'}, reasons, element('div', {class: 'controls'}, box.counter), box));
 }, {long: true});
 
+section('recomputed', 'Recomputed', 'Recomputed instead of moved', '', (host, run) => {
+  const r = run.recomputed;
+  if (r.groups === 0) return host.append(element('p', {}, 'Nothing was dropped and recomputed in the shown step.'));
+  host.append(tiles(run, [
+    ['Recomputed', 'recomputed.bytes', bytes, ['in ', figure(run, 'recomputed.groups', count), ' groups of chunks']],
+    ['Took', 'recomputed.time_ns', time, ['by ', figure(run, 'recomputed.ops', count), ' ops that ran again']],
+    ['Did not travel', 'recomputed.spared_bytes', bytes, missing(r.spared_ns) ? 'out and in, at most' : ['out and in, at most: ', figure(run, 'recomputed.spared_ns', time), ' of the links']]]));
+  const box = table(r.tensors, [
+    {key: 'tensor', label: 'Tensor', number: true, format: count}, {key: 'name', label: 'Name', class: 'name', format: text}, {key: 'bytes', label: 'Bytes', number: true, format: bytes},
+    {key: 'times', label: 'Times', number: true, format: count}], {label: 'Recomputed tensors', noun: 'tensors that were recomputed'});
+  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, box.counter), box));
+}, {long: true});
+
 section('around', 'Around it', 'Unmanaged memory, and what profiling cost', '', (host, run) => {
   host.append(tiles(run, [
     ['Process at most', 'overhead.process_bytes', bytes, 'resident, at a step\u2019s end'], ['Of it, unmanaged', 'overhead.unmanaged_bytes', bytes, 'outside of fast memory'],

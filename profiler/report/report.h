@@ -236,6 +236,23 @@ struct PlanFigures {
   std::vector<std::string> reasons;
 };
 
+struct RecomputedTensor {
+  std::uint32_t tensor = 0;
+  std::string name;
+  Bytes bytes;              // of it, in chunks that were recomputed, each time
+  std::uint64_t times = 0;  // it was in a group that was recomputed
+};
+
+struct Recomputed {  // in the shown step
+  std::uint64_t groups = 0, ops = 0;
+  Bytes bytes;
+  Nanoseconds time;  // waits for room and for what the ops read included
+  // Had the bytes been written out and fetched instead; some may have left without a transfer.
+  Bytes spared;
+  std::optional<Nanoseconds> spared_time;  // of the links; none: the machine's are not known
+  std::vector<RecomputedTensor> tensors;   // the largest first
+};
+
 struct Overhead {
   std::optional<Bytes> process;    // resident bytes of the process, most at a step's end
   std::optional<Bytes> unmanaged;  // of them, outside of fast memory
@@ -266,6 +283,7 @@ struct Report {
   Sharing sharing;
   Reuse reuse;
   PlanFigures plan;
+  Recomputed recomputed;
   Overhead overhead;
 };
 
@@ -330,6 +348,7 @@ Reuse reuse_of(const Run&, const ReportOptions&);
 // repeats; nullopt: an op has more operands and scratch than the capacity. O(accesses * log(tensors)).
 std::optional<Bytes> lru_fetches(const Trace&, Bytes capacity);
 PlanFigures plan_of(const Run&);
+Recomputed recomputed_of(const Run&);
 Overhead overhead_of(const Run&);
 
 // What a page of very many tensors can show: those that moved most, then the largest, and those at which a row of the

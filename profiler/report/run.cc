@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "profiler/recording.h"
@@ -63,7 +64,8 @@ void read_steps(Reader& reader, Run& run) {
   Statement ask(
       reader.database(),
       "SELECT step, began_ns, ended_ns, bytes_in, bytes_out, bytes_dropped, stall_count, stall_ns, faults, live_bytes,"
-      " peak_bytes, resident_bytes, resident_max_bytes, ops, dropped_events, phase, bucket, process_bytes"
+      " peak_bytes, resident_bytes, resident_max_bytes, ops, dropped_events, phase, bucket, process_bytes,"
+      " far_bytes_in, far_bytes_out, moved_between_slow_tiers"
       " FROM steps ORDER BY step");
   for (ask.ask(); reader.row(ask);) {
     StepRow& s = run.steps.emplace_back();
@@ -79,23 +81,28 @@ void read_steps(Reader& reader, Run& run) {
     s.phase = ask.text(15);
     s.bucket = ask.text(16);
     if (!ask.is_null(17)) s.process = Bytes{reader.natural(ask, 17, "a step's process bytes")};
+    c.far_bytes_in = reader.natural(ask, 18, "a counter of a step");
+    c.far_bytes_out = reader.natural(ask, 19, "a counter of a step");
+    c.moved_between_slow_tiers = reader.natural(ask, 20, "a counter of a step");
     reader.keep(s, {s.phase, s.bucket});
   }
 }
 
 // One pass and no order: SQLite would sort the moves of the whole run, on disk, to group them.
 void read_causes(Reader& reader, Run& run) {
-  std::map<std::pair<std::string, std::string>, CauseTotal> totals;
-  Statement ask(reader.database(), "SELECT verb, cause, bytes FROM moves");
+  std::map<std::tuple<std::string, std::string, std::uint32_t>, CauseTotal> totals;
+  Statement ask(reader.database(), "SELECT verb, cause, bytes, tier FROM moves");
   for (ask.ask(); reader.row(ask);) {
-    const auto [total, fresh] = totals.try_emplace({ask.text(0), ask.text(1)});
-    if (fresh) reader.keep(*total, {total->first.first, total->first.second});
+    const std::uint32_t tier =
+        reader.below(ask, 3, std::max<std::size_t>(run.machine.tiers.size(), 2), "a move's tier");
+    const auto [total, fresh] = totals.try_emplace({ask.text(0), ask.text(1), tier});
+    if (fresh) reader.keep(*total, {std::get<0>(total->first), std::get<1>(total->first)});
     ++total->second.moves;
     total->second.bytes = {
         std::min(total->second.bytes.value + reader.capacity(ask, 2), static_cast<std::uint64_t>(largest))};
   }
   for (auto& [of, total] : totals) {
-    total.verb = of.first, total.cause = of.second;
+    std::tie(total.verb, total.cause, total.tier) = of;
     run.causes.push_back(std::move(total));
   }
 }
@@ -178,6 +185,21 @@ void read_faults(Reader& reader, Run& run) {
                           .began = reader.time(faults, 4),
                           .ended = reader.time(faults, 5)});
     reader.keep(run.faults.back());
+  }
+}
+
+void read_recomputed(Reader& reader, Run& run) {
+  Statement ask(reader.database(),
+                "SELECT op, chunk, chunks, ops, began_ns, ended_ns FROM recomputations WHERE step = ?");
+  for (ask.ask(run.shown_step()->step); reader.row(ask);) {
+    run.recomputed.push_back({.op = reader.number(ask, 0, "op"),
+                              .chunk = reader.natural(ask, 1, "a chunk"),
+                              .chunks = reader.natural(ask, 2, "chunks"),
+                              .ops = reader.natural(ask, 3, "ops that ran again"),
+                              .began = reader.time(ask, 4),
+                              .ended = reader.time(ask, 5)});
+    if (run.recomputed.back().chunks > most_chunks) return reader.refuse("more was recomputed than there can be");
+    reader.keep(run.recomputed.back());
   }
 }
 
@@ -300,6 +322,7 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
       if (run.shown_step()->step > 0) run.earlier_moves = moves_of(reader, run.shown_step()->step - 1);
       run.stalls = stalls_of(reader, run.shown_step()->step);
       read_faults(reader, run);
+      read_recomputed(reader, run);
       read_fastest(reader, run);
     }
     choose_profile(run);

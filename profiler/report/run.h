@@ -57,6 +57,14 @@ struct FaultRow {
   Nanoseconds began, ended;
 };
 
+struct RecomputedRow {  // chunks that had been dropped together
+  std::uint32_t op = 0;
+  std::uint64_t chunk = 0, chunks = 0;
+  std::uint64_t ops = 0;  // that ran again
+  Nanoseconds began, ended;
+  Nanoseconds time() const noexcept { return ended - began; }
+};
+
 struct Profile {
   std::int64_t profile = 0;
   std::uint64_t step = 0;
@@ -96,6 +104,7 @@ struct PlanRow {
 
 struct CauseTotal {  // over all steps
   std::string verb, cause;
+  std::uint32_t tier = 1;  // the slow one
   std::uint64_t moves = 0;
   Bytes bytes;
 };
@@ -123,6 +132,7 @@ struct Run {
   std::vector<MoveRow> moves, earlier_moves;  // the latter: of the step before
   std::vector<StallRow> stalls;
   std::vector<FaultRow> faults;
+  std::vector<RecomputedRow> recomputed;
 
   bool has_phases() const noexcept { return origin.imported != "damon"; }  // a monitor's snapshots are of no phase
   const Profile* shown_profile() const noexcept { return profile ? &profiles[*profile] : nullptr; }

@@ -185,6 +185,26 @@ void plan(Lines& out, const Report& r) {
   out.figure("waits for operands", {readable(p.late_wait), ""});
 }
 
+void recomputed(Lines& out, const Report& r) {
+  const Recomputed& made = r.recomputed;
+  if (made.groups == 0) return;
+  out.title("Recomputed in the shown step, instead of moved");
+  out.figure("recomputed", {fmt::format("{} in {} groups, by {} ops that ran again, in {}", readable(made.bytes),
+                                        made.groups, made.ops, readable(made.time)),
+                            ""});
+  out.figure("did not travel", {made.spared_time ? fmt::format("up to {}, which would keep the links busy for {}",
+                                                               readable(made.spared), readable(*made.spared_time))
+                                                 : fmt::format("up to {}", readable(made.spared)),
+                                ""});
+  constexpr std::size_t most_told = 8;
+  for (std::size_t i = 0; i < std::min(most_told, made.tensors.size()); ++i) {
+    const RecomputedTensor& t = made.tensors[i];
+    out.figure(i == 0 ? "most of" : "",
+               {fmt::format("{}, {}, {} times", printable(t.name, 40), readable(t.bytes), t.times), ""});
+  }
+  for (const std::string& reason : r.plan.reasons) out.text += "  " + printable(reason, 400) + "\n";
+}
+
 void overhead(Lines& out, const Report& r) {
   const Overhead& o = r.overhead;
   out.title("Unmanaged memory, and what profiling cost");
@@ -215,6 +235,7 @@ std::string format_text(const Report& report, const Report* other) {
     sharing(out, *r);
     curve(out, *r);
     plan(out, *r);
+    recomputed(out, *r);
     overhead(out, *r);
   }
   return out.text;

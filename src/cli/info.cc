@@ -68,6 +68,9 @@ void print_headline(const Headline& h) {
   fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
   fmt::print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in),
              readable(h.bytes_out), readable(h.bytes_dropped), h.moves);
+  if (h.tiers.size() > 2)
+    fmt::print("               of it {} in and {} out with {}; {} between the slow tiers\n", readable(h.far.in),
+               readable(h.far.out), shown(h.tiers.back().name), readable(h.far.between));
   fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time),
              h.faults);
   fmt::print("profiles       {}\nplans          {}\n", h.profiles, h.plans);

@@ -27,8 +27,12 @@ void SessionCore::start(Memory memory) {
   passed_over_ = std::move(memory.passed_over);
   machine_.can_recompute = options_.recompute != Recompute::off && executor_->can_drop();
   if (machine_.can_recompute)
-    recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{
-        .mutex = mutex_, .arena = arena_, .logger = logger_, .executor = *executor_, .frames = frames_});
+    recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{.mutex = mutex_,
+                                                                 .arena = arena_,
+                                                                 .logger = logger_,
+                                                                 .executor = *executor_,
+                                                                 .frames = frames_,
+                                                                 .observer = options_.observer});
 }
 
 void SessionCore::close() noexcept {

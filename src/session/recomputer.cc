@@ -209,11 +209,20 @@ void Recomputer::make_group(std::uint32_t first) {
   const Nanoseconds ended = session_.executor.program().now();
   const auto waited = static_cast<std::int64_t>(session_.executor.counters().stall_ns - stalled);
   const Nanoseconds took{std::max<std::int64_t>(0, (ended - began).value - waited)};
-  const std::lock_guard lock(session_.mutex);
+  std::unique_lock lock(session_.mutex);
   groups_.erase(first);
   figures_.bytes_recomputed += group.chunks.size() * session_.arena.chunk_bytes();
   figures_.ops_recomputed += work->runs.size();
   figures_.recompute_ns += static_cast<std::uint64_t>(took.value);
+  const RecomputeRecord record{.step = session_.logger.step(),
+                               .op = {std::max(session_.logger.next_op(), 1U) - 1},
+                               .chunk = group.chunks.first().value,
+                               .chunks = static_cast<std::uint32_t>(group.chunks.size()),
+                               .ops = static_cast<std::uint32_t>(work->runs.size()),
+                               .began = began,
+                               .ended = ended};
+  lock.unlock();
+  if (session_.observer != nullptr) session_.observer->recomputed(record);
 }
 
 std::byte* Recomputer::in_zone(const Zone& zone, std::uint32_t tensor) const {

@@ -37,6 +37,7 @@ class Recomputer {
     StepLogger& logger;
     Executor& executor;
     std::uint32_t frames = 0;
+    Observer* observer = nullptr;
   };
   explicit Recomputer(Parts parts) : session_(parts) {}
   ~Recomputer() { stop(); }

@@ -112,15 +112,17 @@ TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
     GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("shell.vedette", 3);
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
-  EXPECT_EQ(shell(path, "PRAGMA user_version"), "2\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version"), "3\n");
   EXPECT_EQ(
       shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"),
       "mm|6|10\nrelu|3|20\n");
   EXPECT_EQ(shell(path, "SELECT op, resident_bytes, live_bytes FROM op_times WHERE step = 1"),
             "0|131072|75536\n1|131072|75536\n2|65536|65536\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM moves WHERE step = 2"),
-            "2|3|fetch|urgent|0|65536|2000001|2000002|2000014\n2|4|evict|planned|0|65536|2000071|2000072|2000080\n");
+  EXPECT_EQ(
+      shell(path, "SELECT * FROM moves WHERE step = 2"),
+      "2|3|fetch|urgent|0|65536|2000001|2000002|2000014|1\n2|4|evict|planned|0|65536|2000071|2000072|2000080|1\n");
   EXPECT_EQ(shell(path, "SELECT * FROM stalls WHERE step = 2"), "2|2|0|0|2000011|2000015\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM recomputations WHERE step = 1"), "1|1|2|1|1|2|1000046|1000049\n");
   EXPECT_EQ(shell(path, "SELECT * FROM faults WHERE step = 1"), "1|1|1|7|5|1|1000030|1000040\n");
   EXPECT_EQ(shell(path, "SELECT tier, name, capacity_bytes, addressable FROM tiers"),
             "0|dram|1048576|1\n1|nvme|67108864|0\n");

@@ -97,6 +97,7 @@ inline void tell_step(Observer& observer, std::uint64_t step) {
   observer.sampled(step, {1}, {131072}, {75536});
   observer.op_ended(step, {1}, at(45));
   observer.op_began(step, {2}, "mm", at(50));
+  observer.recomputed({.step = step, .op = {2}, .chunk = 1, .chunks = 1, .ops = 2, .began = at(46), .ended = at(49)});
   observer.sampled(step, {2}, {65536}, {65536});
   observer.op_ended(step, {2}, at(70));
   observer.moved(

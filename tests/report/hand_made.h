@@ -173,6 +173,13 @@ inline void tell_step(Observer& observer, const Names& names, std::uint64_t step
                       .write = true,
                       .began = base + Nanoseconds{61000},
                       .ended = base + Nanoseconds{62000}});
+    observer.recomputed({.step = step,
+                         .op = {3},
+                         .chunk = 2,
+                         .chunks = 1,
+                         .ops = 2,
+                         .began = base + Nanoseconds{40500},
+                         .ended = base + Nanoseconds{43500}});
   }
   Counters c{.bytes_in = planned ? 24576u : 0u,
              .bytes_out = planned ? 24576u : 0u,

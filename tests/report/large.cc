@@ -68,7 +68,8 @@ class Large : public testing::Test {
 
 TEST_F(Large, MovesOfManyStepsAreSummedUp) {
   const std::string path = grown(
-      "INSERT INTO moves SELECT 6 + (?1 + i) / 1000, 1000 + ?1 + i, 'fetch', 'urgent', i % 900, 65536, 0, 1, 2 FROM n");
+      "INSERT INTO moves SELECT 6 + (?1 + i) / 1000, 1000 + ?1 + i, 'fetch', 'urgent', i % 900, 65536, 0, 1, 2, 1 FROM "
+      "n");
   const std::string out = told::fresh_path("report.json");
   ASSERT_EQ(vedette("report '" + path + "' --json -o '" + out + "'").status, 0);
   std::ifstream file(out);
@@ -87,7 +88,7 @@ TEST_F(Large, OpsOfOneStepEnd) {
 TEST_F(Large, StepsWithoutEndEnd) {
   expect_an_end(
       grown("INSERT INTO steps SELECT 10 + ?1 + i, 'planned', '17293822569102704641', 1, 2, 1, 1, 0, 0, 0, 0, 1, 1, 1, "
-            "1, 3, 0, NULL FROM n"));
+            "1, 3, 0, NULL, 0, 0, 0 FROM n"));
 }
 
 }  // namespace
