@@ -223,6 +223,32 @@ TEST(Recorder, HearsTheEngineAndTheProgramAtOnce) {
   EXPECT_EQ(ask(path, "SELECT COUNT(*) FROM op_times JOIN names USING(name) WHERE text = 'op ' || (op % 7)"), each);
 }
 
+TEST(Recorder, TellsTwoSlowTiersApart) {
+  const std::string path = fresh_path("tiers.vedette");
+  {
+    auto recorder = Recorder::open({.path = path, .live = false}).value();
+    Machine machine;
+    machine.tiers = {{.name = "dram", .capacity = {1 << 20}},
+                     {.name = "host", .capacity = {1 << 20}},
+                     {.name = "nvme", .capacity = {1 << 30}}};
+    recorder->opened(machine, "vedette", {1 << 20}, {65536});
+    recorder->step_began(0, {1});
+    recorder->moved({.verb = Verb::evict, .slow = 1, .chunk = 1, .bytes = {65536}});
+    recorder->moved({.verb = Verb::fetch, .slow = 2, .chunk = 2, .bytes = {65536}});
+    recorder->step_ended(0, {2},
+                         {.bytes_in = 65536,
+                          .bytes_out = 65536,
+                          .far_bytes_in = 65536,
+                          .far_bytes_out = 0,
+                          .moved_between_slow_tiers = 131072});
+  }
+  EXPECT_EQ(shell(path, "SELECT verb, tier FROM moves"), "evict|1\nfetch|2\n");
+  const Headline read = Recording::open(path).value().headline().value();
+  EXPECT_EQ(read.far.in, Bytes{65536});
+  EXPECT_EQ(read.far.out, Bytes{0});
+  EXPECT_EQ(read.far.between, Bytes{131072});
+}
+
 TEST(Recorder, LeavesAReadableFileWhenTheProgramIsKilled) {
   const std::string path = fresh_path("killed.vedette");
   const pid_t child = ::fork();
