@@ -59,11 +59,16 @@ bool HostSlots::bury_the_dead() {
   return std::erase_if(dead_, [&](HostSlot slot) { return let_go(slots_[slot.value]); }) > 0;
 }
 
+bool HostSlots::make_room_of_what_ended() {
+  const bool ended = end_jobs(), buried = bury_the_dead();  // both, whatever the first one finds
+  return ended || buried;
+}
+
 Result<std::byte*> HostSlots::memory_for(Bytes bytes, bool may_wait) {
   auto memory = pool_.take(bytes);
   // What does not fit waits for room; what the driver refuses is the caller's to hear.
   const auto lacks_room = [&] { return !memory && memory.error().cause == Cause::out_of_memory; };
-  if (lacks_room() && (end_jobs() | bury_the_dead())) memory = pool_.take(bytes);
+  if (lacks_room() && make_room_of_what_ended()) memory = pool_.take(bytes);
   while (lacks_room() && may_wait && wait_for_something(bytes)) memory = pool_.take(bytes);
   if (lacks_room() && failed_) return *std::exchange(failed_, std::nullopt);
   return memory;
@@ -71,7 +76,7 @@ Result<std::byte*> HostSlots::memory_for(Bytes bytes, bool may_wait) {
 
 // Room comes from slots that died and from slots that go far. Their copies may still run: the host waits for one.
 bool HostSlots::wait_for_something(Bytes bytes) {
-  if (end_jobs() | bury_the_dead()) return true;
+  if (make_room_of_what_ended()) return true;
   if (disk_ != nullptr && !failed_) {
     std::uint64_t leaving = 0;
     for (const Slot& slot : slots_) leaving += slot.state == State::writing ? slot.bytes.value : 0;

@@ -80,8 +80,9 @@ class HostSlots {
   Result<std::byte*> memory_for(Bytes bytes, bool may_wait);
   bool end_jobs();  // of those that have ended; false: none had
   void end_job(Slot& slot, int error);
-  bool let_go(Slot& slot);  // a dead one: false while copies or transfers use it
-  bool bury_the_dead();     // false: none could go
+  bool let_go(Slot& slot);         // a dead one: false while copies or transfers use it
+  bool bury_the_dead();            // false: none could go
+  bool make_room_of_what_ended();  // false: nothing has
   bool has_passed(cuda::StreamPoint use);
   bool start_write(Slot& slot, bool may_wait);
   Result<void> start_read(HostSlot slot, bool may_wait);
