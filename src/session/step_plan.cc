@@ -84,11 +84,11 @@ void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<ch
 }
 
 StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
-  form(log);
+  form(log, {});
   for (std::uint32_t i = 0; i <= log.ops.size(); ++i) first_.push_back(i);
 }
 
-void StepPlan::form(const StepLog& log) {
+void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   if (options_.range) {
     TensorUnits step = tensor_units(log, options_.chunk);
     units_ = std::move(step.units);
@@ -97,7 +97,7 @@ void StepPlan::form(const StepLog& log) {
     units_ = form_units(log, options_.chunk);
   }
   needs_ = Grouped<std::uint32_t>(std::exchange(units_.needs, {}));
-  if (!runs_again_.empty()) tell_what_runs_again(units_, log, runs_again_, options_.chunk);
+  if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
   moves_ = MoveTable(units_.trace.ops.size());
@@ -112,14 +112,11 @@ void StepPlan::can_recompute(const StepLog& log, std::vector<char> ops) {
 
 // Sections cannot run again by themselves.
 void StepPlan::cut(SectionedLog log) {
-  if (!runs_again_.empty()) {
-    std::vector<char> parts(log.log.ops.size());
-    for (std::size_t i = 0; i + 1 < log.first.size() && i < runs_again_.size(); ++i)
-      if (log.first[i + 1] == log.first[i] + 1) parts[log.first[i]] = runs_again_[i];
-    runs_again_ = std::move(parts);
-  }
+  std::vector<char> runs_again(runs_again_.empty() ? 0 : log.log.ops.size());
+  for (std::size_t i = 0; i + 1 < log.first.size() && i < runs_again_.size(); ++i)
+    if (log.first[i + 1] == log.first[i] + 1) runs_again[log.first[i]] = runs_again_[i];
   program_in_sections_.emplace(program_trace(log.log));
-  form(log.log);
+  form(log.log, runs_again);
   first_ = std::move(log.first);
   times_are_guesses_ = true;
 }

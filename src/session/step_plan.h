@@ -37,7 +37,7 @@ class StepPlan {
     std::optional<Bytes> range = {};  // as Executor::range(): tensors move whole, and get places
   };
   StepPlan(const StepLog& log, Options options);
-  // The same step with large ops in sections; its plan is empty until prepare().
+  // The same step with other large ops in sections; its plan is empty until prepare().
   void cut(SectionedLog log);
 
   // Of each op, whether it can run again: policies may plan that from now on.
@@ -68,7 +68,7 @@ class StepPlan {
   const std::optional<PackedTrace>& program_in_sections() const noexcept { return program_in_sections_; }
 
  private:
-  void form(const StepLog& log);
+  void form(const StepLog& log, const std::vector<char>& runs_again);  // [part]; empty: none does
   Result<void> plan_in_chunks(const Machine& machine, const Executor& executor);
   Result<void> plan_in_places(const Machine& machine, const Executor& executor);
 
@@ -84,7 +84,7 @@ class StepPlan {
   MoveTable moves_;
   std::vector<Nanoseconds> least_times_;
   bool times_are_guesses_ = false;
-  std::vector<char> runs_again_;  // [op]; empty: none does
+  std::vector<char> runs_again_;  // [op], whatever its sections are; empty: none does
   std::optional<PackedTrace> program_in_sections_;
 };
 

@@ -110,6 +110,30 @@ TEST(StepPlan, TellsPoliciesWhichUnitsAnOpMakesAlone) {
   EXPECT_FALSE(units.trace.ops[2].runs_again.value());
 }
 
+// Sections are learned once and may fail later: then the step is cut anew, from whole ops.
+TEST(StepPlan, KnowsWhatRunsAgainHoweverOftenOpsAreCut) {
+  StepLog log;
+  for (const char* const name : {"large", "make", "use"}) log.ops.push_back({.name = name, .time = {1000}});
+  StepPlan plan(log, {.chunk = chunk, .policy = "on-demand"});
+  plan.can_recompute(log, {0, 1, 0});
+  const auto runs_again = [&] {
+    std::vector<std::string> names;
+    for (const Op& op : plan.units().trace.ops)
+      if (op.runs_again.value()) names.push_back(op.name);
+    return names;
+  };
+  const SectionedOp in_three{.op = 0, .sections = std::vector<LogSection>(3)}, in_two{.op = 1, .sections = {{}, {}}};
+  const std::vector<std::string> make = {"make"};
+  plan.cut(cut_into_sections(log, std::span(&in_three, 1)));
+  EXPECT_EQ(runs_again(), make);
+  plan.cut(cut_into_sections(log, {}));
+  EXPECT_EQ(runs_again(), make) << "as numbered by the program, not by the sections of before";
+  plan.cut(cut_into_sections(log, std::span(&in_two, 1)));
+  EXPECT_EQ(runs_again(), std::vector<std::string>()) << "a section does not run again by itself";
+  plan.cut(cut_into_sections(log, std::span(&in_three, 1)));
+  EXPECT_EQ(runs_again(), make);
+}
+
 TEST(Tabulate, KnowsTheNextUseAlsoInTheNextStep) {
   const auto parts = tabulate(two_units(), {}, chunk);
   ASSERT_EQ(parts[0].next_uses.size(), 1u);
