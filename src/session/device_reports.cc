@@ -215,19 +215,20 @@ void DeviceReports::tell(const Step& step) {
   Counters counters = step.counters;
   const Nanoseconds began = std::max(step.began, told_until_);
   observer_->step_began(step.number, began);
-  const Nanoseconds last = tell_ops(step, counters);
+  const Nanoseconds last = tell_ops(step, began, counters);
   tell_moves(step);
   told_until_ = std::max({began, step.ended, last});
   observer_->step_ran(step.number, step.phase, step.bucket);
   observer_->step_ended(step.number, told_until_, counters);
 }
 
-Nanoseconds DeviceReports::tell_ops(const Step& step, Counters& counters) {
+// Returns when the last op ended. None begins before the step, whatever the clocks say.
+Nanoseconds DeviceReports::tell_ops(const Step& step, Nanoseconds step_began, Counters& counters) {
   counters.stall_count = counters.stall_ns = 0;
-  Nanoseconds before;  // when the op before had ended
+  Nanoseconds before = step_began;  // when the op before had ended
   for (const Op& op : step.ops) {
     const Nanoseconds began = std::max(time_of(op.begin), before), ended = std::max(time_of(op.end), began);
-    if (op.waits && before.value > 0 && began > before) {
+    if (op.waits && &op != &step.ops.front() && began > before) {
       observer_->stalled({.step = step.number, .op = op.op, .began = before, .ended = began});
       ++counters.stall_count;
       counters.stall_ns += static_cast<std::uint64_t>((began - before).value);

@@ -88,7 +88,7 @@ class DeviceReports final : public Observer {
   void tell_what_is_known(bool wait);
   void tell(const Step& step);
   void tell_moves(const Step& step);
-  Nanoseconds tell_ops(const Step& step, Counters& counters);  // the end of the last one
+  Nanoseconds tell_ops(const Step& step, Nanoseconds step_began, Counters& counters);  // the end of the last one
   void give_back(Mark& mark);
   Mark set_clock(const Step& step);  // the step's latest event
   Nanoseconds time_of(const Mark& mark) const;

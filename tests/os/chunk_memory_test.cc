@@ -184,7 +184,8 @@ TEST_P(ChunkMemoryTest, WhoWaitsTellsItsFaultAgainWhenWoken) {
     return told >= faults;
   };
   std::vector<std::thread> threads;
-  for (const std::size_t page : {0, 1}) threads.emplace_back([&, page] { volatile_read(arena.data() + page * 4096); });
+  for (const std::size_t page : {std::size_t{0}, std::size_t{1}})
+    threads.emplace_back([&, page] { volatile_read(arena.data() + page * 4096); });
   EXPECT_TRUE(soon(2));
   memory.faults()->wake({0});
   EXPECT_TRUE(soon(4)) << told << " faults";
