@@ -112,6 +112,8 @@ class SessionFit {
     if (cleans()) cost_anew(on(early_));
   }
 
+  // Costs of parts and of whole tensors differ a little, so the fitted plan is kept only where it costs no more for
+  // whole tensors as well.
   Plan whole(const Trace& whole, const Split& parts, const Plan& plain) const {
     Plan fitted = joined(whole, parts, found_.plan);
     Plan before = joined(whole, parts, plain);

@@ -1,11 +1,10 @@
 // Plans against the simulator's clock: see rehearsal.h.
 #include "policy/vedette/rehearsal.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/readable.h"
 #include "policy/vedette/machines.h"
-#include "sim/simulator.h"
 
 namespace vedette::planning {
 namespace {
@@ -14,21 +13,22 @@ std::string ms(Nanoseconds time) {
   return std::to_string(time.value / 1'000'000) + "." + std::to_string(time.value / 100'000 % 10) + " ms";
 }
 
+Machine where_it_runs(const Machine& machine) {
+  Machine alone = without_interference(machine);
+  return machine.habits.early_fetches ? on_its_bus(std::move(alone)) : alone;
+}
+
 }  // namespace
 
 Rehearsal::Rehearsal(const Trace& trace, const Machine& machine)
-    : trace_(trace), step_(sim::flatten(trace)), machine_(without_interference(machine)), link_time_percent_(1) {
-  if (!machine.habits.early_fetches) return;
-  machine_ = on_its_bus(machine_);
-  link_time_percent_ = std::max<std::int64_t>(3, machine.interference_percent.value_or(default_interference_percent));
-}
+    : step_(sim::flatten(trace)),
+      plan_cost_(trace, step_, where_it_runs(machine),
+                 {.percent = machine.habits.early_fetches ? link_time_percent(machine) : 1, .slow = {}}) {}
 
 std::optional<Rehearsed> Rehearsal::of(const Plan& plan) const {
-  const auto replayed = sim::simulate(trace_, step_, machine_, plan, {.steps = 2});
+  const auto replayed = plan_cost_.simulate(plan);
   if (!replayed) return std::nullopt;
-  Nanoseconds links;
-  for (const Nanoseconds busy : replayed->link_busy) links += busy;
-  return Rehearsed{.cost = {replayed->measured.time.value + links.value / 100 * link_time_percent_},
+  return Rehearsed{.cost = {plan_cost_.cost(*replayed)},
                    .waits = replayed->measured.stall + replayed->recompute,
                    .recomputing = replayed->recompute,
                    .moved = replayed->bytes_in + replayed->bytes_out};

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/vedette/sweep.h"
+#include "policy/vedette/plan_cost.h"
 #include "sim/step.h"
 #include "vedette/model.h"
 
@@ -21,13 +21,13 @@ struct Rehearsed {
 class Rehearsal {
  public:
   Rehearsal(const Trace& trace, const Machine& machine);
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
   std::optional<Rehearsed> of(const Plan& plan) const;  // nullopt: the plan cannot be followed
 
  private:
-  const Trace& trace_;
   const sim::Step step_;
-  Machine machine_;
-  std::int64_t link_time_percent_;
+  const PlanCost plan_cost_;
 };
 
 // `without`: the best plan that recomputes nothing; nullopt: there is none.
