@@ -91,13 +91,14 @@ void print_head(bool markdown, const Machine& machine) {
       "to "
       "the speed that is assumed for the model. The policy\n`vedette` plans the step for a share of its peak, and the "
       "simulator replays the plan. Figures are shares of the speed with all memory.\n\n"
-      "- **swap alone**: what sessions on a GPU can do today. **bound**: no plan that only moves passes it "
+      "- **swap alone**: a session without `recompute`. **bound**: no plan that only moves passes it "
       "(`lower_bound`, proven for that machine).\n"
-      "- **with recomputation**: the policy plans it and the simulator runs it; sessions on a GPU do not recompute "
-      "yet.\n"
+      "- **with recomputation**: the policy plans it and the simulator runs it; sessions on a GPU do both, measured on "
+      "no GPU yet.\n"
       "- **fluid**: what the link allows by hand, with bytes that flow without ops and order, and two kinds of "
-      "recomputation: norms, GELU and\n  sums for 4 %% of a forward, and whole layers. A plan that finds better kinds "
-      "passes it.\n"
+      "recomputation: norms, GELU and\n  sums for 4 %% of a forward (of a convolutional net 20 %%), and whole layers. "
+      "A "
+      "plan that finds better kinds passes it.\n"
       "- `-`: no plan was found, or it cannot be. Models above 130 GB do not fit into the card; their first row is "
       "what "
       "it has.\n\n",
@@ -113,14 +114,15 @@ std::string text(const char* form, double value) {
   return written;
 }
 
-void print_row(const bench::Transformer& model, double share, const std::string& head, bool markdown) {
+template <class Model>
+void print_row(const Model& model, double share, const std::string& head, bool markdown) {
   const Trace fixed = bench::step_of(model, false), free = bench::step_of(model, true);
   Machine machine = h200(), recomputing = machine;
   recomputing.can_recompute = true;
   const auto gbs = static_cast<double>(machine.links[0].bytes_per_s);
   const Predicted swap = predict(fixed, machine, share), recomputed = predict(free, recomputing, share);
-  const std::string fluid = number(bench::fluid_bound(model, share, gbs, false)),
-                    fluid_recomputing = number(bench::fluid_bound(model, share, gbs, true)),
+  const std::string fluid = number(bench::fluid_bound(bench::fluid_of(model), share, gbs, false)),
+                    fluid_recomputing = number(bench::fluid_bound(bench::fluid_of(model), share, gbs, true)),
                     gb = text("%.0f GB", share * static_cast<double>(peak_bytes(fixed).value) / 1e9);
   const char* const form = markdown ? "| %s | %.0f %%, %s | %s | %s | %s | %s | %s | %.0f GB | %.0f ms |\n"
                                     : "%-26s %4.0f%% %7s | %9s %6s %6s | %9s %6s %6.1f %8.1f\n";
@@ -130,11 +132,14 @@ void print_row(const bench::Transformer& model, double share, const std::string&
   std::fflush(stdout);
 }
 
-void print_model(const bench::Transformer& model, bool markdown) {
+std::string assumed(const bench::Transformer& model) { return text("%.0f TFLOPS", model.tflops); }
+std::string assumed(const bench::ResNet& model) { return text("%.0f images/s", model.images_per_s); }
+
+template <class Model>
+void print_model(const Model& model, bool markdown) {
   const auto peak = static_cast<double>(peak_bytes(bench::step_of(model, false)).value);
   std::string head = model.name;
-  if (markdown)
-    head += text(" | %.0f TFLOPS", model.tflops) + text(" | %.0f GB", peak / 1e9) + text(" | %.2f s", model.seconds());
+  if (markdown) head += " | " + assumed(model) + text(" | %.0f GB", peak / 1e9) + text(" | %.2f s", model.seconds());
   if (peak > usable) {
     print_row(model, usable / peak, head, markdown);
     head = markdown ? " | | | " : "";
@@ -154,9 +159,15 @@ int main(int count, char** words) {
     if (std::strcmp(words[i], "--model") == 0 && i + 1 < count) options.models.push_back(words[++i]);
   }
   print_head(options.markdown, h200());
-  for (const bench::Transformer& model : bench::transformers()) {
-    const auto named = [&](const std::string& word) { return std::string(model.name).find(word) != std::string::npos; };
-    if (options.models.empty() || std::any_of(options.models.begin(), options.models.end(), named))
-      print_model(model, options.markdown);
-  }
+  const auto print_all = [&](const auto& models) {
+    for (const auto& model : models) {
+      const auto named = [&](const std::string& word) {
+        return std::string(model.name).find(word) != std::string::npos;
+      };
+      if (options.models.empty() || std::any_of(options.models.begin(), options.models.end(), named))
+        print_model(model, options.markdown);
+    }
+  };
+  print_all(bench::residual_networks());
+  print_all(bench::transformers());
 }

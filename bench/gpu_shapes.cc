@@ -6,11 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_roofline.h"
+
 namespace vedette::bench {
 namespace {
-
-// The sheet of an H200: bf16 without sparsity, and its memory.
-constexpr double most_flops = 989e12, memory_bytes_per_s = 4.8e12;
 
 constexpr std::array models{
     Transformer{"ViT-B/16, 512 images", 768, 12, 512 * 197, 197, 5, 250},
@@ -19,8 +18,6 @@ constexpr std::array models{
     Transformer{"7B, 16 k tokens", 4096, 32, 16384, 2048, 32000, 400},
     Transformer{"13B, 16 k tokens", 5120, 40, 16384, 2048, 32000, 400},
 };
-
-using Ids = std::vector<TensorIndex>;
 
 struct Parameter {
   TensorIndex weight, master, first, second;
@@ -32,13 +29,9 @@ struct Layer {
   TensorIndex x, norm1, heads, mixed, middle, norm2, inner, gelu;
 };
 
-class Step {
+class Step : RooflineStep {
  public:
-  Step(const Transformer& model, bool can_recompute) : model_(model), can_recompute_(can_recompute) {
-    trace_.name = model.name;
-    trace_.source = "made from shapes by bench/gpu_prediction";
-    trace_.device = "H200, by its roofline";
-  }
+  Step(const Transformer& model, bool can_recompute) : RooflineStep(model.name, can_recompute), model_(model) {}
 
   Trace take() {
     const double t = model_.tokens, w = model_.width, hidden = 2 * t * w;
@@ -63,17 +56,11 @@ class Step {
     for (auto l = layers.rbegin(); l != layers.rend(); ++l) dx = backward_of(*l, dx);
     op("embedding_backward", 0, {dx, dembedding}, {dembedding}, Phase::backward);
     update(embedding, dembedding);
-    scale();
+    scale_to(model_.seconds());
     return std::move(trace_);
   }
 
  private:
-  TensorIndex tensor(const char* name, double bytes, TensorKind kind = TensorKind::activation,
-                     bool persistent = false) {
-    trace_.tensors.push_back(
-        {.name = name, .bytes = {static_cast<std::uint64_t>(bytes)}, .kind = kind, .persistent = persistent});
-    return {static_cast<std::uint32_t>(trace_.tensors.size() - 1)};
-  }
   Parameter parameter(double count) {
     return {.weight = tensor("weight", 2 * count, TensorKind::weight, true),
             .master = tensor("master", 4 * count, TensorKind::optimizer, true),
@@ -81,30 +68,6 @@ class Step {
             .second = tensor("exp_avg_sq", 4 * count, TensorKind::optimizer, true),
             .count = count};
   }
-  Op& op(const char* name, double flop, Ids reads, Ids writes, Phase phase) {
-    double bytes = 0;
-    for (Ids* ids : {&reads, &writes}) {
-      for (const TensorIndex t : *ids) bytes += static_cast<double>(trace_.tensors[t.value].bytes.value);
-      std::sort(ids->begin(), ids->end());
-      ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
-    }
-    Op made;
-    made.name = name;
-    made.phase = phase;
-    made.time = {static_cast<std::int64_t>(1e9 * std::max(flop / most_flops, bytes / memory_bytes_per_s))};
-    made.reads = std::move(reads);
-    made.writes = std::move(writes);
-    made.runs_again = false;
-    trace_.ops.push_back(std::move(made));
-    return trace_.ops.back();
-  }
-  void forward(const char* name, double flop, Ids reads, Ids writes) {
-    op(name, flop, std::move(reads), std::move(writes), Phase::forward).runs_again = can_recompute_;
-  }
-  void backward(const char* name, double flop, Ids reads, Ids writes) {
-    op(name, flop, std::move(reads), std::move(writes), Phase::backward);
-  }
-
   TensorIndex forward_of(Layer& l, TensorIndex x) {
     const double t = model_.tokens, w = model_.width, hidden = 2 * t * w;
     l.x = x;
@@ -162,16 +125,7 @@ class Step {
     op("adamw", 0, {gradient, p.master, p.first, p.second}, {p.weight, p.master, p.first, p.second}, Phase::optimizer);
   }
 
-  void scale() {
-    double all = 0;
-    for (const Op& each : trace_.ops) all += static_cast<double>(each.time.value);
-    const double factor = model_.seconds() * 1e9 / all;
-    for (Op& each : trace_.ops) each.time = {static_cast<std::int64_t>(static_cast<double>(each.time.value) * factor)};
-  }
-
   const Transformer& model_;
-  const bool can_recompute_;
-  Trace trace_;
 };
 
 }  // namespace
@@ -182,18 +136,28 @@ Trace step_of(const Transformer& model, bool can_recompute) { return Step(model,
 
 // Norms, activations and sums are 45 % of the activations and 4 % of a forward to recompute. The rest is recomputed
 // layer by layer, but for each layer's input.
-double fluid_bound(const Transformer& model, double share, double bytes_per_s, bool recomputes) {
-  constexpr double cheap_part = 0.45, cheap_time = 0.04, kept = 2.0 / 34;
+Fluid fluid_of(const Transformer& model) {
+  return {.seconds = model.seconds(),
+          .peak = model.peak(),
+          .activations = model.activations(),
+          .optimizer = model.optimizer(),
+          .cheap_part = 0.45,
+          .cheap_time = 0.04,
+          .kept = 2.0 / 34};
+}
+
+double fluid_bound(const Fluid& model, double share, double bytes_per_s, bool recomputes) {
   constexpr int steps = 20;
-  const double forward = model.seconds() / 3, backward = 2 * forward;
-  const double need = model.peak() * (1 - share), all = model.activations();
+  const double cheap_part = model.cheap_part, cheap_time = model.cheap_time, kept = model.kept;
+  const double forward = model.seconds / 3, backward = 2 * forward;
+  const double need = model.peak * (1 - share), all = model.activations;
   double best = 0;
   for (int c = 0; c <= (recomputes ? steps : 0); ++c) {
     for (int l = 0; l <= (recomputes ? steps : 0); ++l) {
       const double cheap = cheap_part * all * c / steps, layers = (1 - cheap_part) * all * l / steps * (1 - kept);
       const double extra = cheap_time * forward * c / steps + forward * l / steps;
       for (int o = 0; o <= steps; ++o) {
-        const double streamed = model.optimizer() * o / steps;
+        const double streamed = model.optimizer * o / steps;
         const double swapped = std::max(0.0, need - cheap - layers - streamed);
         if (swapped > all - cheap - layers) continue;
         const double time =

@@ -26,14 +26,32 @@ struct Transformer {
   double peak() const { return activations() + logits() + optimizer() + always(); }
 };
 
+// ResNet-50 for images of 224 x 224 (gpu_convolutions.cc): a convolution is one op, batch norm and its ReLU another.
+struct ResNet {
+  const char* name;
+  double images;
+  double images_per_s;  // assumed
+  double seconds() const { return images / images_per_s; }
+};
+
 std::span<const Transformer> transformers();
+std::span<const ResNet> residual_networks();
 
 // `can_recompute`: of the forward ops; they have the same bits when they run twice.
 Trace step_of(const Transformer& model, bool can_recompute);
+Trace step_of(const ResNet& model, bool can_recompute);
+
+struct Fluid {  // of a step; bytes
+  double seconds = 0, peak = 0, activations = 0, optimizer = 0;
+  double cheap_part = 0, cheap_time = 0;  // of the activations, and of a forward to recompute them: norms and the like
+  double kept = 0;                        // of the other activations: the inputs of what is recomputed as a whole
+};
+Fluid fluid_of(const Transformer& model);
+Fluid fluid_of(const ResNet& model);
 
 // The share of plain speed that a link of `bytes_per_s` each way allows at a share of the peak, as a fluid. Activations
 // leave during the forward and come back during the backward, and the optimizer's state streams through the backward.
 // With `recomputes` part of the activations is recomputed. 0: it does not fit.
-double fluid_bound(const Transformer& model, double share, double bytes_per_s, bool recomputes);
+double fluid_bound(const Fluid& model, double share, double bytes_per_s, bool recomputes);
 
 }  // namespace vedette::bench

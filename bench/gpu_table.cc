@@ -1,5 +1,5 @@
-// How fast does a model train in less GPU memory: with a guard, with saved tensors in pinned memory, with
-// checkpointing?
+// How fast does a model train in less GPU memory: with a guard that moves tensors, with one that
+// recomputes them too ("again"), with saved tensors in pinned memory, with checkpointing?
 //
 //   build/bench/gpu_table --json gpu.json                                   # on a GPU: a decoder of 1.3 billion
 //   scripts/with_simulated_gpu build/bench/gpu_table --small --rounds 1     # a rehearsal; its times say nothing of a
@@ -7,9 +7,10 @@
 //
 // Each cell is a process of its own; cells alternate, --rounds times. The plain cell has all memory and says what a
 // step needs; the guard has 50, 30 and 20 % of that, and as much as save_on_cpu and checkpointing took. The bound
-// beside it is the least time of any plan, from the guard's own op times and measured link. Medians and quartiles of
-// all steps. save_on_cpu is torch.autograd.graph.save_on_cpu(pin_memory=True) in C++; checkpointing keeps each block's
-// input. Losses are compared bit by bit with the plain cell's. Joules of a step are NVML's, where it is there.
+// beside it, with recomputation where it may, is the least time of any plan, from the guard's own op times and measured
+// link. Medians and quartiles of all steps. save_on_cpu is torch.autograd.graph.save_on_cpu(pin_memory=True) in C++;
+// checkpointing keeps each block's input. Losses are compared bit by bit with the plain cell's. Joules of a step are
+// NVML's, where it is there.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@ using Json = nlohmann::json;
 struct Options {
   bool small = false;
   int rounds = 3, steps = 10, warm_up = 30;  // a guard plans anew for what it measured, six times at most
+  bool recompute = false;                    // of the one cell
   std::string json_path, slow = "host", cell, result;
   std::uint64_t budget = 0;
   DecoderShape shape{.layers = 24,
@@ -52,7 +54,9 @@ struct Options {
 
 struct Cell {
   std::string name, way;
+  bool recompute = false;
   std::uint64_t budget = 0;
+  std::uint64_t moved = 0, recomputed = 0;  // bytes of a step
   std::vector<double> ms, joules;
   std::uint64_t peak = 0;
   Json losses;
@@ -80,11 +84,14 @@ class Table {
   void add_budgets() {
     const auto add = [&](const std::string& name, std::uint64_t budget) {
       budget = std::max<std::uint64_t>(budget / (2 << 20), 1) * (2 << 20);
-      cells_.push_back({.name = "guard, " + name, .way = "guard", .budget = budget});
-      one(cells_.back());
-      Cell bound{.name = "bound", .way = "bound", .budget = budget};
-      one(bound);
-      cells_.back().bound_ms = bound.bound_ms;
+      for (const bool recompute : {false, true}) {
+        const std::string what = recompute ? "again, " : "guard, ";
+        cells_.push_back({.name = what + name, .way = "guard", .recompute = recompute, .budget = budget});
+        one(cells_.back());
+        Cell bound{.name = "bound", .way = "bound", .recompute = recompute, .budget = budget};
+        one(bound);
+        cells_.back().bound_ms = bound.bound_ms;
+      }
     };
     const std::uint64_t peak = cells_[0].peak;
     for (const unsigned percent : {50u, 30u, 20u}) add(std::to_string(percent) + " %", peak / 100 * percent);
@@ -114,6 +121,7 @@ class Table {
                                       std::to_string(bound || cell.budget == 0 ? 5 : options_.warm_up)};
     words.insert(words.end(), {"--slow", options_.slow});
     if (options_.small) words.push_back("--small");
+    if (cell.recompute) words.push_back("--recompute");
     const DecoderShape& shape = options_.shape;
     const std::pair<const char*, std::int64_t> sizes[] = {{"--layers", shape.layers},
                                                           {"--heads", shape.heads},
@@ -143,6 +151,8 @@ class Table {
     cell.peak = std::max(cell.peak, told.at("peak_bytes").get<std::uint64_t>());
     cell.losses = told.at("losses");
     cell.phase = told.value("phase", "");
+    cell.moved = told.value("bytes_in", std::uint64_t{0}) + told.value("bytes_out", std::uint64_t{0});
+    cell.recomputed = told.value("bytes_recomputed", std::uint64_t{0});
     cell.bound_ms = told.value("bound_ms", cell.bound_ms);
     if (mechanism_.empty()) mechanism_ = told.value("mechanism", "");
     raw_["cells"].push_back(told);
@@ -163,8 +173,8 @@ class Table {
     if (load_per_core() > busy_load) fmt::print("the machine is busy: these times are worth little\n");
     raw_["machine"] = machine_line();
     raw_["rehearsal"] = simulated;
-    fmt::print("{:<22} {:>12} {:>12} {:>22} {:>9} {:>10} {:>9} {:>6}\n", "", "GPU memory", "step ms", "quartiles",
-               "x plain", "bound ms", "joules", "bits");
+    fmt::print("{:<22} {:>12} {:>12} {:>22} {:>9} {:>10} {:>11} {:>11} {:>9} {:>6}\n", "", "GPU memory", "step ms",
+               "quartiles", "x plain", "bound ms", "moves", "recomputes", "joules", "bits");
     const double plain = spread(cells_[0].ms).median;
     for (const Cell& cell : cells_) {
       if (!cell.failure.empty()) {
@@ -172,9 +182,10 @@ class Table {
         continue;
       }
       const Spread ms = spread(cell.ms);
-      fmt::print("{:<22} {:>12} {:>12.2f} {:>10.2f} to {:>8.2f} {:>9.2f} {:>10} {:>9} {:>6}{}\n", cell.name,
-                 readable({cell.budget == 0 ? cell.peak : cell.budget}), ms.median, ms.lower, ms.upper,
+      fmt::print("{:<22} {:>12} {:>12.2f} {:>10.2f} to {:>8.2f} {:>9.2f} {:>10} {:>11} {:>11} {:>9} {:>6}{}\n",
+                 cell.name, readable({cell.budget == 0 ? cell.peak : cell.budget}), ms.median, ms.lower, ms.upper,
                  plain / ms.median, cell.bound_ms > 0 ? fmt::format("{:.2f}", cell.bound_ms) : "-",
+                 readable({cell.moved}), readable({cell.recomputed}),
                  cell.joules.empty() ? "-" : fmt::format("{:.1f}", spread(cell.joules).median), same_bits(cell),
                  cell.way == "guard" && cell.phase != "planned" ? "  (by no plan)" : "");
     }
@@ -207,6 +218,7 @@ int main(int count, char** words) {
     app.add_option(name, *value, "of the decoder")->check(CLI::Range(1, 1 << 20));
   app.add_option("--cell", options.cell, "one cell, in this process")->group("");
   app.add_option("--budget", options.budget)->group("");
+  app.add_flag("--recompute", options.recompute)->group("");
   app.add_option("--result", options.result)->group("");
   CLI11_PARSE(app, count, words);
   if (options.small) options.shape = {.layers = 4, .heads = 4, .width = 128, .context = 128, .batch = 8, .symbols = 97};
@@ -217,6 +229,7 @@ int main(int count, char** words) {
   }
   try {
     const Json result = run_cell({.way = options.cell,
+                                  .recompute = options.recompute,
                                   .budget = options.budget,
                                   .slow = options.slow,
                                   .warm_up = options.warm_up,

@@ -266,18 +266,36 @@ nlohmann::json told(const CellOptions& options, const Ran& ran, std::uint64_t pe
 nlohmann::json guarded(const CellOptions& options, Training& training) {
   MachineSeen seen;
   const bool bound = options.way == "bound";
-  GuardOptions choice{.fast_memory = {options.budget}, .fast = "gpu:0", .slow = options.slow};
+  GuardOptions choice{.fast_memory = {options.budget},
+                      .fast = "gpu:0",
+                      .slow = options.slow,
+                      .recompute = options.recompute ? Recompute::planned : Recompute::off};
   if (bound) choice.observer = &seen;
   Guard guard{choice};
   training.move();
   training.start();
   guard.watch(training.module());
-  const Ran ran = run(options, training, [&] { return guard.step(); });
+  Counters before;  // the counted steps
+  int steps = 0;
+  const Ran ran = run(options, training, [&] {
+    if (steps++ == options.warm_up) before = guard.counters();
+    return guard.step();
+  });
   const Counters counters = guard.counters();
   nlohmann::json json = told(options, ran, examples::device_peak_bytes());
   json["phase"] = guard.session().phase();
   json["mechanism"] = guard.session().mechanism();
   json["resident_max_bytes"] = counters.resident_max_bytes;
+  json["recompute"] = options.recompute;
+  const auto of_a_step = [&](std::uint64_t Counters::*counter) {
+    return (counters.*counter - before.*counter) / static_cast<std::uint64_t>(options.steps);
+  };
+  json["bytes_in"] = of_a_step(&Counters::bytes_in);
+  json["bytes_out"] = of_a_step(&Counters::bytes_out);
+  json["bytes_recomputed"] = of_a_step(&Counters::bytes_recomputed);
+  json["ops_recomputed"] = of_a_step(&Counters::ops_recomputed);
+  json["recompute_ns"] = of_a_step(&Counters::recompute_ns);
+  json["stall_ns"] = of_a_step(&Counters::stall_ns);
   if (!bound) return json;
   for (const PlannedStep& planned : guard.session().planned_steps()) {
     seen.machine.tiers[0].capacity = {options.budget};

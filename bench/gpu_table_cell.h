@@ -16,6 +16,7 @@ struct DecoderShape {
 
 struct CellOptions {
   std::string way = "plain";  // plain, guard, save_on_cpu, checkpoint, bound
+  bool recompute = false;     // of guard and bound: tensors may be recomputed
   std::uint64_t budget = 0;   // of guard and bound: bytes
   std::string slow = "host";  // below the guard's GPU
   int warm_up = 3, steps = 10;
@@ -23,6 +24,7 @@ struct CellOptions {
 };
 
 // {"way", "device", "budget", "step_ms": [...], "peak_bytes", "losses": [...], "joules": of a step or null, ...}. Of
+// `guard` also the bytes that one of these steps brings, writes and recomputes, and by how many runs of ops. Of
 // `bound`: {"way", "budget", "bound_ms", "ideal_ms"}. Throws std::exception with a sentence.
 nlohmann::json run_cell(const CellOptions& options);
 

@@ -3,14 +3,35 @@
 # The wheel's own TorchConfig.cmake demands a CUDA toolkit with nvcc when the wheel was built for CUDA, even where
 # nothing here needs one. This module takes the three libraries and the headers as they lie.
 #
-#   VEDETTE_TORCH_DIR       folder that holds include/ and lib/ (".../site-packages/torch"); default: the tree's .venv
+#   VEDETTE_TORCH_DIR       folder that holds include/ and lib/ (".../site-packages/torch"); default: under pip that of
+#                           the environment that pip installs into, then the tree's .venv
 #   VedetteTorch_FOUND, VedetteTorch_VERSION
-#   VedetteTorch::torch     headers and libraries; programs that link it find libtorch at run time by rpath
+#   VedetteTorch::torch     headers and libraries; programs that link it find libtorch at run time by rpath, but for a
+#                           target with the property VEDETTE_FINDS_TORCH_LOADED, an extension of Python's
 #
 # libtorch's C++ interface changes from minor version to minor version, so that another one is refused.
 set(_vedette_torch_wanted 2.11)
+if(SKBUILD AND VEDETTE_TORCH_DIR AND NOT EXISTS ${VEDETTE_TORCH_DIR}/include)  # of an environment that is gone
+  foreach(_vedette_found VEDETTE_TORCH_DIR VedetteTorch_INCLUDE_DIR VedetteTorch_API_INCLUDE_DIR
+    VedetteTorch_torch_LIBRARY VedetteTorch_torch_cpu_LIBRARY VedetteTorch_c10_LIBRARY
+    VedetteTorch_torch_python_LIBRARY)
+    unset(${_vedette_found} CACHE)
+  endforeach()
+endif()
 if(NOT VEDETTE_TORCH_DIR)
-  file(GLOB _vedette_torch_candidates ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+  set(_vedette_torch_candidates)
+  if(SKBUILD)  # the paths of the interpreter are right in pip's isolated builds, too, where torch cannot be imported
+    execute_process(COMMAND ${Python_EXECUTABLE} -c
+      "import site, sysconfig; print(*dict.fromkeys([sysconfig.get_path('platlib'), sysconfig.get_path('purelib'), \
+*site.getsitepackages()]), sep=';')" OUTPUT_VARIABLE _vedette_torch_sites OUTPUT_STRIP_TRAILING_WHITESPACE)
+    foreach(_vedette_site IN LISTS _vedette_torch_sites)
+      if(EXISTS ${_vedette_site}/torch/include/torch/script.h)
+        list(APPEND _vedette_torch_candidates ${_vedette_site}/torch)
+      endif()
+    endforeach()
+  endif()
+  file(GLOB _vedette_torch_of_tree ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+  list(APPEND _vedette_torch_candidates ${_vedette_torch_of_tree})
   if(_vedette_torch_candidates)
     list(GET _vedette_torch_candidates 0 _vedette_torch_found)
     set(VEDETTE_TORCH_DIR ${_vedette_torch_found} CACHE PATH "libtorch: the folder with include/ and lib/" FORCE)
@@ -51,7 +72,7 @@ find_package_handle_standard_args(VedetteTorch
   VERSION_VAR VedetteTorch_VERSION
   REASON_FAILURE_MESSAGE
   "set VEDETTE_TORCH_DIR to the folder of libtorch ${_vedette_torch_wanted}, which scripts/setup.sh \
-installs in .venv, or build with VEDETTE_TORCH=OFF")
+installs in .venv, or build with VEDETTE_TORCH=OFF (under pip: pip install 'torch==${_vedette_torch_wanted}.*' first)")
 
 if(VedetteTorch_FOUND AND NOT TARGET VedetteTorch::torch)
   set(_vedette_includes ${VedetteTorch_INCLUDE_DIR} ${VedetteTorch_API_INCLUDE_DIR})
@@ -68,5 +89,6 @@ if(VedetteTorch_FOUND AND NOT TARGET VedetteTorch::torch)
     INTERFACE_INCLUDE_DIRECTORIES "${_vedette_includes}"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_vedette_includes}"
     INTERFACE_LINK_LIBRARIES "VedetteTorch::torch_cpu_library;VedetteTorch::c10_library"
-    INTERFACE_LINK_OPTIONS "LINKER:--unresolved-symbols=ignore-in-shared-libs;LINKER:-rpath,${VEDETTE_TORCH_DIR}/lib")
+    INTERFACE_LINK_OPTIONS "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:VEDETTE_FINDS_TORCH_LOADED>>>:\
+LINKER:--unresolved-symbols=ignore-in-shared-libs;LINKER:-rpath,${VEDETTE_TORCH_DIR}/lib>")
 endif()

@@ -16,6 +16,7 @@
 
 #include "counting_allocator.h"
 #include "device.h"
+#include "job.h"
 #include "models/model.h"
 #include "models/state.h"
 #include "profiler/recorder.h"
@@ -64,17 +65,18 @@ struct Stepped {
 
 struct Loop {  // shared by plain and guarded runs
   const RunOptions& options;
+  Job& job;
   RunResult& result;
   Progress progress{options};
 
   // `after` is called after each step, outside of its time.
   void operator()(const auto& step, const auto& phase, const auto& after) {
-    for (std::int64_t i = 0; i < options.steps; ++i) {
+    for (std::int64_t i = job.first_step(); i < options.steps; ++i) {
       if (options.paced && std::getchar() == EOF) throw std::runtime_error("nobody gives this run its turns");
       const std::string_view name = phase();
       const std::uint64_t cpu_began = cpu_ns();
       const auto began = Clock::now();
-      const Stepped stepped = step(i);
+      const Stepped stepped = step(job.batch_of(i));
       const auto took = Clock::now() - began;
       result.step_cpu_ns.push_back(cpu_ns() - cpu_began);
       // A session enters its next phase where a step ends. A step counts as planned when it was so from its begin on.
@@ -82,7 +84,7 @@ struct Loop {  // shared by plain and guarded runs
       result.step_ns.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count()));
       result.losses.push_back(std::bit_cast<std::uint32_t>(stepped.loss));
       result.step_phase.push_back(stepped.phase);
-      after();
+      after(i);
       progress.step(i, stepped.loss, took, stepped.phase);
       if (options.paced) fmt::print("stepped\n"), std::fflush(stdout);
     }
@@ -97,6 +99,13 @@ std::unique_ptr<Model> made(const RunOptions& options) {
   return model;
 }
 
+std::uint64_t state_bytes(Model& model) {
+  std::uint64_t bytes = 0;
+  for (torch::optim::Optimizer* const optimizer : model.optimizers())
+    each_state(*optimizer, [&](const std::string&, const at::Tensor& state) { bytes += state.nbytes(); });
+  return bytes;
+}
+
 RunResult run_plain(const RunOptions& options) {
   RunResult result;
   count_allocations();
@@ -104,11 +113,14 @@ RunResult run_plain(const RunOptions& options) {
   prepare_device(options.device);
   const auto model = made(options);
   move_to_device(model->module(), options.device);
-  Loop{options, result}(
-      [&](std::int64_t i) {
-        return Stepped{model->train_step(i), "plain"};
+  Job job(options);
+  job.join(*model);
+  Loop{options, job, result}(
+      [&](std::int64_t batch) {
+        return Stepped{model->train_step(batch), "plain"};
       },
-      [] { return std::string_view("plain"); }, [] {});
+      [] { return std::string_view("plain"); }, [&](std::int64_t i) { job.stepped(*model, i); });
+  result.optimizer_state_bytes = state_bytes(*model);
   result.peak_bytes = options.device == "cpu" ? counted_peak_bytes() : device_peak_bytes();
   result.resident_max_bytes = resident.largest_growth();
   if (options.state) result.state = digests(*model);
@@ -164,6 +176,7 @@ RunResult run_guarded(const RunOptions& options) {
   const bool on_gpu = options.device == "cuda";
   const ResidentSampler resident;
   std::unique_ptr<Model> model;
+  Job job(options);
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
                  .fast = on_gpu ? "gpu:0" : "dram",
@@ -175,24 +188,28 @@ RunResult run_guarded(const RunOptions& options) {
                  .observer = recorder.get(),
                  .seed = options.seed,
                  .checksums = options.checksums,
-                 .recompute = options.recompute ? Recompute::planned : Recompute::off}};
+                 .recompute = options.recompute_all ? Recompute::always
+                              : options.recompute   ? Recompute::planned
+                                                    : Recompute::off}};
     result.mechanism = guard.session().mechanism();
     result.tracker = guard.session().tracker();
     model = made(options);  // under the guard, as a model larger than memory must be
     move_to_device(model->module(), options.device);
+    job.join(*model);
     guard.watch(model->module());
     for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
     Counters seen = guard.counters();
-    Loop{options, result}(
-        [&](std::int64_t i) {
+    Loop{options, job, result}(
+        [&](std::int64_t batch) {
           const auto step = guard.step();
-          const float loss = model->train_step(i);
+          const float loss = model->train_step(batch);
           return Stepped{loss, std::string(guard.session().phase())};
         },
         [&] { return guard.session().phase(); },
-        [&] {
+        [&](std::int64_t i) {
           const Counters now = guard.counters();
           note_step(result, std::exchange(seen, now), now);
+          job.stepped(*model, i);
         });
     if (!options.trace.empty()) write_trace(guard.session().trace(), options.trace);
     if (!options.planned_traces.empty()) write_planned_traces(guard.session(), options.planned_traces);
@@ -203,6 +220,7 @@ RunResult run_guarded(const RunOptions& options) {
     result.stall_count = counters.stall_count;
     result.stall_ns = counters.stall_ns;
     result.faults = counters.faults;
+    result.optimizer_state_bytes = state_bytes(*model);
     result.smallest_budget = guard.session().smallest_budget().value;
     result.resident_max_bytes = on_gpu ? counters.resident_max_bytes : resident.largest_growth();
     if (on_gpu && options.state) result.state = digests(*model);

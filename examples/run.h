@@ -20,10 +20,17 @@ struct RunOptions {
   int threads = 2;
   // each parameter is updated as soon as its gradient is there (vedette::step_in_backward)
   bool step_in_backward = false;
+  // Of data parallel training. A run is the rank that the environment names; the driver starts `ranks` of them.
+  int ranks = 1;
+  std::uint32_t lag = 2;
+  bool shard_optimizer = false;
+  std::string checkpoint;  // folder, empty: none
+  std::int64_t every = 10;
   std::uint64_t fast_memory = 0;  // bytes; from here on only under a guard
   std::string policy = "vedette", slow = "nvme:.", profile = "layers", tracker = "best";
-  bool checksums = false;  // of the bytes in the slow tier
-  bool recompute = false;  // as the policy plans
+  bool checksums = false;      // of the bytes in the slow tier
+  bool recompute = false;      // as the policy plans
+  bool recompute_all = false;  // at every opportunity
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;               // path of the recording, empty: none
   std::uint64_t plain_step_ns = 0;  // time of a plain step, for the recording; 0: not known
@@ -42,6 +49,7 @@ struct RunResult {
   std::uint64_t resident_max_bytes = 0;  // largest RssAnon + RssShmem, less that before model and guard
   std::uint64_t bytes_in = 0, bytes_out = 0, stall_count = 0, stall_ns = 0, faults = 0;  // of the whole run
   std::uint64_t smallest_budget = 0;
+  std::uint64_t optimizer_state_bytes = 0;  // of this process
   std::vector<std::uint64_t> step_ns;
   // processor time of all threads: says more than step_ns where others use the machine
   std::vector<std::uint64_t> step_cpu_ns;
@@ -57,10 +65,10 @@ struct RunResult {
       torch;  // what moves memory; what sees pages in the profiling step; libtorch's version
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out,
-                                   stall_count, stall_ns, faults, smallest_budget, step_ns, step_cpu_ns, step_phase,
-                                   step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults,
-                                   step_bytes_recomputed, step_ops_recomputed, step_recompute_ns, losses, state,
-                                   planned_from, mechanism, tracker, torch)
+                                   stall_count, stall_ns, faults, smallest_budget, optimizer_state_bytes, step_ns,
+                                   step_cpu_ns, step_phase, step_bytes_in, step_bytes_out, step_stall_count,
+                                   step_stall_ns, step_faults, step_bytes_recomputed, step_ops_recomputed,
+                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

@@ -4,9 +4,6 @@
 //   train --model gpt --compare --fast-memory 500MiB --json table.json   next to a plain run
 //   train --script FILE.pt --compare                                    a model that Python exported
 #include <fmt/core.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -24,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "children.h"
 #include "models/model.h"
 #include "models/state.h"
 #include "profiler/recorder.h"
@@ -90,12 +88,7 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file.flush()) throw std::runtime_error(path + " cannot be written");
 }
 
-// A run in a process of its own, which is this program again; its result comes back through a file in memory, which
-// both have open.
-RunResult run_in_child(const RunOptions& options) {
-  const int file = memfd_create("result", 0);
-  if (file < 0) throw std::runtime_error("no file in memory can be made (memfd_create)");
-  const std::string path = "/proc/self/fd/" + std::to_string(file);
+std::vector<std::string> words_of(const RunOptions& options) {
   std::vector<std::string> words = {"train",
                                     "--model",
                                     options.model,
@@ -108,12 +101,14 @@ RunResult run_in_child(const RunOptions& options) {
                                     "--seed",
                                     std::to_string(options.seed),
                                     "--threads",
-                                    std::to_string(options.threads),
-                                    "--result",
-                                    path};
+                                    std::to_string(options.threads)};
   if (!options.script.empty()) words.insert(words.end(), {"--script", options.script});
   if (options.small) words.push_back("--small");
   if (options.step_in_backward) words.push_back("--step-in-backward");
+  if (options.shard_optimizer) words.push_back("--shard-optimizer");
+  if (options.ranks > 1) words.insert(words.end(), {"--lag", std::to_string(options.lag)});
+  if (!options.checkpoint.empty())
+    words.insert(words.end(), {"--checkpoint", options.checkpoint, "--every", std::to_string(options.every)});
   if (options.state) words.push_back("--state");
   if (!options.guarded) words.push_back("--plain");
   if (options.guarded) {
@@ -125,28 +120,22 @@ RunResult run_in_child(const RunOptions& options) {
     }
     if (options.checksums) words.push_back("--checksums");
     if (options.recompute) words.push_back("--recompute");
+    if (options.recompute_all) words.push_back("--recompute-all");
     if (!options.record.empty())
       words.insert(words.end(), {"--record", options.record, "--plain-step-ns", std::to_string(options.plain_step_ns)});
     if (!options.trace.empty()) words.insert(words.end(), {"--trace", options.trace});
   }
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
-    execv("/proc/self/exe", arguments.data());
-    _exit(127);
+  return words;
+}
+
+// A run in processes of its own, one for each rank.
+std::vector<RunResult> run_in_children(const RunOptions& options) {
+  std::vector<RunResult> results;
+  for (const std::string& text :
+       run_children(words_of(options), options.ranks, options.guarded ? "guarded" : "plain")) {
+    results.push_back(nlohmann::json::parse(text).get<RunResult>());
   }
-  int status = 0;
-  const bool waited = child > 0 && waitpid(child, &status, 0) == child;
-  std::ifstream stream(path);
-  const auto json = nlohmann::json::parse(stream, nullptr, false);
-  close(file);
-  if (!waited || status != 0 || json.is_discarded()) {
-    throw std::runtime_error(std::string("the ") + (options.guarded ? "guarded" : "plain") + " run failed, see above");
-  }
-  return json.get<RunResult>();
+  return results;
 }
 
 // Median of the steps from `first` on; of the last one when that leaves none.
@@ -177,6 +166,7 @@ nlohmann::ordered_json table(const std::string& model, const RunResult& plain, c
           {"step_ns_plain", plain_ns},
           {"step_ns_guarded", guarded_ns},
           {"ratio", guarded_ns == 0 ? 0.0 : static_cast<double>(plain_ns) / static_cast<double>(guarded_ns)},
+          {"optimizer_state_bytes", guarded.optimizer_state_bytes},
           {"losses_equal", plain.losses == guarded.losses},
           {"first_difference", first_difference(plain.state, guarded.state)}};
 }
@@ -218,19 +208,35 @@ int compare(const Arguments& arguments, const FastMemory& memory) {
   RunOptions plain_options = arguments.run, guarded_options = arguments.run;
   plain_options.guarded = plain_options.step_in_backward = false;
   plain_options.state = guarded_options.state = true;
-  const RunResult plain = run_in_child(plain_options);
-  guarded_options.fast_memory = memory.share > 0
-                                    ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain.peak_bytes))
-                                    : memory.bytes;
-  guarded_options.plain_step_ns = median_ns(plain.step_ns, first_usual_step);
-  const RunResult guarded = run_in_child(guarded_options);
-  const auto result = table(arguments.run.model, plain, guarded);
-  print(result, plain, guarded);
-  if (!arguments.json.empty()) write_file(arguments.json, result.dump(2));
-  return result["losses_equal"].get<bool>() && result["first_difference"].get<std::string>().empty() ? 0 : 1;
+  const std::vector<RunResult> plain = run_in_children(plain_options);
+  guarded_options.fast_memory =
+      memory.share > 0 ? static_cast<std::uint64_t>(memory.share * static_cast<double>(plain[0].peak_bytes))
+                       : memory.bytes;
+  guarded_options.plain_step_ns = median_ns(plain[0].step_ns, first_usual_step);
+  const std::vector<RunResult> guarded = run_in_children(guarded_options);
+  bool equal = true;
+  auto result = nlohmann::ordered_json::array();
+  for (std::size_t rank = 0; rank < plain.size(); ++rank) {
+    const std::string name = plain.size() == 1
+                                 ? arguments.run.model
+                                 : fmt::format("{}, rank {} of {}", arguments.run.model, rank, plain.size());
+    result.push_back(table(name, plain[rank], guarded[rank]));
+    print(result.back(), plain[rank], guarded[rank]);
+    equal = equal && result.back()["losses_equal"].get<bool>() &&
+            result.back()["first_difference"].get<std::string>().empty();
+  }
+  if (!arguments.json.empty()) write_file(arguments.json, (result.size() == 1 ? result[0] : result).dump(2));
+  return equal ? 0 : 1;
 }
 
-// One run in this process. A share of the peak needs the peak: a short plain run before tells it.
+void print(const RunResult& result) {
+  fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n",
+             static_cast<double>(result.peak_bytes) / 1048576, static_cast<double>(result.resident_max_bytes) / 1048576,
+             static_cast<double>(median_ns(result.step_ns, result.planned_from)) / 1e6);
+}
+
+// One run in this process, or in one for each rank. A share of the peak needs the peak: a short plain run before tells
+// it.
 int single(const Arguments& arguments, const FastMemory& memory, const std::string& result_path) {
   RunOptions options = arguments.run;
   options.guarded = !arguments.plain;
@@ -240,19 +246,21 @@ int single(const Arguments& arguments, const FastMemory& memory, const std::stri
     RunOptions measuring = options;
     measuring.guarded = measuring.step_in_backward = false;
     measuring.steps = steps_to_the_peak;
+    measuring.checkpoint.clear();
     options.fast_memory =
-        static_cast<std::uint64_t>(memory.share * static_cast<double>(run_in_child(measuring).peak_bytes));
+        static_cast<std::uint64_t>(memory.share * static_cast<double>(run_in_children(measuring)[0].peak_bytes));
+  }
+  if (options.ranks > 1) {
+    const std::vector<RunResult> results = run_in_children(options);
+    for (const RunResult& result : results) print(result);
+    if (!arguments.json.empty()) write_file(arguments.json, nlohmann::json(results).dump(2));
+    return 0;
   }
   const RunResult result = run(options);
   const nlohmann::json json = result;
   if (!result_path.empty()) write_file(result_path, json.dump());
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2));
-  if (result_path.empty()) {
-    fmt::print("peak {:.1f} MiB, largest resident (kernel) {:.1f} MiB, step {:.1f} ms (median)\n",
-               static_cast<double>(result.peak_bytes) / 1048576,
-               static_cast<double>(result.resident_max_bytes) / 1048576,
-               static_cast<double>(median_ns(result.step_ns, result.planned_from)) / 1e6);
-  }
+  if (result_path.empty()) print(result);
   return 0;
 }
 
@@ -293,8 +301,32 @@ void require_sense(const Arguments& arguments) {
     throw std::runtime_error("--chunk is a power of two of at least 16KiB");
   if (arguments.plain && !arguments.compare && !(options.record + options.trace).empty())
     throw std::runtime_error("a plain run has no --record and no --trace: only what trains under a guard is seen");
+  if (options.ranks > 1 && (options.step_in_backward || !(options.record + options.trace).empty()))
+    throw std::runtime_error(
+        "--ranks steps in backward itself, and the ranks would write one --record or --trace: leave these out");
+  if (arguments.compare && !options.checkpoint.empty())
+    throw std::runtime_error("--compare runs twice from the beginning: leave out --checkpoint");
+  if (std::getenv("WORLD_SIZE") != nullptr && !arguments.plain &&
+      (arguments.compare || arguments.fast_memory.ends_with('%')))
+    throw std::runtime_error("under torchrun --fast-memory is each rank's number of bytes, and --compare is not there");
   for (const std::string& path : {arguments.json, options.trace, options.record}) require_writable(path);
   if (!options.record.empty()) Recorder::may_open(options.record).value();
+}
+
+void add_rank_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--ranks", options.ranks,
+                 "train data parallel in so many processes of this machine; torchrun starts them on several")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--lag", options.lag, "of ranks: gradients between one and its parameter's update")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+  app.add_flag("--shard-optimizer", options.shard_optimizer,
+               "of ranks: each parameter's optimizer state is in one rank alone (ZeRO-1)");
+  app.add_option("--checkpoint", options.checkpoint, "of ranks: the folder to go on from, and to save to");
+  app.add_option("--every", options.every, "steps from checkpoint to checkpoint")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
 }
 
 void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::string& result_path) {
@@ -333,9 +365,12 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->check(CLI::IsMember(tracker_words()));
   app.add_flag("--step-in-backward", options.step_in_backward,
                "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
+  add_rank_options(app, options);
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_flag("--recompute", options.recompute,
                "tensors may be dropped and recomputed by running their ops once more, as the policy plans");
+  app.add_flag("--recompute-all", options.recompute_all,
+               "for tests: all that can be recomputed is dropped at every opportunity");
   app.add_option("--record", options.record, "write what happened to this file");
   app.add_option("--trace", options.trace, "write the profiled step to this file, as vedette-trace-1");
   app.add_option("--planned-traces", options.planned_traces,

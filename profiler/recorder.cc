@@ -75,6 +75,7 @@ struct Recorder::State {
   NameNumbers names;
   OpEvent op;  // the one that is running
   Nanoseconds step_began;
+  ProcessUse use_began;    // at the step's begin
   std::string step_phase;  // as told by step_ran()
   std::optional<std::uint64_t> step_bucket;
 
@@ -92,7 +93,8 @@ struct Recorder::State {
   std::optional<Error> failure;
   bool stopping = false;
 
-  Tables tables;  // the writer's alone
+  Tables tables;       // the writer's alone
+  MachineWatch watch;  // as well
   std::thread writer;
 };
 
@@ -218,11 +220,12 @@ void Recorder::moves_by(std::string_view mechanism) {
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
   state_->step.store(step, std::memory_order_relaxed);
   state_->step_began = now;
+  state_->use_began = use_of_process();
 }
 
 void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
   if (state_->live) {
-    constexpr std::string_view phases[] = {"", "warm-up", "profiling", "planned"};
+    constexpr std::string_view phases[] = {"", "warm-up", "profiling", "planned", "foreseen"};
     const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->step_phase));
     state_->live->set(Live::step, step);
     state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->step_began).value));
@@ -237,8 +240,14 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
                     .ended = now,
                     .counters = of_this_step,
                     .dropped_events = dropped()};
-  state_->send([record](Tables& tables) mutable {
+  const ProcessUse use = use_of_process();
+  record.noise = StepNoise{.elapsed = use.at - state_->use_began.at,
+                           .processor = use.processor - state_->use_began.processor,
+                           .switches = use.switches - state_->use_began.switches,
+                           .machine = {}};
+  state_->send([record, watch = &state_->watch](Tables& tables) mutable {
     record.process_bytes = resident_bytes_of_this_process();  // here, on the writer's time: a moment later
+    record.noise->machine = watch->since_last();
     tables.step(record);
   });
 }

@@ -45,6 +45,9 @@ CREATE TABLE steps(step INTEGER PRIMARY KEY, phase TEXT NOT NULL, bucket TEXT, b
   resident_bytes INTEGER NOT NULL, resident_max_bytes INTEGER NOT NULL, ops INTEGER NOT NULL, dropped_events INTEGER NOT NULL,
   process_bytes INTEGER, far_bytes_in INTEGER NOT NULL, far_bytes_out INTEGER NOT NULL,
   moved_between_slow_tiers INTEGER NOT NULL);
+CREATE TABLE step_noise(step INTEGER PRIMARY KEY, elapsed_ns INTEGER NOT NULL, processor_ns INTEGER NOT NULL,
+  switches INTEGER NOT NULL, watched_ns INTEGER NOT NULL, steal_ns INTEGER,
+  processor_wait_ns INTEGER, memory_wait_ns INTEGER, io_wait_ns INTEGER);
 CREATE TABLE op_times(step INTEGER NOT NULL, op INTEGER NOT NULL, name INTEGER NOT NULL, began_ns INTEGER NOT NULL,
   ended_ns INTEGER NOT NULL, resident_bytes INTEGER, live_bytes INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID;
 CREATE TABLE moves(step INTEGER NOT NULL, move INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, chunk INTEGER NOT NULL,
@@ -81,6 +84,7 @@ std::span<const std::string_view> recording_tables() noexcept {
                                                 "plan_order",
                                                 "names",
                                                 "steps",
+                                                "step_noise",
                                                 "op_times",
                                                 "moves",
                                                 "stalls",

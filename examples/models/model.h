@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace at {
@@ -45,15 +46,15 @@ class Model {
   float evaluate(std::int64_t step);  // the loss alone: no gradients, no dropout
 
   // How `optimizer` is stepped by a backward pass: vedette::step_in_backward, or else the one after the other.
-  using StepBy = void(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
-  void use(StepBy* way) { step_by_ = way; }
+  using StepBy = std::function<void(torch::optim::Optimizer& optimizer, const std::function<void()>& backward)>;
+  void use(StepBy way) { step_by_ = std::move(way); }
 
  protected:
   at::Tensor here(const at::Tensor& data);  // on the device of the parameters
   void step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const;
 
  private:
-  StepBy* step_by_ = nullptr;
+  StepBy step_by_;
 };
 
 struct ModelEntry {
@@ -67,8 +68,12 @@ std::unique_ptr<Model> make_model(std::string_view name, const ModelOptions& opt
 std::unique_ptr<Model> make_mlp(const ModelOptions&);
 std::unique_ptr<Model> make_resnet18(const ModelOptions&);
 std::unique_ptr<Model> make_lstm(const ModelOptions&);
-std::unique_ptr<Model> make_gpt(const ModelOptions&);        // 64 million parameters
-std::unique_ptr<Model> make_gpt_small(const ModelOptions&);  // 0.8 million parameters
+std::unique_ptr<Model> make_gpt(const ModelOptions&);          // 64 million parameters
+std::unique_ptr<Model> make_gpt_small(const ModelOptions&);    // 0.8 million parameters
+std::unique_ptr<Model> make_gpt2_medium(const ModelOptions&);  // for a GPU, as the next one
+std::unique_ptr<Model> make_gpt_1300m(const ModelOptions&);
+std::unique_ptr<Model> make_resnet50(const ModelOptions&);  // for a GPU
+std::unique_ptr<Model> make_vit(const ModelOptions&);       // for a GPU
 std::unique_ptr<Model> make_mobilenetv2(const ModelOptions&);
 std::unique_ptr<Model> make_vgg16(const ModelOptions&);
 std::unique_ptr<Model> make_dcgan(const ModelOptions&);        // two optimizers

@@ -7,6 +7,10 @@
 // device, but where pinned host memory is used up.
 #pragma once
 #include <cstdint>
+#include <memory>
+
+#include "vedette/result.h"
+#include "vedette/units.h"
 
 namespace vedette {
 
@@ -30,6 +34,27 @@ class GpuProgram {
   virtual void moved(const void* name, DeviceAddress address) noexcept = 0;
 };
 
+// Memory of a table (SessionOptions::table_memory): it never moves, and work may use it at any time. It is given back
+// when the last copy of `memory` goes, for which the host waits for the device; it may outlive the session.
+struct GpuTable {
+  DeviceAddress address = 0;
+  std::shared_ptr<void> memory;
+};
+struct GpuLookup {          // of rows of a table, by work that is queued
+  DeviceAddress table = 0;  // as GpuTable has it
+  std::uint64_t first = 0;  // where row 0 begins in it
+  std::uint64_t rows = 0;   // of the table
+  std::uint64_t row_bytes = 0;
+  DeviceAddress numbers = 0;  // of the rows, one behind the other in device memory; negative ones count from the end
+  std::uint64_t count = 0;    // how many of them
+  std::uint32_t number_bytes = 8;  // or 4, of each
+};
+struct GpuTableCounters {
+  std::uint64_t rows_on_device = 0, rows_on_host = 0;  // looked up, where they lay then
+  std::uint64_t moves = 0;                             // pieces that became the device's
+  std::uint64_t device_bytes = 0, host_bytes = 0;      // of living tables
+};
+
 // What a program asks besides Session's functions. Thread rule: any thread in which the device's context is current.
 class GpuMemory {
  public:
@@ -45,6 +70,13 @@ class GpuMemory {
     std::uint64_t bytes = 0, in_use = 0, most_in_use = 0;
   };
   virtual Range memory() const noexcept = 0;
+
+  // A tensor of so many bytes is a table: larger than what is there for tables, and than half of what is left.
+  virtual bool is_table(std::uint64_t bytes) const noexcept = 0;
+  virtual Result<GpuTable> allocate_table(std::uint64_t bytes) = 0;  // where is_table()
+  // Between the begin and the end of the op that looks them up, so that the numbers lie where it has them.
+  virtual void looked_up(const GpuLookup& lookup, void* stream) noexcept = 0;
+  virtual GpuTableCounters tables() const noexcept = 0;
 
  protected:
   ~GpuMemory() = default;

@@ -170,6 +170,10 @@ struct SessionOptions {
   // profile, tracker and checksums are not used, and a fast_memory of 0 is what is free less a twentieth.
   std::string fast = "dram";
   GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
+  // With "gpu:N": so much of fast_memory is for hot rows of tables. A tensor that is larger than this, and than half of
+  // what is left, is a table. It lies in pinned host memory, where kernels use it. The pieces whose rows were looked up
+  // most in the latest steps lie in GPU memory. 0: there are no tables.
+  Bytes table_memory = {};
   // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied; or "host"
   // (plain memory, for tests). SIZE, a number and a unit such as "8GiB", bounds the host memory beside fast_memory,
   // which is filled first. The disk has a place for everything. Below a GPU it is pinned: "host", without a limit and
@@ -200,7 +204,7 @@ struct SessionOptions {
   // Of a Guard: a file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name
   // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
   std::string record = {};
-  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. Not on a GPU.
+  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops.
   Recompute recompute = Recompute::off;
 };
 
@@ -266,7 +270,7 @@ class Session {
   std::optional<Error> take_error();
   Bytes smallest_budget() const noexcept;   // the largest in-op working set seen, plus what stays
   Bytes budget() const noexcept;            // of fast memory
-  std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned"
+  std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen"
   std::string mechanism() const;            // the way in which chunks move here, in words
   // the page tracker, by name; empty: no pages are tracked
   std::string_view tracker() const noexcept;

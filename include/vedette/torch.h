@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -87,6 +88,14 @@ class Guard {
   // again.
   void watch(torch::nn::Module& module, std::string_view name = "");
   void watch(torch::optim::Optimizer& optimizer);  // Adam, AdamW, SGD, RMSprop, Adagrad
+  // The same for tensors that no torch::nn::Module has: a Python module's, for instance. A weight "conv1.weight"
+  // belongs to layer "conv1". In a later call a tensor that is watched already gets its new name.
+  struct Named {
+    at::Tensor tensor;
+    std::string name;
+    TensorKind kind = TensorKind::weight;
+  };
+  void watch(std::span<const Named> tensors);
 
   Step step();  // throws the first error of a background thread since the last step
   // in a step: the ops of this scope are one layer, whatever parameters they use

@@ -37,14 +37,6 @@ Span<Nanoseconds> quartiles_of_steady(const Run& run) {
   return {times[last / 4], times[(3 * last + 3) / 4]};
 }
 
-constexpr std::size_t enough_steps = 4;     // to say how much they differ
-constexpr std::int64_t disturbed_part = 5;  // of the median: more between the quartiles is no noise of a quiet machine
-
-bool disturbed(const Headline& h) {
-  return h.steady_steps >= enough_steps &&
-         (h.step_quartiles.end - h.step_quartiles.begin).value > h.median_step.value / disturbed_part;
-}
-
 double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
 
 // Ops of the shown step, if they are the profile's.
@@ -202,6 +194,21 @@ Memory memory_of(const Run& run) {
   return memory;
 }
 
+std::vector<Followed> followed_by(const Run& run) {
+  std::vector<Followed> all;
+  for (const StepRow& step : run.steps) {
+    if (step.phase.empty()) return {};
+    auto known = std::find_if(all.begin(), all.end(), [&](const Followed& f) { return f.phase == step.phase; });
+    if (known == all.end()) known = all.insert(known, {.phase = step.phase});
+    ++known->steps;
+    known->time = known->time + step.time();
+    known->stall = known->stall + Nanoseconds{static_cast<std::int64_t>(step.counters.stall_ns)};
+    known->moved = known->moved + Bytes{step.counters.bytes_in + step.counters.bytes_out};
+    known->faults += step.counters.faults;
+  }
+  return all;
+}
+
 Overhead overhead_of(const Run& run) {
   Overhead o;
   o.events_dropped = run.dropped_events;
@@ -246,6 +253,8 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.reuse = reuse_of(run, options);
   report.plan = plan_of(run);
   report.recomputed = recomputed_of(run);
+  report.timeline = timeline_of(run);
+  report.followed = followed_by(run);
   report.overhead = overhead_of(run);
   const auto remark = [&](bool applies, std::string sentence) {
     if (applies) report.remarks.push_back(std::move(sentence));
@@ -260,9 +269,8 @@ Report analyse(const Run& run, const ReportOptions& options) {
   remark(!run.steps.empty() && run.steady.empty(),
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;
-  remark(disturbed(h),
-         "Steps that ran alike differ by more than a fifth (see the quartiles): something disturbed this run, and "
-         "smaller differences say nothing.");
+  report.noise = noise_of(run, h);
+  remark(report.noise.disturbed, report.noise.why);
   remark(
       h.bound && h.plain_step && *h.plain_step < *h.bound,
       "A plain step was faster than the bound: the bound counts operators at their times in this recording, when they "

@@ -18,8 +18,7 @@ struct Touch {  // pages of a tensor that one tick touched
   std::uint32_t tensor = 0;
   std::int64_t layer = -1;
   Span<std::uint64_t> pages;
-  bool read = false, written = false;
-  std::int64_t times = 1;  // samples that saw it
+  std::int64_t reads = 0, writes = 0;  // how often: ops, or samples that saw it
 };
 
 std::int64_t layer_of(const Trace& trace, OpIndex op) {
@@ -27,18 +26,51 @@ std::int64_t layer_of(const Trace& trace, OpIndex op) {
   return layer ? std::int64_t{layer->value} : -1;
 }
 
+// Of one tick how many ops have a tensor as an operand. A tick is told with its last op; its ops are those of the same
+// layer since the tick before. So a layer that reads a weight in ten ops counts ten, though its pages were seen once.
+class OpsOfTicks {
+ public:
+  explicit OpsOfTicks(const Trace& trace) : trace_(trace), used_(uses(trace)) {
+    std::vector<char> ends(trace.ops.size());
+    for (const PageAccess& a : trace.pages) ends[a.op.value] = 1;
+    begin_.resize(trace.ops.size());
+    for (std::uint32_t i = 1; i < trace.ops.size(); ++i)
+      begin_[i] = ends[i - 1] == 0 && trace.ops[i - 1].layer == trace.ops[i].layer ? begin_[i - 1] : i;
+  }
+  // At least 1 where the pages were touched so.
+  std::pair<std::int64_t, std::int64_t> of(const PageAccess& a) const {
+    const std::vector<OpIndex>& used = used_[a.tensor.value];
+    std::int64_t reads = 0, writes = 0;
+    for (auto at = std::lower_bound(used.begin(), used.end(), OpIndex{begin_[a.op.value]});
+         at != used.end() && *at <= a.op; ++at) {
+      const Op& op = trace_.ops[at->value];
+      reads += std::binary_search(op.reads.begin(), op.reads.end(), a.tensor);
+      writes += std::binary_search(op.writes.begin(), op.writes.end(), a.tensor);
+    }
+    return {a.read ? std::max<std::int64_t>(1, reads) : 0, a.written ? std::max<std::int64_t>(1, writes) : 0};
+  }
+
+ private:
+  const Trace& trace_;
+  std::vector<std::vector<OpIndex>> used_;
+  std::vector<std::uint32_t> begin_;  // [op]: the first of its tick
+};
+
 std::vector<Touch> touches(const Profile& profile) {
   const Trace& trace = profile.trace;
   std::vector<Touch> found;
   if (profile.tracked) {
+    const OpsOfTicks ops(trace);
     for (std::size_t i = 0; i < trace.pages.size(); ++i) {
       const PageAccess& a = trace.pages[i];
+      auto [reads, writes] = ops.of(a);
+      if (!profile.samples.empty())
+        reads = a.read ? profile.samples[i] : 0, writes = a.written ? profile.samples[i] : 0;
       found.push_back({.tensor = a.tensor.value,
                        .layer = layer_of(trace, a.op),
                        .pages = a.pages,
-                       .read = a.read,
-                       .written = a.written,
-                       .times = profile.samples.empty() ? 1 : profile.samples[i]});
+                       .reads = reads,
+                       .writes = writes});
     }
     return found;
   }
@@ -49,8 +81,8 @@ std::vector<Touch> touches(const Profile& profile) {
       found.push_back({.tensor = t.value,
                        .layer = layer_of(trace, {i}),
                        .pages = {0, (trace.tensors[t.value].bytes.value + page - 1) / page},
-                       .read = std::binary_search(op.reads.begin(), op.reads.end(), t),
-                       .written = std::binary_search(op.writes.begin(), op.writes.end(), t)});
+                       .reads = std::binary_search(op.reads.begin(), op.reads.end(), t),
+                       .writes = std::binary_search(op.writes.begin(), op.writes.end(), t)});
     }
   }
   return found;
@@ -92,9 +124,9 @@ std::vector<HeatRange> ranges_of(std::vector<Touch> all) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Touch& t = all[i];
     Change& begin = changes[t.pages.begin];
-    begin = {begin.ticks + 1, begin.reads + t.read * t.times, begin.writes + t.written * t.times};
+    begin = {begin.ticks + 1, begin.reads + t.reads, begin.writes + t.writes};
     Change& end = changes[t.pages.end];
-    end = {end.ticks - 1, end.reads - t.read * t.times, end.writes - t.written * t.times};
+    end = {end.ticks - 1, end.reads - t.reads, end.writes - t.writes};
     if (i + 1 < all.size() && all[i + 1].tensor == t.tensor && all[i + 1].layer == t.layer) continue;
     sweep(t.tensor, t.layer, changes, ranges);
     changes.clear();
@@ -175,6 +207,8 @@ Heat heat_of(const Run& run, const ReportOptions& options) {
   order_tensors(heat, profile->trace);
   order_layers(heat, profile->trace);
   if (!heat.order.empty()) fill_overview(heat, profile->trace, options.heat_rows);
+  heat.places = places_of(run, heat);
+  if (heat.places.size() > options.most_ranges) heat.places.clear();
   return heat;
 }
 

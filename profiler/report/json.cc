@@ -102,7 +102,25 @@ Json of(const StepRow& s) {
           {"faults", s.counters.faults},
           {"peak_bytes", s.counters.peak_bytes},
           {"resident_max_bytes", s.counters.resident_max_bytes},
-          {"process_bytes", of(s.process)}};
+          {"process_bytes", of(s.process)},
+          {"processor_ns", s.noise ? of(s.noise->processor) : Json(nullptr)},
+          {"switches", s.noise ? Json(s.noise->switches) : Json(nullptr)},
+          {"steal_ns", s.noise ? of(s.noise->machine.steal) : Json(nullptr)},
+          {"processor_wait_ns", s.noise ? of(s.noise->machine.processor_wait) : Json(nullptr)},
+          {"memory_wait_ns", s.noise ? of(s.noise->machine.memory_wait) : Json(nullptr)},
+          {"io_wait_ns", s.noise ? of(s.noise->machine.io_wait) : Json(nullptr)}};
+}
+
+Json of(const Noise& n) {
+  return {{"known", n.known},
+          {"processor_ns", n.known ? of(n.processor) : Json(nullptr)},
+          {"switches", n.known ? Json(n.switches) : Json(nullptr)},
+          {"steal_share", of(n.steal)},
+          {"processor_wait_share", of(n.processor_wait)},
+          {"memory_wait_share", of(n.memory_wait)},
+          {"io_wait_share", of(n.io_wait)},
+          {"disturbed", n.disturbed},
+          {"why", n.why}};
 }
 
 Json of(const CauseTotal& c) {
@@ -124,6 +142,10 @@ Json of(const Machine& machine) {
 
 Json of(const MemorySample& s) { return Json::array({of(s.time), of(s.live), of(s.resident)}); }
 Json of(const MoveRate& r) { return Json::array({of(r.time.begin), of(r.time.end), of(r.in), of(r.out)}); }
+Json of(const Followed& f) {
+  return {{"phase", f.phase},        {"steps", f.steps},           {"time_ns", of(f.time)},
+          {"stall_ns", of(f.stall)}, {"moved_bytes", of(f.moved)}, {"faults", f.faults}};
+}
 Json of(const PhaseSpan& p) { return {{"phase", p.phase}, {"time_ns", of(p.time)}}; }
 
 Json of(const Memory& m) {
@@ -135,6 +157,9 @@ Json of(const Memory& m) {
 
 Json of(const HeatRow& r) { return Json::array({r.first_tensor, r.last_tensor, r.pages}); }
 Json of(const HeatRange& r) { return Json::array({r.tensor, r.layer, r.pages.begin, r.pages.end, r.reads, r.writes}); }
+Json of(const HeatPlace& p) {
+  return Json::array({p.tensor, p.layer, p.pages.begin, p.pages.end, static_cast<int>(p.lay)});
+}
 Json of(const std::vector<float>& row) {
   Json all = Json::array();
   for (const float value : row) {
@@ -152,7 +177,8 @@ Json of(const Heat& h) {
           {"sampled", h.sampled},           {"columns", h.columns},
           {"rows", list(h.rows)},           {"order", h.order},
           {"reads", list(h.reads)},         {"writes", list(h.writes)},
-          {"ranges", list(h.ranges)},       {"ranges_left_out", h.ranges_left_out}};
+          {"ranges", list(h.ranges)},       {"ranges_left_out", h.ranges_left_out},
+          {"places", list(h.places)}};
 }
 
 Json of(const LayerRow& l) {
@@ -254,6 +280,19 @@ Json of(const Recomputed& r) {
           {"tensors", list(r.tensors)}};
 }
 
+Json of(const TimelineOp& o) { return Json::array({o.name, o.layer, of(o.time.begin), of(o.time.end)}); }
+Json of(const TimelineMove& m) {
+  return Json::array(
+      {m.verb, m.cause, m.tensor, m.chunk, of(m.bytes), of(m.issued), of(m.time.begin), of(m.time.end), m.tier});
+}
+Json of(const TimelineStall& s) {
+  return Json::array({s.op, s.in_allocation, of(s.time.begin), of(s.time.end), s.move, s.why, s.remedy});
+}
+Json of(const StepTimeline& t) {
+  return {{"step", t.step},     {"phase", t.phase},       {"time_ns", of(t.time)},
+          {"ops", list(t.ops)}, {"moves", list(t.moves)}, {"stalls", list(t.stalls)}};
+}
+
 Json of(const Overhead& o) {
   return {{"process_bytes", of(o.process)},
           {"unmanaged_bytes", of(o.unmanaged)},
@@ -294,6 +333,9 @@ Json of(const Report& r) {
   all["reuse"] = of(r.reuse);
   all["plan"] = of(r.plan);
   all["recomputed"] = of(r.recomputed);
+  all["noise"] = of(r.noise);
+  all["timeline"] = {{"steps", list(r.timeline.steps)}, {"steps_left_out", r.timeline.steps_left_out}};
+  all["followed"] = list(r.followed);
   all["overhead"] = of(r.overhead);
   return all;
 }

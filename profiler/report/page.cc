@@ -60,7 +60,7 @@ void shorten(Report& report, std::size_t most) {
 bool page_has_charts() noexcept { return !charts_script().empty(); }
 
 std::string format_page(const Report& report, const Report* other) {
-  const std::string_view page = page_html();
+  std::string_view page = page_html();
   std::string out;
   std::size_t at = 0;
   const auto fill = [&](std::string_view mark, std::string_view with) {
@@ -72,8 +72,12 @@ std::string format_page(const Report& report, const Report* other) {
   fill("/*{style}*/", page_css());
   fill("{data}", in_script(figures(report, other)));
   fill("/*{charts}*/", charts_script());
-  fill("/*{script}*/", page_js());
-  return out.append(page, at, page.size() - at);
+  fill("/*{script}*/", "");
+  const std::string_view rest = page.substr(at);
+  page = page_js(), at = 0;
+  fill("/*{map}*/", map_js());
+  fill("/*{timeline}*/", timeline_js());
+  return out.append(page, at, page.size() - at).append(rest);
 }
 
 }  // namespace vedette::report

@@ -285,9 +285,19 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
     ['Speed, of plain', 'headline.speed_of_plain', ratio, missing(h.plain_step_ns) ? 'not known: tell it with --plain-ms' : ['a plain step takes ', figure(run, 'headline.plain_step_ns', time)]],
     ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['with the operators\u2019 times of this recording no step is faster than ', figure(run, 'headline.bound_ns', time)]],
     ['Stalls in a step', 'headline.stall_ns', time, [figure(run, 'headline.stall_share', percent), ' of its time']],
+    ...(run.noise.known || run.noise.disturbed ? [['Disturbed', 'noise.disturbed', yes_no, noise_words(run), run.noise.disturbed ? 'bad' : 'good']] : []),
     ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
   if (run.steps.length > 0) host.append(element('div', {class: 'card'}, element('h3', {}, 'Step by step'), steps_chart(run)));
 });
+
+// What the machine did beside the steady steps, medians.
+function noise_words(run) {
+  const n = run.noise;
+  if (!n.known) return 'by the quartiles; what else the machine did was not recorded';
+  const share = (path, words) => missing(n[path]) ? [] : [figure(run, 'noise.' + path, percent), words];
+  return ['a step had ', figure(run, 'noise.processor_ns', time), ' of processors and ', figure(run, 'noise.switches', count), ' involuntary switches; ',
+    ...share('steal_share', ' stolen; '), ...share('processor_wait_share', ' with tasks that wait for a processor, '), ...share('memory_wait_share', ' for memory, '), ...share('io_wait_share', ' for input and output')];
+}
 
 function steps_chart(run) {
   return chart('Time of each step, with its stalls', 250, () => {
@@ -334,118 +344,8 @@ function memory_figure(run) {
     yaxis2: {title: {text: 'MiB moved'}, domain: [0, 0.26], ...(runs.length < 2 ? {} : {range: [-1.1 * moved, 1.1 * moved]})}}};
 }
 
-section('pages', 'Pages', 'Which layer touches which pages',
-  'Pages from top to bottom, tensors in the order in which the step first touches them; layers from left to right, as they run, in the colour of their phase above: blue forward, yellow backward, green optimizer. Click a row, or name a tensor, to see its own pages.',
-  (host, run, at) => {
-  const heat = run.heat;
-  if (heat.rows.length === 0) return host.append(element('p', {}, 'No page and no operand was recorded.'));
-  const state = {kind: 'both', tensor: null};
-  const readout = element('p', {class: 'readout', 'aria-live': 'polite'});
-  const host_chart = chart('Accesses of pages by layer', 640, () => heat_figure(run, state, host_chart.clientWidth), div => {
-    div.removeAllListeners?.('plotly_hover');
-    div.removeAllListeners?.('plotly_click');
-    div.on('plotly_hover', event => { readout.textContent = heat_words(run, state, event.points[0]); });
-    div.on('plotly_click', event => { if (state.tensor !== null) return;
-      const touched = heat.rows[event.points[0].pointIndex[0]][0];
-      if (tensor_of(run, touched)) zoom(touched);
-    });
-  });
-  const back = element('button', {type: 'button', hidden: '', on: {click: () => zoom(null)}}, 'All tensors');
-  const list = element('datalist', {id: 'tensor-names-' + at});
-  const search = element('input', {type: 'search', placeholder: 'zoom to a tensor, by name', 'aria-label': 'Zoom to a tensor', list: list.id, on: {
-    input: () => {
-      const wanted = search.value.toLowerCase();
-      const found = run.tensors.filter(t => t.name.toLowerCase().includes(wanted)).slice(0, 20);
-      list.replaceChildren(...found.map(t => element('option', {value: t.name + '  #' + t.tensor})));
-    },
-    change: () => {
-      const number = /#(\d+)$/.exec(search.value);
-      const found = number ? tensor_of(run, Number(number[1])) : run.tensors.find(t => t.name === search.value);
-      if (found) zoom(found.tensor);
-    }}});
-  const kinds = ['both', 'reads', 'writes'].map(kind => element('label', {}, Object.assign(element('input', {type: 'radio', name: 'kind-' + at, value: kind,
-    on: {change: () => { state.kind = kind; host_chart.redraw(); }}}), {checked: kind === 'both'}), ' ' + kind));
-  function zoom(tensor) {
-    state.tensor = tensor;
-    back.hidden = tensor === null;
-    readout.textContent = tensor === null ? '' : heat_title(run, tensor);
-    host_chart.redraw();
-  }
-  run.zoom = tensor => { host_chart.scrollIntoView({block: 'center'}); zoom(tensor); search.value = tensor_name(run, tensor); };
-  host.addEventListener('keydown', event => { if (event.key === 'Escape') zoom(null); });
-  host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, element('fieldset', {}, element('legend', {}, 'Show'), ...kinds), search, list, back),
-    host_chart, readout),
-    element('p', {}, (heat.sampled ? 'Columns are snapshots of a monitor that takes samples, named by when they began; darkness tells how many samples saw a page in use. Pages of ' + bytes(heat.page_bytes) + '.'
-      : heat.tracked ? 'Accesses as page tracking saw them, in pages of ' + bytes(heat.page_bytes) + '.' : 'Pages were not tracked: operands count from end to end.') +
-      (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
-}, {});
-
-const heat_title = (run, tensor) => [tensor_of(run, tensor).name, tensor_of(run, tensor).role, bytes(tensor_of(run, tensor).bytes)].join(', ');
-
-function heat_words(run, state, point) {
-  const layer = run.heat.columns[point.x], where = layer_name(run, layer) + (layer_phase(run, layer) ? ', ' + layer_phase(run, layer) : '');
-  const touched = fixed(point.z, 2) + ' ' + heat_unit(run, state) + ' a page';
-  if (state.tensor !== null) return heat_title(run, state.tensor) + ': from page ' + count(point.data.first[point.pointIndex[0]]) + ' in ' + where + ': ' + touched;
-  const [first, last, pages] = run.heat.rows[point.pointIndex[0]];
-  return tensor_name(run, first) + (first === last ? '' : ' to ' + tensor_name(run, last)) + ' (' + count(pages) + ' pages) in ' + where + ': ' + touched;
-}
-
-const heat_unit = (run, state) => run.heat.sampled ? 'samples' : state.kind === 'both' ? 'accesses' : state.kind;
-
-const visible = value => value > 0 ? value : null;  // nothing is drawn where nothing was touched
-
-function heat_of_tensor(run, state) {
-  const size = Math.max(1, Math.ceil(tensor_of(run, state.tensor).bytes / run.heat.page_bytes)), bins = Math.min(size, 400);
-  const column = new Map(run.heat.columns.map((layer, i) => [layer, i]));
-  const z = Array.from({length: bins}, () => new Array(run.heat.columns.length).fill(0));
-  const edge = i => Math.floor(size * i / bins);
-  for (const [tensor, layer, begin, end, reads, writes] of run.heat.ranges) {
-    if (tensor !== state.tensor) continue;
-    const times = state.kind === 'reads' ? reads : state.kind === 'writes' ? writes : reads + writes;
-    for (let i = Math.max(0, Math.floor(begin * bins / size) - 1); i < bins && edge(i) < end; ++i) {
-      const overlap = Math.min(end, edge(i + 1)) - Math.max(begin, edge(i));
-      if (overlap > 0) z[i][column.get(layer)] += times * overlap / (edge(i + 1) - edge(i));
-    }
-  }
-  return {z: z.map(row => row.map(visible)), first: Array.from({length: bins}, (_, i) => edge(i))};
-}
-
-// A band above the heat map tells each column's phase. Lines through the map itself would hide it where phases take turns.
-const phase_colours = {forward: 'live', backward: 'out', optimizer: 'resident'};
-function phase_band(marks) {
-  const phased = marks.filter(mark => phase_colours[mark[2]]);
-  if (phased.length < 2) return [];
-  const lines = marks.length > 8 ? [] : marks.slice(1).map(mark => ({type: 'line', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[0] - 0.5, y0: 0, y1: 1, line: {color: css('soft'), width: 1, dash: 'dot'}}));
-  return [...lines, ...phased.map(mark => ({type: 'rect', xref: 'x', yref: 'paper', x0: mark[0] - 0.5, x1: mark[1] - 0.5, y0: 1.003, y1: 1.013, fillcolor: css(phase_colours[mark[2]]), line: {width: 0}}))];
-}
-
-function heat_figure(run, state, width) {
-  const heat = run.heat, zoomed = state.tensor !== null;
-  const drawn = zoomed ? heat_of_tensor(run, state) : {z: heat.reads.map((row, r) => row.map((reads, c) =>
-    visible(state.kind === 'reads' ? reads : state.kind === 'writes' ? heat.writes[r][c] : reads + heat.writes[r][c])))};
-  let at = 0;
-  const first = zoomed ? drawn.first : heat.rows.map(row => { const begin = at; at += row[2]; return begin; });
-  const every = Math.max(1, Math.ceil(heat.columns.length / Math.max(6, Math.floor((on_paper ? paper_width : width) / 42)))), shown = heat.columns.map((_, i) => i).filter(i => i % every === 0);
-  const marks = [];
-  let begin = 0;
-  for (let i = 1; i <= heat.columns.length; ++i) {
-    if (i < heat.columns.length && layer_phase(run, heat.columns[i]) === layer_phase(run, heat.columns[begin])) continue;
-    marks.push([begin, i, layer_phase(run, heat.columns[begin])]);
-    begin = i;
-  }
-  const rows = drawn.z.length, ticks = Array.from({length: Math.min(rows, 8)}, (_, i) => Math.floor(i * rows / Math.min(rows, 8)));
-  const dark = root.dataset.theme === 'dark', most = drawn.z.reduce((so_far, row) => row.reduce((a, b) => Math.max(a, b ?? 0), so_far), 1);
-  const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
-  return {traces: [{type: 'heatmap', z: drawn.z, first, colorscale: scale, zmin: 0, zmax: most, hoverinfo: 'none', hoverongaps: false, xgap: heat.columns.length < 200 ? 0.5 : 0,
-    colorbar: {title: {text: heat_unit(run, state) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0}}],
-  layout: {hovermode: 'closest', margin: {l: 90, r: 10, t: zoomed ? 40 : 24, b: 40}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
-    xaxis: {tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
-    yaxis: {title: {text: zoomed ? 'page of the tensor' : 'page, all tensors end to end', standoff: 14}, autorange: 'reversed', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(i => count(first[i])), showgrid: false, zeroline: false},
-    shapes: phase_band(marks),
-    annotations: marks.filter(mark => marks.length > 1 && mark[2] && mark[1] - mark[0] > heat.columns.length / 12).map(mark => ({text: mark[2], showarrow: false, xref: 'x', yref: 'paper', x: (mark[0] + mark[1] - 1) / 2, y: 1.013, yanchor: 'bottom',
-      font: {size: 11, color: css('soft')}}))}};
-}
-
+/*{map}*/
+/*{timeline}*/
 section('layers', 'Layers', 'Layers', 'In the order in which they run. Bytes count once however often a layer touches them; a transfer belongs to the layer in which it ended.',
   (host, run) => {
   const rows = run.layers.map((l, i) => ({...l, order: i, label: l.layer < 0 ? '(ops without a layer)' : l.name}));
@@ -612,6 +512,10 @@ section('around', 'Around it', 'Unmanaged memory, and what profiling cost', '', 
     ['Process at most', 'overhead.process_bytes', bytes, 'resident, at a step\u2019s end'], ['Of it, unmanaged', 'overhead.unmanaged_bytes', bytes, 'outside of fast memory'],
     ['Profiling step', 'overhead.profiling_step_ns', time, [figure(run, 'overhead.profiling_cost', ratio), ' a steady step']], ['Warm-up step', 'overhead.warm_up_step_ns', time, 'on demand, no plan yet'],
     ['Events dropped', 'overhead.events_dropped', count, 'the recorder\u2019s ring was full', run.overhead.events_dropped > 0 ? 'bad' : 'good']]));
+  if (run.followed.length > 1) host.append(element('div', {class: 'card'}, element('h3', {}, 'What steps followed'), table(run.followed.map((f, i) => ({...f, order: i})), [{key: 'phase', label: 'Phase', format: text},
+    {key: 'steps', label: 'Steps', number: true, format: count}, {key: 'time_ns', label: 'Time', number: true, format: time, share: true}, {key: 'stall_ns', label: 'Of it waits', number: true, format: time},
+    {key: 'moved_bytes', label: 'Moved', number: true, format: bytes}, {key: 'faults', label: 'Faults', number: true, format: count}],
+    {label: 'Steps by what they followed', path: row => (run === data.run ? 'run' : 'other') + '.followed.' + row.order})));
   host.append(element('div', {class: 'card'}, element('h3', {}, 'Made with'), made_with(run)));
   if (run.causes.length === 0) return;
   const rows = run.causes.map((c, i) => ({...c, order: i}));

@@ -42,6 +42,17 @@ struct Headline {
   std::uint64_t dropped_events = 0;
 };
 
+// Of the steady steps, medians: what the machine did beside them.
+struct Noise {
+  bool known = false;
+  Nanoseconds processor;       // of all threads of the process
+  std::uint64_t switches = 0;  // involuntary
+  // of the step's time: taken by a hypervisor (of all processors' time), and in which some task of the machine waited
+  std::optional<double> steal, processor_wait, memory_wait, io_wait;
+  bool disturbed = false;  // steps differ by more than a fifth, or another program or machine took part of the time
+  std::string why;         // a sentence; empty: it is not disturbed
+};
+
 struct LayerTime {
   std::int64_t layer = -1;
   Nanoseconds time;
@@ -116,8 +127,22 @@ struct HeatRange {          // pages of a tensor that were touched alike by the 
   std::int64_t layer = -1;  // -1: ops without a layer
   std::uint32_t tensor = 0;
   Span<std::uint64_t> pages;
-  std::uint32_t reads = 0, writes = 0;  // ticks; of a sampled profile samples
+  std::uint32_t reads = 0, writes = 0;  // ops; of a sampled profile samples
   auto operator<=>(const HeatRange&) const = default;
+};
+
+// Where pages lay while a layer ran, by the moves of the shown step.
+enum class Lay : std::uint8_t {
+  near,     // the layer touched them, and their chunk had stayed since it was touched before
+  fetched,  // the layer touched them, and their chunk came since it was touched before
+  dragged,  // it did not touch them: they lie in a chunk that it touched for another tensor
+};
+struct HeatPlace {
+  std::int64_t layer = -1;
+  std::uint32_t tensor = 0;
+  Span<std::uint64_t> pages;
+  Lay lay = Lay::near;
+  auto operator<=>(const HeatPlace&) const = default;
 };
 
 // a run of pages of the overview: tensors in order of their first touch, one after the other
@@ -129,13 +154,14 @@ struct HeatRow {
 struct Heat {
   Bytes page_bytes;
   bool tracked = false;
-  bool sampled = false;              // by a monitor that takes samples: they are counted, not ticks
+  bool sampled = false;              // by a monitor that takes samples: they are counted, not ops
   std::vector<std::uint32_t> order;  // of tensors, top to bottom
   std::vector<HeatRow> rows;
   std::vector<std::int64_t> columns;              // layers, in order of their first op
-  std::vector<std::vector<float>> reads, writes;  // [row][column]: ticks (samples) a page, on average
+  std::vector<std::vector<float>> reads, writes;  // [row][column]: ops (samples) a page, on average
   std::vector<HeatRange> ranges;                  // sorted by (tensor, layer, pages)
   std::uint64_t ranges_left_out = 0;              // of the tensors with most ranges
+  std::vector<HeatPlace> places;                  // sorted as they are; empty: not known, or too many
 };
 
 struct LayerRow {
@@ -253,6 +279,53 @@ struct Recomputed {  // in the shown step
   std::vector<RecomputedTensor> tensors;   // the largest first
 };
 
+struct TimelineOp {
+  std::string name;
+  std::int64_t layer = -1;  // in the shown profile; -1: none, or the step is of another
+  Span<Nanoseconds> time;   // counts from the step's begin, as the others
+};
+
+struct TimelineMove {
+  std::string verb, cause;
+  std::int64_t tensor = -1;  // of the chunk's tensors the one that is used next; -1: not known
+  std::uint64_t chunk = 0;
+  Bytes bytes;
+  Nanoseconds issued;
+  Span<Nanoseconds> time;
+  std::uint32_t tier = 1;  // the slow one
+};
+
+struct TimelineStall {
+  std::uint32_t op = 0;
+  bool in_allocation = false;
+  Span<Nanoseconds> time;
+  std::int64_t move = -1;   // of the same step, that it waited for; -1: not known
+  std::string why, remedy;  // sentences: why the bytes were not there, what would have made it in time
+};
+
+struct StepTimeline {
+  std::uint64_t step = 0;
+  std::string phase;
+  Nanoseconds time;
+  std::vector<TimelineOp> ops;
+  std::vector<TimelineMove> moves;
+  std::vector<TimelineStall> stalls;
+};
+
+struct Timeline {
+  std::vector<StepTimeline> steps;   // by number
+  std::uint64_t steps_left_out = 0;  // --step names those that are wanted
+};
+
+// Steps of one phase: what they followed, and what it cost.
+struct Followed {
+  std::string phase;  // as Session::phase()
+  std::uint64_t steps = 0;
+  Nanoseconds time, stall;  // of all of them
+  Bytes moved;
+  std::uint64_t faults = 0;
+};
+
 struct Overhead {
   std::optional<Bytes> process;    // resident bytes of the process, most at a step's end
   std::optional<Bytes> unmanaged;  // of them, outside of fast memory
@@ -284,6 +357,9 @@ struct Report {
   Reuse reuse;
   PlanFigures plan;
   Recomputed recomputed;
+  Timeline timeline;
+  Noise noise;
+  std::vector<Followed> followed;  // in order of the first step; empty: phases are not told
   Overhead overhead;
 };
 
@@ -338,6 +414,7 @@ std::optional<Trace> updated_early(const Trace&);
 bool alike(const Headline&, const Headline&) noexcept;
 Memory memory_of(const Run&);
 Heat heat_of(const Run&, const ReportOptions&);
+std::vector<HeatPlace> places_of(const Run&, const Heat&);
 void limit_ranges(Heat&, std::size_t most);  // those of the tensors with most of them are left out
 std::vector<LayerRow> layers_of(const Run&, const Heat&);
 std::vector<TensorRow> tensors_of(const Run&);
@@ -349,6 +426,9 @@ Reuse reuse_of(const Run&, const ReportOptions&);
 std::optional<Bytes> lru_fetches(const Trace&, Bytes capacity);
 PlanFigures plan_of(const Run&);
 Recomputed recomputed_of(const Run&);
+Timeline timeline_of(const Run&);
+Noise noise_of(const Run&, const Headline&);
+std::vector<Followed> followed_by(const Run&);
 Overhead overhead_of(const Run&);
 
 // What a page of very many tensors can show: those that moved most, then the largest, and those at which a row of the
@@ -356,6 +436,7 @@ Overhead overhead_of(const Run&);
 void shorten(Report&, std::size_t most);
 
 std::string_view name_of(Warmth) noexcept;
+std::string_view name_of(Lay) noexcept;   // "near", "fetched", "dragged"
 std::string_view name_of(Lost) noexcept;  // "operators", "late fetch", "no room", "write", "fault"
 std::string_view name_of(Change) noexcept;
 

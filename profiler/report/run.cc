@@ -88,6 +88,27 @@ void read_steps(Reader& reader, Run& run) {
   }
 }
 
+void read_noise(Reader& reader, Run& run) {
+  Statement ask(
+      reader.database(),
+      "SELECT step, elapsed_ns, processor_ns, switches, watched_ns, steal_ns, processor_wait_ns, memory_wait_ns,"
+      " io_wait_ns FROM step_noise ORDER BY step");
+  auto at = run.steps.begin();
+  for (ask.ask(); reader.row(ask);) {
+    const std::uint64_t step = reader.natural(ask, 0, "a step's number");
+    while (at != run.steps.end() && at->step < step) ++at;
+    StepNoise noise{.elapsed = reader.time(ask, 1),
+                    .processor = reader.time(ask, 2),
+                    .switches = reader.natural(ask, 3, "switches"),
+                    .machine = {.elapsed = reader.time(ask, 4)}};
+    std::optional<Nanoseconds>* const times[] = {&noise.machine.steal, &noise.machine.processor_wait,
+                                                 &noise.machine.memory_wait, &noise.machine.io_wait};
+    for (int i = 0; i < 4; ++i)
+      if (!ask.is_null(5 + i)) *times[i] = reader.time(ask, 5 + i);
+    if (at != run.steps.end() && at->step == step) at->noise = noise;
+  }
+}
+
 // One pass and no order: SQLite would sort the moves of the whole run, on disk, to group them.
 void read_causes(Reader& reader, Run& run) {
   std::map<std::tuple<std::string, std::string, std::uint32_t>, CauseTotal> totals;
@@ -145,18 +166,20 @@ std::vector<OpRow> ops_of(Reader& reader, std::uint64_t step) {
   return ops;
 }
 
-std::vector<MoveRow> moves_of(Reader& reader, std::uint64_t step) {
+std::vector<MoveRow> moves_of(Reader& reader, const Run& run, std::uint64_t step) {
   std::vector<MoveRow> moves;
   Statement ask(reader.database(),
-                "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ?");
+                "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns, tier FROM moves WHERE step = ?");
   for (ask.ask(step); reader.row(ask);) {
-    moves.push_back({.verb = ask.text(0),
-                     .cause = ask.text(1),
-                     .chunk = reader.natural(ask, 2, "a chunk"),
-                     .bytes = {reader.natural(ask, 3, "a move's size")},
-                     .issued = reader.time(ask, 4),
-                     .started = reader.time(ask, 5),
-                     .ended = reader.time(ask, 6)});
+    moves.push_back(
+        {.verb = ask.text(0),
+         .cause = ask.text(1),
+         .chunk = reader.natural(ask, 2, "a chunk"),
+         .bytes = {reader.natural(ask, 3, "a move's size")},
+         .issued = reader.time(ask, 4),
+         .started = reader.time(ask, 5),
+         .ended = reader.time(ask, 6),
+         .tier = reader.below(ask, 7, std::max<std::size_t>(run.machine.tiers.size(), 2), "a move's tier")});
     reader.keep(moves.back());
   }
   return moves;
@@ -217,6 +240,47 @@ void read_fastest(Reader& reader, Run& run) {
     reader.forget_since(kept);
     if (times.size() != run.fastest.size()) continue;
     for (std::size_t op = 0; op < times.size(); ++op) run.fastest[op] = std::min(run.fastest[op], times[op]);
+  }
+}
+
+constexpr std::uint64_t most_timed = 60'000;  // ops of all steps of the timeline
+constexpr std::size_t most_steps = 24;
+
+// Those that were asked for, the shown one, the slowest and the fastest steady ones, the first of each phase, and then
+// others from begin to end.
+std::vector<std::size_t> steps_to_time(const Run& run, const std::vector<std::uint64_t>& asked) {
+  std::vector<std::size_t> order;
+  const auto add = [&](std::size_t i) {
+    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+  };
+  for (const std::uint64_t step : asked)
+    for (std::size_t i = 0; i < run.steps.size(); ++i)
+      if (run.steps[i].step == step) add(i);
+  if (run.shown) add(*run.shown);
+  const auto faster = [&](std::size_t a, std::size_t b) { return run.steps[a].time() < run.steps[b].time(); };
+  if (!run.steady.empty()) {
+    add(*std::max_element(run.steady.begin(), run.steady.end(), faster));
+    add(*std::min_element(run.steady.begin(), run.steady.end(), faster));
+  }
+  for (std::size_t i = 0; i < run.steps.size(); ++i)
+    if (i == 0 || run.steps[i].phase != run.steps[i - 1].phase) add(i);
+  for (std::size_t i = 0; i < run.steps.size() && order.size() < most_steps; ++i) add(i);
+  if (order.size() > most_steps) order.resize(most_steps);
+  return order;
+}
+
+void read_events(Reader& reader, Run& run, const std::vector<std::uint64_t>& asked) {
+  std::uint64_t ops = 0;
+  for (const std::size_t i : steps_to_time(run, asked)) {
+    const StepRow& row = run.steps[i];
+    ops += row.counters.ops;
+    if (ops > most_timed && !run.events.empty()) return;
+    StepEvents step{.step = row.step, .phase = row.phase, .bucket = row.bucket, .began = row.began, .ended = row.ended};
+    const bool shown = run.shown && i == *run.shown;
+    step.ops = shown ? run.ops : ops_of(reader, row.step);
+    step.moves = shown ? run.moves : moves_of(reader, run, row.step);
+    step.stalls = shown ? run.stalls : stalls_of(reader, row.step);
+    run.events.push_back(std::move(step));
   }
 }
 
@@ -312,14 +376,15 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   if (!reader.bad()) run.origin = origin_of(*database);
   read_machine(reader, run);
   read_steps(reader, run);
+  read_noise(reader, run);
   read_causes(reader, run);
   if (!reader.bad()) read_profiles(reader, run);
   if (!reader.bad()) {
     choose_step(run);
     if (run.shown) {
       run.ops = ops_of(reader, run.shown_step()->step);
-      run.moves = moves_of(reader, run.shown_step()->step);
-      if (run.shown_step()->step > 0) run.earlier_moves = moves_of(reader, run.shown_step()->step - 1);
+      run.moves = moves_of(reader, run, run.shown_step()->step);
+      if (run.shown_step()->step > 0) run.earlier_moves = moves_of(reader, run, run.shown_step()->step - 1);
       run.stalls = stalls_of(reader, run.shown_step()->step);
       read_faults(reader, run);
       read_recomputed(reader, run);
@@ -330,6 +395,8 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
     // none).
     if (!run.profiles.empty()) read_pages(reader, run.profiles[run.profile.value_or(run.profiles.size() - 1)]);
     read_plan(reader, run);
+    if (!reader.bad()) read_events(reader, run, options.steps);
+    for (Profile& profile : run.profiles) name_tensors(profile.trace);
   }
   if (database->failure()) return *database->failure();
   if (reader.bad()) return *reader.bad();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/noise.h"
 #include "profiler/recording.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"
@@ -23,9 +24,10 @@ struct StepRow {
   std::uint64_t step = 0;
   Nanoseconds began, ended;
   Counters counters;
-  std::string phase;             // "warm-up", "profiling", "planned"; empty: not told
+  std::string phase;             // as Session::phase(); empty: not told
   std::string bucket;            // empty: none was repeated
   std::optional<Bytes> process;  // resident bytes of the whole process at its end
+  std::optional<StepNoise> noise;
   Nanoseconds time() const noexcept { return ended - began; }
 };
 
@@ -41,6 +43,7 @@ struct MoveRow {
   std::uint64_t chunk = 0;
   Bytes bytes;
   Nanoseconds issued, started, ended;
+  std::uint32_t tier = 1;  // the slow one
 };
 
 struct StallRow {
@@ -63,6 +66,15 @@ struct RecomputedRow {  // chunks that had been dropped together
   std::uint64_t ops = 0;  // that ran again
   Nanoseconds began, ended;
   Nanoseconds time() const noexcept { return ended - began; }
+};
+
+struct StepEvents {  // of one step, for the timeline; times as the recording has them
+  std::uint64_t step = 0;
+  std::string phase, bucket;
+  Nanoseconds began, ended;
+  std::vector<OpRow> ops;
+  std::vector<MoveRow> moves;
+  std::vector<StallRow> stalls;
 };
 
 struct Profile {
@@ -133,6 +145,7 @@ struct Run {
   std::vector<StallRow> stalls;
   std::vector<FaultRow> faults;
   std::vector<RecomputedRow> recomputed;
+  std::vector<StepEvents> events;  // the shown step, those that were asked for, and as many others as there is room for
 
   bool has_phases() const noexcept { return origin.imported != "damon"; }  // a monitor's snapshots are of no phase
   const Profile* shown_profile() const noexcept { return profile ? &profiles[*profile] : nullptr; }
@@ -142,9 +155,13 @@ struct Run {
 // By op: its time without its stalls. The program's time between two ops counts to the second, as in a profile.
 std::vector<Nanoseconds> own_times(Nanoseconds step_began, const std::vector<OpRow>&, const std::vector<StallRow>&);
 
+// Gives each tensor a name of its own: "layer1.0.conv1 output". What the program named, once, keeps that.
+void name_tensors(Trace&);
+
 struct LoadOptions {
   // for rows and texts: a million steps take 220 MiB; what is computed from them takes some times more
   Bytes most_memory{std::uint64_t{256} << 20};
+  std::vector<std::uint64_t> steps = {};  // whose events are wanted before those of others
 };
 
 // Errors: Cause::system (no such file, SQLite's reason), malformed_input (no recording, or damaged), unsupported

@@ -48,6 +48,26 @@ std::string budget(const Headline& h) {
   return readable(h.budget) + (h.budget_share > 0 ? fmt::format(" ({:.0f} %)", h.budget_share * 100) : std::string());
 }
 
+// What the machine did beside a steady step.
+void noise(Lines& out, const Report& a, const Report* b) {
+  const bool known = a.noise.known || (b != nullptr && b->noise.known);
+  const auto both = [&](auto of) { return Pair{of(a.noise), b != nullptr ? of(b->noise) : std::string()}; };
+  const auto share = [](const std::optional<double>& part) {
+    return part ? fmt::format("{:.1f} %", 100 * *part) : std::string("-");
+  };
+  if (known) {
+    out.figure("processor time, switches", both([](const Noise& n) {
+                 return n.known ? fmt::format("{}, {}", readable(n.processor), n.switches) : std::string("-");
+               }));
+    out.figure("stolen", both([&](const Noise& n) { return share(n.steal); }));
+    out.figure("waits: cpu, memory, io", both([&](const Noise& n) {
+                 return share(n.processor_wait) + ", " + share(n.memory_wait) + ", " + share(n.io_wait);
+               }));
+  }
+  if (known || a.noise.disturbed)
+    out.figure("disturbed", both([](const Noise& n) { return std::string(n.disturbed ? "yes" : "no"); }));
+}
+
 void headline(Lines& out, const Report& a, const Report* b) {
   const auto both = [&](auto of) { return Pair{of(a.headline), b != nullptr ? of(b->headline) : std::string()}; };
   if (b != nullptr) out.figure("", {"this run", "the other"});
@@ -67,6 +87,7 @@ void headline(Lines& out, const Report& a, const Report* b) {
   out.figure("quartiles", both([](const Headline& h) {
                return readable(h.step_quartiles.begin) + " to " + readable(h.step_quartiles.end);
              }));
+  noise(out, a, b);
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
   out.figure("bound, as profiled", both([](const Headline& h) { return readable(h.bound); }));
@@ -205,6 +226,19 @@ void recomputed(Lines& out, const Report& r) {
   for (const std::string& reason : r.plan.reasons) out.text += "  " + printable(reason, 400) + "\n";
 }
 
+void followed(Lines& out, const Report& r) {
+  if (r.followed.size() < 2) return;
+  out.title("What steps followed");
+  out.text +=
+      fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", "", "steps", "a step", "of it waits", "moved", "faults");
+  for (const Followed& f : r.followed) {
+    const auto steps = static_cast<std::int64_t>(f.steps);
+    out.text += fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", f.phase, f.steps,
+                            readable(Nanoseconds{f.time.value / steps}), readable(Nanoseconds{f.stall.value / steps}),
+                            readable(Bytes{f.moved.value / f.steps}), f.faults);
+  }
+}
+
 void overhead(Lines& out, const Report& r) {
   const Overhead& o = r.overhead;
   out.title("Unmanaged memory, and what profiling cost");
@@ -236,6 +270,7 @@ std::string format_text(const Report& report, const Report* other) {
     curve(out, *r);
     plan(out, *r);
     recomputed(out, *r);
+    followed(out, *r);
     overhead(out, *r);
   }
   return out.text;

@@ -242,10 +242,10 @@ void add_compare(CLI::App& app) {
   verb->add_option(
       "--fast-memory", options->fast,
       "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
-  verb->add_option("--policy", options->policies, "all, or names with commas")->capture_default_str();
-  verb->add_option("--machine", options->machine,
-                   "a preset (a100-g10, h200-pcie5), this-machine, or a file in the format vedette-machine-1")
+  verb->add_option("--policy", options->policies,
+                   "all, names, or files of policies of your own (docs/own-policy.md), with commas")
       ->capture_default_str();
+  verb->add_option("--machine", options->machine, machine_words())->capture_default_str();
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb->add_option("--seed", options->seed, "of policies that search at random, and of the noise")

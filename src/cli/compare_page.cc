@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "cli/html.h"
 #include "cli/lab.h"
 
 namespace vedette::cli {
@@ -16,23 +17,6 @@ constexpr std::array colours = {"#4c78a8", "#f58518", "#54a24b", "#b279a2", "#9d
                                 "#439894", "#c9a227", "#d67195", "#79706e", "#2f6b2f"};
 constexpr std::array dashes = {"", "6 3", "2 2"};  // a colour comes again with another of these
 constexpr const char* bound_name = "lower bound";
-
-std::string escaped(const std::string& words) {
-  std::string safe;
-  for (const char c : words) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else if (c == '"')
-      safe += "&quot;";
-    else
-      safe += c;
-  }
-  return safe;
-}
 
 // Four figures without an exponent, however long a step is.
 std::string shown_ms(double time) {
@@ -145,7 +129,7 @@ class Chart {
 
   void curve(const Line& line) {
     svg_ += fmt::format("<g class=\"line\" stroke=\"{0}\" fill=\"{0}\"><title>{1}</title>", line.colour,
-                        escaped(line.policy));
+                        html_escaped(line.policy));
     std::string path;
     for (const Point& point : line.points) path += fmt::format("{:.1f},{:.1f} ", x(point.fraction), y(point.ms));
     svg_ += fmt::format("<polyline fill=\"none\" stroke-width=\"{}\" stroke-dasharray=\"{}\" points=\"{}\"/>",
@@ -154,7 +138,7 @@ class Chart {
       svg_ += fmt::format(
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" stroke=\"none\"><title>{}: {:.3f} ms, {:.1f} % of ideal, at "
           "{:.0f} % of the peak</title></circle>",
-          x(point.fraction), y(point.ms), escaped(line.policy), point.ms, 100 * ideal_ / point.ms,
+          x(point.fraction), y(point.ms), html_escaped(line.policy), point.ms, 100 * ideal_ / point.ms,
           100 * point.fraction);
     svg_ += "</g>";
   }
@@ -172,7 +156,7 @@ class Chart {
           "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"{4}\" "
           "stroke-dasharray=\"{5}\"/><text x=\"{6}\" y=\"{7}\">{8}</text>",
           left + wide + 16, left + wide + 44, at, line.colour, line.width, line.dash, left + wide + 50, at + 4,
-          escaped(line.policy));
+          html_escaped(line.policy));
       at += 14;
     }
   }
@@ -184,10 +168,10 @@ class Chart {
 };
 
 std::string table_row(const Row& row, const std::string& policy) {
-  std::string cells =
-      fmt::format("<td>{}</td><td>{:.1f} %</td><td>{}</td>", readable(row.fast), 100 * row.fraction, escaped(policy));
+  std::string cells = fmt::format("<td>{}</td><td>{:.1f} %</td><td>{}</td>", readable(row.fast), 100 * row.fraction,
+                                  html_escaped(policy));
   if (!row.replayed)
-    return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", escaped(row.error));
+    return "<tr>" + cells + fmt::format("<td colspan=\"9\" class=\"why\">{}</td></tr>\n", html_escaped(row.error));
   const Replayed& got = *row.replayed;
   const double of_ideal = row.lower_bound.value == 0 ? 100
                                                      : 100.0 * static_cast<double>(row.ideal.value) /
@@ -239,18 +223,19 @@ std::string provenance_of(const Provenance& from) {
   std::string tiers, links;
   for (const Tier& tier : from.machine.tiers) {
     const bool endless = tier.capacity.value >= std::uint64_t{1} << 59;
-    tiers += fmt::format("{}{} {}", tiers.empty() ? "" : ", ", escaped(tier.name),
+    tiers += fmt::format("{}{} {}", tiers.empty() ? "" : ", ", html_escaped(tier.name),
                          endless ? "without limit" : readable(tier.capacity));
   }
   for (const Link& link : from.machine.links)
     links += fmt::format(
-        "{}{} to {} {:.3g} GB/s", links.empty() ? "" : ", ", escaped(from.machine.tiers[link.source.value].name),
-        escaped(from.machine.tiers[link.target.value].name), static_cast<double>(link.bytes_per_s) / 1e9);
+        "{}{} to {} {:.3g} GB/s", links.empty() ? "" : ", ", html_escaped(from.machine.tiers[link.source.value].name),
+        html_escaped(from.machine.tiers[link.target.value].name), static_cast<double>(link.bytes_per_s) / 1e9);
   return fmt::format(
       "<h2>Made with</h2>\n<dl><dt>vedette<dd>{}<dt>machine<dd>{}: {}; {}<dt>seed<dd>{}<dt>noise<dd>{} % of each op's "
       "time"
       "<dt>command<dd><code>{}</code></dl>\n",
-      VEDETTE_VERSION, escaped(from.machine_name), tiers, links, from.seed, from.noise_percent, escaped(from.command));
+      VEDETTE_VERSION, html_escaped(from.machine_name), tiers, links, from.seed, from.noise_percent,
+      html_escaped(from.command));
 }
 
 }  // namespace
@@ -267,22 +252,22 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyE
     for (const Row& row : rows) {
       if (row.trace == trace) of_trace.push_back(&row);
     }
-    page += "<h2>" + escaped(trace) + "</h2>\n<figure><div class=\"scroll\">" +
+    page += "<h2>" + html_escaped(trace) + "</h2>\n<figure><div class=\"scroll\">" +
             Chart(of_trace, lines_of(of_trace)).draw() +
             "</div><figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. The dashed "
             "lower bound is proven: no plan is below it. "
             "Sizes at which a policy cannot run have no point.</figcaption></figure>\n";
     for (const Timeline& timeline : timelines) {
       if (timeline.trace == trace)
-        page += "<figure><div class=\"scroll\">" + timeline.svg + "</div><figcaption>" + escaped(timeline.caption) +
-                "</figcaption></figure>\n";
+        page += "<figure><div class=\"scroll\">" + timeline.svg + "</div><figcaption>" +
+                html_escaped(timeline.caption) + "</figcaption></figure>\n";
     }
     page += "<div class=\"scroll\">" + table_of(of_trace, entries) + "</div>\n";
   }
   std::string partial;
   for (const PolicyEntry& entry : entries) {
     if (!entry.partial.empty())
-      partial += fmt::format("<li>{}: {}</li>\n", entry.name, escaped(std::string(entry.partial)));
+      partial += fmt::format("<li>{}: {}</li>\n", entry.name, html_escaped(std::string(entry.partial)));
   }
   if (!partial.empty()) page += fmt::format("<p>* {}:</p><ul>\n{}</ul>\n", what_partial_means, partial);
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paged(); }))

@@ -18,6 +18,7 @@
 #include "cli/beside.h"
 #include "cli/disk_speed.h"
 #include "cli/nearest.h"
+#include "cli/own_policy.h"
 #include "cli/plan_file.h"
 #include "cli/remap_time.h"
 #include "os/probe.h"
@@ -116,6 +117,12 @@ Machine read_machine(const std::string& what, const std::string& directory) {
   return *std::move(machine);
 }
 
+std::string machine_words() {
+  std::string names;
+  for (const MachinePreset& preset : machine_presets()) names.append(names.empty() ? "" : ", ").append(preset.name);
+  return "a preset (" + names + "), this-machine, or a file in the format vedette-machine-1";
+}
+
 Bytes read_size(const std::string& words, const Trace& trace) {
   char* end = nullptr;
   const double number = std::strtod(words.c_str(), &end);
@@ -148,9 +155,16 @@ std::vector<std::string> split(const std::string& words, char at) {
 
 std::vector<PolicyEntry> policies_named(const std::string& names) {
   const auto all = policies();
-  if (names == "all") return {all.begin(), all.end()};
   std::vector<PolicyEntry> found;
   for (const std::string& name : split(names, ',')) {
+    if (name == "all") {
+      found.insert(found.end(), all.begin(), all.end());
+      continue;
+    }
+    if (names_a_library(name)) {
+      found.push_back(own_policy(name));
+      continue;
+    }
     const auto entry = std::find_if(all.begin(), all.end(), [&](const PolicyEntry& each) { return each.name == name; });
     if (entry == all.end()) {
       std::vector<std::string> known;
@@ -162,6 +176,10 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
   }
   if (found.empty()) throw Failure({Cause::malformed_input, "no policy is named; write all, or names with commas"});
   return found;
+}
+
+std::unique_ptr<Policy> policy_called(std::string_view name, std::uint64_t seed) {
+  return names_a_library(name) ? own_policy(std::string(name)).make(seed) : make_policy(name, seed);
 }
 
 void require_room(const Trace& trace, const Machine& machine) {

@@ -1,6 +1,7 @@
 // What the verbs of the policy laboratory share: reading traces and machines, sizes in words, one run of one policy.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ Plan read_plan(const std::string& file, const Trace& trace);
 // A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws
 // Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
+std::string machine_words();  // what read_machine takes, for the help of a verb
 
 // "20%" of the trace's peak, "512MiB", "40GB", bytes. Throws Failure.
 Bytes read_size(const std::string& words, const Trace& trace);
@@ -52,8 +54,11 @@ struct Row {  // one policy on one trace and machine
 Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed,
                const ReplayOptions& options);
 
-// All, or those named, separated by commas. Throws Failure at a name that nobody has.
+// "all", names, and files of policies of one's own (cli/own_policy.h), separated by commas. Throws Failure at a name
+// that nobody has.
 std::vector<PolicyEntry> policies_named(const std::string& names);
+// Of the list, or of a file; null: no policy is called that. Throws Failure where a file has none.
+std::unique_ptr<Policy> policy_called(std::string_view name, std::uint64_t seed);
 
 // As tables show it: with a star where its rows are partial, or the word that it is a bound; a row that a driver paged
 // (Replayed::paged) has a tilde.

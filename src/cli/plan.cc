@@ -186,9 +186,7 @@ void add_common(CLI::App& verb, PlanOptions& options) {
   verb.add_option("--fast-memory", options.fast,
                   "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
   verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
-  verb.add_option("--machine", options.machine,
-                  "a preset (a100-g10, h200-pcie5), this-machine, or a file in the format vedette-machine-1")
-      ->capture_default_str();
+  verb.add_option("--machine", options.machine, machine_words())->capture_default_str();
   verb.add_option("--slow", options.directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/chunked.h"
 #include "cli/lab.h"
@@ -33,6 +34,7 @@ struct ReportVerb {
   std::string path, other, output, machine, directory = ".", policy;
   bool text = false, json = false, no_simulation = false;
   double plain_ms = 0, simulate_seconds = 20;
+  std::vector<std::uint64_t> steps;
 };
 
 // Plans and replays until the time given is used up, from the first question on: planning a large step anew for each
@@ -44,7 +46,7 @@ report::Simulate simulator(double seconds, const std::string& what, std::shared_
              const Trace& trace, const Machine& machine, std::string_view name) -> Result<report::Simulated> {
     if (!*until) *until = Clock::now() + length;
     if (Clock::now() > **until) return Error{Cause::unavailable, "not simulated: --simulate-seconds were over"};
-    auto policy = make_policy(name, 1);
+    auto policy = policy_called(name, 1);
     if (policy == nullptr) return Error{Cause::unavailable, "no policy '" + std::string(name) + "' is known here"};
     progress->say("simulates " + what + ", the policy " + std::string(name) + " in " +
                   readable(machine.tiers[0].capacity));
@@ -60,7 +62,7 @@ report::Simulate simulator(double seconds, const std::string& what, std::shared_
 
 report::Report analysed(const std::string& path, const ReportVerb& verb) {
   const auto progress = std::make_shared<Progress>("report", "reads " + path);
-  report::Run run = report::load_run(path).value();
+  report::Run run = report::load_run(path, {.steps = verb.steps}).value();
   report::ReportOptions options;
   options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
   if (!verb.policy.empty()) policies_named(verb.policy);
@@ -112,13 +114,11 @@ void add_report(CLI::App& app) {
   verb->add_option("--compare", options->other, "another recording, shown beside the first");
   auto* text = verb->add_flag("--text", options->text, "the headline and the tables, for a terminal");
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
+  verb->add_option("--step", options->steps, "steps whose events the timeline has to hold, if it cannot hold all");
   verb->add_option("--plain-ms", options->plain_ms,
                    "what a step takes without vedette, in milliseconds, if the recording does not say");
-  verb->add_option(
-      "--machine", options->machine,
-      "simulate other budgets on another machine than the recording's: a preset (a100-g10, h200-pcie5), this-machine, "
-      "or a file in the "
-      "format vedette-machine-1");
+  verb->add_option("--machine", options->machine,
+                   "simulate other budgets on another machine than the recording's: " + machine_words());
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb->add_option("--policy", options->policy, "simulate another policy than the recording's");

@@ -4,27 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/html.h"
 #include "cli/lab.h"
 
 namespace vedette::cli {
 namespace {
 
 constexpr double left = 130, wide = 1040, lane_high = 18, lane_step = 24;
-
-std::string escaped(const std::string& words) {
-  std::string safe;
-  for (const char c : words) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else
-      safe += c;
-  }
-  return safe;
-}
 
 const char* colour_of(Bar::Kind kind) {
   switch (kind) {
@@ -75,14 +61,14 @@ class Lane {
 std::string lanes(const Replayed& replayed, const std::string& title, const Machine& machine, double y,
                   double ns_a_pixel) {
   std::string svg = fmt::format("<text x=\"4\" y=\"{:g}\">{}</text><text x=\"4\" y=\"{:g}\">operators</text>", y + 12,
-                                escaped(title), y + 33);
+                                html_escaped(title), y + 33);
   std::vector<Lane> all;
   for (std::size_t l = 0; l <= machine.links.size(); ++l)
     all.emplace_back(y + 20 + lane_step * static_cast<double>(l), ns_a_pixel);
   for (std::size_t l = 0; l < machine.links.size(); ++l)
     svg += fmt::format("<text x=\"4\" y=\"{:g}\">{} to {}</text>", y + 57 + lane_step * static_cast<double>(l),
-                       escaped(machine.tiers[machine.links[l].source.value].name),
-                       escaped(machine.tiers[machine.links[l].target.value].name));
+                       html_escaped(machine.tiers[machine.links[l].source.value].name),
+                       html_escaped(machine.tiers[machine.links[l].target.value].name));
   std::vector<Bar> bars = replayed.timeline;
   std::stable_sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return a.time.begin < b.time.begin; });
   for (const Bar& bar : bars) {

@@ -44,7 +44,7 @@ std::string number(double count) { return fmt::format("{:.0f}", count); }
 
 // The last column is what came since the last look, a second.
 void print(const Sample& now, const Sample* before) {
-  constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned"};
+  constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
   const LiveReading& r = now.reading;
   const double seconds = before == nullptr ? 0 : std::chrono::duration<double>(now.when - before->when).count();
   const std::size_t phase = r[Live::phase] < std::size(phases) ? static_cast<std::size_t>(r[Live::phase]) : 0;

@@ -52,6 +52,7 @@ enum class Attribute : int {  // CUdevice_attribute
   compute_capability_minor = 76,
   virtual_memory_management_supported = 102,
   host_numa_id = 134,
+  host_numa_memory_management_supported = 141,  // cuMemCreate of a NUMA node's memory, CUDA 12.2
 };
 
 constexpr unsigned stream_non_blocking = 1;     // CU_STREAM_NON_BLOCKING

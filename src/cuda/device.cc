@@ -54,6 +54,8 @@ Result<Device::Memory> Device::memory() const {
   return Memory{.free = {free}, .total = {total}};
 }
 
+Result<void> Device::synchronize() const { return driver_->check(calls().synchronize(), "waiting for a GPU"); }
+
 Result<void> Device::copy(StreamHandle stream, Address to, Address from, Bytes bytes) const {
   const int number = calls().copy(to, from, bytes.value, stream);
   if (number == success) return {};
@@ -61,11 +63,14 @@ Result<void> Device::copy(StreamHandle stream, Address to, Address from, Bytes b
 }
 
 Current::Current(const Device& device) noexcept : device_(device) {
-  if (device.calls().current_context(&former_) != success) former_ = nullptr;
-  static_cast<void>(device.make_current());  // where it is refused, the call that needs it is, too
+  known_ = device.calls().current_context(&former_) == success;
+  // A call may be refused once. Refused twice, the call that needs the context is, too.
+  if (!device.make_current()) static_cast<void>(device.make_current());
 }
 
-Current::~Current() { device_.calls().set_context(former_); }
+Current::~Current() {
+  if (known_) device_.calls().set_context(former_);
+}
 
 Result<Stream> Stream::create(std::shared_ptr<const Device> device) {
   StreamHandle handle = nullptr;

@@ -33,6 +33,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::optional<int> attribute(Attribute) const;
   std::optional<int> numa_node() const;  // nearest to this GPU, where the machine says so
   Result<Memory> memory() const;
+  Result<void> synchronize() const;  // the calling thread waits for all that is queued in the context
 
   // Queues a copy; host memory must be pinned for it to be asynchronous. Neither address is looked at before.
   Result<void> copy(StreamHandle, Address to, Address from, Bytes) const;
@@ -45,7 +46,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const ContextHandle context_;
 };
 
-// Makes a device's context current, and the thread's former one again at the end.
+// Makes a device's context current, and the thread's former one again at the end. Where the driver does not say which
+// that is the device's stays current.
 class [[nodiscard]] Current {
  public:
   explicit Current(const Device&) noexcept;
@@ -56,6 +58,7 @@ class [[nodiscard]] Current {
  private:
   const Device& device_;
   ContextHandle former_ = nullptr;
+  bool known_ = false;
 };
 
 // A stream that does not wait for the default one.

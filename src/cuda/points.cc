@@ -38,7 +38,9 @@ Result<void> Points::let_wait(std::uint32_t stream, StreamPoint point) {
   if (!has_to_wait(stream, point)) return {};
   Line& line = streams_[stream];
   if (line.behind.size() <= point.stream) line.behind.resize(point.stream + 1);
-  if (auto waits = event_of(point).let_wait(line.handle); !waits) return waits;
+  if (!event_of(point).let_wait(line.handle)) {
+    if (auto waited = wait(point); !waited) return waited;
+  }
   line.behind[point.stream] = point.number;
   return {};
 }

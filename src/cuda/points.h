@@ -28,6 +28,7 @@ class Points {
 
   Result<StreamPoint> mark(std::uint32_t stream);
   // The stream runs behind the point. Free where it does already: its own points, and points that it has waited for.
+  // Where the driver refuses, the host waits for the point itself.
   Result<void> let_wait(std::uint32_t stream, StreamPoint);
   // Not one of the stream's own, not known to have passed, and the stream does not run behind it yet.
   bool has_to_wait(std::uint32_t stream, StreamPoint) const;

@@ -9,6 +9,7 @@ namespace vedette {
 
 void Engine::count_birth(ChunkRange range) {
   if (books_.in_op()) ++op_.events;
+  if (op_.expected) op_.expected->births -= std::min(op_.expected->births, range.size());
   for (const ChunkIndex c : range) {
     books_.birth(c);
     if (books_.in_op()) pin(c);
@@ -47,6 +48,7 @@ Result<void> Engine::reserve_slots(std::unique_lock<std::mutex>& lock, std::uint
 Result<void> Engine::birth(ChunkRange range) {
   std::unique_lock lock(mutex_);
   if (auto room = reserve_slots(lock, range.size()); !room) return room;
+  disturb();
   count_birth(range);
   const Nanoseconds began = program_.now();
   bool waited = false;
@@ -109,6 +111,7 @@ void Engine::death(ChunkRange range) noexcept {
 }
 
 void Engine::let_die(ChunkRange range) {
+  hand_over();
   if (books_.in_op()) ++op_.events;
   bool freed = false;
   for (const ChunkIndex c : range) freed = books_.death(c) || freed;
@@ -121,6 +124,7 @@ void Engine::let_die(ChunkRange range) {
 Result<void> Engine::hold(ChunkRange range) {
   constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
   std::unique_lock lock(mutex_);
+  hand_over();
   const auto all_held = [&] {
     for (const ChunkIndex c : range)
       if (!books_.present(c)) return false;
@@ -163,6 +167,7 @@ void Engine::release_hold(ChunkRange range) noexcept {
 }
 
 void Engine::drop_hold(ChunkRange range) {
+  hand_over();
   for (const ChunkIndex c : range) {
     if (books_.release(c) && watch_ != nullptr) tell_hold(c);
   }

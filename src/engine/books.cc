@@ -1,6 +1,7 @@
 #include "engine/books.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -24,6 +25,7 @@ void Books::become(ChunkIndex c, ChunkState next) {
   VEDETTE_ASSERT(may_become(chunk.state, next));
   if (chunk.state == ChunkState::evicting) --evicting_;
   if (next == ChunkState::evicting) ++evicting_;
+  resident_ += (next == resident ? 1u : 0u) - (chunk.state == resident ? 1u : 0u);
   if (next == resident && chunk.state != idle) chunk.arrival = ++arrivals_;
   chunk.state = next;
   if (next == resident && !chunk.unchanged && !chunk.slot_busy) give_slot_back(chunk);  // it will be written anyway
@@ -38,6 +40,8 @@ std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {
 void Books::birth(ChunkIndex c) {
   if (high_ <= c) high_ = {c.value + 1};
   Chunk& chunk = at(c);
+  if (chunk.last_birth < tick_) chunk.birth_gap = tick_ - chunk.last_birth;
+  chunk.last_birth = tick_;
   if (++chunk.live == 1) {
     ++live_;
     chunk.next_use = never;
@@ -324,24 +328,61 @@ bool Books::leaves_before(ChunkIndex first, ChunkIndex second) const noexcept {
   const bool a_cycles = cycles(a), b_cycles = cycles(b);
   if (a_cycles != b_cycles) return b_cycles;
   if (a_cycles) return a.arrival < b.arrival;
-  if (a.next_use != b.next_use) return a.next_use > b.next_use;
+  if (const Ticks first_use = next_use(a), second_use = next_use(b); first_use != second_use)
+    return first_use > second_use;
   if (a.last_use != b.last_use) return a.last_use < b.last_use;
   return a.arrival != b.arrival ? a.arrival < b.arrival : first < second;
 }
+
+namespace {
+
+template <class Before>
+std::vector<ChunkIndex> first_of(std::vector<ChunkIndex> found, std::size_t most, Before before) {
+  const std::size_t count = std::min(most, found.size());
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count), found.end(), before);
+  found.resize(count);
+  return found;
+}
+
+}  // namespace
 
 std::vector<ChunkIndex> Books::victims(std::size_t most) const {
   std::vector<ChunkIndex> found;
   for (const ChunkIndex c : used()) {
     if (may_leave(chunks_[c])) found.push_back(c);
   }
-  const std::size_t count = std::min(most, found.size());
-  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count), found.end(),
-                    [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second); });
-  found.resize(count);
-  return found;
+  return first_of(std::move(found), most,
+                  [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second); });
+}
+
+std::vector<ChunkIndex> Books::victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const {
+  std::vector<ChunkIndex> found;
+  for (const ChunkIndex c : used()) {
+    const Chunk& chunk = chunks_[c];
+    const bool known = chunk.last_birth != tick_ && !chunk.leaving;
+    if (known && next_use(chunk) >= until && may_leave(chunk)) found.push_back(c);
+  }
+  const auto room = [&](ChunkIndex c) {  // in ops, for as many transfers
+    constexpr Ticks far = Ticks{1} << 40;
+    const Ticks use = next_use(chunks_[c]);
+    const Ticks ops = use >= step.next_begins ? step.ends - std::min(step.ends, tick_) + (use - step.next_begins)
+                                              : use - std::min(use, tick_);
+    const bool for_nothing = chunks_[c].unchanged && chunks_[c].slot;
+    return std::min(far, ops) * (for_nothing ? 2 : 1);
+  };
+  return first_of(std::move(found), most, [&](ChunkIndex first, ChunkIndex second) {
+    const Ticks of_first = room(first), of_second = room(second);
+    return of_first != of_second ? of_first > of_second : leaves_before(first, second);
+  });
 }
 
 // --- marks -----------------------------------------------------------------------------------------------------------
+
+void Books::expect_use(ChunkIndex c, Ticks tick) {
+  Chunk& chunk = at(c);
+  const bool others = chunk.next_use > tick_ && chunk.next_use != never;
+  chunk.next_use = others ? std::min(chunk.next_use, tick) : tick;
+}
 
 void Books::forget_next_uses() {
   for (Chunk& chunk : chunks_) chunk.next_use = never;

@@ -8,6 +8,7 @@
 // whose chunk died, or is in the pool. A slot belongs to one chunk, and has at most one I/O in flight. The idle list
 // has the chunks that are idle and not busy, the longest dead first.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -43,6 +44,8 @@ class Books {
     ChunkIndex idle_prev, idle_next;
     std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
     Ticks last_use = 0, next_use = never;
+    Ticks last_birth = never;       // of a tensor there
+    Ticks birth_gap = never;        // between the last two
     std::uint64_t arrival = 0;      // order of becoming resident
     std::uint8_t failed_reads = 0;  // in a row
     std::uint64_t fault = 0;        // the number of its last fault; 0: none yet
@@ -66,7 +69,8 @@ class Books {
   std::uint32_t reads_in_flight() const noexcept { return reads_in_flight_; }
   std::uint32_t writes_in_flight() const noexcept { return writes_in_flight_; }
   std::uint32_t held() const noexcept { return held_; }
-  std::uint32_t live_chunks() const noexcept { return live_; }  // in which a tensor lives
+  std::uint32_t live_chunks() const noexcept { return live_; }       // in which a tensor lives
+  bool all_resident() const noexcept { return resident_ == live_; }  // of those
   const Slots& slots() const noexcept { return slots_; }
   std::vector<SlotIndex> take_given_back() { return slots_.take_given_back(); }
 
@@ -128,6 +132,13 @@ class Books {
   bool birth_goes_on() const noexcept;  // what some birth waits for is here: soon that may leave
   // For room, the first to leave first: the furthest next use, unless the program runs on faults.
   std::vector<ChunkIndex> victims(std::size_t most) const;
+  struct Calendar {  // ticks: where the running step is expected to end, and where the next one begins
+    Ticks ends = never, next_begins = never;
+  };
+  // Of those that no plan sends away already, and that are not used before tick `until`, as far as is known. Of what
+  // was born in the running op, or the one that ended, nothing is known yet. First the one whose room is free for the
+  // most ops a transfer: one that leaves for nothing costs one, others two.
+  std::vector<ChunkIndex> victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const;
 
   // --- marks ---------------------------------------------------------------------------------------------------------
   void want(ChunkIndex chunk) { at(chunk).wanted = true; }
@@ -136,6 +147,7 @@ class Books {
   void plan_to_stay(ChunkIndex chunk) { at(chunk).leaving = false; }
   void expect_unchanged(ChunkIndex chunk, bool unchanged) { at(chunk).unchanged = unchanged; }
   void set_next_use(ChunkIndex chunk, Ticks tick) { at(chunk).next_use = tick; }
+  void expect_use(ChunkIndex chunk, Ticks tick);  // of one of the tensors there, beside what is expected of the others
   void forget_next_uses();
   void set_touched(ChunkIndex chunk, bool touched) { at(chunk).touched = touched; }
   void fault(ChunkIndex chunk);
@@ -155,6 +167,13 @@ class Books {
   bool may_leave(const Chunk& chunk) const noexcept;
   bool leaves_before(ChunkIndex first, ChunkIndex second) const noexcept;
   bool cycles(const Chunk& chunk) const noexcept;
+  // A use that is overdue is expected as late again: the longer it has not come, the further away it is.
+  Ticks from_now(Ticks expected) const noexcept { return expected < tick_ ? tick_ + (tick_ - expected) : expected; }
+  // Where tensors are born time and again, the next one counts, too.
+  Ticks next_use(const Chunk& chunk) const noexcept {
+    const Ticks told = from_now(chunk.next_use);
+    return chunk.birth_gap == never ? told : std::min(told, from_now(chunk.last_birth + chunk.birth_gap));
+  }
   ChunkIndex idle_head() const noexcept { return {chunks()}; }
   Chunk& link(ChunkIndex chunk) { return chunk == idle_head() ? idle_list_ : chunks_[chunk]; }
   void idle_push(ChunkIndex chunk);
@@ -167,7 +186,8 @@ class Books {
   Indexed<FrameIndex, Frame> frames_;
   Slots slots_;
   FramePool pool_;
-  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0;
+  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0,
+                resident_ = 0;
   ChunkIndex high_;  // one past the highest chunk ever used
   std::uint64_t arrivals_ = 0, faults_ = 0, op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;  // chunks; held ones are counted in held_

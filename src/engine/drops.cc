@@ -6,6 +6,7 @@ namespace vedette {
 
 std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
+  disturb();
   std::vector<ChunkIndex> gone;
   for (const ChunkIndex c : range) {
     const Books::Chunk& chunk = books_[c];
@@ -37,6 +38,7 @@ bool Engine::is_dropped(ChunkIndex c) const noexcept {
 
 bool Engine::adopt(ChunkIndex from, ChunkIndex to) noexcept {
   const std::lock_guard lock(mutex_);
+  disturb();
   if (books_[to].state != ChunkState::dropped) return true;
   VEDETTE_ASSERT(books_[from].state == ChunkState::resident && books_[from].holds > 0);
   const FrameIndex frame = books_[from].frame;

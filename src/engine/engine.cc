@@ -8,7 +8,6 @@
 
 #include "base/assert.h"
 #include "base/quiet_thread.h"
-#include "base/readable.h"
 
 namespace vedette {
 
@@ -23,7 +22,8 @@ Engine::Engine(EngineOptions options)
              .paged_ops = {}},
       books_(options.chunks, options.frames),
       transfers_(options.frames),
-      figures_{.observer = options.observer} {
+      figures_{} {
+  figures_.observer = options.observer;
   figures_.counters.resident_max_bytes = 0;
 }
 
@@ -75,6 +75,7 @@ void Engine::request(ChunkIndex c) {
 void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
                       const Planned& planned) {
   std::unique_lock lock(mutex_);
+  disturb();
   VEDETTE_ASSERT(!books_.in_op());
   op_.index = op;
   op_.name.assign(name);
@@ -85,6 +86,7 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
 void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
                          const Planned& planned, const std::function<void()>& between) {
   std::unique_lock lock(mutex_);
+  disturb();
   VEDETTE_ASSERT(books_.in_op());
   leave(evictions);
   if (between) {
@@ -97,12 +99,44 @@ void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions,
 
 void Engine::end_op(std::span<const PlannedEviction> evictions) noexcept {
   const std::lock_guard lock(mutex_);
+  disturb();
   if (!books_.in_op()) return;
   leave(evictions);
   if (can_start() || !requests_.settling.empty()) kick();
+  if (is_calm()) quick_.settle();
+}
+
+void Engine::disturb() {
+  if (const QuickOp::What* const op = quick_.disturb()) take_over(*op);
+}
+
+void Engine::hand_over() {
+  if (const QuickOp::What* const op = quick_.hand_over()) take_over(*op);
+}
+
+void Engine::take_over(const QuickOp::What& op) {
+  op_.index = op.op;
+  op_.name = op.name;
+  op_.needs = op.needs;
+  op_.later = {};
+  op_.expected.reset();
+  op_.events = 0;
+  books_.begin_op(op.tick);
+  for (const ChunkRange range : op.operands)
+    for (const ChunkIndex c : range)
+      if (books_[c].live > 0) pin(c);
+  if (!books_.op_fits()) go_paged();
+}
+
+bool Engine::is_calm() const noexcept {
+  return books_.all_resident() && watch_ == nullptr && books_.in_flight() == 0 && queues_.urgent.empty() &&
+         queues_.fetches.empty() && queues_.evictions.empty() && waiting_frames_ == 0 && busy_.empty() &&
+         requests_.settling.empty() && !maker_.winding_down;
 }
 
 void Engine::take_plan(const Planned& planned) {
+  op_.expected = planned.expected;
+  if (planned.expected) return take_expected(planned);
   for (const NextUse& use : planned.next_uses)
     for (const ChunkIndex c : use.range) books_.set_next_use(c, planned.base + use.tick);
   for (const PlannedFetch& fetch : planned.fetches)
@@ -169,6 +203,7 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
       hide_ahead(c);
     }
   }
+  make_room_ahead();
 }
 
 // What is in fast memory by now stays there.
@@ -182,6 +217,7 @@ void Engine::settle(const PlannedEviction& move) {
 
 void Engine::cover(std::span<const ChunkRange> operands) noexcept {
   const std::lock_guard lock(mutex_);
+  disturb();
   const bool coverable = watch_ == nullptr && books_.in_op() && !books_.paged();
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
@@ -207,25 +243,6 @@ std::uint64_t Engine::early_touches() const noexcept {
   return figures_.early_touches;
 }
 
-std::string Engine::paged_sentence() const {
-  const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
-  return "op '" + op_.name + "' needs " + readable(size(std::uint64_t{books_.op_chunks()})) +
-         " at once and the budget is " + readable(size(books_.frames())) +
-         ": it runs paged, slowly; give fast_memory at least " +
-         readable_exactly(size(std::uint64_t{books_.op_chunks()} + 2));
-}
-
-void Engine::go_paged() {
-  if (books_.paged()) return;
-  books_.go_paged();
-  if (failed_writes_.last()) return arrived_.notify_all();  // the op is not too large
-  if (std::find(words_.paged_ops.begin(), words_.paged_ops.end(), op_.name) == words_.paged_ops.end()) {
-    words_.paged_ops.push_back(op_.name);
-    if (words_.on_message) words_.on_message(paged_sentence());
-  }
-  arrived_.notify_all();
-}
-
 void Engine::wake(ChunkIndex c) {
   if (Faults* const faults = memory_->faults(); faults != nullptr) faults->wake(c);
 }
@@ -234,7 +251,7 @@ void Engine::add_stall(Nanoseconds began, bool in_allocation) {
   const Nanoseconds ended = program_.now();
   ++figures_.counters.stall_count;
   figures_.counters.stall_ns += static_cast<std::uint64_t>((ended - began).value);
-  figures_.op_thread_stall += ended - began;
+  figures_.op_thread_stall_ns.fetch_add((ended - began).value, std::memory_order_relaxed);
   if (figures_.observer != nullptr)
     figures_.observer->stalled(
         {.step = figures_.step, .op = op_.index, .in_allocation = in_allocation, .began = began, .ended = ended});
@@ -255,6 +272,7 @@ void Engine::fault(const Fault& fault) noexcept {
   if (!chunk.wanted) count_fault(fault);
   books_.fault(c);
   request(c);
+  if (books_.paged()) request_what_follows(c);
   kick();
 }
 
@@ -292,6 +310,7 @@ void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
 
 void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
+  disturb();
   FrameWatch* const told = watch != nullptr ? watch : watch_;
   for (const ChunkIndex c : told != nullptr ? books_.used() : ChunkRange()) {
     if (!shown(books_[c].state)) continue;
@@ -315,6 +334,7 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   queues_.evictions.clear();
   kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
+  disturb();
   bring_forth_all();
   while (const auto frame = take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
   for (FrameIndex f; f.value < transfers_.size(); ++f.value) {
@@ -339,6 +359,7 @@ void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   queues_.fetches.clear();
   queues_.evictions.clear();
+  op_.expected.reset();
   bring_forth_all();
   books_.forget_next_uses();
 }
@@ -350,13 +371,15 @@ void Engine::begin_step(std::uint64_t step) {
 }
 
 Nanoseconds Engine::stalled_since_last_asked() noexcept {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(figures_.op_thread_stall, Nanoseconds{});
+  // relaxed: the op thread asks, and sees what it added itself; what others add late counts the next time
+  if (figures_.op_thread_stall_ns.load(std::memory_order_relaxed) == 0) return {};
+  return {figures_.op_thread_stall_ns.exchange(0, std::memory_order_relaxed)};
 }
 
 Counters Engine::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   Counters now = figures_.counters;
+  now.ops += quick_.ops();
   now.moved_between_slow_tiers = slow_.store->bytes_between_tiers();
   now.resident_bytes = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
   return now;

@@ -13,8 +13,10 @@
 // that finds none ready makes one itself, and so does the migrator for a thread that waits.
 //
 // Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex
-// guards all; memory for frames is made without it.
+// guards all; memory for frames is made without it, and an op for which there is nothing to do runs without it
+// (quick_op.h).
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -32,6 +34,7 @@
 #include "engine/busy_chunks.h"
 #include "engine/failed_writes.h"
 #include "engine/frame_watch.h"
+#include "engine/quick_op.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/link_habits.h"
@@ -95,10 +98,17 @@ class Engine {
     // nobody will write there before it leaves again: then it leaves for nothing, if that proves true
     bool unchanged = false;
   };
+  // Of an op without a plan. Chunks that will be used before `until` stay, as far as there is room.
+  struct Expected {
+    std::uint32_t births = 0;  // chunks that the op and the next will take
+    Ticks until = 0;
+    Books::Calendar step = {};
+  };
   struct Planned {
     std::span<const PlannedFetch> fetches;
     std::span<const NextUse> next_uses;
     Ticks base = 0;
+    std::optional<Expected> expected = {};  // nothing of this is planned: it is what an earlier step lets expect
     // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
     std::span<const std::uint32_t> needs;
     std::span<const ChunkRange> later;  // of an op in sections: all its operands; lives until the op ends
@@ -111,6 +121,14 @@ class Engine {
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
                 const Planned& planned);
   void end_op(std::span<const PlannedEviction> evictions) noexcept;
+  // An op that has run before, for which the plan moves nothing, of whose operands and births the books know already
+  // how much it needs. True: all chunks are resident and stay so; nothing was locked, and end_quick_op() ends it, or
+  // end_op() where that says false. False: it begins by begin_op(). `operands` and `needs` live until it ends.
+  bool begin_quick_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
+                      std::span<const std::uint32_t> needs) {
+    return quick_.begin(tick, op, name, operands, needs);
+  }
+  bool end_quick_op() noexcept { return quick_.end(); }
   // The running op goes on to its next section: the end of one op and the beginning of another with the same name and
   // number. The section needs `operands` and whatever was born in the op and lives. `between` is called without the
   // lock when nothing is held: chunks may be dropped there.
@@ -187,15 +205,16 @@ class Engine {
     std::string name;
     std::span<const std::uint32_t> needs;  // of the bucket, which outlives the op
     std::span<const ChunkRange> later;
-    std::uint32_t events = 0;         // births and deaths in it
-    bool waits = false;               // for operands
-    std::vector<ChunkIndex> covered;  // chunks that cover() hid
+    std::optional<Expected> expected;  // until the next op begins
+    std::uint32_t events = 0;          // births and deaths in it
+    bool waits = false;                // for operands
+    std::vector<ChunkIndex> covered;   // chunks that cover() hid
   };
   struct Figures {
     Observer* observer = nullptr;
     Counters counters;
     std::uint64_t step = 0, early_touches = 0;
-    Nanoseconds op_thread_stall;
+    std::atomic<std::int64_t> op_thread_stall_ns{0};  // relaxed: a sum; the op thread takes it
   };
   struct Words {
     std::function<void(std::string_view)> on_message;
@@ -233,13 +252,20 @@ class Engine {
   void enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
              const Planned& planned);
   void leave(std::span<const PlannedEviction> evictions);
+  void disturb();    // before anything is hidden: an op that runs quickly is one that the books know
+  void hand_over();  // the same, where nothing is hidden
+  void take_over(const QuickOp::What& op);
+  bool is_calm() const noexcept;  // nothing is away, moves or waits
   void settle(const PlannedEviction& move);
   void take_plan(const Planned& planned);
+  void take_expected(const Planned& planned);  // expected.cc
+  void make_room_ahead();
   template <class Done>
   void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
   void request(ChunkIndex chunk);                             // a thread waits for it
-  void go_paged();
+  void go_paged();                                            // paged.cc
   std::string paged_sentence() const;
+  void request_what_follows(ChunkIndex chunk);
   void add_stall(Nanoseconds began, bool in_allocation);
   void count_birth(ChunkRange range);
   Result<void> reserve_slots(std::unique_lock<std::mutex>& lock, std::uint32_t more);
@@ -283,6 +309,8 @@ class Engine {
   // --- the migrator (migrator.cc, measure.cc) ---
   void run() noexcept;
   void turn(std::unique_lock<std::mutex>& lock) noexcept;
+  bool start_moves(std::unique_lock<std::mutex>& lock) noexcept;  // true: the lock was released, more may have to start
+  void take_completed(std::unique_lock<std::mutex>& lock) noexcept;  // waits for some, or for a wake-up
   bool pass_on(std::unique_lock<std::mutex>& lock) noexcept;  // what is gathered, to the store. True: there was some
   std::vector<LinkHabits> measure() noexcept;
   bool give_slots_back(std::unique_lock<std::mutex>& lock) noexcept;
@@ -324,6 +352,7 @@ class Engine {
   Requests requests_;
   std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
   RunningOp op_;
+  QuickOp quick_;
   BusyChunks busy_;
   FailedWrites failed_writes_;
   Figures figures_;
@@ -334,7 +363,8 @@ class Engine {
 template <class Done>
 void Engine::await(std::unique_lock<std::mutex>& lock, Done done) {
   if (!by_hand_) return arrived_.wait(lock, done);
-  while (!done()) turn(lock);
+  while (!done())
+    if (!start_moves(lock) && !done()) take_completed(lock);
 }
 
 }  // namespace vedette

@@ -15,6 +15,7 @@ void Engine::show(FrameIndex frame, ChunkIndex c) {
 }
 
 bool Engine::hide(ChunkIndex c, FrameIndex frame) {
+  VEDETTE_ASSERT(!quick_.calm() || books_[c].live == 0);  // who hides has disturbed
   if (watch_ != nullptr) watch_->hiding(c);
   if (memory_->hide(c, frame)) return true;
   if (watch_ != nullptr) watch_->shown(c, books_[c].holds > 0);

@@ -93,12 +93,25 @@ bool HostSlots::wait_for_something(Bytes bytes) {
       end_job(slot, disk_->wait(slot.job));
       return true;
     }
+    if (give_up_a_wish()) return true;
   }
   for (const HostSlot dead : dead_) {
     static_cast<void>(points_.wait(slots_[dead.value].filled));
     static_cast<void>(points_.wait(slots_[dead.value].last_read));
   }
   return bury_the_dead();
+}
+
+// What the plan wants back ahead of need goes again: the op that needs it reads it once more.
+bool HostSlots::give_up_a_wish() {
+  for (Slot& slot : slots_) {
+    if (!slot.wanted || slot.needed || slot.dead || slot.state == State::far) continue;
+    slot.wanted = false;
+    if (slot.state == State::reading) end_job(slot, disk_->wait(slot.job));
+    if (slot.state == State::near && !start_write(slot, true)) continue;
+    return true;
+  }
+  return false;
 }
 
 Result<HostSlot> HostSlots::take(Bytes bytes) {
@@ -113,7 +126,7 @@ Result<HostSlot> HostSlots::take(Bytes bytes) {
   const HostSlot taken = unused_.back();
   unused_.pop_back();
   // Nobody's yet: it goes nowhere before filled().
-  slots_[taken.value] = {.state = State::near, .bytes = bytes, .memory = *memory, .wanted = true};
+  slots_[taken.value] = {.state = State::near, .bytes = bytes, .memory = *memory, .needed = true};
   return taken;
 }
 
@@ -131,13 +144,13 @@ void HostSlots::filled(HostSlot slot, cuda::StreamPoint copied) {
   Slot& found = slots_[slot.value];
   found.filled = copied;
   found.age = ++ages_;
-  found.disk_has_it = found.was_far = found.wanted = false;
+  found.disk_has_it = found.was_far = found.wanted = found.needed = false;
 }
 
 void HostSlots::is_read(HostSlot slot, cuda::StreamPoint copied) {
   Slot& found = slots_[slot.value];
   found.last_read = copied;
-  found.wanted = false;
+  found.wanted = found.needed = false;
 }
 
 // --- to the disk and back --------------------------------------------------------------------------------------------
@@ -187,7 +200,7 @@ std::optional<HostSlot> HostSlots::coldest() const {
   std::optional<HostSlot> found;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != State::near || slot.dead || slot.wanted) continue;
+    if (slot.state != State::near || slot.dead || slot.wanted || slot.needed) continue;
     if (!found || slot.age < slots_[found->value].age) found = HostSlot{i};
   }
   return found;
@@ -209,7 +222,7 @@ void HostSlots::end_job(Slot& slot, int error) {
   (wrote ? to_disk_ : from_disk_) += slot.bytes;
   if (!wrote) {
     slot.state = State::near;
-  } else if (!slot.dead && !slot.wanted && has_passed(slot.last_read)) {
+  } else if (!slot.dead && !slot.wanted && !slot.needed && has_passed(slot.last_read)) {
     drop_memory(slot);
     slot.state = State::far;
   }
@@ -248,16 +261,20 @@ bool HostSlots::is_near(HostSlot slot) {
 
 Result<void> HostSlots::need(HostSlot slot) {
   Slot& found = slots_[slot.value];
-  found.wanted = true;
+  found.needed = true;
+  const auto give_up = [&](const Error& error) {
+    found.needed = false;
+    return error;
+  };
   if (found.state == State::far) {
-    if (auto begun = start_read(slot, true); !begun) return begun;
+    if (auto begun = start_read(slot, true); !begun) return give_up(begun.error());
   }
   if (found.state == State::reading) end_job(found, disk_->wait(found.job));
   if (memory(slot) != nullptr) return {};
-  return *std::exchange(failed_, std::nullopt);
+  return give_up(*std::exchange(failed_, std::nullopt));
 }
 
-void HostSlots::forget_wish(HostSlot slot) { slots_[slot.value].wanted = false; }
+void HostSlots::forget_wish(HostSlot slot) { slots_[slot.value].wanted = slots_[slot.value].needed = false; }
 
 void HostSlots::send_far(HostSlot slot) {
   if (disk_ != nullptr) slots_[slot.value].leaves = true;
@@ -270,7 +287,7 @@ void HostSlots::advance() {
   if (failed_) return;
   std::uint64_t leaving = 0, taken = 0;
   for (Slot& slot : slots_) {
-    if (slot.leaves && slot.state == State::near && !slot.dead && !slot.wanted)
+    if (slot.leaves && slot.state == State::near && !slot.dead && !slot.wanted && !slot.needed)
       static_cast<void>(start_write(slot, false));
     if (slot.memory != nullptr) taken += room_of(slot.bytes);
     if (slot.state == State::writing) leaving += room_of(slot.bytes);

@@ -57,7 +57,7 @@ class HostSlots {
   void bring(HostSlot slot);         // begins to read it, where room is there at once; it stays near until is_read()
   bool is_near(HostSlot slot);       // and its bytes are there
   Result<void> need(HostSlot slot);  // near when it returns
-  void forget_wish(HostSlot slot);   // of bring()
+  void forget_wish(HostSlot slot);   // of bring() and need()
   void send_far(HostSlot slot);      // by the plan: as soon as it is filled
   void advance();                    // what can go on without waiting
 
@@ -73,7 +73,9 @@ class HostSlots {
     std::vector<SlotIndex> pieces;  // of the disk
     DiskThread::JobNumber job = 0;
     std::uint64_t age = 0;  // grows with each filled()
-    bool disk_has_it = false, dead = false, wanted = false, leaves = false, was_far = false;
+    bool disk_has_it = false, dead = false, leaves = false, was_far = false;
+    bool wanted = false;  // ahead of need: it gives its memory back where nothing else can
+    bool needed = false;  // somebody has it in hand
   };
 
   std::uint64_t room_of(Bytes bytes) const noexcept;  // in whole pieces
@@ -87,6 +89,7 @@ class HostSlots {
   bool start_write(Slot& slot, bool may_wait);
   Result<void> start_read(HostSlot slot, bool may_wait);
   std::optional<HostSlot> coldest() const;
+  bool give_up_a_wish();                 // false: there is none
   bool wait_for_something(Bytes bytes);  // false: nothing that could make room
   Result<void> make_pieces(Slot& slot);
   void drop_memory(Slot& slot);

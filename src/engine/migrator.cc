@@ -28,11 +28,18 @@ void Engine::run_once() noexcept {
 }
 
 void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
+  if (!start_moves(lock)) take_completed(lock);
+}
+
+bool Engine::start_moves(std::unique_lock<std::mutex>& lock) noexcept {
   retry_busy();
   pump();
-  if (pass_on(lock)) return;  // the next group is another submission
-  if (lacks_frame() && make_frames(lock)) return;
-  if (give_slots_back(lock)) return;
+  if (pass_on(lock)) return true;  // the next group is another submission
+  if (lacks_frame() && make_frames(lock)) return true;
+  return give_slots_back(lock);
+}
+
+void Engine::take_completed(std::unique_lock<std::mutex>& lock) noexcept {
   std::array<StoreCompletion, 64> done;
   migrator_.sleeping = true;
   const Nanoseconds timeout = busy_.empty() ? Nanoseconds{1'000'000'000} : busy_.pause();
@@ -89,9 +96,11 @@ void Engine::kick() {
 }
 
 void Engine::pump() {
+  disturb();
   start_urgent();
   start_planned_evictions();
   make_room();
+  start_urgent();  // what arrived and was not used has left at once
   start_planned_fetches();
   figures_.counters.resident_max_bytes = std::max(
       figures_.counters.resident_max_bytes, std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
@@ -100,6 +109,7 @@ void Engine::pump() {
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }
 
 std::uint32_t Engine::promised() const noexcept {
+  if (op_.expected) return op_.expected->births;
   if (!books_.in_op() || books_.paged() || op_.events >= op_.needs.size()) return 0;
   return op_.needs[op_.events];
 }

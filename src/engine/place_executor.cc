@@ -49,15 +49,23 @@ PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const O
 
 PlaceExecutor::~PlaceExecutor() {
   const cuda::Current current(*device_);
-  // The last uses of places and slots: memory goes away behind them. Where a wait fails the device is lost anyway.
-  static_cast<void>(in_.synchronize());
-  static_cast<void>(out_.synchronize());
+  // The last uses of places and slots: memory goes away behind them. Where one wait is refused another one is for all
+  // of the stream; where that is refused, too, the device is lost anyway.
+  const auto wait_for_all_of = [&](StreamHandle stream) {
+    const auto& calls = device_->calls();
+    if (calls.stream_synchronize(stream) != cuda::success) static_cast<void>(calls.stream_synchronize(stream));
+  };
+  const auto wait_for = [&](StreamPoint point) {
+    if (!points_.wait(point)) wait_for_all_of(points_.handle_of(point.stream));
+  };
+  wait_for_all_of(in_.handle());
+  wait_for_all_of(out_.handle());
   for (auto& [offset, remembered] : remembered_) {
-    for (const StreamPoint& fence : remembered.fences) static_cast<void>(points_.wait(fence));
+    for (const StreamPoint& fence : remembered.fences) wait_for(fence);
   }
   for (Block& block : blocks_) {
-    static_cast<void>(cover_uses(block));
-    for (const StreamPoint& use : block.uses) static_cast<void>(points_.wait(use));
+    if (!cover_uses(block)) wait_for_uses(block);
+    for (const StreamPoint& use : block.uses) wait_for(use);
   }
 }
 
@@ -237,40 +245,103 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
   if (arena_.in_place(index)) arena_.allow_moves(index);
 }
 
-Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
-  advance();
-  const std::uint32_t number = points_.number_of(stream);
-  // First what is in place is pinned, so that no fetch evicts another operand of the op.
+// First what is in place is pinned, so that no fetch evicts another operand of the op.
+Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks) {
   std::vector<BlockIndex> away;
-  std::size_t pinned = 0;
   for (const BlockIndex index : blocks) {
+    if (blocks_[index.value].dropped)
+      return Error{.cause = Cause::infeasible,
+                   .message = "a tensor that was dropped is used before it was recomputed",
+                   .errno_value = 0};
     if (!arena_.in_place(index)) away.push_back(index);
   }
   for (const BlockIndex index : blocks) {
     if (arena_.in_place(index)) arena_.pin(index);
   }
-  const auto give_up = [&](const Error& error) {
-    for (const BlockIndex index : blocks) {
-      if (arena_.in_place(index) && std::find(away.begin(), away.end(), index) == away.end()) arena_.unpin(index);
-    }
-    for (std::size_t i = 0; i < pinned; ++i) arena_.unpin(away[i]);
-    return error;
-  };
-  for (; pinned < away.size(); ++pinned) {
+  for (std::size_t pinned = 0; pinned < away.size(); ++pinned) {
     if (!arena_.in_place(away[pinned])) {
       const auto coming = take_coming(away[pinned]);
       const MoveCause cause = coming ? MoveCause::planned : MoveCause::urgent;
-      if (auto fetched = fetch(coming.value_or(Coming{.block = away[pinned]}), cause); !fetched)
-        return give_up(fetched.error());
+      if (auto fetched = fetch(coming.value_or(Coming{.block = away[pinned]}), cause); !fetched) {
+        for (const BlockIndex index : blocks) {
+          if (arena_.in_place(index) && std::find(away.begin(), away.end(), index) == away.end()) arena_.unpin(index);
+        }
+        for (std::size_t i = 0; i < pinned; ++i) arena_.unpin(away[i]);
+        return fetched;
+      }
     }
     arena_.pin(away[pinned]);
   }
+  return {};
+}
+
+bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks) const {
+  std::uint64_t taken = 0, largest = 0;
+  for (const BlockIndex index : blocks) {
+    const std::uint64_t bytes = rounded(blocks_[index.value].bytes);
+    taken += bytes;
+    largest = std::max(largest, bytes);
+  }
+  const std::uint64_t most = arena_.bytes().value;
+  if (taken + largest > most) return true;  // there is none to be had
+  // Operands cut the range into at most one piece more than there are operands.
+  return (most - taken) / (blocks.size() + 1) >= largest || arena_.victims({largest}).has_value();
+}
+
+// No work of the op is queued yet, so that its operands may move, too. They leave, and so does what lies at the range's
+// beginning, where they come back side by side, the largest first.
+Result<void> PlaceExecutor::pin_side_by_side(std::span<const BlockIndex> blocks) {
+  ++counters_.misplaced;  // a plan has them elsewhere
+  std::vector<BlockIndex> by_size(blocks.begin(), blocks.end());
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](BlockIndex a, BlockIndex b) { return blocks_[a.value].bytes > blocks_[b.value].bytes; });
+  std::uint64_t taken = 0;
+  for (const BlockIndex index : by_size) taken += rounded(blocks_[index.value].bytes);
+  const auto send_away = [&](const std::vector<BlockIndex>& leaving) -> Result<void> {
+    for (const BlockIndex index : leaving) {
+      if (!may_leave(index)) continue;
+      if (auto left = evict(index, MoveCause::room); !left) return left;
+    }
+    return {};
+  };
+  if (auto left = send_away(by_size); !left) return left;
+  if (const auto there = arena_.occupants(0, {std::min(taken, arena_.bytes().value)})) {
+    if (auto left = send_away(*there); !left) return left;
+    if (auto pinned = pin(by_size); pinned || pinned.error().cause != Cause::out_of_memory) return pinned;
+  }
+  // Something that may not leave lies there: all else does.
+  std::vector<BlockIndex> all;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) all.push_back({i});
+  if (auto left = send_away(all); !left) return left;
+  return pin(by_size);
+}
+
+// What is queued next may use the block. There is no way on without: its address is the program's already.
+void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
+  if (!points_.let_wait(stream, block.ready))
+    die("waiting for a copy to a GPU failed; start the program again, and see the kernel's log (dmesg) for the GPU's "
+        "own report");
+}
+
+Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results) {
+  const std::lock_guard lock(guard_);
+  return pin_for(blocks, points_.number_of(stream), results);
+}
+
+Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uint32_t number, Results results) {
+  advance();
+  auto pinned = pin(blocks);
+  if (pinned && results == Results::anywhere && !leaves_one_piece(blocks)) {
+    for (const BlockIndex each : blocks) arena_.unpin(each);
+    pinned = pin_side_by_side(blocks);
+  } else if (!pinned && pinned.error().cause == Cause::out_of_memory) {
+    pinned = pin_side_by_side(blocks);
+  }
+  if (!pinned) return pinned.error();
   bool waits = false;
   for (const BlockIndex index : blocks) {
-    const StreamPoint ready = blocks_[index.value].ready;
-    waits = waits || points_.has_to_wait(number, ready);
-    if (auto waited = points_.let_wait(number, ready); !waited) return give_up(waited.error());
+    waits = waits || points_.has_to_wait(number, blocks_[index.value].ready);
+    let_use(number, blocks_[index.value]);
   }
   for (const BlockIndex index : blocks) {
     Block& block = blocks_[index.value];
@@ -284,8 +355,10 @@ Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamH
 
 void PlaceExecutor::end_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
   const std::lock_guard lock(guard_);
-  if (blocks.empty()) return;
-  const std::uint32_t number = points_.number_of(stream);
+  if (!blocks.empty()) unpin_for(blocks, points_.number_of(stream));
+}
+
+void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t number) {
   const auto point = points_.mark(number);  // refused: the next one covers this op, too
   for (const BlockIndex index : blocks) {
     Block& block = blocks_[index.value];
@@ -304,9 +377,7 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   Block& block = blocks_[index.value];
   const std::uint32_t number = points_.number_of(stream);
   block.unchanged = false;  // that work may write it
-  if (!points_.let_wait(number, block.ready) && !points_.wait(block.ready))
-    die("waiting for a copy to a GPU failed; start the program again, and see the kernel's log (dmesg) for the GPU's "
-        "own report");
+  let_use(number, block);
   if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
     block.unended.push_back(number);
 }

@@ -8,6 +8,7 @@
 //           stream runs behind this copy.
 //   birth   The op's stream runs behind what the place remembers.
 //   death   The place remembers the block's last uses.
+//   drop    As death, and the block lives: it is nowhere, until it adopts the place of another block (place_drops.cc).
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
 // plan are served as well: first fit, eviction of what was used least recently (place/arena.h). A planned place in
@@ -104,10 +105,27 @@ class PlaceExecutor {
   void may_change(BlockIndex);  // somebody writes it of whom the plan does not know
   void forget_plan();           // what is unchanged, and what is on its way from the disk
 
+  // Blocks that are dropped and recomputed, between ops. What is dropped has no bytes: no op may use it, leave() and
+  // bring() do nothing. False: it may not leave.
+  bool drop(BlockIndex);
+  bool is_dropped(BlockIndex) const;
+  Place dropped_from(BlockIndex) const;  // where it lay, or would lie again first; nullopt: it is not dropped
+  // `to`, which is dropped, gets the place and the bytes of `from`, which is in place and has the same size, and is
+  // left without either.
+  void adopt(BlockIndex from, BlockIndex to);
+  // As begin_op() and end_op(), for work of which the program does not know: it runs behind all that was queued for
+  // these blocks, on other streams, too, and what uses them later runs behind it.
+  Result<void> begin_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
+  void end_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
+
+  // Where no plan says where an op's results lie, room for one as large as its largest operand is left in one piece, if
+  // there is as much beside the operands.
+  enum class Results : std::uint8_t { placed, anywhere };
   // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
-  // stream gets there, and stay until end_op() with the same blocks. True: the stream may have to wait for a copy, or
-  // for the place of one. Errors leave none of them pinned.
-  Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
+  // stream gets there, and stay until end_op() with the same blocks. Where they fit, but not between one another, they
+  // are moved side by side. True: the stream may have to wait for a copy, or for the place of one. Errors leave none of
+  // them pinned.
+  Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream, Results = Results::placed);
   // All work of the op is queued.
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
@@ -126,12 +144,13 @@ class PlaceExecutor {
   using Fences = std::vector<StreamPoint>;  // at most one a stream
   struct Block {
     Bytes bytes;
-    bool alive = false, movable = false, unchanged = false;
+    bool alive = false, movable = false, unchanged = false, dropped = false;
     std::uint32_t pins = 0;
     StreamPoint ready;                   // of the copy that brought it; what uses it runs behind
     Fences uses;                         // its last use by each stream
     std::vector<std::uint32_t> unended;  // streams with work on it that no point covers yet
     std::optional<HostSlot> slot;
+    Place dropped_from;
   };
   struct Coming {  // it is read from the disk, and then fetched
     BlockIndex block;
@@ -148,12 +167,17 @@ class PlaceExecutor {
   Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
   Result<std::uint64_t> any_room_for(BlockIndex, Bytes);
   Result<void> evict(BlockIndex, MoveCause);
+  Result<bool> pin_for(std::span<const BlockIndex>, std::uint32_t stream, Results);
+  void unpin_for(std::span<const BlockIndex>, std::uint32_t stream);
   Result<void> copy(const Transfer&, cuda::Address to, cuda::Address from);
   void leave_without_copy(BlockIndex, MoveCause);
   Result<void> copy_out(BlockIndex, std::uint64_t offset, MoveCause);
   Result<void> fetch(const Coming& what, MoveCause);
   Result<void> make_slot(Block&);
   std::optional<Coming> take_coming(BlockIndex);
+  Result<void> pin(std::span<const BlockIndex>);
+  Result<void> pin_side_by_side(std::span<const BlockIndex>);
+  bool leaves_one_piece(std::span<const BlockIndex>) const;
   void advance();
   Result<void> cover_uses(Block&);
   void wait_for_uses(Block&);
@@ -164,6 +188,7 @@ class PlaceExecutor {
   void remember(std::uint64_t offset, std::uint64_t bytes, const Fences&);
   Fences take_fences(std::uint64_t offset, std::uint64_t bytes);
   Result<void> let_wait(std::uint32_t stream, const Fences&);
+  void let_use(std::uint32_t stream, const Block&);
   static void join(Fences&, StreamPoint);
 
   const std::shared_ptr<const cuda::Device> device_;

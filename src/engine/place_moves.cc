@@ -160,13 +160,13 @@ Result<void> PlaceExecutor::leave(BlockIndex index, bool far) {
   if (may_leave(index)) {
     if (auto left = evict(index, MoveCause::planned); !left) return left;
   }
-  if (far && !arena_.in_place(index)) host_.send_far(*blocks_[index.value].slot);
+  if (far && !arena_.in_place(index) && !blocks_[index.value].dropped) host_.send_far(*blocks_[index.value].slot);
   return {};
 }
 
 Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
   const std::lock_guard lock(guard_);
-  if (arena_.in_place(index)) return {};
+  if (arena_.in_place(index) || blocks_[index.value].dropped) return {};
   const Coming what{.block = index, .place = place, .unchanged = unchanged};
   static_cast<void>(take_coming(index));
   host_.bring(*blocks_[index.value].slot);

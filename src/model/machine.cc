@@ -1,8 +1,7 @@
-// Reads and writes vedette-machine-1, and has the presets.
+// Reads and writes vedette-machine-1.
 #include "vedette/machine.h"
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
@@ -16,47 +15,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view format_name = "vedette-machine-1";
 constexpr std::uint64_t most_interference = 1000;          // percent
 constexpr std::uint64_t largest = std::uint64_t{1} << 60;  // of any number here: sums stay far from overflow
-
-// The machine of G10's published runs: an A100 with 40 GB and 128 GB of host memory (both in GiB there). PCIe 3.0 x16
-// has 15.754 GB/s and 5 us each way. Behind the same link is an SSD of 3.2 GB/s each way, 12 us to read and 16 us to
-// write. A fault takes 45 us.
-Machine a100_g10() {
-  constexpr std::uint64_t pcie = 15'754'000'000, ssd = 3'200'000'000;
-  constexpr std::uint32_t in = 0, out = 1;  // the two directions of the GPU's PCIe link
-  Machine machine;
-  machine.tiers = {{.name = "gpu", .capacity = 40_GiB},
-                   {.name = "host", .capacity = 128_GiB},
-                   {.name = "ssd", .capacity = {std::uint64_t{1} << 44}}};
-  machine.links = {
-      {.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {5'000}, .shared = in},
-      {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {5'000}, .shared = out},
-      {.source = {2}, .target = {0}, .bytes_per_s = ssd, .latency = {12'000}, .shared = in},
-      {.source = {0}, .target = {2}, .bytes_per_s = ssd, .latency = {16'000}, .shared = out},
-  };
-  machine.fault_time = {45'000};
-  machine.can_recompute = true;
-  machine.interference_percent = 0;
-  return machine;
-}
-
-// An H200 with 141 GB behind PCIe 5.0 x16, whose 64 GB/s each way are counted as 50, and 1.5 TB of pinned host memory.
-// Tensors move whole. These rates are assumed: no such machine was measured.
-Machine h200_pcie5() {
-  constexpr std::uint64_t pcie = 50'000'000'000;
-  Machine machine;
-  machine.tiers = {{.name = "gpu", .capacity = {141'000'000'000}}, {.name = "host", .capacity = {1'500'000'000'000}}};
-  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}},
-                   {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}}};
-  machine.granule = {512};
-  machine.whole_tensors = true;
-  machine.interference_percent = 0;
-  return machine;
-}
-
-constexpr std::array presets{
-    MachinePreset{"a100-g10", "G10, MICRO'23: the settings of its published runs", a100_g10},
-    MachinePreset{"h200-pcie5", "data sheets, and 50 GB/s each way assumed; not measured", h200_pcie5},
-};
 
 struct Malformed {  // thrown inside this file only
   std::string message;
@@ -177,8 +135,6 @@ Machine read_machine(const Json& json) {
 }
 
 }  // namespace
-
-std::span<const MachinePreset> machine_presets() noexcept { return presets; }
 
 Result<Machine> parse_machine(std::string_view json) {
   try {

@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 
+#include "policy/canvas/op_times.h"
 #include "policy/canvas/residence.h"
 #include "policy/makers.h"
 
@@ -156,8 +157,7 @@ class Search {
  private:
   // How far from proven: nothing is faster than the ops.
   std::string above_ops(std::int64_t time) const {
-    std::int64_t ops = 0;
-    for (const Op& op : trace_.ops) ops += op.time.value;
+    const std::int64_t ops = planning::time_of_ops(trace_).value;
     const std::int64_t tenths = ops == 0 ? 0 : (time - ops) * 1000 / ops;
     return "it is " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
            " % above the ops' own time, below which no plan is";

@@ -16,7 +16,8 @@ std::uint64_t counted(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 Arena::Arena(Mapping memory, Bytes chunk, Heap::Chunks use)
     : memory_(std::move(memory)),
       chunk_(chunk.value),
-      heap_(static_cast<std::uint32_t>(memory_.bytes().value / chunk.value), chunk, use) {}
+      heap_(static_cast<std::uint32_t>(memory_.bytes().value / chunk.value), chunk, use),
+      recent_(most_recent) {}
 
 ChunkRange Arena::chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept {
   const auto first = static_cast<std::uint32_t>(offset / chunk_);
@@ -37,7 +38,7 @@ std::optional<Arena::Place> Arena::take(const Wanted& wanted) {
     if (!found) return std::nullopt;
     place.offset = found->offset;
     place.slab = found->small;
-    if (found->new_slab_chunk) slab_[*found->new_slab_chunk] = SlabChunk::unborn;
+    if (found->new_slab_chunk) set_slab({*found->new_slab_chunk}, SlabChunk::unborn);
   }
   place.chunks = chunks_of(place.offset, place.bytes);
   return place;
@@ -93,28 +94,33 @@ std::optional<Arena::Small> Arena::remove_small(std::uint64_t offset) {
   --small_;
   uncount(released->bytes);
   const ChunkIndex chunk = chunks_of(offset, 1).first();
-  return Small{.chunk = chunk, .last = released->emptied && slab_.at(chunk.value) == SlabChunk::may_leave};
+  return Small{.chunk = chunk, .last = released->emptied && slab_at(chunk) == SlabChunk::may_leave};
+}
+
+void Arena::set_slab(ChunkIndex chunk, SlabChunk kind) {
+  if (chunk.value >= slab_.size()) slab_.resize(chunk.value + std::size_t{1});
+  slab_[chunk.value] = kind;
 }
 
 void Arena::slab_is_born(ChunkIndex chunk, bool stays) {
-  slab_.at(chunk.value) = stays ? SlabChunk::stays : SlabChunk::may_leave;
+  set_slab(chunk, stays ? SlabChunk::stays : SlabChunk::may_leave);
   ++(stays ? slab_stay_ : slab_may_leave_);
 }
 
 std::optional<ChunkIndex> Arena::slab_chunk_that_may_leave(const void* address) const {
   if (slab_may_leave_ == 0) return std::nullopt;
   const ChunkIndex chunk = chunks_of(offset_of(address), 1).first();
-  const auto found = slab_.find(chunk.value);
-  return found != slab_.end() && found->second == SlabChunk::may_leave ? std::optional(chunk) : std::nullopt;
+  return slab_at(chunk) == SlabChunk::may_leave ? std::optional(chunk) : std::nullopt;
 }
 
 void Arena::free_slab_chunk(ChunkIndex chunk) {
-  if (slab_.at(chunk.value) == SlabChunk::may_leave) --slab_may_leave_;
-  slab_.erase(chunk.value);
+  if (slab_at(chunk) == SlabChunk::may_leave) --slab_may_leave_;
+  set_slab(chunk, SlabChunk::none);
   heap_.release_slab_chunk(std::uint64_t{chunk.value} * chunk_);
 }
 
 std::optional<Live> Arena::remove(std::uint64_t offset) {
+  if (Recent& known = recent(offset); known.offset == offset) known = {};
   auto found = tensors_.extract(offset);
   if (found.empty()) return std::nullopt;
   uncount(found.mapped().bytes.value);
@@ -133,10 +139,15 @@ void Arena::free_place(std::uint64_t offset, const Live& dead) {
 
 Arena::Tensors::const_iterator Arena::holding(const void* address) const {
   const std::uint64_t offset = offset_of(address);
+  if (slab_at({static_cast<std::uint32_t>(offset / chunk_)}) != SlabChunk::none) return tensors_.end();
+  Recent& known = recent(offset);
+  if (known.offset == offset) return known.tensor;
   auto found = tensors_.upper_bound(offset);
   if (found == tensors_.begin()) return tensors_.end();
   --found;
-  return offset < found->first + std::max<std::uint64_t>(found->second.bytes.value, 1) ? found : tensors_.end();
+  if (offset >= found->first + std::max<std::uint64_t>(found->second.bytes.value, 1)) return tensors_.end();
+  if (found->first == offset) known = {.offset = offset, .tensor = found};
+  return found;
 }
 
 bool Arena::lasts(std::uint64_t offset) const {

@@ -11,7 +11,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mapping.h"
@@ -76,7 +75,7 @@ class Arena {
 
   // --- chunks of the slab: born by the caller, and held by it where they stay
   // -----------------------------------------
-  bool slab_is_unborn(ChunkIndex chunk) const { return slab_.at(chunk.value) == SlabChunk::unborn; }
+  bool slab_is_unborn(ChunkIndex chunk) const { return slab_at(chunk) == SlabChunk::unborn; }
   void slab_is_born(ChunkIndex chunk, bool stays);
   std::uint32_t slab_chunks_that_stay() const noexcept { return slab_stay_; }
   std::uint32_t slab_chunks_that_may_leave() const noexcept { return slab_may_leave_; }
@@ -98,8 +97,9 @@ class Arena {
   void free_place(std::uint64_t offset, const Live& dead);
 
   const Tensors& tensors() const noexcept { return tensors_; }
-  Tensors::const_iterator holding(const void* address) const;  // tensors().end(): none, or a small one
-  bool lasts(std::uint64_t offset) const;                      // a lasting tensor begins there
+  // tensors().end(): none, or a small one. O(1) where the tensor begins there and was asked for not long ago.
+  Tensors::const_iterator holding(const void* address) const;
+  bool lasts(std::uint64_t offset) const;  // a lasting tensor begins there
   void label(std::uint64_t offset, std::string_view name, TensorKind kind);
   bool shape(std::uint64_t offset, std::span<const std::int64_t> sizes);  // false: it has one
   std::string names_in(ChunkIndex chunk, std::size_t most) const;         // for last words
@@ -107,20 +107,32 @@ class Arena {
   std::uint64_t live_bytes() const noexcept { return live_bytes_; }
   std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
   bool empty() const noexcept { return tensors_.empty() && small_ == 0; }
-  void unmap() noexcept { memory_.empty(); }  // nothing lives; the addresses stay taken
+  void unmap() noexcept { memory_.empty(); }             // nothing lives; the addresses stay taken,
+  void give_back_addresses() noexcept { memory_ = {}; }  // until then
 
  private:
-  enum class SlabChunk : std::uint8_t { unborn, stays, may_leave };
+  enum class SlabChunk : std::uint8_t { none, unborn, stays, may_leave };  // none: a chunk of something else
+  struct Recent {                                                          // a tensor that begins there
+    std::uint64_t offset = ~std::uint64_t{0};
+    Tensors::const_iterator tensor;
+  };
+  static constexpr std::size_t most_recent = 1024;
 
   void count(std::uint64_t bytes);
   void uncount(std::uint64_t bytes);
+  SlabChunk slab_at(ChunkIndex chunk) const noexcept {
+    return chunk.value < slab_.size() ? slab_[chunk.value] : SlabChunk::none;
+  }
+  void set_slab(ChunkIndex chunk, SlabChunk kind);
+  Recent& recent(std::uint64_t offset) const { return recent_[(offset >> 6 ^ offset >> 16) % most_recent]; }
 
   Mapping memory_;
   const std::uint64_t chunk_;
   Heap heap_;
   Tensors tensors_;
-  std::uint64_t small_ = 0;  // living ones
-  std::unordered_map<std::uint32_t, SlabChunk> slab_;
+  std::uint64_t small_ = 0;             // living ones
+  mutable std::vector<Recent> recent_;  // by offset; what is removed is forgotten
+  std::vector<SlabChunk> slab_;         // by chunk
   std::uint32_t slab_stay_ = 0, slab_may_leave_ = 0;
   std::uint64_t live_bytes_ = 0, peak_bytes_ = 0;
 };

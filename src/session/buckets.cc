@@ -66,6 +66,22 @@ bool BucketStore::follow(std::size_t op, std::uint64_t prefix) {
   return current_ != before;
 }
 
+bool BucketStore::worth_learning(std::uint64_t prefix) {
+  constexpr std::size_t patience = 4;       // buckets in a row that were made for nothing
+  constexpr std::size_t most_passed = 256;  // sequences; one that comes again later is a new one
+  const auto ran = [](const auto& bucket) { return bucket->runs() > 0; };
+  const auto latest = buckets_.end() - static_cast<std::ptrdiff_t>(std::min(patience, buckets_.size()));
+  if (buckets_.size() < patience || std::any_of(latest, buckets_.end(), ran)) return true;
+  const auto again = std::find(passed_over_.begin(), passed_over_.end(), prefix);
+  if (again != passed_over_.end()) {
+    passed_over_.erase(again);
+    return true;
+  }
+  passed_over_.push_back(prefix);
+  if (passed_over_.size() > most_passed) passed_over_.pop_front();
+  return false;
+}
+
 std::unique_ptr<Bucket> BucketStore::retire() {
   const auto by_last_run = [](const auto& a, const auto& b) { return a->last_run() < b->last_run(); };
   Bytes books;

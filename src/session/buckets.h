@@ -13,6 +13,7 @@
 // without.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <utility>
@@ -104,6 +105,9 @@ class BucketStore {
   // After op `op`, with the hash of all ops so far. True: another bucket, or none, is current now.
   bool follow(std::size_t op, std::uint64_t prefix);
   void leave() { current_ = nullptr; }
+  // Whether a new sequence of ops, with the hash of all, gets a bucket. While sequences repeat, each does at once.
+  // Where the latest buckets never ran whole, only one that comes again.
+  bool worth_learning(std::uint64_t prefix);
   void ran_whole() { latest_ = current_; }
 
   Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
@@ -116,6 +120,7 @@ class BucketStore {
   std::vector<std::unique_ptr<Bucket>> buckets_;
   Bucket* current_ = nullptr;
   Bucket* latest_ = nullptr;
+  std::deque<std::uint64_t> passed_over_;  // sequences, the latest last
   std::uint64_t next_id_ = 1;
 };
 

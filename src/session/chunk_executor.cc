@@ -39,13 +39,22 @@ Result<void> ChunkExecutor::accepts(const Plan& plan) const {
 Engine::Planned ChunkExecutor::planned(const Part& part) {
   fetches_.clear();
   next_uses_.clear();
-  for (const OpMoves::Fetch& fetch : part.moves.fetches) fetches_.push_back({fetch.chunks, fetch.unchanged});
-  for (const OpMoves::NextUse& use : part.moves.next_uses) next_uses_.push_back({use.chunks, use.after});
-  return {.fetches = fetches_,
-          .next_uses = next_uses_,
-          .base = part.step_begins,
-          .needs = part.needs,
-          .later = part.operands_of_whole_op};
+  const Ahead* const ahead = part.ahead;
+  for (const OpMoves::Fetch& fetch : ahead != nullptr ? ahead->fetches : part.moves.fetches)
+    fetches_.push_back({fetch.chunks, fetch.unchanged});
+  for (const OpMoves::NextUse& use : ahead != nullptr ? ahead->next_uses : part.moves.next_uses)
+    next_uses_.push_back({use.chunks, use.after});
+  Engine::Planned planned{.fetches = fetches_,
+                          .next_uses = next_uses_,
+                          .base = part.step_begins,
+                          .needs = part.needs,
+                          .later = part.operands_of_whole_op};
+  if (ahead != nullptr)
+    planned.expected = Engine::Expected{
+        .births = ahead->births,
+        .until = part.step_begins + ahead->until,
+        .step = {.ends = part.step_begins + ahead->ends, .next_begins = part.step_begins + ticks_of_a_step}};
+  return planned;
 }
 
 std::span<const Engine::PlannedEviction> ChunkExecutor::leaving(std::span<const OpMoves::Departure> departures) {
@@ -58,6 +67,8 @@ std::span<const Engine::PlannedEviction> ChunkExecutor::leaving(std::span<const 
 }
 
 void ChunkExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
+  const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty();
+  if (part.repeats && !moves && engine_->begin_quick_op(part.tick, op, name, part.operands, part.needs)) return;
   engine_->begin_op(part.tick, op, name, part.operands, planned(part));
 }
 
@@ -67,6 +78,7 @@ void ChunkExecutor::continue_op(std::span<const OpMoves::Departure> departures, 
 }
 
 void ChunkExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
+  if (departures.empty() && engine_->end_quick_op()) return;
   engine_->end_op(leaving(departures));
 }
 

@@ -35,6 +35,7 @@ class ChunkExecutor final : public Executor {
                    const std::function<void()>& between) override;
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override { engine_->forget_plan(); }
+  bool looks_ahead() const noexcept override { return true; }
 
   bool can_drop() const noexcept override { return true; }
   std::vector<ChunkIndex> drop(ChunkRange chunks) noexcept override { return engine_->drop(chunks); }

@@ -9,7 +9,9 @@
 #include "base/assert.h"
 #include "base/readable.h"
 #include "engine/engine.h"
+#include "session/chunk_recomputer.h"
 #include "session/registry.h"
+#include "session/tensor_recomputer.h"
 
 namespace vedette::detail {
 
@@ -23,16 +25,20 @@ void SessionCore::start(Memory memory) {
   executor_ = std::move(memory.executor);
   machine_ = std::move(memory.machine);
   frames_ = memory.frames;
-  tracker_ = memory.tracker;
-  passed_over_ = std::move(memory.passed_over);
+  tracking_ = std::move(memory.tracking);
   machine_.can_recompute = options_.recompute != Recompute::off && executor_->can_drop();
-  if (machine_.can_recompute)
-    recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{.mutex = mutex_,
-                                                                 .arena = arena_,
-                                                                 .logger = logger_,
-                                                                 .executor = *executor_,
-                                                                 .frames = frames_,
-                                                                 .observer = options_.observer});
+  if (!machine_.can_recompute) return;
+  const Recomputer::Parts parts{.mutex = mutex_,
+                                .arena = arena_,
+                                .logger = logger_,
+                                .executor = *executor_,
+                                .frames = frames_,
+                                .observer = options_.observer};
+  if (executor_->tensor_drops() != nullptr) {
+    recomputer_ = std::make_unique<TensorRecomputer>(parts);
+  } else {
+    recomputer_ = std::make_unique<ChunkRecomputer>(parts);
+  }
 }
 
 void SessionCore::close() noexcept {
@@ -255,6 +261,7 @@ void SessionCore::end_if_empty() noexcept {
   }
   ended.reset();
   arena_.unmap();
+  ended_.store(true, std::memory_order_release);
 }
 
 // --- what the program says of its memory -----------------------------------------------------------------------------
@@ -265,7 +272,7 @@ void SessionCore::label(const void* memory, std::string_view name, TensorKind ki
   const auto found = arena_.holding(memory);
   if (found == arena_.tensors().end()) return;
   arena_.label(found->first, name, kind);
-  logger_.label(found->first, name, kind);
+  logger_.label(found->first, kind);
 }
 
 bool SessionCore::wants_shapes() const noexcept {
@@ -276,8 +283,7 @@ void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes)
   const std::lock_guard lock(mutex_);
   if (owner_of(memory) != this) return;
   const auto found = arena_.holding(memory);
-  if (found == arena_.tensors().end() || !arena_.shape(found->first, sizes)) return;
-  logger_.shape(found->first, sizes);
+  if (found != arena_.tensors().end()) arena_.shape(found->first, sizes);
 }
 
 std::optional<ChunkRange> SessionCore::hold(const void* memory) {
@@ -294,11 +300,15 @@ std::optional<ChunkRange> SessionCore::hold(const void* memory) {
       return std::nullopt;
     }
   }
-  if (auto held = executor_->hold(chunks); !held) {
+  const bool made_first = recomputer_ != nullptr && executor_->range();
+  while (true) {
+    if (made_first) recomputer_->make({&chunks, 1}, {});
+    const auto held = executor_->hold(chunks);
+    if (held) return chunks;
+    if (made_first && held.error().cause == Cause::infeasible) continue;  // the op thread has dropped it meanwhile
     messages_.post(held.error().message);
     return std::nullopt;
   }
-  return chunks;
 }
 
 void SessionCore::release_hold(ChunkRange chunks) noexcept {

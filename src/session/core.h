@@ -21,6 +21,7 @@
 #include "session/arena.h"
 #include "session/buckets.h"
 #include "session/executor.h"
+#include "session/foresight.h"
 #include "session/forks.h"
 #include "session/messages.h"
 #include "session/op_times.h"
@@ -37,12 +38,15 @@ class SessionCore {
  public:
   SessionCore(SessionOptions options, Mapping arena);
 
+  struct Tracking {
+    const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
+    std::string passed_over;               // why not a better one
+  };
   struct Memory {  // what moves it, and what it moves between
     std::unique_ptr<Executor> executor;
     Machine machine;
     std::uint32_t frames = 0;
-    const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
-    std::string passed_over;               // why not a better one
+    Tracking tracking;
   };
   void start(Memory memory);  // once, before anything else but post(), describe() and arena()
   // The Session object is gone. The arena goes on paging while tensors live, and holds no more fast memory than they
@@ -51,6 +55,8 @@ class SessionCore {
   // Of a closed session: no more than `most` stays, where tensors can leave. Returns what may be there at once. Waits.
   Bytes wind_down(Bytes most) noexcept;
   bool is_open() const noexcept { return open_; }
+  bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }  // closed, and nothing lives
+  void give_back_addresses() noexcept { arena_.give_back_addresses(); }               // when it has ended
   // This process is a forked child of the one that opened the session: nothing here may be locked or waited for.
   bool inherited() const noexcept { return forks_at_open_ != forks(); }
 
@@ -58,7 +64,7 @@ class SessionCore {
   const Machine& machine() const noexcept { return machine_; }
   const Arena& arena() const noexcept { return arena_; }
   void post(std::string_view sentence) { messages_.post(sentence); }
-  void see_no_pages() { tracker_ = nullptr; }  // as on a machine without any page tracker
+  void see_no_pages() { tracking_.tracker = nullptr; }  // as on a machine without any page tracker
   void deliver_messages() { messages_.deliver(); }
   std::string describe(ChunkIndex chunk) const;  // its addresses, and its tensors where no lock is held
 
@@ -94,7 +100,9 @@ class SessionCore {
   std::string_view phase() const noexcept;
   GpuMemory* gpu() noexcept { return executor_->gpu(); }
   std::string mechanism() const { return executor_->mechanism(); }
-  std::string_view tracker() const noexcept { return tracker_ == nullptr ? std::string_view() : tracker_->name; }
+  std::string_view tracker() const noexcept {
+    return tracking_.tracker == nullptr ? std::string_view() : tracking_.tracker->name;
+  }
   const Trace* trace() const noexcept;
   std::vector<PlannedStep> planned_steps() const;
 
@@ -110,9 +118,10 @@ class SessionCore {
   bool in_op_of_this_thread() const noexcept;
 
   // --- steps and ops
+  void cut_step();
   void add_operands(std::span<const void* const> addresses, OperandList& logged, std::uint64_t& hash);
   void add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash);
-  std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash);
+  std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash, std::uint64_t kind);
   void find_sections(std::uint32_t index);
   Executor::Part part_now(std::span<const ChunkRange> operands) const;
   void before_birth(std::uint64_t bytes);  // of the op thread, in an op, of more than the slab takes
@@ -124,6 +133,7 @@ class SessionCore {
   void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
   void report_step_end(Nanoseconds now);
   bool runs_whole() const noexcept;
+  bool foresees() const noexcept { return executor_->looks_ahead() && options_.policy != "on-demand"; }
   std::string_view phase_now() const noexcept;
 
   // --- recipes (core_recompute.cc)
@@ -156,11 +166,11 @@ class SessionCore {
   std::unique_ptr<Executor> executor_;  // nullptr: ended
   Machine machine_;
   std::uint32_t frames_ = 0;
-  const TrackerKind* tracker_ = nullptr;
-  std::string passed_over_;
+  Tracking tracking_;
 
   mutable std::mutex mutex_;
   std::atomic<bool> open_ = true;
+  std::atomic<bool> ended_ = false;  // released when nothing of it is used any more, acquired by has_ended()
   Arena arena_;
 
   // The running step.
@@ -174,6 +184,7 @@ class SessionCore {
   Counters at_step_begin_;
 
   BucketStore buckets_;
+  Foresight foresight_{arena_};             // of steps without a plan
   std::unique_ptr<PageProfile> pages_;      // while a step is profiled
   std::unique_ptr<Recomputer> recomputer_;  // nullptr: nothing is dropped
   bool profiled_once_ = false, advised_on_rows_ = false;

@@ -18,8 +18,8 @@ void SessionCore::start_profiling() {
                                  .chunk = options_.chunk,
                                  .chunks = static_cast<std::uint32_t>(arena_.bytes().value / options_.chunk.value),
                                  .ticks = options_.profile,
-                                 .tracker = tracker_,
-                                 .passed_over = passed_over_,
+                                 .tracker = tracking_.tracker,
+                                 .passed_over = tracking_.passed_over,
                                  .or_mprotect = options_.tracker == "best",
                                  .on_message = [this](std::string_view sentence) { messages_.post(sentence); }});
   if (pages_ != nullptr) {
@@ -106,9 +106,12 @@ void SessionCore::measure_later(Bucket& ran) {
   if (!known || known->step < ran.follows_since()) return;
   Nanoseconds stall;
   for (const Nanoseconds each : known->stalls) stall += each;
-  if (ran.plan.measure(
-          {.time = known->whole, .stall = stall, .recomputing = {}, .times = known->times, .stalls = known->stalls},
-          machine_))
+  if (ran.plan.measure({.time = known->whole,
+                        .stall = stall,
+                        .recomputing = known->recomputing,
+                        .times = known->times,
+                        .stalls = known->stalls},
+                       machine_))
     make_plan(ran);
 }
 
@@ -130,7 +133,7 @@ void SessionCore::make_plan(Bucket& bucket) {
   report_places(bucket);
   if (options_.observer == nullptr) return;
   const std::span<const std::uint32_t> first = bucket.plan.first_parts();
-  options_.observer->planned(logger_.step(), bucket.id(), whole_ops(bucket.plan.units().trace, first),
+  options_.observer->planned(logger_.step(), bucket.id(), whole_ops(bucket.plan.planned_trace(), first),
                              whole_ops(bucket.plan.plan(), first));
 }
 
@@ -179,7 +182,7 @@ Rows SessionCore::rows_of(const Bucket& bucket) const {
 }
 
 PlannedStep SessionCore::planned_step(const Bucket& bucket) const {
-  Trace trace = bucket.plan.units().trace;
+  Trace trace = bucket.plan.planned_trace();
   // An op in place may be the first to touch a tensor: there is nothing yet that it could read.
   std::vector<bool> born(trace.tensors.size());
   for (std::size_t t = 0; t < born.size(); ++t) born[t] = trace.tensors[t].persistent;

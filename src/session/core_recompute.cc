@@ -4,6 +4,7 @@
 
 #include "session/core.h"
 #include "session/registry.h"
+#include "session/tensor_drops.h"
 
 namespace vedette::detail {
 
@@ -11,7 +12,11 @@ namespace vedette::detail {
 bool SessionCore::wants_recipe() const noexcept {
   if (recomputer_ == nullptr || !in_op_of_this_thread() || op_depth_ > 1) return false;
   const Bucket* const bucket = buckets_.current();
-  return bucket != nullptr ? bucket->runs_again(logger_.next_op() - 1) : logger_.step() > options_.warmup_steps;
+  if (bucket == nullptr) return logger_.step() > options_.warmup_steps;
+  const std::uint32_t op = logger_.next_op() - 1;
+  if (!bucket->runs_again(op)) return false;
+  // On a GPU a recipe may copy small tensors, so that none is kept without need.
+  return !executor_->range() || options_.recompute == Recompute::always || bucket->plan.recomputes_of(op);
 }
 
 void SessionCore::keep_recipe(std::unique_ptr<Recipe> recipe) {
@@ -38,7 +43,7 @@ void SessionCore::count_recomputed(Counters& counters) const {
   const Recomputer::Figures again = recomputer_->figures();
   counters.bytes_recomputed = again.bytes_recomputed;
   counters.ops_recomputed = again.ops_recomputed;
-  counters.recompute_ns = again.recompute_ns;
+  if (!executor_->runs_later()) counters.recompute_ns = again.recompute_ns;
 }
 
 void SessionCore::dropped_chunk_wanted(ChunkIndex chunk) noexcept {
@@ -57,12 +62,12 @@ void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
       for (const std::uint32_t t : *list)
         recomputer_->lineage().exists(t, logger_.log().tensors[t].kind == TensorKind::weight);
     if (const Bucket* const bucket = buckets_.current(); bucket != nullptr) {
-      const std::span<const ChunkRange> planned = bucket->plan.moves_at(op_.part()).made;
-      needed.insert(needed.end(), planned.begin(), planned.end());
+      for (const OpMoves::Made& planned : bucket->plan.moves_at(op_.part()).made) needed.push_back(planned.chunks);
     }
     make = make || recomputer_->in_the_way(needed, op.writes);
   }
   if (make) {
+    if (TensorDrops* const drops = executor_->tensor_drops()) drops->come(part_now(op_.operands()));
     left_plan ? recomputer_->make_all() : recomputer_->make(needed, op.writes);
     executor_->stalled_since_last_asked();
     times_.end_op(executor_->program().now());  // no op's compute

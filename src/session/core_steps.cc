@@ -41,6 +41,7 @@ void SessionCore::begin_step() {
   op_.begin_step();
   rows_.begin_step();
   buckets_.begin_step();
+  foresight_.begin_step();
   step_begins_ += ticks_of_a_step;
   const Nanoseconds now = executor_->program().now();
   times_.begin_step(now);
@@ -50,6 +51,21 @@ void SessionCore::begin_step() {
   executor_->begin_step(logger_.step());
   if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
   if (logger_.step() > options_.warmup_steps && !profiled_once_) start_profiling();
+}
+
+// The step's log ends before its program does: what follows runs as ops between steps do, and nothing is learned.
+void SessionCore::cut_step() {
+  if (recomputer_ != nullptr) recomputer_->make_all();
+  const std::lock_guard lock(mutex_);
+  logger_.end_step();
+  if (recomputer_ != nullptr) recomputer_->lineage().forget();
+  report_step_end(executor_->program().now());
+  finish_profiling();
+  if (buckets_.current() != nullptr) executor_->forget_plan();
+  buckets_.leave();
+  messages_.post("a step has had " + std::to_string(most_ops_of_a_step) +
+                 " ops, more than are planned for: the rest of it runs on demand; begin a step for each update of the "
+                 "parameters");
 }
 
 // --- an op begins ----------------------------------------------------------------------------------------------------
@@ -92,9 +108,9 @@ void SessionCore::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, 
   }
 }
 
-std::uint32_t SessionCore::log_op(std::string_view name, LoggedOp op, std::uint64_t hash) {
-  op.name.assign(name);
-  const std::uint32_t index = logger_.begin_op(std::move(op), hash);
+std::uint32_t SessionCore::log_op(std::string_view name, LoggedOp op, std::uint64_t hash, std::uint64_t kind) {
+  op.name = logger_.name_of_next_op(name);
+  const std::uint32_t index = logger_.begin_op(std::move(op), hash, kind);
   op_.planned_as(index);
   if (buckets_.follow(index, logger_.prefix())) executor_->forget_plan();
   if (pages_ != nullptr) pages_->op_begins(index, logger_.log().ops.back(), logger_.log().tensors);
@@ -125,43 +141,57 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) const
                       .places = nullptr,
                       .step_begins = step_begins_,
                       .needs = {},
-                      .operands_of_whole_op = {}};
+                      .operands_of_whole_op = {},
+                      .ahead = nullptr,
+                      .repeats = false};
   if (!logger_.running() || buckets_.current() == nullptr) return part;
   const StepPlan& plan = buckets_.current()->plan;
   part.moves = plan.moves_at(op_.part());
   part.places = plan.places();
   part.needs = plan.needs(op_.part());
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
+  part.repeats = !op_.needs_more_than_operands() && !op_.observed();
   return part;
 }
 
 void SessionCore::begin_op(std::string_view name, std::span<const void* const> reads,
                            std::span<const void* const> writes, std::span<const vedette::Part> parts) {
   if (op_depth_++ > 0) return;  // an op inside an op is part of it
+  if (logger_.running() && logger_.next_op() == most_ops_of_a_step) cut_step();
   std::uint32_t index = 0;
   std::vector<ChunkRange> operands;
   bool in_step = false, left_plan = false;
+  const Ahead* ahead = nullptr;
   {
     const std::lock_guard lock(mutex_);
     op_.begin();
     op_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     in_step = logger_.running();
     std::uint64_t hash = std::hash<std::string_view>{}(name);
+    const std::uint64_t kind = mix(mix(hash, reads.size()), writes.size());
     LoggedOp op;
     add_operands(reads, op.reads, hash);
     hash = mix(hash, reads.size());
     add_operands(writes, op.writes, hash);
     add_parts(parts, op, hash);
     const Bucket* const followed = buckets_.current();
-    if (in_step) index = log_op(name, std::move(op), hash);
+    if (in_step) index = log_op(name, std::move(op), hash, kind);
     left_plan = followed != nullptr && followed != buckets_.current();
+    if (in_step && buckets_.current() == nullptr && pages_ == nullptr && foresees())
+      ahead = foresight_.look(logger_.log(), logger_.kinds(), frames_);
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
   if (recomputer_ != nullptr && in_step) make_before_op(index, left_plan);
-  executor_->begin_op({index}, name, part_now(op_.needs_more_than_operands() ? operands : op_.operands()));
+  Executor::Part part = part_now(op_.needs_more_than_operands() ? operands : op_.operands());
+  part.ahead = ahead;
+  executor_->begin_op({index}, name, part);
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
-  const Nanoseconds began = executor_->program().now();
   if (!in_step) return;
+  // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.
+  const Bucket* const bucket = buckets_.current();
+  const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || recomputer_ != nullptr ||
+                    (bucket != nullptr && bucket->sections.stage() == Stage::timing);
+  const Nanoseconds began = asks ? executor_->program().now() : times_.last_end();
   times_.begin_op(began, stalled);
   if (options_.observer != nullptr) options_.observer->op_began(logger_.step(), {index}, name, began);
   if (op_.observed()) begin_observing(0, 0);
@@ -230,14 +260,16 @@ void SessionCore::next_section(bool runs) {
 void SessionCore::end_op() noexcept {
   if (--op_depth_ > 0) return;
   while (!op_.in_last_section()) next_section(false);
-  const Nanoseconds ended = executor_->program().now();
-  std::uint64_t live_bytes = 0;
   const bool in_step = logger_.running();
+  const Nanoseconds ended = in_step ? executor_->program().now() : Nanoseconds{};
+  std::uint64_t live_bytes = 0;
   if (in_step) {
-    const std::lock_guard lock(mutex_);  // other threads count events too
     logger_.end_op();
-    live_bytes = arena_.live_bytes();
-    if (op_.observed()) end_observing();
+    if (options_.observer != nullptr || op_.observed()) {
+      const std::lock_guard lock(mutex_);
+      live_bytes = arena_.live_bytes();
+      if (op_.observed()) end_observing();
+    }
   }
   if (in_step && pages_ != nullptr) pages_->op_ended();
   end_part();
@@ -269,7 +301,8 @@ std::string_view SessionCore::phase() const noexcept {
 std::string_view SessionCore::phase_now() const noexcept {
   if (logger_.step() <= options_.warmup_steps) return "warm-up";
   const Bucket* const bucket = buckets_.current();
-  return bucket != nullptr && bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
+  if (bucket != nullptr) return bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
+  return foresight_.ops_told() * 2 > logger_.next_op() ? "foreseen" : "profiling";
 }
 
 bool SessionCore::runs_whole() const noexcept {
@@ -308,6 +341,7 @@ void SessionCore::end_step() noexcept {
   report_step_end(now);
   finish_profiling();
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
+  if (foresees()) foresight_.remember(logger_.log(), logger_.kinds());
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
@@ -318,6 +352,7 @@ void SessionCore::end_step() noexcept {
                                                      .stalls = times_.stalls()});
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
+  if (!buckets_.worth_learning(logger_.prefix())) return buckets_.leave();
   learn();
 }
 

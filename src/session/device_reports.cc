@@ -72,6 +72,17 @@ void DeviceReports::move_is_queued(const MoveRecord& move, cuda::StreamHandle st
   running_->moves.push_back({.record = move, .begin = std::exchange(move_begin_, {}), .end = mark(stream)});
 }
 
+void DeviceReports::again_queues(cuda::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (running_)
+    running_->again.push_back({.before = running_->ops.size(), .records = {}, .begin = mark(stream), .end = {}});
+}
+
+void DeviceReports::again_is_queued(cuda::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (running_ && !running_->again.empty()) running_->again.back().end = mark(stream);
+}
+
 void DeviceReports::finish() {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
@@ -108,6 +119,11 @@ void DeviceReports::planned(std::uint64_t step, std::uint64_t bucket, const Trac
 void DeviceReports::placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units,
                            std::span<const Placed> tensors) {
   if (observer_ != nullptr) observer_->placed(step, bucket, units, tensors);
+}
+
+void DeviceReports::recomputed(const RecomputeRecord& record) {
+  const std::lock_guard lock(mutex_);
+  if (running_ && !running_->again.empty()) running_->again.back().records.push_back(record);
 }
 
 void DeviceReports::step_began(std::uint64_t step, Nanoseconds now) {
@@ -155,6 +171,7 @@ template <typename Visit>
 void DeviceReports::each_mark(const Step& step, Visit visit) {
   for (const Op& op : step.ops) visit(op.begin), visit(op.end);
   for (const Move& move : step.moves) visit(move.begin), visit(move.end);
+  for (const Again& again : step.again) visit(again.begin), visit(again.end);
 }
 
 // From the latest mark backwards, which are most likely the ones that have not passed.
@@ -217,7 +234,8 @@ void DeviceReports::tell(const Step& step) {
   observer_->step_began(step.number, began);
   const Nanoseconds last = tell_ops(step, began, counters);
   tell_moves(step);
-  told_until_ = std::max({began, step.ended, last});
+  const Nanoseconds last_again = tell_again(step, began, counters);
+  told_until_ = std::max({began, step.ended, last, last_again});
   observer_->step_ran(step.number, step.phase, step.bucket);
   observer_->step_ended(step.number, told_until_, counters);
 }
@@ -226,7 +244,10 @@ void DeviceReports::tell(const Step& step) {
 Nanoseconds DeviceReports::tell_ops(const Step& step, Nanoseconds step_began, Counters& counters) {
   counters.stall_count = counters.stall_ns = 0;
   Nanoseconds before = step_began;  // when the op before had ended
+  auto again = step.again.begin();
   for (const Op& op : step.ops) {
+    for (; again != step.again.end() && again->before <= static_cast<std::size_t>(&op - step.ops.data()); ++again)
+      before = std::max(before, std::min(time_of(again->end), time_of(op.begin)));
     const Nanoseconds began = std::max(time_of(op.begin), before), ended = std::max(time_of(op.end), began);
     if (op.waits && &op != &step.ops.front() && began > before) {
       observer_->stalled({.step = step.number, .op = op.op, .began = before, .ended = began});
@@ -239,6 +260,24 @@ Nanoseconds DeviceReports::tell_ops(const Step& step, Nanoseconds step_began, Co
     before = ended;
   }
   return before;
+}
+
+// The time of one go is its first record's. As ops, none begins before the step.
+Nanoseconds DeviceReports::tell_again(const Step& step, Nanoseconds step_began, Counters& counters) {
+  counters.recompute_ns = 0;
+  Nanoseconds last = step_began;
+  for (const Again& again : step.again) {
+    const Nanoseconds began = std::max(time_of(again.begin), step_began), ended = std::max(time_of(again.end), began);
+    last = std::max(last, ended);
+    if (!again.records.empty()) counters.recompute_ns += static_cast<std::uint64_t>((ended - began).value);
+    for (std::size_t i = 0; i < again.records.size(); ++i) {
+      RecomputeRecord record = again.records[i];
+      record.began = i == 0 ? began : ended;
+      record.ended = ended;
+      observer_->recomputed(record);
+    }
+  }
+  return last;
 }
 
 void DeviceReports::tell_moves(const Step& step) {

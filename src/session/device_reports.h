@@ -37,6 +37,8 @@ class DeviceReports final : public Observer {
   void move_queues(cuda::StreamHandle stream);
   // The copy of the latest move_queues() is queued; `move` lacks its times.
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
+  void again_queues(cuda::StreamHandle stream);  // what is recomputed
+  void again_is_queued(cuda::StreamHandle stream);
   // Waits for the device, tells what is left, and forgets the observer.
   void finish();
 
@@ -47,6 +49,7 @@ class DeviceReports final : public Observer {
   void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override;
   void placed(std::uint64_t step, std::uint64_t bucket, std::span<const Placed> units,
               std::span<const Placed> tensors) override;
+  void recomputed(const RecomputeRecord& record) override;
   void step_began(std::uint64_t step, Nanoseconds now) override;
   void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override;
   void sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) override;
@@ -71,11 +74,17 @@ class DeviceReports final : public Observer {
     MoveRecord record;
     Mark begin, end;
   };
+  struct Again {             // what was recomputed in one go
+    std::size_t before = 0;  // the op of that number, which comes next
+    std::vector<RecomputeRecord> records;
+    Mark begin, end;
+  };
   struct Step {
     std::uint64_t number = 0;
     Nanoseconds began, ended;  // by the host
     std::vector<Op> ops;
     std::vector<Move> moves;
+    std::vector<Again> again = {};
     std::string phase;
     std::optional<std::uint64_t> bucket;
     Counters counters;
@@ -88,7 +97,8 @@ class DeviceReports final : public Observer {
   void tell_what_is_known(bool wait);
   void tell(const Step& step);
   void tell_moves(const Step& step);
-  Nanoseconds tell_ops(const Step& step, Nanoseconds step_began, Counters& counters);  // the end of the last one
+  Nanoseconds tell_again(const Step& step, Nanoseconds step_began, Counters& counters);  // the end of the last one
+  Nanoseconds tell_ops(const Step& step, Nanoseconds step_began, Counters& counters);    // the end of the last one
   void give_back(Mark& mark);
   Mark set_clock(const Step& step);  // the step's latest event
   Nanoseconds time_of(const Mark& mark) const;

@@ -37,10 +37,14 @@ class GpuMemory;
 
 namespace detail {
 
+class TensorDrops;
+
 using Ticks = std::uint64_t;  // the program's clock: one an op or section, growing over steps
 
-// Ticks of different steps never meet: no step has this many ops or sections, which StepLogger asserts.
+// Ticks of different steps never meet: no step has this many ops or sections, which StepLogger asserts. A step of more
+// ops than are logged ends there for the session; the rest of the ticks is left to sections.
 constexpr Ticks ticks_of_a_step = 1'000'000;
+constexpr std::uint32_t most_ops_of_a_step = 900'000;
 
 // What a plan does at one op, or at one section of it.
 struct OpMoves {
@@ -61,10 +65,24 @@ struct OpMoves {
     ChunkRange chunks;
     std::uint32_t after = 0;  // ticks from the first op of the step
   };
+  struct Made {
+    ChunkRange chunks;
+    std::optional<std::uint64_t> place = {};  // as Fetch::place
+  };
   std::span<const Fetch> fetches;
   std::span<const Departure> departures;  // when the op has ended
   std::span<const NextUse> next_uses;     // of the op's operands, after it
-  std::span<const ChunkRange> made;       // recomputed before the op
+  std::span<const Made> made;             // recomputed before the op
+};
+
+// What an earlier step lets a step without a plan expect of its next ops.
+struct Ahead {
+  std::span<const OpMoves::Fetch> fetches;      // in order of need; what is in fast memory stays there
+  std::span<const OpMoves::NextUse> next_uses;  // as expected by now
+  std::uint32_t births = 0;                     // chunks that the op and the next one will take
+  // ticks from the step's first op
+  std::uint32_t until = 0;  // what is used before then stays
+  std::uint32_t ends = 0;   // the step
 };
 
 // Where the tensors of a planned step lie in an executor's range(), besides what fetches bring.
@@ -111,6 +129,9 @@ class Executor {
     // needs[k]: chunks that the part will yet take after its k-th allocation or release; lives until it ends
     std::span<const std::uint32_t> needs;
     std::span<const ChunkRange> operands_of_whole_op;  // of a section; lives until the op ends
+    const Ahead* ahead = nullptr;                      // without a plan
+    // A followed plan has this op, so that one like it has run before; `operands` and `needs` live until it ends.
+    bool repeats = false;
   };
   virtual void begin_step(std::uint64_t step) = 0;
   virtual void begin_op(OpIndex op, std::string_view name, const Part& part) = 0;
@@ -121,6 +142,8 @@ class Executor {
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
   virtual void forget_plan() noexcept = 0;  // what a plan has asked for and has not begun
 
+  virtual bool looks_ahead() const noexcept { return false; }  // Part::ahead is of use
+
   // --- bytes that are dropped and recomputed -------------------------------------------------------------------------
   virtual bool can_drop() const noexcept { return false; }
   // Between ops: forgets the bytes of those chunks that may leave now, and says which.
@@ -128,6 +151,8 @@ class Executor {
   virtual bool is_dropped(ChunkIndex) const noexcept { return false; }
   // `from` is held and has the bytes that `to` had. False: not now.
   virtual bool adopt(ChunkIndex /*from*/, ChunkIndex /*to*/) noexcept { return true; }
+  // With range(): drops and recomputations there; nullptr: it cannot.
+  virtual TensorDrops* tensor_drops() noexcept { return nullptr; }
 
   // --- which operands does the running op touch, and when ------------------------------------------------------------
   virtual bool can_observe() const noexcept = 0;  // false: observe() would fail system calls, or cannot be
@@ -142,7 +167,7 @@ class Executor {
   struct StepTimes {
     std::uint64_t step = 0;
     std::vector<Nanoseconds> times, stalls;  // by op
-    Nanoseconds whole;
+    Nanoseconds whole, recomputing;          // `whole` with what was spent on recomputation
   };
   virtual bool runs_later() const noexcept { return false; }
   // Of the latest step that is known of and was not given out; `wait`: of the step that ended last.

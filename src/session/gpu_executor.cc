@@ -16,6 +16,11 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
                                     *executor, std::move(disk));
   if (!places) return places.error();
   executor->places_ = std::move(*places);
+  if (options.tables.value > 0) {
+    auto tables = GpuTables::make(executor->device_, options.tables);
+    if (!tables) return tables.error();
+    executor->tables_ = std::move(*tables);
+  }
   if (options.reports != nullptr) executor->places_->watch(executor.get());
   return executor;
 }
@@ -28,7 +33,7 @@ Result<void> GpuExecutor::accepts(const Plan& plan) const {
     return Error{.cause = Cause::unsupported, .message = "a GPU's memory cannot " + what, .errno_value = 0};
   };
   if (!plan.in_place.empty()) return cannot("leave an operand where it lies in a slower tier");
-  if (!plan.recomputations.empty()) return cannot("run an op again, which the plan does");
+  if (!plan.recomputations.empty()) return cannot("run an op again, which the plan does; the session does that");
   if (!plan.order.empty()) return cannot("run ops in another order than the program's");
   const TierIndex last{options_.disk ? 2u : 1u};
   for (const Move& move : plan.moves) {
@@ -103,12 +108,16 @@ Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
   }
   const auto born = places_->allocate(bytes, stream(), place);
   if (!born) return born.error();
-  if (names_.size() <= born->block.value) names_.resize(born->block.value + 1);
-  names_[born->block.value] = chunks;
-  blocks_[chunks.first().value] = born->block;
+  enter(born->block, chunks);
   if (op_runs_) op_chunks_ += chunks.size();
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
   return {};
+}
+
+void GpuExecutor::enter(BlockIndex block, ChunkRange chunks) {
+  if (names_.size() <= block.value) names_.resize(block.value + 1);
+  names_[block.value] = chunks;
+  blocks_[chunks.first().value] = block;
 }
 
 void GpuExecutor::died(ChunkRange chunks) noexcept {
@@ -156,11 +165,14 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
 
 void GpuExecutor::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
+  if (tables_ != nullptr) note(tables_->between_steps());
   const std::uint64_t misplaced = places_->counters().misplaced;
   followed_ = misplaced == misplaced_ ? planned_ : nullptr;  // else blocks lie elsewhere than the plan has them
   planned_ = nullptr;
+  made_ = {};
   misplaced_ = misplaced;
   step_is_new_ = true;
+  staging_.reset();
   times_.begin_step(step);
 }
 
@@ -183,14 +195,23 @@ void GpuExecutor::bring(const OpMoves& moves) {
     if (const BlockIndex* const block = block_of(fetch.chunks))
       note(places_->bring(*block, fetch.place, fetch.unchanged));
   }
+  for (const OpMoves::Made& made : moves.made) {  // it left for the host instead of being dropped
+    const BlockIndex* const block = block_of(made.chunks);
+    if (block != nullptr && !places_->is_dropped(*block)) note(places_->bring(*block, made.place, false));
+  }
+}
+
+void GpuExecutor::prepare(const Part& part) {
+  if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_) restore(*part.places);
+  planned_ = part.places;
+  made_ = part.moves.made;
+  bring(part.moves);
 }
 
 void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
   const std::lock_guard lock(mutex_);
   op_stream_ = stream();
-  if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_) restore(*part.places);
-  planned_ = part.places;
-  bring(part.moves);
+  prepare(part);
   operands_.clear();
   op_chunks_ = 0;
   for (const ChunkRange chunks : part.operands) {
@@ -202,7 +223,8 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
   }
   op_runs_ = true;
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
-  const auto waits = places_->begin_op(operands_, op_stream_);
+  const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
+  const auto waits = places_->begin_op(operands_, op_stream_, results);
   if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
   times_.begin_op(op_stream_, *waits);
   if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits);
@@ -227,6 +249,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
 void GpuExecutor::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   planned_ = followed_ = nullptr;
+  made_ = {};
   places_->forget_plan();
 }
 
@@ -237,8 +260,9 @@ std::optional<Executor::StepTimes> GpuExecutor::take_times(bool wait) noexcept {
   auto times = times_.take(wait);
   if (!times) return times;
   for (const Nanoseconds stall : times->stalls) {
-    if (stall.value > 0) ++stall_count_, stall_ns_ += static_cast<std::uint64_t>(stall.value);
+    if (stall.value > 0) ++sums_.stall_count, sums_.stall_ns += static_cast<std::uint64_t>(stall.value);
   }
+  sums_.recompute_ns += static_cast<std::uint64_t>(times->recomputing.value);
   return times;
 }
 
@@ -250,8 +274,9 @@ Counters GpuExecutor::counters() const noexcept {
           .bytes_dropped = places.unchanged.value,
           .far_bytes_in = places.from_far.value,
           .moved_between_slow_tiers = places.host.to_disk.value,
-          .stall_count = stall_count_,
-          .stall_ns = stall_ns_,
+          .stall_count = sums_.stall_count,
+          .stall_ns = sums_.stall_ns,
+          .recompute_ns = sums_.recompute_ns,
           .resident_bytes = places.in_use.value,
           .resident_max_bytes = places.most_in_use.value,
           .ops = ops_};
@@ -305,6 +330,14 @@ GpuMemory::Range GpuExecutor::memory() const noexcept {
           .most_in_use = places.most_in_use.value};
 }
 
+bool GpuExecutor::is_table(std::uint64_t bytes) const noexcept {
+  return tables_ != nullptr && bytes > options_.tables.value && bytes > options_.budget.value / 2;
+}
+
+void GpuExecutor::looked_up(const GpuLookup& lookup, void* stream) noexcept {
+  if (tables_ != nullptr) tables_->looked_up(lookup, static_cast<cuda::StreamHandle>(stream));
+}
+
 // --- the link --------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -317,6 +350,12 @@ class LinkTimer {
  public:
   LinkTimer(const cuda::Device& device, cuda::Stream& in, cuda::Stream& out, cuda::Event& began, cuda::Event& ended)
       : device_(device), in_(in), out_(out), began_(began), ended_(ended) {}
+  ~LinkTimer() {  // before the memory goes, also where a call was refused
+    static_cast<void>(in_.synchronize());
+    static_cast<void>(out_.synchronize());
+  }
+  LinkTimer(const LinkTimer&) = delete;
+  LinkTimer& operator=(const LinkTimer&) = delete;
 
   struct Ends {
     cuda::Address device_in, device_out, host_in, host_out;

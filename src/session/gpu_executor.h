@@ -12,15 +12,20 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "cuda/pinned_pool.h"
 #include "engine/place_executor.h"
 #include "session/device_reports.h"
 #include "session/executor.h"
+#include "session/gpu_tables.h"
 #include "session/stream_times.h"
+#include "session/tensor_drops.h"
 #include "tier/link_habits.h"
 #include "vedette/gpu.h"
 
@@ -28,6 +33,7 @@ namespace vedette::detail {
 
 class GpuExecutor final : public Executor,
                           public GpuMemory,
+                          public TensorDrops,
                           private PlaceExecutor::Pointers,
                           private PlaceExecutor::Watcher {
  public:
@@ -39,6 +45,7 @@ class GpuExecutor final : public Executor,
     Bytes chunk;                                       // of names
     GpuProgram* program = nullptr;                     // borrowed
     std::shared_ptr<DeviceReports> reports = nullptr;  // nullptr: there is no observer
+    Bytes tables;                                      // of device memory beside the budget; 0: there are none
   };
   static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, Options options,
                                                    std::unique_ptr<DiskThread> disk = nullptr);
@@ -62,6 +69,8 @@ class GpuExecutor final : public Executor,
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override;
 
+  bool can_drop() const noexcept override { return true; }
+  TensorDrops* tensor_drops() noexcept override { return this; }
   bool can_observe() const noexcept override { return false; }
   void observe(std::span<const ChunkRange>) noexcept override {}
   bool was_touched(ChunkRange) const noexcept override { return true; }
@@ -79,11 +88,29 @@ class GpuExecutor final : public Executor,
   void set_observer(Observer* observer) noexcept override;  // nullptr; it is told everything before
   GpuMemory* gpu() noexcept override { return this; }
 
+  // --- TensorDrops (gpu_drops.cc)
+  void come(const Part& part) override;
+  bool drop_tensor(ChunkRange chunks) noexcept override;
+  Result<void> born_like(ChunkRange chunks, Bytes bytes, ChunkRange like) override;
+  void adopt_tensor(ChunkRange from, ChunkRange to) noexcept override;
+  Result<void> begin_again(std::span<const ChunkRange> operands) override;
+  void end_again(std::span<const ChunkRange> operands) noexcept override;
+  void begin_aside(Aside what) noexcept override;
+  void end_aside() noexcept override;
+  Result<void> spoil(ChunkRange chunks, Bytes bytes) override;
+  Result<bool> same_bytes(ChunkRange one, ChunkRange other, Bytes bytes) override;
+
   // --- GpuMemory
   DeviceAddress address(const void* name) const noexcept override;
   void allow_moves(const void* name) noexcept override;
   void used_on(const void* name, void* stream) noexcept override;
   GpuMemory::Range memory() const noexcept override;
+  bool is_table(std::uint64_t bytes) const noexcept override;
+  Result<GpuTable> allocate_table(std::uint64_t bytes) override { return tables_->allocate({bytes}); }
+  void looked_up(const GpuLookup& lookup, void* stream) noexcept override;
+  GpuTableCounters tables() const noexcept override {
+    return tables_ == nullptr ? GpuTableCounters() : tables_->counters();
+  }
 
  private:
   using BlockIndex = PlaceExecutor::BlockIndex;
@@ -104,10 +131,18 @@ class GpuExecutor final : public Executor,
   cuda::StreamHandle stream() const noexcept;
   void restore(const PlannedPlaces& places);
   void bring(const OpMoves& moves);
+  void prepare(const Part& part);
+  PlaceExecutor::Place place_like(ChunkRange like) const;
+  std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> operands) const;
+  Result<std::byte*> staging();
+  template <typename Each>
+  Result<void> in_pieces(std::span<const ChunkRange> operands, Bytes bytes, const Each& each);
+  void enter(BlockIndex block, ChunkRange chunks);
   void note(const Result<void>& result);
 
   const std::shared_ptr<const cuda::Device> device_;
   const Options options_;
+  std::unique_ptr<GpuTables> tables_;  // nullptr: there are none
   std::unique_ptr<PlaceExecutor> places_;
   mutable std::mutex mutex_;                              // over all that follows
   std::unordered_map<std::uint32_t, BlockIndex> blocks_;  // by a tensor's first chunk
@@ -122,7 +157,19 @@ class GpuExecutor final : public Executor,
   std::vector<BlockIndex> operands_;  // of the running op
   std::uint32_t op_chunks_ = 0;       // of its operands, and what was born in it
   cuda::StreamHandle op_stream_ = nullptr;
-  std::uint64_t ops_ = 0, stall_count_ = 0, stall_ns_ = 0;
+  struct Sums {
+    std::uint64_t stall_count = 0, stall_ns = 0, recompute_ns = 0;
+  };
+  Sums sums_;  // of steps whose times are known
+  std::uint64_t ops_ = 0;
+  std::span<const OpMoves::Made> made_;  // before the part that runs, by the plan
+  struct Staging {
+    Staging(std::shared_ptr<const cuda::Device> device, const cuda::PinnedPool::Options& options)
+        : pool(std::move(device), options) {}
+    cuda::PinnedPool pool;
+    std::byte* memory = nullptr;
+  };
+  std::optional<Staging> staging_;  // in a step in which recipes are tried
   std::optional<Error> error_;
 };
 

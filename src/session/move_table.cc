@@ -86,9 +86,9 @@ MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches st
             .dead = move.verb == Verb::drop,
             .recomputed = move.verb == Verb::drop && move.issue < made_last[move.extent.tensor.value]}});
   }
-  std::vector<std::pair<std::uint32_t, ChunkRange>> made;
+  std::vector<std::pair<std::uint32_t, OpMoves::Made>> made;
   for (const Recomputation& each : plan.recomputations)
-    made.push_back({each.before.value, chunks_of(units, each.tensor)});
+    made.push_back({each.before.value, {.chunks = chunks_of(units, each.tensor)}});
   return {{parts, fetches}, {parts, departures}, next_uses_of(units), {parts, made}};
 }
 

@@ -17,7 +17,7 @@ class MoveTable {
  public:
   explicit MoveTable(std::size_t parts = 0) : MoveTable({parts, {}}, {parts, {}}, {parts, {}}, {parts, {}}) {}
   MoveTable(Grouped<OpMoves::Fetch> fetches, Grouped<OpMoves::Departure> departures,
-            Grouped<OpMoves::NextUse> next_uses, Grouped<ChunkRange> made)
+            Grouped<OpMoves::NextUse> next_uses, Grouped<OpMoves::Made> made)
       : fetches_(std::move(fetches)),
         departures_(std::move(departures)),
         next_uses_(std::move(next_uses)),
@@ -28,12 +28,13 @@ class MoveTable {
         .fetches = fetches_[part], .departures = departures_[part], .next_uses = next_uses_[part], .made = made_[part]};
   }
   std::span<OpMoves::Fetch> fetches_to_place(std::size_t part) { return fetches_.of(part); }
+  std::span<OpMoves::Made> made_to_place(std::size_t part) { return made_.of(part); }
 
  private:
   Grouped<OpMoves::Fetch> fetches_;
   Grouped<OpMoves::Departure> departures_;
   Grouped<OpMoves::NextUse> next_uses_;
-  Grouped<ChunkRange> made_;
+  Grouped<OpMoves::Made> made_;
 };
 
 // Early fetches start one part before the plan says: an executor lets them only into room that the running part needs

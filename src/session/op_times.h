@@ -25,6 +25,7 @@ class OpTimes {
   // From the last call until now; added to the running op or section. Returns it.
   Nanoseconds count_until(Nanoseconds now, Nanoseconds stalled);
   void next_section(Nanoseconds now, Nanoseconds stalled);
+  Nanoseconds last_end() const noexcept { return last_end_; }
   void end_op(Nanoseconds now) { last_end_ = now; }   // time up to `now` that was no op's is nobody's compute
   Nanoseconds of_latest(std::size_t sections) const;  // of the latest op, which had so many sections
 

@@ -137,10 +137,10 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
   if (o.profile != ProfileTicks::operands) {
     auto chosen = choose_tracker(o.tracker, **memory);
     if (!chosen && o.tracker != "best") return chosen.error();
-    opened.tracker = chosen ? chosen->kind : nullptr;
-    opened.passed_over = chosen ? chosen->passed_over : chosen.error().message;
+    opened.tracking.tracker = chosen ? chosen->kind : nullptr;
+    opened.tracking.passed_over = chosen ? chosen->passed_over : chosen.error().message;
   }
-  const bool frames_change = opened.tracker != nullptr && opened.tracker->frames != FrameKind::fast;
+  const bool frames_change = opened.tracking.tracker != nullptr && opened.tracking.tracker->frames != FrameKind::fast;
   std::vector<LinkHabits> habits;
   {
     std::optional<FolderTurn> turn;

@@ -69,15 +69,18 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!ordinal) return ordinal.error();
   if (options.gpu == nullptr)
     return unsupported("fast memory on a GPU needs the program's part (SessionOptions::gpu); a Guard brings it");
-  if (options.recompute != Recompute::off)
-    return unsupported("tensors in a GPU's memory are not recomputed yet; leave recompute off");
   auto driver = cuda::Driver::load();
   if (!driver) return driver.error();
   auto device = cuda::Device::open(std::move(*driver), *ordinal);
   if (!device) return device.error();
   const auto budget = budget_of(options, **device);
   if (!budget) return budget.error();
-  auto below = open_below_gpu(options, *budget, *device);
+  if (options.table_memory.value % name_unit.value != 0 || options.table_memory + least_budget > *budget)
+    return unsupported("table_memory of " + readable_exactly(options.table_memory) + " in a fast_memory of " +
+                       readable_exactly(*budget) + ": give whole pages of 4 KiB, and leave " +
+                       readable_exactly(least_budget) + " or more for other tensors");
+  const Bytes places = *budget - options.table_memory;
+  auto below = open_below_gpu(options, places, *device);
   if (!below) return below.error();
   options.fast_memory = *budget;
   options.chunk = name_unit;
@@ -89,20 +92,22 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (options.observer != nullptr) reports = std::make_shared<DeviceReports>(*device, options.observer);
   if (reports != nullptr) options.observer = reports.get();
   const std::string fast = options.fast;
+  const Bytes tables = options.table_memory;
   auto core = std::make_unique<SessionCore>(std::move(options), std::move(*names));
   auto executor = GpuExecutor::make(*device,
-                                    {.budget = *budget,
+                                    {.budget = places,
                                      .host = below->host,
                                      .arena = core->arena().base(),
                                      .chunk = name_unit,
                                      .program = program,
-                                     .reports = std::move(reports)},
+                                     .reports = std::move(reports),
+                                     .tables = tables},
                                     std::move(below->disk));
   if (!executor) return executor.error();
   SessionCore::Memory memory;
   memory.executor = std::move(*executor);
-  memory.machine = machine_of_gpu(fast, *budget, *below);
-  memory.frames = static_cast<std::uint32_t>(budget->value / name_unit.value);
+  memory.machine = machine_of_gpu(fast, places, *below);
+  memory.frames = static_cast<std::uint32_t>(places.value / name_unit.value);
   core->start(std::move(memory));
   return core;
 }

@@ -4,104 +4,182 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/assert.h"
+#include "model/producers.h"
 #include "place/planned.h"
 
 namespace vedette::detail {
 namespace {
 
-constexpr std::uint32_t no_fetch = ~0u;
+constexpr std::uint32_t none = ~0u;
+
+// How a tensor comes to fast memory: list[entry] of a part's fetches, or of what is recomputed before it.
+struct Coming {
+  enum class By : std::uint8_t { birth, fetch, recomputation } by = By::birth;
+  std::uint32_t part = none, entry = none;
+};
 
 struct Interval {  // of one tensor in fast memory
   std::uint32_t unit = 0;
-  Span<std::uint32_t> moments;                      // begin > end: from one step into the next
-  std::uint32_t part = no_fetch, fetch = no_fetch;  // parts[part].fetches[fetch] begins it
-  bool at_start = false;                            // it is there when the step begins
+  Span<std::uint32_t> moments;  // begin > end: from one step into the next
+  Coming coming;                // what begins it
+  bool at_start = false;        // it is there when the step begins
 };
 
 struct Change {  // a tensor comes to fast memory, or leaves it, by a move
   std::uint32_t moment = 0;
-  std::uint32_t part = no_fetch, fetch = no_fetch;
+  Coming coming;
+  bool comes() const { return coming.by != Coming::By::birth; }
+};
+
+// The step's moments, and some more before each op before which something is recomputed: one for each run of a
+// producer, since what a run makes besides is there for its time alone.
+class Timeline {
+ public:
+  Timeline(const StepInTime& step, const Plan& plan) : step_(step), runs_(step.moments.ops.size()) {
+    const Recomputation* before = nullptr;
+    for (const Recomputation& each : plan.recomputations) {
+      if (before == nullptr || before->before != each.before || before->producer != each.producer)
+        ++runs_[each.before.value];
+      before = &each;
+    }
+    std::uint32_t more = 0;
+    for (std::size_t p = 0; p < runs_.size(); ++p) {
+      if (runs_[p] == 0) continue;
+      more += runs_[p];
+      from_.push_back({step.moments.ops[p].begin, more});
+    }
+  }
+  std::uint32_t at(std::uint32_t moment) const {
+    const auto next =
+        std::partition_point(from_.begin(), from_.end(), [&](const auto& each) { return each.first <= moment; });
+    return moment + (next == from_.begin() ? 0 : std::prev(next)->second);
+  }
+  // Of a part: when what the plan brings to it may come, and the first run begins.
+  std::uint32_t comes(std::uint32_t part) const { return at(step_.moments.ops[part].begin) - runs_[part]; }
+  std::uint32_t begins(std::uint32_t part) const { return at(step_.moments.ops[part].begin); }
+  std::uint32_t ends(std::uint32_t part) const { return at(step_.moments.ops[part].end); }
+  Span<std::uint32_t> life(std::uint32_t unit) const {
+    const Span<std::uint32_t> life = step_.moments.lives[unit];
+    return {at(life.begin), life.end == step_.moments.length ? length() : at(life.end)};
+  }
+  std::uint32_t length() const { return step_.moments.length + (from_.empty() ? 0 : from_.back().second); }
+
+ private:
+  const StepInTime& step_;
+  std::vector<std::uint32_t> runs_;                            // [part], before it
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> from_;  // a moment, and how many more there are from it on
 };
 
 // By unit, in the order of their moments: what the plan's moves do to it.
-std::vector<std::vector<Change>> changes_of(const StepInTime& step, const MoveTable& parts) {
+std::vector<std::vector<Change>> changes_of(const StepInTime& step, const Timeline& time, const MoveTable& parts) {
   std::unordered_map<std::uint32_t, std::uint32_t> unit_at;  // by first chunk
   for (std::uint32_t u = 0; u < step.units.where.size(); ++u) unit_at[step.units.where[u].first] = u;
   std::vector<std::vector<Change>> changes(step.units.where.size());
   for (std::uint32_t p = 0; p < parts.size(); ++p) {
-    const auto [begin, end] = step.moments.ops[p];
     const OpMoves moves = parts[p];
-    for (std::uint32_t f = 0; f < moves.fetches.size(); ++f)
-      changes[unit_at.at(moves.fetches[f].chunks.first().value)].push_back({.moment = begin, .part = p, .fetch = f});
+    const auto come = [&](ChunkRange chunks, Coming::By by, std::uint32_t entry) {
+      changes[unit_at.at(chunks.first().value)].push_back(
+          {.moment = time.comes(p), .coming = {.by = by, .part = p, .entry = entry}});
+    };
+    for (std::uint32_t f = 0; f < moves.fetches.size(); ++f) come(moves.fetches[f].chunks, Coming::By::fetch, f);
+    for (std::uint32_t m = 0; m < moves.made.size(); ++m) come(moves.made[m].chunks, Coming::By::recomputation, m);
     for (const OpMoves::Departure& departure : moves.departures)
-      changes[unit_at.at(departure.chunks.first().value)].push_back({.moment = end});
+      changes[unit_at.at(departure.chunks.first().value)].push_back({.moment = time.ends(p), .coming = {}});
   }
   return changes;
 }
 
-// The intervals of one unit. One that is in fast memory when the step ends goes on into the next.
-void add_intervals(const StepInTime& step, std::uint32_t unit, const std::vector<Change>& changes, bool begins_here,
-                   std::vector<Interval>& intervals) {
-  const Span<std::uint32_t> life = step.moments.lives[unit];
-  const bool lives_on = life.end == step.moments.length;
+// The intervals of one unit. One that is in fast memory when the step ends goes on into the next. A dead one that is
+// recomputed is a means, and dies again when the op begins.
+void add_intervals(const StepInTime& step, const Timeline& time, std::uint32_t unit, const std::vector<Change>& changes,
+                   bool begins_here, std::vector<Interval>& intervals) {
+  const Span<std::uint32_t> life = time.life(unit);
+  const bool lives_on = life.end == time.length();
   std::optional<Interval> open;
-  if (begins_here) open = Interval{.unit = unit, .moments = {life.begin, 0}, .at_start = life.begin == 0};
+  if (begins_here) open = Interval{.unit = unit, .moments = {life.begin, 0}, .coming = {}, .at_start = life.begin == 0};
   const std::size_t first = intervals.size();
+  std::vector<Interval> means;
   for (const Change& change : changes) {
-    const bool comes = change.fetch != no_fetch;
-    if (comes && !open) {
-      open = Interval{.unit = unit, .moments = {change.moment, 0}, .part = change.part, .fetch = change.fetch};
-    } else if (!comes && open) {
+    const Interval fresh{.unit = unit, .moments = {change.moment, 0}, .coming = change.coming};
+    if (change.coming.by == Coming::By::recomputation && change.moment >= life.end) {
+      means.push_back(fresh);
+      means.back().moments.end = time.begins(change.coming.part) + 1;
+    } else if (change.comes() && !open) {
+      open = fresh;
+    } else if (!change.comes() && open) {
       open->moments.end = change.moment;
       intervals.push_back(*std::exchange(open, std::nullopt));
     }
   }
-  if (!open) return;
-  if (!lives_on) {
+  if (open && !lives_on) {
     open->moments.end = life.end;
-    return intervals.push_back(*open);
-  }
-  // It lasts until the first departure of the next step: one interval with what this step began with.
-  if (first < intervals.size() && intervals[first].at_start) {
+    intervals.push_back(*open);
+  } else if (open && first < intervals.size() && intervals[first].at_start) {
+    // It lasts until the first departure of the next step: one interval with what this step began with.
     intervals[first].moments.begin = open->moments.begin;
-    intervals[first].part = open->part, intervals[first].fetch = open->fetch;
-    return;
+    intervals[first].coming = open->coming;
+  } else if (open) {
+    // Born here and dead before the next step's first op; or in fast memory throughout.
+    const std::uint32_t first_op = step.moments.ops.empty() ? 0 : time.comes(0);
+    const bool throughout = open->at_start || open->moments.begin < first_op;
+    open->moments.end = throughout ? open->moments.begin : first_op;
+    intervals.push_back(*open);
   }
-  // Born here and dead before the next step's first op; or in fast memory throughout.
-  const std::uint32_t first_op = step.moments.ops.empty() ? 0 : step.moments.ops.front().begin;
-  const bool throughout = open->at_start || open->moments.begin < first_op;
-  open->moments.end = throughout ? open->moments.begin : first_op;
-  intervals.push_back(*open);
+  intervals.insert(intervals.end(), means.begin(), means.end());
+}
+
+// What a producer makes besides when it runs again: nobody comes to know where it lies, but there is room for it.
+void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
+                 std::vector<place::Residency>& residencies) {
+  if (plan.recomputations.empty()) return;
+  const Trace& trace = step.units.trace;
+  const std::vector<Op> all = producers(trace);
+  const std::vector<Recomputation>& list = plan.recomputations;
+  std::uint32_t run = 0;
+  for (std::size_t r = 0; r < list.size();) {
+    if (r == 0 || list[r].before != list[r - 1].before) run = 0;
+    std::vector<TensorIndex> made;
+    const Recomputation& first = list[r];
+    for (; r < list.size() && list[r].before == first.before && list[r].producer == first.producer; ++r)
+      made.push_back(list[r].tensor);
+    const std::uint32_t moment = time.comes(first.before.value) + run++;
+    for (const TensorIndex t : all[first.producer.value].writes)
+      if (std::find(made.begin(), made.end(), t) == made.end())
+        residencies.push_back({.storage = t, .ops = {{moment}, {moment + 1}}, .bytes = trace.tensors[t.value].bytes});
+  }
 }
 
 }  // namespace
 
 Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Bytes range) {
   const Trace& trace = step.units.trace;
-  const std::vector<std::vector<Change>> changes = changes_of(step, parts);
+  const Timeline time(step, plan);
+  const std::vector<std::vector<Change>> changes = changes_of(step, time, parts);
   std::vector<Interval> intervals;
   for (std::uint32_t u = 0; u < trace.tensors.size(); ++u) {
     // A tensor that leaves as the step ends is at home until its copy has ended, but its place is given away.
     const bool moves = trace.tensors[u].persistent && !changes[u].empty();
-    const bool near = moves ? changes[u].back().fetch != no_fetch : plan.home.empty() || plan.home[u] == TierIndex{0};
-    add_intervals(step, u, changes[u], near, intervals);
+    const bool near = moves ? changes[u].back().comes() : plan.home.empty() || plan.home[u] == TierIndex{0};
+    add_intervals(step, time, u, changes[u], near, intervals);
   }
   std::vector<place::Residency> residencies;
   for (const Interval& each : intervals)
     residencies.push_back({.storage = {each.unit},
                            .ops = {{each.moments.begin}, {each.moments.end}},
                            .bytes = trace.tensors[each.unit].bytes});
-  auto placed = place::place_step(residencies, {.ops = step.moments.length, .budget = range});
+  add_scratch(step, time, plan, residencies);
+  auto placed = place::place_step(residencies, {.ops = time.length(), .budget = range});
   if (!placed) return placed.error();
   PlannedPlaces places;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const Interval& each = intervals[i];
     const std::uint64_t offset = placed->offset[i];
     const UnitChunks where = step.units.where[each.unit];
-    if (each.fetch != no_fetch) parts.fetches_to_place(each.part)[each.fetch].place = offset;
+    const auto [by, part, entry] = each.coming;
+    if (by == Coming::By::fetch) parts.fetches_to_place(part)[entry].place = offset;
+    if (by == Coming::By::recomputation) parts.made_to_place(part)[entry].place = offset;
     if (each.at_start) places.at_start.push_back({ChunkRange::of({where.first}, where.count), offset});
-    if (each.fetch == no_fetch && step.moments.lives[each.unit].begin > 0) places.births[where.first] = offset;
+    if (by == Coming::By::birth && step.moments.lives[each.unit].begin > 0) places.births[where.first] = offset;
   }
   return places;
 }

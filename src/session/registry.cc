@@ -11,15 +11,16 @@
 namespace vedette::detail {
 namespace {
 
-// Sessions of a process, closed ones with living tensors included. An arena's addresses are never given back, so a slot
-// is never reused.
+// Of sessions whose tensors live, the open one included. A slot of one that has ended is the next one's.
 constexpr std::size_t most_sessions = 256;
 
-struct Slot {
-  std::atomic<const std::byte*> begin{nullptr};
+// Never changed and never deleted: a thread that looks an address up may have it in hand.
+struct Entry {
+  const std::byte* begin = nullptr;
   std::size_t bytes = 0;
   SessionCore* core = nullptr;
 };
+using Slot = std::atomic<const Entry*>;
 
 std::array<Slot, most_sessions>& slots() noexcept {
   static std::array<Slot, most_sessions> table;
@@ -28,15 +29,24 @@ std::array<Slot, most_sessions>& slots() noexcept {
 std::atomic<std::size_t> used{0};
 std::mutex registering;
 
+constexpr Entry nobodys;
+
+// Entries of sessions that have ended; a scope of the program may still name their cores.
+std::vector<const Entry*>& ended() {
+  static auto* const all = new std::vector<const Entry*>;
+  return *all;
+}
+
+const Entry& entry(std::size_t slot) noexcept { return *slots()[slot].load(std::memory_order_acquire); }
+
 }  // namespace
 
 SessionCore* owner_of(const void* memory) noexcept {
   const auto* address = static_cast<const std::byte*>(memory);
   const std::size_t count = used.load(std::memory_order_acquire);  // pairs with the release in register_session
   for (std::size_t i = count; i-- > 0;) {
-    const Slot& slot = slots()[i];
-    const std::byte* begin = slot.begin.load(std::memory_order_relaxed);
-    if (address >= begin && address < begin + slot.bytes) return slot.core;
+    const Entry& each = entry(i);  // pairs with the release in register_session
+    if (address >= each.begin && address < each.begin + each.bytes) return each.core;
   }
   return nullptr;
 }
@@ -44,9 +54,29 @@ SessionCore* owner_of(const void* memory) noexcept {
 bool session_is_open() noexcept {
   const std::size_t count = used.load(std::memory_order_acquire);  // pairs with the release in register_session
   for (std::size_t i = 0; i < count; ++i)
-    if (slots()[i].core->is_open() && !slots()[i].core->inherited()) return true;
+    if (const SessionCore* const core = entry(i).core; core != nullptr && core->is_open() && !core->inherited())
+      return true;
   return false;
 }
+
+namespace {
+
+// The first slot that is nobody's, or `count`.
+std::size_t free_slot(std::size_t count) {
+  std::size_t found = count;
+  for (std::size_t i = count; i-- > 0;) {
+    const Entry* const each = &entry(i);
+    if (each->core != nullptr && !each->core->inherited() && each->core->has_ended()) {
+      slots()[i].store(&nobodys, std::memory_order_release);  // before other memory can have its addresses
+      each->core->give_back_addresses();
+      ended().push_back(each);
+    }
+    if (entry(i).core == nullptr) found = i;
+  }
+  return found;
+}
+
+}  // namespace
 
 Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core) {
   const std::lock_guard lock(registering);
@@ -55,14 +85,19 @@ Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core) {
                  .message = "a second session while one lives: end the first one",
                  .errno_value = 0};
   const std::size_t count = used.load(std::memory_order_relaxed);
-  if (count == most_sessions)
-    return Error{.cause = Cause::unsupported, .message = "more than 256 sessions in one process", .errno_value = 0};
-  Slot& slot = slots()[count];
-  slot.bytes = core->arena().bytes().value;
-  slot.core = core.release();
-  slot.begin.store(slot.core->arena().base(), std::memory_order_relaxed);
-  used.store(count + 1, std::memory_order_release);
-  return slot.core;
+  const std::size_t slot = free_slot(count);
+  if (slot == most_sessions)
+    return Error{.cause = Cause::unsupported,
+                 .message =
+                     "tensors of 256 earlier sessions live in this process; end them, or open one session for "
+                     "all epochs",
+                 .errno_value = 0};
+  SessionCore* const opened = core.release();
+  const auto bytes = static_cast<std::size_t>(opened->arena().bytes().value);
+  slots()[slot].store(new Entry{.begin = opened->arena().base(), .bytes = bytes, .core = opened},
+                      std::memory_order_release);
+  if (slot == count) used.store(count + 1, std::memory_order_release);
+  return opened;
 }
 
 void close_session(SessionCore* core) noexcept {
@@ -77,8 +112,8 @@ Bytes shrink_closed_sessions(Bytes most) noexcept {
   const auto shrunk = [&](auto share_of) {
     std::vector<Bytes> kept(count);
     for (std::size_t i = 0; i < count; ++i)
-      if (SessionCore& core = *slots()[i].core; !core.is_open() && !core.inherited())
-        kept[i] = core.wind_down(share_of(i));
+      if (SessionCore* const core = entry(i).core; core != nullptr && !core->is_open() && !core->inherited())
+        kept[i] = core->wind_down(share_of(i));
     return kept;
   };
   const auto sum = [](const std::vector<Bytes>& parts) { return std::accumulate(parts.begin(), parts.end(), Bytes{}); };

@@ -1,6 +1,6 @@
-// Which session an address belongs to, for ever: tensors outlive the session that they were born in, so its core stays
-// until the last of them is gone. This is the library's only global, for the sake of libtorch's deleters, which get an
-// address and nothing else.
+// Which session an address belongs to: tensors outlive the session that they were born in, so its arena stays until the
+// last of them is gone. The addresses of one that has ended are given back when the next one opens. This is the
+// library's only global, for the sake of libtorch's deleters, which get an address and nothing else.
 #pragma once
 #include <memory>
 

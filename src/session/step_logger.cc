@@ -1,6 +1,8 @@
 // What a step does, entry by entry: see step_logger.h.
 #include "session/step_logger.h"
 
+#include <algorithm>
+#include <span>
 #include <tuple>
 
 #include "base/assert.h"
@@ -20,12 +22,17 @@ void StepLogger::begin_step() {
   VEDETTE_ASSERT(!running_);
   ++step_;
   running_ = true;
+  constexpr std::size_t most_spare_names = 20'000;
+  spare_names_.clear();
+  for (LoggedOp& op : std::span(log_.ops).first(std::min(log_.ops.size(), most_spare_names)))
+    spare_names_.push_back(std::move(op.name));
   log_.pages.clear();
   log_.tensors.clear();
   log_.ops.clear();
   logged_.clear();
   hashes_.clear();
-  events_ = 0;
+  kinds_.clear();
+  events_.store(0, std::memory_order_relaxed);
   allocations_.clear();
   prefix_ = 0;
   layer_.reset();
@@ -34,9 +41,12 @@ void StepLogger::begin_step() {
 }
 
 void StepLogger::set_layer(std::string_view name, Phase phase) {
-  const auto [found, fresh] =
-      layer_index_.try_emplace({std::string(name), phase}, LayerIndex{static_cast<std::uint32_t>(log_.layers.size())});
-  if (fresh) log_.layers.push_back({.name = std::string(name), .phase = phase});
+  auto& by_name = layer_index_[phase].by_name;
+  auto found = by_name.find(name);
+  if (found == by_name.end()) {
+    found = by_name.emplace(name, LayerIndex{static_cast<std::uint32_t>(log_.layers.size())}).first;
+    log_.layers.push_back({.name = std::string(name), .phase = phase});
+  }
   layer_ = found->second;
   layer_phase_ = phase;
 }
@@ -63,29 +73,30 @@ Site StepLogger::site(bool in_op) const {
   return where;
 }
 
+// Names, shapes and sites are copied when the tensor dies, or the step has ended and is learned: most steps are not.
 std::uint32_t StepLogger::tensor(std::uint64_t offset, const Live& live) {
-  const auto [found, fresh] = logged_.try_emplace(offset, static_cast<std::uint32_t>(log_.tensors.size()));
-  if (fresh)
-    log_.tensors.push_back({.name = live.name,
-                            .bytes = live.bytes,
-                            .kind = live.kind,
-                            .offset = offset,
-                            .birth = 0,
-                            .death = ~0u,
-                            .birth_op = 0,
-                            .death_op = -1,
-                            .dies_at_seam = false,
-                            .in_parts = false,
-                            .small = live.small,
-                            .shape = live.shape,
-                            .site = live.site});
-  return found->second;
+  const auto [number, fresh] = logged_.find_or_add(offset, static_cast<std::uint32_t>(log_.tensors.size()));
+  if (fresh) {
+    LoggedTensor& logged = log_.tensors.emplace_back();
+    logged.bytes = live.bytes;
+    logged.kind = live.kind;
+    logged.offset = offset;
+    logged.small = live.small;
+  }
+  return number;
 }
 
-std::optional<std::uint32_t> StepLogger::logged(std::uint64_t offset) const {
-  const auto found = logged_.find(offset);
-  return found == logged_.end() ? std::nullopt : std::optional(found->second);
+std::optional<std::uint32_t> StepLogger::logged(std::uint64_t offset) const { return logged_.find(offset); }
+
+namespace {
+
+void describe(LoggedTensor& logged, const Live& live) {
+  logged.name = live.name;
+  logged.shape = live.shape;
+  logged.site = live.site;
 }
+
+}  // namespace
 
 TensorKind StepLogger::kind_of_birth(TensorKind kind) const noexcept {
   return layer_phase_ == Phase::backward && kind == TensorKind::activation ? TensorKind::gradient : kind;
@@ -94,50 +105,50 @@ TensorKind StepLogger::kind_of_birth(TensorKind kind) const noexcept {
 std::uint32_t StepLogger::born(std::uint64_t offset, const Live& live, bool in_op) {
   const std::uint32_t index = tensor(offset, live);
   LoggedTensor& logged = log_.tensors[index];
-  logged.birth = ++events_;
+  logged.birth = next_event();
   logged.birth_op = next_op() - (in_op ? 1 : 0);
   return index;
 }
 
 void StepLogger::died(std::uint64_t offset, const Live& live) {
   LoggedTensor& logged = log_.tensors[tensor(offset, live)];
-  logged.death = ++events_;
+  describe(logged, live);
+  logged.death = next_event();
   logged.death_op = static_cast<std::int64_t>(log_.ops.size()) - 1;
   logged_.erase(offset);  // the next tensor there is another one
 }
 
 void StepLogger::unborn(std::uint64_t offset) {
   const auto found = logged_.find(offset);
-  if (found == logged_.end()) return;
-  log_.tensors[found->second].death = ++events_;
-  logged_.erase(found);
+  if (!found) return;
+  log_.tensors[*found].death = next_event();
+  logged_.erase(offset);
 }
 
-void StepLogger::label(std::uint64_t offset, std::string_view name, TensorKind kind) {
-  const auto found = running_ ? logged_.find(offset) : logged_.end();
-  if (found == logged_.end()) return;
-  log_.tensors[found->second].name.assign(name);
-  log_.tensors[found->second].kind = kind;
+void StepLogger::label(std::uint64_t offset, TensorKind kind) {
+  if (const auto found = running_ ? logged_.find(offset) : std::nullopt) log_.tensors[*found].kind = kind;
 }
 
-void StepLogger::shape(std::uint64_t offset, std::span<const std::int64_t> sizes) {
-  const auto found = running_ ? logged_.find(offset) : logged_.end();
-  if (found != logged_.end()) log_.tensors[found->second].shape.assign(sizes.begin(), sizes.end());
+std::string StepLogger::name_of_next_op(std::string_view name) {
+  std::string copy = next_op() < spare_names_.size() ? std::move(spare_names_[next_op()]) : std::string();
+  copy.assign(name);
+  return copy;
 }
 
-std::uint32_t StepLogger::begin_op(LoggedOp op, std::uint64_t hash) {
+std::uint32_t StepLogger::begin_op(LoggedOp op, std::uint64_t hash, std::uint64_t kind) {
   op.layer = layer_;
   op.phase = layer_phase_;
-  op.events = {events_, events_};
+  op.events = {events(), events()};
   log_.ops.push_back(std::move(op));
   VEDETTE_ASSERT(log_.ops.size() < ticks_of_a_step);
   prefix_ = mix(prefix_, hash);
   hashes_.push_back(hash);
+  kinds_.push_back(kind);
   return next_op() - 1;
 }
 
 StepLog& StepLogger::finished(const Arena& arena) {
-  for (const auto& [offset, live] : arena.tensors()) tensor(offset, live);
+  for (const auto& [offset, live] : arena.tensors()) describe(log_.tensors[tensor(offset, live)], live);
   std::map<std::uint64_t, int> died_at_seam;
   for (const LoggedTensor& t : log_.tensors)
     if (t.birth == 0 && t.death != ~0u && t.death_op < 0) ++died_at_seam[t.bytes.value];

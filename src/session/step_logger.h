@@ -6,9 +6,11 @@
 // prefix() is the hash of exactly the ops in the log.
 //
 // Lock rule: not thread safe; the session's lock guards it. Only the op thread begins and ends steps, layers and ops,
-// so that thread may read ops, layers and hashes without the lock.
+// so that thread may read ops, layers, hashes and events without the lock.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -20,6 +22,7 @@
 
 #include "pack/units.h"
 #include "session/arena.h"
+#include "session/logged_offsets.h"
 
 namespace vedette::detail {
 
@@ -45,21 +48,23 @@ class StepLogger {
   TensorKind kind_of_birth(TensorKind kind) const noexcept;  // of an activation in backward: a gradient
   std::uint32_t born(std::uint64_t offset, const Live& live, bool in_op);
   void died(std::uint64_t offset, const Live& live);
-  void unborn(std::uint64_t offset);                                         // the birth failed
-  void label(std::uint64_t offset, std::string_view name, TensorKind kind);  // of a tensor that may be in the log
-  void shape(std::uint64_t offset, std::span<const std::int64_t> sizes);
+  void unborn(std::uint64_t offset);                  // the birth failed
+  void label(std::uint64_t offset, TensorKind kind);  // of a tensor that may be in the log
   void touched_in_parts(std::uint32_t tensor) { log_.tensors[tensor].in_parts = true; }
 
   // --- ops -----------------------------------------------------------------------------------------------------------
   std::uint32_t next_op() const noexcept { return static_cast<std::uint32_t>(log_.ops.size()); }
-  // `hash` is of the op alone. Returns the op's number.
-  std::uint32_t begin_op(LoggedOp op, std::uint64_t hash);
-  void end_op() { log_.ops.back().events.end = events_; }
+  // `hash` is of the op alone, `kind` the same whatever the sizes are. Returns the op's number.
+  std::uint32_t begin_op(LoggedOp op, std::uint64_t hash, std::uint64_t kind = 0);
+  std::string name_of_next_op(std::string_view name);  // copied
+  void end_op() { log_.ops.back().events.end = events(); }
   void took(Nanoseconds time) { log_.ops.back().time = time; }
 
-  std::uint32_t events() const noexcept { return events_; }
+  // relaxed: what another thread counts at this moment comes before or after. The op thread reads it without the lock.
+  std::uint32_t events() const noexcept { return events_.load(std::memory_order_relaxed); }
   std::uint64_t prefix() const noexcept { return prefix_; }
   std::span<const std::uint64_t> hashes() const noexcept { return hashes_; }
+  std::span<const std::uint64_t> kinds() const noexcept { return kinds_; }
   const StepLog& log() const noexcept { return log_; }
   StepLog& log_to_finish() noexcept { return log_; }  // for the page profile, after the last op
 
@@ -69,19 +74,32 @@ class StepLogger {
 
  private:
   void set_layer(std::string_view name, Phase phase);
+  std::uint32_t next_event() noexcept {  // with the lock
+    const std::uint32_t next = events() + 1;
+    events_.store(next, std::memory_order_relaxed);
+    return next;
+  }
 
   std::uint64_t step_ = 0;
   bool running_ = false;
   StepLog log_;
-  std::unordered_map<std::uint64_t, std::uint32_t> logged_;  // of tensors that live or whose place is not taken again
-  std::uint32_t events_ = 0;
+  LoggedOffsets logged_;                  // of tensors that live
+  std::vector<std::string> spare_names_;  // of the ops of an earlier step: their room is used again
+  std::atomic<std::uint32_t> events_ = 0;
   std::map<std::uint64_t, std::uint32_t> allocations_;  // by bytes: how many in this step so far
-  std::vector<std::uint64_t> hashes_;                   // of ops
+  std::vector<std::uint64_t> hashes_, kinds_;           // of ops
   std::uint64_t prefix_ = 0;
   std::optional<LayerIndex> layer_;
   Phase layer_phase_ = Phase::forward;
   std::vector<std::pair<std::optional<LayerIndex>, Phase>> layer_stack_;
-  std::map<std::pair<std::string, Phase>, LayerIndex> layer_index_;
+  struct Layers {  // of one phase: a name is looked up without a copy of it
+    struct Hash {
+      using is_transparent = void;
+      std::size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
+    };
+    std::unordered_map<std::string, LayerIndex, Hash, std::equal_to<>> by_name;
+  };
+  std::map<Phase, Layers> layer_index_;
 };
 
 }  // namespace vedette::detail

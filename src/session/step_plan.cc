@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "pack/large_ops.h"
 #include "session/planned_places.h"
 
 namespace vedette::detail {
@@ -22,6 +23,16 @@ Result<void> acceptable(const Plan& plan, const Machine& machine, const Executor
 }  // namespace
 
 namespace {
+
+std::vector<bool> parts_that_make_recomputed(const Trace& trace, const Plan& plan) {
+  std::vector<bool> recomputed(trace.tensors.size()), parts(trace.ops.size());
+  for (const Recomputation& each : plan.recomputations) recomputed[each.tensor.value] = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::vector<TensorIndex>& writes = trace.ops[i].writes;
+    parts[i] = std::any_of(writes.begin(), writes.end(), [&](TensorIndex t) { return recomputed[t.value]; });
+  }
+  return parts;
+}
 
 // How many tensors live in each chunk before an op: walks through the step. In all O(tensors * their chunks).
 class LivingInChunks {
@@ -100,6 +111,7 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
+  fitting_.reset();
   moves_ = MoveTable(units_.trace.ops.size());
   least_times_.clear();
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
@@ -132,11 +144,13 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
               .message = "policy " + std::string(policy_->name()) + ": " + made.error().message + "; running on demand",
               .errno_value = 0};
   if (!places_) moves_ = tabulate(units_, plan_, options_.chunk);
+  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
   return made;
 }
 
 Result<void> StepPlan::plan_in_chunks(const Machine& machine, const Executor& executor) {
-  auto plan = policy_->prepare(units_.trace, machine);
+  fitting_ = with_ops_that_fit(units_.trace, machine.tiers[0].capacity);
+  auto plan = policy_->prepare(planned_trace(), machine);
   if (!plan) return plan.error();
   if (auto accepted = acceptable(*plan, machine, executor); !accepted) return accepted;
   plan_ = *std::move(plan);
@@ -151,7 +165,7 @@ Result<void> StepPlan::plan_in_places(const Machine& machine, const Executor& ex
     assumed.tiers[0].capacity = {machine.tiers[0].capacity.value / 100 * room_percent_};
     auto plan = policy_->prepare(units_.trace, assumed);
     if (!plan) return plan.error();
-    if (auto accepted = executor.accepts(*plan); !accepted) return accepted;
+    if (auto accepted = acceptable(*plan, machine, executor); !accepted) return accepted;
     MoveTable parts = tabulate(units_, *plan, options_.chunk, Fetches::as_planned);
     auto places = arrange({units_, moments_}, *plan, parts, *options_.range);
     if (places) {
@@ -181,8 +195,11 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
     const bool waited = move.due.value < measured.stalls.size() && measured.stalls[move.due.value] > noticeable;
     if (move.verb == Verb::fetch && waited) told.late.push_back(m);
   }
-  for (std::size_t i = 0; i < least_times_.size(); ++i) units_.trace.ops[i].time = least_times_[i];
-  const View view{.trace = units_.trace, .machine = machine, .where = {}, .room = {}};
+  for (std::size_t i = 0; i < least_times_.size(); ++i) {
+    units_.trace.ops[i].time = least_times_[i];
+    if (fitting_) fitting_->ops[i].time = least_times_[i];
+  }
+  const View view{.trace = planned_trace(), .machine = machine, .where = {}, .room = {}};
   return policy_->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &told}, view)
       .replan;
 }

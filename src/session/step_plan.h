@@ -55,10 +55,16 @@ class StepPlan {
   bool measure(const Measured& measured, const Machine& machine);
 
   const Units& units() const noexcept { return units_; }
+  // As it was planned: units().trace, but for operands of ops that need more than fast memory has.
+  const Trace& planned_trace() const noexcept { return fitting_ ? *fitting_ : units_.trace; }
   const Plan& plan() const noexcept { return plan_; }
   bool has_policy() const noexcept { return policy_ != nullptr; }
   std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
   std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
+  // The plan recomputes a tensor that the op writes.
+  bool recomputes_of(std::uint32_t op) const {
+    return first_[op] < makes_recomputed_.size() && makes_recomputed_[first_[op]];
+  }
   OpMoves moves_at(std::uint32_t part) const { return moves_[part]; }
   const PlannedPlaces* places() const noexcept { return places_ ? &*places_ : nullptr; }  // with a range, and a plan
   std::span<const std::uint32_t> needs(std::uint32_t part) const { return needs_[part]; }
@@ -74,6 +80,7 @@ class StepPlan {
 
   const Options options_;
   Units units_;  // without needs
+  std::optional<Trace> fitting_;
   Grouped<std::uint32_t> needs_;
   std::vector<std::uint32_t> first_;
   Moments moments_;  // with a range
@@ -82,6 +89,7 @@ class StepPlan {
   std::uint32_t room_percent_ = 100;  // with a range: of it, what the policy plans for
   std::unique_ptr<Policy> policy_;
   MoveTable moves_;
+  std::vector<bool> makes_recomputed_;  // [part]
   std::vector<Nanoseconds> least_times_;
   bool times_are_guesses_ = false;
   std::vector<char> runs_again_;  // [op], whatever its sections are; empty: none does

@@ -28,7 +28,9 @@ void StreamTimes::begin_op(cuda::StreamHandle stream, bool waits) {
   if (!timing_) return;
   const auto event = record(stream);
   if (!event) steps_.back().failed = true;
-  if (event) steps_.back().ops.push_back({.begin = *event, .waits = waits});
+  if (event)
+    steps_.back().ops.push_back(
+        {.begin = *event, .waits = waits, .before = std::exchange(steps_.back().before_next, {})});
 }
 
 void StreamTimes::end_op(cuda::StreamHandle stream) {
@@ -37,6 +39,27 @@ void StreamTimes::end_op(cuda::StreamHandle stream) {
   Op& op = steps_.back().ops.back();
   op.ended = event.has_value();
   if (event) op.end = *event;
+  if (!event) steps_.back().failed = true;
+}
+
+std::vector<StreamTimes::Aside>& StreamTimes::asides() {
+  Step& step = steps_.back();
+  return step.ops.empty() || step.ops.back().ended ? step.before_next : step.ops.back().inside;
+}
+
+void StreamTimes::begin_aside(cuda::StreamHandle stream, bool counts) {
+  if (!timing_) return;
+  const auto event = record(stream);
+  if (!event) steps_.back().failed = true;
+  if (event) asides().push_back({.begin = *event, .counts = counts});
+}
+
+void StreamTimes::end_aside(cuda::StreamHandle stream) {
+  if (!timing_ || asides().empty() || asides().back().ended) return;
+  const auto event = record(stream);
+  Aside& aside = asides().back();
+  aside.ended = event.has_value();
+  if (event) aside.end = *event;
   if (!event) steps_.back().failed = true;
 }
 
@@ -52,28 +75,49 @@ bool StreamTimes::passed(const Step& step, bool wait) {
 }
 
 Executor::StepTimes StreamTimes::times_of(const Step& step) {
-  Executor::StepTimes times{.step = step.number, .times = {}, .stalls = {}, .whole = {}};
+  Executor::StepTimes times{.step = step.number, .times = {}, .stalls = {}, .whole = {}, .recomputing = {}};
   const Op* before = nullptr;
   const auto between = [&](std::size_t from, std::size_t to) {
     const auto took = events_[to].since(events_[from]);
     return Nanoseconds{took ? std::max<std::int64_t>(took->value, 0) : 0};
   };
+  Nanoseconds counted;
+  const auto all_of = [&](const std::vector<Aside>& asides) {
+    Nanoseconds all;
+    for (const Aside& aside : asides) {
+      const Nanoseconds one = aside.ended ? between(aside.begin, aside.end) : Nanoseconds{};
+      all += one;
+      if (aside.counts) counted += one;
+    }
+    return all;
+  };
+  const auto without = [](Nanoseconds whole, Nanoseconds part) {
+    return Nanoseconds{std::max<std::int64_t>((whole - part).value, 0)};
+  };
   for (const Op& op : step.ops) {
-    const Nanoseconds idle = before == nullptr ? Nanoseconds{} : between(before->end, op.begin);
-    const Nanoseconds took = between(op.begin, op.end);
+    const Nanoseconds aside = all_of(op.before), inside = all_of(op.inside);
+    const Nanoseconds idle = before == nullptr ? Nanoseconds{} : without(between(before->end, op.begin), aside);
+    const Nanoseconds took = without(between(op.begin, op.end), inside);
     times.times.push_back(op.waits ? took : took + idle);
     times.stalls.push_back(op.waits ? idle : Nanoseconds{});
     times.whole += took + idle;
     before = &op;
   }
+  times.recomputing = counted;
+  times.whole += counted;
   return times;
 }
 
 void StreamTimes::recycle(const Step& step) {
+  const auto give_back = [&](const auto& each) {
+    unused_.push_back(each.begin);
+    if (each.ended) unused_.push_back(each.end);
+  };
   for (const Op& op : step.ops) {
-    unused_.push_back(op.begin);
-    if (op.ended) unused_.push_back(op.end);
+    give_back(op);
+    for (const auto* asides : {&op.before, &op.inside}) std::for_each(asides->begin(), asides->end(), give_back);
   }
+  std::for_each(step.before_next.begin(), step.before_next.end(), give_back);
 }
 
 std::optional<Executor::StepTimes> StreamTimes::take(bool wait) {

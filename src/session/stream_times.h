@@ -1,6 +1,8 @@
 // How long the ops of a step take on a stream: an event before an op's work and one behind it. They are read when the
 // device has passed them, which is a step later where nothing waits.
 //
+// Work aside of ops (recomputation, trials) is no op's time. Of recomputation alone it is told how long it took.
+//
 // What always holds: at most `most_open` steps are being timed; a step that begins beyond that is not timed. The time
 // of an op is that between its two events. What passes between two ops counts as a stall where the later one waited for
 // a transfer, else as the later one's time.
@@ -25,21 +27,30 @@ class StreamTimes {
   void begin_step(std::uint64_t step);
   void begin_op(cuda::StreamHandle stream, bool waits);  // what the op waits for is queued, its work is not
   void end_op(cuda::StreamHandle stream);
+  void begin_aside(cuda::StreamHandle stream, bool counts);  // between ops, or in one; not in another one
+  void end_aside(cuda::StreamHandle stream);
   // The latest step that the device has passed, once; older ones are forgotten. `wait`: the calling thread waits for
   // the latest step. nullopt: none, or an event failed.
   std::optional<Executor::StepTimes> take(bool wait);
 
  private:
   static constexpr std::size_t most_open = 3;
+  struct Aside {
+    std::size_t begin = 0, end = 0;  // of events_
+    bool counts = false, ended = false;
+  };
   struct Op {
     std::size_t begin = 0, end = 0;  // of events_
     bool waits = false, ended = false;
+    std::vector<Aside> before = {}, inside = {};
   };
   struct Step {
     std::uint64_t number = 0;
     std::vector<Op> ops;
+    std::vector<Aside> before_next = {};  // the next op
     bool failed = false;
   };
+  std::vector<Aside>& asides();  // of the op that runs, or comes
   std::optional<std::size_t> record(cuda::StreamHandle stream);
   bool passed(const Step& step, bool wait);
   Executor::StepTimes times_of(const Step& step);

@@ -334,6 +334,7 @@ std::size_t LayeredStore::take(Level& level, std::chrono::nanoseconds timeout) n
     const auto token = static_cast<std::uint32_t>(arrived_[i].token);
     token < depth() ? end_transfer(token, arrived_[i].error) : end_stage(moving_[token - depth()], arrived_[i].error);
   }
+  if (count > 0 && !planned_.empty()) start_moves();  // one may have waited for its bytes to arrive near
   hand_over();
   return count;
 }

@@ -3,9 +3,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
+#include "adapter/exported.h"
 #include "adapter/training.h"
 
 namespace vedette::test {
@@ -95,23 +95,16 @@ INSTANTIATE_TEST_SUITE_P(StepsInBackward, EqualBits,
                                          Case{"mobilenetv2", "host", false, {25}, true}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
-// torchvision's, as TorchScript. They are exported once a build folder.
 class EqualBitsOfExports : public testing::TestWithParam<const char*> {};
 
 TEST_P(EqualBitsOfExports, AtEveryBudget) {
-  const std::string model = GetParam();
-  const std::string file = std::string(VEDETTE_EXPORTS) + "/" + model + ".pt";
-  std::filesystem::create_directories(VEDETTE_EXPORTS);
-  const std::string python = std::string(VEDETTE_SOURCE) + "/.venv/bin/python";
-  if (!std::filesystem::exists(python)) GTEST_SKIP() << "no " << python << ": scripts/setup.sh makes it";
-  const std::string command =
-      "'" + python + "' '" + VEDETTE_SOURCE + "/scripts/export_torchscript.py' " + model + " '" + file + "'";
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
-  expect_equal_bits({file.c_str(), "host", true, {50, 30}});
+  const Exported exported = export_model(GetParam());
+  if (!exported.missing.empty()) GTEST_SKIP() << exported.missing;
+  ASSERT_FALSE(exported.file.empty()) << "it was not exported";
+  expect_equal_bits({exported.file.c_str(), "host", true, {50, 30}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Torchvision, EqualBitsOfExports,
-                         testing::Values("mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5"),
+INSTANTIATE_TEST_SUITE_P(Torchvision, EqualBitsOfExports, testing::ValuesIn(exported_models),
                          [](const auto& the) { return std::string(the.param); });
 
 }  // namespace

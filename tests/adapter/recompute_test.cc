@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 
+#include "adapter/exported.h"
 #include "adapter/training.h"
 
 namespace vedette::test {
@@ -66,16 +67,14 @@ void expect_usual_operators(const std::map<std::string, Tried>& by_name) {
     }
 }
 
-class EveryModel : public testing::TestWithParam<const char*> {};
-
-TEST_P(EveryModel, TrainsToTheSameBits) {
+void expect_equal_bits(const std::string& name) {
   at::set_num_threads(2);
-  const Plain plain = train_plain(GetParam(), steps);
+  const Plain plain = train_plain(name, steps);
   const std::int64_t drawn = next_draw();
-  for (const std::uint64_t percent : {50U, 25U}) {
+  for (const std::uint64_t percent : {50U, 25U, 20U}) {
     SCOPED_TRACE(std::to_string(percent) + " %");
     Outcome outcome;
-    auto model = small(GetParam());
+    auto model = small(name);
     Guard guard{dropping(plain.peak_bytes * percent / 100)};
     guard.watch(model->module());
     for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
@@ -83,16 +82,33 @@ TEST_P(EveryModel, TrainsToTheSameBits) {
     keep_tensors(*model, outcome);  // the generator's state, too
     EXPECT_EQ(next_draw(), drawn);
     EXPECT_EQ(outcome.losses, plain.outcome.losses);
-    for (const auto& [name, bytes] : plain.outcome.tensors) EXPECT_TRUE(outcome.tensors.at(name) == bytes) << name;
-    tell(GetParam(), percent, guard.counters());
+    for (const auto& [tensor, bytes] : plain.outcome.tensors)
+      EXPECT_TRUE(outcome.tensors.at(tensor) == bytes) << tensor;
+    tell(name.c_str(), percent, guard.counters());
     EXPECT_GT(guard.counters().ops_recomputed, 0u) << "nothing was recomputed";
     if (percent == 50) expect_usual_operators(tried(guard.session()));
   }
 }
 
+class EveryModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(EveryModel, TrainsToTheSameBits) { expect_equal_bits(GetParam()); }
+
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
                          testing::Values("mlp", "resnet18", "mobilenetv2", "vgg16", "dcgan", "lstm", "gpt", "bert",
                                          "recommender"),
+                         [](const auto& the) { return std::string(the.param); });
+
+class EveryExport : public testing::TestWithParam<const char*> {};
+
+TEST_P(EveryExport, TrainsToTheSameBits) {
+  const Exported exported = export_model(GetParam());
+  if (!exported.missing.empty()) GTEST_SKIP() << exported.missing;
+  ASSERT_FALSE(exported.file.empty()) << "it was not exported";
+  expect_equal_bits(exported.file);
+}
+
+INSTANTIATE_TEST_SUITE_P(Torchvision, EveryExport, testing::ValuesIn(exported_models),
                          [](const auto& the) { return std::string(the.param); });
 
 // Convolutions with batch normalisation (running statistics), ReLU in place, dropout, and a residual sum.
@@ -160,7 +176,7 @@ void expect_same(const char* name, const Body& body) {
   examples::forget_peak();
   const Trained plain = train_net(nullptr, body);
   const std::uint64_t peak = examples::counted_peak_bytes();
-  for (const std::uint64_t percent : {100U, 50U}) {
+  for (const std::uint64_t percent : {100U, 50U, 25U, 20U}) {
     SCOPED_TRACE(std::to_string(percent) + " %");
     Guard guard{dropping(peak * percent / 100)};
     EXPECT_EQ(train_net(&guard, body), plain);

@@ -2,6 +2,7 @@
 // an error with a sentence, or right bytes. Nothing is leaked, nothing hangs.
 #include <gmock/gmock.h>
 
+#include "cuda/mixed_range.h"
 #include "simulated_gpu/test_device.h"
 
 namespace vedette::testing {
@@ -10,6 +11,7 @@ namespace {
 using cuda::Device;
 using cuda::DeviceRange;
 using cuda::Event;
+using cuda::MixedRange;
 using cuda::PinnedPool;
 using cuda::Stream;
 
@@ -51,6 +53,33 @@ Result<void> round_trip(const std::shared_ptr<Device>& device, const DeviceRange
   return {};
 }
 
+// A piece becomes the device's and the host's again, with its bytes.
+Result<void> move_a_piece(const std::shared_ptr<Device>& device, PinnedPool& pool) {
+  auto range = MixedRange::make(device, 4_MiB, 2_MiB);
+  if (!range) return range.error();
+  const auto taken = pool.take(bytes);
+  if (!taken) return taken.error();
+  const cuda::Address row = range->address() + range->piece().value;  // of the second piece
+  const auto and_wait = [&](Result<void> queued) {
+    const auto waited = device->synchronize();
+    if (!waited) static_cast<void>(device->synchronize());
+    return queued ? waited : queued;
+  };
+  std::memset(*taken, 42, bytes.value);
+  if (auto done = and_wait(device->copy(nullptr, row, address_of(*taken), bytes)); !done) return done;
+  Result<void> moved;
+  for (const auto kind : {MixedRange::Kind::device, MixedRange::Kind::host}) {
+    if (moved) moved = range->move(1, kind);
+  }
+  std::memset(*taken, 0, bytes.value);  // also where a move was refused
+  if (auto done = and_wait(device->copy(nullptr, address_of(*taken), row, bytes)); !done) return done;
+  for (std::size_t i = 0; i < bytes.value; ++i) {
+    if ((*taken)[i] != std::byte{42}) ADD_FAILURE() << "byte " << i << " was lost";
+  }
+  pool.give_back(*taken, bytes);
+  return moved;
+}
+
 Result<void> use_everything() {
   auto driver = cuda::Driver::load(SIMULATED_DRIVER);
   if (!driver) return driver.error();
@@ -66,6 +95,7 @@ Result<void> use_everything() {
   PinnedPool pool(*device, {.piece = 1_MiB});
   if (auto ready = pool.prepare(2_MiB); !ready) return ready;
   if (auto done = round_trip(*device, *range, pool); !done) return done;
+  if (auto done = move_a_piece(*device, pool); !done) return done;
   return range->resize(2_MiB);
 }
 

@@ -55,6 +55,8 @@ static_assert(same(Attribute::compute_capability_minor, CU_DEVICE_ATTRIBUTE_COMP
 static_assert(same(Attribute::virtual_memory_management_supported,
                    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
 static_assert(same(Attribute::host_numa_id, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID));
+static_assert(same(Attribute::host_numa_memory_management_supported,
+                   CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
 static_assert(same(stream_non_blocking, CU_STREAM_NON_BLOCKING) && same(event_disable_timing, CU_EVENT_DISABLE_TIMING));
 static_assert(same(host_register_portable, CU_MEMHOSTREGISTER_PORTABLE));
 static_assert(same(granularity_recommended, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));

@@ -1,9 +1,11 @@
 """Plants each bug of this folder alone and says which test kills it: run.py --work DIR [options] [NAME ...]
 
 A mutant is a patch: what is wrong in its first line, the tests that should see it in its second, then a unified diff.
-The sources are copied to DIR and built there without libtorch. There each patch is applied, its tests are built and run
-one after the other until one fails, and the patch is taken back. Exit status 1: fewer than --least percent are killed;
-2: a patch no longer applies or compiles, or a test fails without one.
+Between them may be a line "# says: TEXT": such a mutant is killed only where the failing test's output has that text.
+Each of --workers has a copy of the sources in DIR, built there without libtorch. Mutants of the same tests go to one
+worker. It builds and runs these tests without a mutant; then each patch is applied, its tests are built and run one
+after the other until one fails, and the patch is taken back. Exit status 1: fewer than --least percent are killed; 2: a
+patch no longer applies or compiles, or a test fails without one.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ class Mutant:
     name: str
     wrong: str  # one line
     tests: list[str]  # programs as tests/CMakeLists.txt names them, perhaps with some cases: engine/books_test:Slots.*
+    says: str  # that the failing test's output has; empty: anything
     diff: str
     files: list[str]  # that it changes
 
@@ -39,7 +43,8 @@ def read(path: Path) -> Mutant:
     if len(lines) < 3 or not lines[0].startswith("# ") or not lines[1].startswith("# tests: "):
         raise Broken(f"{path.name} does not begin with what is wrong and with its tests")
     files = re.findall(r"^\+\+\+ b/(\S+)$", "\n".join(lines), re.MULTILINE)
-    return Mutant(path.stem, lines[0][2:], lines[1][9:].split(), "\n".join(lines[2:]), files)
+    says = lines[2][8:] if lines[2].startswith("# says: ") else ""
+    return Mutant(path.stem, lines[0][2:], lines[1][9:].split(), says, "\n".join(lines[2:]), files)
 
 
 def copy(source: Path, target: Path) -> None:
@@ -68,8 +73,8 @@ def put(source: Path, target: Path) -> None:
 class Build:
     """A copy of the sources and its build folder, three levels down, where ccache finds what other builds left."""
 
-    def __init__(self, source: Path, work: Path, data: str) -> None:
-        self.source, self.copy, self.folder, self.data = source, work, work / "build" / "core", data
+    def __init__(self, source: Path, work: Path, data: str, jobs: int) -> None:
+        self.source, self.copy, self.folder, self.data, self.jobs = source, work, work / "build" / "core", data, jobs
         self.seconds: dict[str, float] = {}  # that a test takes without a mutant
 
     def configure(self) -> None:
@@ -80,15 +85,15 @@ class Build:
         if ended.returncode != 0:
             raise Broken(f"the copy of the sources cannot be configured:\n{ended.stdout}{ended.stderr}")
 
-    def make(self, tests: list[str], jobs: int) -> str:
+    def make(self, tests: list[str]) -> str:
         """Empty, or what the compiler says."""
         targets = sorted({test.partition(":")[0].replace("/", "_") for test in tests})
-        command = ["ninja", "-C", str(self.folder), "-j", str(jobs), *targets]
+        command = ["ninja", "-C", str(self.folder), "-j", str(self.jobs), *targets]
         ended = subprocess.run(command, capture_output=True, text=True)
         return "" if ended.returncode == 0 else ended.stdout + ended.stderr
 
-    def failing(self, test: str) -> str:
-        """The case that fails, or empty."""
+    def failing(self, test: str, says: str = "") -> str:
+        """The case that fails and says so, or empty."""
         path, _, cases = test.partition(":")
         program = self.folder / "tests" / Path(path).parent / path.replace("/", "_")
         command = [str(program), "--gtest_fail_fast", f"--gtest_filter={cases or '*'}"]
@@ -100,9 +105,9 @@ class Build:
                                    cwd=program.parent)
         except subprocess.TimeoutExpired as late:
             output = (late.stdout or b"").decode(errors="replace")
-            return f"{path}.{last_begun(output)} (hangs)"
+            return "" if says else f"{path}.{last_begun(output)} (hangs)"
         self.seconds.setdefault(test, time.monotonic() - began)
-        if ended.returncode == 0:
+        if ended.returncode == 0 or says not in ended.stdout + ended.stderr:
             return ""
         failed = re.findall(r"^\[  FAILED  \] ([\w./]+)", ended.stdout, re.MULTILINE)
         return f"{path}.{failed[0]}" if failed else f"{path}.{last_begun(ended.stdout)} (crashes)"
@@ -126,57 +131,97 @@ def last_begun(output: str) -> str:
     return begun[-1] if begun else "before any case"
 
 
-def killer(build: Build, mutant: Mutant, jobs: int) -> str:
+def killer(build: Build, mutant: Mutant) -> str:
     build.change(mutant)
     try:
-        if said := build.make(mutant.tests, jobs):
+        if said := build.make(mutant.tests):
             raise Broken(f"{mutant.name} does not compile:\n{said}")
-        return next(filter(None, map(build.failing, mutant.tests)), "")
+        return next(filter(None, (build.failing(test, mutant.says) for test in mutant.tests)), "")
     finally:
         build.restore(mutant)
 
 
-def prepare(build: Build, mutants: list[Mutant], jobs: int) -> None:
-    build.configure()
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    if said := build.make(tests, jobs):
+class Run:
+    """Mutants in groups of equal tests, which the workers take one after the other, the largest first."""
+
+    def __init__(self, mutants: list[Mutant]) -> None:
+        groups: dict[str, list[Mutant]] = {}
+        for each in mutants:
+            groups.setdefault(each.tests[0].partition(":")[0], []).append(each)
+        self.groups = sorted(groups.values(), key=len)
+        self.lock = threading.Lock()
+        self.killed, self.said, self.broken = 0, 0, []
+
+    def work(self, build: Build) -> None:
+        try:
+            build.configure()
+            while group := self.next_group():
+                self.run_group(build, group)
+        except Broken as error:
+            self.report_broken(error)
+
+    def next_group(self) -> list[Mutant]:
+        with self.lock:
+            return self.groups.pop() if self.groups else []
+
+    def run_group(self, build: Build, group: list[Mutant]) -> None:
+        prepare(build, {test for mutant in group for test in mutant.tests})
+        for mutant in group:
+            try:
+                by = killer(build, mutant)
+            except Broken as error:
+                self.report_broken(error)
+                continue
+            with self.lock:
+                self.killed += 1 if by else 0
+                self.said += 1 if by and mutant.says else 0
+                said = f"killed    {mutant.name}: {by}" if by else f"SURVIVED  {mutant.name}: {mutant.wrong}"
+                print(said, flush=True)
+
+    def report_broken(self, error: Broken) -> None:
+        with self.lock:
+            self.broken.append(str(error))
+            print(f"broken    {error}", flush=True)
+
+
+def prepare(build: Build, tests: set[str]) -> None:
+    if said := build.make(sorted(tests)):
         raise Broken(f"the sources do not build without a mutant:\n{said}")
-    for test in tests:
+    for test in sorted(tests - build.seconds.keys()):
         if failed := build.failing(test):
             raise Broken(f"{failed} fails without a mutant, so that it tells nothing of one")
 
 
 def main() -> int:
+    cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="the copy and its build; may be kept")
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="the copies and builds; may be kept")
     parser.add_argument("--data", default="", metavar="DIR", help="given data, as VEDETTE_DATA of the build")
     parser.add_argument("--least", type=float, default=90, metavar="PERCENT")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--workers", type=int, default=min(cores, 8), help="default: as many as processors, at most 8")
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only")
     asked = parser.parse_args()
     folder = Path(__file__).resolve().parent
-    began, broken, killed = time.monotonic(), [], 0
+    began = time.monotonic()
     try:
         mutants = [read(path) for path in sorted(folder.glob("*.patch"))]
-        mutants = [each for each in mutants if not asked.names or each.name in asked.names]
-        build = Build(folder.parent.parent, asked.work.resolve(), asked.data)
-        prepare(build, mutants, asked.jobs)
     except Broken as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
-    for mutant in mutants:
-        try:
-            by = killer(build, mutant, asked.jobs)
-        except Broken as error:
-            broken.append(str(error))
-            print(f"broken    {error}", flush=True)
-            continue
-        killed += 1 if by else 0
-        print(f"killed    {mutant.name}: {by}" if by else f"SURVIVED  {mutant.name}: {mutant.wrong}", flush=True)
-    score = 100 * killed / max(len(mutants), 1)
-    took = time.monotonic() - began
-    print(f"{killed} of {len(mutants)} mutants killed, {score:.1f} %, in {took / 60:.1f} minutes")
-    return 2 if broken or not mutants else 1 if score < asked.least else 0
+    mutants = [each for each in mutants if not asked.names or each.name in asked.names]
+    run = Run(mutants)
+    jobs = max(cores // asked.workers, 1)
+    workers = [threading.Thread(target=run.work, args=[Build(folder.parent.parent, asked.work.resolve() / str(number),
+                                                             asked.data, jobs)]) for number in range(asked.workers)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    score = 100 * run.killed / max(len(mutants), 1)
+    took, busy = time.monotonic() - began, sum(os.times()[2:4])
+    print(f"{run.killed} of {len(mutants)} mutants killed, {score:.1f} %, {run.said} of them by a test that said what it"
+          f" has to, in {took / 60:.1f} minutes, of which the processors computed {busy / 60:.1f}")
+    return 2 if run.broken or not mutants else 1 if score < asked.least else 0
 
 
 sys.exit(main())

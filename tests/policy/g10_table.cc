@@ -1,174 +1,69 @@
 // G10's published table, replayed: how many of its cells come out as its artifact says. The counts are those that were
 // reached (docs/g10.md); a change of a policy or of the simulator that loses cells fails here. Prints the table, whose
 // rows are those of docs/g10.md.
+#include "cli/g10_table.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <map>
-#include <sstream>
+#include <filesystem>
+#include <string>
 
-#include "policy/g10_of_artifact.h"
 #include "support/traces.h"
 #include "vedette/machine.h"
-#include "vedette/policy.h"
-#include "vedette/replay.h"
 
 namespace vedette {
 namespace {
 
-struct System {
-  const char *published, *ours;
-  bool as_in_artifact;  // FlashNeuron keeps room for the largest workspace there instead
-};
-constexpr std::array systems{System{"lru", "unified-memory", true}, System{"FlashNeuron", "flashneuron+", false},
-                             System{"deepUM", "deepum+", true}, System{"prefetch_lru", "g10+", true}};
-constexpr double unsupported = -1;
+using cli::G10Cell, cli::G10Network;
 
-struct Cell {
-  double theirs = unsupported, ours = unsupported;  // percent of ideal
-};
-using Network = std::array<Cell, systems.size()>;
-
-// By model and batch size; the columns are model, batch, system, percent_of_ideal, ...
-std::map<std::pair<std::string, int>, Network> published() {
-  std::map<std::pair<std::string, int>, Network> table;
-  std::ifstream file(std::filesystem::path(testing::data_folder()) / "traces" / "g10_published.csv");
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::array<std::string, 4> columns;
-    for (std::string& column : columns) std::getline(words, column, ',');
-    for (std::size_t s = 0; s < systems.size(); ++s) {
-      if (columns[2] != systems[s].published) continue;
-      Cell& cell = table[{columns[0], std::stoi(columns[1])}][s];
-      cell.theirs = columns[3].empty() ? unsupported : std::stod(columns[3]);
-    }
-  }
-  return table;
-}
-
-// A parameter that the artifact's authors set by hand for one network and batch size, so an input of those runs. In
-// src/ast.cc, transformer_parse, `if (borden>200 && batch_size ==512 && SSD_PCIe_bandwidth_GBps < 6.3) loosen_parameter
-// = 1.394;` where only BERT has a borden over 200. Its scheduler takes periods until memory is below 1.394 x 0.99 of
-// the GPU's, so that it leaves more to the driver.
-struct SetByHand {
-  const char* model;
-  int batch;
-  double loosened;
-};
-constexpr SetByHand set_by_hand{"bert_base", 512, 1.394};
-
-double line_by_hand(const std::string& model, int batch, const std::string& system) {
-  return model == set_by_hand.model && batch == set_by_hand.batch && system == "g10+" ? set_by_hand.loosened : 1;
-}
-
-double percent(const Trace& trace, const Machine& machine, const char* name, double loosened = 1) {
-  const auto policy = loosened == 1 ? make_policy(name, 1) : make_g10_of_artifact_with_line(loosened);
-  const auto replayed = replay(trace, machine, *policy, {});
-  if (!replayed) return unsupported;
-  return 100.0 * static_cast<double>(replayed->ideal.value) / static_cast<double>(replayed->measured.time.value);
-}
-
-bool agree(const Cell& cell, double points) {
-  if (cell.theirs == unsupported || cell.ours == unsupported) return cell.theirs == cell.ours;
-  return std::abs(cell.theirs - cell.ours) <= points;
-}
-
-// Ties within half a point may come out either way.
-bool same_order(const Network& network) {
-  for (const Cell& a : network) {
-    for (const Cell& b : network) {
-      if (a.theirs > b.theirs + 0.5 && a.ours < b.ours - 0.5) return false;
-    }
-  }
-  return true;
-}
-
-std::string words(double value) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return value == unsupported ? "fails" : text;
-}
-
-// The trace as the artifact has it: workspaces have addresses. A tensor that no op writes, and that is no parameter, is
-// born at its first use; the given traces keep it through the step, as their README says.
-Trace as_in_artifact(const Trace& given) {
-  Trace trace = workspaces_as_tensors(given);
-  std::vector<char> written(trace.tensors.size());
-  for (const Op& op : trace.ops) {
-    for (const TensorIndex t : op.writes) written[t.value] = 1;
-  }
-  for (Op& op : trace.ops) {
-    const auto first_use = [&](TensorIndex t) {
-      Tensor& tensor = trace.tensors[t.value];
-      if (written[t.value] != 0 || tensor.kind == TensorKind::weight || tensor.name.starts_with("param")) return false;
-      written[t.value] = 1;
-      tensor.persistent = false;
-      op.writes.push_back(t);
-      return true;
-    };
-    std::erase_if(op.reads, first_use);
-    std::sort(op.writes.begin(), op.writes.end());
-  }
-  return trace;
-}
-
-// docs/g10.md without the marks that send its reader to a note.
-std::string page_without_marks() {
-  std::string page = testing::read_text(VEDETTE_SOURCE_DIR "/docs/g10.md");
-  for (const std::string mark : {" \xE2\x80\xA0", " *"}) {
-    for (std::size_t at = page.find(mark); at != std::string::npos; at = page.find(mark)) page.erase(at, mark.size());
-  }
-  return page;
+std::filesystem::path trace_file(const std::string& name) {
+  return std::filesystem::path(testing::data_folder()) / "traces" / "g10" / (name + ".json");
 }
 
 struct Counts {
   int cells = 0, within_5 = 0, within_15 = 0, networks = 0, in_order = 0;
 };
 
-Counts count(const std::vector<std::string>& models) {
+// Our column is filled by `vedette compare` (tests/cli/g10_docs_test.cc); here rows are compared up to it.
+void count(G10Network& network, const std::string& page, Counts& counts) {
   const Machine machine = machine_presets().front().make();
-  const std::string page = page_without_marks();
-  Counts counts;
-  for (auto& [name, network] : published()) {
-    const auto file = std::filesystem::path(testing::data_folder()) / "traces" / "g10" /
-                      (name.first + "-" + std::to_string(name.second) + ".json");
-    if (std::find(models.begin(), models.end(), name.first) == models.end() || !std::filesystem::exists(file)) continue;
-    const Trace given = testing::load_trace(file), trace = as_in_artifact(given);
-    std::printf("| %s-%d ", name.first.c_str(), name.second);
-    Network found = network;
-    std::string row = "| ";
-    row.append(name.first).append("-").append(std::to_string(name.second)).append(" |");
-    for (std::size_t s = 0; s < systems.size(); ++s) {
-      const double by_hand = line_by_hand(name.first, name.second, systems[s].ours);
-      found[s].ours = percent(systems[s].as_in_artifact ? trace : given, machine, systems[s].ours, by_hand);
-      if (by_hand != 1)
-        std::printf("| (with the line as elsewhere: %s) ", words(percent(trace, machine, systems[s].ours)).c_str());
-      std::printf("| %s / %s%s ", words(found[s].ours).c_str(), words(found[s].theirs).c_str(),
-                  agree(found[s], 5)    ? ""
-                  : agree(found[s], 15) ? " *"
-                                        : " **");
-      row.append(" ").append(words(found[s].ours)).append(" / ").append(words(found[s].theirs)).append(" |");
-      ++counts.cells;
-      counts.within_5 += agree(found[s], 5);
-      counts.within_15 += agree(found[s], 15);
-    }
-    std::printf("|%s\n", same_order(found) ? "" : " order");
-    EXPECT_NE(page.find(row), std::string::npos) << "docs/g10.md has another row than this: " << row;
-    std::fflush(stdout);
-    ++counts.networks;
-    counts.in_order += same_order(found);
+  const Trace given = testing::load_trace(trace_file(network.name())), trace = cli::as_in_g10_artifact(given);
+  for (std::size_t s = 0; s < cli::g10_systems.size(); ++s) {
+    const cli::G10System& system = cli::g10_systems[s];
+    const double by_hand = cli::g10_line_by_hand(network.model, network.batch, system.ours);
+    G10Cell& cell = network.cells[s];
+    cell.ours = cli::g10_percent(system.as_in_artifact ? trace : given, machine, system.ours, by_hand);
+    if (by_hand != 1)
+      std::printf("(with the line as elsewhere: %s)\n",
+                  cli::g10_words(cli::g10_percent(trace, machine, system.ours)).c_str());
+    ++counts.cells;
+    counts.within_5 += cli::g10_agree(cell, 5);
+    counts.within_15 += cli::g10_agree(cell, 15);
   }
+  std::string row = cli::g10_row(network);
+  row.erase(row.rfind('|', row.size() - 2) + 1);
+  std::printf("%s%s\n", row.c_str(), cli::g10_same_order(network) ? "" : " order");
+  std::fflush(stdout);
+  EXPECT_NE(page.find(row), std::string::npos) << "docs/g10.md has another row than this: " << row;
+  ++counts.networks;
+  counts.in_order += cli::g10_same_order(network);
+}
+
+Counts count() {
+  const std::string page = testing::read_text(VEDETTE_SOURCE_DIR "/docs/g10.md");
+  const auto table = std::filesystem::path(testing::data_folder()) / "traces" / "g10_published.csv";
+  Counts counts;
+  if (!std::filesystem::exists(table)) return counts;
+  for (G10Network& network : cli::g10_published(testing::read_text(table)))
+    if (std::filesystem::exists(trace_file(network.name()))) count(network, page, counts);
   std::printf("%d cells: %d within 5 points, %d within 15; %d of %d networks in order\n", counts.cells, counts.within_5,
               counts.within_15, counts.in_order, counts.networks);
   return counts;
 }
 
 TEST(G10Table, ComesOutAsPublishedInAsManyCellsAsTheDocsSay) {
-  const Counts counts = count({"bert_base", "vit", "inceptionv3"});
+  const Counts counts = count();
   if (counts.cells == 0) GTEST_SKIP() << "no traces/g10 in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   EXPECT_EQ(counts.cells, 64);
   EXPECT_GE(counts.within_5, 60);
@@ -250,24 +145,24 @@ constexpr HeldOut held_out[] = {
 TEST(G10Table, ComesOutOnOtherMachinesToo) {
   int cells = 0, within_5 = 0, within_15 = 0;
   for (const HeldOut& each : held_out) {
-    const auto file = std::filesystem::path(testing::data_folder()) / "traces" / "g10" /
-                      (std::string(each.model) + "-" + std::to_string(each.batch) + ".json");
+    const auto file = trace_file(std::string(each.model) + "-" + std::to_string(each.batch));
     if (!std::filesystem::exists(file)) continue;
-    const Trace trace = as_in_artifact(testing::load_trace(file));
+    const Trace trace = cli::as_in_g10_artifact(testing::load_trace(file));
     Machine machine = machine_presets().front().make();
     machine.tiers[1].capacity = {each.host_gib << 30};
     std::int64_t ideal = 0;
     for (const Op& op : trace.ops) ideal += op.time.value;
-    const double ours = percent(trace, machine, each.system, line_by_hand(each.model, each.batch, each.system));
-    const Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles),
-                    .ours = ours};
+    const double ours =
+        cli::g10_percent(trace, machine, each.system, cli::g10_line_by_hand(each.model, each.batch, each.system));
+    const G10Cell cell{.theirs = 100.0 * static_cast<double>(ideal) * 1.2 / static_cast<double>(each.cycles),
+                       .ours = ours};
     std::printf("| %s-%d | %d GiB | %s | %s / %s%s |\n", each.model, each.batch, static_cast<int>(each.host_gib),
-                each.system, words(cell.ours).c_str(), words(cell.theirs).c_str(),
-                agree(cell, 5)    ? ""
-                : agree(cell, 15) ? " *"
-                                  : " **");
+                each.system, cli::g10_words(cell.ours).c_str(), cli::g10_words(cell.theirs).c_str(),
+                cli::g10_agree(cell, 5)    ? ""
+                : cli::g10_agree(cell, 15) ? " *"
+                                           : " **");
     std::fflush(stdout);
-    ++cells, within_5 += agree(cell, 5), within_15 += agree(cell, 15);
+    ++cells, within_5 += cli::g10_agree(cell, 5), within_15 += cli::g10_agree(cell, 15);
   }
   if (cells == 0) GTEST_SKIP() << "no traces/g10 in VEDETTE_DATA, the folder '" << testing::data_folder() << "'";
   std::printf("%d cells held out: %d within 5 points, %d within 15\n", cells, within_5, within_15);

@@ -82,6 +82,47 @@ TEST_F(RecomputingTrials, SayWhatIsRecomputedAndWhatMovesOtherwise) {
   EXPECT_NE(plan_.reasons[1].find("the best plan found that recomputes nothing moves"), std::string::npos);
 }
 
+// A convolution's result is needed once more, by an op that fills the memory with its source, a gradient that comes and
+// one that goes. The convolution needs scratch of a tensor's size.
+TEST(Vedette, RecomputesBeforeOpsThatFillTheMemory) {
+  constexpr std::uint32_t layers = 8;
+  Trace trace;
+  const auto tensor = [&](TensorKind kind) {
+    trace.tensors.push_back({.name = "t", .bytes = {kilo}, .kind = kind, .persistent = kind == TensorKind::weight});
+    return TensorIndex{static_cast<std::uint32_t>(trace.tensors.size() - 1)};
+  };
+  const TensorIndex statistics = tensor(TensorKind::weight);
+  std::vector<TensorIndex> inputs{tensor(TensorKind::activation)}, results;
+  trace.ops.push_back({.name = "load", .time = {10'000}, .writes = {inputs[0]}});
+  for (std::uint32_t l = 0; l < layers; ++l) {
+    results.push_back(tensor(TensorKind::activation));
+    trace.ops.push_back({.name = "aten::convolution",
+                         .time = {10'000},
+                         .workspace = {kilo},
+                         .reads = {inputs[l]},
+                         .writes = {results[l]}});
+    inputs.push_back(tensor(TensorKind::activation));
+    trace.ops.push_back({.name = "aten::native_batch_norm",
+                         .time = {10'000},
+                         .reads = {statistics, results[l]},
+                         .writes = {statistics, inputs[l + 1]}});
+  }
+  TensorIndex gradient = inputs[layers];
+  for (std::uint32_t l = layers; l-- > 0;) {
+    for (const TensorIndex saved : {results[l], inputs[l]}) {
+      const TensorIndex next = tensor(TensorKind::gradient);
+      trace.ops.push_back({.name = "backward",
+                           .phase = Phase::backward,
+                           .time = {10'000},
+                           .reads = saved < gradient ? std::vector{saved, gradient} : std::vector{gradient, saved},
+                           .writes = {next}});
+      gradient = next;
+    }
+  }
+  const Machine machine = in_session(testing::two_tiers({5 * kilo}, {kilo}, 1'000'000));
+  EXPECT_GE(make_policy("vedette", 1)->prepare(trace, machine).value().recomputations.size(), 4U);
+}
+
 TEST(Vedette, RecomputesNothingInASessionWhereMovesAreHidden) {
   Trace trace = made_in_turn();
   for (Op& op : trace.ops) op.time = {1'000'000};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/chunked.h"
@@ -111,9 +112,10 @@ TEST(Waterfall, IsNotKnownWithoutAWholeStep) {
   EXPECT_THAT(advised_of(run, {}, fall_of(run)).note, HasSubstr("Advice needs a recorded step"));
 }
 
-// A simulator whose step takes 50 us, less what each change is worth.
+// A simulator whose step takes 50 us, of which 25 are waits, less what each change is worth.
 struct Worth {
   std::int64_t early = 0, more = 0, chunk = 0, policy = 0, less = 0;
+  double moved_with_more = 1;  // of the bytes as it was
 };
 
 ReportOptions priced(Worth worth) {
@@ -129,30 +131,82 @@ ReportOptions priced(Worth worth) {
     if (machine.tiers[0].capacity < Bytes{24576}) step -= worth.less;
     if (machine.granule != Bytes{8192}) step -= worth.chunk;
     if (policy != "vedette") step -= worth.policy;
-    return Simulated{.step = {step}, .stall = {}, .bytes_in = {}, .bytes_out = {}, .late = step < 50000 ? 1u : 3u};
+    const double moved = machine.tiers[0].capacity > Bytes{24576} ? worth.moved_with_more : 1;
+    return Simulated{.step = {step},
+                     .stall = {step - 25000},
+                     .bytes_in = {static_cast<std::uint64_t>(1000 * moved)},
+                     .bytes_out = {},
+                     .late = step < 50000 ? 1u : 3u};
   };
   return options;
 }
 
 Advised advice(const Run& run, const ReportOptions& options) { return advised_of(run, options, fall_of(run)); }
 
-TEST(Advice, PricesEachChangeByTheSimulatedDifference) {
+TEST(Advice, PricesEachChangeByWhatItDoesToTheMeasuredWaits) {
   const report::Run run = hand_made();
   const Advised advised = advice(run, priced({.more = 20000, .policy = 11000, .less = 0}));
   EXPECT_EQ(advised.simulated, Nanoseconds{50000});
   ASSERT_EQ(advised.lines.size(), 3u);
   EXPECT_EQ(advised.lines[0].change, Change::more_memory);
-  EXPECT_EQ(advised.lines[0].step, Nanoseconds{90000}) << "110,000 measured, 20,000 simulated";
+  EXPECT_EQ(advised.lines[0].step, Nanoseconds{98000})
+      << "110,000 measured with waits of 15,000, of which 20,000 in 25,000 go";
   EXPECT_EQ(advised.lines[0].budget, Bytes{32768}) << "in whole chunks, up to the peak";
   EXPECT_EQ(advised.lines[0].late_fewer, 2);
   EXPECT_EQ(advised.lines[0].sentence,
             "Give it 8.0 KiB more memory (32.0 KiB): 0.1 ms -> 0.1 ms, with 2 late fetches less.");
   EXPECT_EQ(advised.lines[1].change, Change::policy);
   EXPECT_EQ(advised.lines[1].policy, "sentinel");
-  EXPECT_EQ(advised.lines[1].step, Nanoseconds{99000});
+  EXPECT_EQ(advised.lines[1].step, Nanoseconds{103400});
   EXPECT_EQ(advised.lines[2].change, Change::less_memory);
   EXPECT_EQ(advised.lines[2].budget, Bytes{8192}) << "it costs nothing there";
   EXPECT_EQ(advised.note, "");
+}
+
+TEST(Advice, TakesOffWhatOperatorsTookLongerBesideBytesThatNoLongerMove) {
+  const report::Run run = hand_made();
+  const Advised advised = advice(run, priced({.more = 20000, .less = -9000, .moved_with_more = 0.5}));
+  ASSERT_EQ(advised.lines.size(), 1u);
+  EXPECT_EQ(advised.lines[0].step, Nanoseconds{98000 - 61000 / 2});
+}
+
+TEST(Advice, AddsWaitsThatAreNewAsTheyAreSimulated) {
+  const report::Run run = hand_made();
+  const Advised advised = advice(run, priced({.less = -300}));
+  ASSERT_EQ(advised.lines.size(), 1u);
+  EXPECT_EQ(advised.lines[0].change, Change::less_memory);
+  EXPECT_EQ(advised.lines[0].step, Nanoseconds{110300});
+}
+
+TEST(Advice, KnowsThatSmallChunksMoveMoreSlowly) {
+  report::Run run = hand_made();
+  run.chunk = 2_MiB;
+  run.budget = 64_MiB;
+  for (Link& link : run.machine.links) link.bytes_per_s = 2'000'000'000;
+  std::map<std::uint64_t, std::uint64_t> speeds;
+  ReportOptions options = priced({});
+  options.adviser.simulate = [&](const Trace&, const Machine& machine, std::string_view) -> Result<Simulated> {
+    if (machine.tiers[0].capacity == 64_MiB) speeds[machine.granule.value] = machine.links[0].bytes_per_s;
+    return Simulated{.step = {50000}, .stall = {25000}, .bytes_in = {}, .bytes_out = {}};
+  };
+  advice(run, options);
+  EXPECT_EQ(speeds.at(2 << 20), 2'000'000'000u) << "as measured";
+  EXPECT_NEAR(static_cast<double>(speeds.at(256 << 10)), 1'540'000'000, 20'000'000)
+      << "45 us a chunk, which 2 MiB have once";
+  EXPECT_GT(speeds.at(4 << 20), 2'000'000'000u);
+}
+
+TEST(Advice, OfAGpuHasNoChunks) {
+  report::Run run = hand_made();
+  run.machine.whole_tensors = true;
+  ReportOptions options = priced({.more = 20000, .chunk = 30000});
+  options.adviser.in_chunks = [](const Trace& trace, Bytes) {
+    ADD_FAILURE() << "tensors move whole there";
+    return trace;
+  };
+  run.machine.granule = {8192};
+  for (const Advice& line : advice(run, options).lines) EXPECT_NE(line.change, Change::chunk) << line.sentence;
+  EXPECT_FALSE(advice(run, options).lines.empty());
 }
 
 TEST(Advice, SaysWhyThereIsNone) {

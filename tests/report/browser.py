@@ -152,7 +152,7 @@ def use(browser, page, folder):
     told["keys_shown"] = browser.value("document.getElementById('keys').open")
     browser.key("Escape")
     told["keys_hidden"] = settled(browser, "!document.getElementById('keys').open", True)
-    browser.key("4")                 # the fourth section comes to the top, under the bar
+    browser.key("5")                 # the fifth section comes to the top, under the bar
     told["section_reached"] = settled(browser, "Math.abs(document.getElementById('layers').getBoundingClientRect().top) < 120", True)
     told["section_named"] = settled(browser, "document.querySelector('nav [aria-current]')?.hash", "#layers")
     browser.key("/")
@@ -178,9 +178,42 @@ def use(browser, page, folder):
     browser.value("document.querySelector('.lost .in-cell').focus()")
     browser.key("Enter")
     told["layer_marked"] = settled(browser, "document.querySelector('#layers tr.marked td:nth-child(3)')?.textContent", "backward")
+    map_of(browser, told)
+    timeline_of(browser, told, page)
     browser.pdf(os.path.join(folder, "report.pdf"))
     told["console"] = browser.console
     return told
+
+
+def map_of(browser, told):
+    """The map of pages: its counts, its rows after a zoom to two pages, and its places."""
+    chart = "document.querySelector('#pages .chart')"
+    settled(browser, f"!!{chart}.data", True)
+    counts = f"JSON.stringify({chart}.data[0].z.map(row => row.map(v => v === null ? 0 : Math.round(10 ** v * 100) / 100)))"
+    told["map"] = json.loads(browser.value(counts))
+    browser.value(f"Plotly.relayout({chart}, {{'yaxis.range': [5.5, 3.5]}}).then(() => true)")
+    told["map_closer"] = json.loads(settled(browser, counts, "[[2,1],[2,1]]"))
+    browser.value("(s => { s.value = 'size'; s.dispatchEvent(new Event('change')); })(document.querySelector('.map-order'))")
+    told["map_names"] = settled(browser, f"{chart}.layout.yaxis.ticktext[0]", "weight")
+    browser.value("(box => box.click())(document.querySelector('#pages input[type=checkbox]'))")
+    told["map_places"] = browser.value(f"JSON.stringify({chart}.data[1]?.z?.map(row => row.filter((_, i) => i % 2 === 0)))")
+    browser.value("(s => { s.value = 'first'; s.dispatchEvent(new Event('change')); })(document.querySelector('.map-order'))")
+
+
+def timeline_of(browser, told, page):
+    """A wait leads to its move, the move to its tensor; what is selected stands in the address, which brings it back."""
+    browser.value("document.querySelector('.next-stall').click()")
+    told["stall"] = browser.value("document.querySelector('.told').textContent")
+    told["address"] = browser.value("location.hash")
+    browser.value("document.querySelectorAll('.told .in-cell')[1].click()")
+    told["move"] = browser.value("document.querySelector('.told').textContent")
+    told["painted"] = browser.value("new Set(document.querySelector('.timeline-canvas').getContext('2d').getImageData(0, 0, 600, 120).data).size")
+    browser.value("(s => { s.value = '3'; s.dispatchEvent(new Event('change')); })(document.querySelector('.timeline-step'))")
+    told["other_step"] = browser.value("document.querySelector('.timeline-canvas').dataset.view")
+    browser.ask("Page.navigate", url="about:blank")
+    browser.open(page + "#timeline/5/30000-70000/stall/0")
+    told["recalled"] = settled(browser, "document.querySelector('.timeline-canvas')?.dataset.view", "30000-70000")
+    told["recalled_stall"] = settled(browser, "(document.querySelector('.told')?.textContent ?? '').includes('waiting before')", True)
 
 
 def fits(browser, page, width):

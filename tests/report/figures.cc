@@ -360,6 +360,18 @@ TEST(ReportOverhead, ComparesTheProfilingStepAndSumsWhatIsNotManaged) {
   EXPECT_EQ(o.events_dropped, 0u);
 }
 
+TEST(ReportFollowed, TellsWhatTheStepsOfEachPhaseCost) {
+  const std::vector<Followed> followed = hand_made().followed;
+  ASSERT_EQ(followed.size(), 3u);
+  EXPECT_EQ(followed[0].phase, "warm-up");
+  EXPECT_EQ(followed[1].time, Nanoseconds{220000});
+  EXPECT_EQ(followed[2].phase, "planned");
+  EXPECT_EQ(followed[2].steps, 3u);
+  EXPECT_EQ(followed[2].stall, Nanoseconds{45000});
+  EXPECT_EQ(followed[2].faults, 3u);
+  EXPECT_THAT(format_text(hand_made(), nullptr), HasSubstr("What steps followed"));
+}
+
 TEST(ReportText, HasTheSameFigures) {
   const std::string text = format_text(hand_made(), nullptr);
   for (const char* part :

@@ -63,7 +63,7 @@ class Page : public ::testing::Test {
     options.adviser.simulate = [](const Trace&, const Machine& machine, std::string_view policy) -> Result<Simulated> {
       const std::int64_t gain =
           (machine.tiers[0].capacity > Bytes{24576} ? 21000 : 0) + (policy == "vedette" ? 0 : 9000);
-      return Simulated{.step = {60000 - gain}, .stall = {}, .bytes_in = {}, .bytes_out = {}};
+      return Simulated{.step = {60000 - gain}, .stall = {22000 - gain}, .bytes_in = {}, .bytes_out = {}};
     };
     return analyse(load_run(by_hand::record_by_hand(folder_.file("run.vedette"), names)).value(), options);
   }
@@ -244,6 +244,21 @@ TEST_F(Page, ObeysItsKeysAndPrints) {
   EXPECT_EQ(told["sorted"], "ascending");
   EXPECT_EQ(told["part_open"], "true");
   EXPECT_EQ(told["layer_marked"], "backward");
+  // by page and layer: the weight is read in forward, read and written in backward; the last tensor lives in forward
+  EXPECT_EQ(told["map"], nlohmann::json::parse("[[1,2],[1,2],[1,2],[1,2],[2,1],[2,1],[2,0]]"));
+  EXPECT_EQ(told["map_closer"], nlohmann::json::parse("[[2,1],[2,1]]")) << "two pages, from the exact ranges";
+  EXPECT_EQ(told["map_names"], "weight");
+  EXPECT_EQ(told["map_places"], "[[0,1],[0,1],[0,1],[0,1],[0,0],[0,0],[0,null]]") << "near, then fetched";
+  const auto stall = told["stall"].get<std::string>();
+  for (const char* part : {"of waiting before op 3 (back)", "for the fetch of weight", "of the tensor weight",
+                           "had it begun 15.0 us earlier, in op 2 (sum)"})
+    EXPECT_THAT(stall, HasSubstr(part));
+  EXPECT_THAT(told["address"].get<std::string>(), ::testing::MatchesRegex("#timeline/5/[0-9]+-[0-9]+/stall/0"));
+  EXPECT_THAT(told["move"].get<std::string>(), HasSubstr("waited for by op 3 (back)"));
+  EXPECT_GT(told["painted"].get<int>(), 8) << "several colours";
+  EXPECT_EQ(told["other_step"], "0-100000");
+  EXPECT_EQ(told["recalled"], "30000-70000");
+  EXPECT_EQ(told["recalled_stall"], true);
   EXPECT_EQ(told["console"], nlohmann::json::array());
   std::ifstream printed(folder_.file("report.pdf"), std::ios::binary);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(printed), {}).substr(0, 5), "%PDF-");

@@ -167,6 +167,9 @@ TEST(Forks, AForeignFaultOfAChildWithASessionOfItsOwnKillsItToo) {
 }
 
 TEST(Forks, AChildTrainsInASessionOfItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer ends a child of which a thread has the id that one of its parent's has";
+#endif
   const std::uint64_t expected = train(plenty);
   const auto session = open_session(tight, "host", "vedette");
   Block block(*session, 1 << 20);

@@ -88,16 +88,79 @@ TEST_F(GpuSession, ThreeLevelsHaveTheHostsNumbersUnderEveryPolicy) {
   }
 }
 
+class NoProgram final : public GpuProgram {
+  void* current_stream() noexcept override { return nullptr; }
+  void moved(const void*, DeviceAddress) noexcept override {}
+};
+
 TEST_F(GpuSession, ASlowTierThatIsNotThereIsASentence) {
-  struct Program final : GpuProgram {
-    void* current_stream() noexcept override { return nullptr; }
-    void moved(const void*, DeviceAddress) noexcept override {}
-  } program;
+  NoProgram program;
   for (const char* const slow : {"numa:1", "host:12", "host:1MiB+nvme:/no/such/folder"}) {
     const auto refused = Session::open({.fast_memory = 2_MiB, .fast = "gpu:0", .gpu = &program, .slow = slow});
     ASSERT_FALSE(refused) << slow;
     EXPECT_THAT(refused.error().message, ::testing::HasSubstr(";")) << slow;
   }
+}
+
+// What gives something back has no receiver for an error.
+bool gives_back(const std::string& call) {
+  for (const char* const word : {"Destroy", "Release", "Unmap", "Unregister", "Free"}) {
+    if (call.find(word) != call.npos) return true;
+  }
+  return false;
+}
+
+TEST_F(GpuSession, OpensOrSaysWhyNotWhereACallOfTheDriverFails) {
+  NoProgram program;
+  const auto refusal = [&] {
+    const auto opened = Session::open({.fast_memory = 2_MiB, .fast = "gpu:0", .gpu = &program});
+    return opened ? std::string() : opened.error().message;
+  };
+  auto calls = control().calls();
+  ASSERT_EQ(refusal(), "");
+  int tried = 0, refused = 0;
+  for (const auto& [call, count] : control().calls()) {
+    if (gives_back(call)) continue;
+    for (unsigned nth = 1; nth <= count - calls[call]; ++nth, ++tried) {
+      control().fail(call, nth, 999);
+      const std::string said = refusal();
+      control().fail_none();
+      if (said.empty()) continue;
+      EXPECT_THAT(said, ::testing::HasSubstr("; ")) << call << ", call " << nth;
+      ++refused;
+    }
+  }
+  std::printf("%d calls failed, %d of them refused\n", tried, refused);
+  EXPECT_GT(refused, 20);
+}
+
+// A guard an epoch, for ever: what has ended gives back its place among the sessions, and 64 GiB of addresses.
+TEST_F(GpuSession, AProcessOpensAnyNumberOfThemOneAfterTheOther) {
+  NoProgram program;
+  constexpr int count = 300, that_live_on = 3;
+  const auto open = [&] {
+    return Session::open({.fast_memory = 1_MiB, .fast = "gpu:0", .gpu = &program, .policy = "on-demand"});
+  };
+  std::vector<std::byte*> living;
+  for (int i = 0; i < count; ++i) {
+    const auto opened = open();
+    ASSERT_TRUE(opened) << i << ": " << opened.error().message;
+    const auto memory = (*opened)->allocate({.bytes = 64_KiB});
+    ASSERT_TRUE(memory) << i << ": " << memory.error().message;
+    ASSERT_TRUE(Session::owns(*memory));
+    if (i % (count / that_live_on) == 0) {
+      living.push_back(*memory);
+    } else {
+      Session::release(*memory);
+    }
+  }
+  for (std::byte* const each : living) {
+    EXPECT_TRUE(Session::owns(each));
+    Session::release(each);
+  }
+  ASSERT_TRUE(open());
+  for (std::byte* const each : living) EXPECT_FALSE(Session::owns(each)) << "other memory may lie there";
+  EXPECT_THAT(control().leaks(), ::testing::IsEmpty());
 }
 
 using Tensor = WordsOnGpu::Tensor;

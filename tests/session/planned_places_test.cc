@@ -91,6 +91,14 @@ void expect_no_overlap(const TensorUnits& step, const Plan& plan, const MoveTabl
             ASSERT_TRUE(fetch.place.has_value());
             if (!lies[unit_at(fetch.chunks)].near) put(unit_at(fetch.chunks), *fetch.place);
           }
+          for (const OpMoves::Made& made : parts[p].made) {
+            ASSERT_TRUE(made.place.has_value());
+            put(unit_at(made.chunks), *made.place);
+          }
+          for (const OpMoves::Made& made : parts[p].made) {  // a means dies again
+            const std::uint32_t u = unit_at(made.chunks);
+            if (!tensors[u].persistent && step.moments.lives[u].end < moment) lies[u].near = false;
+          }
         }
         if (step.moments.ops[p].end == moment)
           for (const OpMoves::Departure& departure : parts[p].departures) lies[unit_at(departure.chunks)].near = false;
@@ -103,18 +111,23 @@ void expect_no_overlap(const TensorUnits& step, const Plan& plan, const MoveTabl
   }
 }
 
-TEST(PlannedPlaces, NoTwoTensorsLieInOnePlaceAtOneMoment) {
+class OfPlans : public ::testing::TestWithParam<bool> {};  // that recompute
+
+TEST_P(OfPlans, NoTwoTensorsLieInOnePlaceAtOneMoment) {
   const Machine machine{
       .tiers = {{.name = "gpu", .capacity = {}, .addressable = true}, {.name = "host", .capacity = {1 << 30}}},
       .links = {{.source = {1}, .target = {0}, .bytes_per_s = 1'000'000'000},
                 {.source = {0}, .target = {1}, .bytes_per_s = 1'000'000'000}},
       .granule = {512},
+      .can_recompute = GetParam(),
       .whole_tensors = true};
-  int placed = 0;
-  std::size_t moves = 0;
-  for (unsigned seed = 1; seed <= 60; ++seed) {
+  const unsigned seeds = GetParam() ? 15 : 60;  // a search with recomputation takes longer
+  unsigned placed = 0;
+  std::size_t moves = 0, recomputed = 0;
+  for (unsigned seed = 1; seed <= seeds; ++seed) {
     const StepLog log = random_log(seed, 30);
-    const TensorUnits step = tensor_units(log, {64 << 10});
+    TensorUnits step = tensor_units(log, {64 << 10});
+    if (GetParam()) tell_what_runs_again(step.units, log, std::vector<char>(log.ops.size(), 1), {64 << 10});
     for (const std::uint64_t percent : {100u, 70u, 50u}) {
       Machine less = machine;
       less.tiers[0].capacity = {peak_bytes(step.units.trace).value / 100 * percent + 40 * 512};
@@ -128,13 +141,18 @@ TEST(PlannedPlaces, NoTwoTensorsLieInOnePlaceAtOneMoment) {
       if (!places) continue;
       ++placed;
       moves += plan->moves.size();
+      recomputed += plan->recomputations.size();
       expect_no_overlap(step, *plan, parts, *places, range);
       if (HasFailure()) FAIL() << "seed " << seed << ", " << percent << " %";
     }
   }
-  EXPECT_GT(placed, 100);
-  EXPECT_GT(moves, 500u);
+  EXPECT_GT(placed, seeds * 5 / 3);
+  EXPECT_GT(moves, seeds * 8);
+  EXPECT_EQ(recomputed > 5, GetParam()) << recomputed;
 }
+
+INSTANTIATE_TEST_SUITE_P(PlannedPlaces, OfPlans, ::testing::Bool(),
+                         [](const auto& the) { return the.param ? "that_recompute" : "that_move"; });
 
 TEST(PlannedPlaces, WhatFindsNoPlaceIsAnError) {
   const StepLog log = random_log(1, 10);

@@ -177,6 +177,15 @@ TEST(Session, LeavesMemoryValidAndPagedWhenItEnds) {
   for (std::uint64_t b = 0; b < 40; ++b) EXPECT_TRUE(blocks[b].holds(b));
 }
 
+TEST(Session, OpensAnyNumberOfTimesInAProcess) {
+  for (int i = 0; i < 300; ++i) {
+    const auto session = open_session(1_MiB, "host", "on-demand");
+    Block block(*session, 64 << 10);
+    block.fill(1);
+    ASSERT_TRUE(block.holds(1)) << i;
+  }
+}
+
 TEST(Session, SaysWhatItCannotKeepResident) {
   std::vector<std::string> messages;
   const auto session = open_session(1_MiB, "host", "on-demand", 64_KiB, nullptr, &messages);

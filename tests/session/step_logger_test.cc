@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+
 #include "session/executor.h"
 
 namespace vedette::detail {
@@ -116,6 +119,29 @@ TEST(StepLogger, GuessesWhatDiesAtTheSeam) {
   EXPECT_TRUE(log.tensors[1].dies_at_seam);
   EXPECT_FALSE(log.tensors[2].dies_at_seam);
   EXPECT_EQ(log.tensors[1].name, "loss 68.4 KiB");
+}
+
+// Offsets come and go, as many as make the table grow; the same, beside a map.
+TEST(LoggedOffsets, AreThoseOfAMap) {
+  std::minstd_rand random(11);
+  LoggedOffsets table;
+  for (int step = 0; step < 5; ++step) {
+    std::map<std::uint64_t, std::uint32_t> map;
+    for (std::uint32_t n = 0; n < 20'000; ++n) {
+      const std::uint64_t offset = random() % 6'000 * 64;
+      if (random() % 3 == 0) {
+        table.erase(offset);
+        map.erase(offset);
+      } else {
+        const auto [found, fresh] = map.try_emplace(offset, n);
+        EXPECT_EQ(table.find_or_add(offset, n), (std::pair{found->second, fresh}));
+      }
+      const std::uint64_t asked = random() % 6'000 * 64;
+      const auto there = map.find(asked);
+      EXPECT_EQ(table.find(asked), there == map.end() ? std::nullopt : std::optional(there->second));
+    }
+    table.clear();
+  }
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST(Tabulate, TellsADropThatIsMadeAgainFromOneThatIsNot) {
   EXPECT_TRUE(parts[0].departures[0].recomputed);
   EXPECT_FALSE(parts[1].departures[0].recomputed);
   ASSERT_EQ(parts[2].made.size(), 1u);
-  EXPECT_EQ(parts[2].made[0], ChunkRange::of({10}, 4));
+  EXPECT_EQ(parts[2].made[0].chunks, ChunkRange::of({10}, 4));
 }
 
 TEST(StepPlan, KeepsTheShortestTimeOfEachPart) {

@@ -61,6 +61,26 @@ TEST_F(SimulatedGpu, AStreamThatWaitsForAnEventRunsBehindIt) {
   EXPECT_TRUE(bench.event.passed().value());
 }
 
+TEST_F(SimulatedGpu, AWaitForAStreamIsForWhatWasQueuedBeforeIt) {
+  Bench bench;
+  std::atomic<bool> may_end = false, ended = false;
+  const auto queue = [&](auto kernel) { control().launch(bench.stream.handle(), "work", {}, kernel); };
+  queue([] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
+  std::thread later([&] {  // while the host waits
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    queue([&] {
+      for (int i = 0; i < 2000 && !may_end; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ended = true;
+    });
+  });
+  bench.stream.synchronize().value();
+  EXPECT_FALSE(ended) << "the wait was for what was queued after it, too";
+  may_end = true;
+  later.join();
+  bench.stream.synchronize().value();
+  EXPECT_TRUE(ended);
+}
+
 TEST_F(SimulatedGpu, ACopyTakesTheTimeOfItsLinkAndEnginesOfTwoDirectionsRunBesideEachOther) {
   Bench bench;
   PinnedPool pool(bench.device, {});

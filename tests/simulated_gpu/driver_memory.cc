@@ -15,12 +15,14 @@ namespace vedette::simulated {
 namespace {
 
 struct Physical {  // of a handle; a mapping keeps it, too
-  explicit Physical(std::vector<Memory::Frame> taken) : frames(std::move(taken)) {}
-  ~Physical() { memory().give_back(frames); }
+  explicit Physical(std::vector<Memory::Frame> taken, Memory::Of whose = Memory::Of::device)
+      : frames(std::move(taken)), of(whose) {}
+  ~Physical() { memory().give_back(frames, of); }
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
   std::size_t bytes() const { return frames.size() * chunk_bytes; }
   const std::vector<Memory::Frame> frames;
+  const Memory::Of of;
 };
 
 struct Mapped {
@@ -45,7 +47,8 @@ Books& books() {
 std::size_t whole_chunks(std::size_t bytes) { return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes; }
 
 void show(std::uintptr_t at, const Physical& physical) {
-  for (std::size_t i = 0; i < physical.frames.size(); ++i) memory().show(at + i * chunk_bytes, physical.frames[i]);
+  for (std::size_t i = 0; i < physical.frames.size(); ++i)
+    memory().show(at + i * chunk_bytes, physical.frames[i], physical.of);
 }
 
 // Ends the process when the device may still use memory that the host takes away.
@@ -214,14 +217,17 @@ SIMULATED_EXPORT int cuMemAddressFree(Address at, std::size_t bytes) {
   return memory().give_back(at, bytes) ? success : error_invalid_value;
 }
 
-SIMULATED_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const AllocationProperties*, unsigned long long) {
+// Memory of the device, or of a NUMA node of the host, which is node 0 where there is no NUMA (cuda.h, cuMemCreate).
+SIMULATED_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const AllocationProperties* properties,
+                                 unsigned long long) {
   if (const int error = enter("cuMemCreate"); error != 0) return error;
-  if (bytes == 0 || bytes % chunk_bytes != 0) return error_invalid_value;
-  auto frames = memory().take(bytes / chunk_bytes);
+  if (bytes == 0 || bytes % chunk_bytes != 0 || properties->location.id != 0) return error_invalid_value;
+  const Memory::Of of = properties->location.type == LocationType::device ? Memory::Of::device : Memory::Of::host;
+  auto frames = memory().take(bytes / chunk_bytes, of);
   if (!frames) return error_out_of_memory;
   const std::lock_guard lock(books().guard);
   *handle = ++books().next;
-  books().handles[*handle] = std::make_shared<Physical>(std::move(*frames));
+  books().handles[*handle] = std::make_shared<Physical>(std::move(*frames), of);
   return success;
 }
 
@@ -244,8 +250,10 @@ SIMULATED_EXPORT int cuMemMap(Address at, std::size_t bytes, std::size_t offset,
   return success;
 }
 
-SIMULATED_EXPORT int cuMemSetAccess(Address at, std::size_t bytes, const AccessDescription*, std::size_t) {
+SIMULATED_EXPORT int cuMemSetAccess(Address at, std::size_t bytes, const AccessDescription* who, std::size_t count) {
   if (const int error = enter("cuMemSetAccess"); error != 0) return error;
+  if (count != 1 || who->location.type != LocationType::device)
+    misuse("cuMemSetAccess: access is given to something else than the device, which the simulation lacks");
   const std::lock_guard lock(books().guard);
   if (!whole_mappings(at, bytes)) return error_invalid_value;
   for (auto each = books().mapped.find(at); each != books().mapped.end() && each->first < at + bytes; ++each) {

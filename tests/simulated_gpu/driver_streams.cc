@@ -54,6 +54,7 @@ SIMULATED_EXPORT int cuDeviceGetAttribute(int* value, Attribute which, DeviceNum
   if (which == Attribute::async_engine_count) *value = options().one_engine ? 1 : 2;
   if (which == Attribute::compute_capability_major) *value = 9;
   if (which == Attribute::virtual_memory_management_supported) *value = 1;
+  if (which == Attribute::host_numa_memory_management_supported) *value = 1;
   return enter("cuDeviceGetAttribute", false);
 }
 

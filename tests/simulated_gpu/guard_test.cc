@@ -403,5 +403,41 @@ TEST_F(GpuGuard, TheDeviceHoldsTheBudgetAndWhatLibtorchReserves) {
   EXPECT_GT(guard_->counters().bytes_out, 0u);
 }
 
+// What is left out comes first in a list of operands: x[:, numbers].
+TEST_F(GpuGuard, AnIndexBehindOneThatIsLeftOutIsAnOperand) {
+  const at::Tensor table = filled(3).view({2, many / 2});
+  const at::Tensor numbers = at::arange(many / 2, at::TensorOptions(device).dtype(at::kLong));
+  crowd();
+  ASSERT_TRUE(is_away(numbers));
+  expect_all(at::index(table, c10::List<std::optional<at::Tensor>>({std::nullopt, numbers})).flatten(), 3);
+}
+
+// 5: another thread uses a tensor while it moves.
+TEST_F(GpuGuard, AThreadWhoseOperatorsAreNotTheTrainingsHasRightNumbersWhileTensorsMove) {
+  const at::Tensor shared = filled(2);
+  std::atomic<bool> stop = false;
+  std::atomic<int> wrong = 0, looked = 0;
+  std::thread other([&] {
+    const at::NoGradGuard no_gradients;
+    while (!stop) {
+      at::Tensor sum = shared.sum();
+      if (sum.item<float>() != 2.0f * many) ++wrong;
+      const at::Tensor copy = shared * 3;  // memory of this thread
+      if (copy.max().item<float>() != 6.0f) ++wrong;
+      ++looked;
+    }
+  });
+  for (int round = 0; round < 15 || looked < 10; ++round) {
+    const auto step = guard_->step();
+    crowd(round);
+    expect_all(shared, 2);  // the host waits: else it queues without end, and the other thread waits behind that
+  }
+  stop = true;
+  other.join();
+  std::thread([last = filled(4)]() mutable { last.reset(); }).join();  // a thread that only frees
+  EXPECT_EQ(wrong, 0);
+  expect_all(shared, 2);
+}
+
 }  // namespace
 }  // namespace vedette::testing

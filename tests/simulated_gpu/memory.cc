@@ -49,7 +49,8 @@ Memory::Memory(std::size_t bytes)
       top_(begin_),
       bytes_(bytes / chunk_bytes * chunk_bytes) {
   file_ = ::memfd_create("simulated_gpu", MFD_CLOEXEC);
-  if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
+  host_file_ = ::memfd_create("simulated_gpu_host", MFD_CLOEXEC);
+  if (file_ < 0 || host_file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
     misuse("no memory file can be made; the simulated GPU needs memfd_create");
   for (std::size_t frame = bytes_ / chunk_bytes; frame-- > 0;) free_.push_back(static_cast<Frame>(frame));
   fewest_free_ = free_.size();
@@ -101,8 +102,15 @@ bool Memory::reserved(std::uintptr_t at, std::size_t bytes) const {
   return next != ranges_.begin() && at + bytes <= std::prev(next)->first + std::prev(next)->second;
 }
 
-std::optional<std::vector<Memory::Frame>> Memory::take(std::size_t count) {
+std::optional<std::vector<Memory::Frame>> Memory::take(std::size_t count, Of of) {
   const std::lock_guard lock(guard_);
+  if (of == Of::host) {
+    while (host_free_.size() < count) host_free_.push_back(host_frames_++);
+    if (::ftruncate(host_file_, static_cast<off_t>(host_frames_ * chunk_bytes)) != 0) return std::nullopt;
+    std::vector<Frame> frames(host_free_.end() - static_cast<std::ptrdiff_t>(count), host_free_.end());
+    host_free_.resize(host_free_.size() - count);
+    return frames;
+  }
   if (free_.size() < count) return std::nullopt;
   std::vector<Frame> frames(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
   free_.resize(free_.size() - count);
@@ -110,12 +118,12 @@ std::optional<std::vector<Memory::Frame>> Memory::take(std::size_t count) {
   return frames;
 }
 
-void Memory::give_back(const std::vector<Frame>& frames) {
+void Memory::give_back(const std::vector<Frame>& frames, Of of) {
   const std::lock_guard lock(guard_);
   for (const Frame frame : frames) {
-    ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(frame * chunk_bytes),
-                chunk_bytes);
-    free_.push_back(frame);
+    ::fallocate(of == Of::host ? host_file_ : file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(frame * chunk_bytes), chunk_bytes);
+    (of == Of::host ? host_free_ : free_).push_back(frame);
   }
 }
 
@@ -129,9 +137,9 @@ std::size_t Memory::most_in_use() const {
   return bytes_ - fewest_free_ * chunk_bytes;
 }
 
-void Memory::show(std::uintptr_t at, Frame frame) {
-  if (::mmap(reach(reinterpret_cast<void*>(at)), chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
-             static_cast<off_t>(frame * chunk_bytes)) == MAP_FAILED)
+void Memory::show(std::uintptr_t at, Frame frame, Of of) {
+  if (::mmap(reach(reinterpret_cast<void*>(at)), chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             of == Of::host ? host_file_ : file_, static_cast<off_t>(frame * chunk_bytes)) == MAP_FAILED)
     misuse("a frame cannot be mapped; the kernel's limit of mappings may be reached (vm.max_map_count)");
 }
 

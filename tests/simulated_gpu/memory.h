@@ -3,7 +3,8 @@
 // A device address lies in a range of pages that are PROT_NONE for ever. Streams' threads reach the same bytes in a
 // second range, the shadow, where a chunk appears when a frame is mapped at it. So a host that dereferences a device
 // pointer, and a kernel that touches a chunk without a frame, fault at that instruction, and the process ends with a
-// sentence that names the operator. Frames are pages of one memory file: its size is the device's memory.
+// sentence that names the operator. Frames are pages of one memory file: its size is the device's memory. Frames of the
+// host, which a range may have, too, are pages of another.
 //
 // Thread rule: any thread. A copy or a kernel that uses memory runs on a stream's thread.
 #pragma once
@@ -23,6 +24,7 @@ constexpr std::size_t chunk_bytes = std::size_t{2} << 20;
 class Memory {
  public:
   using Frame = std::uint32_t;
+  enum class Of : std::uint8_t { device, host };
 
   explicit Memory(std::size_t bytes);
 
@@ -33,13 +35,13 @@ class Memory {
   bool give_back(std::uintptr_t at, std::size_t bytes);
   bool reserved(std::uintptr_t at, std::size_t bytes) const;
 
-  std::optional<std::vector<Frame>> take(std::size_t count);
-  void give_back(const std::vector<Frame>&);
+  std::optional<std::vector<Frame>> take(std::size_t count, Of = Of::device);  // the host has any number
+  void give_back(const std::vector<Frame>&, Of = Of::device);
   std::size_t free_bytes() const;
   std::size_t most_in_use() const;
   std::size_t bytes() const noexcept { return bytes_; }
 
-  void show(std::uintptr_t at, Frame);  // at a chunk
+  void show(std::uintptr_t at, Frame, Of = Of::device);  // at a chunk
   void hide(std::uintptr_t at, std::size_t bytes);
 
   void pin(const void* at, std::size_t bytes);
@@ -54,9 +56,10 @@ class Memory {
  private:
   std::uintptr_t begin_ = 0, shadow_ = 0, top_ = 0;
   std::size_t bytes_ = 0;
-  int file_ = -1;
+  int file_ = -1, host_file_ = -1;
   mutable std::mutex guard_;
-  std::vector<Frame> free_;
+  std::vector<Frame> free_, host_free_;
+  Frame host_frames_ = 0;
   std::size_t fewest_free_ = 0;
   std::map<std::uintptr_t, std::size_t> ranges_, holes_;  // reserved, and given back below top_
   std::map<std::uintptr_t, std::size_t> pinned_;

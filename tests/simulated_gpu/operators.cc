@@ -13,6 +13,7 @@
 
 #include "simulated_gpu/aliases.h"
 #include "simulated_gpu/entry.h"
+#include "simulated_gpu/generators.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/shapes.h"
 
@@ -46,6 +47,7 @@ IValue with_tensors(const IValue& value, const Change& change) {
     return list;
   }
   if (value.isDevice()) return c10::Device(c10::kCPU);
+  if (value.isGenerator()) return {};  // Drawing sees to it
   return value;
 }
 
@@ -301,6 +303,8 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
     lock.unlock();
     if (found != known().shapes.end()) return queue(call, stack, found->second);
   }
+  std::optional<Drawing> drawing;
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) drawing.emplace(call.arguments);
   std::optional<Shape> learned = run_now(call, stack);
   if (!key || !learned || op.schema().returns().empty()) return;
   const std::lock_guard lock(known().guard);

@@ -126,11 +126,6 @@ void Order::host_waits(const VectorClock& event) {
   join(host_, event);
 }
 
-void Order::host_waits_for_stream(StreamNumber stream) {
-  const std::lock_guard lock(guard_);
-  join(host_, clock(stream));
-}
-
 std::string Order::take_away(Bytes bytes) {
   const std::lock_guard lock(guard_);
   const auto first = cut(bytes.begin), last = cut(bytes.end);

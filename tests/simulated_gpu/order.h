@@ -34,7 +34,6 @@ class Order {
   void stream_waits(StreamNumber, const VectorClock&);
   void stream_waits_for_all(StreamNumber);
   void host_waits(const VectorClock&);
-  void host_waits_for_stream(StreamNumber);
 
   // The memory goes away, or becomes other memory: says which access may still run ("" when the host has waited for
   // all), and forgets what was done there.

@@ -85,7 +85,7 @@ TEST(Order, AgreesWithReachabilityInRandomPrograms) {
             order.host_waits(*clocks[event]);
           } else if (below(4) == 0) {
             judge.host_waits_for_stream(stream);
-            order.host_waits_for_stream(stream);
+            order.host_waits(*order.record(stream));
           }
           break;
         default:
@@ -112,7 +112,7 @@ TEST(Order, MemoryThatGoesAwayNamesWhatMayStillRun) {
   Order order;
   order.access(3, {.begin = 0, .end = 100}, false, "aten::relu");
   EXPECT_EQ(order.take_away({.begin = 50, .end = 60}), "aten::relu on stream 3 may still read there");
-  order.host_waits_for_stream(3);
+  order.host_waits(*order.record(3));
   EXPECT_EQ(order.take_away({.begin = 0, .end = 100}), "");
 }
 

@@ -57,6 +57,7 @@ void alone_where_asked(const std::function<void()>& work) {
 void Stream::push(std::function<void()> command) {
   const std::lock_guard lock(guard_);
   commands_.push_back(std::move(command));
+  ++pushed_;
   if (!started_) std::thread([this] { work(); }).detach();  // streams live for ever
   started_ = true;
   more_.notify_one();
@@ -69,27 +70,29 @@ void Stream::work() noexcept {
     {
       const std::function<void()> command = std::move(commands_.front());
       commands_.pop_front();
-      busy_ = true;
       lock.unlock();
       command();
-    }  // what the command held is let go of before the stream counts as idle
+    }  // what the command held is let go of before the command counts as ended
     lock.lock();
-    busy_ = false;
-    if (commands_.empty()) less_.notify_all();
+    ++ended_;
+    if (!awaited_.empty() && ended_ >= *awaited_.begin()) less_.notify_all();
   }
 }
 
 bool Stream::idle() {
   const std::lock_guard lock(guard_);
-  return commands_.empty() && !busy_;
+  return ended_ == pushed_;
 }
 
 void Stream::wait() {
+  const auto clock = order().record(number_);
   {
     std::unique_lock lock(guard_);
-    less_.wait(lock, [this] { return commands_.empty() && !busy_; });
+    const auto mine = awaited_.insert(pushed_);
+    less_.wait(lock, [&] { return ended_ >= *mine; });
+    awaited_.erase(mine);
   }
-  order().host_waits_for_stream(number_);
+  order().host_waits(*clock);
 }
 
 void Event::record(Stream& stream) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,7 @@ class Stream {
   Order::StreamNumber number() const noexcept { return number_; }
   void push(std::function<void()> command);
   bool idle();
-  void wait();  // the host, for all that was pushed before
+  void wait();  // the host, for all that was pushed before; what is pushed meanwhile may still run
 
  private:
   void work() noexcept;
@@ -35,7 +36,9 @@ class Stream {
   std::mutex guard_;
   std::condition_variable more_, less_;
   std::deque<std::function<void()>> commands_;
-  bool busy_ = false, started_ = false;
+  std::uint64_t pushed_ = 0, ended_ = 0;
+  std::multiset<std::uint64_t> awaited_;  // counts of ended commands, one a waiting thread
+  bool started_ = false;
 };
 
 // A count of records: a wait is for the record that was the last when the wait was queued.

@@ -25,6 +25,7 @@ inline void begin_again_with_simulated_libraries() {
   for (std::string name; names >> name;) preload += (preload.empty() ? "" : ":") + folder + name;
   if (preload.empty()) return;
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);  // as the script does
   ::setenv(done, "1", 1);
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;

@@ -99,14 +99,15 @@ class SimulatedGuard : public SimulatedTraining {
     std::printf("%s at %d %% (%lu bytes) does not fit: its largest op needs %lu bytes\n", model.c_str(), percent,
                 static_cast<unsigned long>(budget), static_cast<unsigned long>(needs_));
   }
+  // `options`: of the device; `more`: words for the run under the guard.
   void expect_equal_bits_at(const std::string& model, std::initializer_list<int> percents,
-                            const std::string& options = "") {
+                            const std::string& options = "", const std::string& more = "") {
     const std::string words = "--small --steps 6 --model " + model;
     const Training whole = plain(words, "cuda");
     ASSERT_EQ(whole.status, 0) << whole.output;
     for (const int percent : percents) {
       const auto budget = static_cast<std::uint64_t>(whole.result["peak_bytes"].get<double>() * percent / 100);
-      const Training inside = train(words + " --fast-memory " + std::to_string(budget), "cuda", options);
+      const Training inside = train(words + " --fast-memory " + std::to_string(budget) + " " + more, "cuda", options);
       if (inside.status != 0 && percent < 100) {
         expect_too_small(inside, model, percent, budget);
         continue;
@@ -115,7 +116,14 @@ class SimulatedGuard : public SimulatedTraining {
       needs_ = inside.result["smallest_budget"].get<std::uint64_t>();
       expect_equal(inside, whole, std::to_string(percent) + " %");
       EXPECT_LE(inside.result["resident_max_bytes"], budget) << percent;
-      EXPECT_GT(inside.result["bytes_out"], 0) << percent;
+      if (more.empty()) {
+        EXPECT_GT(inside.result["bytes_out"], 0) << percent;
+      }
+      std::uint64_t again = 0;
+      for (const auto& of_step : inside.result["step_ops_recomputed"]) again += of_step.get<std::uint64_t>();
+      EXPECT_EQ(again > 0, more == "--recompute-all") << percent;
+      if (again > 0)
+        std::printf("%s at %d %%: %lu ops ran again\n", model.c_str(), percent, static_cast<unsigned long>(again));
       EXPECT_EQ(inside.result["step_phase"].back(), "planned") << percent << inside.output;
     }
   }

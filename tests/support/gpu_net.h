@@ -17,6 +17,7 @@ class NetOnGpu {
         list->push_back(gpu.make(words / 2, true));
         gpu.op("init", list->back(), {}, static_cast<std::uint32_t>(l + 1));
       }
+      gpu.session->label(weights_.back().name, "weight" + std::to_string(l), TensorKind::weight);
     }
   }
 
@@ -32,6 +33,7 @@ class NetOnGpu {
       gpu_.op("scratch", scratch, {&weight}, 2u);
       gpu_.drop(scratch);
     }
+    if (in_the_middle) in_the_middle(activations);
     Tensor gradient = gpu_.make(words_);
     gpu_.op("loss", gradient, {&activations.back()}, 3u);
     for (std::size_t l = weights_.size(); l-- > 0;) {
@@ -53,6 +55,8 @@ class NetOnGpu {
       gpu_.expect_right(moments_[l], "moment " + std::to_string(l));
     }
   }
+
+  std::function<void(std::vector<Tensor>&)> in_the_middle;  // between forward and backward
 
  private:
   WordsOnGpu& gpu_;

@@ -47,7 +47,9 @@ class WordsOnGpu final : public GpuProgram {
     for (auto& [name, address] : addresses_) Session::release(const_cast<std::byte*>(name));
   }
 
-  void* current_stream() noexcept override { return stream.handle(); }
+  void* current_stream() noexcept override { return here_ == nullptr ? stream.handle() : here_; }
+  // From now on the calling thread works on `other`; nullptr: on the program's stream.
+  void work_on(cuda::StreamHandle other) { here_ = other; }
   void moved(const void* name, DeviceAddress address) noexcept override {
     addresses_.at(static_cast<const std::byte*>(name)) = address;
   }
@@ -71,7 +73,10 @@ class WordsOnGpu final : public GpuProgram {
     for (const Tensor* each : from) reads.push_back(each->name);
     if (!fresh) reads.push_back(to.name);
     const auto scope = session->op(what, reads, writes);
-    launch(what, to, from, fresh);
+    Launched launched{.what = std::string(what), .to = {to.name, to.words.size()}, .from = {}, .fresh = fresh};
+    for (const Tensor* each : from) launched.from.push_back({each->name, each->words.size()});
+    launch(launched, [this](const std::byte* name) { return addresses_.at(name); });
+    if (recipes && session->wants_recipe()) session->keep_recipe(std::make_unique<Again>(*this, launched));
     session->gpu()->allow_moves(to.name);
     if (fresh) std::fill(to.words.begin(), to.words.end(), *fresh);
     for (const Tensor* each : from) {
@@ -98,39 +103,83 @@ class WordsOnGpu final : public GpuProgram {
   cuda::Stream stream = cuda::Stream::create(device).value();
   std::unique_ptr<Session> session;
   std::vector<std::string> messages;
-  int spin = 0;  // rounds that a kernel computes beside its work, so that it takes time
+  bool recipes = false;       // ops can run again
+  std::uint32_t differs = 0;  // added to what an op makes fresh when it runs again
+  int spin = 0;               // rounds that a kernel computes beside its work, so that it takes time
 
  private:
   const void* at_device(const Tensor& tensor) const {
     return reinterpret_cast<const void*>(addresses_.at(tensor.name));
   }
 
-  void launch(std::string_view what, const Tensor& to, const std::vector<const Tensor*>& from,
-              std::optional<std::uint32_t> fresh) {
+  struct Launched {  // what an op queued
+    struct Operand {
+      const std::byte* name = nullptr;
+      std::size_t words = 0;
+    };
+    std::string what;
+    Operand to;
+    std::vector<Operand> from;
+    std::optional<std::uint32_t> fresh;
+  };
+
+  class Again final : public Recipe {
+   public:
+    Again(WordsOnGpu& gpu, Launched launched) : gpu_(gpu), launched_(std::move(launched)) {}
+    bool run(std::span<const Place> places) noexcept override {
+      bool made = false;
+      gpu_.launch(
+          launched_,
+          [&](const std::byte* name) {
+            for (const Place& place : places) {
+              if (place.was != name) continue;
+              made = made || name == launched_.to.name;
+              return gpu_.session->gpu()->address(place.now);
+            }
+            return gpu_.session->gpu()->address(name);
+          },
+          gpu_.differs);
+      return made;
+    }
+    bool uses(const std::byte* first, Bytes) const noexcept override {
+      return first == launched_.to.name || std::any_of(launched_.from.begin(), launched_.from.end(),
+                                                       [&](const auto& each) { return each.name == first; });
+    }
+    std::uint64_t signature() const noexcept override { return std::hash<std::string>()(launched_.what); }
+
+   private:
+    WordsOnGpu& gpu_;
+    const Launched launched_;
+  };
+
+  template <class AddressOf>
+  void launch(const Launched& op, const AddressOf& address_of, std::uint32_t more = 0) {
     struct Source {
       const void* at;
       std::size_t words;
     };
-    void* const into = const_cast<void*>(at_device(to));
-    const std::size_t words = to.words.size();
+    void* const into = reinterpret_cast<void*>(address_of(op.to.name));
+    const std::size_t words = op.to.words;
     std::vector<simulated::Access> accesses{{.at = into, .bytes = words * 4, .write = true}};
     std::vector<Source> sources;
-    for (const Tensor* each : from) {
-      sources.push_back({at_device(*each), each->words.size()});
-      accesses.push_back({.at = sources.back().at, .bytes = each->words.size() * 4});
+    for (const auto& each : op.from) {
+      sources.push_back({reinterpret_cast<const void*>(address_of(each.name)), each.words});
+      accesses.push_back({.at = sources.back().at, .bytes = each.words * 4});
     }
-    control().launch(stream.handle(), what, accesses, [=, rounds = spin] {
-      auto* const a = static_cast<std::uint32_t*>(control().reach(into));
-      if (fresh) std::fill(a, a + words, *fresh);
-      for (const Source& source : sources) {
-        const auto* const b = static_cast<const std::uint32_t*>(control().reach(source.at));
-        for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i % source.words]);
-      }
-      volatile std::uint32_t sink = 1;
-      for (int r = 0; r < rounds; ++r) sink = mixed(sink, 7);
-    });
+    control().launch(static_cast<cuda::StreamHandle>(current_stream()), op.what, accesses,
+                     [=, fresh = op.fresh, rounds = spin] {
+                       auto* const a = static_cast<std::uint32_t*>(control().reach(into));
+                       if (fresh) std::fill(a, a + words, *fresh + more);
+                       for (const Source& source : sources) {
+                         const auto* const b = static_cast<const std::uint32_t*>(control().reach(source.at));
+                         for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i % source.words]);
+                       }
+                       volatile std::uint32_t sink = 1;
+                       for (int r = 0; r < rounds; ++r) sink = mixed(sink, 7);
+                     });
   }
 
+  static inline thread_local cuda::StreamHandle here_ = nullptr;
   std::map<const std::byte*, DeviceAddress> addresses_;
 };
 

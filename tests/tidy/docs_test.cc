@@ -22,7 +22,7 @@ Source page(const std::string& path) {
 
 std::vector<Source> pages() {
   std::vector<Source> found =
-      sources({"docs", "src", "include", "profiler", "tests", "bench", "examples", "scripts"}, {".md"});
+      sources({"docs", "src", "include", "profiler", "tests", "bench", "examples", "python", "scripts"}, {".md"});
   for (const char* name : {"README.md", "CONTRIBUTING.md", "CONVENTIONS.md"}) found.push_back(page(name));
   return found;
 }
@@ -77,8 +77,9 @@ TEST(Docs, LinksLeadSomewhere) {
 
 TEST(Docs, PagesThatSourcesNameExist) {
   static const std::regex name(R"((^|[^\w/.])((?:docs|src|profiler|bench|tests)/[\w/-]+\.md)\b)");
-  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts", "cmake"},
-                                    {".h", ".cc", ".cu", ".txt", ".cmake", ".sh", ".py", ".md"})) {
+  for (const Source& file :
+       sources({"src", "include", "profiler", "tests", "bench", "examples", "python", "scripts", "cmake"},
+               {".h", ".cc", ".cu", ".txt", ".cmake", ".sh", ".py", ".md"})) {
     if (file.path == "tests/tidy/docs_test.cc") continue;
     for (auto at = std::sregex_iterator(file.text.begin(), file.text.end(), name); at != std::sregex_iterator(); ++at)
       EXPECT_TRUE(fs::exists(root / (*at)[2].str())) << file.path << " names " << (*at)[2].str();

@@ -41,7 +41,8 @@ std::string would_change(const std::vector<std::string>& files) {
 TEST(Format, IsClangFormats) {
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
   std::vector<std::string> files;
-  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples"}, {".h", ".cc", ".cu"}))
+  for (const Source& file :
+       sources({"src", "include", "profiler", "tests", "bench", "examples", "python"}, {".h", ".cc", ".cu"}))
     files.push_back(file.path);
   ASSERT_GT(files.size(), 300u);
   EXPECT_EQ(would_change(files), "") << "clang-format -i these files";

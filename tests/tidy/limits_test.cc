@@ -14,8 +14,8 @@ constexpr std::size_t most_columns = 120, most_words = 35, most_file_lines = 450
                       most_parameters = 6, most_members = 25;
 
 const std::vector<std::string> library = {"src", "include", "profiler"};
-const std::vector<std::string> all_folders = {"src",   "include",  "profiler", "tests",
-                                              "bench", "examples", "scripts",  "cmake"};
+const std::vector<std::string> all_folders = {"src",      "include", "profiler", "tests", "bench",
+                                              "examples", "python",  "scripts",  "cmake"};
 const std::vector<std::string> cpp = {".h", ".cc", ".cu"};
 
 bool is_cpp(const std::string& path) {

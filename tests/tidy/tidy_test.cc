@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t most_lines = 70;
 
-const std::vector<std::string> code_folders = {"src", "include", "profiler", "tests", "bench", "examples"};
+const std::vector<std::string> code_folders = {"src", "include", "profiler", "tests", "bench", "examples", "python"};
 
 TEST(TidyTest, MeasuresFunctionsAsAReaderDoes) {
   const std::vector<Function> found = functions(
@@ -37,8 +37,9 @@ TEST(Tidy, FunctionsFitOnAScreen) {
 }
 
 TEST(Tidy, SourcesAreAscii) {
-  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts", "cmake"},
-                                    {".h", ".cc", ".txt", ".cmake", ".sh"})) {
+  for (const Source& file :
+       sources({"src", "include", "profiler", "tests", "bench", "examples", "python", "scripts", "cmake"},
+               {".h", ".cc", ".txt", ".cmake", ".sh"})) {
     std::size_t line = 1;
     for (char c : file.text) {
       if (c == '\n') ++line;
@@ -91,7 +92,7 @@ TEST(Tidy, WhatIsLeftToDoHasAnIssue) {
   const std::regex unnumbered(
       "\\bTO"
       "DO\\b(?!\\s*\\(?#\\d)");
-  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "scripts"},
+  for (const Source& file : sources({"src", "include", "profiler", "tests", "bench", "examples", "python", "scripts"},
                                     {".h", ".cc", ".txt", ".cmake", ".sh"})) {
     EXPECT_FALSE(std::regex_search(file.text, unnumbered))
         << file.path << " leaves something to do without the number of an issue";

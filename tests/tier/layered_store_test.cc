@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -75,9 +76,12 @@ Levels levels(std::uint32_t near_slots, const FaultyStoreOptions& near_faults = 
 class Pen {
  public:
   explicit Pen(Store& store) : store_(store), memory_(Mapping::reserve(slot_bytes, {4096}).value()) {}
-  StoreCompletion write(std::uint32_t slot, int value, TierIndex tier = {}) {
+  // `meanwhile`: before its end is asked for.
+  StoreCompletion write(std::uint32_t slot, int value, TierIndex tier = {},
+                        const std::function<void()>& meanwhile = {}) {
     std::memset(memory_.data(), value, slot_bytes.value);
-    return go({.direction = Direction::write, .slot = {slot}, .memory = memory_.data(), .token = 5, .tier = tier});
+    return go({.direction = Direction::write, .slot = {slot}, .memory = memory_.data(), .token = 5, .tier = tier},
+              meanwhile);
   }
   // The tier that it came from.
   std::optional<std::uint32_t> holds(std::uint32_t slot, int value) {
@@ -94,8 +98,9 @@ class Pen {
   }
 
  private:
-  StoreCompletion go(const StoreRequest& request) {
+  StoreCompletion go(const StoreRequest& request, const std::function<void()>& meanwhile = {}) {
     store_.submit({&request, 1});
+    if (meanwhile) meanwhile();
     StoreCompletion done;
     EXPECT_EQ(store_.wait({&done, 1}, long_time), 1U);
     EXPECT_EQ(done.token, 5U);
@@ -146,6 +151,14 @@ TEST(LayeredStore, APlannedMoveGoesFarWithoutTheCallersMemory) {
   for (std::uint32_t s = 5; s < 12; ++s) pen.write(s, static_cast<int>(s));
   EXPECT_EQ(pen.holds(3, 1), 2U) << "its room was the first to be taken";
   EXPECT_EQ(pen.holds(4, 2), 1U);
+}
+
+TEST(LayeredStore, AMoveThatIsPlannedWhileItsBytesAreStillWrittenFollowsTheWrite) {
+  const Levels l = levels(8);
+  Pen pen(*l.store);
+  pen.write(3, 1, {}, [&] { l.store->settle({3}, far_tier); });
+  pen.idle();
+  EXPECT_EQ(l.store->bytes_between_tiers(), slot_bytes.value);
 }
 
 TEST(LayeredStore, WhatIsDiscardedTakesNoRoomAndIsNotMoved) {

@@ -89,6 +89,8 @@ class Facade final : public c10::Allocator {
     if (active_.load() == session) activate(nullptr);
   }
 
+  Session* active() const noexcept { return active_.load(); }
+
   // relaxed: a hint. A thread that allocates while a step begins may be told either.
   Birth birth_here_now() const noexcept {
     return between_steps_.load(std::memory_order_relaxed) ? Birth{.persistent = true} : birth_here;
@@ -131,6 +133,8 @@ void install_allocator() {
 void activate_allocator(Session* session) noexcept { facade().activate(session); }
 
 void deactivate_allocator(const Session* session) noexcept { facade().deactivate(session); }
+
+Session* active_session() noexcept { return facade().active(); }
 
 void set_between_steps(bool between) noexcept { facade().set_between_steps(between); }
 

@@ -38,6 +38,7 @@ void install_allocator();  // once; later calls do nothing
 // allocating from the session before.
 void activate_allocator(Session* session) noexcept;
 void deactivate_allocator(const Session* session) noexcept;  // nothing, where it is not the active one
+Session* active_session() noexcept;                          // nullptr: none; the thread that makes and ends guards
 // Between steps memory is expected to last: models are built then. `set_birth` is about this thread, and holds during a
 // step.
 void set_between_steps(bool between) noexcept;

@@ -10,12 +10,20 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/gpu_lookups.h"
 #include "adapter/torch/operators.h"
 #include "base/readable.h"
 #include "vedette/result.h"
 
 namespace vedette::adapter {
 namespace {
+
+// Of a recipe that is made or runs on this thread.
+thread_local std::vector<Noted>* noted_here = nullptr;
+thread_local std::vector<Redirected>* redirected_here = nullptr;
+thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
+
+void leave_alone(void*) {}  // memory that was redirected belongs to the session
 
 void load(const char* library, const char* remedy) {
   if (::dlopen(library, RTLD_LAZY | RTLD_GLOBAL) != nullptr) return;
@@ -49,12 +57,14 @@ GpuStorages& GpuStorages::open() {
   auto* const install = reinterpret_cast<decltype(&vedette_cuda_install)>(::dlsym(self, "vedette_cuda_install"));
   auto* const storages = new GpuStorages;
   storages->native_ = install(storages);
+  prepare_for_lookups();
   return *(instance() = storages);
 }
 
 void GpuStorages::activate(Session* session, std::size_t small) noexcept {
   small_ = small;
   session_.store(session);
+  listen_for_lookups(session != nullptr && session->gpu()->is_table(~std::uint64_t{0}));
 }
 
 c10::DataPtr GpuStorages::pointer_to(DeviceAddress address, Handle* handle) {
@@ -75,16 +85,64 @@ void* GpuStorages::current_stream() noexcept {
 
 c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   Session* const session = session_.load();
-  if (session == nullptr || bytes < small_ || !announces_this_thread()) return {};
+  if (session == nullptr || bytes < small_) return {};
+  if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
+  if (!announces_this_thread()) return {};
+  if (session->gpu()->is_table(bytes)) return allocate_table(*session, bytes);
   const Birth birth = birth_now();
   const auto name =
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
+  // Asked for without our lock, since the session's come first. It stays: no operator was seen with the memory yet.
+  const DeviceAddress address = session->gpu()->address(*name);
   auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = session, .storage = {}};
+  if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
   const std::lock_guard lock(mutex_);
   handles_[*name] = handle;
-  return pointer_to(session->gpu()->address(*name), handle);
+  return pointer_to(address, handle);
+}
+
+c10::DataPtr GpuStorages::allocate_table(Session& session, std::size_t bytes) {
+  auto table = session.gpu()->allocate_table(bytes);
+  if (!table) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", table.error().message);
+  auto* const at = reinterpret_cast<void*>(table->address);
+  return {at, new GpuTable(std::move(*table)), &free_table, c10::Device(c10::kCUDA, 0)};
+}
+
+void GpuStorages::free_table(void* context) { delete static_cast<GpuTable*>(context); }
+
+DeviceAddress GpuStorages::table_of(const c10::StorageImpl& storage) noexcept {
+  const c10::DataPtr& memory = storage.data_ptr();
+  return memory.get_deleter() == &free_table ? static_cast<const GpuTable*>(memory.get_context())->address : 0;
+}
+
+void GpuStorages::looked_up(const GpuLookup& lookup) {
+  if (Session* const session = session_.load()) session->gpu()->looked_up(lookup, current_stream());
+}
+
+void GpuStorages::note_births(std::vector<Noted>* births) noexcept { noted_here = births; }
+
+void GpuStorages::redirect_births(std::vector<Redirected>* births) noexcept {
+  redirected_here = births;
+  born_here.clear();
+}
+
+// What a recipe that runs allocates. Nothing settles here: the session may hold the lock under which recipes run.
+c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) {
+  const std::uint32_t nth = born_here[bytes]++;
+  for (Redirected& birth : *redirected_here) {
+    if (birth.bytes != bytes || birth.nth != nth) continue;
+    birth.made = true;
+    auto* const at = reinterpret_cast<void*>(session.gpu()->address(birth.to));
+    return {at, &birth, &leave_alone, c10::Device(c10::kCUDA, 0)};
+  }
+  const auto name = session.allocate({.bytes = {bytes}, .scratch = true});
+  if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
+  auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = &session, .storage = {}};
+  const std::lock_guard lock(mutex_);
+  handles_[*name] = handle;
+  return pointer_to(session.gpu()->address(*name), handle);
 }
 
 void GpuStorages::free(void* context) {
@@ -96,6 +154,8 @@ void GpuStorages::free(void* context) {
   }
   Session::release(static_cast<std::byte*>(const_cast<void*>(handle->name)));
   delete handle;
+  // A death may have others recomputed, and so moved. A reference of ours would let autograd add out of place.
+  if (redirected_here == nullptr) self.settle();
 }
 
 // The storage that an operator was last seen with has the memory still: it may have given it to another one. One that
@@ -130,17 +190,18 @@ void GpuStorages::settle() {
   // They are released after the lock: `kept` was made before it.
 }
 
-void GpuStorages::seen(c10::StorageImpl& storage) {
+const void* GpuStorages::seen(c10::StorageImpl& storage) {
   const c10::DataPtr& memory = storage.data_ptr();
-  if (memory.get_deleter() != &free) return;
+  if (memory.get_deleter() != &free) return nullptr;
   auto& handle = *static_cast<Handle*>(memory.get_context());
   {
     const std::lock_guard lock(mutex_);
-    if (handle.seen == &storage) return;
+    if (handle.seen == &storage) return handle.name;
     handle.seen = &storage;
     handle.storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
   }
   handle.session->gpu()->allow_moves(handle.name);
+  return handle.name;
 }
 
 bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {

@@ -3,7 +3,8 @@
 // on its way to somebody.
 //
 // What always holds: the context of a DataPtr of ours is its Handle, which names the session's tensor. A storage that
-// is being destroyed is not touched.
+// is being destroyed is not touched. A table's context is its GpuTable: its pointer never changes, and the session
+// never hears of it as of a tensor.
 //
 // Thread rule: any thread; open() and activate() belong to the thread that makes and ends guards. Immortal, because
 // storages outlive every guard.
@@ -21,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "adapter/torch/allocator.h"
 #include "adapter/torch/cuda_facade.h"
 #include "vedette/gpu.h"
 #include "vedette/session.h"
@@ -39,8 +41,18 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
 
   // The session's name of a storage's memory; nullptr: it is not ours.
   static const void* name_of(const c10::StorageImpl& storage) noexcept;
-  // An operator has the storage as an operand or a result: it may move when the operator has ended.
-  void seen(c10::StorageImpl& storage);
+  // Where a table begins that has the storage (SessionOptions::table_memory); 0: it is none.
+  static DeviceAddress table_of(const c10::StorageImpl& storage) noexcept;
+  void looked_up(const GpuLookup& lookup);  // by an operator that ends on this thread's current stream
+  // An operator has the storage as an operand or a result: it may move when the operator has ended. Returns its name,
+  // as name_of() does.
+  const void* seen(c10::StorageImpl& storage);
+  // Allocations of so many bytes are libtorch's own.
+  bool leaves_to_libtorch(std::size_t bytes) const noexcept { return bytes < small_; }
+  // As note_births() and redirect_births() of allocator.h, for GPU memory; addresses are names, and a redirected birth
+  // lies where the named tensor does.
+  static void note_births(std::vector<Noted>* births) noexcept;
+  static void redirect_births(std::vector<Redirected>* births) noexcept;
   c10::DataPtr native(std::size_t bytes) { return native_->allocate(bytes); }  // libtorch's own; may throw
 
   // Moves every storage that is ours to libtorch's own memory. Those for which there is no room stay, and are null
@@ -67,7 +79,10 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   };
 
   GpuStorages() = default;
+  c10::DataPtr allocate_scratch(Session& session, std::size_t bytes);
   static void free(void* context);
+  static void free_table(void* context);
+  c10::DataPtr allocate_table(Session& session, std::size_t bytes);
   static c10::DataPtr pointer_to(DeviceAddress address, Handle* handle);
   static GpuStorages*& instance() noexcept;
 

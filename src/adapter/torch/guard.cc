@@ -156,6 +156,10 @@ void Guard::watch(torch::nn::Module& module, std::string_view name) {
   state_->watched->watch(module, std::string(name));
 }
 void Guard::watch(torch::optim::Optimizer& optimizer) { state_->watched->watch(optimizer); }
+void Guard::watch(std::span<const Named> tensors) {
+  for (const Named& each : tensors) state_->watched->watch(each.tensor, each.name, each.kind);
+  state_->watched->end_of_a_list();
+}
 void Guard::bring_home() { state_->watched->bring_home(); }
 
 Guard::Step Guard::step() { return Step(*this); }

@@ -34,6 +34,14 @@ struct Operator {
   std::optional<Rows> rows = {};
 };
 
+// The arguments of an op that has begun. An interpreter, TorchScript's for one, calls an operator with its whole stack:
+// the last values are the arguments, those before wait for other operators.
+inline c10::ArrayRef<const c10::IValue> arguments_of(const at::RecordFunction& function) {
+  const auto inputs = function.inputs();
+  const std::size_t count = function.num_inputs();
+  return inputs.size() > count ? inputs.slice(inputs.size() - count) : inputs;
+}
+
 class OperatorTable {
  public:
   // For functions that are no registered operators ("detach_", which libtorch records by hand): a transparent one.

@@ -53,29 +53,31 @@ bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& s
          static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() == storage.nbytes();
 }
 
-void add(const c10::TensorImpl* tensor, std::uint8_t use, const Watched& watched, Operands& operands) {
+// Under a guard of GPU memory an operand may move from now on, but for the time of an op that has it.
+void add(const c10::TensorImpl* tensor, std::uint8_t use, const Announcer& owner, Operands& operands) {
   if (tensor == nullptr || tensor == c10::UndefinedTensorImpl::singleton()) return;
   if (tensor->layout() == c10::kSparse) {
     const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor);
-    add(sparse->indices().unsafeGetTensorImpl(), use, watched, operands);
-    return add(sparse->values().unsafeGetTensorImpl(), use, watched, operands);
+    add(sparse->indices().unsafeGetTensorImpl(), use, owner, operands);
+    return add(sparse->values().unsafeGetTensorImpl(), use, owner, operands);
   }
   if (tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
-  const c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
-  const void* const memory = session_memory(*storage);
-  if (memory == nullptr) return;
-  if (!operands.parameter) operands.parameter = watched.layer_of(storage);
+  c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+  const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(*storage) : session_memory(*storage);
+  if (memory == nullptr || use == Operator::nothing) return;
+  if (!operands.parameter) operands.parameter = owner.watched.layer_of(storage);
   if (use & (Operator::write | Operator::overwrite)) operands.writes.push_back(memory);
   const bool reads = (use & Operator::read) || ((use & Operator::overwrite) && !covers_its_storage(*tensor, *storage));
   if (reads) operands.reads.push_back(memory);
 }
 
-void add(const c10::IValue& value, std::uint8_t use, const Watched& watched, Operands& operands) {
-  if (value.isTensor()) return add(value.unsafeToTensorImpl(), use, watched, operands);
+void add(const c10::IValue& value, std::uint8_t use, const Announcer& owner, Operands& operands) {
+  if (value.isTensor()) return add(value.unsafeToTensorImpl(), use, owner, operands);
   if (!value.isList()) return;
   for (const c10::IValue& item : value.toListRef()) {
-    if (!item.isTensor() && !item.isList()) break;  // lists are of one type, optional tensors aside
-    add(item, use, watched, operands);              // of lists: what each rank gave, in c10d's collectives
+    if (item.isNone()) continue;                    // of optional tensors: x[:, numbers] has no first index
+    if (!item.isTensor() && !item.isList()) break;  // lists are of one type
+    add(item, use, owner, operands);                // of lists: what each rank gave, in c10d's collectives
   }
 }
 
@@ -134,10 +136,28 @@ bool take_turn() {
 }
 void end_turn() noexcept { op_thread.store(nullptr, std::memory_order_release); }  // pairs with take_turn()
 
-struct OpContext final : at::ObserverContext {
+// A context comes and goes with every operator: the memory of this thread's last one of a type is kept for the next.
+template <class Context>
+struct Kept {
+  static void* operator new(std::size_t bytes) {
+    return spare.memory != nullptr ? std::exchange(spare.memory, nullptr) : ::operator new(bytes);
+  }
+  static void operator delete(void* memory) noexcept {
+    spare.memory != nullptr ? ::operator delete(memory) : static_cast<void>(spare.memory = memory);
+  }
+
+ private:
+  struct Spare {
+    ~Spare() { ::operator delete(std::exchange(memory, nullptr)); }
+    void* memory = nullptr;
+  };
+  static inline thread_local Spare spare;
+};
+
+struct OpContext final : at::ObserverContext, Kept<OpContext> {
   OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const Operands& operands)
-      : OpContext(a, function.name(), operands, function.inputs()) {
-    if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session);
+      : OpContext(a, function.name(), operands, arguments_of(function)) {
+    if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session, owner.gpu);
   }
   OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
@@ -189,7 +209,7 @@ struct HoldingContext final : at::ObserverContext {
   std::list<Held> held;  // scopes do not move
 };
 
-struct NodeContext final : at::ObserverContext {  // one autograd node of a backward pass
+struct NodeContext final : at::ObserverContext, Kept<NodeContext> {  // one autograd node of a backward pass
   NodeContext(LayerTracker& l, std::int64_t sequence) : layers(l) {
     ++nodes_here;
     layers.begin_backward(sequence);
@@ -218,17 +238,14 @@ int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, con
 
 std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::RecordFunction& function) {
   const Operator& op = owner.table.of(function);
-  const auto inputs = function.inputs();
+  const auto inputs = arguments_of(function);
   if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
   Operands operands;
-  if (owner.gpu != nullptr) {
-    for (const c10::IValue& input : inputs) see(input, *owner.gpu);
-  }
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (static_cast<int>(i) == in_parts) continue;
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
-    if (use != Operator::nothing) add(inputs[i], use, owner.watched, operands);
+    if (use != Operator::nothing || owner.gpu != nullptr) add(inputs[i], use, owner, operands);
   }
   if (owner.in_step) {
     const auto mark = owner.layers.begin_op(
@@ -239,19 +256,42 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   return std::make_unique<OpContext>(owner, function, op, operands);
 }
 
+std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
+                                                  std::span<const at::Tensor> writes) {
+  Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
+  if (owner == nullptr || owner->gpu != nullptr || owner->session.in_child() || !announces_this_thread() ||
+      !take_turn())
+    return nullptr;
+  try {
+    Operands operands;
+    for (const at::Tensor& tensor : reads) add(tensor.unsafeGetTensorImpl(), Operator::read, *owner, operands);
+    for (const at::Tensor& tensor : writes)
+      add(tensor.unsafeGetTensorImpl(), Operator::read | Operator::write, *owner, operands);
+    if (owner->in_step) {
+      // Autograd sees a compiled region as one node, whose number is not the kernel's.
+      const auto mark = owner->layers.begin_op(
+          {.parameter = operands.parameter, .sequence = -1, .gradients_on = c10::GradMode::is_enabled()});
+      if (mark) owner->session.mark_layer(mark->name, mark->phase);
+    }
+    return std::make_unique<OpContext>(*owner, name.c_str(), operands, c10::ArrayRef<const c10::IValue>());
+  } catch (...) {
+    end_turn();
+    throw;
+  }
+}
+
 std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::RecordFunction& function) {
   std::unique_ptr<HoldingContext> context;
   const auto hold = [&](c10::StorageImpl& storage) {
-    const void* const name = GpuStorages::name_of(storage);
+    const void* const name = owner.gpu->seen(storage);
     if (name == nullptr) return;
-    owner.gpu->seen(storage);
     if (context == nullptr) context = std::make_unique<HoldingContext>(*owner.gpu);
     context->held.emplace_back(owner.session, name);
     if (storage.data_ptr().get() == nullptr)
       die("an operator of a thread that does not train needs a tensor for which the budget has no room now; give a "
           "larger budget");
   };
-  for (const c10::IValue& input : function.inputs()) each_storage(input, hold);
+  for (const c10::IValue& input : arguments_of(function)) each_storage(input, hold);
   if (context != nullptr) owner.gpu->settle();
   return context;
 }
@@ -335,6 +375,10 @@ class Listener {  // a callback of libtorch's, registered once and off at first
 
 OptimizerSteps::OptimizerSteps() noexcept { ++optimizer_steps; }
 OptimizerSteps::~OptimizerSteps() { --optimizer_steps; }
+
+KernelOp::KernelOp(const std::string& name, std::span<const at::Tensor> reads, std::span<const at::Tensor> writes)
+    : context_(begin_kernel(name, reads, writes)) {}
+KernelOp::~KernelOp() = default;
 
 // Results are asked for where a GPU's storages are to be seen: libtorch's lists of them cost time.
 void listen_to_operators(Listening what) {

@@ -9,11 +9,20 @@
 // in GPU memory while they run, and are no part of the step. Thread rule: everything here belongs to the training
 // thread.
 #pragma once
+#include <memory>
+#include <span>
+#include <string>
+
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/operator_table.h"
 #include "adapter/torch/recipes.h"
 #include "adapter/torch/watched.h"
 #include "vedette/session.h"
+
+namespace at {
+class Tensor;
+struct ObserverContext;
+}  // namespace at
 
 namespace vedette::adapter {
 
@@ -37,6 +46,20 @@ class OptimizerSteps {
   ~OptimizerSteps();
   OptimizerSteps(const OptimizerSteps&) = delete;
   OptimizerSteps& operator=(const OptimizerSteps&) = delete;
+};
+
+// An op that is no operator of libtorch's: a kernel that was made for the program, and is called with these tensors.
+// Where the guard does not announce this thread's operators, or inside of another op, it does nothing.
+class KernelOp {
+ public:
+  // `writes` are read, too. Throws as an operator does that finds no room.
+  KernelOp(const std::string& name, std::span<const at::Tensor> reads, std::span<const at::Tensor> writes);
+  ~KernelOp();
+  KernelOp(const KernelOp&) = delete;
+  KernelOp& operator=(const KernelOp&) = delete;
+
+ private:
+  std::unique_ptr<at::ObserverContext> context_;
 };
 
 enum class Listening : std::uint8_t { off, to_operands, to_operands_and_results };

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,6 +18,9 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/session_memory.h"
 
 namespace vedette::adapter {
 namespace {
@@ -31,12 +35,21 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 
 struct Nothing {};  // an undefined tensor
 
-struct TensorOf {  // as an argument
-  std::byte* address = nullptr;
+struct Where {  // operands lie
+  Session& session;
+  const GpuStorages* gpu = nullptr;  // nullptr: on the CPU
+};
+
+struct TensorOf {                // as an argument
+  std::byte* address = nullptr;  // of its storage, as the session knows it
+  std::size_t within = 0;        // bytes from there to the tensor's first element
+  bool on_gpu = false;
   std::vector<std::int64_t> sizes, strides;
   c10::ScalarType type = c10::ScalarType::Float;
   bool wrapped_number = false;
   std::vector<std::uint64_t> copy;  // not empty: its bytes, instead of the address
+  at::Tensor copy_on_gpu;           // defined: the same
+  bool copied() const { return !copy.empty() || copy_on_gpu.defined(); }
 };
 
 using TensorArgument = std::variant<Nothing, TensorOf>;
@@ -59,26 +72,53 @@ std::size_t extent(const at::Tensor& tensor) {
 }
 
 bool plain_tensor(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor.is_quantized() && !tensor.has_names() && !at::isTensorSubclassLike(tensor);
+  return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
+         !tensor.is_quantized() && !tensor.has_names() && !at::isTensorSubclassLike(tensor);
+}
+
+at::Tensor over(void* data, c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type, bool on_gpu) {
+  const c10::Device device = on_gpu ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  return at::for_blob(data, sizes)
+      .strides(strides)
+      .options(at::TensorOptions().dtype(type).device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
+// By work of the stream on which the operator is queued next. Only of what is too small to be the session's.
+at::Tensor copied_on_gpu(void* data, std::size_t bytes) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const at::DisableRecordFunctionGuard unrecorded;
+  const auto count = static_cast<std::int64_t>(bytes);
+  return over(data, {count}, {1}, at::kByte, true).clone();
 }
 
 // nullopt: such a tensor is in no recipe.
-std::optional<TensorArgument> describe(const at::Tensor& tensor, const Session& session, bool written) {
+std::optional<TensorArgument> describe(const at::Tensor& tensor, const Where& where, bool written) {
   if (!tensor.defined()) return TensorArgument(Nothing{});
-  if (!plain_tensor(tensor)) return std::nullopt;
+  if (!plain_tensor(tensor) || !(tensor.is_cpu() || (where.gpu != nullptr && tensor.is_cuda()))) return std::nullopt;
   TensorOf made;
   made.sizes = tensor.sizes().vec();
   made.strides = tensor.strides().vec();
   made.type = tensor.scalar_type();
+  made.on_gpu = tensor.is_cuda();
   made.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   if (tensor.numel() == 0) return written ? std::nullopt : std::optional<TensorArgument>(std::move(made));
-  made.address = static_cast<std::byte*>(tensor.data_ptr());
-  if (session.may_be_dropped(tensor.storage().data())) return TensorArgument(std::move(made));
+  const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  made.within = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
+  const void* const memory = session_memory(storage);
+  made.address = static_cast<std::byte*>(const_cast<void*>(memory));
+  if (memory != nullptr && where.session.may_be_dropped(memory)) return TensorArgument(std::move(made));
   const std::size_t bytes = extent(tensor);
   if (written || bytes > most_copied) return std::nullopt;
-  made.copy.resize((bytes + 7) / 8);
-  std::memcpy(made.copy.data(), made.address, bytes);
+  void* const data = const_cast<void*>(tensor.const_data_ptr());
+  if (made.on_gpu) {
+    if (memory != nullptr || !where.gpu->leaves_to_libtorch(bytes)) return std::nullopt;
+    made.copy_on_gpu = copied_on_gpu(data, bytes);
+  } else {
+    made.copy.resize((bytes + 7) / 8);
+    std::memcpy(made.copy.data(), data, bytes);
+  }
   return TensorArgument(std::move(made));
 }
 
@@ -110,7 +150,10 @@ std::uint64_t hash_of(std::uint64_t hash, const TensorArgument& argument) {
 
 class OperatorRecipe final : public Recipe {
  public:
-  explicit OperatorRecipe(c10::OperatorHandle op) : op_(std::move(op)), threads_(at::get_num_threads()) {}
+  OperatorRecipe(c10::OperatorHandle op, const Where& where)
+      : op_(std::move(op)),
+        gpu_(where.gpu == nullptr ? nullptr : where.session.gpu()),
+        threads_(at::get_num_threads()) {}
 
   void add(Argument argument) {
     signature_ = mixed(signature_, static_cast<std::uint64_t>(argument.kind));
@@ -118,7 +161,11 @@ class OperatorRecipe final : public Recipe {
     for (const TensorArgument& tensor : argument.tensors) signature_ = hash_of(signature_, tensor);
     arguments_.push_back(std::move(argument));
   }
-  void draws_from(at::Generator generator) { generator_ = std::move(generator); }
+  // `by_default`: the operator takes no generator.
+  void draws_from(at::Generator generator, bool by_default) {
+    generator_ = std::move(generator);
+    by_default_ = by_default;
+  }
   std::vector<Noted>& births() { return births_; }
 
   bool uses(const std::byte* first, Bytes bytes) const noexcept override {
@@ -127,7 +174,7 @@ class OperatorRecipe final : public Recipe {
     for (const Argument& argument : arguments_)
       for (const TensorArgument& each : argument.tensors)
         if (const auto* const tensor = std::get_if<TensorOf>(&each);
-            tensor != nullptr && tensor->copy.empty() && inside(tensor->address, first, bytes))
+            tensor != nullptr && !tensor->copied() && inside(tensor->address, first, bytes))
           return true;
     return false;
   }
@@ -144,10 +191,9 @@ class OperatorRecipe final : public Recipe {
     const at::DisableRecordFunctionGuard unrecorded;
     const c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
                                                    c10::autocast_dispatch_keyset);
-    struct Redirecting {
-      explicit Redirecting(std::vector<Redirected>* births) { redirect_births(births); }
-      ~Redirecting() { redirect_births(nullptr); }
-    } const redirecting(&results);
+    const Redirecting redirecting(&results, gpu_ != nullptr);
+    std::optional<DefaultGenerator> drawing;
+    if (by_default_) drawing.emplace(*generator_);
     {
       torch::jit::Stack stack;
       for (const Argument& argument : arguments_) stack.push_back(value(argument, places));
@@ -159,6 +205,37 @@ class OperatorRecipe final : public Recipe {
   }
 
  private:
+  struct Redirecting {
+    Redirecting(std::vector<Redirected>* births, bool gpu)
+        : redirect(gpu ? &GpuStorages::redirect_births : &redirect_births) {
+      redirect(births);
+    }
+    ~Redirecting() { redirect(nullptr); }
+    Redirecting(const Redirecting&) = delete;
+    Redirecting& operator=(const Redirecting&) = delete;
+    void (*const redirect)(std::vector<Redirected>*) noexcept;
+  };
+
+  // While it lives, the GPU's default generator has the state of another one.
+  class DefaultGenerator {
+   public:
+    explicit DefaultGenerator(const at::Generator& as)
+        : generator_(at::globalContext().defaultGenerator(as.device())), before_(exchange(as.get_state())) {}
+    ~DefaultGenerator() { exchange(before_); }
+    DefaultGenerator(const DefaultGenerator&) = delete;
+    DefaultGenerator& operator=(const DefaultGenerator&) = delete;
+
+   private:
+    at::Tensor exchange(const at::Tensor& state) {
+      const std::lock_guard<std::mutex> lock(generator_.mutex());
+      at::Tensor before = generator_.get_state();
+      generator_.set_state(state);
+      return before;
+    }
+    at::Generator generator_;
+    const at::Tensor before_;
+  };
+
   static bool inside(const std::byte* address, const std::byte* first, Bytes bytes) {
     return address >= first && address < first + bytes.value;
   }
@@ -175,15 +252,20 @@ class OperatorRecipe final : public Recipe {
     return found;
   }
 
-  static at::Tensor tensor(const TensorArgument& argument, std::span<const Place> places) {
+  void* data_of(const TensorOf& of, std::span<const Place> places) const {
+    if (!of.copy.empty()) return const_cast<void*>(static_cast<const void*>(of.copy.data()));
+    if (of.copy_on_gpu.defined()) return of.copy_on_gpu.data_ptr();
+    if (of.address == nullptr) return nullptr;  // it has no elements
+    const std::byte* at = of.address;
+    for (const Place& place : places)
+      if (inside(of.address, place.was, place.bytes)) at = place.now + (of.address - place.was);
+    return of.on_gpu ? reinterpret_cast<void*>(gpu_->address(at) + of.within) : const_cast<std::byte*>(at) + of.within;
+  }
+
+  at::Tensor tensor(const TensorArgument& argument, std::span<const Place> places) const {
     const auto* const of = std::get_if<TensorOf>(&argument);
     if (of == nullptr) return {};
-    std::byte* address = of->address;
-    for (const Place& place : places)
-      if (of->copy.empty() && inside(of->address, place.was, place.bytes))
-        address = place.now + (of->address - place.was);
-    void* const data = of->copy.empty() ? address : const_cast<void*>(static_cast<const void*>(of->copy.data()));
-    at::Tensor made = at::from_blob(data, of->sizes, of->strides, at::TensorOptions().dtype(of->type));
+    at::Tensor made = over(data_of(*of, places), of->sizes, of->strides, of->type, of->on_gpu);
     if (of->wrapped_number) made.unsafeGetTensorImpl()->set_wrapped_number(true);
     return made;
   }
@@ -213,10 +295,12 @@ class OperatorRecipe final : public Recipe {
   }
 
   const c10::OperatorHandle op_;
+  GpuMemory* const gpu_;  // nullptr: on the CPU
   const int threads_;
   std::vector<Argument> arguments_;
   std::vector<Noted> births_;
   std::optional<at::Generator> generator_;
+  bool by_default_ = false;
   std::uint64_t signature_ = 1;
 };
 
@@ -260,7 +344,7 @@ const Recipes::Known& Recipes::known(const at::RecordFunction& function, const O
     }
     made.random = handle->hasTag(at::Tag::nondeterministic_seeded);
     const bool never = schema.name().rfind("aten::", 0) != 0 || schema.name().rfind("aten::mkldnn_rnn_layer", 0) == 0 ||
-                       writes_a_list(schema) || (made.random && !made.generator && !made.dropout);
+                       writes_a_list(schema);
     if (!never) made.op = *handle;
   }
   return known_.emplace(function.name(), std::move(made)).first->second;
@@ -268,10 +352,10 @@ const Recipes::Known& Recipes::known(const at::RecordFunction& function, const O
 
 namespace {
 
-std::optional<Argument> describe(const c10::IValue& value, const Session& session, bool written) {
+std::optional<Argument> describe(const c10::IValue& value, const Where& where, bool written) {
   Argument argument;
   const auto add = [&](const at::Tensor& tensor) {
-    auto made = describe(tensor, session, written);
+    auto made = describe(tensor, where, written);
     if (made) argument.tensors.push_back(std::move(*made));
     return made.has_value();
   };
@@ -296,10 +380,15 @@ std::optional<Argument> describe(const c10::IValue& value, const Session& sessio
   return argument;
 }
 
-at::Generator default_generator_now() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+at::Generator default_generator_now(bool gpu) {
+  at::Generator generator =
+      gpu ? at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, 0)) : at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.clone();
+}
+
+void note_births_of(std::vector<Noted>* births, bool gpu) {
+  gpu ? GpuStorages::note_births(births) : note_births(births);
 }
 
 }  // namespace
@@ -308,13 +397,16 @@ Recipes::Recipes() = default;
 Recipes::~Recipes() = default;
 Recipes::Recipes(Recipes&&) noexcept = default;
 
-std::unique_ptr<Recipe> Recipes::make(const at::RecordFunction& function, const Operator& op, const Session& session) {
+std::unique_ptr<Recipe> Recipes::make(const at::RecordFunction& function, const Operator& op, Session& session,
+                                      const GpuStorages* gpu) {
   const Known& of = known(function, op);
-  const auto inputs = function.inputs();
+  const auto inputs = arguments_of(function);
   if (!of.op || inputs.size() != of.op->schema().arguments().size()) return nullptr;
-  if (of.random && !of.generator && !(inputs[*of.dropout].isDouble() && inputs[*of.dropout].toDouble() == 0.0))
-    return nullptr;
-  auto recipe = std::make_unique<OperatorRecipe>(*of.op);
+  const bool drops_nothing = of.dropout && inputs[*of.dropout].isDouble() && inputs[*of.dropout].toDouble() == 0.0;
+  const bool draws = of.random && (of.generator || !drops_nothing), by_default = draws && !of.generator;
+  if (by_default && gpu == nullptr) return nullptr;
+  const Where where{session, gpu};
+  auto recipe = std::make_unique<OperatorRecipe>(*of.op, where);
   const bool trains = of.training && inputs[*of.training].isBool() && inputs[*of.training].toBool();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool statistics = std::find(of.statistics.begin(), of.statistics.end(), i) != of.statistics.end();
@@ -328,19 +420,19 @@ std::unique_ptr<Recipe> Recipes::make(const at::RecordFunction& function, const 
     } else if (statistics && trains) {
       argument = Argument{};
     } else {
-      argument = describe(inputs[i], session, written);
+      argument = describe(inputs[i], where, written);
     }
     if (!argument) return nullptr;
     recipe->add(std::move(*argument));
   }
-  if (of.random && of.generator) recipe->draws_from(default_generator_now());
-  note_births(&recipe->births());
+  if (draws) recipe->draws_from(default_generator_now(gpu != nullptr), by_default);
+  note_births_of(&recipe->births(), gpu != nullptr);
   return recipe;
 }
 
 void Recipes::finish(std::unique_ptr<Recipe> recipe, Session& session, bool threw) {
   if (recipe == nullptr) return;
-  note_births(nullptr);
+  note_births_of(nullptr, session.gpu() != nullptr);
   if (!threw) session.keep_recipe(std::move(recipe));
 }
 

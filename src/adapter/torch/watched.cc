@@ -203,7 +203,7 @@ void Watched::watch(torch::nn::Module& module, const std::string& name) {
     move_in(tensor, tensor_name, kind);
     remember(tensor, tensor_name, layer);
   });
-  left_files_.clear();  // addresses may be another file's by the next call
+  end_of_a_list();
   modules_.push_back({&module, name});
 }
 
@@ -221,7 +221,21 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
   optimizers_.push_back(&optimizer);
 }
 
+void Watched::watch(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
+  move_in(tensor, name, kind);
+  const bool has_layer = kind == TensorKind::weight;
+  remember(tensor, name, has_layer ? std::optional(layers_.intern(name.substr(0, name.rfind('.')))) : std::nullopt);
+}
+
 void Watched::remember_what_came_later() {
+  std::vector<std::pair<at::Tensor, std::string>> gradients;
+  for (const auto& [storage, entry] : entries_) {
+    const auto alive = entry.tensor.lock();
+    if (!alive.defined()) continue;
+    const at::Tensor tensor(alive);
+    if (tensor.is_leaf() && tensor.grad().defined()) gradients.emplace_back(tensor.grad(), entry.name + ".grad");
+  }
+  for (const auto& [gradient, name] : gradients) remember(gradient, name, std::nullopt);
   const auto note = [this](const at::Tensor& tensor, const std::string& name, TensorKind, auto layer) {
     remember(tensor, name, layer);
     if (tensor.defined() && tensor.is_leaf() && tensor.grad().defined())

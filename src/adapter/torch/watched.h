@@ -44,6 +44,9 @@ class Watched {
   // Throws Failure when the arena has no room. What was adopted until then stays adopted.
   void watch(torch::nn::Module& module, const std::string& name);
   void watch(torch::optim::Optimizer& optimizer);
+  // A tensor of a list: tensors of one list that share a part of a mapped file share it afterwards, too.
+  void watch(const at::Tensor& tensor, const std::string& name, TensorKind kind);
+  void end_of_a_list() noexcept { left_files_.clear(); }  // addresses may be another file's by the next one
 
   // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory.
   // Throws Failure of Cause::out_of_memory, and changes nothing, when less than that is available.

@@ -14,6 +14,7 @@ std::uint64_t fingerprint_of(const Knobs& knobs) {
   std::uint64_t fingerprint = 2;
   for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging})
     fingerprint = mixed(fingerprint, static_cast<std::uint64_t>(value));
+  if (knobs.kept != 0) fingerprint = mixed(fingerprint, static_cast<std::uint64_t>(knobs.kept));
   return mixed(mixed(fingerprint, knobs.distance_percent), knobs.clean_percent);
 }
 

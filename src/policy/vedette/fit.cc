@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/canvas/op_times.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/machines.h"
 
@@ -94,9 +95,8 @@ class SessionFit {
         setting_(setting),
         features_(features),
         link_cost_{.percent = link_time_percent(machine), .slow = setting.slow},
-        found_(std::move(found)) {
-    for (const Op& op : trace_.ops) step_ns_ += op.time.value;
-  }
+        step_ns_(time_of_ops(trace_).value),
+        found_(std::move(found)) {}
 
   void run() {
     clean_after_last_use();
@@ -198,7 +198,8 @@ class SessionFit {
   const Setting& setting_;
   const Features features_;
   const LinkCost link_cost_;
-  std::int64_t step_ns_ = 0, cost_ = 0;
+  const std::int64_t step_ns_;
+  std::int64_t cost_ = 0;
   FoundForParts found_;
   Nanoseconds stall_;
   Bytes evicted_;

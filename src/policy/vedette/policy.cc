@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/readable.h"
+#include "policy/canvas/op_times.h"
 #include "policy/makers.h"
 #include "policy/vedette/features.h"
 #include "policy/vedette/machines.h"
@@ -47,12 +48,6 @@ Plan everything_near(const Trace& trace) {
   plan.home.assign(trace.tensors.size(), {0});
   plan.reasons = {"everything fits into the fastest tier: nothing moves"};
   return plan;
-}
-
-Nanoseconds op_time_of(const Trace& trace) {
-  Nanoseconds sum;
-  for (const Op& op : trace.ops) sum += op.time;
-  return sum;
 }
 
 // Whether the judge is asked. It is naive: of many ops only where a tier in between can be full.
@@ -116,7 +111,7 @@ void Vedette::start_anew_for_another_program(const Trace& trace, const Machine& 
 }
 
 bool Vedette::times_have_moved(const Trace& trace) const {
-  const std::int64_t moved = op_time_of(trace).value - planned_for_.value;
+  const std::int64_t moved = planning::time_of_ops(trace).value - planned_for_.value;
   return (moved < 0 ? -moved : moved) > planned_for_.value / 20;  // 5 %: less changes no decision worth a replan
 }
 
@@ -149,10 +144,13 @@ std::vector<Vedette::Trial> Vedette::recomputing(const Trace& trace, const Machi
 Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting) {
   if (trials_.empty()) without_.reset();
   auto plain = moving(trace, assumed, setting);
-  if (!assumed.can_recompute || !features_.recomputing) return plain;
+  // Else knobs are enough, but on one bus, where what stays near is searched for. A session's step has no time for
+  // that.
+  const bool searched = assumed.can_recompute ? features_.recomputing : setting.shared && !assumed.habits.early_fetches;
+  if (!searched) return plain;
   const planning::Rehearsal rehearsal(trace, assumed);
   const auto cost_of_plain = plain ? rehearsal.of(plain->plan) : std::nullopt;
-  const std::int64_t margin = assumed.habits.early_fetches ? op_time_of(trace).value / 100 : 0;
+  const std::int64_t margin = assumed.habits.early_fetches ? planning::time_of_ops(trace).value / 100 : 0;
   std::optional<Trial> best;
   std::optional<std::int64_t> least;
   if (cost_of_plain) least = cost_of_plain->cost.value - margin;
@@ -174,7 +172,7 @@ Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& 
 std::optional<Vedette::Trial> Vedette::of_more_tiers(const Trace& trace, const Machine& machine,
                                                      const planning::Found& wide) {
   if (judged(trace, machine) && check(trace, machine, wide.plan)) return std::nullopt;
-  return Trial{.plan = wide.plan, .waits = wide.step.value - op_time_of(trace).value};
+  return Trial{.plan = wide.plan, .waits = wide.step.value - planning::time_of_ops(trace).value};
 }
 
 Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
@@ -187,7 +185,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     trials_.push_back(*std::exchange(without_, std::nullopt));
     return trials_.back().plan;
   }
-  planned_for_ = op_time_of(trace);
+  planned_for_ = planning::time_of_ops(trace);
   const Uses uses = planning::uses_of(trace);
   Machine assumed = machine;
   for (Link& link : assumed.links)

@@ -139,8 +139,8 @@ class RecomputeWalk {
     for (TensorIndex t : traced.reads) made.reads.push_back({life_[t.value]});
     for (TensorIndex t : traced.writes) made.writes.push_back({life_[t.value]});
     for (TensorIndex t : traced.frees) made.frees.push_back({life_[t.value]});
-    // What is recomputed before an op is there when it runs, so nothing here is less than the judge will count.
-    if (!recomputed_here_.empty()) made.workspace = {std::max(traced.workspace.value, scratch_) + temporary_bytes_};
+    // Nothing here is less than the judge will count.
+    if (!recomputed_here_.empty()) made.workspace = {workspace_of(op)};
     for (std::vector<TensorIndex>* list : {&made.reads, &made.writes, &made.frees}) {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
@@ -159,6 +159,19 @@ class RecomputeWalk {
     }
   }
 
+  // Recomputation ends before the op's births, so these may leave their room to it.
+  std::uint64_t workspace_of(std::uint32_t op) const {
+    const Op& traced = r_.trace_.ops[op];
+    if (rule_.leaves_room) return std::max(traced.workspace.value, scratch_) + temporary_bytes_;
+    std::uint64_t born = 0;
+    for (TensorIndex t : traced.writes) {
+      const TensorUses& uses = r_.uses_.tensors[t.value];
+      if (!uses.persistent && uses.uses.front().op == op) born += size(t.value);
+    }
+    const std::uint64_t before = scratch_ + temporary_bytes_;
+    return std::max(traced.workspace.value, before - std::min(before, born));
+  }
+
   bool born_here(std::uint32_t life) const {
     return std::any_of(recomputed_here_.begin(), recomputed_here_.end(),
                        [&](const auto& each) { return life_[each.first] == life; });
@@ -170,7 +183,7 @@ class RecomputeWalk {
     const std::uint32_t producer = r_.writer(t, op);
     read_operands(producer, op, depth, made);
     if (away_[t] == none) return;  // made as a means of its own means
-    run(producer, op, made);
+    run(producer, made, [&](std::uint32_t other) { return away_[other] != none && r_.writer(other, op) == producer; });
     for (TensorIndex other : r_.producers_[producer].writes) {
       if (away_[other.value] == none || r_.writer(other.value, op) != producer) continue;
       recomputed_here_.emplace_back(other.value, away_[other.value]);
@@ -201,15 +214,18 @@ class RecomputeWalk {
     if (!temporary_.insert(u).second) return;
     const std::uint32_t producer = r_.writer(u, op);
     read_operands(producer, op, depth, made);
-    run(producer, op, made);
+    run(producer, made, [&](std::uint32_t other) { return other == u; });
     temporary_bytes_ += size(u);
     made_.recomputations.push_back({.before = {op}, .producer = {producer}, .tensor = {u}});
   }
 
-  void run(std::uint32_t producer, std::uint32_t, Op& made) {
+  // `stays`: of a result, whether it is counted where it goes.
+  template <class Stays>
+  void run(std::uint32_t producer, Op& made, const Stays& stays) {
     made.time += r_.producers_[producer].time;
     std::uint64_t bytes = r_.producers_[producer].workspace.value;
-    for (TensorIndex t : r_.producers_[producer].writes) bytes += size(t.value);
+    for (TensorIndex t : r_.producers_[producer].writes)
+      bytes += stays(t.value) && !rule_.leaves_room ? 0 : size(t.value);
     scratch_ = std::max(scratch_, bytes);
   }
 

@@ -18,6 +18,9 @@ struct RecomputeRule {  // which gaps between uses are bridged by making the ten
   std::int64_t least_gap_ns = 0;               // of ops' time: what is used again sooner stays, however cheap it is
   // producers whose operands were thrown away in turn, at most so many after each other
   std::uint32_t depth = 8;
+  // Beside a recomputation room is left for as much again as it results in, in which fetches go on. Without it more
+  // fits where memory is tight.
+  bool leaves_room = true;
   bool operator==(const RecomputeRule&) const = default;
 };
 

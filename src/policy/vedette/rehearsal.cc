@@ -4,14 +4,11 @@
 #include <utility>
 
 #include "base/readable.h"
+#include "policy/canvas/op_times.h"
 #include "policy/vedette/machines.h"
 
 namespace vedette::planning {
 namespace {
-
-std::string ms(Nanoseconds time) {
-  return std::to_string(time.value / 1'000'000) + "." + std::to_string(time.value / 100'000 % 10) + " ms";
-}
 
 Machine where_it_runs(const Machine& machine) {
   Machine alone = without_interference(machine);
@@ -39,12 +36,12 @@ std::vector<std::string> reasons_to_recompute(const Trace& trace, const Plan& pl
   Bytes bytes;
   for (const Recomputation& each : plan.recomputations) bytes += trace.tensors[each.tensor.value].bytes;
   std::vector<std::string> said = {readable_exactly(bytes) + " are dropped and recomputed in a step, which takes " +
-                                   ms(with.recomputing) + " when rehearsed; " + readable_exactly(with.moved) +
-                                   " still move, and the step waits " + ms(with.waits - with.recomputing) +
+                                   readable_ms(with.recomputing) + " when rehearsed; " + readable_exactly(with.moved) +
+                                   " still move, and the step waits " + readable_ms(with.waits - with.recomputing) +
                                    " for them"};
   if (without)
     said.push_back("the best plan found that recomputes nothing moves " + readable_exactly(without->moved) +
-                   " and waits " + ms(without->waits));
+                   " and waits " + readable_ms(without->waits));
   return said;
 }
 

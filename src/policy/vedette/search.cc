@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/readable.h"
+#include "policy/canvas/op_times.h"
 #include "policy/vedette/choice.h"
 #include "policy/vedette/knobs.h"
 #include "policy/vedette/layout.h"
@@ -63,12 +64,6 @@ struct Best {  // of the tries so far
   Found kept;
 };
 
-std::int64_t time_of_ops(const Trace& trace) {
-  std::int64_t sum = 0;
-  for (const Op& op : trace.ops) sum += op.time.value;
-  return sum;
-}
-
 class Search {
  public:
   Search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features,
@@ -78,7 +73,7 @@ class Search {
         setting_(setting),
         features_(features),
         rules_(rules),
-        step_ns_(time_of_ops(trace)),
+        step_ns_(time_of_ops(trace).value),
         changes_(step_ns_, machine.can_recompute && features.recomputing) {}
 
   Result<Found> run();
@@ -91,6 +86,7 @@ class Search {
     consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far});
   }
   void search_prices();
+  bool search_kept();
   bool search_gaps();
   bool search_tiers();
   void search_knobs();
@@ -169,6 +165,10 @@ RecomputeRule uniform(double ns_per_byte, std::uint32_t depth) {
   return rule;
 }
 
+bool recomputes(const RecomputeRule& rule) {
+  return *std::max_element(rule.ns_per_byte.begin(), rule.ns_per_byte.end()) > 0;
+}
+
 // True: better than all before.
 bool Search::consider(Choice choice) {
   if (spent()) return false;
@@ -226,12 +226,22 @@ void Search::search_prices() {
       consider(uniform(round_trip * share, depth), far);
       consider(uniform(round_trip * share, depth), near);
     }
+    RecomputeRule tight = uniform(round_trip * share, 16);
+    tight.leaves_room = false;
+    consider(tight, far);
+    consider(tight, near);
   }
   if (best_.choice.rule.ns_per_byte[0] <= 0) return;
-  for (const double factor : {0.6, 0.8, 1.25, 1.6})
-    consider(uniform(best_.choice.rule.ns_per_byte[0] * factor, best_.choice.rule.depth), best_.choice.knobs);
-  for (const std::uint32_t depth : {0U, 1U, 8U, 64U})
-    consider(uniform(best_.choice.rule.ns_per_byte[0], depth), best_.choice.knobs);
+  for (const double factor : {0.6, 0.8, 1.25, 1.6}) {
+    RecomputeRule rule = best_.choice.rule;
+    rule.ns_per_byte.fill(rule.ns_per_byte[0] * factor);
+    consider(rule, best_.choice.knobs);
+  }
+  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) {
+    RecomputeRule rule = best_.choice.rule;
+    rule.depth = depth;
+    consider(rule, best_.choice.knobs);
+  }
   if (with_gaps_) search_gaps();
   for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
     for (std::size_t segment = 0; segment < RecomputeRule::segments; ++segment) {
@@ -245,7 +255,7 @@ void Search::search_prices() {
 // What backward uses several times within a few ops need not be recomputed for each of them.
 bool Search::search_gaps() {
   bool better = false;
-  if (*std::max_element(best_.choice.rule.ns_per_byte.begin(), best_.choice.rule.ns_per_byte.end()) <= 0) return false;
+  if (!recomputes(best_.choice.rule)) return false;
   for (const std::int64_t part : {1024, 256, 64, 16}) {
     Choice choice = best_.choice;
     choice.rule.least_gap_ns = step_ns_ / part;
@@ -282,6 +292,20 @@ void Search::search_knobs() {
       [this] { return best_.choice.knobs; });
 }
 
+// Where both directions share a bus, what the optimizer's last ops use costs them most: each byte comes and goes beside
+// ops that take little longer than its transfer. Then it may stay, and what others use moves instead. The shares are of
+// fast memory.
+bool Search::search_kept() {
+  if (!setting_.shared || machine_.habits.early_fetches || !best_.found) return false;
+  bool better = false;
+  for (const std::int64_t percent : {0, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75}) {
+    Choice choice = best_.choice;
+    choice.knobs.kept = setting_.budget / 100 * percent;
+    better |= consider(choice);
+  }
+  return better;
+}
+
 // A plan for less memory is valid for more: what is found with less of it may be better than what was found with all.
 bool Search::search_shares() {
   bool better = false;
@@ -304,12 +328,16 @@ bool Search::search_around() {
       better |= consider(choice);
     }
   }
+  Choice other = best_.choice;
+  other.rule.leaves_room = !other.rule.leaves_room;
+  if (recomputes(other.rule)) better |= consider(other);
   for (const double factor : {0.7, 0.85, 1.2, 1.5}) {
     Choice choice = best_.choice;
     for (double& price : choice.rule.ns_per_byte) price *= factor;
     better |= consider(choice);
   }
   if (with_gaps_) better |= search_gaps();
+  better |= search_kept();
   for (const std::int64_t percent : {50, 70, 85, 120, 150, 200}) {
     Choice choice = best_.choice;
     choice.knobs.horizon_ns = choice.knobs.horizon_ns / 100 * percent;
@@ -341,6 +369,7 @@ void Search::search_from(std::uint32_t share, const TierShares& far) {
   search_knobs();
   if (!features_.searching) return;
   if (best_.found) search_shares();
+  search_kept();
   while (best_.found && (search_around() || search_tiers())) {
   }
   if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;

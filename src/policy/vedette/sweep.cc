@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "policy/canvas/marks.h"
 #include "policy/canvas/room.h"
@@ -18,7 +19,7 @@ constexpr std::uint32_t forever = std::numeric_limits<std::uint32_t>::max();
 constexpr int candidates = 12;  // victims that are weighed against each other; flat beyond
 
 struct State {
-  bool alive = false, near = false, clean = false;
+  bool alive = false, near = false, clean = false, kept = false;
   std::uint32_t last = 0, next = forever;  // uses around now, in ops of the walk
   std::uint32_t key = 0;                   // the next use among all operands of the walk
   std::uint32_t gap = forever;             // the open or latest gap
@@ -49,6 +50,7 @@ class Sweep {
   }
 
   std::vector<Stay> run() {
+    if (knobs_.kept > 0) choose_kept();
     start_away();
     for (std::uint32_t at = 0; at < ops_ * steps; ++at) visit(at);
     std::vector<Stay> middle;
@@ -79,7 +81,8 @@ class Sweep {
   void make_room(std::uint32_t at);
   void prefetch(std::uint32_t at);
   bool room_for(std::uint32_t at, std::uint32_t tensor);
-  std::uint32_t victim(std::uint32_t at, std::uint32_t beyond);
+  std::uint32_t victim(std::uint32_t at, std::uint32_t beyond, bool of_all = false);
+  void choose_kept();
   std::int64_t evict(std::uint32_t tensor, std::uint32_t at, bool forced);
   void fetch(std::uint32_t tensor, std::uint32_t at);
   void forget(std::uint32_t tensor, std::uint32_t at);
@@ -128,11 +131,25 @@ void Sweep::set_next(std::uint32_t t, std::uint32_t at, std::uint32_t operand) {
   }
 }
 
+void Sweep::choose_kept() {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> by_first_use;
+  for (std::uint32_t t = 0; t < state_.size(); ++t) {
+    const TensorUses& tensor = uses_.tensors[t];
+    if (tensor.persistent && !tensor.uses.empty()) by_first_use.emplace_back(tensor.uses.front().op, t);
+  }
+  std::sort(by_first_use.rbegin(), by_first_use.rend());
+  std::int64_t left = knobs_.kept;
+  for (const auto& [op, t] : by_first_use) {
+    if ((left -= size(t)) < 0) return;
+    state_[t].kept = true;
+  }
+}
+
 void Sweep::start_away() {
   for (std::uint32_t t = 0; t < state_.size(); ++t) {
     if (!uses_.tensors[t].persistent) continue;
     State& state = state_[t];
-    state = {.alive = true, .near = false, .clean = true};
+    state.alive = state.clean = true;
     state.next = uses_.tensors[t].uses.empty() ? forever : uses_.tensors[t].uses.front().op;
     state.key = operands_ * (steps + 1) + t;
     room_.add(0, state.next, -size(t));
@@ -240,13 +257,14 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
 // forever: none. What is not used again leaves first where that costs no write (gradients that came back for the
 // optimizer). Else, where it dies in this step, it counts as needed when it dies: until then it would have to be
 // written for nothing, while the room that others leave is wanted beyond.
-std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
+std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond, bool of_all) {
   std::uint32_t best = forever;
   std::int64_t best_score = -1;
   int looked = 0;
   for (std::uint32_t key = near_.last(); key != Marks::none && looked < candidates; key = near_.before(key)) {
     const std::uint32_t t = tensor_at(key), next = state_[t].next;
     if (next != forever && next <= beyond) break;
+    if (!of_all && state_[t].kept) continue;
     if (next == forever && (uses_.tensors[t].persistent || state_[t].clean)) return t;
     const std::uint32_t seen = next == forever ? at / ops_ * ops_ + uses_.tensors[t].death + 1 : next;
     if (seen <= beyond) continue;
@@ -261,7 +279,8 @@ std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond) {
 void Sweep::make_room(std::uint32_t at) {
   std::int64_t free_at = time_of(at);
   while (room_.at(at) > budget_) {
-    const std::uint32_t t = victim(at, at);
+    std::uint32_t t = victim(at, at);
+    if (t == forever && knobs_.kept > 0) t = victim(at, at, true);
     if (t == forever) break;  // the op alone is too large for the sweep's share; the planner's repair decides
     free_at = std::max(free_at, evict(t, at, true));
   }

@@ -44,6 +44,8 @@ struct Knobs {
   // link out is busy for no longer than this; below 0: never
   // the same, of what dies within the step but later than with its last use, from its last change on
   std::int64_t clean_after_last_use_ns = -1;
+  // of tensors that outlive the step, those first used last in it, this many bytes: near while anything else may leave
+  std::int64_t kept = 0;
   std::int64_t staging = 0;  // bytes of the budget that are left out of the sweep, as room for fetching earlier
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/readable.h"
+#include "policy/canvas/op_times.h"
 #include "policy/vedette/fit.h"
 #include "policy/vedette/machines.h"
 #include "policy/vedette/search.h"
@@ -15,16 +16,15 @@ namespace {
 
 std::vector<std::string> reasons_of(const Knobs& knobs, Nanoseconds stall, Bytes evicted_after_last_use,
                                     std::uint64_t percent) {
-  const auto ms = [](std::int64_t ns) {
-    return std::to_string(ns / 1'000'000) + "." + std::to_string(ns / 100'000 % 10) + " ms";
-  };
   std::vector<std::string> said = {
-      "of the plans tried, the one kept waits " + ms(stall.value) + " a step when rehearsed",
-      "fetches may start " + ms(knobs.horizon_ns) + " before demand would"};
+      "of the plans tried, the one kept waits " + readable_ms(stall) + " a step when rehearsed",
+      "fetches may start " + readable_ms({knobs.horizon_ns}) + " before demand would"};
   if (knobs.clean_ahead_ns >= 0)
-    said.push_back("what changed is written out up to " + ms(knobs.clean_ahead_ns) + " before its room is needed");
+    said.push_back("what changed is written out up to " + readable_ms({knobs.clean_ahead_ns}) +
+                   " before its room is needed");
   if (knobs.clean_after_last_use_ns >= 0)
-    said.push_back("what lives on after its last use is written out up to " + ms(knobs.clean_after_last_use_ns) +
+    said.push_back("what lives on after its last use is written out up to " +
+                   readable_ms({knobs.clean_after_last_use_ns}) +
                    " before its room is needed, and leaves for nothing when it was used");
   if (evicted_after_last_use.value > 0)
     said.push_back(readable_exactly(evicted_after_last_use) +
@@ -45,11 +45,9 @@ Result<Moving> search_two_tiers(const Trace& trace, const Machine& machine, cons
   as_issued.can_recompute = false;
   auto found = search(trace, as_issued, setting, features, rules);
   if (!found) return found.error();
-  std::int64_t ideal = 0;
-  for (const Op& op : trace.ops) ideal += op.time.value;
   FittedToSessions kept{.plan = std::move(found->plan),
                         .knobs = found->knobs,
-                        .stall = {found->step.value - ideal},
+                        .stall = found->step - time_of_ops(trace),
                         .evicted_after_last_use = {}};
   if (machine.habits.early_fetches)
     kept = fit_to_sessions(trace, found->parts, machine, setting, features,

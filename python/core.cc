@@ -1,0 +1,338 @@
+// The door from Python to the guard: vedette._core. It holds no idea of its own: a class or function here is one of
+// vedette/torch.h, and its documentation stands in vedette/__init__.pyi.
+//
+// Invariant: no call of the library that may wait is made with Python's lock (the GIL) held, and none of the library's
+// threads ever takes that lock. Diagnostics come on a thread of the program and take it for the time of the call.
+// Thread rule: as in vedette/torch.h.
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "adapter/torch/gradient_hooks.h"
+#include "adapter/torch/operators.h"
+#include "adapter/torch/session_memory.h"
+#include "vedette/torch.h"
+
+namespace py = pybind11;
+
+namespace vedette::python {
+namespace {
+
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+const char* name_of(Cause cause) {
+  switch (cause) {
+    case Cause::unavailable:
+      return "unavailable";
+    case Cause::unsupported:
+      return "unsupported";
+    case Cause::out_of_memory:
+      return "out_of_memory";
+    case Cause::malformed_input:
+      return "malformed_input";
+    case Cause::infeasible:
+      return "infeasible";
+    case Cause::system:
+      break;
+  }
+  return "system";
+}
+
+[[noreturn]] void fail(Cause cause, std::string message) { throw Failure({cause, std::move(message), 0}); }
+
+// One of a few words, as an enumeration's value.
+template <class Value>
+Value value_of(const char* option, const std::string& word,
+               std::initializer_list<std::pair<std::string_view, Value>> values) {
+  std::string known;
+  for (const auto& [name, value] : values) {
+    if (word == name) return value;
+    known += (known.empty() ? "'" : ", '") + std::string(name) + "'";
+  }
+  fail(Cause::malformed_input, std::string(option) + ": there is no '" + word + "'; there are " + known + ".");
+}
+
+// A function of the program's that gets sentences. It may be called while an exception of Python's is on its way, and
+// what it raises is shown and goes no further.
+std::function<void(std::string_view)> speaker(py::function say) {
+  const std::shared_ptr<py::function> kept(new py::function(std::move(say)), [](py::function* function) {
+    if (!Py_IsInitialized()) return;  // its object went with the interpreter
+    const py::gil_scoped_acquire gil;
+    delete function;
+  });
+  return [kept](std::string_view sentence) {
+    if (!Py_IsInitialized()) return;
+    const py::gil_scoped_acquire gil;
+    const py::error_scope pending;
+    try {
+      (*kept)(py::str(sentence.data(), sentence.size()));
+    } catch (py::error_already_set& raised) {
+      raised.discard_as_unraisable("vedette's on_message");
+    }
+  };
+}
+
+GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, const py::dict& words) {
+  GuardOptions options;
+  options.fast_memory = fraction_of_memory > 0 ? Bytes(fraction(fraction_of_memory)) : Bytes{fast_memory};
+  options.fast = words["fast"].cast<std::string>();
+  options.slow = words["slow"].cast<std::string>();
+  options.policy = words["policy"].cast<std::string>();
+  options.chunk = Bytes{words["chunk"].cast<std::uint64_t>()};
+  options.warmup_steps = words["warmup_steps"].cast<std::uint32_t>();
+  options.profile = value_of<ProfileTicks>(
+      "profile", words["profile"].cast<std::string>(),
+      {{"operands", ProfileTicks::operands}, {"layers", ProfileTicks::layers}, {"ops", ProfileTicks::ops}});
+  options.tracker = words["tracker"].cast<std::string>();
+  options.on_message = speaker(words["on_message"].cast<py::function>());
+  options.seed = words["seed"].cast<std::uint64_t>();
+  options.ranks = words["ranks"].cast<std::uint32_t>();
+  options.interference_percent = words["interference_percent"].cast<std::optional<std::uint32_t>>();
+  options.checksums = words["checksums"].cast<bool>();
+  options.record = words["record"].cast<std::string>();
+  options.recompute =
+      value_of<Recompute>("recompute", words["recompute"].cast<std::string>(),
+                          {{"off", Recompute::off}, {"planned", Recompute::planned}, {"always", Recompute::always}});
+  return options;
+}
+
+class PythonGuard {
+ public:
+  PythonGuard(std::uint64_t fast_memory, double fraction_of_memory, const py::dict& words) {
+    GuardOptions options = options_of(fast_memory, fraction_of_memory, words);
+    const py::gil_scoped_release no_gil;
+    guard_ = std::make_unique<Guard>(std::move(options));
+  }
+  Guard& open() {
+    if (!guard_) fail(Cause::unavailable, "this guard is closed; open another one with vedette.Guard(...).");
+    return *guard_;
+  }
+  bool is_closed() const noexcept { return !guard_; }
+  void close() {
+    if (step_ || layers > 0)
+      fail(Cause::unsupported, "a step or layer of this guard runs; leave its `with` before close().");
+    guard_.reset();
+  }
+  void begin_step() {
+    Guard& guard = open();
+    if (step_) fail(Cause::unsupported, "a step of this guard runs; steps do not nest.");
+    step_.emplace(guard);
+  }
+  void end_step() noexcept { step_.reset(); }
+  bool in_step() const noexcept { return step_.has_value(); }
+  int layers = 0;  // that run
+
+ private:
+  std::unique_ptr<Guard> guard_;
+  std::optional<Guard::Step> step_;
+};
+
+using Watched = std::tuple<at::Tensor, std::string, std::string>;  // tensor, name, kind
+
+void watch(PythonGuard& guard, const std::vector<Watched>& tensors) {
+  std::vector<Guard::Named> named;
+  named.reserve(tensors.size());
+  for (const auto& [tensor, name, kind] : tensors) {
+    named.push_back({tensor, name,
+                     value_of<TensorKind>("kind", kind,
+                                          {{"weight", TensorKind::weight},
+                                           {"gradient", TensorKind::gradient},
+                                           {"optimizer", TensorKind::optimizer},
+                                           {"activation", TensorKind::activation},
+                                           {"input", TensorKind::input},
+                                           {"constant", TensorKind::constant}})});
+  }
+  guard.open().watch(named);
+}
+
+// What a `with` enters and leaves. Each is made anew by guard.step(), guard.layer() and guard.resident().
+struct Step {
+  std::shared_ptr<PythonGuard> guard;
+};
+struct Layer {
+  std::shared_ptr<PythonGuard> guard;
+  std::string name;
+  struct Held {
+    Guard::Layer scope;
+  };
+  std::unique_ptr<Held> held = {};
+};
+struct Resident {
+  std::shared_ptr<PythonGuard> guard;
+  at::Tensor tensor;
+  struct Held {
+    ResidentScope scope;
+  };
+  std::unique_ptr<Held> held = {};
+};
+struct OptimizerStep {
+  std::optional<adapter::OptimizerSteps> held = {};
+};
+
+// A kernel that torch.compile made, called as the generated code calls it. `writes` says of each argument whether the
+// kernel writes it: its type in C++ is a pointer to what is not const.
+class Kernel {
+ public:
+  Kernel(py::object kernel, std::vector<bool> writes, std::string called)
+      : name(std::move(called)), kernel_(std::move(kernel)), writes_(std::move(writes)) {}
+  py::object call(const py::args& arguments) const {
+    std::vector<at::Tensor> reads, writes;
+    for (std::size_t i = 0; i < arguments.size() && i < writes_.size(); ++i) {
+      PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i));
+      if (THPVariable_Check(argument)) (writes_[i] ? writes : reads).push_back(THPVariable_Unpack(argument));
+    }
+    const Announced announced(name, reads, writes);
+    PyObject* const result = PyObject_CallObject(kernel_.ptr(), arguments.ptr());
+    if (result == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  }
+  std::string name;
+
+ private:
+  struct Announced {
+    Announced(const std::string& name, std::span<const at::Tensor> reads, std::span<const at::Tensor> writes) {
+      const py::gil_scoped_release no_gil;
+      op.emplace(name, reads, writes);
+    }
+    ~Announced() {
+      const py::gil_scoped_release no_gil;
+      op.reset();
+    }
+    Announced(const Announced&) = delete;
+    Announced& operator=(const Announced&) = delete;
+    std::optional<adapter::KernelOp> op;
+  };
+  py::object kernel_;
+  std::vector<bool> writes_;
+};
+
+void bind_scopes(py::module_& module) {
+  py::class_<Step>(module, "Step")
+      .def(
+          "__enter__", [](Step& step) { step.guard->begin_step(); }, NoGil())
+      .def("__exit__", [](Step& step, const py::args&) {
+        const py::gil_scoped_release no_gil;
+        step.guard->end_step();
+      });
+  py::class_<Layer>(module, "Layer")
+      .def("__enter__",
+           [](Layer& layer) {
+             layer.held.reset(new Layer::Held{layer.guard->open().layer(layer.name)});
+             ++layer.guard->layers;
+           })
+      .def("__exit__", [](Layer& layer, const py::args&) {
+        layer.held.reset();
+        --layer.guard->layers;
+      });
+  py::class_<Resident>(module, "Resident")
+      .def(
+          "__enter__",
+          [](Resident& resident) {
+            resident.held.reset(new Resident::Held{resident.guard->open().resident(resident.tensor)});
+          },
+          NoGil())
+      .def("__exit__", [](Resident& resident, const py::args&) { resident.held.reset(); });
+  py::class_<OptimizerStep>(module, "OptimizerStep")
+      .def(py::init<>())
+      .def("__enter__", [](OptimizerStep& step) { step.held.emplace(); })
+      .def("__exit__", [](OptimizerStep& step, const py::args&) { step.held.reset(); });
+}
+
+void bind_kernels(py::module_& module) {
+  py::class_<Kernel>(module, "Kernel", py::dynamic_attr())
+      .def(py::init<py::object, std::vector<bool>, std::string>())
+      .def_readwrite("name", &Kernel::name)
+      .def("__call__", &Kernel::call);
+}
+
+void bind_counters(py::module_& module) {
+  py::class_<Counters>(module, "Counters")
+      .def_readonly("bytes_in", &Counters::bytes_in)
+      .def_readonly("bytes_out", &Counters::bytes_out)
+      .def_readonly("bytes_dropped", &Counters::bytes_dropped)
+      .def_readonly("far_bytes_in", &Counters::far_bytes_in)
+      .def_readonly("far_bytes_out", &Counters::far_bytes_out)
+      .def_readonly("moved_between_slow_tiers", &Counters::moved_between_slow_tiers)
+      .def_readonly("stall_count", &Counters::stall_count)
+      .def_readonly("stall_ns", &Counters::stall_ns)
+      .def_readonly("faults", &Counters::faults)
+      .def_readonly("bytes_recomputed", &Counters::bytes_recomputed)
+      .def_readonly("ops_recomputed", &Counters::ops_recomputed)
+      .def_readonly("recompute_ns", &Counters::recompute_ns)
+      .def_readonly("live_bytes", &Counters::live_bytes)
+      .def_readonly("peak_bytes", &Counters::peak_bytes)
+      .def_readonly("resident_bytes", &Counters::resident_bytes)
+      .def_readonly("resident_max_bytes", &Counters::resident_max_bytes)
+      .def_readonly("steps", &Counters::steps)
+      .def_readonly("ops", &Counters::ops);
+}
+
+void bind_guard(py::module_& module) {
+  using Shared = std::shared_ptr<PythonGuard>;
+  const auto session = [](PythonGuard& guard) -> Session& { return guard.open().session(); };
+  py::class_<PythonGuard, Shared>(module, "Guard")
+      .def(py::init<std::uint64_t, double, const py::dict&>())
+      .def("watch", &watch, NoGil())
+      .def(
+          "bring_home", [](PythonGuard& guard) { guard.open().bring_home(); }, NoGil())
+      .def("close", &PythonGuard::close, NoGil())
+      .def("end_step", &PythonGuard::end_step, NoGil())
+      .def("step", [](const Shared& guard) { return Step{guard}; })
+      .def("layer",
+           [](const Shared& guard, std::string name) {
+             return Layer{guard, std::move(name)};
+           })
+      .def("resident",
+           [](const Shared& guard, at::Tensor tensor) {
+             return Resident{guard, std::move(tensor)};
+           })
+      .def_property_readonly("is_closed", &PythonGuard::is_closed)
+      .def_property_readonly("in_step", &PythonGuard::in_step)
+      .def_property_readonly("counters", [](PythonGuard& guard) { return guard.open().counters(); })
+      .def_property_readonly("phase", [session](PythonGuard& guard) { return std::string(session(guard).phase()); })
+      .def_property_readonly("mechanism", [session](PythonGuard& guard) { return session(guard).mechanism(); })
+      .def_property_readonly("budget", [session](PythonGuard& guard) { return session(guard).budget().value; })
+      .def_property_readonly("smallest_budget",
+                             [session](PythonGuard& guard) { return session(guard).smallest_budget().value; });
+}
+
+// vedette.Failure of the package, which has the cause as a word.
+void raise_failures(py::module_& module, py::object failure) {
+  static PyObject* kind = nullptr;  // lives as long as the interpreter
+  kind = failure.release().ptr();
+  module.attr("Failure") = py::reinterpret_borrow<py::object>(kind);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Failure& error) {
+      const py::object raised = py::reinterpret_borrow<py::object>(kind)(
+          error.error.message, name_of(error.error.cause), error.error.errno_value);
+      PyErr_SetObject(kind, raised.ptr());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace vedette::python
+
+PYBIND11_MODULE(_core, module) {
+  using namespace vedette;
+  python::bind_counters(module);
+  python::bind_scopes(module);
+  python::bind_guard(module);
+  python::bind_kernels(module);
+  module.def("raise_failures", [module](py::object failure) mutable { python::raise_failures(module, failure); });
+  module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
+  module.def("resolve_vector_math", &resolve_vector_math, python::NoGil());
+  module.def("owns", [](const at::Tensor& tensor) {
+    return tensor.has_storage() && Session::owns(adapter::session_memory(*tensor.storage().unsafeGetStorageImpl()));
+  });
+}

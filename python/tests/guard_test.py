@@ -1,0 +1,342 @@
+"""What a guard in Python does besides training: options, words of failures, opening and closing, the command-line tool, the GIL."""
+
+import ast
+import gc
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import weakref
+
+import numpy
+import torch
+import vedette
+from training import GPT, ResNet, Run, chunk, folder, images, text
+from vedette._sizes import budget_of, bytes_of
+
+package = pathlib.Path(vedette.__file__).parent
+
+
+def small_guard(budget="8MiB", **options):
+    return vedette.Guard(budget, **{"slow": "host", "chunk": chunk, **options})
+
+
+class Sizes(unittest.TestCase):
+    def test_are_those_of_the_command_line(self):
+        for size, wanted in {"500MiB": 500 << 20, "2GiB": 2 << 30, "1.5 GB": 1500000000, "7": 7, "64KiB": 65536, 12: 12}.items():
+            self.assertEqual(bytes_of("x", size), wanted)
+        self.assertEqual(budget_of("25%"), (0, 0.25))
+        self.assertEqual(budget_of(0.25), (0, 0.25))
+        self.assertEqual(budget_of(None), (0, 0.0))
+
+    def test_that_are_none_are_refused_with_the_options_name(self):
+        for size in ("", "2 gigs", "-1MiB", "0", "nan%", "0%", "101%", 0, -5, 0.0, 1.5, "1e30GiB", "0.1"):
+            with self.assertRaisesRegex(ValueError, "^fast_memory: "):
+                vedette.Guard(size)
+        for size in (True, [1], b"2GiB"):
+            with self.assertRaisesRegex(TypeError, "^fast_memory: "):
+                vedette.Guard(size)
+        with self.assertRaisesRegex(ValueError, "^chunk: 'big' is no size"):
+            vedette.Guard("8MiB", chunk="big")
+
+
+class Failures(unittest.TestCase):
+    def refused(self, sentence, cause="unsupported", budget="8MiB", **options):
+        with self.assertRaisesRegex(vedette.Failure, sentence) as raised:
+            small_guard(budget, **options).close()
+        self.assertEqual(raised.exception.cause, cause)
+        self.assertIsInstance(raised.exception, RuntimeError)
+
+    def test_are_the_librarys_sentences(self):
+        self.refused("policy 'nothing'|nothing", policy="nothing")
+        self.refused("profile: there is no 'all'; there are 'operands', 'layers', 'ops'", "malformed_input", profile="all")
+        self.refused("recompute: there is no 'yes'", "malformed_input", recompute="yes")
+        with self.assertRaises(vedette.Failure) as raised:
+            small_guard(slow="nvme:/nowhere/at/all")
+        self.assertIn("/nowhere/at/all", str(raised.exception))
+        small_guard().close()  # a refused one leaves nothing open
+
+    def test_of_a_second_guard(self):
+        with small_guard():
+            self.refused("guard lives already", "unavailable")
+
+    def test_of_a_closed_guard(self):
+        guard = small_guard()
+        guard.close()
+        guard.close()
+        self.assertTrue(guard.is_closed)
+        self.assertEqual(repr(guard), "<vedette.Guard, closed>")
+        for use in (guard.step, lambda: guard.counters, lambda: guard.watch(torch.nn.Linear(2, 2)), guard.bring_home):
+            with self.assertRaisesRegex(vedette.Failure, "this guard is closed; open another one"):
+                with use():
+                    pass
+
+    def test_of_steps_that_nest_and_of_close_in_a_step(self):
+        with small_guard() as guard:
+            with guard.step():
+                with self.assertRaisesRegex(vedette.Failure, "steps do not nest"):
+                    with guard.step():
+                        pass
+                with self.assertRaisesRegex(vedette.Failure, "a step or layer of this guard runs"):
+                    guard.close()
+                self.assertFalse(guard.is_closed)
+            with guard.layer("x"):
+                with self.assertRaisesRegex(vedette.Failure, "a step or layer of this guard runs"):
+                    guard.close()
+
+    def test_of_what_cannot_be_watched(self):
+        with small_guard() as guard, self.assertRaisesRegex(TypeError, "watch: a dict is neither"):
+            guard.watch({})
+
+    def test_of_an_allocation_are_torchs(self):
+        with small_guard(slow="nvme:/tmp") as guard:
+            with guard.step(), self.assertRaises(RuntimeError):
+                torch.empty(1 << 50)
+            with guard.step():
+                torch.ones(1 << 10)
+
+    def test_survive_pickling(self):
+        import pickle
+        failure = pickle.loads(pickle.dumps(vedette.Failure("no", "system", 5)))
+        self.assertEqual((str(failure), failure.cause, failure.errno), ("no", "system", 5))
+
+
+class Messages(unittest.TestCase):
+    def test_reach_the_function_and_what_it_raises_goes_no_further(self):
+        said, unraisable = [], []
+
+        def listen(sentence):
+            said.append(sentence)
+            raise KeyError("of the listener")
+
+        former, sys.unraisablehook = sys.unraisablehook, lambda what: unraisable.append(what.exc_value)
+        try:
+            with small_guard(on_message=listen) as guard:
+                guard.watch(torch.from_numpy(numpy.ones(1 << 16)), "foreign.tensor")
+        finally:
+            sys.unraisablehook = former
+        self.assertTrue(any("Tensor 'foreign.tensor' lives in memory" in sentence for sentence in said), said)
+        self.assertIsInstance(unraisable[0], KeyError)
+
+    def test_go_to_standard_error_once(self):
+        script = ("import numpy, torch, vedette\n"
+                  "with vedette.Guard('8MiB', slow='host', chunk='64KiB') as guard:\n"
+                  "    for _ in range(2): guard.watch(torch.from_numpy(numpy.ones(1 << 16)), 'twice')\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+        self.assertEqual(done.stderr.count("vedette: Tensor 'twice' lives"), 1, done.stderr)
+
+
+class Watching(unittest.TestCase):
+    def test_moves_modules_optimizers_and_tensors_into_the_arena(self):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
+        view = model[0].weight.detach()[3]
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(4, 64)).sum().backward()
+        optimizer.step()
+        alone, lazy = torch.ones(1000), torch.nn.LazyLinear(4)
+        with small_guard() as guard:
+            self.assertFalse(vedette.owns(model[0].weight))
+            for what in (model, optimizer, alone, lazy):
+                guard.watch(what)
+            tensors = [*model.parameters(), *model.buffers(), view, alone, torch.ones(3),
+                       *(t for s in optimizer.state.values() for t in s.values())]
+            self.assertTrue(all(vedette.owns(tensor) for tensor in tensors))
+            guard.bring_home()
+            home = [*model.parameters(), *(p.grad for p in model.parameters()), alone]
+            self.assertFalse(any(vedette.owns(tensor) for tensor in home))
+
+    def test_leaves_shared_memory_shared(self):
+        with small_guard(on_message=lambda sentence: None) as guard:
+            for shared in (torch.ones(1 << 16).share_memory_(), torch.nn.Parameter(torch.ones(1 << 16)).share_memory_()):
+                guard.watch(shared, "shared")
+                self.assertTrue(shared.is_shared())
+                self.assertFalse(vedette.owns(shared))
+
+    def test_names_layers_and_states_in_recordings(self):
+        with tempfile.TemporaryDirectory() as place:
+            recording = os.path.join(place, "run.vedette")
+            with small_guard("4MiB", record=recording) as guard:
+                Run(GPT, text, guard=lambda: guard).steps(6)
+            shown = subprocess.run([sys.executable, "-m", "vedette", "report", recording, "--json"], capture_output=True,
+                                   text=True, timeout=120)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            for name in ("blocks.0.up.weight", "blocks.0.up.weight.exp_avg_sq", "blocks.1.attention"):
+                self.assertIn(name, shown.stdout)
+
+    def test_a_layer_of_ones_own_is_in_recordings(self):
+        with tempfile.TemporaryDirectory() as place:
+            recording = os.path.join(place, "run.vedette")
+            with small_guard("4MiB", record=recording) as guard:
+                for _ in range(4):
+                    with guard.step(), guard.layer("a layer of mine"):
+                        torch.ones(1 << 18).mul(2).sum()
+            shown = subprocess.run([sys.executable, "-m", "vedette", "report", recording, "--json"], capture_output=True,
+                                   text=True, timeout=120)
+            self.assertIn("a layer of mine", shown.stdout, shown.stderr)
+
+    def test_keeps_no_module_alive(self):
+        with small_guard() as guard:
+            model = torch.nn.Linear(64, 64)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            gone = [weakref.ref(model), weakref.ref(optimizer)]
+            guard.watch(model)
+            guard.watch(optimizer)
+            del model, optimizer
+            gc.collect()
+            self.assertEqual([one() for one in gone], [None, None])
+            with guard.step():
+                pass
+            guard.bring_home()
+
+    def test_resident_pins_a_tensor(self):
+        with small_guard("4MiB") as guard:
+            pinned = torch.ones(1 << 18)
+            with guard.resident(pinned):
+                others = [torch.full((1 << 18,), float(i)) for i in range(12)]
+                before = guard.counters.faults
+                self.assertEqual(float(pinned.numpy().sum()), 1 << 18)
+                self.assertEqual(guard.counters.faults, before)
+            self.assertEqual([other[5].item() for other in others], list(range(12)))
+
+
+class OpeningAndClosing(unittest.TestCase):
+    """As in a notebook: cells close a guard, train without one, open another, and are interrupted."""
+
+    def test_again_and_again_changes_no_bit(self):
+        for make, batch in ((ResNet, images), (GPT, text)):
+            plain = Run(make, batch).steps(9)
+            run = Run(make, batch)
+            for part, budget in enumerate((None, "6MiB", None, "9MiB", "5MiB", None)):
+                if budget is None:
+                    run.guard = None
+                    run.steps(1)
+                    continue
+                with folder() as slow, vedette.Guard(budget, slow=f"nvme:{slow}", chunk=chunk) as run.guard:
+                    run.watch()
+                    run.steps(2)
+                    if part == 3:
+                        run.guard.bring_home()
+                        self.assertFalse(vedette.owns(next(run.model.parameters())))
+                run.guard = None
+            self.assertEqual(run.losses, plain.losses)
+            self.assertEqual(run.state(), plain.state())
+
+    def test_a_guard_that_nobody_holds_is_closed(self):
+        guard = small_guard()
+        with guard.step():
+            pass
+        del guard
+        gc.collect()
+        small_guard().close()
+
+    def test_an_exception_in_a_step_ends_the_step(self):
+        plain = Run(GPT, text).steps(8)
+        with folder() as slow, vedette.Guard("5MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
+            run = Run(GPT, text, guard=lambda: guard).steps(4)
+            for raised in (ZeroDivisionError, KeyboardInterrupt):
+                for after in ("forward", "operator"):
+                    generator, torchs = run.generator.get_state(), torch.get_rng_state()
+                    with self.assertRaises(RuntimeError if after == "operator" else raised), guard.step():
+                        loss = run.loss()
+                        if after == "operator":
+                            torch.ones(3) @ torch.ones(4)
+                        raise raised
+                    del loss
+                    run.generator.set_state(generator)
+                    torch.set_rng_state(torchs)
+            run.steps(4)
+            self.assertEqual(run.losses, plain.losses)
+            self.assertEqual(run.state(), plain.state())
+            self.assertEqual(guard.phase, "planned")
+
+    def test_the_interpreters_end_closes_it(self):
+        with tempfile.TemporaryDirectory() as place:
+            recording = os.path.join(place, "run.vedette")
+            script = (f"import torch, vedette\nguard = vedette.Guard('8MiB', slow='nvme:{place}', chunk='64KiB', record='{recording}')\n"
+                      "step = guard.step()\nstep.__enter__()\nx = torch.ones(1000)\n")
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            info = subprocess.run([sys.executable, "-m", "vedette", "info", recording], capture_output=True, text=True, timeout=60)
+            self.assertEqual(info.returncode, 0, info.stderr)
+            self.assertEqual(os.listdir(place), ["run.vedette"])
+
+
+class TheDoor(unittest.TestCase):
+    def test_lets_other_threads_run_while_it_waits(self):
+        ticks, stop = 0, False
+
+        def tick():
+            nonlocal ticks
+            while not stop:
+                ticks += 1
+                time.sleep(0.0002)
+
+        ticker = threading.Thread(target=tick)
+        ticker.start()
+        most = 0  # while a guard opened, which measures the disk
+        for _ in range(50):
+            with folder() as slow:
+                before = ticks
+                with vedette.Guard("8MiB", slow=f"nvme:{slow}", chunk=chunk):
+                    most = max(most, ticks - before)
+            if most > 3:
+                break
+        stop = True
+        ticker.join()
+        self.assertGreater(most, 3)
+
+    def test_is_as_its_stubs_say(self):
+        stubs = {node.name: node for node in ast.parse((package / "__init__.pyi").read_text()).body
+                 if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")}
+        self.assertEqual(sorted(stubs), sorted(vedette.__all__))
+        members = {node.name: node for node in stubs["Guard"].body if isinstance(node, ast.FunctionDef)}
+        public = [name for name in vars(vedette.Guard) if not name.startswith("_")]
+        self.assertEqual(sorted(public), sorted(name for name in members if not name.startswith("_")))
+        for name, stub in {**members, "step_in_backward": stubs["step_in_backward"]}.items():
+            real = inspect.getattr_static(vedette.Guard, name, getattr(vedette, name, None))
+            if isinstance(real, property) or stub.args.vararg:
+                continue
+            names = [argument.arg for argument in (*stub.args.args, *stub.args.kwonlyargs)]
+            self.assertEqual(names, list(inspect.signature(real).parameters), name)
+        fields = [node.target.id for node in stubs["Counters"].body if isinstance(node, ast.AnnAssign)]
+        self.assertEqual(sorted(fields), sorted(name for name in dir(vedette.Counters) if not name.startswith("_")))
+
+    def test_refuses_another_torch_at_import(self):
+        with tempfile.TemporaryDirectory() as place:
+            fake = pathlib.Path(place) / "torch.py"
+            environment = {**os.environ, "PYTHONPATH": place + os.pathsep + os.environ["PYTHONPATH"]}
+
+            def import_with(text):
+                fake.write_text(text)
+                return subprocess.run([sys.executable, "-c", "import vedette"], env=environment, capture_output=True, text=True,
+                                      timeout=60).stderr.splitlines()[-1]
+
+            self.assertEqual(import_with("__version__ = '2.10.1+cpu'"),
+                             "ImportError: vedette was built for torch 2.11, and torch 2.10.1+cpu is installed: "
+                             "pip install 'torch==2.11.*', or build vedette for the other one.")
+            self.assertEqual(import_with("raise ModuleNotFoundError('no', name='torch')"),
+                             "ImportError: vedette needs torch 2.11, and no torch is installed: pip install 'torch==2.11.*'.")
+            # the command-line tool needs none
+            fake.write_text("raise SystemExit('imported')")
+            told = subprocess.run([sys.executable, "-m", "vedette", "--version"], env=environment, capture_output=True, text=True,
+                                  timeout=60)
+            self.assertEqual(told.stdout, f"vedette {vedette.__version__}\n", told.stderr)
+
+    def test_runs_the_command_line_tool(self):
+        def run(*words):
+            return subprocess.run([sys.executable, "-m", "vedette", *words], capture_output=True, text=True, timeout=120)
+
+        self.assertIn("report", run("--help").stdout)
+        self.assertIn("doctor", run("doctor", "--help").stdout)
+        wrong = run("no-such-verb")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("there is no verb 'no-such-verb'", wrong.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

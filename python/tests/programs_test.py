@@ -1,0 +1,216 @@
+"""What Python programs do beside training, under a guard: workers of a DataLoader, numpy, files, shared memory, garbage."""
+
+import contextlib
+import gc
+import os
+import tempfile
+import unittest
+
+import numpy
+import torch
+import torch.multiprocessing
+import vedette
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from training import GPT, Run, chunk, folder, text
+
+mebi = 1 << 20
+
+
+class Samples(Dataset):
+    """Holds a tensor of its own, as data sets in memory do; what is asked for is computed by the worker."""
+
+    def __init__(self):
+        self.x = torch.randn(256, 784, generator=torch.Generator().manual_seed(3))
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        made = torch.full((784,), float(i)) / 256  # allocated by the worker
+        return made.sin() * 2 + 1, i % 10
+
+
+class SamplesInMemory(Samples):
+    def __getitem__(self, i):
+        return self.x[i] * 2, i % 10
+
+
+def train(loader, guard=None):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    if guard:
+        guard.watch(model)
+        guard.watch(optimizer)
+    losses = []
+    for _ in range(3):
+        for x, y in loader:
+            with guard.step() if guard else contextlib.nullcontext():
+                loss = nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+                del loss
+            del x, y
+    return losses
+
+
+class Workers(unittest.TestCase):
+    def losses(self, samples, guarded, **loader):
+        if not guarded:
+            return train(DataLoader(samples(), 64, **loader))
+        with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
+            losses = train(DataLoader(samples(), 64, **loader), guard)
+            self.assertGreater(guard.counters.bytes_in, 0)
+            return losses
+
+    def test_by_spawn(self):
+        plain = self.losses(Samples, False)
+        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="spawn", timeout=60), plain)
+
+    def test_by_fork(self):
+        plain = self.losses(Samples, False)
+        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=60), plain)
+        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=60,
+                                     persistent_workers=True), plain)
+
+    def test_by_fork_end_where_they_touch_their_parents_tensors(self):
+        with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
+            loader = DataLoader(SamplesInMemory(), 64, num_workers=1, multiprocessing_context="fork", timeout=60)
+            with self.assertRaisesRegex(RuntimeError, "is killed by signal|exited unexpectedly"):
+                train(loader, guard)
+
+    def test_by_fork_have_the_data_that_was_made_before_the_guard(self):
+        samples = SamplesInMemory()
+        plain = train(DataLoader(samples, 64))
+        with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
+            loader = DataLoader(samples, 64, num_workers=2, multiprocessing_context="fork", timeout=60)
+            self.assertEqual(train(loader, guard), plain)
+
+    def test_that_are_forked_may_open_a_guard_of_their_own(self):
+        with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    torch.set_num_threads(1)  # of OpenMP's threads it has none, and would wait for them, without a guard as well
+                    try:
+                        with guard.step():
+                            pass
+                    except vedette.Failure:
+                        with vedette.Guard("6MiB", slow="host", chunk=chunk) as own, own.step():
+                            status = 0 if torch.ones(mebi).sum().item() == mebi else 2
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            with guard.step():
+                self.assertEqual(torch.ones(mebi).sum().item(), mebi)
+
+
+class Habits(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = place.name
+        guard = vedette.Guard("6MiB", slow=f"nvme:{self.place}", chunk=chunk)
+        self.addCleanup(guard.close)
+        self.guard = guard
+
+    def ballast(self):
+        """Pushes everything else out."""
+        return [torch.full((mebi // 4,), float(i)) for i in range(10)]
+
+    def test_numpy_reads_and_writes_what_is_away(self):
+        tensor = torch.arange(mebi // 4, dtype=torch.float32)
+        array = tensor.numpy()
+        ballast = self.ballast()
+        before = self.guard.counters.bytes_in
+        self.assertEqual(float(array.astype(numpy.float64).sum()), (mebi // 4 - 1) * (mebi // 4) / 2)
+        self.assertGreater(self.guard.counters.bytes_in, before)
+        array[7] = -1.0
+        more = [one + 1 for one in ballast]
+        self.assertEqual(tensor[7].item(), -1.0)
+        self.assertEqual([one[0].item() for one in more], list(range(1, 11)))
+        path = os.path.join(self.place, "array")
+        with self.guard.resident(tensor):  # write(2) without userfaultfd needs it
+            array.tofile(path)
+        self.assertTrue((numpy.fromfile(path, dtype=numpy.float32) == array).all())
+        self.assertTrue(torch.equal(torch.from_numpy(array.copy()), tensor))
+
+    def test_save_and_load(self):
+        plain = Run(GPT, text).steps(6)
+        run = Run(GPT, text, guard=lambda: self.guard).steps(4)
+        path = os.path.join(self.place, "checkpoint.pt")
+        generator, torchs = run.generator.get_state(), torch.get_rng_state()
+        torch.save({"model": run.model.state_dict(), "optimizer": run.optimizer.state_dict()}, path)
+        losses = run.losses
+        del run
+        for mapped, assign in ((False, False), (True, False), (True, True)):
+            saved = torch.load(path, mmap=mapped)
+            again = Run(GPT, text, guard=lambda: self.guard)
+            again.model.load_state_dict(saved["model"], assign=assign)
+            again.optimizer = torch.optim.Adam(again.model.parameters(), lr=1e-3)
+            again.optimizer.load_state_dict(saved["optimizer"])
+            del saved
+            again.watch()
+            self.assertTrue(all(vedette.owns(parameter) for parameter in again.model.parameters()))
+            again.generator.set_state(generator)
+            torch.set_rng_state(torchs)
+            again.steps(2)
+            self.assertEqual(losses + again.losses, plain.losses)
+            self.assertEqual(again.state(), plain.state())
+            del again
+
+    def test_share_memory_leaves_the_arena_with_the_same_numbers(self):
+        tensor = torch.randn(mebi // 4)
+        wanted = tensor.sum().item()
+        tensor.share_memory_()
+        self.assertFalse(vedette.owns(tensor))
+        self.assertEqual(tensor.sum().item(), wanted)
+        context = torch.multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        sent = torch.randn(mebi // 4)
+        queue.put(sent)
+        self.assertTrue(torch.equal(queue.get(timeout=60), sent))
+        child = context.Process(target=write_one, args=(tensor,))
+        child.start()
+        child.join(60)
+        self.assertEqual(child.exitcode, 0)
+        self.assertEqual(tensor[0].item(), 5.0)
+
+    def test_cycles_that_are_collected_in_a_step_change_nothing(self):
+        plain = Run(GPT, text).steps(10)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        run = Run(GPT, text, guard=lambda: self.guard)
+
+        class Node:
+            pass
+
+        for step in range(10):
+            node = Node()
+            node.itself, node.tensor = node, torch.randn(mebi // 8, generator=torch.Generator().manual_seed(step))
+            with self.guard.step():
+                run.one_step()
+                if step % 3 == 2:
+                    gc.collect()
+        self.assertEqual(run.losses, plain.losses)
+        self.assertEqual(run.state(), plain.state())
+        self.assertEqual(self.guard.phase, "planned")
+
+    def test_meta_modules_get_memory_in_the_arena(self):
+        with torch.device("meta"):
+            layer = nn.Linear(64, 64)
+        self.guard.watch(layer)  # nothing there yet
+        layer = layer.to_empty(device="cpu")
+        self.assertTrue(vedette.owns(layer.weight))
+
+
+def write_one(tensor):
+    tensor[0] = 5.0
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,175 @@
+"""One guard around a PyTorch training loop whose tensors are larger than fast memory. Sizes are in bytes, as an int or a str such as
+"500MiB", "2GiB" or "1.5GB".
+
+Errors: what vedette cannot do is raised as Failure, in one sentence with the remedy. A wrong size is a ValueError, a wrong type a
+TypeError. Allocations inside the loop fail as torch's do: a RuntimeError with the same sentence.
+
+Threads: open, watch, step, bring_home and close from the training thread. Any thread may use, make and free tensors; none may make one
+while the first guard of a process opens. A child of fork() (a DataLoader's worker) gets ordinary memory. Functions that wait for bytes or
+plan release the GIL, and no thread of vedette ever takes it.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+import torch
+
+__version__: str
+
+class Failure(RuntimeError):
+    """What vedette could not do, in one sentence with the remedy."""
+
+    cause: Literal["unavailable", "unsupported", "out_of_memory", "malformed_input", "infeasible", "system"]
+    errno: int
+    """0 unless a system call failed."""
+    def __init__(self, message: str, cause: str = ..., errno: int = ...) -> None: ...
+
+class Counters:
+    """Since the guard opened. Bytes, nanoseconds and counts."""
+
+    bytes_in: int
+    """Fetched from the slow tier."""
+    bytes_out: int
+    """Written to the slow tier."""
+    bytes_dropped: int
+    """Evicted without a write."""
+    far_bytes_in: int
+    """Of bytes_in, with two slow tiers: from the far one."""
+    far_bytes_out: int
+    moved_between_slow_tiers: int
+    stall_count: int
+    stall_ns: int
+    """Waiting for operands, and for room in allocations."""
+    faults: int
+    """Accesses that no operator announced."""
+    bytes_recomputed: int
+    ops_recomputed: int
+    recompute_ns: int
+    live_bytes: int
+    peak_bytes: int
+    resident_bytes: int
+    resident_max_bytes: int
+    """The most fast memory that was in use; never above the budget."""
+    steps: int
+    ops: int
+
+class _Optimizer(Protocol):
+    param_groups: list[dict[str, Any]]
+
+class Guard:
+    """A budget of fast memory. While it is open, CPU tensors are allocated in its arena, operators announce their operands, and tensors
+    that do not fit stay in the slow tier until they are used. One guard is open at a time in a process; tensors outlive it where they
+    are.
+
+        with vedette.Guard("2GiB", slow="nvme:/data") as guard:
+            guard.watch(model)
+            guard.watch(optimizer)
+            for x, y in loader:
+                with guard.step():
+                    ...
+    """
+
+    def __init__(
+        self,
+        fast_memory: int | float | str | None = None,
+        *,
+        slow: str = "nvme:.",
+        policy: str = "vedette",
+        chunk: int | str = "2MiB",
+        warmup_steps: int = 1,
+        profile: Literal["operands", "layers", "ops"] = "layers",
+        tracker: str = "best",
+        on_message: Callable[[str], object] | None = None,
+        seed: int = 1,
+        ranks: int = 1,
+        interference_percent: int | None = None,
+        checksums: bool = False,
+        record: str = "",
+        recompute: Literal["off", "planned", "always"] = "off",
+        fast: str = "dram",
+    ) -> None:
+        """Opens the guard; measures the slow tier for about 0.25 s.
+
+        fast_memory: the budget in bytes, "25%" or 0.25 for a share of the machine's memory (of a smaller memory cgroup's, and of each
+            rank under torchrun); None is half of it. Resident bytes never exceed it.
+        slow: "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY", "numa:NODE", or "host" (for tests). "@500MB/s" after it bounds its speed.
+        policy: a name that `vedette plan --help` lists.
+        chunk: the unit of moves, a power of two; embedding tables and small models want "64KiB".
+        warmup_steps: steps that run on demand before one is profiled; optimizers have their state afterwards.
+        profile: ticks of page tracking: none, layers, or operators.
+        tracker: "best", "zap", "missing" or "mprotect".
+        on_message: is called with each diagnostic, one sentence; None writes each once to sys.stderr. What it raises is ignored.
+        ranks: processes of this machine that share the disk; 1 means what LOCAL_WORLD_SIZE says.
+        interference_percent: as `vedette doctor` measures it.
+        checksums: compares the hash of each fetched chunk with that of the evicted one.
+        record: a file that becomes a recording of all steps, for `python -m vedette report`.
+        recompute: whether tensors may be dropped and recomputed, with the same bits.
+        fast: "dram", or "gpu:N" (see docs/gpu-tier.md).
+
+        Raises Failure: "unsupported" for an option's value, "unavailable" where a guard is open already or the machine lacks something,
+        "system" where the slow tier cannot be opened.
+        """
+    def watch(self, what: torch.nn.Module | _Optimizer | torch.Tensor, name: str = "") -> None:
+        """Moves the storages of a module's parameters and buffers, of an optimizer's state, or of a tensor into the arena; views follow.
+        `name` stands before the names of its tensors in reports. Between steps, any number of times. Modules and optimizers are held
+        weakly. Optimizers of Accelerate and Lightning, and ZeroRedundancyOptimizer, are looked into; of a DTensor it is the local part.
+        """
+    def step(self) -> AbstractContextManager[None]:
+        """`with guard.step():` around one training step, all of its accumulation included. Steps do not nest. Entering it raises the
+        first error of a background thread since the last step; leaving it raises nothing, whatever was raised inside.
+        """
+    def layer(self, name: str) -> AbstractContextManager[None]:
+        """In a step: the operators in this scope are one layer of reports, whatever parameters they use."""
+    def resident(self, tensor: torch.Tensor) -> AbstractContextManager[None]:
+        """`with guard.resident(t):` pins the tensor's memory, for system calls and other libraries (numpy, sockets) where userfaultfd
+        is missing. A zero-copy send needs it until the send is done.
+        """
+    def bring_home(self) -> None:
+        """Moves what is watched, and its gradients, to ordinary memory; training goes on without the guard. Raises Failure
+        ("out_of_memory"), and changes nothing, when it does not fit.
+        """
+    def close(self) -> None:
+        """Ends the guard; twice is no error. Tensors stay valid where they are, and the next guard may open. Leaving `with Guard(...)`
+        and the interpreter's exit do it, too.
+        """
+    def __enter__(self) -> Guard: ...
+    def __exit__(self, *raised: object) -> None: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def phase(self) -> Literal["warm-up", "profiling", "planned", "foreseen"]: ...
+    @property
+    def mechanism(self) -> str:
+        """The way in which chunks move on this machine, in words."""
+    @property
+    def budget(self) -> int:
+        """Bytes."""
+    @property
+    def smallest_budget(self) -> int:
+        """Bytes: the operands of the largest operator seen, plus what stays."""
+
+def step_in_backward(optimizer: _Optimizer, backward: Callable[[], object]) -> None:
+    """Replaces `backward(); optimizer.step(); optimizer.zero_grad()`, with the same bits: each parameter is updated as soon as its
+    gradient is complete, within the pass, and the gradient is freed.
+
+        vedette.step_in_backward(optimizer, loss.backward)   # instead of loss.backward(); optimizer.step()
+
+    With accumulated gradients, call it for the last pass before the step. It does not suit loops that use the gradients of several
+    parameters between pass and step (to clip their common norm). It needs no guard. Python runs once for each parameter, in the
+    optimizer's own step().
+
+    Raises Failure for LBFGS, for an optimizer that has step hooks or changes values of a whole group in a step, where something else
+    waits for a gradient (DistributedDataParallel's Reducer), and where a second part of a gradient comes after its update. Exceptions
+    of `backward` pass through; the parameters that it had reached are updated then.
+    """
+
+def owns(tensor: torch.Tensor) -> bool:
+    """The tensor's memory is in the arena of this process's guard, or of an earlier one."""
+
+def resolve_vector_math() -> None:
+    """Calls each of oneMKL's vector functions once on one element, as opening a guard does. A plain run that is compared with a guarded
+    one bit by bit calls this before its first operator (pytorch/pytorch issue 188792).
+    """

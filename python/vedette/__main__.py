@@ -1,0 +1,18 @@
+"""`python -m vedette VERB ...` is the command-line tool `vedette`, which comes with this package."""
+
+import os
+import pathlib
+import sys
+
+
+def main():
+    tool = pathlib.Path(__file__).resolve().parent / "bin" / "vedette"
+    if not tool.exists():
+        tool = pathlib.Path(__file__).parent / "bin" / "vedette"  # a build folder, where this file is a link
+    if not tool.exists():
+        sys.exit(f"vedette: {tool} is missing from this installation; install the package again.")
+    os.execv(tool, ["vedette", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

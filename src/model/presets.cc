@@ -1,0 +1,143 @@
+// The machines of published papers, and of data sheets. Each figure's source stands beside it; docs/reproduce.md has
+// them as a table. What no source has is said to be assumed.
+#include <array>
+
+#include "vedette/machine.h"
+
+namespace vedette {
+namespace {
+
+// The machine of G10's published runs: an A100 with 40 GB and 128 GB of host memory (both in GiB there). PCIe 3.0 x16
+// has 15.754 GB/s and 5 us each way. Behind the same link is an SSD of 3.2 GB/s each way, 12 us to read and 16 us to
+// write. A fault takes 45 us.
+Machine a100_g10() {
+  constexpr std::uint64_t pcie = 15'754'000'000, ssd = 3'200'000'000;
+  constexpr std::uint32_t in = 0, out = 1;  // the two directions of the GPU's PCIe link
+  Machine machine;
+  machine.tiers = {{.name = "gpu", .capacity = 40_GiB},
+                   {.name = "host", .capacity = 128_GiB},
+                   {.name = "ssd", .capacity = {std::uint64_t{1} << 44}}};
+  machine.links = {
+      {.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {5'000}, .shared = in},
+      {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {5'000}, .shared = out},
+      {.source = {2}, .target = {0}, .bytes_per_s = ssd, .latency = {12'000}, .shared = in},
+      {.source = {0}, .target = {2}, .bytes_per_s = ssd, .latency = {16'000}, .shared = out},
+  };
+  machine.fault_time = {45'000};
+  machine.can_recompute = true;
+  machine.interference_percent = 0;
+  return machine;
+}
+
+// An H200 with 141 GB behind PCIe 5.0 x16, whose 64 GB/s each way are counted as 50, and 1.5 TB of pinned host memory.
+// Tensors move whole. These rates are assumed: no such machine was measured.
+Machine h200_pcie5() {
+  constexpr std::uint64_t pcie = 50'000'000'000;
+  Machine machine;
+  machine.tiers = {{.name = "gpu", .capacity = {141'000'000'000}}, {.name = "host", .capacity = {1'500'000'000'000}}};
+  machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}},
+                   {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}}};
+  machine.granule = {512};
+  machine.whole_tensors = true;
+  machine.interference_percent = 0;
+  return machine;
+}
+
+// One memory over another: tier 0 is `fast`, tier 1 is `slow`, and each direction has a link of its own.
+struct TwoTiers {
+  Tier fast, slow;
+  std::uint64_t in_per_s = 0, out_per_s = 0;  // bytes
+  Nanoseconds in_latency, out_latency;
+};
+
+Machine two_tiers(TwoTiers of) {
+  Machine machine;
+  machine.tiers = {std::move(of.fast), std::move(of.slow)};
+  machine.links = {
+      {.source = {1}, .target = {0}, .bytes_per_s = of.in_per_s, .latency = of.in_latency, .shared = {}},
+      {.source = {0}, .target = {1}, .bytes_per_s = of.out_per_s, .latency = of.out_latency, .shared = {}}};
+  machine.interference_percent = 0;
+  return machine;
+}
+
+// Sentinel's processor: DDR4 over Optane modules that operands may stay in. Six interleaved modules read 39.4 GB/s and
+// write 13.9 GB/s, a random read takes 305 ns (Izraelevitz et al., arXiv 1903.05714). 192 GiB over 1.5 TiB are what six
+// modules of each kind have on a socket of that paper. Sentinel's own text was not at hand.
+Machine optane_sentinel() {
+  return two_tiers({.fast = {.name = "dram", .capacity = 192_GiB, .addressable = true},
+                    .slow = {.name = "optane", .capacity = {std::uint64_t{3} << 39}, .addressable = true},
+                    .in_per_s = 39'400'000'000,
+                    .out_per_s = 13'900'000'000,
+                    .in_latency = {305},
+                    .out_latency = {305}});
+}
+
+// A V100 with 16 GB behind PCIe 3.0 x16, the GPU of SwapAdvisor, Sentinel and DeepUM. What pinned copies take was
+// measured by AutoSwap's authors: 0.0756 ns a byte and 47.2 us out, 0.0823 ns a byte and 9.7 us in (Apache SINGA,
+// src/core/device/swap_gpu.cc). 256 GiB of host memory are assumed.
+Machine v100_pcie3() {
+  Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = 16_GiB},
+                               .slow = {.name = "host", .capacity = 256_GiB},
+                               .in_per_s = 12'150'000'000,
+                               .out_per_s = 13'230'000'000,
+                               .in_latency = {9'700},
+                               .out_latency = {47'200}});
+  machine.can_recompute = true;
+  return machine;
+}
+
+// An A100 with 80 GB (data sheet) behind PCIe 4.0 x16: 31.5 GB/s each way by the standard, of which pinned copies reach
+// 25 (reports of NVIDIA's nvbandwidth). The latency is G10's, 512 GiB of host memory are assumed.
+Machine a100_pcie4() {
+  Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = {80'000'000'000}},
+                               .slow = {.name = "host", .capacity = 512_GiB},
+                               .in_per_s = 25'000'000'000,
+                               .out_per_s = 25'000'000'000,
+                               .in_latency = {5'000},
+                               .out_latency = {5'000}});
+  machine.can_recompute = true;
+  return machine;
+}
+
+// A GH200 with 96 GB of HBM3 over 480 GB of LPDDR5X (data sheet). Copies by the copy engines reach 411 GB/s to the GPU
+// and 170 GB/s from it over NVLink-C2C (reports of nvbandwidth). A latency of 2 us is assumed.
+Machine gh200() {
+  Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = {96'000'000'000}},
+                               .slow = {.name = "host", .capacity = {480'000'000'000}},
+                               .in_per_s = 411'000'000'000,
+                               .out_per_s = 170'000'000'000,
+                               .in_latency = {2'000},
+                               .out_latency = {2'000}});
+  machine.can_recompute = true;
+  return machine;
+}
+
+// DDR5 over a memory expander behind CXL 2.0 x8 at 32 GT/s: 31.5 GB/s each way by the standard's arithmetic, before its
+// own headers. Sizes and 250 ns are assumed: production cards have two to five times the latency of local memory (arXiv
+// 2405.14209).
+Machine cxl_x8() {
+  return two_tiers({.fast = {.name = "dram", .capacity = 128_GiB, .addressable = true},
+                    .slow = {.name = "cxl", .capacity = 512_GiB, .addressable = true},
+                    .in_per_s = 31'500'000'000,
+                    .out_per_s = 31'500'000'000,
+                    .in_latency = {250},
+                    .out_latency = {250}});
+}
+
+constexpr std::array presets{
+    MachinePreset{"a100-g10", "G10, MICRO'23: the settings of its published runs", a100_g10},
+    MachinePreset{"h200-pcie5", "data sheets, and 50 GB/s each way assumed; not measured", h200_pcie5},
+    MachinePreset{"optane-sentinel", "Sentinel's kind of machine, with rates of Izraelevitz et al., arXiv 1903.05714",
+                  optane_sentinel},
+    MachinePreset{"v100-pcie3", "V100 16 GB, with copies as AutoSwap's authors measured them (Apache SINGA)",
+                  v100_pcie3},
+    MachinePreset{"a100-pcie4", "data sheet, and 25 GB/s each way as nvbandwidth reports say", a100_pcie4},
+    MachinePreset{"gh200", "data sheet, and 411 and 170 GB/s as nvbandwidth reports say", gh200},
+    MachinePreset{"cxl-x8", "arithmetic of CXL 2.0 x8; sizes and latency assumed", cxl_x8},
+};
+
+}  // namespace
+
+std::span<const MachinePreset> machine_presets() noexcept { return presets; }
+
+}  // namespace vedette

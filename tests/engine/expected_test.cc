@@ -1,0 +1,92 @@
+// Ops without a plan that know what an earlier step did: room is made of what is used last, before it is wanted, and
+// what is used next comes early.
+#include "engine/rig.h"
+
+namespace vedette {
+namespace {
+
+using namespace testing;
+
+// An op at `tick` that expects the given things and ends.
+void op(Rig& rig, Ticks tick, const std::vector<Engine::PlannedFetch>& fetches,
+        const std::vector<Engine::NextUse>& next_uses, Engine::Expected expected) {
+  rig.engine().begin_op(tick, {0}, "op", {}, {.fetches = fetches, .next_uses = next_uses, .expected = expected});
+  rig.engine().end_op({});
+}
+
+TEST(Expected, RoomIsMadeOfWhatIsUsedLast) {
+  Rig rig(6);
+  for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
+  const std::vector<Engine::NextUse> uses = {{at(0), 9}, {at(1), 2}, {at(2), 8}, {at(3), 3}, {at(4), 4}, {at(5), 5}};
+  op(rig, 1, {}, uses, {.births = 2, .until = 6});
+  EXPECT_TRUE(eventually([&] { return !rig.here(0) && !rig.here(2); }));
+  for (const std::uint32_t c : {1u, 3u, 4u, 5u}) EXPECT_TRUE(rig.here(c)) << c;
+  const std::uint64_t stalls = rig.engine().counters().stall_count;
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::away; }));
+  rig.born(6, 6);
+  rig.born(7, 7);
+  EXPECT_EQ(rig.engine().counters().stall_count, stalls) << "the room was there";
+  for (std::uint32_t c = 0; c < 8; ++c) EXPECT_TRUE(rig.holds(c, c));
+}
+
+TEST(Expected, WhatIsUsedSoonStaysThoughRoomIsWanted) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  const std::vector<Engine::NextUse> uses = {{at(0), 2}, {at(1), 3}, {at(2), 4}, {at(3), 5}};
+  op(rig, 1, {}, uses, {.births = 4, .until = 6});
+  rig.engine().quiesce();
+  for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.here(c)) << c;
+}
+
+TEST(Expected, FetchesMakeTheirRoomOfWhatIsUsedLater) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0, 2)});
+  rig.born(4, 4);
+  rig.born(5, 5);
+  const std::vector<Engine::NextUse> uses = {{at(0), 3}, {at(1), 4}, {at(2), 90}, {at(3), 80}, {at(4), 2}, {at(5), 5}};
+  op(rig, 1, {{at(0, 2)}}, uses, {.births = 0, .until = 10});
+  EXPECT_TRUE(eventually([&] { return rig.here(0) && rig.here(1); }));
+  EXPECT_FALSE(rig.here(2));
+  EXPECT_FALSE(rig.here(3));
+  EXPECT_EQ(rig.engine().counters().faults, 0u);
+}
+
+// A tensor in the chunk is used later than another one there: the earlier use counts, until it has come.
+TEST(Expected, AChunkIsUsedWhenTheFirstOfItsTensorsIs) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  op(rig, 1, {}, {{at(0), 4}, {at(1), 20}, {at(2), 21}, {at(3), 22}}, {});
+  op(rig, 2, {}, {{at(0), 99}}, {.births = 1, .until = 10});
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({3}) == ChunkState::away; }));
+  EXPECT_TRUE(rig.here(0));
+  op(rig, 4, {}, {{at(0), 99}}, {.births = 2, .until = 10});
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::away; }));
+}
+
+// What was expected and does not come moves away with time: else it would stay for ever.
+TEST(Expected, AUseThatIsOverdueIsExpectedAsLateAgain) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  op(rig, 1, {}, {{at(0), 3}, {at(1), 120}, {at(2), 121}, {at(3), 122}}, {});
+  op(rig, 5, {}, {}, {.births = 1, .until = 10});
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({3}) == ChunkState::away; }));
+  EXPECT_TRUE(rig.here(0)) << "expected at 7";
+  op(rig, 70, {}, {}, {.births = 2, .until = 100});
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::away; })) << "expected at 137";
+}
+
+TEST(Expected, WhatWasJustBornStays) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c);
+  const std::vector<Engine::NextUse> uses = {{at(0), 20}, {at(1), 21}, {at(2), 22}};
+  rig.engine().begin_op(1, {0}, "op", {}, {.next_uses = uses, .expected = Engine::Expected{.births = 3, .until = 10}});
+  rig.born(3, 3);
+  rig.engine().end_op({});
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
+  EXPECT_TRUE(rig.here(3)) << "its next use is told when the next op begins";
+}
+
+}  // namespace
+}  // namespace vedette

@@ -1,0 +1,141 @@
+// Training in mixed precision under a guard of GPU memory: autocast to bf16, and a scaler of gradients as
+// torch.amp.GradScaler is. Losses, scales, parameters and optimizer state have the bits of the same loop without a
+// guard, also where gradients overflow and a step is left out. There is no fp16 here: the CPU's kernels have no softmax
+// from it to float.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "models/model.h"
+#include "models/state.h"
+#include "simulated_gpu/torch_device.h"
+#include "vedette/torch.h"
+
+namespace vedette::testing {
+namespace {
+
+constexpr int steps = 8;
+constexpr int overflows_at = 5;  // a step whose gradients are infinite
+const c10::Device device(at::kCUDA, 0);
+
+class Autocast {  // while it lives, operators of CUDA tensors run in bf16
+ public:
+  Autocast() {
+    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCUDA, true);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+};
+
+// The operators of torch.amp.GradScaler, whose growth interval is two steps here.
+class GradScaler {
+ public:
+  at::Tensor scale(const at::Tensor& loss) const { return loss * scale_.squeeze(); }
+  // False: gradients were infinite, and the optimizer took no step.
+  bool step(torch::optim::Optimizer& optimizer) {
+    std::vector<at::Tensor> gradients;
+    for (const auto& group : optimizer.param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+      }
+    }
+    at::Tensor infinite = at::zeros({1}, device);
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, infinite, scale_.reciprocal());
+    const bool finite = infinite.item<float>() == 0;
+    if (finite) optimizer.step();
+    at::_amp_update_scale_(scale_, grown_, infinite, 2.0, 0.5, 2);
+    return finite;
+  }
+  float value() const { return scale_.item<float>(); }
+
+ private:
+  at::Tensor scale_ = at::full({1}, 1024.0, device), grown_ = at::zeros({1}, at::TensorOptions(device).dtype(at::kInt));
+};
+
+struct Trained {
+  std::string losses;  // and scales, a line a step
+  std::map<std::string, std::string> state;
+  int left_out = 0;
+  std::uint64_t peak = 0, moved = 0;
+  std::string phase;
+};
+
+// Without a budget: without a guard.
+Trained train(const std::string& name, std::optional<Bytes> budget) {
+  Trained trained;
+  const auto model = examples::make_model(name, {.small = true, .seed = 3, .script = {}});
+  std::optional<Guard> guard;
+  if (budget) guard.emplace(GuardOptions{.fast_memory = *budget, .fast = "gpu:0", .slow = "host"});
+  model->module().to(device);
+  torch::optim::Optimizer& optimizer = model->optimizer();
+  if (guard) {
+    guard->watch(model->module());
+    guard->watch(optimizer);
+  }
+  GradScaler scaler;
+  std::ostringstream losses;
+  for (int i = 0; i < steps; ++i) {
+    std::optional<Guard::Step> step;
+    if (guard) step.emplace(*guard);
+    optimizer.zero_grad();
+    at::Tensor loss;
+    {
+      const Autocast autocast;
+      loss = model->loss(i, model->batch());
+    }
+    if (i == overflows_at) loss = loss * std::numeric_limits<float>::infinity();
+    scaler.scale(loss.to(at::kFloat)).backward();
+    if (!scaler.step(optimizer)) ++trained.left_out;
+    losses << std::hexfloat << loss.item<float>() << ' ' << scaler.value() << '\n';
+  }
+  trained.losses = losses.str();
+  trained.state = examples::digests(*model);
+  if (guard) {
+    const Counters counters = guard->counters();
+    trained.peak = counters.resident_max_bytes;
+    trained.moved = counters.bytes_out;
+    trained.phase = guard->session().phase();
+  }
+  return trained;
+}
+
+class MixedPrecision : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = load_simulated_libraries(); !missing.empty()) GTEST_SKIP() << missing;
+    control().choose({.memory = std::size_t{256} << 20});
+  }
+};
+
+TEST_P(MixedPrecision, HasTheUnguardedRunsBits) {
+  const std::string model = GetParam();
+  const Trained plain = train(model, std::nullopt);
+  EXPECT_EQ(plain.left_out, 1);
+  const Trained whole = train(model, Bytes{64 << 20});
+  EXPECT_EQ(whole.losses, plain.losses);
+  for (const std::uint64_t percent : {50u, 35u}) {
+    const Trained inside = train(model, Bytes{whole.peak * percent / 100});
+    EXPECT_EQ(inside.losses, plain.losses) << percent;
+    EXPECT_EQ(examples::first_difference(inside.state, plain.state), "") << percent;
+    EXPECT_EQ(inside.left_out, 1) << percent;
+    EXPECT_GT(inside.moved, 0u) << percent;
+    EXPECT_EQ(inside.phase, "planned") << percent;
+  }
+  EXPECT_EQ(control().races(), std::vector<std::string>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision, ::testing::Values("gpt", "resnet18"),
+                         [](const auto& the) { return std::string(the.param); });
+
+}  // namespace
+}  // namespace vedette::testing
