@@ -4,8 +4,9 @@ A mutant is a patch: what is wrong in its first line, the tests that should see 
 Between them may be a line "# says: TEXT": such a mutant is killed only where the failing test's output has that text.
 Each of --workers has a copy of the sources in DIR, built there without libtorch. Mutants of the same tests go to one
 worker. It builds and runs these tests without a mutant; then each patch is applied, its tests are built and run one
-after the other until one fails, and the patch is taken back. Exit status 1: fewer than --least percent are killed; 2: a
-patch no longer applies or compiles, or a test fails without one.
+after the other until one fails, and the patch is taken back. With --check only the patches are looked at, and nothing
+is built. Exit status 1: fewer than --least percent are killed; 2: a patch no longer applies or compiles, has no such
+first lines, or a test fails without one.
 """
 
 import argparse
@@ -113,10 +114,7 @@ class Build:
         return f"{path}.{failed[0]}" if failed else f"{path}.{last_begun(ended.stdout)} (crashes)"
 
     def change(self, mutant: Mutant) -> None:
-        # Else git looks for a repository around the copy, and leaves files outside of its index alone.
-        outside = dict(os.environ, GIT_CEILING_DIRECTORIES=str(self.copy.parent))
-        ended = subprocess.run(["git", "apply", "-"], input=mutant.diff, capture_output=True, text=True, cwd=self.copy,
-                               env=outside)
+        ended = apply(mutant.diff, self.copy)
         same = all((self.copy / f).read_bytes() == (self.source / f).read_bytes() for f in mutant.files)
         if ended.returncode != 0 or same or not mutant.files:
             raise Broken(f"{mutant.name} no longer applies: {ended.stderr.strip() or 'it changes nothing'}")
@@ -124,6 +122,13 @@ class Build:
     def restore(self, mutant: Mutant) -> None:
         for file in mutant.files:
             put(self.source / file, self.copy / file)
+
+
+def apply(diff: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    # Else git looks for a repository around the folder, and leaves files outside of its index alone.
+    outside = dict(os.environ, GIT_CEILING_DIRECTORIES=str(folder.parent))
+    return subprocess.run(["git", "apply", *options, "-"], input=diff, capture_output=True, text=True, cwd=folder,
+                          env=outside)
 
 
 def last_begun(output: str) -> str:
@@ -184,6 +189,22 @@ class Run:
             print(f"broken    {error}", flush=True)
 
 
+def check(folder: Path) -> int:
+    """Each patch has its first lines and applies to the sources as they are; says which do not."""
+    wrong = 0
+    for path in sorted(folder.glob("*.patch")):
+        try:
+            mutant = read(path)
+            ended = apply(mutant.diff, folder.parent.parent, "--check")
+            if ended.returncode != 0 or not mutant.files:
+                raise Broken(f"{path.name} no longer applies: {ended.stderr.strip() or 'it names no file'}")
+        except Broken as error:
+            print(f"mutants: {error}", file=sys.stderr)
+            wrong += 1
+    print(f"{len(list(folder.glob('*.patch')))} patches, {wrong} of them wrong")
+    return 2 if wrong else 0
+
+
 def prepare(build: Build, tests: set[str]) -> None:
     if said := build.make(sorted(tests)):
         raise Broken(f"the sources do not build without a mutant:\n{said}")
@@ -195,13 +216,18 @@ def prepare(build: Build, tests: set[str]) -> None:
 def main() -> int:
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="the copies and builds; may be kept")
+    parser.add_argument("--check", action="store_true", help="read the patches and build nothing")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="the copies and builds; may be kept")
     parser.add_argument("--data", default="", metavar="DIR", help="given data, as VEDETTE_DATA of the build")
     parser.add_argument("--least", type=float, default=90, metavar="PERCENT")
     parser.add_argument("--workers", type=int, default=min(cores, 8), help="default: as many as processors, at most 8")
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only")
     asked = parser.parse_args()
     folder = Path(__file__).resolve().parent
+    if asked.check:
+        return check(folder)
+    if asked.work is None:
+        parser.error("--work DIR is wanted: where the copies and builds go")
     began = time.monotonic()
     try:
         mutants = [read(path) for path in sorted(folder.glob("*.patch"))]
