@@ -24,30 +24,37 @@ std::uint32_t Engine::slots_for(std::uint32_t chunks) const noexcept {
   return (wanted + step_of_growth - 1) / step_of_growth * step_of_growth;
 }
 
-// Room in the slow tier for so many more living chunks, some ahead, or just these where the disk is nearly full.
-Result<void> Engine::reserve_slots(std::unique_lock<std::mutex>& lock, std::uint32_t more) {
-  const std::uint32_t living = books_.live_chunks() + slots_.promised + more, depth = slow_.store->depth();
-  slots_.most_needed = std::max(slots_.most_needed, living);
-  if (living + depth <= slots_.reserved) return {};
-  slots_.promised += more;  // the store never shrinks below them
-  lock.unlock();
+bool Engine::has_slots_for(std::uint32_t more) {
+  const std::uint32_t living = books_.live_chunks() + more;
+  slots_.most_needed = std::max(slots_.most_needed, living);  // the store does not shrink below them
+  return living + slow_.store->depth() <= slots_.reserved;
+}
+
+// Some slots ahead, or just these where the disk is nearly full.
+Result<void> Engine::grow_store(std::uint32_t more) {
   const std::lock_guard growing(growing_);
-  Result<void> grown;
-  std::uint32_t reserved = 0;
-  for (const std::uint32_t slots : {slots_for(living), living + depth}) {
-    reserved = slots;
-    grown = slow_.store->reserve(slots);
-    if (grown) break;
+  std::unique_lock lock(mutex_);
+  if (has_slots_for(more)) return {};  // another thread has grown it meanwhile
+  const std::uint32_t living = books_.live_chunks() + more;
+  lock.unlock();
+  std::uint32_t reserved = slots_for(living);
+  Result<void> grown = slow_.store->reserve(reserved);
+  if (!grown) {
+    reserved = living + slow_.store->depth();
+    grown = slow_.store->reserve(reserved);
   }
   lock.lock();
-  slots_.promised -= more;
-  if (grown) slots_.reserved = std::max(slots_.reserved, reserved);
+  if (grown) slots_.reserved = reserved;
   return grown;
 }
 
 Result<void> Engine::birth(ChunkRange range) {
   std::unique_lock lock(mutex_);
-  if (auto room = reserve_slots(lock, range.size()); !room) return room;
+  while (!has_slots_for(range.size())) {
+    lock.unlock();
+    if (auto grown = grow_store(range.size()); !grown) return grown;
+    lock.lock();
+  }
   disturb();
   count_birth(range);
   const Nanoseconds began = program_.now();
@@ -55,7 +62,11 @@ Result<void> Engine::birth(ChunkRange range) {
   for (const ChunkIndex c : range) {
     while (books_[c].state != ChunkState::resident) {
       if (books_[c].state == ChunkState::unbacked && books_.available() > 0) {
-        if (!back(c)) await_frame(lock, range.limit().value - c.value);
+        if (back(c)) continue;
+        lock.unlock();
+        const bool made = make_frames(range.limit().value - c.value);
+        lock.lock();
+        if (!made) await_frame(lock);
         continue;
       }
       if (parked(books_[c].state)) {
@@ -64,7 +75,7 @@ Result<void> Engine::birth(ChunkRange range) {
       }
       if (may_be_unbacked()) break;  // a fault will bring it
       waited = true;
-      if (const auto refused = wait_for_room(lock, c, range.limit())) {
+      if (const auto refused = await_room(lock, c, range.limit())) {
         add_stall(began, true);
         let_die(range);
         return *refused;
@@ -76,7 +87,7 @@ Result<void> Engine::birth(ChunkRange range) {
 }
 
 // Returns when `c` is resident or may be tried again. `limit`: the end of the range that is being born.
-std::optional<Error> Engine::wait_for_room(std::unique_lock<std::mutex>& lock, ChunkIndex c, ChunkIndex limit) {
+std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, ChunkIndex c, ChunkIndex limit) {
   if (books_[c].state != ChunkState::unbacked) request(c);
   std::uint32_t lacking = 0;
   for (const ChunkIndex rest : ChunkRange(c, limit)) lacking += books_[rest].state == ChunkState::unbacked ? 1u : 0u;

@@ -59,8 +59,8 @@ int DiskThread::wait(JobNumber job) {
   return error;
 }
 
-// Under the lock; the store takes the requests without it.
-void DiskThread::submit_some(std::unique_lock<std::mutex>& lock) {
+// The store takes the requests without the lock.
+void DiskThread::submit_some_unlocking(std::unique_lock<std::mutex>& lock) {
   std::vector<StoreRequest> batch;
   while (!waiting_.empty() && in_flight_ < store_->depth()) {
     const JobNumber number = waiting_.front();
@@ -100,7 +100,7 @@ void DiskThread::serve() noexcept {
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !running_.empty(); });
     if (running_.empty()) break;  // stopping
-    submit_some(lock);
+    submit_some_unlocking(lock);
     lock.unlock();
     take_completions();
     lock.lock();

@@ -47,7 +47,7 @@ class DiskThread {
     int error = 0;
   };
   void serve() noexcept;
-  void submit_some(std::unique_lock<std::mutex>& lock);
+  void submit_some_unlocking(std::unique_lock<std::mutex>& lock);
   void take_completions() noexcept;
 
   const std::unique_ptr<Store> store_;

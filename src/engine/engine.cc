@@ -80,7 +80,7 @@ void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<c
   op_.index = op;
   op_.name.assign(name);
   ++figures_.counters.ops;
-  enter(lock, tick, operands, planned);
+  enter_and_await(lock, tick, operands, planned);
 }
 
 void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
@@ -94,7 +94,7 @@ void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions,
     between();
     lock.lock();
   }
-  enter(lock, tick, operands, planned);
+  enter_and_await(lock, tick, operands, planned);
 }
 
 void Engine::end_op(std::span<const PlannedEviction> evictions) noexcept {
@@ -146,8 +146,8 @@ void Engine::take_plan(const Planned& planned) {
     }
 }
 
-void Engine::enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
-                   const Planned& planned) {
+void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
+                             const Planned& planned) {
   books_.begin_op(tick);
   take_plan(planned);
   bool missing = false;

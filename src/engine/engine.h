@@ -14,7 +14,9 @@
 //
 // Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex
 // guards all; memory for frames is made without it, and an op for which there is nothing to do runs without it
-// (quick_op.h).
+// (quick_op.h). No function unlocks a lock that its caller holds, but two kinds that take it and say so in their names.
+// With `await` it waits for an arrival, as a condition variable does. With `_unlocking` it is the migrator's own turn,
+// which calls the store and the memory without the lock.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -229,8 +231,8 @@ class Engine {
     bool register_frames = true, registered = false;
   };
   struct SlotsNeeded {
-    std::uint32_t reserved = 0, promised = 0;  // of the store; to births that wait for the store to grow
-    std::uint32_t most_needed = 0;             // living chunks at once, since `since`
+    std::uint32_t reserved = 0;     // of the store
+    std::uint32_t most_needed = 0;  // living chunks at once, since `since`
     Nanoseconds since;
   };
   struct Migrator {
@@ -249,8 +251,8 @@ class Engine {
   void stray(ChunkIndex chunk, const Fault& fault) noexcept;
   void count_fault(const Fault& fault);
   // an op or a section
-  void enter(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
-             const Planned& planned);
+  void enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
+                       const Planned& planned);
   void leave(std::span<const PlannedEviction> evictions);
   void disturb();    // before anything is hidden: an op that runs quickly is one that the books know
   void hand_over();  // the same, where nothing is hidden
@@ -268,9 +270,10 @@ class Engine {
   void request_what_follows(ChunkIndex chunk);
   void add_stall(Nanoseconds began, bool in_allocation);
   void count_birth(ChunkRange range);
-  Result<void> reserve_slots(std::unique_lock<std::mutex>& lock, std::uint32_t more);
+  bool has_slots_for(std::uint32_t more);       // living chunks, in the slow tier
+  Result<void> grow_store(std::uint32_t more);  // for so many; takes the lock itself
   std::uint32_t slots_for(std::uint32_t chunks) const noexcept;
-  std::optional<Error> wait_for_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
+  std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
   void drop_hold(ChunkRange range);
   void tell_hold(ChunkIndex chunk);       // held, or no longer
@@ -300,22 +303,22 @@ class Engine {
   void make_ahead() noexcept;  // the maker's thread
   std::uint32_t ready_wanted() const noexcept;
   std::uint32_t frames_at_once(std::uint32_t lacking) const noexcept;
-  // False: none is left to make, or there is no memory.
-  bool make_frames(std::unique_lock<std::mutex>& lock, std::uint32_t lacking = 1);
-  void await_frame(std::unique_lock<std::mutex>& lock, std::uint32_t lacking);  // makes some, or waits while others do
-  bool lacks_frame() const noexcept;                                            // the migrator could start a read
-  bool give_frames_back();                                                      // while winding down
+  // Takes the lock itself. False: none is left to make, or there is no memory.
+  bool make_frames(std::uint32_t lacking = 1);
+  void await_frame(std::unique_lock<std::mutex>& lock);  // that another thread makes
+  bool lacks_frame() const noexcept;                     // the migrator could start a read
+  bool give_frames_back();                               // while winding down
 
   // --- the migrator (migrator.cc, measure.cc) ---
   void run() noexcept;
-  void turn(std::unique_lock<std::mutex>& lock) noexcept;
-  bool start_moves(std::unique_lock<std::mutex>& lock) noexcept;  // true: the lock was released, more may have to start
-  void take_completed(std::unique_lock<std::mutex>& lock) noexcept;  // waits for some, or for a wake-up
-  bool pass_on(std::unique_lock<std::mutex>& lock) noexcept;  // what is gathered, to the store. True: there was some
+  void turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
+  bool start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept;     // true: more may have to start
+  void take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // waits for some, or for a wake-up
+  bool pass_on_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // gathered requests, to the store; false: none
   std::vector<LinkHabits> measure() noexcept;
-  bool give_slots_back(std::unique_lock<std::mutex>& lock) noexcept;
-  void register_frames(std::unique_lock<std::mutex>& lock);  // from the migrator: the store's thread rule
-  void pump();                                               // starts what can start; fills requests_
+  bool give_slots_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
+  void register_frames();  // from the migrator: the store's thread rule
+  void pump();             // starts what can start; fills requests_
   void start_urgent();
   std::uint32_t planned_start(StoreRequest::Direction direction) const noexcept;  // how many moves, now
   bool writes_wait() const noexcept;  // until reads are done, or room is scarce
@@ -364,7 +367,7 @@ template <class Done>
 void Engine::await(std::unique_lock<std::mutex>& lock, Done done) {
   if (!by_hand_) return arrived_.wait(lock, done);
   while (!done())
-    if (!start_moves(lock) && !done()) take_completed(lock);
+    if (!start_moves_unlocking(lock) && !done()) take_completed_unlocking(lock);
 }
 
 }  // namespace vedette

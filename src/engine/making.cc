@@ -36,11 +36,14 @@ void Engine::make_ahead() noexcept {
       maker_.wanted.wait(lock);
       continue;
     }
-    make_frames(lock);
+    lock.unlock();
+    make_frames();
+    lock.lock();
   }
 }
 
-bool Engine::make_frames(std::unique_lock<std::mutex>& lock, std::uint32_t lacking) {
+bool Engine::make_frames(std::uint32_t lacking) {
+  std::unique_lock lock(mutex_);
   const FramePool::Run run = books_.pool().start_making(frames_at_once(lacking));
   if (run.count == 0) return false;
   const FrameKind kind = maker_.kind;
@@ -65,8 +68,7 @@ bool Engine::make_frames(std::unique_lock<std::mutex>& lock, std::uint32_t lacki
   return error == 0;
 }
 
-void Engine::await_frame(std::unique_lock<std::mutex>& lock, std::uint32_t lacking) {
-  if (make_frames(lock, lacking)) return;
+void Engine::await_frame(std::unique_lock<std::mutex>& lock) {
   arrived_.wait(lock, [&] { return books_.pool().ready() > 0 || books_.pool().making() == 0; });
 }
 

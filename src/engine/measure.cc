@@ -9,7 +9,8 @@ namespace vedette {
 
 // Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer. It looks them
 // up now, so all frames are made first: only where it will take them.
-void Engine::register_frames(std::unique_lock<std::mutex>& lock) {
+void Engine::register_frames() {
+  std::unique_lock lock(mutex_);
   if (!slow_.register_frames || !memory_->reach().keeps_buffers || books_.frames() == 0) return;
   std::byte* const first = memory_->parked({0});
   for (FrameIndex f{1}; f.value < books_.frames(); ++f.value)
@@ -18,8 +19,10 @@ void Engine::register_frames(std::unique_lock<std::mutex>& lock) {
   const Bytes all = {books_.frames() * chunk_bytes_.value};
   const bool by_ring = slow_.store->mechanism().find("io_uring") != std::string_view::npos;
   if (!by_ring || !may_lock(first, all.value)) return;
-  while (make_frames(lock)) {
+  lock.unlock();
+  while (make_frames()) {
   }
+  lock.lock();
   if (books_.frames() * chunk_bytes_.value != all.value) return;
   slow_.store->register_memory(first, all);
   slow_.registered = true;

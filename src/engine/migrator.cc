@@ -13,33 +13,38 @@
 
 namespace vedette {
 void Engine::run() noexcept {
+  register_frames();
   std::unique_lock lock(mutex_);
-  register_frames(lock);
   slow_.habits = measure();
   arrived_.notify_all();
-  while (!migrator_.stop) turn(lock);
+  while (!migrator_.stop) turn_unlocking(lock);
   slow_.store->finish();
 }
 
 void Engine::run_once() noexcept {
   VEDETTE_ASSERT(by_hand_);
   std::unique_lock lock(mutex_);
-  turn(lock);
+  turn_unlocking(lock);
 }
 
-void Engine::turn(std::unique_lock<std::mutex>& lock) noexcept {
-  if (!start_moves(lock)) take_completed(lock);
+void Engine::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+  if (!start_moves_unlocking(lock)) take_completed_unlocking(lock);
 }
 
-bool Engine::start_moves(std::unique_lock<std::mutex>& lock) noexcept {
+bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   retry_busy();
   pump();
-  if (pass_on(lock)) return true;  // the next group is another submission
-  if (lacks_frame() && make_frames(lock)) return true;
-  return give_slots_back(lock);
+  if (pass_on_unlocking(lock)) return true;  // the next group is another submission
+  if (lacks_frame()) {
+    lock.unlock();
+    const bool made = make_frames();
+    lock.lock();
+    if (made) return true;
+  }
+  return give_slots_back_unlocking(lock);
 }
 
-void Engine::take_completed(std::unique_lock<std::mutex>& lock) noexcept {
+void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   std::array<StoreCompletion, 64> done;
   migrator_.sleeping = true;
   const Nanoseconds timeout = busy_.empty() ? Nanoseconds{1'000'000'000} : busy_.pause();
@@ -52,7 +57,7 @@ void Engine::take_completed(std::unique_lock<std::mutex>& lock) noexcept {
 }
 
 // Slots are discarded before they are written for the chunk that has them now.
-bool Engine::pass_on(std::unique_lock<std::mutex>& lock) noexcept {
+bool Engine::pass_on_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   const std::vector<SlotIndex> given_back = books_.take_given_back();
   const std::vector<Settling> settling = std::exchange(requests_.settling, {});
   requests_.batch.swap(requests_.next);
@@ -67,7 +72,7 @@ bool Engine::pass_on(std::unique_lock<std::mutex>& lock) noexcept {
 }
 
 // Where for a while less than half of the reserved slots was needed. True: the lock was released for it.
-bool Engine::give_slots_back(std::unique_lock<std::mutex>& lock) noexcept {
+bool Engine::give_slots_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   constexpr Nanoseconds a_while{10'000'000'000};  // longer than most steps, whose chunks die and are born again
   const auto least = [&] { return slots_for(std::max(slots_.most_needed, books_.slots().limit())); };
   if (program_.now() - slots_.since < a_while) return false;
@@ -85,7 +90,7 @@ bool Engine::give_slots_back(std::unique_lock<std::mutex>& lock) noexcept {
     }
   }
   slots_.since = program_.now();
-  slots_.most_needed = books_.live_chunks() + slots_.promised;
+  slots_.most_needed = books_.live_chunks();
   return worth;
 }
 

@@ -227,27 +227,31 @@ void SessionCore::expect_writes(const Arena::Place& place) noexcept {
 
 void SessionCore::release(std::byte* memory) noexcept {
   const std::uint64_t offset = arena_.offset_of(memory);
-  {
-    std::unique_lock lock(mutex_);
-    if (const auto small = arena_.remove_small(offset)) {
-      if (small->last) {
-        executor_->died(ChunkRange::one(small->chunk));
-        arena_.free_slab_chunk(small->chunk);
-      }
-    } else {
-      if (recomputer_ != nullptr && logger_.running()) let_die(lock, offset);
-      const auto dead = arena_.remove(offset);
-      if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
-      if (logger_.running() && !dead->scratch) logger_.died(offset, *dead);
-      if (pages_ != nullptr) pages_->died(offset);
-      const ChunkRange chunks = arena_.chunks_of(offset, dead->bytes.value);
-      op_.died(chunks);
-      executor_->died(chunks);  // before the address can be given out again
-      arena_.free_place(offset, *dead);
-      if (dead->scratch) arena_.release_zone(offset, arena_.whole_chunks(dead->bytes.value));
-    }
-  }
+  while (const auto source = release_or_keep(offset)) recomputer_->make_before_death(*source);
   end_if_empty();
+}
+
+// Nullopt: the tensor is dead. Otherwise its number in the log: a group that is made from it has to be made first.
+std::optional<std::uint32_t> SessionCore::release_or_keep(std::uint64_t offset) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const auto small = arena_.remove_small(offset)) {
+    if (!small->last) return std::nullopt;
+    executor_->died(ChunkRange::one(small->chunk));
+    arena_.free_slab_chunk(small->chunk);
+    return std::nullopt;
+  }
+  if (recomputer_ != nullptr && logger_.running())
+    if (const auto logged = logger_.logged(offset); logged && !recomputer_->let_die(*logged)) return logged;
+  const auto dead = arena_.remove(offset);
+  if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
+  if (logger_.running() && !dead->scratch) logger_.died(offset, *dead);
+  if (pages_ != nullptr) pages_->died(offset);
+  const ChunkRange chunks = arena_.chunks_of(offset, dead->bytes.value);
+  op_.died(chunks);
+  executor_->died(chunks);  // before the address can be given out again
+  arena_.free_place(offset, *dead);
+  if (dead->scratch) arena_.release_zone(offset, arena_.whole_chunks(dead->bytes.value));
+  return std::nullopt;
 }
 
 void SessionCore::end_if_empty() noexcept {

@@ -113,6 +113,7 @@ class SessionCore {
   std::uint32_t most_slab_chunks_that_stay() const noexcept;
   bool log_birth(const Arena::Place& place, const AllocateOptions& allocation);  // whether its pages are watched
   void undo_birth(const Arena::Place& place);
+  std::optional<std::uint32_t> release_or_keep(std::uint64_t offset) noexcept;
   void expect_writes(const Arena::Place& place) noexcept;
   void end_if_empty() noexcept;
   bool in_op_of_this_thread() const noexcept;
@@ -143,7 +144,6 @@ class SessionCore {
   std::vector<OpMoves::Departure> keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
                                                            std::vector<ChunkRange>& drops) const;
   void end_part() noexcept;
-  void let_die(std::unique_lock<std::mutex>& lock, std::uint64_t offset) noexcept;
 
   // --- plans (core_plans.cc)
   void start_profiling();

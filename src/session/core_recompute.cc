@@ -109,14 +109,4 @@ void SessionCore::end_part() noexcept {
   for (const ChunkRange chunks : drops) recomputer_->drop(chunks);
 }
 
-// Some group may have to be made while the tensor lives.
-void SessionCore::let_die(std::unique_lock<std::mutex>& lock, std::uint64_t offset) noexcept {
-  while (const auto logged = logger_.logged(offset)) {
-    if (recomputer_->let_die(*logged)) return;
-    lock.unlock();
-    recomputer_->make_before_death(*logged);
-    lock.lock();
-  }
-}
-
 }  // namespace vedette::detail

@@ -88,6 +88,18 @@ TEST(Tidy, EverySourceIsInTheBuild) {
   }
 }
 
+// Such a lock can be given up in the middle of the caller's work.
+TEST(Tidy, AFunctionThatTakesItsCallersLockSaysSo) {
+  const std::regex takes_lock("(\\w+)\\((const )?std::unique_lock<std::mutex>&");
+  const std::regex says_so("(\\w+_)?await(_\\w+)?|\\w+_unlocking");
+  for (const Source& file : sources({"src", "profiler"}, {".h", ".cc"})) {
+    for (std::sregex_iterator found(file.text.begin(), file.text.end(), takes_lock), end; found != end; ++found)
+      EXPECT_TRUE(std::regex_match((*found)[1].str(), says_so))
+          << file.path << ": " << (*found)[1] << "() takes a lock of its caller: let it take its own, or say in its "
+          << "name that it waits (await) or works without it (_unlocking)";
+  }
+}
+
 TEST(Tidy, WhatIsLeftToDoHasAnIssue) {
   const std::regex unnumbered(
       "\\bTO"
