@@ -46,9 +46,10 @@ class Progress {  // a line a step, at most two a second, and the last
   Clock::time_point last_;
 };
 
-ProfileTicks ticks(const std::string& name) {
-  if (name == "operands") return ProfileTicks::operands;
-  if (name == "ops") return ProfileTicks::ops;
+// As a guard that records: its map counts what ops touch.
+ProfileTicks ticks(const RunOptions& options) {
+  if (options.profile == "operands") return ProfileTicks::operands;
+  if (options.profile == "ops" || (options.profile.empty() && !options.record.empty())) return ProfileTicks::ops;
   return ProfileTicks::layers;
 }
 
@@ -183,7 +184,7 @@ RunResult run_guarded(const RunOptions& options) {
                  .slow = on_gpu && !options.slow.starts_with("host:") ? "host" : options.slow,
                  .policy = options.policy,
                  .chunk = {options.chunk},
-                 .profile = ticks(options.profile),
+                 .profile = ticks(options),
                  .tracker = options.tracker,
                  .observer = recorder.get(),
                  .seed = options.seed,

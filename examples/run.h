@@ -27,7 +27,7 @@ struct RunOptions {
   std::string checkpoint;  // folder, empty: none
   std::int64_t every = 10;
   std::uint64_t fast_memory = 0;  // bytes; from here on only under a guard
-  std::string policy = "vedette", slow = "nvme:.", profile = "layers", tracker = "best";
+  std::string policy = "vedette", slow = "nvme:.", profile, tracker = "best";
   bool checksums = false;      // of the bytes in the slow tier
   bool recompute = false;      // as the policy plans
   bool recompute_all = false;  // at every opportunity

@@ -115,9 +115,10 @@ std::vector<std::string> words_of(const RunOptions& options) {
     for (const std::string& word :
          {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"), options.policy,
           std::string("--slow"), options.slow, std::string("--chunk"), std::to_string(options.chunk),
-          std::string("--profile"), options.profile, std::string("--tracker"), options.tracker}) {
+          std::string("--tracker"), options.tracker}) {
       words.push_back(word);
     }
+    if (!options.profile.empty()) words.insert(words.end(), {"--profile", options.profile});
     if (options.checksums) words.push_back("--checksums");
     if (options.recompute) words.push_back("--recompute");
     if (options.recompute_all) words.push_back("--recompute-all");
@@ -357,8 +358,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_option("--threads", options.threads, "threads of libtorch")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  app.add_option("--profile", options.profile, "what the profiling step watches")
-      ->capture_default_str()
+  app.add_option("--profile", options.profile, "what the profiling step watches (default: layers, ops with --record)")
       ->check(CLI::IsMember({"operands", "layers", "ops"}));
   app.add_option("--tracker", options.tracker, "what sees pages in the profiling step")
       ->capture_default_str()

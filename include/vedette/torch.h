@@ -42,10 +42,10 @@ struct Fraction {
 };
 constexpr Fraction fraction(double value) noexcept { return {value}; }
 
-// A guard's options are its session's. Two defaults differ: without a budget (fast_memory of 0 bytes) it is
-// fraction(0.5), or what a GPU has free; without on_message each sentence is written to standard error once. Where
-// `record` is empty, the environment variable VEDETTE_RECORD may name a file; where `ranks` is 1, LOCAL_WORLD_SIZE may
-// say another number.
+// A guard's options are its session's. Defaults differ: fast_memory of 0 bytes is fraction(0.5), or what a GPU has
+// free; without on_message each sentence is written to standard error once. With a recording a `profile` of layers is
+// one of ops, so that its map counts. Where `record` is empty, the environment variable VEDETTE_RECORD may name a file;
+// where `ranks` is 1, LOCAL_WORLD_SIZE may say another number.
 using GuardOptions = SessionOptions;
 
 class Guard {

@@ -26,8 +26,21 @@ std::int64_t layer_of(const Trace& trace, OpIndex op) {
   return layer ? std::int64_t{layer->value} : -1;
 }
 
-// Of one tick how many ops have a tensor as an operand. A tick is told with its last op; its ops are those of the same
-// layer since the tick before. So a layer that reads a weight in ten ops counts ten, though its pages were seen once.
+// A tick of ops is told with each op that touched pages; a tick of layers with its last op, behind which another layer
+// begins. So a tick that ends between two ops of one layer was of ops. Where none does the two are hardly different.
+Counted counted_in(const Profile& profile) {
+  if (!profile.tracked) return Counted::operands;
+  if (!profile.samples.empty()) return Counted::samples;
+  const std::vector<Op>& ops = profile.trace.ops;
+  const bool within_a_layer = std::any_of(profile.trace.pages.begin(), profile.trace.pages.end(), [&](const auto& a) {
+    const std::size_t next = a.op.value + std::size_t{1};
+    return next < ops.size() && ops[a.op.value].layer && ops[a.op.value].layer == ops[next].layer;
+  });
+  return within_a_layer ? Counted::ops : Counted::layers;
+}
+
+// Of a tick of layers how many ops have a tensor as an operand: those of the same layer since the tick before. So a
+// layer that reads a weight in ten ops counts ten, though its pages were seen once.
 class OpsOfTicks {
  public:
   explicit OpsOfTicks(const Trace& trace) : trace_(trace), used_(uses(trace)) {
@@ -56,16 +69,16 @@ class OpsOfTicks {
   std::vector<std::uint32_t> begin_;  // [op]: the first of its tick
 };
 
-std::vector<Touch> touches(const Profile& profile) {
+std::vector<Touch> touches(const Profile& profile, Counted counted) {
   const Trace& trace = profile.trace;
   std::vector<Touch> found;
-  if (profile.tracked) {
+  if (counted != Counted::operands) {
     const OpsOfTicks ops(trace);
     for (std::size_t i = 0; i < trace.pages.size(); ++i) {
       const PageAccess& a = trace.pages[i];
-      auto [reads, writes] = ops.of(a);
-      if (!profile.samples.empty())
-        reads = a.read ? profile.samples[i] : 0, writes = a.written ? profile.samples[i] : 0;
+      const std::int64_t times = counted == Counted::samples ? profile.samples[i] : 1;
+      auto [reads, writes] = std::pair{a.read ? times : 0, a.written ? times : 0};
+      if (counted == Counted::layers) std::tie(reads, writes) = ops.of(a);
       found.push_back({.tensor = a.tensor.value,
                        .layer = layer_of(trace, a.op),
                        .pages = a.pages,
@@ -196,14 +209,18 @@ void fill_overview(Heat& heat, const Trace& trace, std::size_t most_rows) {
 
 }  // namespace
 
+std::string_view name_of(Counted counted) noexcept {
+  constexpr std::string_view names[] = {"operands", "layers", "ops", "samples"};
+  return names[static_cast<std::size_t>(counted)];
+}
+
 Heat heat_of(const Run& run, const ReportOptions& options) {
   Heat heat;
   const Profile* profile = run.shown_profile();
   if (profile == nullptr) return heat;
   heat.page_bytes = profile->trace.page_bytes;
-  heat.tracked = profile->tracked;
-  heat.sampled = profile->tracked && !profile->samples.empty();
-  heat.ranges = ranges_of(touches(*profile));
+  heat.counted = counted_in(*profile);
+  heat.ranges = ranges_of(touches(*profile, heat.counted));
   order_tensors(heat, profile->trace);
   order_layers(heat, profile->trace);
   if (!heat.order.empty()) fill_overview(heat, profile->trace, options.heat_rows);

@@ -173,11 +173,15 @@ Json of(const std::vector<float>& row) {
 }
 
 Json of(const Heat& h) {
-  return {{"page_bytes", of(h.page_bytes)}, {"tracked", h.tracked},
-          {"sampled", h.sampled},           {"columns", h.columns},
-          {"rows", list(h.rows)},           {"order", h.order},
-          {"reads", list(h.reads)},         {"writes", list(h.writes)},
-          {"ranges", list(h.ranges)},       {"ranges_left_out", h.ranges_left_out},
+  return {{"page_bytes", of(h.page_bytes)},
+          {"counted", name_of(h.counted)},
+          {"columns", h.columns},
+          {"rows", list(h.rows)},
+          {"order", h.order},
+          {"reads", list(h.reads)},
+          {"writes", list(h.writes)},
+          {"ranges", list(h.ranges)},
+          {"ranges_left_out", h.ranges_left_out},
           {"places", list(h.places)}};
 }
 
@@ -193,6 +197,15 @@ Json of(const LayerRow& l) {
           {"moved_out_bytes", of(l.moved_out)},
           {"stall_ns", of(l.stall)},
           {"faults", l.faults}};
+}
+
+Json of(const LayerCost& c) {
+  return {{"time_ns", of(c.time)}, {"stall_ns", of(c.stall)}, {"moved_bytes", of(c.moved)}};
+}
+
+Json of(const LayerDifference& d) {
+  return {
+      {"name", d.name}, {"phase", d.phase}, {"run", of(d.here)}, {"other", of(d.there)}, {"change_ns", of(d.change)}};
 }
 
 Json of(const TensorRow& t) {
@@ -346,7 +359,11 @@ std::string format_json(const Report& report, const Report* other) {
   Json all;
   all["format"] = "vedette-report-1";
   all["run"] = of(report);
-  if (other != nullptr) all["other"] = of(*other);
+  if (other != nullptr) {
+    all["other"] = of(*other);
+    all["compared"] = Json::array();
+    for (const LayerDifference& each : compared(report, *other)) all["compared"].push_back(of(each));
+  }
   // A name may hold any bytes: what is not UTF-8 is replaced, or there would be no JSON at all.
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

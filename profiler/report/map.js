@@ -1,29 +1,32 @@
 // The map of pages: how often each layer uses each page, and where the page lay meanwhile. Rows are bins of pages, made anew from the exact
 // ranges for each zoom, down to one page a row. It is a part of page.js.
 
+const counted_words = {
+  ops: 'Counted: page tracking looked after each operator, and a page counts the operators that touched it.',
+  layers: 'Inferred, not counted: page tracking looked once a layer, and a page that it saw counts the operators of the layer whose operand its tensor is. A recorded guard counts, unless it is told otherwise (profile: ops).',
+  operands: 'Inferred, not counted: pages were not tracked, and an operator counts for its operands from end to end.',
+  samples: 'Sampled: columns are snapshots of a monitor, named by when they began, and a page counts the samples that saw it in use.'};
+
 section('pages', 'Pages', 'How often each layer uses which pages',
-  'Pages from top to bottom, layers from left to right, as they run, in the colour of their phase above: blue forward, yellow backward, green optimizer. Colour tells how many operators of the layer use a page, in logarithms. Drag over rows to zoom, twice click for all; click a row, or name a tensor, to see its own pages.',
+  'Pages from top to bottom, layers from left to right, as they run, in the colour of their phase above: blue forward, yellow backward, green optimizer. Colour tells how many operators of the layer use a page, in logarithms. Drag over rows to zoom, twice click for all; click anywhere in a row, or name a tensor, to see its own pages.',
   (host, run, at) => {
   const heat = run.heat;
   if (heat.rows.length === 0) return host.append(element('p', {}, 'No page and no operand was recorded.'));
   const state = {kind: 'both', mean: 'most', order: 'first', places: false, tensor: null, from: 0, to: null};
   const readout = element('p', {class: 'readout', 'aria-live': 'polite'});
   const host_chart = chart('Accesses of pages by layer', 680, () => map_figure(run, state, host_chart.clientWidth), div => {
-    for (const event of ['plotly_hover', 'plotly_click', 'plotly_relayout', 'plotly_doubleclick']) div.removeAllListeners?.(event);
-    div.on('plotly_hover', event => { readout.textContent = map_words(run, state, event.points[0]); });
-    div.on('plotly_click', event => {
-      const row = state.drawn.rows[event.points[0].pointIndex[0]];
-      if (state.tensor === null && row && tensor_of(run, row.first)) zoom(row.first);
-    });
-    div.on('plotly_doubleclick', () => { look(0, null); return false; });
+    for (const event of ['plotly_relayout', 'plotly_doubleclick']) div.removeAllListeners?.(event);
+    div.on('plotly_doubleclick', () => { zoom(null); return false; });
     div.on('plotly_relayout', change => {
       const range = change['yaxis.range'] ?? (change['yaxis.range[0]'] === undefined ? null : [change['yaxis.range[0]'], change['yaxis.range[1]']]);
       if (range === null) return;
-      const rows = state.drawn.rows, of = r => Math.max(0, Math.min(rows.length - 1, Math.round(r)));
-      const first = of(Math.min(...range) + 0.5), last = of(Math.max(...range) - 0.5);
+      const rows = state.drawn.rows, of = r => Math.max(0, Math.min(rows.length - 1, r)), little = 0.02;
+      const first = of(Math.floor(Math.min(...range) + 0.5 + little)), last = of(Math.ceil(Math.max(...range) - 0.5 - little));
       look(rows[first].page, rows[last].page + rows[last].pages);
     });
   });
+  host_chart.style.position = 'relative';
+  point_at(run, state, host_chart, words => { readout.textContent = words; }, row => { if (state.tensor === null && tensor_of(run, row.first)) zoom(row.first); });
   const all = element('button', {type: 'button', hidden: '', on: {click: () => zoom(null)}}, 'All tensors');
   const closer = element('button', {type: 'button', title: 'half as many pages', on: {click: () => step_in(0.5)}}, '+');
   const farther = element('button', {type: 'button', title: 'twice as many pages', on: {click: () => step_in(2)}}, '\u2212');
@@ -68,14 +71,45 @@ section('pages', 'Pages', 'How often each layer uses which pages',
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, radios('kind', 'Count', ['both', 'reads', 'writes'].map(kind => [kind, kind])),
     radios('mean', 'Row shows its', [['most', 'maximum'], ['mean', 'mean']]), order, element('label', {title: heat.places.length === 0 ? 'the recording does not say where tensors lay, or there are too many places' : ''}, places, ' where they lay'),
     closer, farther, search, list, all), key, host_chart, readout),
-    element('p', {}, (heat.sampled ? 'Columns are snapshots of a monitor that takes samples, named by when they began; colour tells how many samples saw a page in use. Pages of ' + bytes(heat.page_bytes) + '.'
-      : heat.tracked ? 'Pages as page tracking saw them, of ' + bytes(heat.page_bytes) + '; where it looked once a layer, a page counts the operators of that layer whose operand its tensor is.' : 'Pages were not tracked: operands count from end to end.') +
+    element('p', {class: 'map-counted'}, counted_words[heat.counted] + ' Pages of ' + bytes(heat.page_bytes) + '.' +
       (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
 }, {});
 
+// What the pointer is over, in a tooltip beside it: by its coordinates, so that cells which nothing touched, names and the band of roles answer as
+// well. A press and a release at one place is a click, which Plotly tells of coloured cells alone.
+function point_at(run, state, chart, say, click) {
+  const tip = element('div', {class: 'map-tip', role: 'tooltip', hidden: ''});
+  const at = event => {
+    const {xaxis, yaxis} = chart._fullLayout ?? {}, box = chart.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    if (!yaxis || !state.drawn || y < yaxis._offset || y > yaxis._offset + yaxis._length) return null;
+    const row = Math.round(yaxis.p2d(y - yaxis._offset)), c = Math.round(xaxis.p2d(x - xaxis._offset));
+    return state.drawn.rows[row] ? {row, c, x, y, width: box.width} : null;
+  };
+  chart.addEventListener('pointermove', event => {
+    const found = event.buttons === 0 ? at(event) : null;
+    tip.hidden = found === null;
+    if (found === null) return;
+    if (!tip.isConnected) chart.append(tip);  // Plotly empties the chart before it draws it first
+    say(tip.textContent = map_words(run, state, found.row, found.c));
+    tip.style.top = found.y + 16 + 'px';
+    const right = found.x > found.width / 2;
+    tip.style.left = right ? '' : found.x + 12 + 'px';
+    tip.style.right = right ? found.width - found.x + 12 + 'px' : '';
+  });
+  chart.addEventListener('pointerleave', () => { tip.hidden = true; });
+  let pressed = null;
+  chart.addEventListener('pointerdown', event => { pressed = event.button === 0 ? at(event) : null; }, {capture: true});
+  window.addEventListener('pointerup', event => {
+    const found = pressed === null ? null : at(event), near = found !== null && Math.hypot(found.x - pressed.x, found.y - pressed.y) < 4;
+    pressed = null;
+    tip.hidden = true;
+    if (near) click(state.drawn.rows[found.row]);
+  });
+}
+
 const place_words = [['near', 'used, and there since it was used before'], ['fetched', 'used, and brought since it was used before'], ['dragged along', 'not used: in one chunk with what was']];
 const heat_title = (run, tensor) => [tensor_of(run, tensor).name, tensor_of(run, tensor).role, bytes(tensor_of(run, tensor).bytes)].join(', ');
-const heat_unit = (run, state) => run.heat.sampled ? 'samples' : state.kind === 'both' ? 'uses' : state.kind;
+const heat_unit = (run, state) => run.heat.counted === 'samples' ? 'samples' : state.kind === 'both' ? 'uses' : state.kind;
 const pages_of = (run, tensor) => Math.max(1, Math.ceil((tensor_of(run, tensor)?.bytes ?? 1) / run.heat.page_bytes));
 const times_of = (state, reads, writes) => state.kind === 'reads' ? reads : state.kind === 'writes' ? writes : reads + writes;
 
@@ -176,14 +210,15 @@ function map_ticks(run, state, rows, height) {
   return [ticks, words];
 }
 
-function map_words(run, state, point) {
-  const row = state.drawn.rows[point.pointIndex[0]], c = Math.round(point.x), layer = run.heat.columns[c];
-  if (!row || layer === undefined) return '';
-  const where = layer_name(run, layer) + (layer_phase(run, layer) ? ', ' + layer_phase(run, layer) : '');
-  const value = state.drawn.z[point.pointIndex[0]][c], lay = state.drawn.places ? place_of(state.drawn.places, point.pointIndex[0], c) : null;
-  const touched = fixed(value, Number.isInteger(value) ? 0 : 2) + ' ' + heat_unit(run, state) + (row.pages > 1 ? state.mean === 'most' ? ' of a page at most' : ' a page' : '') + (lay === null ? '' : ', ' + place_words[lay][0]);
-  if (state.tensor !== null) return heat_title(run, state.tensor) + ': ' + (row.pages > 1 ? 'from page ' : 'page ') + count(row.own) + ' in ' + where + ': ' + touched;
-  return tensor_name(run, row.first) + (row.first === row.last ? '' : ' to ' + tensor_name(run, row.last)) + ' (' + plural(row.pages, 'page') + ') in ' + where + ': ' + touched;
+// Of a row and a column; beside the columns of the row alone.
+function map_words(run, state, at, c) {
+  const row = state.drawn.rows[at], layer = run.heat.columns[c], whole = state.tensor !== null;
+  const what = whole ? heat_title(run, state.tensor) + ': ' + (row.pages > 1 ? 'from page ' : 'page ') + count(row.own)
+    : (row.first === row.last && tensor_of(run, row.first) ? heat_title(run, row.first) : tensor_name(run, row.first) + ' to ' + tensor_name(run, row.last)) + ' (' + plural(row.pages, 'page') + ')';
+  if (layer === undefined) return what;
+  const value = state.drawn.z[at][c], lay = state.drawn.places ? place_of(state.drawn.places, at, c) : null;
+  const touched = value === 0 ? 'not used' : fixed(value, Number.isInteger(value) ? 0 : 2) + ' ' + (value === 1 ? heat_unit(run, state).replace(/s$/, '') : heat_unit(run, state)) + (row.pages > 1 ? state.mean === 'most' ? ' of a page at most' : ' a page' : '');
+  return what + ' in ' + layer_name(run, layer) + (layer_phase(run, layer) ? ', ' + layer_phase(run, layer) : '') + ': ' + touched + (lay === null ? '' : ', ' + place_words[lay][0]);
 }
 
 function place_of(places, row, c) {
@@ -202,12 +237,12 @@ function map_figure(run, state, width) {
   const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
   const low = Math.log10(Math.max(least, most / 1e4)), high = Math.max(Math.log10(most), low + 0.01);
   const values = [1e-4, 1e-3, 0.01, 0.1, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4, 1e5].filter(v => Math.log10(v) >= low - 0.01 && Math.log10(v) <= high + 0.01);
-  const traces = [{type: 'heatmap', z: drawn.z.map(row => Array.from(row, v => v > 0 ? Math.max(low, Math.log10(v)) : null)), colorscale: scale, zmin: low, zmax: high, hoverinfo: 'none', hoverongaps: false, xgap: columns < 200 ? 0.5 : 0,
-    colorbar: {title: {text: heat_unit(run, state) + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0, tickmode: 'array', tickvals: values.map(Math.log10), ticktext: values.map(v => v >= 1 ? count(v) : String(v))}}];
+  const traces = [{type: 'heatmap', z: drawn.z.map(row => Array.from(row, v => v > 0 ? Math.max(low, Math.log10(v)) : null)), colorscale: scale, zmin: low, zmax: high, hoverinfo: 'skip', xgap: columns < 200 ? 0.5 : 0,
+    colorbar: {title: {text: heat_unit(run, state) + (run.heat.counted === 'ops' || run.heat.counted === 'samples' ? '' : ',<br>inferred') + '<br>a page', side: 'top'}, thickness: 12, outlinewidth: 0, tickmode: 'array', tickvals: values.map(Math.log10), ticktext: values.map(v => v >= 1 ? count(v) : String(v))}}];
   if (drawn.places) traces.push(places_trace(drawn, columns));
   const [ticks, words] = map_ticks(run, state, rows, 560);
   const narrow = width < 600, letters = Math.max(4, ...words.map(word => word.length));
-  return {traces, layout: {hovermode: 'closest', dragmode: 'zoom', margin: {l: narrow ? 78 : Math.min(210, 34 + 6.2 * letters), r: 10, t: zoomed ? 40 : 24, b: 40}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
+  return {traces, layout: {hovermode: false, dragmode: 'zoom', margin: {l: narrow ? 78 : Math.min(210, 34 + 6.2 * letters), r: 10, t: zoomed ? 40 : 24, b: 40}, title: zoomed ? {text: escaped(heat_title(run, state.tensor)), font: {size: 13}} : undefined,
     xaxis: {range: [-0.5, columns - 0.5], fixedrange: true, tickmode: 'array', tickvals: shown, ticktext: shown.map(i => escaped(layer_name(run, heat.columns[i])).slice(0, 90)), tickangle: -50, showgrid: false, zeroline: false},
     yaxis: {range: [rows.length - 0.5, -0.5], tickmode: 'array', tickvals: ticks, ticktext: words.map(word => escaped(word.slice(0, narrow ? 9 : 28))), ticklabelstandoff: 10, showgrid: false, zeroline: false},
     shapes: [...phase_band(marks), ...role_band(run, rows)],

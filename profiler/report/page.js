@@ -550,21 +550,25 @@ function comparison() {
     element('td', {class: 'number'}, change(key))));
   const head = ['', 'This run', 'The other', 'Change'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label));
   return element('section', {id: 'two'}, element('h2', {}, 'Two runs'), element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)))),
-    layer_comparison());
+    layer_comparison(alike));
 }
 
-function layer_comparison() {
-  const key = l => l.phase + ' ' + l.name, theirs = new Map(runs[1].layers.map(l => [key(l), l]));
-  const rows = runs[0].layers.map((l, i) => {
-    const o = theirs.get(key(l));
-    return {order: i, label: l.layer < 0 ? '(ops without a layer)' : l.name, phase: l.phase, time: l.time_ns, other_time: o?.time_ns, stall: l.stall_ns, other_stall: o?.stall_ns,
-      moved: l.moved_in_bytes + l.moved_out_bytes, other_moved: o ? o.moved_in_bytes + o.moved_out_bytes : null, change: o ? o.time_ns + o.stall_ns - l.time_ns - l.stall_ns : null};
-  });
-  const box = table(rows, [{key: 'order', label: '#', number: true, format: count}, {key: 'label', label: 'Layer', class: 'name', format: text}, {key: 'phase', label: 'Phase', format: text}, {key: 'time', label: 'Time', number: true, format: time},
+// The largest changes first, each with a bar from the middle: to the left where the other run is faster.
+function layer_comparison(alike) {
+  const rows = data.compared.map((d, i) => ({order: i, label: d.name === '' ? '(ops without a layer)' : d.name, phase: d.phase, time: d.run.time_ns, other_time: d.other.time_ns, stall: d.run.stall_ns, other_stall: d.other.stall_ns,
+    moved: d.run.moved_bytes, other_moved: d.other.moved_bytes, change_ns: d.change_ns, size: Math.abs(d.change_ns)}));
+  const most = largest(rows, row => row.size) || 1;
+  const bar = row => {
+    const made = element('span', {class: 'difference'}, element('i', {class: row.change_ns > 0 ? 'slower' : 'faster', style: 'width:' + (50 * row.size / most).toFixed(1) + '%'}));
+    return made;
+  };
+  const box = table(rows, [{key: 'label', label: 'Layer', class: 'name', format: text}, {key: 'phase', label: 'Phase', format: text}, {key: 'change_ns', label: 'Change', number: true, format: value => signed(value, time), title: 'of time and stall together'},
+    {key: 'size', label: 'Faster | slower', cell: bar, title: 'the other run, by how much; the longest bar is ' + time(most)}, {key: 'time', label: 'Time', number: true, format: time},
     {key: 'other_time', label: 'The other', number: true, format: time}, {key: 'stall', label: 'Stall', number: true, format: time}, {key: 'other_stall', label: 'The other', number: true, format: time},
-    {key: 'moved', label: 'Moved', number: true, format: bytes}, {key: 'other_moved', label: 'The other', number: true, format: bytes}, {key: 'change', label: 'Change', number: true, format: value => signed(value, time), title: 'of time and stall together'}],
-    {label: 'Layers of both runs', noun: 'layers', sort: {key: 'order', down: false}});
-  return element('div', {class: 'card'}, element('h3', {}, 'Layers of both runs'), box);
+    {key: 'moved', label: 'Moved', number: true, format: bytes}, {key: 'other_moved', label: 'The other', number: true, format: bytes}],
+    {label: 'Layers of both runs', noun: 'layers', sort: {key: 'size', down: true}});
+  return element('div', {class: 'card'}, element('h3', {}, 'Layers of both runs, by what changed'),
+    alike ? element('p', {}, 'The steps of both runs are not told apart, so that differences of layers may be chance.') : null, box);
 }
 
 // --- the page ------------------------------------------------------------------------------------------------------------

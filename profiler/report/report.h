@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/report/heat.h"
 #include "profiler/report/run.h"
 
 namespace vedette::report {
@@ -121,47 +122,6 @@ struct Memory {
   std::string live_source;  // "measured" at op ends, or "traced": summed over the profile's lifetimes
   std::vector<MoveRate> moved;
   std::vector<PhaseSpan> phases;
-};
-
-struct HeatRange {          // pages of a tensor that were touched alike by the ticks of one layer
-  std::int64_t layer = -1;  // -1: ops without a layer
-  std::uint32_t tensor = 0;
-  Span<std::uint64_t> pages;
-  std::uint32_t reads = 0, writes = 0;  // ops; of a sampled profile samples
-  auto operator<=>(const HeatRange&) const = default;
-};
-
-// Where pages lay while a layer ran, by the moves of the shown step.
-enum class Lay : std::uint8_t {
-  near,     // the layer touched them, and their chunk had stayed since it was touched before
-  fetched,  // the layer touched them, and their chunk came since it was touched before
-  dragged,  // it did not touch them: they lie in a chunk that it touched for another tensor
-};
-struct HeatPlace {
-  std::int64_t layer = -1;
-  std::uint32_t tensor = 0;
-  Span<std::uint64_t> pages;
-  Lay lay = Lay::near;
-  auto operator<=>(const HeatPlace&) const = default;
-};
-
-// a run of pages of the overview: tensors in order of their first touch, one after the other
-struct HeatRow {
-  std::uint32_t first_tensor = 0, last_tensor = 0;
-  std::uint64_t pages = 0;
-};
-
-struct Heat {
-  Bytes page_bytes;
-  bool tracked = false;
-  bool sampled = false;              // by a monitor that takes samples: they are counted, not ops
-  std::vector<std::uint32_t> order;  // of tensors, top to bottom
-  std::vector<HeatRow> rows;
-  std::vector<std::int64_t> columns;              // layers, in order of their first op
-  std::vector<std::vector<float>> reads, writes;  // [row][column]: ops (samples) a page, on average
-  std::vector<HeatRange> ranges;                  // sorted by (tensor, layer, pages)
-  std::uint64_t ranges_left_out = 0;              // of the tensors with most ranges
-  std::vector<HeatPlace> places;                  // sorted as they are; empty: not known, or too many
 };
 
 struct LayerRow {
@@ -363,6 +323,21 @@ struct Report {
   Overhead overhead;
 };
 
+struct LayerCost {
+  Nanoseconds time, stall;
+  Bytes moved;  // in and out
+};
+
+// One layer of two runs.
+struct LayerDifference {
+  std::string name, phase;  // no name: ops without a layer
+  LayerCost here, there;
+  Nanoseconds change;  // of time and stall together, from here to there
+};
+
+// The largest changes first, whichever their sign.
+std::vector<LayerDifference> compared(const Report& run, const Report& other);
+
 struct Simulated {
   Nanoseconds step, stall;
   Bytes bytes_in, bytes_out;
@@ -414,8 +389,6 @@ std::optional<Trace> updated_early(const Trace&);
 bool alike(const Headline&, const Headline&) noexcept;
 Memory memory_of(const Run&);
 Heat heat_of(const Run&, const ReportOptions&);
-std::vector<HeatPlace> places_of(const Run&, const Heat&);
-void limit_ranges(Heat&, std::size_t most);  // those of the tensors with most of them are left out
 std::vector<LayerRow> layers_of(const Run&, const Heat&);
 std::vector<TensorRow> tensors_of(const Run&);
 ShortLived short_lived_of(const Trace&);
@@ -436,7 +409,6 @@ Overhead overhead_of(const Run&);
 void shorten(Report&, std::size_t most);
 
 std::string_view name_of(Warmth) noexcept;
-std::string_view name_of(Lay) noexcept;   // "near", "fetched", "dragged"
 std::string_view name_of(Lost) noexcept;  // "operators", "late fetch", "no room", "write", "fault"
 std::string_view name_of(Change) noexcept;
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "profiler/report/report.h"
@@ -124,6 +126,35 @@ void waterfall(Lines& out, const Report& r) {
   out.figure("step", {readable(fall.step), ""});
   if (fall.ahead.value > 0)
     out.figure("faster than the bound by", {readable(fall.ahead) + ": large ops ran in sections", ""});
+}
+
+// What differs most, with a bar from the middle: to the left where the other run is faster.
+void differences(Lines& out, const Report& run, const Report& other) {
+  constexpr std::size_t most_layers = 20, half_bar = 10;
+  const std::vector<LayerDifference> rows = compared(run, other);
+  if (rows.empty()) return;
+  const auto largest = static_cast<double>(std::max<std::int64_t>(1, std::abs(rows.front().change.value)));
+  out.title("Layers of both runs, by what changed of their time and stalls");
+  out.text += fmt::format("{:<36} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:^{}}\n", "layer", "phase", "time",
+                          "the other", "stall", "the other", "change", "faster | slower", 2 * half_bar + 1);
+  for (std::size_t i = 0; i < rows.size() && i < most_layers; ++i) {
+    const LayerDifference& d = rows[i];
+    const auto marks = static_cast<std::size_t>(
+        std::lround(static_cast<double>(half_bar) * std::abs(static_cast<double>(d.change.value)) / largest));
+    const std::string bar(marks, '#');
+    const bool slower = d.change.value > 0;
+    const std::string change = fmt::format("{}{}",
+                                           slower               ? "+"
+                                           : d.change.value < 0 ? "-"
+                                                                : "",
+                                           readable(Nanoseconds{std::abs(d.change.value)}));
+    out.text += fmt::format("{:<36} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:>{}}|{:<{}}\n",
+                            d.name.empty() ? "(ops without a layer)" : printable(d.name, name_width), d.phase,
+                            readable(d.here.time), readable(d.there.time), readable(d.here.stall),
+                            readable(d.there.stall), change, slower ? "" : bar, half_bar, slower ? bar : "", half_bar);
+  }
+  if (rows.size() > most_layers)
+    out.text += fmt::format("and {} more with less (--json has all)\n", rows.size() - most_layers);
 }
 
 void advice(Lines& out, const Report& r) {
@@ -257,6 +288,7 @@ std::string format_text(const Report& report, const Report* other) {
   headline(out, report, other);
   if (other != nullptr && alike(report.headline, other->headline))
     out.text += "\nNote: the quartiles of both runs' steps overlap, so neither is called the faster.\n";
+  if (other != nullptr) differences(out, report, *other);
   for (const Report* r : {&report, other}) {
     if (r == nullptr) continue;
     if (other != nullptr)

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "profiler/recording.h"
+#include "profiler/sqlite.h"
 #include "vedette/torch.h"
 
 namespace vedette {
@@ -63,6 +64,31 @@ TEST(RecordingGuard, RecordsItsStepsByOneOption) {
   EXPECT_FALSE(told.origin.vedette.empty());
   EXPECT_GT(told.origin.memory, Bytes{0});
   std::filesystem::remove(path);
+}
+
+// Page accesses that are told after an op behind which its layer goes on: ticks were of ops.
+std::int64_t seen_within_layers(const std::string& path) {
+  Database database = Database::open(path, Database::Mode::read).value();
+  Statement ask(database,
+                "SELECT COUNT(*) FROM page_accesses a JOIN ops o USING(profile, op) JOIN ops after ON after.profile = "
+                "a.profile AND after.op = a.op + 1 AND after.layer = o.layer");
+  ask.ask();
+  return ask.row() ? ask.integer(0) : -1;
+}
+
+TEST(RecordingGuard, LooksAtPagesAfterEachOp) {
+  const std::string path = fresh("ops.vedette"), other = fresh("operands.vedette");
+  for (const ProfileTicks ticks : {ProfileTicks::layers, ProfileTicks::operands}) {
+    GuardOptions options = small_guard();
+    options.record = ticks == ProfileTicks::layers ? path : other;
+    options.profile = ticks;
+    options.tracker = "mprotect";  // sees pages everywhere
+    Guard guard(std::move(options));
+    train(guard, 4);
+  }
+  EXPECT_GT(seen_within_layers(path), 0) << "the map counts";
+  EXPECT_EQ(seen_within_layers(other), 0) << "no page was to be looked at";
+  for (const std::string& file : {path, other}) std::filesystem::remove(file);
 }
 
 TEST(RecordingGuard, RecordsWhereTheEnvironmentAsksForIt) {

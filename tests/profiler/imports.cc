@@ -54,7 +54,7 @@ TEST(ImportDamon, DrawsTimeFromLeftToRightAndSamplesAsHeat) {
   const std::string path = told::fresh_path("damon_heat.vedette");
   import_text(two_snapshots, path).value();
   const report::Heat heat = report::analyse(report::load_run(path).value(), {}).heat;
-  EXPECT_TRUE(heat.sampled);
+  EXPECT_EQ(heat.counted, report::Counted::samples);
   EXPECT_THAT(heat.columns, ElementsAre(0, 1));
   ASSERT_EQ(heat.rows.size(), 5u) << "four pages of one area, one of the other";
   const auto column = [&](std::size_t c) {

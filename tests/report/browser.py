@@ -4,6 +4,7 @@
     browser.py use CHROMIUM PAGE FOLDER         the keys one after the other; the printed page goes to FOLDER/report.pdf
     browser.py open CHROMIUM PAGE [TIMES]       how long until the page is ready, in milliseconds: by the page's own clock, by ours,
                                                 and by what its process used of the processor (on a busy machine)
+    browser.py many CHROMIUM PAGE               processor time until a page of many tensors is ready, and sums over the rows of its map: maximum, mean
     browser.py picture CHROMIUM PAGE FILE.png FIRST LAST [WIDTH [THEME]]
                                                 what lies between the elements that two CSS selectors name, both included
 
@@ -100,6 +101,15 @@ class Browser:
             self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, text=text if kind == "keyDown" else "",
                      windowsVirtualKeyCode={"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "PageDown": 34}.get(key, ord(key[0].upper())))
 
+    def mouse(self, *points):
+        """Presses at the first point, goes through the others and lets go at the last; one point is a click, with a moment's rest before."""
+        x, y = points[0]
+        self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.ask("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", buttons=1, clickCount=1)
+        for x, y in points[1:]:
+            self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, button="left", buttons=1)
+        self.ask("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
+
     def picture(self, path, whole=False):
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
@@ -191,6 +201,7 @@ def map_of(browser, told):
     settled(browser, f"!!{chart}.data", True)
     counts = f"JSON.stringify({chart}.data[0].z.map(row => row.map(v => v === null ? 0 : Math.round(10 ** v * 100) / 100)))"
     told["map"] = json.loads(browser.value(counts))
+    pointed_at(browser, told, chart, counts)
     browser.value(f"Plotly.relayout({chart}, {{'yaxis.range': [5.5, 3.5]}}).then(() => true)")
     told["map_closer"] = json.loads(settled(browser, counts, "[[2,1],[2,1]]"))
     browser.value("(s => { s.value = 'size'; s.dispatchEvent(new Event('change')); })(document.querySelector('.map-order'))")
@@ -198,6 +209,65 @@ def map_of(browser, told):
     browser.value("(box => box.click())(document.querySelector('#pages input[type=checkbox]'))")
     told["map_places"] = browser.value(f"JSON.stringify({chart}.data[1]?.z?.map(row => row.filter((_, i) => i % 2 === 0)))")
     browser.value("(s => { s.value = 'first'; s.dispatchEvent(new Event('change')); })(document.querySelector('.map-order'))")
+
+
+def pointed_at(browser, told, chart, counts):
+    """The map under a mouse: words beside the pointer, a click on a cell that nothing used and on a name, rows dragged over; mean, orders."""
+    browser.value(f"{chart}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+
+    def at(row, column):             # of the map, on the screen; column -1 is in the names at the left
+        return browser.value(f"(c => (b => [b.left + c._fullLayout.xaxis._offset + ({column} < 0 ? -40 : c._fullLayout.xaxis.d2p({column})), "
+                             f"b.top + c._fullLayout.yaxis._offset + c._fullLayout.yaxis.d2p({row})])(c.getBoundingClientRect()))({chart})")
+
+    readout = "document.querySelector('#pages .readout').textContent"
+    x, y = at(6, 0)
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    told["tip"] = browser.value("document.querySelector('.map-tip').textContent")
+    told["tip_near"] = browser.value(f"(b => Math.hypot(b.left - {x}, b.top - {y}))(document.querySelector('.map-tip').getBoundingClientRect())")
+    browser.mouse(at(6, 1))          # the tensor that lives in the first layer alone, in the other one
+    told["gap_clicked"] = settled(browser, readout, "brief, activation, 4.0 KiB")
+    browser.value("document.querySelector('#pages input[type=search]').focus()")
+    browser.key("Escape")
+    settled(browser, readout, "")
+    browser.mouse(at(4, -1))
+    told["name_clicked"] = settled(browser, readout, "hidden, activation, 8.0 KiB")
+    browser.value("document.querySelector('#pages input[type=search]').focus()")
+    browser.key("Escape")
+    settled(browser, readout, "")
+    browser.mouse(at(4, 0), at(4.3, 0.1), at(6, 0.2))
+    told["dragged"] = json.loads(settled(browser, counts, "[[2,1],[2,1],[2,0]]"))
+    button = "[...document.querySelectorAll('#pages button')].find(b => b.textContent === '\u2212').click()"
+    browser.value(button)            # twice as many pages; then all
+    browser.value(button)
+    told["all_again"] = settled(browser, f"{chart}.data[0].z.length", 7)
+    told["roles"] = ordered(browser, chart, "role")
+    browser.value("document.querySelector('#pages input[value=writes]').click()")
+    told["hottest"] = ordered(browser, chart, "hotness")
+    ordered(browser, chart, "first")
+    browser.value("document.querySelector('#pages input[value=reads]').click()")
+    told["reads"] = json.loads(browser.value(counts))
+    browser.value("document.querySelector('#pages input[value=both]').click()")
+    told["counted"] = browser.value("document.querySelector('.map-counted').textContent")
+
+
+def many(browser, page):
+    """What a large page costs its reader's processor until it is ready; the map's rows added up, where a row shows the maximum of its pages, and the mean."""
+    browser.open(page)               # in a process of its own, all of whose time counts
+    told = {"processor_ms": browser.processor_ms()}
+    chart = "document.querySelector('#pages .chart')"
+    browser.value(f"{chart}.scrollIntoView()")
+    settled(browser, f"!!{chart}.data", True)
+    sums = f"{chart}.data[0].z.map(row => row.reduce((sum, v) => sum + (v === null ? 0 : 10 ** v), 0))"
+    for kind in ("most", "mean"):
+        browser.value(f"document.querySelector('#pages input[value={kind}]').click()")
+        told[kind] = browser.value(sums)
+    return told
+
+
+def ordered(browser, chart, order):
+    """The tensors' names in this order, top to bottom, once each."""
+    browser.value(f"(s => {{ s.value = '{order}'; s.dispatchEvent(new Event('change')); }})(document.querySelector('.map-order'))")
+    return browser.value(f"{chart}.layout.yaxis.ticktext.filter(name => !/^[0-9]/.test(name))")
 
 
 def timeline_of(browser, told, page):
@@ -217,24 +287,32 @@ def timeline_of(browser, told, page):
 
 
 def fits(browser, page, width):
-    """How wide the document is; of each drawing the part of it that its box neither shows nor scrolls to; pairs of labels that overlap."""
-    browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=True)
+    """How wide the document is; of each drawing the part of it that its box neither shows nor scrolls to; pairs of labels that overlap. All charts are drawn before."""
+    def seen(height):
+        browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
+    seen(900)
     browser.ask("Page.navigate", url="file://" + os.path.abspath(page))
     settled(browser, "document.readyState", "complete")
+    seen(browser.value("document.documentElement.scrollHeight") + 200)
+    settled(browser, "document.querySelectorAll('.chart:empty').length", 0)
+    time.sleep(1)                    # charts fit themselves to the width
     return browser.value("""(() => {
-      const cut = [], overlap = [];
+      const cut = [], overlap = [], charts = document.querySelectorAll('.chart').length;
       for (const svg of document.querySelectorAll('svg')) {
-        const box = svg.parentElement;
-        if (svg.getBoundingClientRect().width > box.clientWidth + 1 && getComputedStyle(box).overflowX !== 'auto') cut.push(svg.getBoundingClientRect().width);
-        const seen = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBBox()]);
-        const view = svg.viewBox.baseVal;
-        for (const [words, b] of seen) if (b.x < -1 || b.x + b.width > view.width + 1) cut.push(words);
+        const frame = svg.getBoundingClientRect();
+        if (frame.width === 0 || svg.id === 'js-plotly-tester') continue;  // where Plotly measures text
+        const box = svg.closest('.scroll, .chart') ?? svg.parentElement;
+        if (frame.width > box.clientWidth + 1 && getComputedStyle(box).overflowX !== 'auto') cut.push(frame.width);
+        // slanted labels have boxes that are larger than they are
+        const level = [...svg.querySelectorAll('text')].filter(t => t.textContent !== '' && Math.abs(t.getScreenCTM().b) < 1e-3);
+        const seen = level.map(t => [t.textContent, t.getBoundingClientRect()]).filter(([, b]) => b.width > 0);
+        for (const [words, b] of seen) if (b.left < frame.left - 1 || b.right > frame.right + 1) cut.push(words);
         for (let i = 0; i < seen.length; ++i) for (let k = 0; k < i; ++k) {
           const [a, b] = [seen[i][1], seen[k][1]];
-          if (a.x + 1 < b.x + b.width && b.x + 1 < a.x + a.width && a.y + 3 < b.y + b.height && b.y + 3 < a.y + a.height) overlap.push([seen[k][0], seen[i][0]]);
+          if (a.left + 1 < b.right && b.left + 1 < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom) overlap.push([seen[k][0], seen[i][0]]);
         }
       }
-      return {width: document.documentElement.scrollWidth, cut, overlap};
+      return {width: document.documentElement.scrollWidth, cut, overlap, charts, drawn: document.querySelectorAll('.chart .main-svg').length};
     })()""")
 
 
@@ -252,7 +330,9 @@ def main():
     for turn in range(int(sys.argv[4]) if what == "open" and len(sys.argv) > 4 else 1):
         browser = Browser(chromium)
         try:
-            if what == "fits":
+            if what == "many":
+                print(json.dumps(many(browser, page)))
+            elif what == "fits":
                 print(json.dumps(fits(browser, page, int(sys.argv[4]))))
             elif what == "use":
                 print(json.dumps(use(browser, page, sys.argv[4])))

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
@@ -141,35 +142,6 @@ TEST(ReportMemory, FollowsLiveAndResidentBytesAndPhases) {
   for (const MoveRate& rate : m.moved) in += rate.in, out += rate.out;
   EXPECT_EQ(in, Bytes{24576});
   EXPECT_EQ(out, Bytes{24576});
-}
-
-TEST(ReportHeat, CountsReadsAndWritesOfEachPageByLayer) {
-  const Heat heat = hand_made().heat;
-  EXPECT_TRUE(heat.tracked);
-  using R = HeatRange;
-  EXPECT_THAT(heat.ranges, ElementsAre(R{.layer = 0, .tensor = 0, .pages = {0, 4}, .reads = 1, .writes = 0},
-                                       R{.layer = 1, .tensor = 0, .pages = {0, 4}, .reads = 1, .writes = 1},
-                                       R{.layer = 0, .tensor = 1, .pages = {0, 1}, .reads = 1, .writes = 1},
-                                       R{.layer = 0, .tensor = 1, .pages = {1, 2}, .reads = 0, .writes = 2},
-                                       R{.layer = 1, .tensor = 1, .pages = {0, 2}, .reads = 1, .writes = 0},
-                                       R{.layer = 0, .tensor = 2, .pages = {0, 1}, .reads = 1, .writes = 1}));
-}
-
-TEST(ReportHeat, ItsOverviewHasTensorsInTheOrderOfTheirFirstTouchAndLosesNoAccess) {
-  const Heat heat = hand_made().heat;
-  EXPECT_THAT(heat.order, ElementsAre(0u, 1u, 2u));
-  EXPECT_THAT(heat.columns, ElementsAre(0, 1));
-  ASSERT_EQ(heat.rows.size(), 7u) << "one for each page where there are few";
-  EXPECT_EQ(heat.rows[4].first_tensor, 1u);
-  EXPECT_THAT(heat.reads[4], ElementsAre(1.0f, 1.0f));
-  EXPECT_THAT(heat.writes[5], ElementsAre(2.0f, 0.0f));
-  const Heat coarse = hand_made({.simulate = {}, .bound = {}, .plain_step = {}, .heat_rows = 3}).heat;
-  double touches = 0;
-  for (std::size_t r = 0; r < coarse.rows.size(); ++r)
-    for (std::size_t c = 0; c < 2; ++c)
-      touches +=
-          static_cast<double>(coarse.rows[r].pages) * static_cast<double>(coarse.reads[r][c] + coarse.writes[r][c]);
-  EXPECT_NEAR(touches, 4 + 8 + 2 + 2 + 2 + 2, 1e-4);
 }
 
 TEST(ReportLayers, AddUpBytesTimesMovesStallsAndFaults) {
@@ -387,6 +359,28 @@ TEST(ReportText, PutsTwoRunsSideBySide) {
   const std::string text = format_text(run, &run);
   EXPECT_THAT(text, HasSubstr("this run               the other"));
   EXPECT_THAT(text, HasSubstr("step, median                         0.1 ms of 3             0.1 ms of 3"));
+}
+
+TEST(ReportCompared, SortsLayersByWhatChanged) {
+  Report run = hand_made(), other = run;
+  run.layers = {{.layer = 0, .name = "a", .phase = "forward", .time = {100}, .moved_in = {8}},
+                {.layer = 1, .name = "a", .phase = "backward", .time = {100}, .stall = {50}},
+                {.layer = 2, .name = "gone", .phase = "forward", .time = {40}}};
+  other.layers = {{.layer = 0, .name = "new", .phase = "forward", .time = {30}},
+                  {.layer = 1, .name = "a", .phase = "forward", .time = {101}, .moved_out = {24}},
+                  {.layer = 2, .name = "a", .phase = "backward", .time = {90}}};
+  std::vector<std::tuple<std::string, std::string, std::int64_t>> told;
+  for (const LayerDifference& each : compared(run, other)) told.emplace_back(each.name, each.phase, each.change.value);
+  using T = std::tuple<std::string, std::string, std::int64_t>;
+  EXPECT_THAT(told, ElementsAre(T{"a", "backward", -60}, T{"gone", "forward", -40}, T{"new", "forward", 30},
+                                T{"a", "forward", 1}));
+  EXPECT_EQ(compared(run, other)[3].here.moved, Bytes{8});
+  EXPECT_EQ(compared(run, other)[3].there.moved, Bytes{24});
+  const std::string text = format_text(run, &other);
+  EXPECT_THAT(text, HasSubstr("Layers of both runs, by what changed"));
+  EXPECT_THAT(text, HasSubstr("##########|          \n")) << "the largest change, to the left: the other is faster";
+  EXPECT_THAT(text, HasSubstr("|#####     \n"));
+  EXPECT_LT(text.find("gone "), text.find("new  "));
 }
 
 TEST(ReportPage, LeavesOutTheTensorsThatMovedLeastAndSaysHowMany) {

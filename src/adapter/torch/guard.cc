@@ -126,7 +126,10 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
         " ranks of this machine (LOCAL_WORLD_SIZE) has of its memory; a number of bytes is each rank's own");
   const Bytes chunk = options.chunk;
   state.recording.emplace(options, say);
-  if (state.recording->observer() != nullptr) options.observer = state.recording->observer();
+  if (state.recording->observer() != nullptr) {
+    options.observer = state.recording->observer();
+    if (options.profile == ProfileTicks::layers) options.profile = ProfileTicks::ops;  // so that its map counts
+  }
   options.record.clear();
   state.session = Session::open(std::move(options)).value();
   state.say = say;
