@@ -39,6 +39,9 @@ def planned_steps(result):
     return [ns * 1e-6 for ns in result["step_ns"][begin:]]
 
 
+FLAGS = {"step_in_backward": ["--step-in-backward"], "recompute": ["--recompute"]}
+
+
 def words_of(base, line):
     """The command line with the change; what a line does not change it repeats."""
     words = dict(base)
@@ -48,7 +51,7 @@ def words_of(base, line):
         words["--chunk"] = str(line["chunk_bytes"])
     elif line["change"] == "policy":
         words["--policy"] = line["policy"]
-    return [word for pair in words.items() for word in pair] + (["--step-in-backward"] if line["change"] == "step_in_backward" else [])
+    return [word for pair in words.items() for word in pair] + FLAGS.get(line["change"], [])
 
 
 def flat(words):

@@ -2,7 +2,7 @@
 //
 // The run as it was is simulated once: its step laid into its chunks, under its policy, in its budget. A change is
 // simulated in the same way. The measured step is the operators' least times, which stay; what operators took longer
-// beside moves, which follows the bytes that move; and waits, which follow the simulated ones.
+// beside moves, which follows the bytes that move; waits, which follow the simulated ones; and ops that run again.
 //
 // The difference of two simulated steps promises too much. A simulated operator is never slower beside moves, so that
 // it waits for moves that slower operators hide in truth (docs/report.md has predictions beside real runs).
@@ -20,7 +20,7 @@ namespace {
 // Of the measured step. Less is within what steps differ by themselves.
 constexpr double worth_telling = 0.02;
 constexpr double same_speed = 0.005;
-// A running plan was planned again from what its steps took; another policy's is simulated as it is planned first.
+// A running plan was planned again from what its steps took; another one is simulated as it is planned first.
 constexpr double worth_another_policy = 0.05;
 constexpr std::array more_memory = {1.05, 1.1, 1.25, 1.5, 2.0};
 constexpr std::array less_memory = {0.6, 0.7, 0.8, 0.9};
@@ -53,14 +53,15 @@ class Prices {
 
   Advised advise() {
     Advised advised;
-    const auto now = simulate(trace_, run_.budget, run_.chunk, run_.policy);
+    const auto now = simulate(trace_, run_.budget, run_.chunk, run_.policy, recomputes_);
     if (!now) {
       advised.note = "The run as it was could not be simulated: " + now.error().message + ".";
       return advised;
     }
     now_ = *now;
     advised.simulated = now_.step;
-    for (const auto& line : {step_in_backward(), larger_budget(), other_chunks(), other_policy(), smaller_budget()})
+    for (const auto& line :
+         {step_in_backward(), larger_budget(), other_chunks(), other_policy(), recompute(), smaller_budget()})
       if (line) advised.lines.push_back(*line);
     std::stable_sort(advised.lines.begin(), advised.lines.end(),
                      [](const Advice& a, const Advice& b) { return a.step < b.step; });
@@ -73,10 +74,15 @@ class Prices {
 
  private:
   Result<Simulated> simulate(const Trace& trace, Bytes budget, Bytes chunk, const std::string& policy) {
+    return simulate(trace, budget, chunk, policy, recomputes_);
+  }
+  Result<Simulated> simulate(const Trace& trace, Bytes budget, Bytes chunk, const std::string& policy,
+                             bool recomputes) {
     if (over_) return Error{Cause::unavailable, "not simulated: the time was over"};
     Machine machine = run_.machine;
     machine.tiers[0].capacity = budget;
     machine.habits = habits_of_sessions;
+    machine.can_recompute = recomputes;
     // on a GPU a tensor moves whole, and chunks are only a way to name places
     const bool whole = machine.whole_tensors;
     if (!whole) machine.granule = chunk;
@@ -86,7 +92,7 @@ class Prices {
           if (*speed > 0) *speed = speed_in(chunk, run_.chunk, *speed);
       }
     }
-    auto ran = adviser_.simulate(whole ? trace : adviser_.in_chunks(trace, chunk), machine, policy);
+    auto ran = adviser_.simulate(whole ? trace : adviser_.in_chunks(trace, chunk, recomputes), machine, policy);
     if (!ran && ran.error().cause == Cause::unavailable) over_ = true;
     return ran;
   }
@@ -98,8 +104,9 @@ class Prices {
     };
     const auto moved = [](const Simulated& s) { return static_cast<double>((s.bytes_in + s.bytes_out).value); };
     const auto now = static_cast<double>(now_.stall.value), later = static_cast<double>(then.stall.value);
-    const double change =
-        of(beside_moves_, moved(now_), moved(then)) + (later > now ? later - now : of(waits_, now, later));
+    const double change = of(beside_moves_, moved(now_), moved(then)) +
+                          static_cast<double>((then.recompute - now_.recompute).value) +
+                          (later > now ? later - now : of(waits_, now, later));
     return std::max(Nanoseconds{1}, measured_ + Nanoseconds{static_cast<std::int64_t>(change)});
   }
   double gain(const Simulated& then) const {
@@ -189,6 +196,16 @@ class Prices {
     return best;
   }
 
+  // Where the session could not. On a GPU or a disk alike: which ops give the same bytes is tried when it runs.
+  std::optional<Advice> recompute() {
+    if (recomputes_) return std::nullopt;
+    const auto then = simulate(trace_, run_.budget, run_.chunk, run_.policy, true);
+    if (!then || gain(*then) < worth_another_policy) return std::nullopt;
+    return line(Change::recompute, *then,
+                "Let the policy recompute what is dear to move (.recompute = vedette::Recompute::planned): " +
+                    arrow(*then) + ".");
+  }
+
   Bytes in_whole_chunks(double bytes, bool up) const {
     const double count = bytes / static_cast<double>(run_.chunk.value);
     return {static_cast<std::uint64_t>(up ? std::ceil(count) : std::floor(count)) * run_.chunk.value};
@@ -204,13 +221,15 @@ class Prices {
   Nanoseconds beside_moves_, waits_;  // of it
   Trace trace_;
   Simulated now_;
+  const bool recomputes_ = run_.machine.can_recompute;
   bool over_ = false;
 };
 
 }  // namespace
 
 std::string_view name_of(Change change) noexcept {
-  constexpr std::string_view names[] = {"step_in_backward", "more_memory", "chunk", "policy", "less_memory"};
+  constexpr std::string_view names[] = {"step_in_backward", "more_memory", "chunk",
+                                        "policy",           "less_memory", "recompute"};
   return names[static_cast<std::size_t>(change)];
 }
 

@@ -83,7 +83,7 @@ struct Waterfall {
   std::vector<LostTime> lost;  // one of each cause, in their order
 };
 
-enum class Change : std::uint8_t { step_in_backward, more_memory, chunk, policy, less_memory };
+enum class Change : std::uint8_t { step_in_backward, more_memory, chunk, policy, less_memory, recompute };
 
 struct Advice {
   Change change = Change::step_in_backward;
@@ -341,7 +341,8 @@ std::vector<LayerDifference> compared(const Report& run, const Report& other);
 struct Simulated {
   Nanoseconds step, stall;
   Bytes bytes_in, bytes_out;
-  std::uint64_t late = 0;  // fetches that were not done when due, or that nothing had planned
+  std::uint64_t late = 0;   // fetches that were not done when due, or that nothing had planned
+  Nanoseconds recompute{};  // running ops again
 };
 // Runs a step on a machine under the run's policy, in a simulator. The analysis knows none; the command line gives it
 // one.
@@ -350,8 +351,9 @@ using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, s
 // No plan is faster.
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
-// The step as a session lays it into chunks of this size: tensors are what moves as one.
-using InChunks = std::function<Trace(const Trace&, Bytes chunk)>;
+// The step as a session lays it into chunks of this size: tensors are what moves as one. With `recompute` its ops say
+// which of them can run again, as far as their names tell.
+using InChunks = std::function<Trace(const Trace&, Bytes chunk, bool recompute)>;
 
 // What prices advice. The command line gives it.
 struct Adviser {

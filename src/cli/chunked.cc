@@ -6,6 +6,7 @@
 #include "model/liveness.h"
 #include "pack/coallocate.h"
 #include "pack/units.h"
+#include "session/step_plan.h"
 
 namespace vedette::cli {
 
@@ -83,12 +84,24 @@ class Log {
   std::uint32_t event_ = 0;
 };
 
+// What it changes in place is the chain's business, not its own.
+bool may_run_again(const Op& op) {
+  if (op.runs_again) return *op.runs_again;
+  return op.name.find("batch_norm") != std::string::npos || replayable({.name = op.name});
+}
+
 }  // namespace
 
-Trace in_chunks(const Trace& trace, Bytes chunk) {
-  Trace made = form_units(Log(trace).laid(chunk), chunk).trace;
-  made.name = trace.name;
-  return made;
+Trace in_chunks(const Trace& trace, Bytes chunk, bool recompute) {
+  const StepLog log = Log(trace).laid(chunk);
+  Units units = form_units(log, chunk);
+  if (recompute) {
+    std::vector<char> again;
+    for (const Op& op : trace.ops) again.push_back(may_run_again(op) ? 1 : 0);
+    detail::tell_what_runs_again(units, log, again, chunk);
+  }
+  units.trace.name = trace.name;
+  return std::move(units.trace);
 }
 
 }  // namespace vedette::cli

@@ -5,6 +5,8 @@
 
 namespace vedette::cli {
 
-Trace in_chunks(const Trace& trace, Bytes chunk);
+// With `recompute` each op says whether it can run again. A recording does not tell what a session would find when it
+// tries: here all do whose names are not of random operators; batch normalisation does, as in a session.
+Trace in_chunks(const Trace& trace, Bytes chunk, bool recompute = false);
 
 }  // namespace vedette::cli

@@ -56,7 +56,8 @@ report::Simulate simulator(double seconds, const std::string& what, std::shared_
                              .stall = ran->measured.stall,
                              .bytes_in = ran->bytes_in,
                              .bytes_out = ran->bytes_out,
-                             .late = ran->measured.late.size() + ran->unplanned};
+                             .late = ran->measured.late.size() + ran->unplanned,
+                             .recompute = ran->recompute};
   };
 }
 

@@ -40,7 +40,8 @@ Json compared(const std::string& path) {
   machine.habits = habits_of_sessions;
   if (!machine.whole_tensors) machine.granule = run.chunk;
   const Trace trace = report::simulated_trace(run);
-  const auto ran = replay(machine.whole_tensors ? trace : in_chunks(trace, run.chunk), machine, *policy);
+  const auto ran =
+      replay(machine.whole_tensors ? trace : in_chunks(trace, run.chunk, machine.can_recompute), machine, *policy);
   if (ran)
     made["simulated_ns"] = ran->measured.time.value;
   else

@@ -8,6 +8,7 @@
 
 #include "cli/chunked.h"
 #include "cli/nearest.h"
+#include "model/producers.h"
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
@@ -114,13 +115,13 @@ TEST(Waterfall, IsNotKnownWithoutAWholeStep) {
 
 // A simulator whose step takes 50 us, of which 25 are waits, less what each change is worth.
 struct Worth {
-  std::int64_t early = 0, more = 0, chunk = 0, policy = 0, less = 0;
+  std::int64_t early = 0, more = 0, chunk = 0, policy = 0, less = 0, recompute = 0;
   double moved_with_more = 1;  // of the bytes as it was
 };
 
 ReportOptions priced(Worth worth) {
   ReportOptions options;
-  options.adviser.in_chunks = [](const Trace& trace, Bytes) { return trace; };
+  options.adviser.in_chunks = [](const Trace& trace, Bytes, bool) { return trace; };
   options.adviser.policies = {"vedette", "sentinel"};
   options.adviser.simulate = [worth](const Trace& trace, const Machine& machine,
                                      std::string_view policy) -> Result<Simulated> {
@@ -131,12 +132,14 @@ ReportOptions priced(Worth worth) {
     if (machine.tiers[0].capacity < Bytes{24576}) step -= worth.less;
     if (machine.granule != Bytes{8192}) step -= worth.chunk;
     if (policy != "vedette") step -= worth.policy;
+    if (machine.can_recompute) step -= worth.recompute;
     const double moved = machine.tiers[0].capacity > Bytes{24576} ? worth.moved_with_more : 1;
     return Simulated{.step = {step},
                      .stall = {step - 25000},
                      .bytes_in = {static_cast<std::uint64_t>(1000 * moved)},
                      .bytes_out = {},
-                     .late = step < 50000 ? 1u : 3u};
+                     .late = step < 50000 ? 1u : 3u,
+                     .recompute = {machine.can_recompute ? 700 : 0}};
   };
   return options;
 }
@@ -161,6 +164,25 @@ TEST(Advice, PricesEachChangeByWhatItDoesToTheMeasuredWaits) {
   EXPECT_EQ(advised.lines[2].change, Change::less_memory);
   EXPECT_EQ(advised.lines[2].budget, Bytes{8192}) << "it costs nothing there";
   EXPECT_EQ(advised.note, "");
+}
+
+TEST(Advice, RecomputesWhereTheSessionDidNotAndCountsWhatThatTakes) {
+  report::Run run = hand_made();
+  ReportOptions options = priced({.less = -9000, .recompute = 15000});
+  int laid_to_recompute = 0;
+  options.adviser.in_chunks = [&](const Trace& trace, Bytes, bool recompute) {
+    laid_to_recompute += recompute ? 1 : 0;
+    return trace;
+  };
+  const Advised advised = advice(run, options);
+  ASSERT_EQ(advised.lines.size(), 1u);
+  EXPECT_EQ(advised.lines[0].change, Change::recompute);
+  EXPECT_EQ(laid_to_recompute, 1);
+  EXPECT_EQ(advised.lines[0].step, Nanoseconds{110000 - 15000 * 15 / 25 + 700}) << "waits as simulated, and the ops";
+  EXPECT_THAT(advised.lines[0].sentence, HasSubstr(".recompute = vedette::Recompute::planned"));
+  run.machine.can_recompute = true;
+  EXPECT_THAT(advice(run, options).lines, IsEmpty()) << "it does already";
+  EXPECT_EQ(advice(run, options).simulated, Nanoseconds{35000}) << "and is simulated so";
 }
 
 TEST(Advice, TakesOffWhatOperatorsTookLongerBesideBytesThatNoLongerMove) {
@@ -200,7 +222,7 @@ TEST(Advice, OfAGpuHasNoChunks) {
   report::Run run = hand_made();
   run.machine.whole_tensors = true;
   ReportOptions options = priced({.more = 20000, .chunk = 30000});
-  options.adviser.in_chunks = [](const Trace& trace, Bytes) {
+  options.adviser.in_chunks = [](const Trace& trace, Bytes, bool) {
     ADD_FAILURE() << "tensors move whole there";
     return trace;
   };
@@ -307,6 +329,29 @@ TEST(InChunks, LaysAStepAsASessionDoes) {
   EXPECT_EQ(kept, Bytes{16384}) << "two weights share a chunk, and two states";
   EXPECT_EQ(laid.ops[0].workspace, Bytes{8192});
   EXPECT_EQ(laid.ops[3].time, trace.ops[3].time);
+}
+
+// A layer whose output is normalised and rectified in place, then used again.
+TEST(InChunks, SayWhichOpsCanRunAgain) {
+  Trace trace;
+  trace.tensors = {{.name = "w", .bytes = {8192}, .kind = TensorKind::weight, .persistent = true},
+                   {.name = "x", .bytes = {8192}},
+                   {.name = "y", .bytes = {8192}},
+                   {.name = "mask", .bytes = {8192}}};
+  trace.ops = {
+      {.name = "aten::convolution", .time = {1000}, .reads = {{0}}, .writes = {{1}}},
+      {.name = "aten::native_batch_norm", .time = {100}, .reads = {{1}}, .writes = {{2}}},
+      {.name = "aten::relu_", .time = {100}, .reads = {{2}}, .writes = {{2}}},
+      {.name = "aten::native_dropout", .time = {100}, .reads = {{2}}, .writes = {{3}}},
+      {.name = "aten::add_", .time = {100}, .reads = {{1}, {2}, {3}}, .writes = {{0}}, .frees = {{1}, {2}, {3}}}};
+  const Trace plain = cli::in_chunks(trace, {8192}), laid = cli::in_chunks(trace, {8192}, true);
+  std::vector<std::optional<bool>> again;
+  for (const Op& op : laid.ops) again.push_back(op.runs_again);
+  EXPECT_THAT(again, ElementsAre(true, true, true, false, true)) << "dropout is random";
+  EXPECT_EQ(plain.ops[0].runs_again, std::nullopt);
+  const std::vector<Op> made = producers(laid);
+  EXPECT_TRUE(replayable(made[2])) << "batch_norm, then relu_";
+  EXPECT_FALSE(replayable(made[4])) << "it changes a weight";
 }
 
 TEST(InChunks, OfAPageEachKeepsTheTensors) {
