@@ -22,6 +22,8 @@
 #include <stdexcept>
 
 #include "device.h"
+#include "models/made_up_data.h"
+#include "models/model.h"
 
 namespace vedette::bench {
 namespace {
@@ -194,36 +196,50 @@ class Training {
   explicit Training(const CellOptions& options) : options_(options) {
     torch::manual_seed(1);
     const DecoderShape& s = options.shape;
+    if (options.model != "decoder") {
+      examples::use_made_up_data();
+      model_ = examples::make_model(options.model, {.batch = s.batch, .small = options.small});
+      if (model_ == nullptr) throw std::runtime_error("there is no model '" + options.model + "'");
+      return;
+    }
     net_ = Decoder(s, options.way == "checkpoint");
     text_ = torch::randint(s.symbols, {1 << 16}, torch::kLong);
   }
-  void move() { net_->to(at::kCUDA); }
-  void start() { adam_ = std::make_unique<torch::optim::AdamW>(net_->parameters(), torch::optim::AdamWOptions(3e-4)); }
-  nn::Module& module() { return *net_; }
-  torch::optim::Optimizer& optimizer() { return *adam_; }
+  void move() { module().to(at::kCUDA); }
+  void start() {
+    if (model_ == nullptr)
+      adam_ = std::make_unique<torch::optim::AdamW>(net_->parameters(), torch::optim::AdamWOptions(3e-4));
+  }
+  nn::Module& module() { return model_ == nullptr ? *net_ : model_->module(); }
 
   // The step ends when the device has its loss.
   float step(std::int64_t number) {
+    torch::optim::Optimizer& optimizer = model_ == nullptr ? *adam_ : model_->optimizer();
+    optimizer.zero_grad();
+    Tensor loss;
+    {
+      const Autocast autocast(options_.shape.bf16);
+      loss = model_ == nullptr ? decoder_loss(number) : model_->loss(number, model_->batch());
+    }
+    loss.backward();
+    optimizer.step();
+    return loss.item<float>();
+  }
+
+ private:
+  Tensor decoder_loss(std::int64_t number) {
     const DecoderShape& s = options_.shape;
     const std::int64_t count = s.batch * s.context, room = text_.size(0) - count - 1;
     const std::int64_t first = number * count % room;
     const auto here = [&](std::int64_t from) {
       return text_.slice(0, from, from + count).view({s.batch, s.context}).to(at::kCUDA);
     };
-    adam_->zero_grad();
-    Tensor loss;
-    {
-      const Autocast autocast(s.bf16);
-      loss = nn::functional::cross_entropy(net_(here(first)).flatten(0, 1), here(first + 1).flatten());
-    }
-    loss.backward();
-    adam_->step();
-    return loss.item<float>();
+    return nn::functional::cross_entropy(net_(here(first)).flatten(0, 1), here(first + 1).flatten());
   }
 
- private:
   const CellOptions options_;
   Decoder net_{nullptr};
+  std::unique_ptr<examples::Model> model_;  // instead of the decoder
   std::unique_ptr<torch::optim::AdamW> adam_;
   Tensor text_;
 };
@@ -282,7 +298,7 @@ nlohmann::json guarded(const CellOptions& options, Training& training) {
     return guard.step();
   });
   const Counters counters = guard.counters();
-  nlohmann::json json = told(options, ran, examples::device_peak_bytes());
+  nlohmann::json json = told(options, ran, counters.peak_bytes);
   json["phase"] = guard.session().phase();
   json["mechanism"] = guard.session().mechanism();
   json["resident_max_bytes"] = counters.resident_max_bytes;
@@ -298,7 +314,7 @@ nlohmann::json guarded(const CellOptions& options, Training& training) {
   json["stall_ns"] = of_a_step(&Counters::stall_ns);
   if (!bound) return json;
   for (const PlannedStep& planned : guard.session().planned_steps()) {
-    seen.machine.tiers[0].capacity = {options.budget};
+    if (options.budget > 0) seen.machine.tiers[0].capacity = {options.budget};
     Nanoseconds ideal;
     for (const Op& op : planned.trace.ops) ideal += op.time;
     json["ideal_ms"] = static_cast<double>(ideal.value) / 1e6;
@@ -310,6 +326,7 @@ nlohmann::json guarded(const CellOptions& options, Training& training) {
 }  // namespace
 
 nlohmann::json run_cell(const CellOptions& options) {
+  if (options.deterministic) examples::use_deterministic_algorithms();
   examples::prepare_device("cuda");
   if (options.way == "save_on_cpu") torch::autograd::set_default_engine_stub(&SavingEngine::get);
   Training training(options);

@@ -15,9 +15,12 @@ struct DecoderShape {
 };
 
 struct CellOptions {
-  std::string way = "plain";  // plain, guard, save_on_cpu, checkpoint, bound
-  bool recompute = false;     // of guard and bound: tensors may be recomputed
-  std::uint64_t budget = 0;   // of guard and bound: bytes
+  std::string way = "plain";      // plain, guard, save_on_cpu, checkpoint, bound
+  std::string model = "decoder";  // or one of examples/models, which has no checkpointing
+  bool recompute = false;         // of guard and bound: tensors may be recomputed
+  bool small = false;             // of a model of examples/models
+  bool deterministic = false;
+  std::uint64_t budget = 0;   // of guard and bound: bytes; 0: what is free
   std::string slow = "host";  // below the guard's GPU
   int warm_up = 3, steps = 10;
   DecoderShape shape;

@@ -24,6 +24,13 @@ void move_to_device(torch::nn::Module& module, const std::string& device) {
   if (device != "cpu") module.to(at::Device(device));
 }
 
+void use_deterministic_algorithms() {
+  constexpr bool only_warns = true;  // an operator without such a form runs as it is
+  at::globalContext().setDeterministicAlgorithms(true, only_warns);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  at::globalContext().setDeterministicCuDNN(true);
+}
+
 std::uint64_t device_peak_bytes() {
   constexpr std::size_t all = 0;  // StatType::AGGREGATE
   return static_cast<std::uint64_t>(

@@ -17,6 +17,7 @@
 #include "counting_allocator.h"
 #include "device.h"
 #include "job.h"
+#include "models/made_up_data.h"
 #include "models/model.h"
 #include "models/state.h"
 #include "profiler/recorder.h"
@@ -241,7 +242,9 @@ RunResult run_guarded(const RunOptions& options) {
 RunResult run(const RunOptions& options) {
   at::set_num_threads(options.threads);
   resolve_vector_math();  // a plain run is compared with a guarded one bit by bit
-  if (!options.small) {   // before anything is measured: data is no part of a model
+  if (options.made_up_data) use_made_up_data();
+  if (options.deterministic) use_deterministic_algorithms();
+  if (!options.small) {  // before anything is measured: data is no part of a model
     for (const ModelEntry& entry : models()) {
       if (entry.name == options.model) entry.read_data();
     }

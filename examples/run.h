@@ -15,6 +15,8 @@ struct RunOptions {
   std::string device = "cpu";  // or "cuda"
   bool guarded = true;
   bool small = false;
+  bool made_up_data = false;   // where the data's packages are missing
+  bool deterministic = false;  // operators that have a deterministic form take it
   std::int64_t steps = 20, batch = 0;
   std::uint64_t seed = 1;
   int threads = 2;

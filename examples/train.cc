@@ -104,6 +104,8 @@ std::vector<std::string> words_of(const RunOptions& options) {
                                     std::to_string(options.threads)};
   if (!options.script.empty()) words.insert(words.end(), {"--script", options.script});
   if (options.small) words.push_back("--small");
+  if (options.made_up_data) words.push_back("--made-up-data");
+  if (options.deterministic) words.push_back("--deterministic");
   if (options.step_in_backward) words.push_back("--step-in-backward");
   if (options.shard_optimizer) words.push_back("--shard-optimizer");
   if (options.ranks > 1) words.insert(words.end(), {"--lag", std::to_string(options.lag)});
@@ -387,6 +389,9 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--small", options.small, "shapes and data for tests");
+  app.add_flag("--made-up-data", options.made_up_data, "bytes made up from a seed, where the data's packages are not");
+  app.add_flag("--deterministic", options.deterministic,
+               "operators that have a deterministic form take it, as --compare needs on a GPU");
   app.add_flag("--plain", arguments.plain, "train without a guard");
   app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
 }

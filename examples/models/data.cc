@@ -15,11 +15,16 @@
 #include <span>
 #include <stdexcept>
 
+#include "models/made_up_data.h"
+
 namespace vedette::examples {
 namespace {
 
 constexpr std::int64_t side = 28;
 constexpr std::size_t image_bytes = side * side;
+constexpr std::int64_t images_of_fashion_mnist = 60'000, characters_of_licences = 400'000;
+constexpr std::uint64_t made_up_seed = 1;
+bool is_made_up = false;
 
 // An IDX file: big-endian magic number, one extent a dimension, then the bytes. `header` bytes are skipped.
 std::vector<std::uint8_t> read_idx(const std::string& path, std::size_t header) {
@@ -44,8 +49,11 @@ at::Tensor borrowed(const std::uint8_t* bytes, at::IntArrayRef shape) {
 
 }  // namespace
 
+void use_made_up_data() noexcept { is_made_up = true; }
+
 std::shared_ptr<const Images> Images::fashion_mnist() {
-  static const auto images = std::make_shared<const Images>(read("/usr/share/datasets/fashion-mnist"));
+  static const auto images = is_made_up ? made_up(images_of_fashion_mnist, made_up_seed)
+                                        : std::make_shared<const Images>(read("/usr/share/datasets/fashion-mnist"));
   return images;
 }
 
@@ -88,7 +96,8 @@ void Text::number(const std::string& text) {
 }
 
 std::shared_ptr<const Text> Text::licences() {
-  static const auto text = std::make_shared<const Text>(read("/usr/share/common-licenses"));
+  static const auto text = is_made_up ? made_up(characters_of_licences, made_up_seed)
+                                      : std::make_shared<const Text>(read("/usr/share/common-licenses"));
   return text;
 }
 
