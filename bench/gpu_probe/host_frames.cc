@@ -4,6 +4,9 @@
 // Device frames and pinned memory (cuMemHostAlloc, outside the range) stand beside it. A kernel goes through the memory
 // in 16-byte words with all multiprocessors, as often as makes 64 MiB at least; small device frames come from the L2
 // cache.
+#include <algorithm>
+#include <cstring>
+
 #include "gpu_probe/groups.h"
 #include "gpu_probe/transfer.h"
 #include "os/devices.h"
@@ -67,6 +70,43 @@ void measure_processor_access(const Gpu& gpu, const Place& place, Cell& cell) {
   cell.fact("processor_reads", *word == 7 ? "what the kernel wrote" : "other bytes");
 }
 
+// Of two frames of different kinds, one behind the other: bytes that a copy brings, takes away, and moves from one to
+// the other, and one copy over both. `shared`: the processor has access to the host's, too.
+void measure_copies_across(const Gpu& gpu, const Place& place, bool shared, Cell& cell) {
+  const std::size_t bytes = std::max(granularity(gpu, place.location), 2 * mebibyte);
+  const Range range(gpu, 2 * bytes, bytes);
+  const Frame device_frame(gpu, bytes), host_frame(gpu, bytes, place.location);
+  const Mapped device_chunk(gpu, range.at(0), device_frame), host_chunk(gpu, range.at(bytes), host_frame);
+  if (shared) {
+    const AccessDescription host{.location = place.location};
+    gpu.cuda.set_access(range.at(bytes), bytes, &host, 1);
+  }
+  const Pinned given(gpu, 2 * bytes), taken(gpu, 2 * bytes);
+  Lane lane(gpu);
+  const auto copied = [&](Address to, Address from, std::size_t size) {
+    gpu.cuda.copy(to, from, size, lane.stream.get());
+    lane.stream.wait();
+  };
+  const auto tell = [&](const char* quantity, std::size_t at, std::size_t size, std::byte expected) {
+    const std::byte* const first = taken.data() + at;
+    const bool right = std::all_of(first, first + size, [&](std::byte each) { return each == expected; });
+    cell.fact(quantity, right ? "right" : "wrong bytes");
+  };
+  std::memset(given.data(), 7, 2 * bytes);
+  copied(range.at(bytes), given.address(), bytes);
+  copied(taken.address(), range.at(bytes), bytes);
+  tell("to_and_from_the_host_s", 0, bytes, std::byte{7});
+  std::memset(given.data(), 8, 2 * bytes);
+  copied(range.at(0), given.address(), bytes);
+  copied(range.at(bytes), range.at(0), bytes);
+  copied(taken.address(), range.at(bytes), bytes);
+  tell("from_one_to_the_other", 0, bytes, std::byte{8});
+  std::memset(given.data(), 9, 2 * bytes);
+  copied(range.at(0), given.address(), 2 * bytes);
+  copied(taken.address(), range.at(0), 2 * bytes);
+  tell("over_both", 0, 2 * bytes, std::byte{9});
+}
+
 }  // namespace
 
 void measure_host_frames(const ProbeOptions& options, Recorder& recorder) {
@@ -90,6 +130,10 @@ void measure_host_frames(const ProbeOptions& options, Recorder& recorder) {
     if (place.location.type == LocationType::device) continue;
     recorder.measure(2, "frame", {{"location", place.name}}, {{"processor_reads", ""}},
                      [&](Cell& cell) { measure_processor_access(gpu, place, cell); });
+    for (const bool shared : {false, true})
+      recorder.measure(2, "frames_of_two_kinds", {{"location", place.name}, {"processor_has_access", shared}},
+                       {{"to_and_from_the_host_s", ""}, {"from_one_to_the_other", ""}, {"over_both", ""}},
+                       [&](Cell& cell) { measure_copies_across(gpu, place, shared, cell); });
   }
 }
 

@@ -263,17 +263,40 @@ void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
            " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up to SIZE of what leaves there, over the disk",
        .unlocks = {},
        .remedy = {}});
-  Line gpus{.subject = "GPU", .finding = facts.gpu_refusal};
-  for (const Gpu& gpu : facts.gpus) {
-    gpus.finding += fmt::format("{}{} ({})", gpus.finding.empty() ? "" : ", ", gpu.name, readable(gpu.memory));
-  }
-  gpus.finding +=
-      facts.gpus.empty() ? "; not needed: this version trains on the CPU" : "; this version trains on the CPU";
-  lines.push_back(std::move(gpus));
 }
 
 std::string rate(std::uint64_t bytes_per_s) {
   return fmt::format("{:.2f} GB/s", static_cast<double>(bytes_per_s) / 1e9);
+}
+
+std::string rates(const LinkHabits& link) {
+  return fmt::format("pinned memory to it {}, back {}, both at once {} ({})", rate(link.speed.read),
+                     rate(link.speed.write), rate(link.speed.mixed),
+                     link.duplex() ? "both ways at once" : "each direction is slower beside the other");
+}
+
+void add_gpus(const Diagnosis& diagnosis, std::vector<Line>& lines) {
+  if (!diagnosis.gpus || diagnosis.gpus->empty()) {
+    const std::string why = diagnosis.gpus ? "CUDA's driver lists none" : diagnosis.gpus.error().message;
+    lines.push_back({.subject = "GPU", .finding = "none: " + why});
+    return;
+  }
+  int ordinal = 0;
+  for (const GpuFacts& gpu : *diagnosis.gpus) {
+    Line line{.mark = gpu.link ? Mark::fine : Mark::missing,
+              .subject = fmt::format("GPU {}", ordinal),
+              .finding = fmt::format("{}, {} free of {}; ", gpu.name, readable(gpu.free), readable(gpu.total))};
+    line.finding += gpu.link ? rates(*gpu.link) : gpu.link.error().message;
+    if (gpu.numa_node) line.finding += fmt::format("; pinned memory is taken from NUMA node {}", *gpu.numa_node);
+    line.finding += gpu.watts ? fmt::format("; {:.0f} W now", *gpu.watts) : "; " + gpu.watts.error().message;
+    line.finding += fmt::format("; a session or guard of fast = \"gpu:{}\" trains in its memory", ordinal);
+    if (!gpu.link) {
+      line.unlocks = fmt::format("fast = \"gpu:{}\": what leaves a GPU goes to pinned memory of the host", ordinal);
+      line.remedy = "end what uses the GPU's or the host's memory; in a container, raise its limit of memory";
+    }
+    lines.push_back(std::move(line));
+    ++ordinal;
+  }
 }
 
 Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
@@ -331,6 +354,7 @@ Diagnosis examine(const std::string& slow, Bytes chunk, bool measures) {
                       .uses = {.memory = std::string(), .tracking = std::string(), .io = std::string()},
                       .file_system = file_system_of(slow)};
   find_memory(diagnosis.uses);
+  diagnosis.gpus = examine_gpus();
   struct statvfs room {};
   if (::statvfs(slow.c_str(), &room) == 0) diagnosis.disk_room = Bytes{room.f_bavail * room.f_frsize};
   auto store = open_nvme_store({.directory = slow, .slot_bytes = chunk});
@@ -356,6 +380,7 @@ std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& direct
   add_memory_settings(facts, lines);
   lines.push_back(disk_line(diagnosis, directory));
   add_places(facts, lines);
+  add_gpus(diagnosis, lines);
   return lines;
 }
 

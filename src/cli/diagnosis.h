@@ -1,10 +1,11 @@
 // What this machine can do, and what it would take to do more. Facts come from os/probe.h, the choice of mechanisms
-// from opening the real ones, the disk's speed from the real store.
+// from opening the real ones, the disk's speed from the real store, a GPU's from copies.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/gpus.h"
 #include "os/probe.h"
 #include "tier/link_habits.h"
 #include "vedette/result.h"
@@ -34,6 +35,7 @@ struct Diagnosis {
   // measured with it; nullopt where that failed
   std::optional<std::uint32_t> interference_percent;
   std::optional<Nanoseconds> fault_time;
+  Result<std::vector<GpuFacts>> gpus = std::vector<GpuFacts>();
 };
 
 // `slow`: the directory of the slow tier. `measures`: its disk, and what transfers cost a program beside them: seven

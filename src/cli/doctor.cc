@@ -127,9 +127,25 @@ Json json_of_facts(const MachineFacts& facts) {
     json["numa_nodes"].push_back(
         {{"node", node.number}, {"bytes", node.memory.value}, {"processors", node.processors}});
   }
-  json["gpus"] = Json::array();
-  for (const Gpu& gpu : facts.gpus) json["gpus"].push_back({{"name", gpu.name}, {"bytes", gpu.memory.value}});
-  if (facts.gpus.empty()) json["why_no_gpu"] = facts.gpu_refusal;
+  return json;
+}
+
+Json json_of(const GpuFacts& gpu) {
+  Json json{{"name", gpu.name}, {"bytes", gpu.total.value}, {"free_bytes", gpu.free.value}};
+  if (gpu.numa_node) json["numa_node"] = *gpu.numa_node;
+  if (gpu.link) {
+    json["in_bytes_per_s"] = gpu.link->speed.read;
+    json["out_bytes_per_s"] = gpu.link->speed.write;
+    json["both_bytes_per_s"] = gpu.link->speed.mixed;
+    json["one_bus"] = !gpu.link->duplex();
+    json["latency_ns"] = gpu.link->latency.value;
+  } else {
+    json["why_no_link"] = gpu.link.error().message;
+  }
+  if (gpu.watts)
+    json["watts"] = *gpu.watts;
+  else
+    json["why_no_watts"] = gpu.watts.error().message;
   return json;
 }
 
@@ -147,6 +163,11 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
     json["slow_directory"]["reads_in_flight"] = link.reads_in_flight;
     json["slow_directory"]["latency_ns"] = link.latency.value;
   }
+  json["gpus"] = Json::array();
+  if (diagnosis.gpus)
+    for (const GpuFacts& gpu : *diagnosis.gpus) json["gpus"].push_back(json_of(gpu));
+  else
+    json["why_no_gpu"] = diagnosis.gpus.error().message;
   if (diagnosis.interference_percent) json["interference_percent"] = *diagnosis.interference_percent;
   if (diagnosis.fault_time) json["fault_ns"] = diagnosis.fault_time->value;
   if (diagnosis.disk && !*diagnosis.disk) json["slow_directory"]["why_not"] = diagnosis.disk->error().message;

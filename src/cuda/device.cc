@@ -36,6 +36,11 @@ std::string Device::name() const {
   return calls().device_name(text, sizeof text - 1, number_) == success ? text : "";
 }
 
+std::string Device::bus_id() const {
+  char text[32] = {};
+  return calls().bus_id(text, sizeof text - 1, number_) == success ? text : "";
+}
+
 std::optional<int> Device::attribute(Attribute which) const {
   int value = 0;
   if (calls().attribute(&value, which, number_) != success) return std::nullopt;

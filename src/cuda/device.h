@@ -29,7 +29,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const Driver& driver() const noexcept { return *driver_; }
   const Calls& calls() const noexcept { return driver_->calls(); }
   DeviceNumber number() const noexcept { return number_; }
-  std::string name() const;  // "NVIDIA H200"; empty where the driver refuses
+  std::string name() const;    // "NVIDIA H200"; empty where the driver refuses
+  std::string bus_id() const;  // "0000:19:00.0", as NVML names it; empty where the driver refuses
   std::optional<int> attribute(Attribute) const;
   std::optional<int> numa_node() const;  // nearest to this GPU, where the machine says so
   Result<Memory> memory() const;

@@ -54,7 +54,7 @@ Result<MixedRange> MixedRange::make(std::shared_ptr<const Device> device, Bytes 
   while (range.pieces_.size() < count) {
     const auto handle = range.create(Kind::host);
     if (!handle) return handle.error();
-    if (auto mapped = range.put(range.address_of(range.pieces_.size()), *handle); !mapped) {
+    if (auto mapped = range.put(range.address_of(range.pieces_.size()), *handle, Kind::host); !mapped) {
       gpu.calls().release(*handle);
       return mapped.error();
     }
@@ -89,7 +89,7 @@ Result<Handle> MixedRange::create(Kind kind) const {
   return handle;
 }
 
-Result<void> MixedRange::put(Address at, Handle handle) const {
+Result<void> MixedRange::put(Address at, Handle handle, Kind kind) const {
   const auto failed = [&](int number) {
     return device_->driver().error(number, "mapping " + readable({piece_}) + " of a table");
   };
@@ -98,6 +98,10 @@ Result<void> MixedRange::put(Address at, Handle handle) const {
   if (const int number = device_->calls().set_access(at, piece_, &access, 1); number != success) {
     take_away(at);
     return failed(number);
+  }
+  if (kind == Kind::host) {
+    const AccessDescription host{.location = properties(*device_, kind).location};
+    static_cast<void>(device_->calls().set_access(at, piece_, &host, 1));
   }
   return {};
 }
@@ -108,9 +112,9 @@ void MixedRange::take_away(Address at) const noexcept {
 }
 
 // The bytes of a piece into a handle, which is mapped behind the pieces meanwhile.
-Result<void> MixedRange::copy_aside(std::size_t piece, Handle to) const {
+Result<void> MixedRange::copy_aside(std::size_t piece, Handle to, Kind kind) const {
   const Address aside = address_of(pieces_.size());
-  if (auto mapped = put(aside, to); !mapped) return mapped;
+  if (auto mapped = put(aside, to, kind); !mapped) return mapped;
   auto copied = device_->copy(nullptr, aside, address_of(piece), {piece_});
   auto waited = device_->synchronize();
   if (!waited && !device_->synchronize()) die_without_memory();  // the copy may still write
@@ -122,7 +126,7 @@ Result<void> MixedRange::move(std::size_t piece, Kind to) {
   if (pieces_[piece].kind == to) return {};
   const auto handle = create(to);
   if (!handle) return handle.error();
-  if (auto copied = copy_aside(piece, *handle); !copied) {
+  if (auto copied = copy_aside(piece, *handle, to); !copied) {
     device_->calls().release(*handle);
     return copied;
   }
@@ -131,7 +135,7 @@ Result<void> MixedRange::move(std::size_t piece, Kind to) {
     device_->calls().release(*handle);
     return device_->driver().error(number, "unmapping " + readable({piece_}) + " of a table");
   }
-  if (!put(at, *handle) && !put(at, *handle)) die_without_memory();
+  if (!put(at, *handle, to) && !put(at, *handle, to)) die_without_memory();
   device_->calls().release(pieces_[piece].handle);
   pieces_[piece] = {.handle = *handle, .kind = to};
   return {};

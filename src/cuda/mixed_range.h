@@ -44,9 +44,11 @@ class MixedRange {
   static AllocationProperties properties(const Device&, Kind);
   Address address_of(std::size_t piece) const noexcept { return address_ + piece * piece_; }
   Result<Handle> create(Kind) const;
-  Result<void> put(Address at, Handle) const;  // maps a handle that stays the caller's, and gives the device access
+  // Maps a handle that stays the caller's, and gives the device access. The host gets access to its own memory, too,
+  // where the driver allows it: a copy then finds memory of one owner on both sides.
+  Result<void> put(Address at, Handle, Kind) const;
   void take_away(Address at) const noexcept;
-  Result<void> copy_aside(std::size_t piece, Handle to) const;
+  Result<void> copy_aside(std::size_t piece, Handle to, Kind kind) const;
 
   std::shared_ptr<const Device> device_;
   std::size_t piece_ = 0, reserved_ = 0;

@@ -27,11 +27,16 @@ void populate(const Mapping& memory) {
 }  // namespace
 
 PinnedPool::PinnedPool(std::shared_ptr<const Device> device, const Options& options)
-    : device_(std::move(device)), options_(options) {}
+    : device_(std::move(device)), options_(options), of_driver_(options.of_driver) {}
 
 PinnedPool::~PinnedPool() {
   const Current current(*device_);
-  for (const Mapping& piece : pieces_) device_->calls().host_unregister(piece.data());
+  for (const Piece& piece : pieces_) {
+    if (piece.mapping)
+      device_->calls().host_unregister(piece.data);
+    else
+      device_->calls().host_free(piece.data);
+  }
 }
 
 std::size_t PinnedPool::rounded(Bytes bytes) const noexcept {
@@ -51,17 +56,43 @@ Result<void> PinnedPool::grow(std::size_t bytes) {
   if (options_.most.value != 0 && registered_ + bytes > options_.most.value)
     return Error{.cause = Cause::out_of_memory,
                  .message = "pinned memory is limited to " + readable(options_.most) + ", and " +
-                            readable({registered_}) + " are in use; raise the host's budget"};
-  auto piece = Mapping::reserve({bytes}, huge_page);
+                            readable({registered_}) +
+                            " are in use; raise the host's budget (\"host:SIZE\"), or put a disk below it "
+                            "(\"host:SIZE+nvme:DIRECTORY\")"};
+  auto piece = of_driver_ ? allocated(bytes) : registered(bytes);
   if (!piece) return piece.error();
-  on_nearest_node_ = bind_to_nearest_node(*piece);
-  populate(*piece);
-  const int number = device_->calls().host_register(piece->data(), bytes, host_register_portable);
-  if (number != success) return device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory");
-  holes_[piece->data()] = bytes;
+  holes_[piece->data] = bytes;
   registered_ += bytes;
   pieces_.push_back(std::move(*piece));
   return {};
+}
+
+Result<PinnedPool::Piece> PinnedPool::registered(std::size_t bytes) {
+  auto memory = Mapping::reserve({bytes}, huge_page);
+  if (!memory) return memory.error();
+  ::madvise(memory->data(), bytes, MADV_DONTFORK);
+  const bool bound = bind_to_nearest_node(*memory);
+  populate(*memory);
+  std::byte* const data = memory->data();
+  const int number = device_->calls().host_register(data, bytes, host_register_portable);
+  if (number == success) {
+    on_nearest_node_ = bound;
+    return Piece{.data = data, .mapping = std::move(*memory)};
+  }
+  const Error refused = device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory");
+  memory->empty();  // its pages are the driver's to take
+  auto piece = allocated(bytes);
+  if (!piece) return refused;
+  of_driver_ = number != error_out_of_memory;
+  return piece;
+}
+
+Result<PinnedPool::Piece> PinnedPool::allocated(std::size_t bytes) const {
+  void* data = nullptr;
+  const int number = device_->calls().host_allocate(&data, bytes, host_allocate_portable);
+  if (number != success)
+    return device_->driver().error(number, "allocating " + readable({bytes}) + " of pinned host memory");
+  return Piece{.data = static_cast<std::byte*>(data), .mapping = std::nullopt};
 }
 
 // Best fit: the smallest hole that is wide enough.
@@ -96,7 +127,7 @@ void PinnedPool::give_back(std::byte* slot, Bytes wanted) {
   taken_ -= bytes;
   auto hole = holes_.emplace(slot, bytes).first;
   const auto begins_piece = [&](const std::byte* at) {
-    return std::any_of(pieces_.begin(), pieces_.end(), [&](const Mapping& each) { return each.data() == at; });
+    return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& each) { return each.data == at; });
   };
   // A slot lies in one piece: holes of two pieces stay two, also where the pieces touch.
   if (const auto next = std::next(hole);
@@ -121,7 +152,7 @@ Result<void> PinnedPool::prepare(Bytes bytes) {
 
 PinnedPool::Usage PinnedPool::usage() const {
   const std::lock_guard lock(guard_);
-  return {.registered = {registered_}, .taken = {taken_}, .on_nearest_node = on_nearest_node_};
+  return {.registered = {registered_}, .taken = {taken_}, .on_nearest_node = on_nearest_node_, .of_driver = of_driver_};
 }
 
 }  // namespace vedette::cuda

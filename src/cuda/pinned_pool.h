@@ -3,7 +3,11 @@
 // Memory is reserved by mmap, bound to the NUMA node nearest to the GPU, touched, and registered in pieces of a fixed
 // size. No size is rounded to a power of two, and no call pins a gigabyte at once. A slot lies in one piece; one that
 // is larger than a piece has a piece of its own. Free neighbours become one. Nothing is unregistered before the end:
-// pinning costs milliseconds.
+// pinning costs milliseconds. Where the driver refuses to register memory, it allocates the piece itself, wherever its
+// node is.
+//
+// A process that fork() makes has none of it: the kernel copies pinned pages at once for a child, and a loader of data
+// that forks would double them.
 //
 // Thread rule: any thread; take() may wait for a registration.
 #pragma once
@@ -11,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/mapping.h"
@@ -24,10 +29,12 @@ class PinnedPool {
     Bytes most;            // of host memory; 0: without limit
     Bytes piece = 64_MiB;  // registered at a time
     Bytes alignment = 4_KiB;
+    bool of_driver = false;  // the driver allocates each piece: nothing is registered
   };
   struct Usage {
     Bytes registered, taken;
     bool on_nearest_node = false;  // false where the machine has one node, or refused the binding
+    bool of_driver = false;        // the driver refused to register memory, and allocates it
   };
 
   PinnedPool(std::shared_ptr<const Device>, const Options&);
@@ -42,19 +49,25 @@ class PinnedPool {
   Usage usage() const;
 
  private:
+  struct Piece {
+    std::byte* data = nullptr;
+    std::optional<Mapping> mapping;  // nullopt: the driver's
+  };
   using Holes = std::map<std::byte*, std::size_t>;  // bytes by begin
   std::size_t rounded(Bytes) const noexcept;
   std::byte* take_hole(std::size_t bytes);
   Result<void> grow(std::size_t bytes);
+  Result<Piece> registered(std::size_t bytes);
+  Result<Piece> allocated(std::size_t bytes) const;
   bool bind_to_nearest_node(const Mapping&) const noexcept;
 
   const std::shared_ptr<const Device> device_;
   const Options options_;
   mutable std::mutex guard_;
-  std::vector<Mapping> pieces_;  // from here on under guard_
+  std::vector<Piece> pieces_;  // from here on under guard_
   Holes holes_;
   std::size_t registered_ = 0, taken_ = 0;
-  bool on_nearest_node_ = false;
+  bool on_nearest_node_ = false, of_driver_ = false;
 };
 
 }  // namespace vedette::cuda

@@ -1,9 +1,6 @@
 #include "os/devices.h"
 
-#include <dlfcn.h>
 #include <hwloc.h>
-
-#include <memory>
 
 namespace vedette {
 
@@ -23,42 +20,6 @@ std::vector<NumaNode> find_numa_nodes() {
   }
   ::hwloc_topology_destroy(topology);
   return nodes;
-}
-
-std::vector<Gpu> find_gpus(std::string& refusal) {
-  struct Close {
-    void operator()(void* library) const noexcept { ::dlclose(library); }
-  };
-  const std::unique_ptr<void, Close> driver(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL));
-  if (!driver) {
-    refusal = "no driver (libcuda.so.1)";
-    return {};
-  }
-  // The driver's C interface (cuda.h), as far as it is needed here; 0 is CUDA_SUCCESS.
-  const auto init = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver.get(), "cuInit"));
-  const auto count = reinterpret_cast<int (*)(int*)>(::dlsym(driver.get(), "cuDeviceGetCount"));
-  const auto name = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver.get(), "cuDeviceGetName"));
-  const auto memory = reinterpret_cast<int (*)(std::size_t*, int)>(::dlsym(driver.get(), "cuDeviceTotalMem_v2"));
-  if (init == nullptr || count == nullptr || name == nullptr || memory == nullptr) {
-    refusal = "libcuda.so.1 is not a CUDA driver";
-    return {};
-  }
-  if (const int error = init(0); error != 0) {
-    refusal = "the driver does not start (cuInit: error " + std::to_string(error) + ")";
-    return {};
-  }
-  std::vector<Gpu> gpus;
-  int found = 0;
-  if (count(&found) != 0) found = 0;
-  for (int device = 0; device < found; ++device) {
-    char text[128] = "unnamed";
-    std::size_t bytes = 0;
-    name(text, sizeof text, device);
-    memory(&bytes, device);
-    gpus.push_back({.name = text, .memory = {bytes}});
-  }
-  if (gpus.empty()) refusal = "a driver, but no device";
-  return gpus;
 }
 
 }  // namespace vedette

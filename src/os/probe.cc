@@ -74,14 +74,15 @@ void probe_processor(MachineFacts& facts) {
                          : static_cast<std::uint32_t>(::sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+Bytes in_meminfo(const std::string& meminfo, const char* name) {
+  return {std::strtoull(field(meminfo, name).c_str(), nullptr, 10) * 1024};
+}
+
 void probe_memory(MachineFacts& facts) {
   const std::string meminfo = read_text("/proc/meminfo");
-  const auto kilobytes = [&](const char* name) {
-    return Bytes{std::strtoull(field(meminfo, name).c_str(), nullptr, 10) * 1024};
-  };
-  facts.memory = kilobytes("MemTotal");
-  facts.available_memory = kilobytes("MemAvailable");
-  facts.swap = kilobytes("SwapTotal");
+  facts.memory = in_meminfo(meminfo, "MemTotal");
+  facts.available_memory = in_meminfo(meminfo, "MemAvailable");
+  facts.swap = in_meminfo(meminfo, "SwapTotal");
   facts.memory_limit = memory_cgroup_limit();
   facts.max_map_count = read_number("/proc/sys/vm/max_map_count", 65530);
   facts.overcommit = static_cast<int>(read_number("/proc/sys/vm/overcommit_memory", 0));
@@ -225,6 +226,16 @@ void probe_trackers(MachineFacts& facts) {
   facts.trackers.mprotect = opened(open_mprotect_tracker());
 }
 
+// Of "active_file 4096" and "inactive_file 8192", each on a line of its own, in both versions.
+Bytes cached_files(const std::string& path) {
+  std::ifstream file(path);
+  Bytes sum;
+  std::string name;
+  for (std::uint64_t bytes = 0; file >> name >> bytes;)
+    if (name == "active_file" || name == "inactive_file") sum += Bytes{bytes};
+  return sum;
+}
+
 }  // namespace
 
 std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount) {
@@ -233,7 +244,9 @@ std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std:
     for (;;) {
       const std::string folder = root + path + "/";
       if (const auto limit = limit_in(folder + limit_name))
-        found.push_back({.limit = *limit, .used = limit_in(folder + used_name).value_or(Bytes{})});
+        found.push_back({.limit = *limit,
+                         .used = limit_in(folder + used_name).value_or(Bytes{}),
+                         .files = cached_files(folder + "memory.stat")});
       if (path.empty()) return;
       path.resize(path.rfind('/') == path.npos ? 0 : path.rfind('/'));
     }
@@ -263,6 +276,15 @@ std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std:
 
 std::optional<Bytes> memory_cgroup_limit() {
   return memory_cgroup_limit(read_text("/proc/self/cgroup"), "/sys/fs/cgroup");
+}
+
+Bytes available_memory() {
+  Bytes available = in_meminfo(read_text("/proc/meminfo"), "MemAvailable");
+  for (const MemoryCgroup& level : memory_cgroups(read_text("/proc/self/cgroup"), "/sys/fs/cgroup")) {
+    const Bytes used = level.used - std::min(level.used, level.files);
+    available = std::min(available, level.limit - std::min(used, level.limit));
+  }
+  return available;
 }
 
 std::string chosen_setting(std::string_view text) {
@@ -307,7 +329,6 @@ MachineFacts probe_machine() {
   probe_trackers(facts);
   probe_uring(facts);
   facts.numa_nodes = find_numa_nodes();
-  facts.gpus = find_gpus(facts.gpu_refusal);
   return facts;
 }
 

@@ -32,11 +32,6 @@ struct NumaNode {
   Bytes memory;
 };
 
-struct Gpu {
-  std::string name;
-  Bytes memory;
-};
-
 struct PageTrackers {  // each opened and tried: it told a page that was read from one that was written
   Tried zap;           // WP_ASYNC and PAGEMAP_SCAN
   Tried missing, mprotect;
@@ -67,8 +62,6 @@ struct MachineFacts {
   std::optional<Bytes> memory_limit;  // of the memory cgroup, the smallest of all levels
 
   std::vector<NumaNode> numa_nodes;
-  std::vector<Gpu> gpus;
-  std::string gpu_refusal;  // "no driver", and so on; empty where there is a GPU
 };
 
 constexpr std::uint64_t unlimited_bytes = std::numeric_limits<std::uint64_t>::max();
@@ -80,9 +73,13 @@ MachineFacts probe_machine();
 std::optional<Bytes> memory_cgroup_limit(std::string_view membership, const std::string& mount);
 struct MemoryCgroup {  // one level that has a limit
   Bytes limit, used;
+  Bytes files;  // of what is used: the cache of files, which the kernel takes back where memory is asked for
 };
 std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount);  // innermost first
 std::optional<Bytes> memory_cgroup_limit();  // of this process, as it is now
+// What this process could still take without swapping and without being killed: of the machine's memory, and of its
+// memory cgroups. 0: not known.
+Bytes available_memory();
 
 // The word in brackets of a sysfs setting: "always [madvise] never" is madvise. Empty if there is none.
 std::string chosen_setting(std::string_view text);

@@ -7,16 +7,18 @@
 
 #include "base/mapping.h"
 #include "base/readable.h"
+#include "os/probe.h"
 #include "os/program.h"
-#include "session/gpu_executor.h"
+#include "session/gpu_link.h"
 #include "session/stack.h"
 
 namespace vedette::detail {
 namespace {
 
-constexpr std::string_view usage = "host:SIZE+nvme:DIRECTORY";
-constexpr Bytes piece = 64_KiB;      // of the disk's file: slots are whole pieces
-constexpr std::uint32_t depth = 32;  // 2 MiB in flight
+constexpr std::string_view limited_usage = "host:SIZE", usage = "host:SIZE+nvme:DIRECTORY";
+constexpr std::uint64_t left_to_program = 8;  // the part of available memory that no default limit gives away
+constexpr Bytes piece = 64_KiB;               // of the disk's file: slots are whole pieces
+constexpr std::uint32_t depth = 32;           // 2 MiB in flight
 constexpr Bytes least_host = 512_KiB;
 constexpr Bytes moved_on_disk = 8_MiB;  // to measure it
 
@@ -49,22 +51,38 @@ Result<LinkHabits> measure_disk(DiskThread& disk, Bytes bytes) {
   return LinkHabits{.speed = {.read = *read, .write = *write, .mixed = std::max(*read, *write)}};
 }
 
+// 0: not known.
+Bytes default_limit() {
+  const Bytes available = available_memory();
+  return {(available.value - available.value / left_to_program) / piece.value * piece.value};
+}
+
+Result<Bytes> limit_of(std::string_view size) {
+  const std::optional<Bytes> host = read_size(size);
+  if (host && *host >= least_host) return Bytes{host->value / piece.value * piece.value};
+  return unsupported("host memory of '" + std::string(size) +
+                     "' below a GPU is too little, or no size; give a size such as 64GiB, of at least " +
+                     readable_exactly(least_host));
+}
+
 }  // namespace
 
 Result<BelowGpu> open_below_gpu(const SessionOptions& options, Bytes budget,
                                 const std::shared_ptr<const cuda::Device>& device) {
   BelowGpu below;
-  const auto arguments = arguments_of(usage, options.slow);
-  if (!arguments && options.slow != "host" && options.slow != SessionOptions{}.slow)
-    return unsupported("slow tier '" + options.slow + "' below a GPU is unknown; use host or " + std::string(usage));
+  const auto with_disk = arguments_of(usage, options.slow), limited = arguments_of(limited_usage, options.slow);
+  if (!with_disk && !limited && options.slow != "host" && options.slow != SessionOptions{}.slow)
+    return unsupported("slow tier '" + options.slow + "' below a GPU is unknown; use host, " +
+                       std::string(limited_usage) + " or " + std::string(usage));
   below.tiers.push_back({.name = "host", .capacity = no_limit, .addressable = false});
-  if (arguments) {
-    const std::optional<Bytes> host = read_size((*arguments)[0]);
-    if (!host || *host < least_host)
-      return unsupported("host memory of '" + std::string((*arguments)[0]) +
-                         "' below a GPU: give a size such as 64GiB, of at least " + readable_exactly(least_host));
-    below.host = {host->value / piece.value * piece.value};
-    auto store = open_nvme_store({.directory = std::string((*arguments)[1]), .slot_bytes = piece, .depth = depth});
+  below.host = default_limit();
+  if (with_disk || limited) {
+    const auto host = limit_of((with_disk ? *with_disk : *limited)[0]);
+    if (!host) return host.error();
+    below.host = *host;
+  }
+  if (with_disk) {
+    auto store = open_nvme_store({.directory = std::string((*with_disk)[1]), .slot_bytes = piece, .depth = depth});
     if (!store) return store.error();
     below.tiers[0].capacity = {below.host.value - below.host.value / 8};  // what HostSlots keeps free ahead of need
     below.tiers.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});

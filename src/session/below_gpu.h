@@ -1,5 +1,6 @@
-// What lies below a GPU's memory, of SessionOptions::slow: "host", pinned memory without a limit; or
-// "host:SIZE+nvme:DIRECTORY", so much pinned memory and a file on a disk, which has room for everything.
+// What lies below a GPU's memory, of SessionOptions::slow. "host:SIZE" is so much pinned memory at most. "host" is
+// seven eighths of what the machine and the memory cgroup have available when the session opens, at most.
+// "host:SIZE+nvme:DIRECTORY" has a file on a disk below it, in which there is room for everything.
 //
 // Thread rule: any thread in which the device's context is current.
 #pragma once
@@ -15,7 +16,7 @@
 namespace vedette::detail {
 
 struct BelowGpu {
-  Bytes host;                        // the most pinned memory; 0: without limit
+  Bytes host;                        // the most pinned memory; 0: without limit, where nothing says what is available
   std::unique_ptr<DiskThread> disk;  // nullptr: there is none
   std::vector<Tier> tiers;           // fastest first
   std::vector<LinkHabits> habits;    // of each, measured

@@ -173,8 +173,4 @@ class GpuExecutor final : public Executor,
   std::optional<Error> error_;
 };
 
-// Copies between pinned host memory and the device, one direction at a time and both at once, in at most `budget` of
-// its memory, and as much of the host's. Takes some 50 ms.
-Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& device, Bytes budget);
-
 }  // namespace vedette::detail

@@ -118,6 +118,12 @@ TEST_F(ProbeTest, EveryPointOfTheGpuGetsItsRows) {
   }
   EXPECT_EQ(rows(all, "frame", "read", {{"location", "host"}}).size(), 1u);
   EXPECT_EQ(rows(all, "frame", "processor_reads", {{"location", "host"}}).at(0)["value"], "what the kernel wrote");
+  for (const char* const quantity : {"to_and_from_the_host_s", "from_one_to_the_other", "over_both"})
+    for (const bool shared : {false, true})
+      EXPECT_EQ(rows(all, "frames_of_two_kinds", quantity, {{"location", "host"}, {"processor_has_access", shared}})
+                    .at(0)["value"],
+                "right")
+          << quantity;
   EXPECT_EQ(rows(all, "registered", "same_address", {{"memory", "memfd"}, {"piece_mib", 2}}).at(0)["value"], true);
   EXPECT_EQ(rows(all, "copy_by_node", "rate", {{"direction", "both"}, {"mib", 2}, {"node", 0}}).size(), 1u);
   EXPECT_EQ(rows(all, "pinned_memory", "allocate", {{"piece_mib", 2}}).at(0)["n"], 3);

@@ -88,6 +88,7 @@ Result<void> use_everything() {
   EXPECT_FALSE((*driver)->check(cuda::error_invalid_value, "nothing"));
   static_cast<void>((*device)->name());
   static_cast<void>((*device)->numa_node());
+  static_cast<void>((*device)->bus_id());
   if (auto memory = (*device)->memory(); !memory) return memory.error();
   auto range = DeviceRange::make(*device, {.bytes = 4_MiB, .most = 8_MiB, .handle = 2_MiB});
   if (!range) return range.error();
@@ -96,13 +97,15 @@ Result<void> use_everything() {
   if (auto ready = pool.prepare(2_MiB); !ready) return ready;
   if (auto done = round_trip(*device, *range, pool); !done) return done;
   if (auto done = move_a_piece(*device, pool); !done) return done;
+  PinnedPool of_driver(*device, {.piece = 1_MiB, .of_driver = true});
+  if (auto ready = of_driver.prepare(1_MiB); !ready) return ready;
   return range->resize(2_MiB);
 }
 
 // These are called when something is given back, where an error has no receiver and the memory goes with the process.
-const std::set<std::string> giving_back = {"cuStreamDestroy_v2", "cuEventDestroy_v2", "cuMemUnmap",
-                                           "cuMemRelease",       "cuMemAddressFree",  "cuMemHostUnregister",
-                                           "cuCtxGetCurrent",    "cuCtxSetCurrent",   "cuDevicePrimaryCtxRelease_v2"};
+const std::set<std::string> giving_back = {
+    "cuStreamDestroy_v2", "cuEventDestroy_v2",   "cuMemUnmap",      "cuMemRelease",    "cuMemAddressFree",
+    "cuMemFreeHost",      "cuMemHostUnregister", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuDevicePrimaryCtxRelease_v2"};
 
 class FailingCalls : public SimulatedGpu {
  protected:
@@ -154,6 +157,26 @@ TEST_F(FailingCalls, AContextThatIsRefusedIsAnErrorOrNotNeeded) {
     control().fail_none();
     EXPECT_EQ(result.ok(), nth > 1) << nth << ": only the first is open()'s";
     ASSERT_THAT(control().leaks(), ::testing::IsEmpty()) << nth;
+  }
+}
+
+// Copies then find memory of one owner on both sides, and the host reads what kernels wrote.
+TEST_F(FailingCalls, TheHostReachesTheHostsPiecesOfATableWhereTheDriverAllowsIt) {
+  const auto device = open_device();
+  const auto stream = cuda::Stream::create(device).value();
+  for (const bool allowed : {true, false}) {
+    if (!allowed) control().fail("cuMemSetAccess", 2, cuda::error_not_supported);  // of the first piece, to the host
+    auto range = MixedRange::make(device, 4_MiB, 2_MiB).value();
+    control().fail_none();
+    const auto* const word = reinterpret_cast<const volatile std::uint32_t*>(range.address());
+    launch_fill(stream.handle(), range.address(), 16, 7);
+    stream.synchronize().value();
+    if (allowed) {
+      EXPECT_EQ(*word, 7u);
+    }
+    range.move(0, MixedRange::Kind::device).value();
+    range.move(0, MixedRange::Kind::host).value();
+    EXPECT_EQ(*word, 7u) << "moved there and back";
   }
 }
 

@@ -59,6 +59,7 @@ static_assert(same(Attribute::host_numa_memory_management_supported,
                    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
 static_assert(same(stream_non_blocking, CU_STREAM_NON_BLOCKING) && same(event_disable_timing, CU_EVENT_DISABLE_TIMING));
 static_assert(same(host_register_portable, CU_MEMHOSTREGISTER_PORTABLE));
+static_assert(same(host_allocate_portable, CU_MEMHOSTALLOC_PORTABLE));
 static_assert(same(granularity_recommended, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
 
 #define QUOTED(text) #text

@@ -1,6 +1,11 @@
 // Slots of pinned memory: no rounding beyond the alignment, neighbours join, pieces stay apart, the limit holds.
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <random>
 
 #include "simulated_gpu/test_device.h"
@@ -51,6 +56,68 @@ TEST_F(Pool, WhatWasPreparedIsNotRegisteredInAStep) {
   const unsigned before = control().calls().at("cuMemHostRegister_v2");
   for (int i = 0; i < 3; ++i) static_cast<void>(pool.take(1_MiB).value());
   EXPECT_EQ(control().calls().at("cuMemHostRegister_v2"), before);
+}
+
+// A child that fork() makes, as a loader of data does, would get a copy of each pinned page at once.
+TEST_F(Pool, AChildOfForkHasNoneOfIt) {
+  PinnedPool pool(device, {.piece = 1_MiB});
+  std::byte* const slot = pool.take(1_MiB).value();
+  slot[0] = std::byte{1};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    unsigned char there = 0;
+    const bool mapped = ::mincore(slot, 4096, &there) == 0 || errno != ENOMEM;
+    ::_exit(mapped ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "the child has the pinned pages";
+  EXPECT_EQ(slot[0], std::byte{1});
+}
+
+TEST_F(Pool, WhatCannotBeRegisteredIsTheDriversOwn) {
+  PinnedPool pool(device, {.most = 4_MiB, .piece = 1_MiB});
+  control().fail("cuMemHostRegister_v2", 1, cuda::error_not_supported);
+  std::byte* const slot = pool.take(1_MiB).value();
+  EXPECT_TRUE(pool.usage().of_driver);
+  const unsigned asked = control().calls().at("cuMemHostRegister_v2");
+  slot[0] = slot[(1 << 20) - 1] = std::byte{1};
+  const auto range = cuda::DeviceRange::make(device, {.bytes = 2_MiB}).value();
+  const auto stream = cuda::Stream::create(device).value();
+  device->copy(stream.handle(), range.address(), address_of(slot), 1_MiB).value();
+  stream.synchronize().value();
+  pool.give_back(slot, 1_MiB);
+  EXPECT_EQ(pool.take(1_MiB).value(), slot);
+  static_cast<void>(pool.take(3_MiB).value());
+  EXPECT_FALSE(pool.take(4_KiB)) << "the limit is the same";
+  EXPECT_EQ(control().calls().at("cuMemHostRegister_v2"), asked) << "asked once";
+  control().fail_none();
+}
+
+TEST_F(Pool, WhatNoCallPinsIsASentence) {
+  PinnedPool pool(device, {.piece = 1_MiB});
+  control().fail("cuMemHostRegister_v2", 1, cuda::error_not_supported);
+  control().fail("cuMemHostAlloc", 1, cuda::error_out_of_memory);
+  const auto refused = pool.take(1_MiB);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("pinning 1"));
+  control().fail_none();
+}
+
+TEST_F(Pool, ItsPagesPreferTheNodeOfTheDevice) {
+  const auto node = device->numa_node();
+  ASSERT_TRUE(node.has_value());
+  PinnedPool pool(device, {.piece = 1_MiB});
+  std::byte* const slot = pool.take(1_MiB).value();
+  int policy = -1;
+  unsigned long nodes[16] = {};
+  constexpr int of_address = 2, preferred = 1;  // MPOL_F_ADDR, MPOL_PREFERRED
+  if (::syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, slot, of_address) != 0)
+    GTEST_SKIP() << "this kernel tells no policy of memory: " << std::strerror(errno);
+  EXPECT_EQ(policy, preferred);
+  EXPECT_EQ(nodes[0], 1ul << *node);
+  EXPECT_TRUE(pool.usage().on_nearest_node);
 }
 
 TEST_F(Pool, SlotsNeverOverlapAndAllMemoryComesBack) {

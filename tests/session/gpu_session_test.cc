@@ -88,6 +88,14 @@ TEST_F(GpuSession, ThreeLevelsHaveTheHostsNumbersUnderEveryPolicy) {
   }
 }
 
+// Pinned memory alone, with a limit: the host's numbers where it is enough, a sentence where it is not.
+TEST_F(GpuSession, PinnedMemoryHasTheLimitThatItsSizeNames) {
+  const Ran ran = run(2_MiB, "vedette", until_settled, "host:8MiB");
+  EXPECT_EQ(ran.phase, "planned");
+  EXPECT_THAT(ran.messages, ::testing::IsEmpty());
+  EXPECT_GT(ran.later.bytes_out, 0u);
+}
+
 class NoProgram final : public GpuProgram {
   void* current_stream() noexcept override { return nullptr; }
   void moved(const void*, DeviceAddress) noexcept override {}
@@ -95,7 +103,7 @@ class NoProgram final : public GpuProgram {
 
 TEST_F(GpuSession, ASlowTierThatIsNotThereIsASentence) {
   NoProgram program;
-  for (const char* const slow : {"numa:1", "host:12", "host:1MiB+nvme:/no/such/folder"}) {
+  for (const char* const slow : {"numa:1", "host:12", "host:", "host:1MiB+nvme:/no/such/folder"}) {
     const auto refused = Session::open({.fast_memory = 2_MiB, .fast = "gpu:0", .gpu = &program, .slow = slow});
     ASSERT_FALSE(refused) << slow;
     EXPECT_THAT(refused.error().message, ::testing::HasSubstr(";")) << slow;

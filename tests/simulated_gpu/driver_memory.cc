@@ -27,7 +27,7 @@ struct Physical {  // of a handle; a mapping keeps it, too
 
 struct Mapped {
   std::shared_ptr<Physical> memory;
-  bool access = false;
+  bool access = false, host_access = false;
 };
 
 struct Books {
@@ -250,15 +250,22 @@ SIMULATED_EXPORT int cuMemMap(Address at, std::size_t bytes, std::size_t offset,
   return success;
 }
 
+// The host may have access to its own memory, where the device uses it, too.
 SIMULATED_EXPORT int cuMemSetAccess(Address at, std::size_t bytes, const AccessDescription* who, std::size_t count) {
   if (const int error = enter("cuMemSetAccess"); error != 0) return error;
-  if (count != 1 || who->location.type != LocationType::device)
-    misuse("cuMemSetAccess: access is given to something else than the device, which the simulation lacks");
+  if (count != 1) misuse("cuMemSetAccess: access is given to several at once, which the simulation lacks");
+  const bool host = who->location.type != LocationType::device;
   const std::lock_guard lock(books().guard);
   if (!whole_mappings(at, bytes)) return error_invalid_value;
   for (auto each = books().mapped.find(at); each != books().mapped.end() && each->first < at + bytes; ++each) {
-    if (!each->second.access) show(each->first, *each->second.memory);
-    each->second.access = true;
+    Mapped& mapped = each->second;
+    if (host && mapped.memory->of != Memory::Of::host) return error_invalid_value;
+    if (host && !mapped.host_access) {
+      for (std::size_t i = 0; i < mapped.memory->frames.size(); ++i)
+        memory().show_host(each->first + i * chunk_bytes, mapped.memory->frames[i]);
+    }
+    if (!host && !mapped.access) show(each->first, *mapped.memory);
+    (host ? mapped.host_access : mapped.access) = true;
   }
   return success;
 }
@@ -270,6 +277,8 @@ SIMULATED_EXPORT int cuMemUnmap(Address at, std::size_t bytes) {
   if (!whole_mappings(at, bytes)) return error_invalid_value;
   take_away(at, bytes, "cuMemUnmap");
   memory().hide(at, bytes);
+  for (auto each = books().mapped.find(at); each != books().mapped.end() && each->first < at + bytes; ++each)
+    if (each->second.host_access) memory().hide_from_host(each->first, each->second.memory->bytes());
   books().mapped.erase(books().mapped.find(at), books().mapped.lower_bound(at + bytes));
   return success;
 }

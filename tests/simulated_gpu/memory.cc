@@ -148,6 +148,17 @@ void Memory::hide(std::uintptr_t at, std::size_t bytes) {
     misuse("frames cannot be unmapped; the kernel's limit of mappings may be reached (vm.max_map_count)");
 }
 
+void Memory::show_host(std::uintptr_t at, Frame frame) {
+  if (::mmap(reinterpret_cast<void*>(at), chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, host_file_,
+             static_cast<off_t>(frame * chunk_bytes)) == MAP_FAILED)
+    misuse("a frame cannot be mapped; the kernel's limit of mappings may be reached (vm.max_map_count)");
+}
+
+void Memory::hide_from_host(std::uintptr_t at, std::size_t bytes) {
+  if (::mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, hole | MAP_FIXED, -1, 0) == MAP_FAILED)
+    misuse("frames cannot be unmapped; the kernel's limit of mappings may be reached (vm.max_map_count)");
+}
+
 void Memory::pin(const void* at, std::size_t bytes) {
   const std::lock_guard lock(guard_);
   pinned_[reinterpret_cast<std::uintptr_t>(at)] = bytes;

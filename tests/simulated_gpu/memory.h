@@ -43,6 +43,8 @@ class Memory {
 
   void show(std::uintptr_t at, Frame, Of = Of::device);  // at a chunk
   void hide(std::uintptr_t at, std::size_t bytes);
+  void show_host(std::uintptr_t at, Frame);  // a frame of the host, at its device address: the host reaches it there
+  void hide_from_host(std::uintptr_t at, std::size_t bytes);
 
   void pin(const void* at, std::size_t bytes);
   bool unpin(const void* at);

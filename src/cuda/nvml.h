@@ -1,0 +1,36 @@
+// Power and energy of GPUs by NVML, loaded at run time: a driver may come without it.
+//
+// Source: nvml.h of CUDA 13.5. The energy counter is Volta's and later ones'; it counts millijoules since the driver
+// was loaded, all processes together. A loaded library stays loaded. Thread rule: any thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "vedette/result.h"
+
+namespace vedette::cuda {
+
+class Nvml {
+ public:
+  using DeviceHandle = struct NvmlDeviceTag*;
+
+  // Errors: unavailable where there is no such file, a function is missing, or nvmlInit refuses.
+  static Result<std::shared_ptr<const Nvml>> load(const std::string& file = "libnvidia-ml.so.1");
+
+  Result<DeviceHandle> device(const std::string& bus_id) const;  // as Device::bus_id() tells it
+  Result<std::uint64_t> energy_mj(DeviceHandle device) const;
+  Result<std::uint32_t> power_mw(DeviceHandle device) const;  // averaged by the device, over a second or less
+
+ private:
+  Nvml() = default;
+  Result<void> check(int error, const char* doing) const;
+
+  int (*init_)() = nullptr;
+  const char* (*name_of_error_)(int) = nullptr;
+  int (*device_)(const char*, DeviceHandle*) = nullptr;
+  int (*energy_)(DeviceHandle, unsigned long long*) = nullptr;
+  int (*power_)(DeviceHandle, unsigned*) = nullptr;
+};
+
+}  // namespace vedette::cuda
