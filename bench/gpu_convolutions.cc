@@ -21,7 +21,8 @@ struct Convolution {
 
 class Step : RooflineStep {
  public:
-  Step(const ResNet& net, bool can_recompute) : RooflineStep(net.name, can_recompute), net_(net) {}
+  Step(const ResNet& net, const Card& card, bool can_recompute)
+      : RooflineStep(net.name, card, can_recompute), net_(net) {}
   Trace take() {
     TensorIndex x = tensor("images", 2 * net_.images * 3 * 224 * 224);
     forward("copy", 0, {}, {x});
@@ -107,12 +108,12 @@ class Step : RooflineStep {
 
 std::span<const ResNet> residual_networks() { return nets; }
 
-Trace step_of(const ResNet& net, bool can_recompute) { return Step(net, can_recompute).take(); }
+Trace step_of(const ResNet& net, const Card& card, bool can_recompute) { return Step(net, card, can_recompute).take(); }
 
 // Results of batch norm and sums are half of the activations; bytes bound them, some 20 % of a forward. The
 // convolutions' results are recomputed block by block, but for each block's input, a sixth of them.
 Fluid fluid_of(const ResNet& net) {
-  const Trace step = step_of(net, false);
+  const Trace step = step_of(net, cards()[0], false);
   Fluid fluid{.seconds = net.seconds(), .cheap_part = 0.5, .cheap_time = 0.2, .kept = 1.0 / 6};
   for (const Op& op : step.ops) {
     if (op.phase != Phase::forward) continue;

@@ -1,9 +1,10 @@
-// How fast would an H200 train models that do not fit its budget? Predicted by the simulator; nothing was run on a GPU.
+// How fast would an H200 and an H100 train models that do not fit their budgets? Predicted by the simulator; nothing
+// was run on a GPU.
 //
-//   build/bench/gpu_prediction [--markdown] [--model WORD]...        # docs/gpu-predictions.md is what --markdown
-//   prints
+//   build/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]...     # docs/gpu-predictions.md is what
+//   --markdown prints
 //
-// Each model's step is made from its shapes (gpu_shapes.h), planned by vedette for the machine preset h200-pcie5 with a
+// Each model's step is made from its shapes (gpu_shapes.h), planned by vedette for the card's machine preset with a
 // share of the step's peak, and replayed op by op. Beside it stand the lower bound that no plan passes on that machine,
 // and a fluid bound by hand: without recomputation, and with it. The replay is exact arithmetic, so one run is enough.
 #include <algorithm>
@@ -25,17 +26,17 @@ namespace {
 using namespace vedette;
 
 constexpr double shares[] = {0.7, 0.5, 0.3, 0.2};
-constexpr double usable = 130e9;  // bytes of the 141 GB, beside libraries and fragments
 
 struct Options {
   bool markdown = false;
+  std::string card;
   std::vector<std::string> models;
 };
 
-Machine h200() {
+Machine machine_of(const bench::Card& card) {
   for (const MachinePreset& preset : machine_presets())
-    if (preset.name == "h200-pcie5") return preset.make();
-  std::fprintf(stderr, "there is no machine preset h200-pcie5\n");
+    if (preset.name == card.preset) return preset.make();
+  std::fprintf(stderr, "there is no machine preset %s\n", card.preset);
   std::exit(1);
 }
 
@@ -74,35 +75,41 @@ Predicted predict(const Trace& trace, Machine machine, double share) {
   return found;
 }
 
-void print_head(bool markdown, const Machine& machine) {
-  const double gbs = static_cast<double>(machine.links[0].bytes_per_s) / 1e9;
-  if (!markdown) {
-    std::printf("PREDICTED, not measured: h200-pcie5, %.0f GB/s each way; shares of plain speed\n", gbs);
-    std::printf("%-26s %13s | %9s %6s %6s | %9s %6s %6s %8s\n", "model", "memory", "swap only", "bound", "fluid",
-                "with rec.", "fluid", "moved", "rec. ms");
-    return;
-  }
+void print_introduction() {
   std::printf(
-      "# What an H200 should do: predictions\n\n"
-      "**No figure on this page was measured.** `build/bench/gpu_prediction --markdown` prints it. The machine is the "
-      "preset `h200-pcie5`: 141 GB, and\n%.0f GB/s each way at once over PCIe 5, which is assumed.\n\n"
+      "# What an H200 and an H100 should do: predictions\n\n"
+      "**No figure on this page was measured.** `build/bench/gpu_prediction --markdown` prints it.\n\n"
       "A step is made from the model's shapes: bf16, fused attention, AdamW in float32, each parameter's update in the "
-      "backward pass. An op takes\nas long as the roofline of 989 TFLOPS and 4.8 TB/s says; then all times are scaled "
-      "to "
-      "the speed that is assumed for the model. The policy\n`vedette` plans the step for a share of its peak, and the "
-      "simulator replays the plan. Figures are shares of the speed with all memory.\n\n"
+      "backward pass. An op takes\nas long as the card's roofline says; then all times are scaled to the speed that is "
+      "assumed for the model, which is the same on both cards.\nThe policy `vedette` plans the step for a share of its "
+      "peak, and the simulator replays the plan. Figures are shares of the speed with all memory.\n\n"
       "- **swap alone**: a session without `recompute`. **bound**: no plan that only moves passes it "
       "(`lower_bound`, proven for that machine).\n"
       "- **with recomputation**: the policy plans it and the simulator runs it; sessions on a GPU do both, measured on "
       "no GPU yet.\n"
       "- **fluid**: what the link allows by hand, with bytes that flow without ops and order, and two kinds of "
       "recomputation: norms, GELU and\n  sums for 4 %% of a forward (of a convolutional net 20 %%), and whole layers. "
-      "A "
-      "plan that finds better kinds passes it.\n"
-      "- `-`: no plan was found, or it cannot be. Models above 130 GB do not fit into the card; their first row is "
-      "what "
-      "it has.\n\n",
-      gbs);
+      "A plan that finds better kinds passes it.\n"
+      "- `-`: no plan was found, or it cannot be. The first row of a model that does not fit into the card is what the "
+      "card has;\n  rows of more are for a card of that much.\n");
+}
+
+void print_head(bool markdown, const bench::Card& card) {
+  const Machine machine = machine_of(card);
+  const double gbs = static_cast<double>(machine.links[0].bytes_per_s) / 1e9,
+               memory = static_cast<double>(machine.tiers[0].capacity.value) / 1e9;
+  if (!markdown) {
+    std::printf("PREDICTED, not measured: %s, %.0f GB/s each way; shares of plain speed\n", card.preset, gbs);
+    std::printf("%-26s %13s | %9s %6s %6s | %9s %6s %6s %8s\n", "model", "memory", "swap only", "bound", "fluid",
+                "with rec.", "fluid", "moved", "rec. ms");
+    return;
+  }
+  std::printf(
+      "\n## %s\n\n"
+      "The machine is the preset `%s`: %.0f GB, of which %.0f are for tensors, and %.0f GB/s each way at once over "
+      "PCIe "
+      "5, which is assumed.\nIts roofline: %.0f TFLOPS and %.2f TB/s.\n\n",
+      card.name, card.preset, memory, card.usable / 1e9, gbs, card.flops / 1e12, card.memory_bytes_per_s / 1e12);
   std::printf(
       "| model | assumed | peak | step | memory | swap alone | bound | fluid | with recomputation | fluid | it moves | "
       "recomputes for |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
@@ -115,9 +122,9 @@ std::string text(const char* form, double value) {
 }
 
 template <class Model>
-void print_row(const Model& model, double share, const std::string& head, bool markdown) {
-  const Trace fixed = bench::step_of(model, false), free = bench::step_of(model, true);
-  Machine machine = h200(), recomputing = machine;
+void print_row(const Model& model, const bench::Card& card, double share, const std::string& head, bool markdown) {
+  const Trace fixed = bench::step_of(model, card, false), free = bench::step_of(model, card, true);
+  Machine machine = machine_of(card), recomputing = machine;
   recomputing.can_recompute = true;
   const auto gbs = static_cast<double>(machine.links[0].bytes_per_s);
   const Predicted swap = predict(fixed, machine, share), recomputed = predict(free, recomputing, share);
@@ -136,16 +143,16 @@ std::string assumed(const bench::Transformer& model) { return text("%.0f TFLOPS"
 std::string assumed(const bench::ResNet& model) { return text("%.0f images/s", model.images_per_s); }
 
 template <class Model>
-void print_model(const Model& model, bool markdown) {
-  const auto peak = static_cast<double>(peak_bytes(bench::step_of(model, false)).value);
+void print_model(const Model& model, const bench::Card& card, bool markdown) {
+  const auto peak = static_cast<double>(peak_bytes(bench::step_of(model, card, false)).value);
   std::string head = model.name;
   if (markdown) head += " | " + assumed(model) + text(" | %.0f GB", peak / 1e9) + text(" | %.2f s", model.seconds());
-  if (peak > usable) {
-    print_row(model, usable / peak, head, markdown);
+  if (peak > card.usable) {
+    print_row(model, card, card.usable / peak, head, markdown);
     head = markdown ? " | | | " : "";
   }
   for (const double share : shares) {
-    print_row(model, share, head, markdown);
+    print_row(model, card, share, head, markdown);
     head = markdown ? " | | | " : "";
   }
 }
@@ -157,17 +164,22 @@ int main(int count, char** words) {
   for (int i = 1; i < count; ++i) {
     if (std::strcmp(words[i], "--markdown") == 0) options.markdown = true;
     if (std::strcmp(words[i], "--model") == 0 && i + 1 < count) options.models.push_back(words[++i]);
+    if (std::strcmp(words[i], "--card") == 0 && i + 1 < count) options.card = words[++i];
   }
-  print_head(options.markdown, h200());
-  const auto print_all = [&](const auto& models) {
-    for (const auto& model : models) {
-      const auto named = [&](const std::string& word) {
-        return std::string(model.name).find(word) != std::string::npos;
-      };
-      if (options.models.empty() || std::any_of(options.models.begin(), options.models.end(), named))
-        print_model(model, options.markdown);
-    }
-  };
-  print_all(bench::residual_networks());
-  print_all(bench::transformers());
+  if (options.markdown) print_introduction();
+  for (const bench::Card& card : bench::cards()) {
+    if (!options.card.empty() && options.card != card.name) continue;
+    print_head(options.markdown, card);
+    const auto print_all = [&](const auto& models) {
+      for (const auto& model : models) {
+        const auto named = [&](const std::string& word) {
+          return std::string(model.name).find(word) != std::string::npos;
+        };
+        if (options.models.empty() || std::any_of(options.models.begin(), options.models.end(), named))
+          print_model(model, card, options.markdown);
+      }
+    };
+    print_all(bench::residual_networks());
+    print_all(bench::transformers());
+  }
 }

@@ -1,11 +1,13 @@
-// A training step as a trace made from shapes, op by op: the time of each by an H200's roofline, and all scaled to the
+// A training step as a trace made from shapes, op by op: the time of each by a card's roofline, and all scaled to the
 // speed that is assumed for the step. The steps are in gpu_shapes.cc and gpu_convolutions.cc.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "gpu_shapes.h"
 #include "vedette/model.h"
 
 namespace vedette::bench {
@@ -13,13 +15,10 @@ namespace vedette::bench {
 class RooflineStep {
  protected:
   using Ids = std::vector<TensorIndex>;
-  // The sheet of an H200: bf16 without sparsity, and its memory.
-  static constexpr double most_flops = 989e12, memory_bytes_per_s = 4.8e12;
-
-  RooflineStep(const char* name, bool can_recompute) : can_recompute_(can_recompute) {
+  RooflineStep(const char* name, const Card& card, bool can_recompute) : card_(card), can_recompute_(can_recompute) {
     trace_.name = name;
     trace_.source = "made from shapes by bench/gpu_prediction";
-    trace_.device = "H200, by its roofline";
+    trace_.device = std::string(card.name) + ", by its roofline";
   }
 
   TensorIndex tensor(const char* name, double bytes, TensorKind kind = TensorKind::activation,
@@ -38,7 +37,7 @@ class RooflineStep {
     Op made;
     made.name = name;
     made.phase = phase;
-    made.time = {static_cast<std::int64_t>(1e9 * std::max(flop / most_flops, bytes / memory_bytes_per_s))};
+    made.time = {static_cast<std::int64_t>(1e9 * std::max(flop / card_.flops, bytes / card_.memory_bytes_per_s))};
     made.reads = std::move(reads);
     made.writes = std::move(writes);
     made.runs_again = false;
@@ -59,6 +58,7 @@ class RooflineStep {
     for (Op& each : trace_.ops) each.time = {static_cast<std::int64_t>(static_cast<double>(each.time.value) * factor)};
   }
 
+  const Card card_;
   const bool can_recompute_;
   Trace trace_;
 };

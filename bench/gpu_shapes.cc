@@ -31,7 +31,8 @@ struct Layer {
 
 class Step : RooflineStep {
  public:
-  Step(const Transformer& model, bool can_recompute) : RooflineStep(model.name, can_recompute), model_(model) {}
+  Step(const Transformer& model, const Card& card, bool can_recompute)
+      : RooflineStep(model.name, card, can_recompute), model_(model) {}
 
   Trace take() {
     const double t = model_.tokens, w = model_.width, hidden = 2 * t * w;
@@ -132,7 +133,15 @@ class Step : RooflineStep {
 
 std::span<const Transformer> transformers() { return models; }
 
-Trace step_of(const Transformer& model, bool can_recompute) { return Step(model, can_recompute).take(); }
+std::span<const Card> cards() {
+  static constexpr Card all[] = {{"H200", "h200-pcie5", 989e12, 4.8e12, 130e9},
+                                 {"H100", "h100-pcie5", 989e12, 3.35e12, 74e9}};
+  return all;
+}
+
+Trace step_of(const Transformer& model, const Card& card, bool can_recompute) {
+  return Step(model, card, can_recompute).take();
+}
 
 // Norms, activations and sums are 45 % of the activations and 4 % of a forward to recompute. The rest is recomputed
 // layer by layer, but for each layer's input.

@@ -12,6 +12,14 @@
 
 namespace vedette::bench {
 
+// A sheet: bf16 without sparsity, and its memory. `preset` is the machine around it (vedette/machine.h).
+struct Card {
+  const char *name, *preset;
+  double flops, memory_bytes_per_s;
+  double usable;  // bytes of its memory, beside libraries and fragments
+};
+std::span<const Card> cards();
+
 struct Transformer {
   const char* name;
   double width, layers, tokens, length, vocabulary;
@@ -38,8 +46,8 @@ std::span<const Transformer> transformers();
 std::span<const ResNet> residual_networks();
 
 // `can_recompute`: of the forward ops; they have the same bits when they run twice.
-Trace step_of(const Transformer& model, bool can_recompute);
-Trace step_of(const ResNet& model, bool can_recompute);
+Trace step_of(const Transformer& model, const Card& card, bool can_recompute);
+Trace step_of(const ResNet& model, const Card& card, bool can_recompute);
 
 struct Fluid {  // of a step; bytes
   double seconds = 0, peak = 0, activations = 0, optimizer = 0;
@@ -47,7 +55,7 @@ struct Fluid {  // of a step; bytes
   double kept = 0;                        // of the other activations: the inputs of what is recomputed as a whole
 };
 Fluid fluid_of(const Transformer& model);
-Fluid fluid_of(const ResNet& model);
+Fluid fluid_of(const ResNet& model);  // the same on every card
 
 // The share of plain speed that a link of `bytes_per_s` each way allows at a share of the peak, as a fluid. Activations
 // leave during the forward and come back during the backward, and the optimizer's state streams through the backward.

@@ -29,12 +29,12 @@ Machine a100_g10() {
   return machine;
 }
 
-// An H200 with 141 GB behind PCIe 5.0 x16, whose 64 GB/s each way are counted as 50, and 1.5 TB of pinned host memory.
-// Tensors move whole. These rates are assumed: no such machine was measured.
-Machine h200_pcie5() {
+// A GPU behind PCIe 5.0 x16, whose 64 GB/s each way are counted as 50, and pinned host memory. Tensors move whole.
+// These rates are assumed: no such machine was measured.
+Machine behind_pcie5(Bytes gpu, Bytes host) {
   constexpr std::uint64_t pcie = 50'000'000'000;
   Machine machine;
-  machine.tiers = {{.name = "gpu", .capacity = {141'000'000'000}}, {.name = "host", .capacity = {1'500'000'000'000}}};
+  machine.tiers = {{.name = "gpu", .capacity = gpu}, {.name = "host", .capacity = host}};
   machine.links = {{.source = {1}, .target = {0}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}},
                    {.source = {0}, .target = {1}, .bytes_per_s = pcie, .latency = {10'000}, .shared = {}}};
   machine.granule = {512};
@@ -42,6 +42,9 @@ Machine h200_pcie5() {
   machine.interference_percent = 0;
   return machine;
 }
+
+Machine h200_pcie5() { return behind_pcie5({141'000'000'000}, {1'500'000'000'000}); }
+Machine h100_pcie5() { return behind_pcie5({80'000'000'000}, {1'000'000'000'000}); }
 
 // One memory over another: tier 0 is `fast`, tier 1 is `slow`, and each direction has a link of its own.
 struct TwoTiers {
@@ -127,6 +130,7 @@ Machine cxl_x8() {
 constexpr std::array presets{
     MachinePreset{"a100-g10", "G10, MICRO'23: the settings of its published runs", a100_g10},
     MachinePreset{"h200-pcie5", "data sheets, and 50 GB/s each way assumed; not measured", h200_pcie5},
+    MachinePreset{"h100-pcie5", "data sheets, and 50 GB/s each way assumed; not measured", h100_pcie5},
     MachinePreset{"optane-sentinel", "Sentinel's kind of machine, with rates of Izraelevitz et al., arXiv 1903.05714",
                   optane_sentinel},
     MachinePreset{"v100-pcie3", "V100 16 GB, with copies as AutoSwap's authors measured them (Apache SINGA)",
