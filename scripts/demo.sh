@@ -37,5 +37,10 @@ mkdir -p build
 echo "demo: building (some minutes the first time)" >&2
 cmake --preset release >build/release.log 2>&1 ||
   { cat build/release.log >&2; echo "demo: configuring failed (above)" >&2; exit 1; }
-cmake --build --preset release --target train vedette_cli -- --quiet
+# A line that is written over, to a terminal; else only what fails.
+if [ -t 2 ]; then
+  NINJA_STATUS='demo: built %f of %t ' cmake --build --preset release --target train vedette_cli >&2
+else
+  cmake --build --preset release --target train vedette_cli -- --quiet
+fi
 exec build/release/examples/train --compare --record demo.vedette "${arguments[@]}"

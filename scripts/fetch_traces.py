@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Fetches the public traces that docs/g10.md and `vedette reproduce` use, and converts them to vedette-trace-1.
+"""Fetches the public inputs of `vedette reproduce` (docs/reproduce.md): steps to plan, lifetimes to place.
 
-    fetch_traces.py [--output data] [--from DIRECTORY] [--only bert_base-256,vit-1024]
+    fetch_traces.py [--output data] [--only bert_base-256,vit-1024,pack] [--from DIRECTORY] [--github URL]
 
-What is fetched is the artifact of G10 (MICRO'23), https://github.com/platformxlab/G10, at one commit. Its licence is the Apache License 2.0; nothing of it
-is part of this repository, and what this script writes is derived from it, so whoever passes that on passes on its licence as well (written beside the traces).
-The logs of DTR's prototype (uwsampl/dtr-prototype) have no licence and are not fetched.
+Below --output appear traces/g10/*.json and traces/g10_published.csv, which `vedette reproduce g10` reads, and pack/*.csv, which `vedette reproduce pack` reads. Each
+comes from one commit; its licence is written beside it, and whoever passes the files on passes it on as well. Nothing of it is part of this repository.
 
-The artifact's own program is built (git, g++, make, flex, bison) and made to analyse each network: network file -> layers -> kernels -> tensors. Its text files are
-read, and the program is ended before it simulates. --from takes a checkout instead of cloning one. Below --output appear traces/g10/*.json and
-traces/g10_published.csv, which `vedette reproduce g10 --traces data` reads.
+- The steps are converted from the artifact of G10 (MICRO'23), platformxlab/G10, Apache License 2.0. Its own program is built (git, g++, make, flex, bison:
+  scripts/setup.sh installs them) and made to analyse each network: network file -> layers -> kernels -> tensors. Its text files are read, and the program is ended before
+  it simulates.
+- The lifetimes are copied: A to F from google/minimalloc, Apache License 2.0; resnet50 and pangu_2.6B, MindSpore's, from cappadokes/idealloc, MIT License.
+- The logs of DTR's prototype (uwsampl/dtr-prototype) have no licence and are not fetched.
+
+--from takes a checkout of G10's artifact instead of cloning one; --github a mirror with the same paths, such as file:///srv/git.
 """
 import argparse
 import json
@@ -21,8 +24,15 @@ import sys
 import tempfile
 import time
 
+GITHUB = "https://github.com"
 REPOSITORY = "https://github.com/platformxlab/G10"
 COMMIT = "de2c8c6f67a865858445e80b48c697a203ed20b5"
+
+# repository, commit, its licence, and its files as they are called in pack/
+LIFETIMES = [
+    ("google/minimalloc", "9f5cf810fec4494df473c23cffd0567989e81b69", "LICENSE", {f"{name}.1048576.csv": f"benchmarks/challenging/{name}.1048576.csv" for name in "ABCDEF"}),
+    ("cappadokes/idealloc", "a21f84d5f2556046c198ac80c4af325b3be72e52", "LICENSE", {f"{name}.csv": f"benchmarks/somas_tensors/{name}.csv" for name in ("resnet50", "pangu_2.6B")}),
+]
 
 # name: the artifact's folder and network, settings of its own configuration, batch sizes
 NETWORKS = {
@@ -48,7 +58,7 @@ def build(source):
     if not program.exists():
         for tool in ("g++", "make", "flex", "bison"):
             if shutil.which(tool) is None:
-                sys.exit(f"fetch_traces.py: {tool} is missing, which the artifact of G10 is built with; install it (apt-get install {tool})")
+                sys.exit(f"fetch_traces.py: {tool} is missing, which the artifact of G10 is built with; scripts/setup.sh installs it (or apt-get install {tool})")
         subprocess.run(["make", "-C", str(program.parent), "CFLAGS=-O1 -w", "LIBS=-lm"], check=True, stdout=subprocess.DEVNULL)
     return program
 
@@ -219,37 +229,61 @@ def write_published(source, path):
     path.write_text("\n".join(lines) + "\n")
 
 
+def clone(github, repository, commit, folder):
+    """A checkout of one commit."""
+    for command in (["git", "clone", "--quiet", "--no-checkout", f"{github}/{repository}", str(folder)], ["git", "-C", str(folder), "checkout", "--quiet", commit]):
+        ran = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        if ran.returncode != 0:
+            sys.exit(f"fetch_traces.py: {repository} at {commit[:12]} cannot be had from {github}: {ran.stderr.strip()[-300:]}; --github names another place")
+
+
+def fetch_lifetimes(github, target, work):
+    target.mkdir(parents=True, exist_ok=True)
+    for repository, commit, licence, files in LIFETIMES:
+        source = work / repository.replace("/", "+")
+        clone(github, repository, commit, source)
+        for name, path in files.items():
+            shutil.copyfile(source / path, target / name)
+            print(target / name, flush=True)
+        shutil.copyfile(source / licence, target / f"LICENSE.{repository.partition('/')[2]}")
+
+
+def fetch_g10(args, target, wanted, work):
+    target.mkdir(parents=True, exist_ok=True)
+    source = args.source.resolve() if args.source else work / "G10"
+    if not args.source:
+        clone(args.github, "platformxlab/G10", COMMIT, source)
+    program = build(source)
+    write_published(source, target.parent / "g10_published.csv")
+    for trace in wanted:
+        name, batch = trace.rsplit("-", 1)
+        folder = work / "run" / trace
+        folder.parent.mkdir(exist_ok=True)
+        write_trace(convert(source, name, int(batch), analyse(source, program, name, int(batch), folder)), target / f"{trace}.json")
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"{target / trace}.json", flush=True)
+    if (source / "LICENCE").exists():
+        shutil.copy(source / "LICENCE", target / "LICENCE")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("data"))
-    parser.add_argument("--from", dest="source", type=pathlib.Path, help="a checkout of the artifact")
-    parser.add_argument("--only", default="", help="traces by their names, with commas")
+    parser.add_argument("--from", dest="source", type=pathlib.Path, help="a checkout of G10's artifact")
+    parser.add_argument("--github", default=GITHUB, help="what repositories are cloned from")
+    parser.add_argument("--only", default="", help="traces by their names, or pack, with commas")
     args = parser.parse_args()
-    wanted = [f"{name}-{batch}" for name, (_, _, batches) in NETWORKS.items() for batch in batches]
-    for name in filter(None, args.only.split(",")):
-        if name not in wanted:
-            sys.exit(f"fetch_traces.py: there is no trace {name}; there are {' '.join(wanted)}")
-    target = args.output / "traces" / "g10"
-    target.mkdir(parents=True, exist_ok=True)
+    all_traces = [f"{name}-{batch}" for name, (_, _, batches) in NETWORKS.items() for batch in batches]
+    only = list(filter(None, args.only.split(","))) or all_traces + ["pack"]
+    for name in only:
+        if name not in all_traces + ["pack"]:
+            sys.exit(f"fetch_traces.py: there is no trace {name}; there are pack {' '.join(all_traces)}")
+    wanted = [trace for trace in all_traces if trace in only]
     with tempfile.TemporaryDirectory() as work:
-        work = pathlib.Path(work)
-        source = args.source.resolve() if args.source else work / "G10"
-        if not args.source:
-            subprocess.run(["git", "clone", "--quiet", REPOSITORY, str(source)], check=True)
-            subprocess.run(["git", "-C", str(source), "checkout", "--quiet", COMMIT], check=True)
-        program = build(source)
-        write_published(source, target.parent / "g10_published.csv")
-        for trace in wanted:
-            if args.only and trace not in args.only.split(","):
-                continue
-            name, batch = trace.rsplit("-", 1)
-            folder = work / "run" / trace
-            folder.parent.mkdir(exist_ok=True)
-            write_trace(convert(source, name, int(batch), analyse(source, program, name, int(batch), folder)), target / f"{trace}.json")
-            shutil.rmtree(folder, ignore_errors=True)
-            print(f"{target / trace}.json", flush=True)
-        if (source / "LICENCE").exists():
-            shutil.copy(source / "LICENCE", target / "LICENCE")
+        if "pack" in only:
+            fetch_lifetimes(args.github, args.output / "pack", pathlib.Path(work))
+        if wanted:
+            fetch_g10(args, args.output / "traces" / "g10", wanted, pathlib.Path(work))
 
 
 if __name__ == "__main__":

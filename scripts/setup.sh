@@ -33,7 +33,9 @@ debian_packages=(
   nlohmann-json3-dev libfmt-dev
   coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist
   # Other people's handlers of SIGSEGV, and stressors, that tests/neighbours runs beside ours.
-  libgoogle-glog-dev libgc-dev libsigsegv-dev stress-ng)
+  libgoogle-glog-dev libgc-dev libsigsegv-dev stress-ng
+  # With these scripts/fetch_traces.py builds the artifact of G10, whose networks it converts.
+  flex bison)
 if [ "${1:-}" = --full ]; then debian_packages+=(qemu-system-x86 busybox-static cpio); fi
 guest_kernel=build/guest/vmlinuz  # of Debian's linux-image-amd64, which is unpacked there, not installed
 packages_gib=3     # the Debian packages, unpacked, with their downloads

@@ -222,9 +222,9 @@ function imported_tiles(run) {
 
 const lost_words = {
   operators: ['Operators, longer', 'What operators took beyond their least time in this recording: bytes that move beside them, chunks that are mapped anew, other programs.'],
-  'late fetch': ['Waits: late fetch', 'An op waited for an operand that was still on its way, or had not left.'],
-  'no room': ['Waits: no room', 'An allocation waited for room, and nothing was being written.'],
-  write: ['Waits: write', 'What was waited for was room, and its bytes were still being written to the slow tier.'],
+  'late fetch': ['Stalls: late fetch', 'An op waited for an operand that was still on its way, or had not left.'],
+  'no room': ['Stalls: no room', 'An allocation waited for room, and nothing was being written.'],
+  write: ['Stalls: write', 'What was waited for was room, and its bytes were still being written to the slow tier.'],
   fault: ['Faults', 'Accesses that no op announced.']};
 
 function lost_layers(run, lost) {
@@ -267,7 +267,7 @@ function advice(run) {
     const price = figure(run, 'advised.lines.' + i + '.step_ns', ns => Math.abs(ns / measured - 1) < 0.005 ? 'as fast' : signed(Math.round((ns / measured - 1) * 1000) / 1000, percent), 'b');
     price.className = line.step_ns < measured * 0.995 ? 'good' : '';
     return element('li', {}, line.sentence.replace(' -> ', ' \u2192 '), ' ', price);
-  })), element('p', {}, 'Simulated on this recording, in chunks as a session lays them; the run as it was simulates to ', figure(run, 'advised.simulated_ns', time), '. A line is the measured step, of which waits shrink as the simulated ones do, and what operators take longer beside moves as the moved bytes do; waits that are new, and operators that run again, come as simulated.'));
+  })), element('p', {}, 'Simulated on this recording, in chunks as a session lays them; the run as it was simulates to ', figure(run, 'advised.simulated_ns', time), '. A line is the measured step, of which stalls shrink as the simulated ones do, and what operators take longer beside moves as the moved bytes do; stalls that are new, and operators that run again, come as simulated.'));
   if (a.note !== '') made.append(element('p', {}, a.note));
   return made;
 }
@@ -460,7 +460,7 @@ function budget_figure(run) {
   for (const t of traces) { t.type = 'scatter'; t.hovertemplate = '%{y:.1f} ms'; }
   return {traces, layout: {xaxis: {title: {text: 'fast memory, MiB'}, hoverformat: '.1f', anchor: 'y2', ...scale_of(r => mib(Math.max(r.headline.budget_bytes, largest(r.reuse.curve, p => p.fast_memory_bytes))))}, yaxis: {title: {text: 'step, ms'}, domain: [0.5, 1],
       ...scale_of(r => ms(Math.max(r.headline.median_step_ns, largest(r.reuse.curve, p => p.step_ns))))},
-    yaxis2: {title: {text: 'waiting, ms'}, domain: [0, 0.42], ...scale_of(r => ms(largest(r.reuse.curve, p => Math.max(p.stall_ns ?? 0, p.transfer_ns ?? 0))))}}};
+    yaxis2: {title: {text: 'stalls, ms'}, domain: [0, 0.42], ...scale_of(r => ms(largest(r.reuse.curve, p => Math.max(p.stall_ns ?? 0, p.transfer_ns ?? 0))))}}};
 }
 
 function reuse_figure(run, width) {
@@ -474,7 +474,7 @@ section('plan', 'Plan', 'The plan, and what happened', '', (host, run) => {
   if (!p.known) return host.append(element('p', {}, 'The shown step ran no plan, or the recording does not say where its units lie.'));
   host.append(tiles(run, [
     ['Fetches planned', 'plan.planned_fetches', count, ['and ', figure(run, 'plan.planned_evictions', count), ' evictions, chunk by chunk']],
-    ['In time', 'plan.in_time', count, 'there when wanted', 'good'], ['Late', 'plan.late', count, ['waits for operands: ', figure(run, 'plan.operand_wait_ns', time)], p.late > 0 ? 'bad' : 'good'],
+    ['In time', 'plan.in_time', count, 'there when wanted', 'good'], ['Late', 'plan.late', count, ['stalls for operands: ', figure(run, 'plan.operand_wait_ns', time)], p.late > 0 ? 'bad' : 'good'],
     ['Early', 'plan.early', count, ['unused for more than ', figure(run, 'plan.early_limit_ns', time)]], ['Not needed', 'plan.not_needed', count, 'the bytes had never left'],
     ['Wasted', 'plan.wasted', count, 'left again before an op used them', p.wasted > 0 ? 'bad' : 'good'],
     ['Missed', 'plan.missed', count, 'fetched, and nobody had planned it', p.missed > 0 ? 'bad' : 'good'],
@@ -513,7 +513,7 @@ section('around', 'Around it', 'Unmanaged memory, and what profiling cost', '', 
     ['Profiling step', 'overhead.profiling_step_ns', time, [figure(run, 'overhead.profiling_cost', ratio), ' a steady step']], ['Warm-up step', 'overhead.warm_up_step_ns', time, 'on demand, no plan yet'],
     ['Events dropped', 'overhead.events_dropped', count, 'the recorder\u2019s ring was full', run.overhead.events_dropped > 0 ? 'bad' : 'good']]));
   if (run.followed.length > 1) host.append(element('div', {class: 'card'}, element('h3', {}, 'What steps followed'), table(run.followed.map((f, i) => ({...f, order: i})), [{key: 'phase', label: 'Phase', format: text},
-    {key: 'steps', label: 'Steps', number: true, format: count}, {key: 'time_ns', label: 'Time', number: true, format: time, share: true}, {key: 'stall_ns', label: 'Of it waits', number: true, format: time},
+    {key: 'steps', label: 'Steps', number: true, format: count}, {key: 'time_ns', label: 'Time', number: true, format: time, share: true}, {key: 'stall_ns', label: 'Of it stalls', number: true, format: time},
     {key: 'moved_bytes', label: 'Moved', number: true, format: bytes}, {key: 'faults', label: 'Faults', number: true, format: count}],
     {label: 'Steps by what they followed', path: row => (run === data.run ? 'run' : 'other') + '.followed.' + row.order})));
   host.append(element('div', {class: 'card'}, element('h3', {}, 'Made with'), made_with(run)));

@@ -107,7 +107,7 @@ void waterfall(Lines& out, const Report& r) {
   const Waterfall& fall = r.waterfall;
   out.title("Where the step's time goes");
   out.figure("bound", {readable(fall.bound), ""});
-  constexpr std::string_view labels[] = {"operators, longer", "waits: late fetch", "waits: no room", "waits: write",
+  constexpr std::string_view labels[] = {"operators, longer", "stalls: late fetch", "stalls: no room", "stalls: write",
                                          "faults"};
   for (const LostTime& lost : fall.lost) {
     std::string where;
@@ -234,7 +234,7 @@ void plan(Lines& out, const Report& r) {
                                  ""});
   out.figure("fetched for nothing", {std::to_string(p.wasted), ""});
   out.figure("not planned", {fmt::format("{} fetches, {} evictions", p.missed, p.unplanned_evictions), ""});
-  out.figure("waits for operands", {readable(p.late_wait), ""});
+  out.figure("stalls for operands", {readable(p.late_wait), ""});
 }
 
 void recomputed(Lines& out, const Report& r) {
@@ -261,7 +261,7 @@ void followed(Lines& out, const Report& r) {
   if (r.followed.size() < 2) return;
   out.title("What steps followed");
   out.text +=
-      fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", "", "steps", "a step", "of it waits", "moved", "faults");
+      fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", "", "steps", "a step", "of it stalls", "moved", "faults");
   for (const Followed& f : r.followed) {
     const auto steps = static_cast<std::int64_t>(f.steps);
     out.text += fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", f.phase, f.steps,

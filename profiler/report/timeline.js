@@ -1,4 +1,4 @@
-// A step as it ran: lanes for operators, waits and each link, on one clock. What is selected is told below, with what it depends on, and stands
+// A step as it ran: lanes for operators, stalls and each link, on one clock. What is selected is told below, with what it depends on, and stands
 // in the address: #timeline/STEP/FROM-TO/KIND/NUMBER, in nanoseconds of the step. It is a part of page.js.
 
 const lane_high = 20, lane_gap = 22, lane_top = 18;
@@ -6,7 +6,7 @@ const lane_high = 20, lane_gap = 22, lane_top = 18;
 // Lanes of a step. Moves of one link that overlap lie below each other.
 function lanes_of(run, step) {
   const lanes = [{name: 'operators', kind: 'op', rows: [step.ops.map((o, i) => ({i, from: o[2], to: o[3]}))], colour: i => 'live'},
-    {name: 'waits', kind: 'stall', rows: [step.stalls.map((s, i) => ({i, from: s[2], to: s[3]}))], colour: i => step.stalls[i][1] ? 'out' : 'budget'}];
+    {name: 'stalls', kind: 'stall', rows: [step.stalls.map((s, i) => ({i, from: s[2], to: s[3]}))], colour: i => step.stalls[i][1] ? 'out' : 'budget'}];
   const slow = tier => run.machine.tiers[tier]?.name ?? 'slow tier', fast = run.machine.tiers[0]?.name ?? 'fast memory';
   const links = new Map();
   step.moves.forEach((m, i) => {
@@ -34,7 +34,7 @@ const move_name = (run, move) => move[2] >= 0 ? tensor_name(run, move[2]) : 'chu
 const op_name = (step, i) => i < step.ops.length ? 'op ' + count(i) + ' (' + step.ops[i][0] + ')' : 'op ' + count(i);
 
 section('timeline', 'Timeline', 'A step as it ran',
-  'Operators, waits and each link on one clock. Drag to zoom, twice click for the whole step, click a bar for what it is; a wait leads to the move that it waited for. The address of this page names what is selected.',
+  'Operators, stalls and each link on one clock. Drag to zoom, twice click for the whole step, click a bar for what it is; a stall leads to the move that it waited for. The address of this page names what is selected.',
   (host, run, at) => {
   const all = run.timeline.steps;
   if (all.length === 0) return host.append(element('p', {}, 'The recording has no events of a step.'));
@@ -161,7 +161,7 @@ section('timeline', 'Timeline', 'A step as it ran',
     const step = state.step, number = state.number, chain = element('ol', {class: 'chain'}), add = (...words) => chain.append(element('li', {}, ...words));
     if (state.kind === 'stall') {
       const [op, in_allocation, from, to, move, why, remedy] = step.stalls[number];
-      add(element('b', {}, time(to - from)), in_allocation ? ' of waiting for room in ' : ' of waiting before ', go(op_name(step, op), () => select('op', op)), ', from ' + time(from) + ' on');
+      add(element('b', {}, time(to - from)), in_allocation ? ' of stall for room in ' : ' of stall before ', go(op_name(step, op), () => select('op', op)), ', from ' + time(from) + ' on');
       if (move >= 0) {
         add('for the ' + step.moves[move][0] + ' of ', go(move_name(run, step.moves[move]), () => select('move', move)), ', ' + bytes(step.moves[move][4]));
         if (step.moves[move][2] >= 0) add('of the tensor ', go(tensor_name(run, step.moves[move][2]), () => run.zoom?.(step.moves[move][2])), tensor_of(run, step.moves[move][2]) ? ', ' + tensor_of(run, step.moves[move][2]).role : '');
@@ -178,7 +178,7 @@ section('timeline', 'Timeline', 'A step as it ran',
       const [name, layer, from, to] = step.ops[number];
       add(element('b', {}, 'op ' + count(number) + ': ' + name), ', ' + time(to - from) + ', from ' + time(from) + ' on');
       if (layer >= 0) add('in the layer ', go(layer_name(run, layer), () => run.show_layer?.(layer)), ' ' + layer_phase(run, layer));
-      step.stalls.forEach((s, i) => { if (s[0] === number) add('after waiting ', go(time(s[3] - s[2]), () => select('stall', i))); });
+      step.stalls.forEach((s, i) => { if (s[0] === number) add('after a stall of ', go(time(s[3] - s[2]), () => select('stall', i))); });
     }
     told.append(chain);
   }
@@ -188,7 +188,7 @@ section('timeline', 'Timeline', 'A step as it ran',
     if (pressed?.pan) return look(pressed.from - (event.offsetX - pressed.x) / drawn.width * (pressed.to - pressed.from), pressed.to - (event.offsetX - pressed.x) / drawn.width * (pressed.to - pressed.from));
     if (pressed && Math.abs(event.offsetX - pressed.x) > 4) { draw(); const pen = canvas.getContext('2d'); pen.fillStyle = css('focus') + '33'; pen.fillRect(Math.min(pressed.x, event.offsetX), 0, Math.abs(event.offsetX - pressed.x), canvas.clientHeight); return; }
     const found = bar_at(event);
-    readout.textContent = !found ? '' : found.lane.kind === 'op' ? op_name(state.step, found.bar.i) + ', ' + time(found.bar.to - found.bar.from) : found.lane.kind === 'stall' ? 'wait before ' + op_name(state.step, state.step.stalls[found.bar.i][0]) + ', ' + time(found.bar.to - found.bar.from)
+    readout.textContent = !found ? '' : found.lane.kind === 'op' ? op_name(state.step, found.bar.i) + ', ' + time(found.bar.to - found.bar.from) : found.lane.kind === 'stall' ? 'stall before ' + op_name(state.step, state.step.stalls[found.bar.i][0]) + ', ' + time(found.bar.to - found.bar.from)
       : state.step.moves[found.bar.i][0] + ' of ' + move_name(run, state.step.moves[found.bar.i]) + ', ' + bytes(state.step.moves[found.bar.i][4]) + ', ' + time(found.bar.to - found.bar.from);
   });
   canvas.addEventListener('pointerup', event => {
@@ -207,9 +207,9 @@ section('timeline', 'Timeline', 'A step as it ran',
   });
   const next = by => () => { const order = stalls_sorted(); if (order.length > 0) select('stall', order[(Math.max(0, state.kind === 'stall' ? order.indexOf(state.number) + by : 0) + order.length) % order.length]); };
   const link = element('a', {href: '#timeline/' + state.step.step, class: 'timeline-link'}, 'Link to this');
-  const key = element('p', {class: 'lanes-key'}, ...[['live', 'operator'], ['budget', 'wait for an operand'], ['out', 'wait for room'], ['in', 'planned fetch'], ['resident', 'planned eviction'], ['stall', 'not planned']].flatMap(([name, words]) => [element('i', {style: 'background:var(--' + name + ')'}), ' ' + words + ' ']));
+  const key = element('p', {class: 'lanes-key'}, ...[['live', 'operator'], ['budget', 'stall for an operand'], ['out', 'stall for room'], ['in', 'planned fetch'], ['resident', 'planned eviction'], ['stall', 'not planned']].flatMap(([name, words]) => [element('i', {style: 'background:var(--' + name + ')'}), ' ' + words + ' ']));
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, steps, button('+', 'closer', () => { scale(0.5); remember(); }), button('\u2212', 'farther', () => { scale(2); remember(); }),
-    button('Whole step', 'all of it', () => { look(0, state.step.time_ns); remember(); }), button('Longest wait', 'the longest wait, then shorter ones', next(1), 'next-stall'), link),
+    button('Whole step', 'all of it', () => { look(0, state.step.time_ns); remember(); }), button('Longest stall', 'the longest stall, then shorter ones', next(1), 'next-stall'), link),
     element('div', {class: 'lanes'}, canvas), key, readout, told));
   if (run.timeline.steps_left_out > 0) host.append(element('p', {}, 'Of ' + plural(run.timeline.steps_left_out, 'other step') + ' the events are not in this page; vedette report --step N brings those of step N.'));
   choose_step(state.step.step);

@@ -11,11 +11,13 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/diagnosis.h"
 #include "cli/disk_speed.h"
+#include "cli/progress.h"
 #include "cli/remap_time.h"
 #include "cli/verbs.h"
 #include "vedette/machine.h"
@@ -199,8 +201,10 @@ void doctor(const DoctorOptions& options) {
   if (constexpr std::uint64_t smallest = (16_KiB).value, largest = (64_MiB).value;
       options.chunk < smallest || options.chunk > largest || !std::has_single_bit(options.chunk))
     throw Failure({.cause = Cause::malformed_input, .message = "--chunk is a power of two between 16KiB and 64MiB"});
+  std::optional<Progress> progress(std::in_place, "doctor", "tries what this machine can do");
   const Diagnosis diagnosis = examine(options.slow, {options.chunk}, !options.no_disk);
   const std::vector<Line> lines = lines_of(diagnosis, options.slow);
+  progress.reset();
   if (options.json) {
     print_json(diagnosis, lines, options);
   } else {

@@ -39,5 +39,21 @@ TEST(G10Docs, SayWhatTheCommandGivesForTheTraceAsItIs) {
   EXPECT_NEAR(nlohmann::json::parse(ran.text).at(0)["percent_of_ideal"].get<double>(), std::stod(found[1]), 0.0501);
 }
 
+// It once read a tensor that was dropped and that nothing made again.
+TEST(G10Docs, DtrRunsBertWithTheMachinesMemoryAndSaysWhatItNeedsElsewhere) {
+  const auto trace = std::filesystem::path(testing::data_folder()) / "traces" / "g10" / "bert_base-256.json";
+  if (!std::filesystem::exists(trace)) GTEST_SKIP() << "there is no " << trace << "; VEDETTE_DATA names its folder";
+  const auto ran = testing::run(VEDETTE_CLI " compare '" + trace.string() + "' --policy dtr --json");
+  ASSERT_EQ(ran.status, 0);
+  const auto row = nlohmann::json::parse(ran.text).at(0);
+  EXPECT_TRUE(row["error"].is_null()) << row["error"];
+  EXPECT_GT(row["percent_of_ideal"].get<double>(), 99);
+  const auto less =
+      testing::run(VEDETTE_CLI " compare '" + trace.string() + "' --policy dtr,vedette --fast-memory 60% --json");
+  EXPECT_EQ(less.status, 0) << "that a policy needs more memory is an answer";
+  const auto told = nlohmann::json::parse(less.text).at(0);
+  EXPECT_TRUE(told["error"].is_null() || told["error"].get<std::string>().starts_with("infeasible: ")) << told["error"];
+}
+
 }  // namespace
 }  // namespace vedette

@@ -62,6 +62,24 @@ TEST_F(OwnPolicies, TheExampleOfTheDocsRunsBesideTheOthers) {
   EXPECT_EQ(replayed.status, 0) << replayed.text;
 }
 
+// The other rows are there, and the status says that they are not all.
+TEST_F(OwnPolicies, OneWhosePlanIsWrongFailsItsRowAndTheCommand) {
+  std::string source = example();
+  const std::string home = "tensor.persistent ? slowest_ : TierIndex{0}";
+  ASSERT_NE(source.find(home), std::string::npos);
+  source.replace(source.find(home), home.size(), "tensor.persistent ? TierIndex{7} : TierIndex{8}");
+  const std::string library = built("wrong", source), page = (folder_ / "table.txt").string();
+  const auto ran = testing::run(VEDETTE_CLI " compare " TOY_TRACES "/chain4.json --fast-memory 60% --json --policy '" +
+                                library + "',on-demand 2>'" + page + "'");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(testing::read_text(page), HasSubstr("vedette: 1 of 2 rows failed; the first: largest-first on chain4"));
+  const auto rows = nlohmann::json::parse(ran.text);
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_TRUE(rows[0]["error"].is_string());
+  EXPECT_TRUE(rows[1]["error"].is_null());
+  EXPECT_GT(rows[1]["percent_of_ideal"].get<double>(), 0);
+}
+
 TEST_F(OwnPolicies, OneForAnotherInterfaceIsRefusedInOneSentence) {
   std::string source = example();
   source.insert(source.find("#include <vedette/own_policy.h>") + 32,

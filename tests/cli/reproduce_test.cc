@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "cli/sha256.h"
+#include "profiler/told_run.h"
 #include "support/command.h"
 #include "support/traces.h"
 
@@ -94,6 +96,22 @@ TEST_F(Reproduce, PacksLifetimesWithinTheirCapacity) {
   ASSERT_EQ(ran.status, 0) << ran.text;
   EXPECT_THAT(made("pack.csv"), HasSubstr("two.8,3,8,8,8,1.0000,"));
   EXPECT_THAT(ran.text, HasSubstr("| geometric mean |"));
+}
+
+TEST_F(Reproduce, SetsRecordedRunsBesideTheirSimulation) {
+  const std::string recording = told::record_run("run.vedette", 4);
+  const auto ran = run("sim-vs-live --recording '" + recording + "'");
+  ASSERT_EQ(ran.status, 0) << ran.text;
+  std::istringstream lines(made("sim-vs-live.csv"));
+  std::string row;
+  std::getline(lines, row);
+  EXPECT_EQ(row, "recording,program,policy,budget,steps,measured ms,quartiles,simulated ms,off by");
+  std::getline(lines, row);
+  // Four planned steps of 100 ns. All fits, so that the simulated one is the ops' times, each from the end of the one
+  // before, without the stall of 4 ns: 16 + 25 + 25.
+  EXPECT_EQ(row, "run.vedette,a test,sentinel,1.0 MiB,4,0.0,0.0 to 0.0,0.0,-34.0 %");
+  EXPECT_THAT(made("sim-vs-live.svg"), HasSubstr("run.vedette"));
+  EXPECT_EQ(nlohmann::json::parse(made("provenance.json"))["inputs"][0]["name"], "run.vedette");
 }
 
 TEST_F(Reproduce, SaysInOneSentenceWhatIsMissing) {

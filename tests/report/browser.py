@@ -283,7 +283,7 @@ def timeline_of(browser, told, page):
     browser.ask("Page.navigate", url="about:blank")
     browser.open(page + "#timeline/5/30000-70000/stall/0")
     told["recalled"] = settled(browser, "document.querySelector('.timeline-canvas')?.dataset.view", "30000-70000")
-    told["recalled_stall"] = settled(browser, "(document.querySelector('.told')?.textContent ?? '').includes('waiting before')", True)
+    told["recalled_stall"] = settled(browser, "(document.querySelector('.told')?.textContent ?? '').includes('stall before')", True)
 
 
 def fits(browser, page, width):

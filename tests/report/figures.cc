@@ -349,7 +349,7 @@ TEST(ReportText, HasTheSameFigures) {
   for (const char* part :
        {"stays within the budget   yes", "24.0 KiB (86 %)", "28.0 KiB", "0.1 ms of 3",
         "3: 1 in time, 1 late, 0 early, 1 not needed", "1 of 3, 4.0 KiB of 28.0 KiB", "short-lived", "linear",
-        "Where the step's time goes", "waits: late fetch         + 15.0 us    most in linear 15.0 us",
+        "Where the step's time goes", "stalls: late fetch        + 15.0 us    most in linear 15.0 us",
         "What to change\n--------------\nNo simulator was asked for advice."})
     EXPECT_THAT(text, HasSubstr(part));
 }

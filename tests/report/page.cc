@@ -105,7 +105,7 @@ TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
   EXPECT_EQ(console_, "");
   EXPECT_THAT(document, HasSubstr("data-ready="));
   EXPECT_GT(compare_figures(document, nlohmann::json::parse(format_json(report, nullptr))), 80u);
-  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB", "Where the step", "Waits: late fetch",
+  for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB", "Where the step", "Stalls: late fetch",
                            "Plan with the policy sentinel", "Made with", "report_page"})
     EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
   for (const char* part : {">null<", ">undefined<", ">NaN"})
@@ -295,7 +295,7 @@ TEST_F(Page, ObeysItsKeysAndPrints) {
   EXPECT_EQ(told["map_names"], "weight");
   EXPECT_EQ(told["map_places"], "[[0,1],[0,1],[0,1],[0,1],[0,0],[0,0],[0,null]]") << "near, then fetched";
   const auto stall = told["stall"].get<std::string>();
-  for (const char* part : {"of waiting before op 3 (back)", "for the fetch of weight", "of the tensor weight",
+  for (const char* part : {"of stall before op 3 (back)", "for the fetch of weight", "of the tensor weight",
                            "had it begun 15.0 us earlier, in op 2 (sum)"})
     EXPECT_THAT(stall, HasSubstr(part));
   EXPECT_THAT(told["address"].get<std::string>(), ::testing::MatchesRegex("#timeline/5/[0-9]+-[0-9]+/stall/0"));
