@@ -103,9 +103,9 @@ Result<std::string> unpacked(std::string packed) {
 Result<void> import_text(std::string_view text, const std::string& output) {
   auto imported = parse(text);
   if (!imported) return imported.error();
-  auto database = create_recording(output);
-  if (!database) return database.error();
-  Tables tables(std::move(*database));
+  auto made = create_recording(output);
+  if (!made) return made.error();
+  Tables tables(std::move(made->database));
   tables.begin();
   write(tables, *imported);
   tables.commit();

@@ -60,8 +60,11 @@ using Message = std::function<void(Tables&)>;  // a whole value, on its way to i
 }  // namespace
 
 struct Recorder::State {
-  State(Database database, std::size_t ring_records)
-      : of_engine(ring_records), of_program(ring_records), tables(std::move(database)) {}
+  State(NewRecording made, std::size_t ring_records)
+      : of_engine(ring_records),
+        of_program(ring_records),
+        in_use(std::move(made.in_use)),
+        tables(std::move(made.database)) {}
 
   void push(Ring<Event>& ring, const Event& event) noexcept {
     // relaxed: a statistic, read by whoever asks.
@@ -93,6 +96,7 @@ struct Recorder::State {
   std::optional<Error> failure;
   bool stopping = false;
 
+  Fd in_use;
   Tables tables;       // the writer's alone
   MachineWatch watch;  // as well
   std::thread writer;
@@ -157,9 +161,9 @@ std::optional<std::uint64_t> resident_bytes_of_this_process() {
 }  // namespace
 
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options) {
-  auto database = create_recording(options.path);
-  if (!database) return database.error();
-  auto state = std::make_unique<State>(std::move(*database), options.ring_records);
+  auto made = create_recording(options.path);
+  if (!made) return made.error();
+  auto state = std::make_unique<State>(std::move(*made), options.ring_records);
   state->tables.meta("schema", std::to_string(recording_schema));
   state->tables.meta("program", options.program);
   if (options.plain_step) state->tables.meta("plain_step_ns", std::to_string(options.plain_step->value));

@@ -36,7 +36,8 @@ struct RecorderOptions {
 
 class Recorder final : public Observer {
  public:
-  // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording.
+  // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording;
+  // Cause::unavailable when another recorder writes it.
   static Result<std::unique_ptr<Recorder>> open(const RecorderOptions& options);
   // for programs that would know before a long run; touches nothing
   static Result<void> may_open(const std::string& path);

@@ -2,6 +2,7 @@
 #include "profiler/tables.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,7 +10,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/fd.h"
 #include "profiler/explain.h"
 
 namespace vedette {
@@ -39,13 +39,46 @@ void remove_recording(const std::string& path) {
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
 }
 
+// A byte of a recording in use is locked, behind those that SQLite locks (sqlite.org/fileformat: the lock-byte page).
+// The lock belongs to an open file: SQLite drops all that belong to the process.
+struct flock byte_of_use() {
+  constexpr off_t behind_sqlites = 0x40000000 + 1024;
+  struct flock byte {};
+  byte.l_type = F_WRLCK;
+  byte.l_whence = SEEK_SET;
+  byte.l_start = behind_sqlites;
+  byte.l_len = 1;
+  return byte;
+}
+
+// A forked child of a recorder that was killed may hold its lock for a while.
+Result<void> is_not_in_use(const std::string& path) {
+  const Fd there(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct flock lock = byte_of_use();
+  if (!there || ::fcntl(there.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
+  std::int64_t recorder = 0;
+  if (auto database = Database::open(path, Database::Mode::read)) {
+    Statement ask(*database, "SELECT value FROM meta WHERE key = 'pid'");
+    ask.ask();
+    if (ask.row()) recorder = ask.integer(0);
+  }
+  if (recorder > 0 && ::kill(static_cast<pid_t>(recorder), 0) != 0 && errno == ESRCH) return {};
+  return Error{Cause::unavailable, path + " is being recorded by " +
+                                       (recorder > 0 ? "process " + std::to_string(recorder) : "another process") +
+                                       "; name another file for this one"};
+}
+
 // Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; what
 // SQLite puts beside a file has the mode of that file.
-Result<void> make_private_file(const std::string& path) {
-  const Fd made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (made.get() >= 0) return {};
-  const int error = errno;
-  return Error{Cause::system, path + ": unable to open database file (" + std::strerror(error) + ")", error};
+Result<Fd> make_private_file(const std::string& path) {
+  Fd made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!made) {
+    const int error = errno;
+    return Error{Cause::system, path + ": unable to open database file (" + std::strerror(error) + ")", error};
+  }
+  struct flock lock = byte_of_use();
+  (void)::fcntl(made.get(), F_OFD_SETLK, &lock);  // some network file systems have no locks
+  return made;
 }
 
 }  // namespace
@@ -64,11 +97,15 @@ Result<void> may_become_recording(const std::string& path) {
   return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
 }
 
-Result<Database> create_recording(const std::string& path) {
+Result<NewRecording> create_recording(const std::string& path) {
   if (auto may = may_become_recording(path); !may) return may.error();
+  if (auto free = is_not_in_use(path); !free) return free.error();
   remove_recording(path);
-  if (auto made = make_private_file(path); !made) return made.error();
-  return Database::open(path, Database::Mode::create);
+  auto made = make_private_file(path);
+  if (!made) return made.error();
+  auto database = Database::open(path, Database::Mode::create);
+  if (!database) return database.error();
+  return NewRecording{std::move(*made), std::move(*database)};
 }
 
 std::string_view name_of(TensorKind kind) noexcept {

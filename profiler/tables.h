@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
 #include "profiler/events.h"
 #include "profiler/noise.h"
 #include "profiler/schema.h"
@@ -85,9 +86,14 @@ class Tables {
 // another file is.
 Result<void> may_become_recording(const std::string& path);
 
-// An empty database at `path`, for Tables. An earlier recording there is replaced. Errors: Cause::unsupported when
-// `path` is a file that is no recording; Cause::system.
-Result<Database> create_recording(const std::string& path);
+// An empty database at `path`, for Tables. An earlier recording there is replaced. While `in_use` is open, no other
+// process replaces it. Errors: Cause::unsupported when `path` is a file that
+// is no recording; Cause::unavailable when it is in use; Cause::system.
+struct NewRecording {
+  Fd in_use;
+  Database database;
+};
+Result<NewRecording> create_recording(const std::string& path);
 
 std::string_view name_of(TensorKind kind) noexcept;
 std::string_view name_of(Phase phase) noexcept;

@@ -300,6 +300,32 @@ TEST(Recorder, ReplacesAnEarlierRecordingOnly) {
   EXPECT_EQ(std::filesystem::file_size(thesis), 13u);
 }
 
+// Two ranks of a job, for instance. A child of the first writer is none.
+TEST(Recorder, RefusesAFileThatAnotherProcessRecords) {
+  const std::string path = fresh_path("shared.vedette");
+  const auto opens_in_a_child = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto second = Recorder::open({.path = path});
+      const bool refused =
+          !second.ok() && second.error().cause == Cause::unavailable &&
+          second.error().message.ends_with(" is being recorded by process " + std::to_string(::getppid()) +
+                                           "; name another file for this one");
+      ::_exit(second.ok() ? 0 : refused ? 1 : 2);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  {
+    const auto first = Recorder::open({.path = path}).value();
+    EXPECT_EQ(opens_in_a_child(), 1);
+    tell_run(*first, 2);
+  }
+  EXPECT_EQ(Recording::open(path).value().headline().value().steps, 2u);
+  EXPECT_EQ(opens_in_a_child(), 0);
+}
+
 TEST(Recorder, SaysInASentenceWhereItCannotWrite) {
   const auto refused = Recorder::open({.path = fresh_path("missing/folder.vedette")});
   ASSERT_FALSE(refused.ok());

@@ -30,14 +30,31 @@ Bytes meminfo(const std::string& root, const std::string& key) {  // 0 where the
 
 }  // namespace
 
+namespace {
+
+// What an environment variable says where that is a number from `least` to `most`.
+std::optional<std::uint32_t> number_in(const char* variable, std::uint32_t least, std::uint32_t most) {
+  const char* const said = std::getenv(variable);
+  if (said == nullptr) return std::nullopt;
+  const std::string_view text(said);
+  std::uint32_t number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc{} || end != text.data() + text.size() || number < least || number > most) return std::nullopt;
+  return number;
+}
+
+constexpr std::uint32_t most_ranks = 1 << 20;
+
+}  // namespace
+
 std::uint32_t local_ranks() {
   constexpr std::uint32_t most = 4096;
-  const char* const said = std::getenv("LOCAL_WORLD_SIZE");
-  if (said == nullptr) return 1;
-  const std::string_view text(said);
-  std::uint32_t ranks = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  return failed == std::errc{} && end == text.data() + text.size() && ranks >= 1 && ranks <= most ? ranks : 1;
+  return number_in("LOCAL_WORLD_SIZE", 1, most).value_or(1);
+}
+
+std::optional<std::uint32_t> rank_of_a_job() {
+  if (number_in("WORLD_SIZE", 1, most_ranks).value_or(1) == 1) return std::nullopt;
+  return number_in("RANK", 0, most_ranks);
 }
 
 MachineMemory machine_memory(const std::string& root) {

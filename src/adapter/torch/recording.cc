@@ -4,10 +4,26 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 
+#include "adapter/torch/machine_memory.h"
+
 namespace vedette::adapter {
+namespace {
+
+// Each rank of a job has a file of its own: run.vedette of rank 1 is run.rank-1.vedette.
+std::string with_rank(const std::string& path) {
+  const auto rank = rank_of_a_job();
+  if (!rank) return path;
+  const std::filesystem::path whole(path);
+  std::filesystem::path named = whole;
+  named.replace_filename(whole.stem().string() + ".rank-" + std::to_string(*rank) + whole.extension().string());
+  return named.string();
+}
+
+}  // namespace
 
 GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say)
     : say_(std::move(say)), made_in_(::getpid()) {
@@ -24,7 +40,8 @@ GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(s
     return;
   }
   recorder_ =
-      Recorder::open({.path = path, .program = ::program_invocation_short_name, .libtorch = TORCH_VERSION}).value();
+      Recorder::open({.path = with_rank(path), .program = ::program_invocation_short_name, .libtorch = TORCH_VERSION})
+          .value();
 }
 
 GuardRecording::~GuardRecording() {
