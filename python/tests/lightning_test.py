@@ -1,6 +1,7 @@
 """VedetteCallback in Lightning's Trainer: the bits of the plain training, at a quarter of its memory."""
 
 import gc
+import importlib.util
 import logging
 import unittest
 import warnings
@@ -9,13 +10,12 @@ import torch
 import vedette
 from training import GPT, bits, chunk, folder
 
-try:
+if importlib.util.find_spec("lightning") is None:
+    missing = "the package lightning is not installed: scripts/setup.sh installs it"
+else:
+    missing = None
     import lightning
     from vedette.integrations.lightning import VedetteCallback
-
-    missing = None
-except ModuleNotFoundError as not_there:
-    missing = f"the package {not_there.name} is not installed (pip install lightning)"
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")

@@ -1,6 +1,7 @@
 """VedetteCallback in Hugging Face's Trainer: the bits of the plain training, at a quarter of its memory."""
 
 import gc
+import importlib.util
 import tempfile
 import unittest
 
@@ -8,13 +9,12 @@ import torch
 import vedette
 from training import bits, chunk, folder
 
-try:
+if importlib.util.find_spec("transformers") is None:
+    missing = "the package transformers is not installed: scripts/setup.sh installs it"
+else:
+    missing = None
     import transformers
     from vedette.integrations.transformers import VedetteCallback
-
-    missing = None
-except ModuleNotFoundError as not_there:
-    missing = f"the package {not_there.name} is not installed (pip install transformers accelerate)"
 
 
 if not missing:
