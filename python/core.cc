@@ -18,7 +18,9 @@
 
 #include "adapter/torch/gradient_hooks.h"
 #include "adapter/torch/operators.h"
+#include "adapter/torch/ordinary_memory.h"
 #include "adapter/torch/session_memory.h"
+#include "session/forks.h"
 #include "vedette/torch.h"
 
 namespace py = pybind11;
@@ -173,6 +175,9 @@ struct Resident {
   };
   std::unique_ptr<Held> held = {};
 };
+struct OrdinaryMemory {
+  std::optional<adapter::OrdinaryMemory> held = {};
+};
 struct OptimizerStep {
   std::optional<adapter::OptimizerSteps> held = {};
 };
@@ -240,6 +245,10 @@ void bind_scopes(py::module_& module) {
           },
           NoGil())
       .def("__exit__", [](Resident& resident, const py::args&) { resident.held.reset(); });
+  py::class_<OrdinaryMemory>(module, "OrdinaryMemory")
+      .def(py::init<>())
+      .def("__enter__", [](OrdinaryMemory& memory) { memory.held.emplace(); })
+      .def("__exit__", [](OrdinaryMemory& memory, const py::args&) { memory.held.reset(); });
   py::class_<OptimizerStep>(module, "OptimizerStep")
       .def(py::init<>())
       .def("__enter__", [](OptimizerStep& step) { step.held.emplace(); })
@@ -331,7 +340,11 @@ PYBIND11_MODULE(_core, module) {
   python::bind_kernels(module);
   module.def("raise_failures", [module](py::object failure) mutable { python::raise_failures(module, failure); });
   module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
+  module.def("come_first_in_child", &vedette::detail::come_first_in_child);
   module.def("resolve_vector_math", &resolve_vector_math, python::NoGil());
+  module.def("owns_address", [](std::uintptr_t address) {
+    return Session::owns(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+  });
   module.def("owns", [](const at::Tensor& tensor) {
     return tensor.has_storage() && Session::owns(adapter::session_memory(*tensor.storage().unsafeGetStorageImpl()));
   });

@@ -42,6 +42,7 @@ def make_stand_ins():
         undefined |= set(re.findall(r" U ((?:nvshmem|cudnn|cublas|cusparse|cufft|cuFile|curand|nccl)\w*)", words("nm", "-D", user)))
     stand_ins.parent.mkdir(exist_ok=True)
     made = pathlib.Path(tempfile.mkdtemp(dir=stand_ins.parent))
+    made.chmod(0o755)  # tests become other users
     for name in needed - have:
         link(made / name, "", f"-Wl,-soname,{name}")
     link(made / "functions.so", "".join(f"void {name}(void) {{ __builtin_trap(); }}\n" for name in sorted(undefined)))

@@ -20,6 +20,7 @@
 //
 // A thread that is cancelled (pthread_cancel, deferred) while it is inside a call ends after that call.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -260,7 +261,8 @@ class Session {
   // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked. A zero-copy
   // send (MSG_ZEROCOPY, vmsplice) goes on using memory after its call. Without a scope that lasts until it is done,
   // memory that leaves meanwhile is sent with other tensors' bytes. The kernel shows such uses to nobody.
-  ResidentScope resident(const void* memory);
+  // What finds no room within `patience` is not held, and a message says so.
+  ResidentScope resident(const void* memory, std::chrono::milliseconds patience = {});
 
   // What only memory of a GPU has; nullptr where fast memory is not a GPU's. It lives as long as the arena.
   GpuMemory* gpu() const noexcept;

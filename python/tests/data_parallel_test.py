@@ -11,8 +11,9 @@ import unittest
 
 import torch
 
+import unprivileged
+
 steps = 8
-shares = [1, 0.5, 0.25]
 width = 192
 
 
@@ -84,7 +85,7 @@ def train(engine, guard=None):
     return {"losses": losses, "parameters": parameters, "moved": moved, "faults": faults, "phase": guard.phase if guard else ""}
 
 
-def rank_main(place, engines):
+def rank_main(place, shares, engines):
     """All trainings of one rank, into a file."""
     import gc
 
@@ -97,13 +98,13 @@ def rank_main(place, engines):
     for engine in engines:
         told[engine] = {"plain": train(engine)}
     for engine in engines:
-        with vedette.Guard("1GiB", slow="host", chunk=chunk, policy="on-demand") as guard:
+        with vedette.Guard("256MiB", slow="host", chunk=chunk, policy="on-demand") as guard:
             train(engine, guard)
             peak = guard.counters.peak_bytes
         for share in shares:
             gc.collect()
             with folder() as slow, vedette.Guard(int(share * peak), slow=f"nvme:{slow}", chunk=chunk) as guard:
-                told[engine][str(share)] = {**train(engine, guard), "peak": peak}
+                told[engine][str(share)] = {**train(engine, guard), "peak": peak, "mechanism": guard.mechanism}
     with open(os.path.join(place, f"rank{torch.distributed.get_rank()}.json"), "w") as file:
         json.dump(told, file)
     torch.distributed.barrier()
@@ -112,14 +113,17 @@ def rank_main(place, engines):
 
 class DataParallel(unittest.TestCase):
     ranks = 2
+    shares = [1, 0.5, 0.25]
+    enter = None  # what the job does before it begins, as subprocess's preexec_fn
 
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as place:
+            os.chmod(place, 0o777)
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cls.ranks}", __file__,
-                       place, "ddp", "zero", "fsdp2"]
-            environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+                       place, json.dumps(cls.shares), "ddp", "zero", "fsdp2"]
+            environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "HOME": place}
+            done = subprocess.run(command, env=environment, preexec_fn=cls.enter, cwd="/", capture_output=True, text=True, timeout=600)
             if done.returncode != 0:
                 raise AssertionError(done.stderr[-3000:])
             cls.told = [json.load(open(f"{place}/rank{rank}.json")) for rank in range(cls.ranks)]
@@ -127,14 +131,15 @@ class DataParallel(unittest.TestCase):
     def compare(self, engine):
         for rank, told in enumerate(self.told):
             plain = told[engine]["plain"]
-            for share in shares:
+            for share in self.shares:
                 guarded = told[engine][str(share)]
                 self.assertEqual(guarded["losses"], plain["losses"], share)
                 self.assertEqual(guarded["parameters"], plain["parameters"], share)
+                self.assertEqual(guarded["phase"], "planned", share)
                 if rank == 0:
                     print(f"{engine}, {self.ranks} ranks, {share:.0%} of {guarded['peak'] / 2**20:.1f} MiB: {guarded['phase']}, MiB moved in "
                           f"the last step {guarded['moved'][-1] / 2**20:.1f}, faults of each step {guarded['faults']}", flush=True)
-            self.assertGreater(sum(told[engine][str(shares[-1])]["moved"]), 0)
+            self.assertGreater(sum(told[engine][str(self.shares[-1])]["moved"]), 0)
         losses = [told[engine]["plain"]["losses"] for told in self.told]
         self.assertEqual(len({tuple(each) for each in losses}), self.ranks, "ranks train on different batches")
         if engine != "fsdp2":  # whose ranks have different parts
@@ -151,5 +156,31 @@ class DataParallel(unittest.TestCase):
         self.compare("fsdp2")
 
 
+class Unprivileged:
+    """System calls into memory that is away fail here: gloo's threads find what they send resident."""
+
+    shares = [0.25]
+
+    @classmethod
+    def setUpClass(cls):
+        if reason := unprivileged.reason_not_to():
+            raise unittest.SkipTest(reason)
+        super().setUpClass()
+
+    def test_is_what_it_claims(self):
+        for told in self.told:
+            self.assertIn(self.mechanism, told["ddp"]["0.25"]["mechanism"])
+
+
+class AsNobody(Unprivileged, DataParallel):
+    enter = staticmethod(unprivileged.become_nobody)
+    mechanism = "userfaultfd (user mode only)"
+
+
+class WithoutUserfaultfd(Unprivileged, DataParallel):
+    enter = staticmethod(unprivileged.become_nobody_without_userfaultfd)
+    mechanism = "PROT_NONE and SIGSEGV"
+
+
 if __name__ == "__main__":
-    rank_main(sys.argv[1], sys.argv[2:])
+    rank_main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:])

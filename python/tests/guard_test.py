@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import importlib
 import inspect
 import os
 import pathlib
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 import weakref
 
 import numpy
@@ -179,6 +181,19 @@ class Watching(unittest.TestCase):
                                    text=True, timeout=120)
             self.assertIn("a layer of mine", shown.stdout, shown.stderr)
 
+    def test_each_rank_of_a_job_has_a_recording_of_its_own(self):
+        script = ("import torch, vedette\nwith vedette.Guard('8MiB', slow='host', chunk='64KiB') as guard, guard.step():\n"
+                  "    torch.ones(1 << 16) + 1\n")
+        with tempfile.TemporaryDirectory() as place:
+            environment = {**os.environ, "VEDETTE_RECORD": f"{place}/run.vedette", "WORLD_SIZE": "2"}
+            ranks = [subprocess.Popen([sys.executable, "-c", script], env={**environment, "RANK": str(rank)}) for rank in range(2)]
+            self.assertEqual([rank.wait(120) for rank in ranks], [0, 0])
+            self.assertEqual(sorted(os.listdir(place)), ["run.rank-0.vedette", "run.rank-1.vedette"])
+            for name in os.listdir(place):
+                told = subprocess.run([sys.executable, "-m", "vedette", "info", f"{place}/{name}"], capture_output=True, text=True,
+                                      timeout=60)
+                self.assertIn("steps          1 ", told.stdout, told.stderr)
+
     def test_keeps_no_module_alive(self):
         with small_guard() as guard:
             model = torch.nn.Linear(64, 64)
@@ -264,6 +279,29 @@ class OpeningAndClosing(unittest.TestCase):
             info = subprocess.run([sys.executable, "-m", "vedette", "info", recording], capture_output=True, text=True, timeout=60)
             self.assertEqual(info.returncode, 0, info.stderr)
             self.assertEqual(os.listdir(place), ["run.vedette"])
+
+
+class ChangesToTorch(unittest.TestCase):
+    def test_are_made_when_the_module_is_imported(self):
+        from vedette._on_import import change_on_import
+
+        with tempfile.TemporaryDirectory() as place, unittest.mock.patch.object(sys, "path", [place, *sys.path]):
+            pathlib.Path(place, "module_of_another_torch.py").write_text("x = 1\n")
+            change_on_import("module_of_another_torch", lambda module: setattr(module, "x", module.x + 1), "nothing is lost")
+            self.assertEqual(importlib.import_module("module_of_another_torch").x, 2)
+            sentence = "^vedette: kernels run on demand, because module_of_another_torch is not as it is in torch 2.11: .*'y'"
+            with self.assertWarnsRegex(RuntimeWarning, sentence):
+                change_on_import("module_of_another_torch", lambda module: module.y, "kernels run on demand")
+
+    def test_are_all_made_of_the_installed_one(self):
+        script = ("import warnings; warnings.simplefilter('error', RuntimeWarning)\n"
+                  "import vedette, torch.utils.data\n"
+                  "assert torch.utils.data._utils.signal_handling._set_worker_signal_handlers.__wrapped__\n"
+                  "try: import torch._inductor.async_compile as compiler\n"
+                  "except ModuleNotFoundError: pass\n"
+                  "else: assert compiler.AsyncCompile.wait.__wrapped__\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class TheDoor(unittest.TestCase):

@@ -3,12 +3,15 @@
 import contextlib
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
 import numpy
 import torch
 import torch.multiprocessing
+import unprivileged
 import vedette
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -34,6 +37,19 @@ class Samples(Dataset):
 class SamplesInMemory(Samples):
     def __getitem__(self, i):
         return self.x[i] * 2, i % 10
+
+
+@contextlib.contextmanager
+def standard_error():
+    """What this process and its children write to standard error."""
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield file
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def train(loader, guard=None):
@@ -76,11 +92,13 @@ class Workers(unittest.TestCase):
         self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=60,
                                      persistent_workers=True), plain)
 
-    def test_by_fork_end_where_they_touch_their_parents_tensors(self):
-        with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
+    def test_by_fork_end_with_a_sentence_where_they_touch_their_parents_tensors(self):
+        with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard, standard_error() as said:
             loader = DataLoader(SamplesInMemory(), 64, num_workers=1, multiprocessing_context="fork", timeout=60)
             with self.assertRaisesRegex(RuntimeError, "is killed by signal|exited unexpectedly"):
                 train(loader, guard)
+            said.seek(0)
+            self.assertIn(b"touched a tensor of its parent's guard", said.read())
 
     def test_by_fork_have_the_data_that_was_made_before_the_guard(self):
         samples = SamplesInMemory()
@@ -206,6 +224,45 @@ class Habits(unittest.TestCase):
         self.guard.watch(layer)  # nothing there yet
         layer = layer.to_empty(device="cpu")
         self.assertTrue(vedette.owns(layer.weight))
+
+
+def save_and_load_what_is_away(place):
+    """In a process of its own, where system calls into memory that is away fail."""
+    with vedette.Guard("4MiB", slow=f"nvme:{place}", chunk=chunk) as guard:
+        assert not guard.mechanism.startswith("userfaultfd, "), guard.mechanism
+        tensors = {"large": torch.arange(2 * mebi, dtype=torch.float32)}  # larger than the budget
+        tensors |= {str(i): torch.full((mebi // 4,), float(i)) for i in range(6)}
+        tensors["view"] = tensors["3"][7:9]
+        path = os.path.join(place, "checkpoint.pt")
+        for mapped in (False, True):
+            torch.save(tensors, path)
+            loaded = torch.load(path, mmap=mapped)
+            assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+            assert loaded["view"].untyped_storage().data_ptr() == loaded["3"].untyped_storage().data_ptr()
+            assert mapped or all(vedette.owns(tensor) for tensor in loaded.values())
+            del loaded
+        with open(path, "wb") as file:
+            torch.save(tensors, file)
+        with open(path, "rb") as file:
+            assert torch.equal(torch.load(file)["large"], tensors["large"])
+        print("the same numbers")
+
+
+class WhereSystemCallsFail(unittest.TestCase):
+    def save_and_load(self, enter):
+        if reason := unprivileged.reason_not_to():
+            self.skipTest(reason)
+        with folder() as place:
+            os.chmod(place, 0o777)
+            script = f"import programs_test; programs_test.save_and_load_what_is_away({place!r})"
+            done = subprocess.run([sys.executable, "-c", script], preexec_fn=enter, cwd="/", capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.stdout, "the same numbers\n", done.stderr[-3000:])
+
+    def test_as_nobody_files_are_saved_and_loaded(self):
+        self.save_and_load(unprivileged.become_nobody)
+
+    def test_without_userfaultfd_files_are_saved_and_loaded(self):
+        self.save_and_load(unprivileged.become_nobody_without_userfaultfd)
 
 
 def write_one(tensor):

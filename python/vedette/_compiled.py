@@ -2,18 +2,13 @@
 dispatcher; the types of its arguments ("const float*", "float*") say which it writes. So each kernel is put into a vedette._core.Kernel,
 which announces it and calls it.
 
-Invariant: where a part of inductor is not as it is in torch 2.11, kernels stay as they are, and run on demand. Nothing of inductor is
-imported here: its module is changed when the program imports it.
+Invariant: where a part of inductor is not as it is in torch 2.11, kernels stay as they are, and run on demand.
 """
 
 import functools
-import importlib.abc
-import importlib.util
-import sys
 
 from . import _core
-
-_module = "torch._inductor.async_compile"
+from ._on_import import change_on_import
 
 
 def _wrapped(kernel, types):
@@ -42,40 +37,6 @@ def _change(module):
     compiler.cpp_pybinding, compiler.wait = cpp_pybinding, wait_and_name
 
 
-def _try_to_change(module):
-    try:
-        _change(module)
-    except AttributeError:
-        pass
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself; what others find for one module is changed when it has run."""
-
-    asking_others = False
-
-    def find_spec(self, name, path, target=None):
-        if name != _module or self.asking_others:
-            return None
-        self.asking_others = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.asking_others = False
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_change(module):
-                run(module)
-                _try_to_change(module)
-
-            spec.loader.exec_module = run_and_change
-        return spec
-
-
 def announce_kernels():
     """Of everything that is compiled from now on."""
-    if _module in sys.modules:
-        _try_to_change(sys.modules[_module])
-    else:
-        sys.meta_path.insert(0, _Finder())
+    change_on_import("torch._inductor.async_compile", _change, "kernels of torch.compile run on demand, without a plan")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -290,7 +291,7 @@ void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes)
   if (found != arena_.tensors().end()) arena_.shape(found->first, sizes);
 }
 
-std::optional<ChunkRange> SessionCore::hold(const void* memory) {
+std::optional<ChunkRange> SessionCore::hold(const void* memory, std::chrono::milliseconds patience) {
   ChunkRange chunks;
   {
     const std::lock_guard lock(mutex_);
@@ -305,11 +306,17 @@ std::optional<ChunkRange> SessionCore::hold(const void* memory) {
     }
   }
   const bool made_first = recomputer_ != nullptr && executor_->range();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
     if (made_first) recomputer_->make({&chunks, 1}, {});
     const auto held = executor_->hold(chunks);
     if (held) return chunks;
     if (made_first && held.error().cause == Cause::infeasible) continue;  // the op thread has dropped it meanwhile
+    if (std::chrono::steady_clock::now() < deadline) {                    // an op ends, or another scope
+      constexpr std::chrono::milliseconds between_attempts{1};
+      std::this_thread::sleep_for(between_attempts);
+      continue;
+    }
     messages_.post(held.error().message);
     return std::nullopt;
   }

@@ -74,7 +74,8 @@ class SessionCore {
   void label(const void* memory, std::string_view name, TensorKind kind);
   bool wants_shapes() const noexcept;
   void shape(const void* memory, std::span<const std::int64_t> sizes);
-  std::optional<ChunkRange> hold(const void* memory);  // nullopt: always in fast memory, or it cannot be held
+  // nullopt: always in fast memory, or there was no room within `patience`
+  std::optional<ChunkRange> hold(const void* memory, std::chrono::milliseconds patience);
   void release_hold(ChunkRange chunks) noexcept;
 
   // --- steps and ops (core_steps.cc) ---------------------------------------------------------------------------------

@@ -35,9 +35,7 @@ void on_touch(int signal, siginfo_t* info, void* context) {
   if (sent) ::raise(signal);
 }
 
-void in_child() noexcept {
-  count.fetch_add(1, std::memory_order_relaxed);
-  close_what_children_do_not_keep();
+void catch_touches() noexcept {
   struct sigaction current {};
   if (::sigaction(SIGSEGV, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_touch) return;  // a child's child
@@ -49,12 +47,22 @@ void in_child() noexcept {
   ::sigaction(SIGSEGV, &action, nullptr);
 }
 
+void in_child() noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
+  close_what_children_do_not_keep();
+  catch_touches();
+}
+
 }  // namespace
 
 Result<void> watch_forks() {
   static const int error = ::pthread_atfork(nullptr, nullptr, in_child);
   if (error != 0) return system_error("pthread_atfork", error, "");
   return {};
+}
+
+void come_first_in_child() noexcept {
+  if (forks() > 0) catch_touches();
 }
 
 std::uint64_t forks() noexcept { return count.load(std::memory_order_relaxed); }

@@ -14,6 +14,10 @@ namespace vedette::detail {
 // Error: no memory for another fork handler.
 Result<void> watch_forks();
 
+// In a child whose program has set a handler of SIGSEGV of its own: the sentence comes before that. In the process that
+// called watch_forks() first it does nothing.
+void come_first_in_child() noexcept;
+
 // The forks that lie between the process that called watch_forks() first and this one. Relaxed: a child has one thread
 // when the number changes.
 std::uint64_t forks() noexcept;

@@ -119,10 +119,10 @@ void Session::keep_recipe(std::unique_ptr<Recipe> recipe) {
 
 bool Session::may_be_dropped(const void* memory) const noexcept { return !in_child() && core_->may_be_dropped(memory); }
 
-ResidentScope Session::resident(const void* memory) {
+ResidentScope Session::resident(const void* memory, std::chrono::milliseconds patience) {
   const Uncancelled in_here;
   if (in_child()) return ResidentScope(nullptr, 0, 0);
-  const auto held = core_->hold(memory);
+  const auto held = core_->hold(memory, patience);
   core_->deliver_messages();
   return held ? ResidentScope(core_, held->first().value, held->size()) : ResidentScope(nullptr, 0, 0);
 }

@@ -7,6 +7,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "adapter/torch/gloo_works.h"
+#include "adapter/torch/ordinary_memory.h"
 #include "vedette/session.h"
 
 namespace vedette::adapter {
@@ -15,6 +17,7 @@ namespace {
 const c10::Device cpu{c10::DeviceType::CPU};
 
 thread_local Birth birth_here;
+thread_local int ordinary_here = 0;  // OrdinaryMemory that lives
 thread_local std::vector<Noted>* noted_here = nullptr;
 thread_local std::vector<Redirected>* redirected_here = nullptr;
 thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
@@ -38,7 +41,8 @@ class Facade final : public c10::Allocator {
     const bool scratch = redirected_here != nullptr;
     if (std::byte* const to = scratch ? redirected(bytes) : nullptr) return {to, to, &leave_alone, cpu};
     const Entered entered(*this);
-    if (entered.session == nullptr || entered.session->in_child()) return ordinary(bytes);
+    if (entered.session == nullptr || entered.session->in_child() || carries_a_work() || ordinary_here > 0)
+      return ordinary(bytes);
     const Birth birth = birth_here_now();
     Result<std::byte*> memory = entered.session->allocate({.bytes = {bytes},
                                                            .name = birth.name,
@@ -125,6 +129,9 @@ Facade& facade() {
 }
 
 }  // namespace
+
+OrdinaryMemory::OrdinaryMemory() noexcept { ++ordinary_here; }
+OrdinaryMemory::~OrdinaryMemory() { --ordinary_here; }
 
 void install_allocator() {
   if (!facade().installed()) facade().install();

@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/gloo_works.h"
 #include "adapter/torch/session_memory.h"
 
 namespace vedette::adapter {
 
 namespace {
-
-// Of mechanisms, "userfaultfd, UFFDIO_MOVE" and "userfaultfd, mremap" serve a system call's access.
-bool serves_system_calls(const Session& session) { return session.mechanism().starts_with("userfaultfd, "); }
 
 std::uint64_t pinned_bytes = 0;  // by all that is under way
 

@@ -13,6 +13,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/fused_steps.h"
+#include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/machine_memory.h"
@@ -143,11 +144,13 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
     state.gpu->activate(state.session.get(), smallest_of(state.session->budget()));
   } else {
     adapter::activate_allocator(state.session.get());
+    adapter::begin_to_hold(*state.session, say);
   }
 }
 
 Guard::~Guard() {
   adapter::stop_announcing(*state_->announcer);
+  adapter::stop_holding(session());
   adapter::deactivate_allocator(state_->session.get());
   if (state_->gpu != nullptr) state_->gpu->activate(nullptr, 0);
   if (session().in_child()) return;  // a child may have a guard of its own by now

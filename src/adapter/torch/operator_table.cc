@@ -91,6 +91,7 @@ bool goes_through_a_list(std::string_view name) { return name.starts_with("aten:
 
 // Collectives write what their schemas call read, and go on writing after they have returned.
 bool communicates(std::string_view name) { return name.starts_with("c10d::"); }
+bool begins_works(std::string_view name) { return communicates(name) || name.starts_with("_c10d_functional::"); }
 
 Operator describe(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
@@ -99,6 +100,7 @@ Operator describe(const c10::OperatorHandle& handle) {
   result.transparent =
       changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
   result.list_is_transparent = goes_through_a_list(name) || is_fused_step(name);
+  result.communicates = begins_works(name);
   result.rows = looks_up_rows(name);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;

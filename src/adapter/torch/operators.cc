@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
@@ -158,6 +159,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
   OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const Operands& operands)
       : OpContext(a, function.name(), operands, arguments_of(function)) {
     if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session, owner.gpu);
+    if (op.communicates && owner.gpu == nullptr) works.emplace(arguments_of(function));
   }
   OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
@@ -191,6 +193,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
   std::unique_ptr<Recipe> recipe;
   bool makes_state = false;
   std::string state_name;
+  std::optional<OpOfWorks> works;
 };
 
 // An operator of a thread that does not train: what it uses is there until its work is queued.
@@ -207,6 +210,12 @@ struct HoldingContext final : at::ObserverContext {
     ResidentScope scope;
   };
   std::list<Held> held;  // scopes do not move
+};
+
+// A function of c10d's that an op calls.
+struct CommunicationContext final : at::ObserverContext {
+  explicit CommunicationContext(const at::RecordFunction& function) : works(arguments_of(function)) {}
+  OpOfWorks works;
 };
 
 struct NodeContext final : at::ObserverContext, Kept<NodeContext> {  // one autograd node of a backward pass
@@ -240,6 +249,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   const Operator& op = owner.table.of(function);
   const auto inputs = arguments_of(function);
   if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
+  if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
   Operands operands;
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -311,7 +321,13 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     if (owner->gpu == nullptr || holding_here > 0 || owner->session.in_child()) return nullptr;
     return hold_operands(*owner, function);
   }
-  if (op_thread.load(std::memory_order_relaxed) == &this_thread || owner->session.in_child()) return nullptr;
+  if (owner->session.in_child()) return nullptr;
+  if (op_thread.load(std::memory_order_relaxed) == &this_thread) {
+    constexpr char communication[] = "c10d::";
+    const bool communicates = std::strncmp(function.name(), communication, sizeof communication - 1) == 0;
+    if (!communicates || owner->gpu != nullptr) return nullptr;
+    return std::make_unique<CommunicationContext>(function);
+  }
   if (is_node || is_engine)
     return std::make_unique<NodeContext>(owner->layers, is_node ? function.seqNr() : std::int64_t{-1});
   if (!take_turn()) return nullptr;
