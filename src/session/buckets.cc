@@ -66,20 +66,34 @@ bool BucketStore::follow(std::size_t op, std::uint64_t prefix) {
   return current_ != before;
 }
 
-bool BucketStore::worth_learning(std::uint64_t prefix) {
-  constexpr std::size_t patience = 4;       // buckets in a row that were made for nothing
-  constexpr std::size_t most_passed = 256;  // sequences; one that comes again later is a new one
+bool BucketStore::patient() const {
+  constexpr std::size_t patience = 4;  // buckets in a row that were made for nothing
   const auto ran = [](const auto& bucket) { return bucket->runs() > 0; };
   const auto latest = buckets_.end() - static_cast<std::ptrdiff_t>(std::min(patience, buckets_.size()));
-  if (buckets_.size() < patience || std::any_of(latest, buckets_.end(), ran)) return true;
-  const auto again = std::find(passed_over_.begin(), passed_over_.end(), prefix);
+  return buckets_.size() < patience || std::any_of(latest, buckets_.end(), ran);
+}
+
+bool BucketStore::worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes) {
+  constexpr std::size_t most_passed = 256;  // sequences; one that comes again later is a new one
+  if (patient()) return true;
+  const auto again = std::find_if(passed_over_.begin(), passed_over_.end(),
+                                  [&](const PassedOver& each) { return each.prefix == prefix; });
   if (again != passed_over_.end()) {
     passed_over_.erase(again);
     return true;
   }
-  passed_over_.push_back(prefix);
+  const auto begin = hashes.first(std::min(told_apart_by, hashes.size()));
+  passed_over_.push_back({.prefix = prefix, .begin = {begin.begin(), begin.end()}});
   if (passed_over_.size() > most_passed) passed_over_.pop_front();
   return false;
+}
+
+bool BucketStore::may_be_learned(std::span<const std::uint64_t> hashes) const {
+  if (patient() || hashes.size() < told_apart_by) return true;
+  const auto begin = hashes.first(told_apart_by);
+  return std::any_of(passed_over_.begin(), passed_over_.end(), [&](const PassedOver& each) {
+    return std::equal(begin.begin(), begin.end(), each.begin.begin(), each.begin.end());
+  });
 }
 
 std::unique_ptr<Bucket> BucketStore::retire() {

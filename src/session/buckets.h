@@ -105,9 +105,11 @@ class BucketStore {
   // After op `op`, with the hash of all ops so far. True: another bucket, or none, is current now.
   bool follow(std::size_t op, std::uint64_t prefix);
   void leave() { current_ = nullptr; }
-  // Whether a new sequence of ops, with the hash of all, gets a bucket. While sequences repeat, each does at once.
-  // Where the latest buckets never ran whole, only one that comes again.
-  bool worth_learning(std::uint64_t prefix);
+  // Whether a new sequence of ops, with the hash of all and of each, gets a bucket. While sequences repeat, each does
+  // at once. Where the latest buckets never ran whole, only one that comes again.
+  bool worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes);
+  // The running step with the ops so far may get one: what costs time and serves a bucket alone is left out elsewhere.
+  bool may_be_learned(std::span<const std::uint64_t> hashes) const;
   void ran_whole() { latest_ = current_; }
 
   Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
@@ -120,7 +122,13 @@ class BucketStore {
   std::vector<std::unique_ptr<Bucket>> buckets_;
   Bucket* current_ = nullptr;
   Bucket* latest_ = nullptr;
-  std::deque<std::uint64_t> passed_over_;  // sequences, the latest last
+  static constexpr std::size_t told_apart_by = 8;  // first ops: other lengths and batches differ in these already
+  struct PassedOver {
+    std::uint64_t prefix = 0;
+    std::vector<std::uint64_t> begin;  // hashes of its first ops
+  };
+  bool patient() const;                 // a new sequence gets a bucket at once
+  std::deque<PassedOver> passed_over_;  // sequences, the latest last
   std::uint64_t next_id_ = 1;
 };
 

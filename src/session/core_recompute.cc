@@ -8,11 +8,11 @@
 
 namespace vedette::detail {
 
-// A recipe is tried when its sequence of ops is new, and kept in later steps if it was right.
+// A recipe is tried when its sequence of ops is new and may get a plan, and kept in later steps if it was right.
 bool SessionCore::wants_recipe() const noexcept {
   if (recomputer_ == nullptr || !in_op_of_this_thread() || op_depth_ > 1) return false;
   const Bucket* const bucket = buckets_.current();
-  if (bucket == nullptr) return logger_.step() > options_.warmup_steps;
+  if (bucket == nullptr) return logger_.step() > options_.warmup_steps && buckets_.may_be_learned(logger_.hashes());
   const std::uint32_t op = logger_.next_op() - 1;
   if (!bucket->runs_again(op)) return false;
   // On a GPU a recipe may copy small tensors, so that none is kept without need.

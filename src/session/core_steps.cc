@@ -352,7 +352,7 @@ void SessionCore::end_step() noexcept {
                                                      .stalls = times_.stalls()});
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
-  if (!buckets_.worth_learning(logger_.prefix())) return buckets_.leave();
+  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes())) return buckets_.leave();
   learn();
 }
 

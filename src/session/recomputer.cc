@@ -28,6 +28,7 @@ bool Recomputer::try_again(std::uint32_t op, bool trust) {
   }
   const auto known = trust ? tried_.find(signature) : tried_.end();
   const bool right = way && (known != tried_.end() ? known->second : gives(*way, results));
+  if (way && known == tried_.end() && tried_.size() >= most_tried) tried_.clear();
   if (way) tried_[signature] = right;
   if (right) return true;
   const std::lock_guard lock(session_.mutex);

@@ -79,8 +79,9 @@ class Recomputer {
   std::mutex making_;  // held while something is dropped or made; taken before the session's lock
 
  private:
-  std::vector<char> runs_again_;                   // [op], of the running step
-  std::unordered_map<std::uint64_t, bool> tried_;  // by signature
+  std::vector<char> runs_again_;                     // [op], of the running step
+  static constexpr std::size_t most_tried = 16'384;  // half a megabyte; then all are tried anew
+  std::unordered_map<std::uint64_t, bool> tried_;    // by signature
 };
 
 }  // namespace vedette::detail
