@@ -2,7 +2,6 @@
 #include "gpu_table_cell.h"
 
 #include <ATen/autocast_mode.h>
-#include <dlfcn.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -22,6 +21,7 @@
 #include <stdexcept>
 
 #include "device.h"
+#include "energy.h"
 #include "models/made_up_data.h"
 #include "models/model.h"
 
@@ -162,29 +162,6 @@ struct SavingEngine final : torch::autograd::Engine {
   }
 };
 
-// The GPU's energy counter; nothing where NVML is not there.
-class Energy {
- public:
-  Energy() {
-    void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return;
-    const auto start = reinterpret_cast<int (*)()>(::dlsym(library, "nvmlInit_v2"));
-    const auto find = reinterpret_cast<int (*)(unsigned, void**)>(::dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
-    read_ =
-        reinterpret_cast<int (*)(void*, unsigned long long*)>(::dlsym(library, "nvmlDeviceGetTotalEnergyConsumption"));
-    if (start == nullptr || find == nullptr || start() != 0 || find(0, &device_) != 0) read_ = nullptr;
-  }
-  std::optional<double> joules() const {
-    unsigned long long millijoules = 0;
-    if (read_ == nullptr || read_(device_, &millijoules) != 0) return std::nullopt;
-    return static_cast<double>(millijoules) / 1e3;
-  }
-
- private:
-  int (*read_)(void*, unsigned long long*) = nullptr;
-  void* device_ = nullptr;
-};
-
 class MachineSeen final : public Observer {
  public:
   void opened(const Machine& m, std::string_view, Bytes, Bytes) override { machine = m; }
@@ -252,11 +229,11 @@ struct Ran {
 
 template <class BeginStep>
 Ran run(const CellOptions& options, Training& training, const BeginStep& begin) {
-  const Energy energy;
+  const examples::Energy energy("cuda");
   Ran ran;
-  std::optional<double> before;
+  std::optional<std::uint64_t> before;
   for (int s = 0; s < options.warm_up + options.steps; ++s) {
-    if (s == options.warm_up) before = energy.joules();
+    if (s == options.warm_up) before = energy.millijoules();
     const auto began = std::chrono::steady_clock::now();
     float loss = 0;
     {
@@ -267,8 +244,8 @@ Ran run(const CellOptions& options, Training& training, const BeginStep& begin) 
     if (s < options.warm_up) continue;
     ran.ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
   }
-  const auto after = energy.joules();
-  if (before && after) ran.joules = (*after - *before) / options.steps;
+  const auto after = energy.millijoules();
+  if (before && after) ran.joules = static_cast<double>(*after - *before) / 1e3 / options.steps;
   return ran;
 }
 

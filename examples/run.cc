@@ -16,6 +16,7 @@
 
 #include "counting_allocator.h"
 #include "device.h"
+#include "energy.h"
 #include "job.h"
 #include "models/made_up_data.h"
 #include "models/model.h"
@@ -70,6 +71,7 @@ struct Loop {  // shared by plain and guarded runs
   Job& job;
   RunResult& result;
   Progress progress{options};
+  const Energy energy{options.device};
 
   // `after` is called after each step, outside of its time.
   void operator()(const auto& step, const auto& phase, const auto& after) {
@@ -86,6 +88,7 @@ struct Loop {  // shared by plain and guarded runs
       result.step_ns.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count()));
       result.losses.push_back(std::bit_cast<std::uint32_t>(stepped.loss));
       result.step_phase.push_back(stepped.phase);
+      if (const auto read = energy.millijoules()) result.energy_mj.push_back(*read);
       after(i);
       progress.step(i, stepped.loss, took, stepped.phase);
       if (options.paced) fmt::print("stepped\n"), std::fflush(stdout);

@@ -60,6 +60,7 @@ struct RunResult {
   std::vector<std::string> step_phase;
   std::vector<std::uint64_t> step_bytes_in, step_bytes_out, step_stall_count, step_stall_ns, step_faults;
   std::vector<std::uint64_t> step_bytes_recomputed, step_ops_recomputed, step_recompute_ns;
+  std::vector<std::uint64_t> energy_mj;      // of the GPU, its counter after each step; empty: there is none
   std::vector<std::uint32_t> losses;         // bit patterns
   std::map<std::string, std::string> state;  // digests by name, where they are asked for
   std::int64_t planned_from = 0;  // the first step that ran by a plan; steps before are warm-up and profiling
@@ -70,7 +71,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident
                                    stall_count, stall_ns, faults, smallest_budget, optimizer_state_bytes, step_ns,
                                    step_cpu_ns, step_phase, step_bytes_in, step_bytes_out, step_stall_count,
                                    step_stall_ns, step_faults, step_bytes_recomputed, step_ops_recomputed,
-                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch)
+                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch, energy_mj)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

@@ -154,6 +154,14 @@ std::uint64_t median_ns(std::vector<std::uint64_t> steps, std::int64_t first) {
 // A plain run needs no plan, but its first steps are not like the others either: the optimizer has no state yet.
 constexpr std::int64_t first_usual_step = 3;
 
+// Of one step from `first` on, in joules; 0 where no counter told it.
+double joules(const RunResult& run, std::int64_t first) {
+  const auto count = static_cast<std::int64_t>(run.energy_mj.size());
+  if (first < 1 || first >= count) return 0;
+  const std::uint64_t taken = run.energy_mj.back() - run.energy_mj[static_cast<std::size_t>(first - 1)];
+  return static_cast<double>(taken) / 1e3 / static_cast<double>(count - first);
+}
+
 nlohmann::ordered_json table(const std::string& model, const RunResult& plain, const RunResult& guarded) {
   const std::int64_t first = std::max(guarded.planned_from, first_usual_step);  // both medians are over the same steps
   const std::uint64_t plain_ns = median_ns(plain.step_ns, first), guarded_ns = median_ns(guarded.step_ns, first);
@@ -169,6 +177,8 @@ nlohmann::ordered_json table(const std::string& model, const RunResult& plain, c
           {"step_ns_plain", plain_ns},
           {"step_ns_guarded", guarded_ns},
           {"ratio", guarded_ns == 0 ? 0.0 : static_cast<double>(plain_ns) / static_cast<double>(guarded_ns)},
+          {"step_joules_plain", joules(plain, first)},
+          {"step_joules_guarded", joules(guarded, first)},
           {"optimizer_state_bytes", guarded.optimizer_state_bytes},
           {"losses_equal", plain.losses == guarded.losses},
           {"first_difference", first_difference(plain.state, guarded.state)}};
@@ -199,6 +209,9 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
   row("faults served, whole run", fmt::format("{}", count("faults")));
   row("step, plain (median)", fmt::format("{:.1f} ms", ms("step_ns_plain")));
   row("step, guarded (median)", fmt::format("{:.1f} ms", ms("step_ns_guarded")));
+  if (const double joules = table["step_joules_guarded"]; joules > 0)
+    row("GPU's energy of a step, plain and guarded",
+        fmt::format("{:.2f}, {:.2f} J", table["step_joules_plain"].get<double>(), joules));
   row("speed against plain", fmt::format("{:.3f} x", table["ratio"].get<double>()));
   row("losses equal, bit by bit", table["losses_equal"].get<bool>() ? "yes" : "NO");
   const auto differs = table["first_difference"].get<std::string>();

@@ -278,9 +278,9 @@ std::optional<Bytes> memory_cgroup_limit() {
   return memory_cgroup_limit(read_text("/proc/self/cgroup"), "/sys/fs/cgroup");
 }
 
-Bytes available_memory() {
-  Bytes available = in_meminfo(read_text("/proc/meminfo"), "MemAvailable");
-  for (const MemoryCgroup& level : memory_cgroups(read_text("/proc/self/cgroup"), "/sys/fs/cgroup")) {
+Bytes available_memory(const std::string& root) {
+  Bytes available = in_meminfo(read_text(root + "/proc/meminfo"), "MemAvailable");
+  for (const MemoryCgroup& level : memory_cgroups(read_text(root + "/proc/self/cgroup"), root + "/sys/fs/cgroup")) {
     const Bytes used = level.used - std::min(level.used, level.files);
     available = std::min(available, level.limit - std::min(used, level.limit));
   }

@@ -110,6 +110,7 @@ TEST_F(Bundle, TheTierTrainsBitForBitAtEveryShare) {
     const Json row = Json::parse(line);
     EXPECT_EQ(row["result"]["losses_equal"], true) << line;
     EXPECT_EQ(row["result"]["first_difference"], "") << line;
+    EXPECT_GT(row["result"]["step_joules_guarded"], 0) << line;
   }
   EXPECT_EQ(compared, 12);
   EXPECT_FALSE(fs::exists(out() / "part.json"));

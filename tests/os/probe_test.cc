@@ -129,6 +129,18 @@ class CgroupLimit : public testing::Test {
   fs::path mount_;
 };
 
+TEST_F(CgroupLimit, LeavesWhatIsNotUsedAndWhatFilesUse) {
+  write("proc/meminfo", "MemTotal: 16384 kB\nMemAvailable: 8192 kB\n");
+  write("proc/self/cgroup", "0::/job\n");
+  EXPECT_EQ(available_memory(mount_.string()), 8_MiB) << "there is no limit";
+  write("sys/fs/cgroup/job/memory.max", "6291456\n");
+  write("sys/fs/cgroup/job/memory.current", "5242880\n");
+  EXPECT_EQ(available_memory(mount_.string()), 1_MiB);
+  write("sys/fs/cgroup/job/memory.stat", "anon 1048576\ninactive_file 3145728\nactive_file 1048576\nshmem 0\n");
+  EXPECT_EQ(available_memory(mount_.string()), 5_MiB) << "the kernel takes the cache of files back";
+  EXPECT_EQ(available_memory("/no/such/root"), Bytes{});
+}
+
 TEST_F(CgroupLimit, IsTheSmallestOfAllLevels) {
   write("memory.max", "max\n");
   write("user/memory.max", "1000000\n");

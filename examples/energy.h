@@ -1,0 +1,25 @@
+// The energy that a GPU takes, by NVML's counter, where it is there: all processes together, to a millijoule.
+//
+// Thread rule: one thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace vedette::examples {
+
+class Energy {
+ public:
+  explicit Energy(const std::string& device);  // "cpu": there is none; "cuda": of the first GPU
+  ~Energy();
+  Energy(const Energy&) = delete;
+  Energy& operator=(const Energy&) = delete;
+  std::optional<std::uint64_t> millijoules() const;  // since the driver was loaded
+
+ private:
+  struct Counter;
+  std::unique_ptr<const Counter> counter_;  // nullptr: there is none
+};
+
+}  // namespace vedette::examples
