@@ -283,7 +283,7 @@ Json of(const PlanFigures& p) {
 }
 
 Json of(const RecomputedTensor& t) {
-  return {{"tensor", t.tensor}, {"name", t.name}, {"bytes", of(t.bytes)}, {"times", t.times}};
+  return {{"tensor", t.tensor}, {"name", t.name}, {"bytes", of(t.bytes)}, {"times", t.times}, {"reason", t.reason}};
 }
 
 Json of(const Recomputed& r) {

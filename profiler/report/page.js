@@ -503,7 +503,7 @@ section('recomputed', 'Recomputed', 'Recomputed instead of moved', '', (host, ru
     ['Did not travel', 'recomputed.spared_bytes', bytes, missing(r.spared_ns) ? 'out and in, at most' : ['out and in, at most: ', figure(run, 'recomputed.spared_ns', time), ' of the links']]]));
   const box = table(r.tensors, [
     {key: 'tensor', label: 'Tensor', number: true, format: count}, {key: 'name', label: 'Name', class: 'name', format: text}, {key: 'bytes', label: 'Bytes', number: true, format: bytes},
-    {key: 'times', label: 'Times', number: true, format: count}], {label: 'Recomputed tensors', noun: 'tensors that were recomputed'});
+    {key: 'times', label: 'Times', number: true, format: count}, {key: 'reason', label: 'Why', format: text}], {label: 'Recomputed tensors', noun: 'tensors that were recomputed'});
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, box.counter), box));
 }, {long: true});
 

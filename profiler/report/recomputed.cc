@@ -11,6 +11,17 @@ namespace {
 // Alive at the op that needed it, by the profile's accesses.
 bool lives_at(const Span<OpIndex>& life, std::uint32_t op) { return life.begin.value <= op && op < life.end.value; }
 
+// Why the plan drops something in these chunks.
+std::string reason_of(const Run& run, Span<std::uint64_t> chunks) {
+  if (!run.plan) return {};
+  for (const PlannedMove& move : run.plan->moves) {
+    if (move.verb != "drop" || move.reason.empty() || move.unit >= run.plan->units.size()) continue;
+    const auto& unit = run.plan->units[move.unit].chunks;
+    if (unit && unit->begin < chunks.end && chunks.begin < unit->end) return move.reason;
+  }
+  return {};
+}
+
 std::vector<RecomputedTensor> which_tensors(const Run& run) {
   std::vector<RecomputedTensor> found;
   const Profile* const profile = run.shown_profile();
@@ -29,7 +40,9 @@ std::vector<RecomputedTensor> which_tensors(const Run& run) {
       row.bytes += Bytes{to - from};
       ++row.times;
     }
-    if (row.times > 0) found.push_back(std::move(row));
+    if (row.times == 0) continue;
+    row.reason = reason_of(run, {begin / run.chunk.value, (end + run.chunk.value - 1) / run.chunk.value});
+    found.push_back(std::move(row));
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const RecomputedTensor& a, const RecomputedTensor& b) { return a.bytes > b.bytes; });

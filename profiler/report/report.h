@@ -227,6 +227,7 @@ struct RecomputedTensor {
   std::string name;
   Bytes bytes;              // of it, in chunks that were recomputed, each time
   std::uint64_t times = 0;  // it was in a group that was recomputed
+  std::string reason;       // the plan's, of the drop; empty: no plan that is known had it
 };
 
 struct Recomputed {  // in the shown step

@@ -253,6 +253,7 @@ void recomputed(Lines& out, const Report& r) {
     const RecomputedTensor& t = made.tensors[i];
     out.figure(i == 0 ? "most of" : "",
                {fmt::format("{}, {}, {} times", printable(t.name, 40), readable(t.bytes), t.times), ""});
+    if (!t.reason.empty()) out.text += "  " + printable(t.reason, 400) + "\n";
   }
   for (const std::string& reason : r.plan.reasons) out.text += "  " + printable(reason, 400) + "\n";
 }

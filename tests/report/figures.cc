@@ -24,24 +24,6 @@ Report hand_made(ReportOptions options = {}) {
   return analyse(load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value(), options);
 }
 
-TEST(ReportRecomputed, SaysWhatItCostAndWhatDidNotTravel) {
-  const Report report = hand_made();
-  const Recomputed& made = report.recomputed;
-  EXPECT_EQ(made.groups, 1u);
-  EXPECT_EQ(made.ops, 2u);
-  EXPECT_EQ(made.bytes, Bytes{8192});
-  EXPECT_EQ(made.time, Nanoseconds{3000});
-  EXPECT_EQ(made.spared, Bytes{16384});
-  EXPECT_EQ(made.spared_time, Nanoseconds{164});
-  ASSERT_EQ(made.tensors.size(), 1u);
-  EXPECT_EQ(made.tensors[0].name, "hidden");
-  EXPECT_EQ(made.tensors[0].bytes, Bytes{8192});
-  EXPECT_EQ(made.tensors[0].times, 1u);
-  EXPECT_THAT(format_text(report, nullptr), HasSubstr("8.0 KiB in 1 groups, by 2 ops that ran again"));
-  const auto json = nlohmann::json::parse(format_json(report, nullptr));
-  EXPECT_EQ(json["run"]["recomputed"]["spared_bytes"], 16384);
-}
-
 TEST(ReportHeadline, SaysWhetherItFitsAndHowFastItIs) {
   const Headline h = hand_made({.simulate = {}, .bound = {}, .plain_step = Nanoseconds{55000}}).headline;
   EXPECT_EQ(h.program, "a program");
