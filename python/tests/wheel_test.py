@@ -54,7 +54,7 @@ class Wheel(unittest.TestCase):
         self.assertRegex(self.wheel.name, r"^vedette-[0-9.]+-cp3\d+-cp3\d+-manylinux_2_\d+_x86_64\.whl$")
         inside = {name for name in self.names if ".dist-info/" not in name}
         for name in ("vedette/__init__.py", "vedette/__init__.pyi", "vedette/py.typed", "vedette/bin/vedette",
-                     "vedette/_built_for.py", "vedette/integrations/transformers.py"):
+                     "vedette/_built_for.py", "vedette/integrations/transformers.py", "vedette/libvedette_torch_cuda.so"):
             self.assertIn(name, inside)
         self.assertEqual([name for name in inside if not re.match(r"vedette(\.libs)?/", name)], [])
         self.assertEqual([name for name in inside if re.search("libtorch|libc10|libcu", name)], [])
@@ -66,13 +66,22 @@ class Wheel(unittest.TestCase):
 
     def test_names_no_path_of_this_machine(self):
         extension = next((self.place / "unpacked/vedette").glob("_core.*.so"))
-        for file in (extension, self.place / "unpacked/vedette/bin/vedette"):
+        for file in (extension, self.place / "unpacked/vedette/bin/vedette", self.place / "unpacked/vedette/libvedette_torch_cuda.so"):
             paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", run("readelf", "-d", file))
             self.assertTrue(all(part.startswith("$ORIGIN") for path in paths for part in path.split(":")), paths)
             self.assertNotIn(str(tree).encode(), file.read_bytes())
         needed = re.findall(r"\(NEEDED\).*\[(.*?)\]", run("readelf", "-d", extension))
         self.assertIn("libtorch_python.so", needed)
         self.assertNotIn("libCbcSolver.so.3", needed)
+
+    def test_pip_installs_a_checkout(self):  # with the build's packages of .venv: nothing is downloaded
+        target = self.place / "installed"
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target,
+            "--config-settings=cmake.define.VEDETTE_WERROR=ON", tree, env={**environment, "CXX": "g++"})
+        script = ("import torch, vedette\nprint(vedette.__file__)\nwith vedette.Guard('8MiB', slow='host') as guard, guard.step():\n"
+                  "    print(torch.ones(1 << 20).sum().item())")
+        said = run(sys.executable, "-c", script, env={**os.environ, "PYTHONPATH": str(target)}, cwd=self.place)
+        self.assertEqual(said.splitlines(), [str(target / "vedette/__init__.py"), "1048576.0"])
 
     def test_trains_in_a_fresh_environment(self):
         fresh = self.place / "fresh"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 USERS = ["libtorch_cuda.so", "libtorch_nvshmem.so", "libc10_cuda.so", "libcaffe2_nvrtc.so", "libtorch_cpu.so",
-         "libtorch_cuda_linalg.so"]
+         "libtorch_cuda_linalg.so", "libtorch_python.so"]
 RUNTIME, DRIVER = "libcudart.so.13", "libcuda.so.1"
 # A version's name is the SONAME of its library, with one exception.
 HOMES = {"NVSHMEM": "libnvshmem_host.so.3"}
