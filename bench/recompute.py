@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much faster is a step where the policy may recompute instead of move? With the slow tier bounded, and at the disk's own speed.
 
-    recompute.py [--models resnet18:25,bert:25] [--speeds 0.2,0.5,0] [--rounds 3] [--steps 20] [--counted 6] [--slow DIRECTORY] [--json FILE]
+    recompute.py [--models resnet18:25,bert:25] [--speeds 0.2,0.5,0] [--rounds 3] [--steps 20] [--counted 6] [--slow DIRECTORY] [--json FILE] [--results FILE]
 
 A model's name is followed by the share of the plain run's peak that is the budget, and may be followed by the samples a step. A speed is in GB/s, both
 directions together (--slow nvme:DIRECTORY@0.2GB/s); 0 is the disk as it is. In every round a run without and one with --recompute follow each other for each
@@ -15,6 +15,7 @@ import platform
 import statistics
 import subprocess
 import tempfile
+import time
 
 
 def train(args, folder, model, batch, *more):
@@ -97,6 +98,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
     parser.add_argument("--train", default=os.path.join(root, "examples", "train"))
     parser.add_argument("--json")
+    parser.add_argument("--results", metavar="FILE", help="write the rows with what made them, as bench/results/recompute.json has them")
     args = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     rows = []
@@ -107,6 +109,12 @@ def main():
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1)
+    if args.results:
+        source = (f"bench/recompute.py --models {args.models} --speeds {','.join(args.speeds)} --rounds {args.rounds} --steps {args.steps} --counted {args.counted}, "
+                  f"{time.strftime('%d %B %Y')}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the end")
+        with open(args.results, "w") as file:
+            json.dump({"about": "How much faster a step is where the policy may recompute instead of move", "source": source, "rows": rows}, file, indent=1)
+            file.write("\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Draws the pictures of a landing page, each one SVG that follows its reader's theme and loads nothing.
+
+    landing.py idea OUT.svg               what a guard does, in one drawing
+    landing.py speed OUT.svg              speed over memory, from bench/results: measured rows alone, the kernel's swap beside ours
+    landing.py top OUT.svg [BUILD]        `vedette top` beside a small training run, which this starts: a few looks, one after the other
+
+`speed` takes the rows of one sitting on one machine; the kernel's swap was measured in a memory cgroup on two machines, and the picture says so.
+"""
+import html
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+STYLE = """
+svg { --ink: #16202b; --soft: #55616f; --line: #dde2e8; --card: #f4f6f8; --live: #1b3a57; --fast: #2c7fb8; --slow: #d95f0e; --good: #2e7d4f; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { svg { --ink: #e6ebf0; --soft: #9aa7b4; --line: #3a4550; --card: #18212a; --live: #8cc7ff; --fast: #56b4e9; --slow: #f0a03c; --good: #6fcf97; --bad: #ff7a66; } }
+text { font: 13px system-ui, sans-serif; fill: var(--ink); } .soft { fill: var(--soft); font-size: 12px; } .title { font-size: 15px; font-weight: 600; } .mono { font: 12.5px ui-monospace, monospace; white-space: pre; }
+.grid { stroke: var(--line); } .box { fill: var(--card); stroke: var(--line); } .arrow { fill: none; stroke-width: 2.5; }
+"""
+
+
+def write(path, width, height, label, parts):
+    text = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}"><style>{STYLE}</style>\n' + "\n".join(parts) + "\n</svg>\n"
+    pathlib.Path(path).write_text(text)
+    print(f"{path}: {len(text) / 1024:.1f} KiB")
+
+
+def words(x, y, text, kind="", anchor="start"):
+    return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">{html.escape(text)}</text>'
+
+
+def block(x, y, width, height, colour, text="", dashed=False):
+    style = f"fill:none;stroke:var(--{colour});stroke-dasharray:4 3" if dashed else f"fill:var(--{colour})"
+    label = f'<text x="{x + width / 2}" y="{y + height / 2 + 4}" text-anchor="middle" style="fill:{"var(--soft)" if dashed else "var(--card)"};font-size:11px">{html.escape(text)}</text>'
+    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="3" style="{style}"/>' + (label if text else "")
+
+
+def arrow(points, colour):
+    (x1, y1), (x2, y2) = points
+    return (f'<path class="arrow" d="M{x1} {y1} C{x1} {(y1 + y2) / 2} {x2} {(y1 + y2) / 2} {x2} {y2}" style="stroke:var(--{colour})"/>'
+            f'<path d="M{x2 - 5} {y2 + (9 if y2 < y1 else -9)} L{x2} {y2} L{x2 + 5} {y2 + (9 if y2 < y1 else -9)}" class="arrow" style="stroke:var(--{colour})"/>')
+
+
+def idea(path):
+    """Ops on a clock, fast memory below, the slow tier at the bottom: out after the last use, back before the next."""
+    names = ["conv1", "conv2", "conv3", "loss", "conv3 back", "conv2 back", "conv1 back"]
+    left, wide, step = 130, 92, 98
+    parts = [words(16, 24, "A tensor leaves after its use and is back before the next one", "title")]
+    parts += [words(16, 64, "operators"), f'<rect class="box" x="{left - 6}" y="100" width="{step * len(names) + 6}" height="96" rx="6"/>', words(16, 136, "fast memory"), words(16, 154, "a budget you set", "soft")]
+    parts += [f'<rect class="box" x="{left - 6}" y="262" width="{step * len(names) + 6}" height="44" rx="6"/>', words(16, 282, "slow tier"), words(16, 300, "an NVMe disk", "soft")]
+    for i, name in enumerate(names):
+        parts.append(block(left + i * step, 46, wide, 28, "live", name))
+    # two activations: when they lie where
+    for row, (name, made, out, back, used) in enumerate((("conv1 output", 0, 2, 5, 7), ("conv2 output", 1, 3, 4, 6))):
+        y = 112 + 40 * row
+        parts.append(block(left + made * step, y, (out - made) * step - 6, 32, "fast", name))
+        parts.append(block(left + back * step, y, (used - back) * step - 6, 32, "fast", name))
+        parts.append(block(left + out * step, 270, (back - out) * step - 6, 28, "slow", name) if row == 0 else "")
+    x_out, x_back = left + 2 * step - 20, left + 5 * step + 14
+    parts += [arrow(((x_out, 196), (x_out + 26, 262)), "slow"), words(x_out + 34, 224, "evict: beside the operators that run", "soft"),
+              arrow(((x_back - 28, 262), (x_back, 196)), "fast"), words(x_back - 38, 250, "fetch: there when conv1 back starts", "soft", "end")]
+    parts += [words(16, 336, "One step is watched page by page; a plan is made from it, judged, and followed in every later step.", "soft"), words(16, 354, "The losses stay the same, bit by bit.", "soft")]
+    write(path, left + step * len(names) + 16, 366, "Tensors leave fast memory after their use and come back before the next", parts)
+
+
+def measured():
+    """(share of the peak in percent, speed) of ResNet-18 by kind of run, and of the kernel's swap."""
+    training = json.loads((ROOT / "bench/results/training.json").read_text())["tables"][0]
+    swap = json.loads((ROOT / "bench/results/kernel_swap.json").read_text())["tables"]
+    columns = {name: place for place, name in enumerate(training["columns"])}
+    plain, points = None, {"guarded": [], "guarded, step_in_backward": []}
+    for row in training["rows"]:
+        model, run, budget, speed = (row[columns[name]] for name in ("model", "run", "budget MiB", "x plain"))
+        if model == "resnet18" and run == "plain":
+            plain = budget
+        elif run.endswith("%") and model in ("resnet18", "resnet18 in backward"):
+            points["guarded, step_in_backward" if "backward" in model else "guarded"].append((100 * budget / plain, speed))
+    limit = []
+    for table in swap:
+        ms = {row[0]: row[table["columns"].index("step ms")] for row in table["rows"]}
+        limit.append((ms["plain, no limit"] / ms["plain, the kernel swaps"], ms["plain, no limit"] / ms["guarded"]))
+    return training, plain, points, limit
+
+
+def speed(path):
+    training, plain, points, limit = measured()
+    width, height, left, right, top, bottom = 720, 468, 50, 130, 80, 350
+    x = lambda share: left + (width - left - right) * share / 105
+    y = lambda value: bottom - (bottom - top) * value / 1.2
+    parts = [words(left, 24, f"ResNet-18 with less memory than its {plain} MiB: speed of a step, x plain libtorch", "title")]
+    for value in (0, 0.2, 0.4, 0.6, 0.8, 1, 1.2):
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>' + words(left - 8, y(value) + 4, f"{value:g}", "soft", "end"))
+    for share in (0, 20, 40, 60, 80, 100):
+        parts.append(words(x(share), bottom + 18, f"{share} %", "soft", "middle"))
+    parts.append(words((left + width - right) / 2, bottom + 36, "fast memory, of the plain run's peak", "soft", "middle"))
+    parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y(1):.1f}" y2="{y(1):.1f}" style="stroke:var(--soft);stroke-dasharray:5 4"/>' + words(width - right + 8, y(1) + 4, "plain, all memory", "soft"))
+    for kind, colour, places in (("guarded, step_in_backward", "good", points["guarded, step_in_backward"]), ("guarded", "fast", points["guarded"])):
+        line = " ".join(f"{x(share):.1f},{y(value):.1f}" for share, value in sorted(places))
+        parts.append(f'<polyline points="{line}" style="fill:none;stroke:var(--{colour});stroke-width:2.5"/>')
+        parts += [f'<circle cx="{x(share):.1f}" cy="{y(value):.1f}" r="4.5" style="fill:var(--{colour})"/>' for share, value in places]
+    share = 100 * 400 / plain        # the limit is the whole process's
+    for swapped, guarded in limit:
+        parts.append(f'<rect x="{x(share) - 5:.1f}" y="{y(swapped) - 5:.1f}" width="10" height="10" style="fill:var(--bad)"/>')
+        parts.append(f'<path d="M{x(share):.1f} {y(guarded) - 6:.1f} l6 6 l-6 6 l-6 -6 z" style="fill:var(--live)"/>')
+    legend = [("good", "guarded, step_in_backward"), ("fast", "guarded"), ("live", "guarded, process of 400 MiB"), ("bad", "kernel swap, process of 400 MiB")]
+    for place, (colour, label) in enumerate(legend):
+        at, line = left + 240 * (place % 2), 38 + 18 * (place // 2)
+        parts.append(f'<rect x="{at}" y="{line}" width="10" height="10" style="fill:var(--{colour})"/>' + words(at + 15, line + 9, label, "soft"))
+    parts += [words(left, bottom + 62, f"Medians: {training['command'].split('/')[-1]}, {training['machine'].split(',')[0]}, 2 cores, a disk of 2.6 to 2.9 GB/s.", "soft"),
+              words(left, bottom + 80, "Kernel swap: bench/vs_kernel_swap, a memory cgroup of 400 MiB for the whole process, on two machines.", "soft"),
+              words(left, bottom + 98, "Rows: bench/results/training.json, kernel_swap.json.", "soft")]
+    write(path, width, height, "Speed of ResNet-18 over its memory, guarded and with the kernel's swap", parts)
+
+
+def looks(build):
+    """What `vedette top` writes while a small model trains."""
+    with tempfile.TemporaryDirectory() as folder:
+        training = subprocess.Popen([f"{build}/examples/train", "--model", "mlp", "--small", "--steps", "100000", "--fast-memory", "1400KiB", "--chunk", "32KiB", "--slow", f"nvme:{folder}",
+                                     "--record", f"{folder}/run.vedette"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            found = []
+            for _ in range(60):
+                shown = subprocess.run([f"{build}/vedette", "top", str(training.pid), "--interval", "0.7", "--count", "2"], capture_output=True, text=True, timeout=60)
+                if shown.returncode == 0 and shown.stdout.count("planned") == 2:
+                    found.append(shown.stdout.rstrip().splitlines())
+                if len(found) >= 6 or training.poll() is not None:
+                    break
+            return [lines[len(lines) // 2:] for lines in found]  # of two looks the second has rates
+        finally:
+            training.kill()
+            training.wait()
+
+
+def top(path, build):
+    frames = looks(build)
+    if not frames:
+        sys.exit("landing.py: vedette top showed nothing; is the build there?")
+    width, line = 760, 19
+    height = 64 + line * max(len(frame) for frame in frames)
+    seconds = 1.4 * len(frames)
+    parts = [f'<rect class="box" x="1" y="1" width="{width - 2}" height="{height - 2}" rx="8"/>', '<text x="18" y="28" class="mono">$ vedette top</text>']
+    for number, frame in enumerate(frames):
+        begin, end = number / len(frames), (number + 1) / len(frames)
+        values = "0;1;0" if number else "1;0;0"
+        times = f"0;{begin:.4f};{end:.4f}" if number else f"0;{end:.4f};1"
+        animate = f'<animate attributeName="opacity" calcMode="discrete" dur="{seconds:.1f}s" repeatCount="indefinite" values="{values}" keyTimes="{times}"/>' if len(frames) > 1 else ""
+        rows = "".join(f'<text x="18" y="{52 + line * place}" class="mono">{html.escape(row)}</text>' for place, row in enumerate(frame))
+        parts.append(f'<g opacity="{0 if number else 1}">{rows}{animate}</g>')
+    write(path, width, height, "vedette top beside a training run", parts)
+
+
+def main():
+    if len(sys.argv) < 3 or sys.argv[1] not in ("idea", "speed", "top"):
+        sys.exit(__doc__)
+    if sys.argv[1] == "top":
+        top(sys.argv[2], os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else str(ROOT / "build" / "release"))
+    else:
+        {"idea": idea, "speed": speed}[sys.argv[1]](sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()
