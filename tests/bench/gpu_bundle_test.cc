@@ -130,5 +130,19 @@ TEST_F(Bundle, TheTableIsWrittenAfterEachCellAndGoesOnWhereItStopped) {
   EXPECT_EQ(second["cells"][2]["cell"], "checkpoint");
 }
 
+TEST_F(Bundle, BudgetsAreMeasuredByAGuardWhereThePlainRunDoesNotFit) {
+  fs::remove(out() / "gpu_table.json");
+  ::setenv("TABLE", "--only plain --only guard,", 1);
+  ::setenv("SIMULATED_GPU", "memory_mib=34", 1);
+  EXPECT_EQ(hour("table")["gpu_table"], 1) << "the plain cell has no figures";
+  ::unsetenv("SIMULATED_GPU");
+  const std::string said = text_of(out() / "table.txt");
+  EXPECT_THAT(said, ::testing::HasSubstr("the plain cell has no peak (CUDA out of memory"));
+  std::vector<std::string> cells;
+  const Json told = Json::parse(text_of(out() / "gpu_table.json"));
+  for (const Json& cell : told["cells"]) cells.push_back(cell["cell"]);
+  EXPECT_THAT(cells, ::testing::IsSupersetOf({"guard, all memory", "guard, 50 %"})) << said;
+}
+
 }  // namespace
 }  // namespace vedette
