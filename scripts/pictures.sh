@@ -23,7 +23,7 @@ picture() {
   "$python" tests/report/browser.py picture "$chromium" "$folder/report.html" "docs/$1.png" "$2" "$3" 1180 light
   "$python" tests/report/browser.py picture "$chromium" "$folder/report.html" "docs/$1-dark.png" "$2" "$3" 1180 dark
 }
-picture report-head '.bar' '#memory'
+picture report-head '.bar' '#fit .card'
 picture report-pages '#pages h2' '#pages .card'
 picture report-timeline '#timeline h2' '#timeline .card'
 picture report-budgets '#budgets h2' '#budgets .card'

@@ -234,7 +234,7 @@ function map_figure(run, state, width) {
   const marks = marks_of(columns, i => layer_phase(run, heat.columns[i]));
   const dark = root.dataset.theme === 'dark', most = drawn.z.reduce((so_far, row) => row.reduce((a, b) => Math.max(a, b), so_far), 1);
   const least = state.mean === 'most' ? 1 : drawn.z.reduce((so_far, row) => row.reduce((a, b) => b > 0 ? Math.min(a, b) : a, so_far), most);
-  const scale = dark ? 'Cividis' : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
+  const scale = dark ? [[0, '#2f6597'], [0.33, '#6f8797'], [0.66, '#b9ae6e'], [1, '#ffea46']] : [[0, '#fee8a8'], [0.25, '#c9b474'], [0.5, '#878479'], [0.75, '#4a5469'], [1, '#002051']];
   const low = Math.log10(Math.max(least, most / 1e4)), high = Math.max(Math.log10(most), low + 0.01);
   const values = [1e-4, 1e-3, 0.01, 0.1, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4, 1e5].filter(v => Math.log10(v) >= low - 0.01 && Math.log10(v) <= high + 0.01);
   const traces = [{type: 'heatmap', z: drawn.z.map(row => Array.from(row, v => v > 0 ? Math.max(low, Math.log10(v)) : null)), colorscale: scale, zmin: low, zmax: high, hoverinfo: 'skip', xgap: columns < 200 ? 0.5 : 0,
