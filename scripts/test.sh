@@ -22,7 +22,13 @@ esac
 scripts/setup.sh ${full:+--full}
 if [ -z "${VEDETTE_DATA:-}" ] && [ -d ../shared/data ]; then VEDETTE_DATA=$(realpath ../shared/data); fi
 export VEDETTE_DATA=${VEDETTE_DATA:-}
-if [ -n "$full" ]; then export VEDETTE_STRESS_SECONDS=${VEDETTE_STRESS_SECONDS:-180}; fi
+if [ -n "$full" ]; then
+  export VEDETTE_STRESS_SECONDS=${VEDETTE_STRESS_SECONDS:-180}
+  # PyTorch's own tests; where they cannot be fetched a skipped test says so.
+  if [ -z "${VEDETTE_PYTORCH_SOURCE:-}" ] && scripts/fetch_pytorch_tests.sh; then
+    VEDETTE_PYTORCH_SOURCE=$PWD/build/pytorch-source
+  fi
+fi
 export CTEST_OUTPUT_ON_FAILURE=1
 failed=0
 closing=
@@ -35,7 +41,8 @@ build() {
   local preset=$1
   shift
   say "building with preset $preset"
-  cmake --preset "$preset" -DVEDETTE_DATA="$VEDETTE_DATA" >"build/$preset.log" 2>&1 ||
+  cmake --preset "$preset" -DVEDETTE_DATA="$VEDETTE_DATA" \
+    ${VEDETTE_PYTORCH_SOURCE:+-DVEDETTE_PYTORCH_SOURCE="$VEDETTE_PYTORCH_SOURCE"} >"build/$preset.log" 2>&1 ||
     { cat "build/$preset.log" >&2; say "configuring preset $preset failed (above)"; exit 1; }
   $without_randomisation cmake --build --preset "$preset" --target "$@" -- --quiet
 }

@@ -1,11 +1,14 @@
 // What is resident follows what is used, and what outlives its session keeps no more than it fills.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <deque>
 #include <fstream>
 
 #include "session/loop.h"
 #include "support/sanitized.h"
+#include "support/store_file.h"
 
 namespace vedette {
 namespace {
@@ -97,6 +100,32 @@ TEST(Resident, TensorsOfEarlierSessionsKeepHalfOfTheBudgetAtMostAndAllTheirBytes
   for (std::uint64_t b = 0; b < count; ++b) EXPECT_TRUE(kept[b].holds(b)) << b;
   for (Block& block : kept) block.fill(7);
   for (const Block& block : kept) EXPECT_TRUE(block.holds(7));
+}
+
+// Slots belong to chunks that are away, not to addresses: tensors of ever new sizes get ever new addresses.
+TEST(Resident, TheFileOfTheSlowTierFollowsWhatLivesAndNotAddresses) {
+  constexpr Bytes budget = 4_MiB, alive = 20_MiB, file_grows_by = 256_MiB;
+  const auto session = open_session(budget, "nvme:.", "vedette");
+  const auto on_disk = [] {
+    struct stat file {};
+    EXPECT_EQ(::fstat(testing::store_file(), &file), 0);
+    return Bytes{static_cast<std::uint64_t>(file.st_blocks) * 512};
+  };
+  std::deque<Block> blocks;
+  Bytes living, born, most;
+  std::uint64_t number = 0;
+  for (; born.value < 3 * file_grows_by.value; ++number) {
+    const Bytes bytes{200'000 + number * 256};
+    for (; living + bytes > alive; blocks.pop_front()) living -= Bytes{blocks.front().count() * 8};
+    blocks.emplace_back(*session, bytes.value, true);
+    blocks.back().fill(number);
+    living += bytes;
+    born += bytes;
+    if (number % 50 == 49) most = std::max(most, on_disk());
+  }
+  EXPECT_GT(session->counters().bytes_out, born.value / 2);
+  EXPECT_LE(most, file_grows_by + 1_MiB);
+  for (std::size_t k = 0; k < blocks.size(); ++k) EXPECT_TRUE(blocks[k].holds(number - blocks.size() + k)) << k;
 }
 
 }  // namespace

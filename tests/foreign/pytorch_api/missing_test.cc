@@ -2,5 +2,6 @@
 #include <gtest/gtest.h>
 
 TEST(PyTorchsOwnTests, PassUnderAGuardAsWithoutOne) {
-  GTEST_SKIP() << "PyTorch's source: set VEDETTE_PYTORCH_SOURCE to its folder (CONTRIBUTING.md)";
+  GTEST_SKIP() << "PyTorch's source: scripts/fetch_pytorch_tests.sh brings it, VEDETTE_PYTORCH_SOURCE names it "
+                  "(CONTRIBUTING.md)";
 }
