@@ -177,8 +177,8 @@ struct SessionOptions {
   Bytes table_memory = {};
   // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied; or "host"
   // (plain memory, for tests). SIZE, a number and a unit such as "8GiB", bounds the host memory beside fast_memory,
-  // which is filled first. The disk has a place for everything. Below a GPU it is pinned: "host", without a limit and
-  // the default there, or "host:SIZE+nvme:DIRECTORY".
+  // which is filled first. The disk has a place for everything. Below a GPU it is pinned: "host:SIZE", or with a disk
+  // "host:SIZE+nvme:DIRECTORY"; "host", the default there, is 7/8 of the memory that is available when it opens.
   // Not below a GPU, "@500MB/s" or "@0.5GB/s" after it bounds the slowest tier, both directions together: to leave
   // others their share of a disk, or to see how the program runs on a slower one.
   std::string slow = "nvme:.";
