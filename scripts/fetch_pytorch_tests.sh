@@ -3,8 +3,8 @@
 #
 #   scripts/fetch_pytorch_tests.sh [FOLDER]   FOLDER: build/pytorch-source by default
 #
-# They are read from Debian 13's source package (PyTorch 2.6, 27 MB), from the mirror that this machine's apt uses: pip's
-# wheel of 2.11 has no tests. What that version tests and 2.11 no longer has does not compile or pass without a guard,
+# They are read from Debian 13's source package (PyTorch 2.6, 27 MB), from the mirror that this machine's apt uses. The
+# wheel of 2.11 that pip has is without tests. What that version tests and 2.11 no longer has does not compile or pass without a guard,
 # either, and is told. Nothing is installed. A folder that is there already is kept.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -27,6 +27,7 @@ options=(-q -o "Dir::Etc::sourcelist=$PWD/$work/sources.list" -o Dir::Etc::sourc
   -o "Dir::State::lists=$PWD/$work/lists" -o "Dir::Cache=$PWD/$work/cache")
 apt-get "${options[@]}" update >"$work/log" 2>&1 &&
   (cd "$work/source" && apt-get "${options[@]}" source --download-only pytorch) >>"$work/log" 2>&1 ||
-  { tail -n 5 "$work/log" >&2; fail "apt could not fetch PyTorch's source of Debian $suite (its last lines are above)."; }
+  { tail -n 5 "$work/log" >&2
+    fail "apt could not fetch PyTorch's source of Debian $suite (its last lines are above)."; }
 tar -C "$folder" --strip-components=1 --wildcards -xf "$work"/source/pytorch_*.orig.tar.* '*/test/cpp/api' \
   '*/test/cpp/common'
