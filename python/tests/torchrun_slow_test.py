@@ -123,7 +123,7 @@ class Torchrun(unittest.TestCase):
             broken = Job(self)
             agent = broken.start(*agent_words, words=broken.words(steps, "--every", 5), GLOO_SOCKET_IFNAME="lo")
             try:
-                lost += self.lose_ranks(agent, chance, took, kills - lost)
+                lost += self.lose_ranks(agent, chance, 0.7 * took, kills - lost)
                 self.finish(agent, broken)
             except BaseException:
                 agent.terminate()

@@ -78,7 +78,7 @@ class Wheel(unittest.TestCase):
         target = self.place / "installed"
         run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target,
             "--config-settings=cmake.define.VEDETTE_WERROR=ON", tree, env={**environment, "CXX": "g++"})
-        script = ("import torch, vedette\nprint(vedette.__file__)\nwith vedette.Guard('8MiB', slow='host') as guard, guard.step():\n"
+        script = ("import torch, vedette\nprint(vedette.__file__)\nwith vedette.Guard('32MiB', slow='host') as guard, guard.step():\n"
                   "    print(torch.ones(1 << 20).sum().item())")
         said = run(sys.executable, "-c", script, env={**os.environ, "PYTHONPATH": str(target)}, cwd=self.place)
         self.assertEqual(said.splitlines(), [str(target / "vedette/__init__.py"), "1048576.0"])
