@@ -19,7 +19,12 @@ Executor::~Executor() {
   homes_.clear();
   cudaStreamDestroy(in_);
   cudaStreamDestroy(out_);
-  cudaFree(memory_);
+  bool empty = true;
+  places_.each_owner([&](Block& block) {  // somebody keeps it, as cuBLAS its workspace: the memory stays
+    block.owner = nullptr;
+    empty = false;
+  });
+  if (empty) cudaFree(memory_);
 }
 
 ExecutorCounts Executor::counts() const {
@@ -142,6 +147,7 @@ void Executor::unpin(Block* block) {
 
 void Executor::free(void* block) {
   auto* const it = static_cast<Block*>(block);
+  if (it->owner == nullptr) return delete it;  // its executor has ended
   it->owner->release(it);
 }
 

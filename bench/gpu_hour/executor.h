@@ -72,7 +72,7 @@ class Executor {
   };
 
   explicit Executor(const Options& options);
-  ~Executor();  // all blocks are dead
+  ~Executor();  // keeps its memory where a block lives
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 

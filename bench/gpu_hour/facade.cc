@@ -173,7 +173,8 @@ void end_op(const at::RecordFunction& function, at::ObserverContext* context) {
   for (const c10::IValue& value : function.outputs()) {
     each_tensor(value, [](const at::Tensor& tensor) {
       Block* const block = block_of(tensor);
-      if (block != nullptr) block->owner->seen(block, tensor.storage().unsafeGetStorageImpl());
+      if (block != nullptr && block->owner != nullptr)
+        block->owner->seen(block, tensor.storage().unsafeGetStorageImpl());
     });
   }
   --open_ops;

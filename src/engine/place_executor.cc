@@ -403,6 +403,11 @@ PlaceExecutor::Place PlaceExecutor::place(BlockIndex index) const {
   return arena_.offset(index);
 }
 
+place::Arena::Stretch PlaceExecutor::longest_movable() const {
+  const std::lock_guard lock(guard_);
+  return arena_.longest_movable();
+}
+
 PlaceExecutor::Counters PlaceExecutor::counters() const {
   const std::lock_guard lock(guard_);
   Counters counters = counters_;

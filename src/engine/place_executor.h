@@ -134,8 +134,9 @@ class PlaceExecutor {
   void watch(Watcher* watcher);  // nullptr: no longer
 
   cuda::Address range() const noexcept { return range_.address(); }
-  cuda::Address address(BlockIndex) const;  // 0: away
-  Place place(BlockIndex) const;            // nullopt: away
+  place::Arena::Stretch longest_movable() const;  // of the range: no block lies there that may not move
+  cuda::Address address(BlockIndex) const;        // 0: away
+  Place place(BlockIndex) const;                  // nullopt: away
   Bytes bytes(BlockIndex) const;
   Counters counters() const;
 

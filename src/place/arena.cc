@@ -167,4 +167,20 @@ Bytes Arena::largest_hole() const {
   return {largest};
 }
 
+Arena::Stretch Arena::longest_movable() const {
+  Stretch longest;
+  std::uint64_t begin = 0;
+  const auto ends = [&](std::uint64_t end) {
+    if (end - begin > longest.bytes.value) longest = {.first = begin, .bytes = {end - begin}};
+  };
+  for (const auto& [offset, index] : by_offset_) {
+    const Block& block = blocks_.at(index);
+    if (block.movable) continue;
+    ends(offset);
+    begin = offset + block.bytes;
+  }
+  ends(bytes_);
+  return longest;
+}
+
 }  // namespace vedette::place

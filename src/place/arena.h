@@ -55,6 +55,12 @@ class Arena {
   Bytes bytes() const noexcept { return {bytes_}; }
   Bytes in_use() const noexcept { return {in_use_}; }
   Bytes largest_hole() const;
+  // The longest stretch that no block cuts which is not movable.
+  struct Stretch {
+    std::uint64_t first = 0;
+    Bytes bytes;
+  };
+  Stretch longest_movable() const;
 
  private:
   struct Block {

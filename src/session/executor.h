@@ -102,6 +102,12 @@ class Executor {
   // Where tensors move whole and are given places: the bytes of fast memory, one range of them. nullopt: chunks move,
   // and an address is a place.
   virtual std::optional<Bytes> range() const noexcept { return std::nullopt; }
+  // The part of range() that a plan's places may take: no tensor lies there whose address is kept by somebody.
+  struct Stretch {
+    std::uint64_t first = 0;
+    Bytes bytes;
+  };
+  virtual Stretch range_of_plans() const noexcept { return {.first = 0, .bytes = range().value_or(Bytes{})}; }
 
   // An Error of Cause::unsupported names what of the plan this executor cannot do; then the step runs on demand.
   virtual Result<void> accepts(const Plan& plan) const = 0;

@@ -28,6 +28,11 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
 GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options)
     : device_(device), options_(options), times_(device) {}
 
+Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
+  const place::Arena::Stretch movable = places_->longest_movable();
+  return {.first = movable.first, .bytes = movable.bytes};
+}
+
 Result<void> GpuExecutor::accepts(const Plan& plan) const {
   const auto cannot = [](const std::string& what) {
     return Error{.cause = Cause::unsupported, .message = "a GPU's memory cannot " + what, .errno_value = 0};
@@ -287,9 +292,11 @@ std::optional<Error> GpuExecutor::take_error() noexcept {
   return std::exchange(error_, std::nullopt);
 }
 
+// What plans do not get, too: around memory whose address is kept by somebody, as a library's workspace.
 std::uint32_t GpuExecutor::held_chunks() const noexcept {
+  const std::uint64_t cut_off = options_.budget.value - range_of_plans().bytes.value;
   const std::lock_guard lock(mutex_);
-  return held_chunks_;
+  return held_chunks_ + static_cast<std::uint32_t>((cut_off + options_.chunk.value - 1) / options_.chunk.value);
 }
 
 std::uint32_t GpuExecutor::largest_op_chunks() const noexcept {

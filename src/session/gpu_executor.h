@@ -53,6 +53,7 @@ class GpuExecutor final : public Executor,
   // Refused: what memory on a GPU cannot do. A drop is executed as an eviction, as on the CPU.
   Result<void> accepts(const Plan& plan) const override;
   std::optional<Bytes> range() const noexcept override { return options_.budget; }
+  Stretch range_of_plans() const noexcept override;
 
   Result<void> born(ChunkRange chunks, Bytes bytes) override;
   void died(ChunkRange chunks) noexcept override;

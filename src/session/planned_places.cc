@@ -151,7 +151,7 @@ void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
 
 }  // namespace
 
-Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Bytes range) {
+Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Executor::Stretch range) {
   const Trace& trace = step.units.trace;
   const Timeline time(step, plan);
   const std::vector<std::vector<Change>> changes = changes_of(step, time, parts);
@@ -168,12 +168,12 @@ Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTabl
                            .ops = {{each.moments.begin}, {each.moments.end}},
                            .bytes = trace.tensors[each.unit].bytes});
   add_scratch(step, time, plan, residencies);
-  auto placed = place::place_step(residencies, {.ops = time.length(), .budget = range});
+  auto placed = place::place_step(residencies, {.ops = time.length(), .budget = range.bytes});
   if (!placed) return placed.error();
   PlannedPlaces places;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const Interval& each = intervals[i];
-    const std::uint64_t offset = placed->offset[i];
+    const std::uint64_t offset = range.first + placed->offset[i];
     const UnitChunks where = step.units.where[each.unit];
     const auto [by, part, entry] = each.coming;
     if (by == Coming::By::fetch) parts.fetches_to_place(part)[entry].place = offset;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pack/tensor_units.h"
+#include "session/executor.h"
 #include "session/move_table.h"
 
 namespace vedette::detail {
@@ -21,6 +22,6 @@ struct StepInTime {
   const Units& units;
   const Moments& moments;
 };
-Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Bytes range);
+Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Executor::Stretch range);
 
 }  // namespace vedette::detail

@@ -167,7 +167,7 @@ Result<void> StepPlan::plan_in_places(const Machine& machine, const Executor& ex
     if (!plan) return plan.error();
     if (auto accepted = acceptable(*plan, machine, executor); !accepted) return accepted;
     MoveTable parts = tabulate(units_, *plan, options_.chunk, Fetches::as_planned);
-    auto places = arrange({units_, moments_}, *plan, parts, *options_.range);
+    auto places = arrange({units_, moments_}, *plan, parts, executor.range_of_plans());
     if (places) {
       plan_ = *std::move(plan);
       places_ = *std::move(places);

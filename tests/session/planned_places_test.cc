@@ -137,7 +137,7 @@ TEST_P(OfPlans, NoTwoTensorsLieInOnePlaceAtOneMoment) {
         FAIL() << "seed " << seed << ": " << broken->message;
       MoveTable parts = tabulate(step.units, *plan, {64 << 10}, Fetches::as_planned);
       const Bytes range{less.tiers[0].capacity.value * 5 / 4};
-      const auto places = arrange({step.units, step.moments}, *plan, parts, range);
+      const auto places = arrange({step.units, step.moments}, *plan, parts, {.first = 0, .bytes = range});
       if (!places) continue;
       ++placed;
       moves += plan->moves.size();
@@ -160,7 +160,7 @@ TEST(PlannedPlaces, WhatFindsNoPlaceIsAnError) {
   Plan plan;
   plan.home.assign(step.units.trace.tensors.size(), TierIndex{0});
   MoveTable parts = tabulate(step.units, plan, {64 << 10}, Fetches::as_planned);
-  const auto places = arrange({step.units, step.moments}, plan, parts, {4096});
+  const auto places = arrange({step.units, step.moments}, plan, parts, {.first = 0, .bytes = {4096}});
   ASSERT_FALSE(places);
   EXPECT_EQ(places.error().cause, Cause::infeasible);
 }

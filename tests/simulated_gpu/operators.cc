@@ -16,6 +16,7 @@
 #include "simulated_gpu/generators.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/shapes.h"
+#include "simulated_gpu/workspaces.h"
 
 namespace vedette::simulated {
 namespace {
@@ -29,6 +30,7 @@ struct Call {
   Stack for_cpu;    // device tensors as aliases; CPU scalars copied now, since the program may change them
   std::vector<at::Tensor> tensors, aliases;  // device tensors and theirs, in order
   std::vector<bool> written;
+  std::vector<Access> workspaces;  // that its kernels use
   const char* name() const { return op.operator_name().name.c_str(); }
 };
 
@@ -60,7 +62,13 @@ at::Tensor host_operand(const c10::OperatorHandle& op, const at::Tensor& tensor)
 
 Call open_call(const c10::OperatorHandle& op, Stack* stack) {
   const auto& declared = op.schema().arguments();
-  Call call{op, {stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end()}, {}, {}, {}, {}};
+  Call call{op,
+            {stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end()},
+            {},
+            {},
+            {},
+            {},
+            workspaces_of(op)};
   torch::jit::drop(*stack, declared.size());
   for (std::size_t i = 0; i < declared.size(); ++i) {
     const auto* const marked = declared[i].alias_info();
@@ -77,7 +85,7 @@ Call open_call(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 std::vector<Access> accesses(const Call& call) {
-  std::vector<Access> all;
+  std::vector<Access> all = call.workspaces;
   for (std::size_t i = 0; i < call.tensors.size(); ++i) {
     for (const Access& each : accesses_of(call.tensors[i], call.written[i])) all.push_back(each);
   }
@@ -110,10 +118,19 @@ void launch_kernel(const char* what, const std::vector<Access>& all, std::functi
   launch(current_stream(), what, all, std::move(kernel));
 }
 
+// The same of a call, whose kernels write into its workspaces, too.
+void launch_kernel(const Call& call, const std::vector<Access>& all, std::function<void()> kernel) {
+  if (call.workspaces.empty()) return launch_kernel(call.name(), all, std::move(kernel));
+  launch_kernel(call.name(), all, [workspaces = call.workspaces, kernel = std::move(kernel)] {
+    for (const Access& each : workspaces) std::memset(memory().reach(each.at), 0x5a, each.bytes);
+    kernel();
+  });
+}
+
 // An error of a kernel is the program's where the host waits, and ends the process where it does not.
 void run_and_wait(Call& call) {
   std::exception_ptr error;
-  launch_kernel(call.name(), accesses(call), [&] {
+  launch_kernel(call, accesses(call), [&] {
     try {
       run_on_cpu(call.op, call.for_cpu);
     } catch (...) {
@@ -265,7 +282,7 @@ void queue(Call& call, Stack* stack, const Shape& shape) {
       buffers.push_back(
           {.at = made[i].data() == nullptr ? nullptr : memory().reach(made[i].data()), .bytes = shape.storages[i]});
     }
-    launch_kernel(call.name(), all, [op = call.op, arguments = call.for_cpu, buffers, &shape]() mutable {
+    launch_kernel(call, all, [op = call.op, arguments = call.for_cpu, buffers, &shape]() mutable {
       fill_results(op, arguments, shape, buffers);
     });
   }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT: libraries that libtorch_cuda.so needs and that do nothing.
+"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT BLAS_OBJECT: libraries that libtorch_cuda.so needs and that
+do nothing.
 
 Each symbol of cuBLAS, cuDNN, NCCL and so on that the installed wheel's libraries name becomes a function that ends the
-process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. RUNTIME_OBJECT,
-with such functions for all that it lacks, becomes libcudart.so.13. The names are read from the wheel by nm: nothing of
-another project is kept here.
+process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. RUNTIME_OBJECT and
+BLAS_OBJECT, with such functions for all that they lack, become libcudart.so.13 and libcublas.so.13. The names are read
+from the wheel by nm: nothing of another project is kept here.
 """
 import pathlib
 import re
@@ -13,7 +14,7 @@ import sys
 
 USERS = ["libtorch_cuda.so", "libtorch_nvshmem.so", "libc10_cuda.so", "libcaffe2_nvrtc.so", "libtorch_cpu.so",
          "libtorch_cuda_linalg.so", "libtorch_python.so"]
-RUNTIME, DRIVER = "libcudart.so.13", "libcuda.so.1"
+RUNTIME, BLAS, DRIVER = "libcudart.so.13", "libcublas.so.13", "libcuda.so.1"
 # A version's name is the SONAME of its library, with one exception.
 HOMES = {"NVSHMEM": "libnvshmem_host.so.3"}
 # Symbols without versions belong to the library of their prefix; the longest prefix first.
@@ -77,6 +78,11 @@ def version_script(names):
     return "".join(lines)
 
 
+def defined_in(path):
+    lines = subprocess.run(["nm", "--defined-only", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {line.split()[-1] for line in lines if line}
+
+
 def build(compiler, out, library, names, *more):
     base = out / library
     pathlib.Path(f"{base}.c").write_text(source(library, names))
@@ -88,17 +94,16 @@ def build(compiler, out, library, names, *more):
 
 
 def main():
-    torch, out, compiler, driver, runtime = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), *sys.argv[3:6]
+    torch, out, compiler, driver, runtime, blas = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), *sys.argv[3:7]
     libraries = wanted_by([torch / user for user in USERS if (torch / user).exists()])
     have = {line.split("@")[0] for line in symbols("--defined-only", driver)}
-    objects = subprocess.run(["nm", "--defined-only", runtime], capture_output=True, text=True, check=True).stdout
-    have_runtime = {line.split()[-1] for line in objects.splitlines() if line}
+    own = {RUNTIME: runtime, BLAS: blas}
     for library, names in sorted(libraries.items()):
         if library == DRIVER:
             build(compiler, out, DRIVER_REST, {name: version for name, version in names.items() if name not in have})
-        elif library == RUNTIME:
-            rest = {name: version for name, version in names.items() if name not in have_runtime}
-            build(compiler, out, library, rest, f"{library} {{ global: *; }};\n", runtime, driver, "-lstdc++", "-ldl")
+        elif library in own:
+            rest = {name: version for name, version in names.items() if name not in defined_in(own[library])}
+            build(compiler, out, library, rest, f"{library} {{ global: *; }};\n", own[library], driver, "-lstdc++", "-ldl")
         else:
             build(compiler, out, library, names)
     # In the order in which they are loaded; the driver is the first.

@@ -25,7 +25,9 @@ inline void begin_again_with_simulated_libraries() {
   for (std::string name; names >> name;) preload += (preload.empty() ? "" : ":") + folder + name;
   if (preload.empty()) return;
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
-  ::setenv("OMP_WAIT_POLICY", "passive", 0);  // as the script does
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);  // these three as the script does
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 0);
+  ::setenv("CUBLASLT_WORKSPACE_SIZE", "128", 0);
   ::setenv(done, "1", 1);
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;

@@ -1,7 +1,26 @@
 // The facade: see cuda_facade.h.
 #include "adapter/torch/cuda_facade.h"
 
+#include <map>
+#include <shared_mutex>
+#include <tuple>
+
 #include "adapter/torch/cuda_delegate.h"
+
+// As ATen/cuda/CUDAContextLight.h has them, which includes cuBLAS's headers: the wheels beside libtorch leave those
+// out.
+namespace at::cuda {
+struct WorkspaceMapWithMutex {
+  std::map<std::tuple<void*, void*>, at::DataPtr> map;
+  std::shared_mutex mutex;
+};
+void* getCurrentCUDABlasHandle();
+void* getCUDABlasLtWorkspace();
+WorkspaceMapWithMutex& cublas_handle_stream_to_workspace();
+WorkspaceMapWithMutex& cublaslt_handle_stream_to_workspace();
+std::size_t getChosenWorkspaceSize();
+std::size_t getCUDABlasLtWorkspaceSize();
+}  // namespace at::cuda
 
 namespace vedette::adapter {
 namespace {
@@ -77,15 +96,49 @@ class Facade final : public CudaDelegate {
   CudaHooks& hooks_;
 };
 
+void make_workspaces(bool lt) {
+  static_cast<void>(at::cuda::getCurrentCUDABlasHandle());
+  if (lt) static_cast<void>(at::cuda::getCUDABlasLtWorkspace());
+}
+
+CudaPart part{.make_workspaces = &make_workspaces};
+
+// libtorch looks a handle's workspace up, and tells cuBLAS, each time that it takes the handle for a product.
+void exchange(at::cuda::WorkspaceMapWithMutex& workspaces, std::size_t bytes,
+              const std::function<bool(const c10::DataPtr&)>& ours) {
+  std::vector<c10::DataPtr> gone;  // freed without the lock
+  const std::unique_lock lock(workspaces.mutex);
+  for (auto each = workspaces.map.begin(); each != workspaces.map.end();) {
+    if (!ours(each->second)) {
+      ++each;
+      continue;
+    }
+    gone.push_back(std::move(each->second));
+    try {
+      each->second = part.native->allocate(bytes);
+      ++each;
+    } catch (const c10::Error&) {  // no memory
+      each = workspaces.map.erase(each);
+    }
+  }
+}
+
+void exchange_workspaces(const std::function<bool(const c10::DataPtr&)>& ours) {
+  exchange(at::cuda::cublas_handle_stream_to_workspace(), at::cuda::getChosenWorkspaceSize(), ours);
+  exchange(at::cuda::cublaslt_handle_stream_to_workspace(), at::cuda::getCUDABlasLtWorkspaceSize(), ours);
+}
+
 }  // namespace
 }  // namespace vedette::adapter
 
-c10::Allocator* vedette_cuda_install(vedette::adapter::CudaHooks* hooks) {
+const vedette::adapter::CudaPart* vedette_cuda_install(vedette::adapter::CudaHooks* hooks) {
   using namespace vedette::adapter;
   // The allocator can be exchanged at any time: memory is freed by the deleter it was born with.
   caching::CUDAAllocator* const native = caching::get();
   auto* const facade = new Facade(native, *hooks);
   caching::allocator.store(facade);
   c10::SetAllocator(c10::kCUDA, facade, 1);
-  return native;
+  part.native = native;
+  part.exchange_workspaces = &exchange_workspaces;
+  return &part;
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -32,9 +33,20 @@ class CudaHooks {
   virtual std::optional<Held> held(bool with_blocks) = 0;
 };
 
+// What the library does for its caller. Workspaces are memory that libtorch gives to cuBLAS for each thread and stream:
+// it takes them from its allocator when a product first needs one, and keeps them.
+struct CudaPart {
+  c10::Allocator* native = nullptr;  // libtorch's own, for ever
+  // Those that the calling thread's current stream lacks; with `lt` cuBLASLt's, too. May throw c10::Error.
+  void (*make_workspaces)(bool lt) = nullptr;
+  // Those for which `ours` holds become libtorch's own memory, or are made again when they are needed. No product is
+  // being queued with one of them.
+  void (*exchange_workspaces)(const std::function<bool(const c10::DataPtr&)>& ours) = nullptr;
+};
+
 }  // namespace vedette::adapter
 
 extern "C" {
-// Returns libtorch's own allocator, which is for ever. `hooks` live for ever, too.
-c10::Allocator* vedette_cuda_install(vedette::adapter::CudaHooks* hooks);
+// `hooks` live for ever.
+const vedette::adapter::CudaPart* vedette_cuda_install(vedette::adapter::CudaHooks* hooks);
 }

@@ -23,6 +23,14 @@ thread_local std::vector<Noted>* noted_here = nullptr;
 thread_local std::vector<Redirected>* redirected_here = nullptr;
 thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
 
+thread_local bool all_to_libtorch = false;
+thread_local std::vector<const void*> unseen_here;  // names that were born since this thread's last op ended
+struct Prepared {
+  void* stream;
+  bool lt;
+};
+thread_local std::vector<Prepared> prepared_here;
+
 void leave_alone(void*) {}  // memory that was redirected belongs to the session
 
 void load(const char* library, const char* remedy) {
@@ -56,7 +64,8 @@ GpuStorages& GpuStorages::open() {
   void* const self = ::dlopen("libvedette_torch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
   auto* const install = reinterpret_cast<decltype(&vedette_cuda_install)>(::dlsym(self, "vedette_cuda_install"));
   auto* const storages = new GpuStorages;
-  storages->native_ = install(storages);
+  storages->cuda_ = install(storages);
+  storages->native_ = storages->cuda_->native;
   prepare_for_lookups();
   return *(instance() = storages);
 }
@@ -85,7 +94,7 @@ void* GpuStorages::current_stream() noexcept {
 
 c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   Session* const session = session_.load();
-  if (session == nullptr || bytes < small_) return {};
+  if (session == nullptr || bytes < small_ || all_to_libtorch) return {};
   if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
   if (!announces_this_thread()) return {};
   if (session->gpu()->is_table(bytes)) return allocate_table(*session, bytes);
@@ -98,6 +107,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   const DeviceAddress address = session->gpu()->address(*name);
   auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = session, .storage = {}};
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
+  unseen_here.push_back(*name);
   const std::lock_guard lock(mutex_);
   handles_[*name] = handle;
   return pointer_to(address, handle);
@@ -124,8 +134,41 @@ void GpuStorages::looked_up(const GpuLookup& lookup) {
 void GpuStorages::note_births(std::vector<Noted>* births) noexcept { noted_here = births; }
 
 void GpuStorages::redirect_births(std::vector<Redirected>* births) noexcept {
+  if (births != nullptr) instance()->prepare_workspaces(true);
+  if (births == nullptr) instance()->op_has_ended();
   redirected_here = births;
   born_here.clear();
+}
+
+void GpuStorages::prepare_workspaces(bool lt) noexcept {
+  void* const stream = current_stream();
+  for (const Prepared& each : prepared_here)
+    if (each.stream == stream && (each.lt || !lt)) return;
+  all_to_libtorch = true;
+  try {
+    cuda_->make_workspaces(lt);
+  } catch (const c10::Error&) {  // the product that needs one says it
+  }
+  all_to_libtorch = false;
+  prepared_here.push_back({stream, lt});
+}
+
+void GpuStorages::op_has_ended() {
+  if (unseen_here.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(unseen_here, [&](const void* name) {
+      const auto found = handles_.find(name);
+      return found == handles_.end() || found->second->seen != nullptr;
+    });
+  }
+  const std::vector<const void*> unseen = std::exchange(unseen_here, {});
+  if (unseen.empty()) return;
+  cuda_->exchange_workspaces([&](const c10::DataPtr& memory) {
+    return memory.get_deleter() == &free &&
+           std::find(unseen.begin(), unseen.end(), static_cast<const Handle*>(memory.get_context())->name) !=
+               unseen.end();
+  });
 }
 
 // What a recipe that runs allocates. Nothing settles here: the session may hold the lock under which recipes run.
@@ -140,6 +183,7 @@ c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) 
   const auto name = session.allocate({.bytes = {bytes}, .scratch = true});
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
   auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = &session, .storage = {}};
+  unseen_here.push_back(*name);
   const std::lock_guard lock(mutex_);
   handles_[*name] = handle;
   return pointer_to(session.gpu()->address(*name), handle);
@@ -235,6 +279,7 @@ std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
 // --- the way home ----------------------------------------------------------------------------------------------------
 
 void GpuStorages::bring_all_home(const std::function<void(std::string_view)>& say) {
+  cuda_->exchange_workspaces([](const c10::DataPtr& memory) { return memory.get_deleter() == &free; });
   std::vector<std::pair<Handle*, c10::intrusive_ptr<c10::StorageImpl>>> living;
   {
     const std::lock_guard lock(mutex_);

@@ -61,6 +61,13 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // What was kept from being destroyed while the session held its lock. Called after each call of the session.
   void settle();
 
+  // Has libtorch make cuBLAS's workspaces of this thread and its current stream in memory of its own: it keeps them for
+  // ever. With `lt` cuBLASLt's, too. Nothing where they are there.
+  void prepare_workspaces(bool lt) noexcept;
+  // An op of this thread has ended, and storages have its results. A workspace that the op made becomes libtorch's own
+  // memory. Other memory that no storage has stays where it is, and plans leave it out (Executor::range_of_plans).
+  void op_has_ended();
+
   // --- GpuProgram, CudaHooks
   void* current_stream() noexcept override;
   bool may_move(const void* name) noexcept override;
@@ -86,6 +93,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   static c10::DataPtr pointer_to(DeviceAddress address, Handle* handle);
   static GpuStorages*& instance() noexcept;
 
+  const CudaPart* cuda_ = nullptr;
   c10::Allocator* native_ = nullptr;
   std::atomic<Session*> session_{nullptr};
   std::size_t small_ = 0;

@@ -113,7 +113,10 @@ std::size_t smallest_of(Bytes budget) {
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   const bool on_gpu = options.fast != "dram";
   // First: libtorch remembers whether there is CUDA from when it is first asked.
-  if (on_gpu) options.gpu = state_->gpu = &adapter::GpuStorages::open();
+  if (on_gpu) {
+    options.gpu = state_->gpu = &adapter::GpuStorages::open();
+    state_->gpu->prepare_workspaces(true);  // outside of the budget, which may be what is free
+  }
   if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
   resolve_vector_math();
   State& state = *state_;

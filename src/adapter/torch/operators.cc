@@ -250,6 +250,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   const auto inputs = arguments_of(function);
   if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
+  if (owner.gpu != nullptr) owner.gpu->prepare_workspaces(nodes_here == 0);
   Operands operands;
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -363,6 +364,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   for (const auto& made : std::exchange(made_in_op, {})) {
     if (const auto storage = made.lock()) owner->gpu->seen(*storage);
   }
+  owner->gpu->op_has_ended();
 }
 
 class Listener {  // a callback of libtorch's, registered once and off at first

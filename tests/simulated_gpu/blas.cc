@@ -1,0 +1,47 @@
+// The part of libcublas.so.13 that libtorch calls to get a handle: with it the workspaces of cuBLAS and cuBLASLt are
+// libtorch's own, allocated and kept as on a GPU. It multiplies nothing (workspaces.h).
+//
+// Thread rule: any thread; a handle belongs to one thread at a time, as cuBLAS's own.
+#include <cstddef>
+
+#include "simulated_gpu/entry.h"
+
+namespace {
+
+struct Handle {
+  void* workspace = nullptr;
+  std::size_t bytes = 0;
+};
+
+constexpr int success = 0;
+
+}  // namespace
+
+extern "C" {
+
+SIMULATED_EXPORT int cublasCreate_v2(Handle** handle) {
+  *handle = new Handle;
+  return success;
+}
+SIMULATED_EXPORT int cublasDestroy_v2(Handle* handle) {
+  delete handle;
+  return success;
+}
+SIMULATED_EXPORT int cublasSetStream_v2(Handle*, void*) { return success; }
+SIMULATED_EXPORT int cublasSetMathMode(Handle*, int) { return success; }
+SIMULATED_EXPORT int cublasGetMathMode(Handle*, int* mode) {
+  *mode = 0;
+  return success;
+}
+SIMULATED_EXPORT int cublasSetWorkspace_v2(Handle* handle, void* workspace, std::size_t bytes) {
+  handle->workspace = workspace;
+  handle->bytes = bytes;
+  return success;
+}
+
+// What a multiplication by this handle uses.
+SIMULATED_EXPORT void simulated_blas_workspace(const Handle* handle, void** workspace, std::size_t* bytes) {
+  *workspace = handle->workspace;
+  *bytes = handle->bytes;
+}
+}

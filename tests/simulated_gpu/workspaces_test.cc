@@ -1,0 +1,124 @@
+// Device memory that a library takes from libtorch's allocator and keeps for ever: cuBLAS's workspaces, and others of
+// which nothing is known. A guard neither keeps its range for it, nor moves everything in each step.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <optional>
+#include <vector>
+
+#include "simulated_gpu/torch_device.h"
+#include "vedette/torch.h"
+
+namespace vedette::testing {
+namespace {
+
+const c10::Device device(at::kCUDA, 0);
+constexpr Bytes most_of_it{std::size_t{150} << 20};  // of 256 MiB: two guards' ranges do not fit beside each other
+
+void clear_workspaces() {  // at::cuda::clearCublasWorkspaces()
+  reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "_ZN2at4cuda21clearCublasWorkspacesEv"))();
+}
+
+class GpuWorkspaces : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = load_simulated_libraries(); !missing.empty()) GTEST_SKIP() << missing;
+    control().choose({.memory = std::size_t{256} << 20});
+  }
+  void TearDown() override { EXPECT_EQ(control().races(), std::vector<std::string>()); }
+  static std::unique_ptr<Guard> guard(Bytes budget) {
+    return std::make_unique<Guard>(GuardOptions{.fast_memory = budget, .fast = "gpu:0", .slow = "host"});
+  }
+  // Products on this thread and on autograd's. `between` is called before each step.
+  template <class Between>
+  static std::vector<float> train(Guard* guard, const Between& between) {
+    torch::manual_seed(3);
+    torch::nn::Linear layer(256, 256);
+    layer->to(device);
+    if (guard != nullptr) guard->watch(*layer);
+    torch::optim::SGD optimizer(layer->parameters(), 0.1);
+    const at::Tensor input = at::ones({512, 256}, device);
+    std::vector<float> losses;
+    for (int i = 0; i < 10; ++i) {
+      between();
+      std::optional<Guard::Step> step;
+      if (guard != nullptr) step.emplace(*guard);
+      optimizer.zero_grad();
+      const at::Tensor loss = layer->forward(input).pow(2).mean();
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.item<float>());
+    }
+    return losses;
+  }
+};
+
+TEST_F(GpuWorkspaces, OfCublasAreLibtorchsOwnMemoryAndTheRangeGoesWithItsGuard) {
+  std::vector<float> inside;
+  {
+    const auto first = guard(most_of_it);
+    inside = train(first.get(), [] {});
+  }
+  EXPECT_EQ(train(nullptr, [] {}), inside);
+  const auto second = guard(most_of_it);
+  EXPECT_EQ(train(second.get(), [] {}), inside);
+}
+
+TEST_F(GpuWorkspaces, ThatAnOpMakesBecomeLibtorchsOwnWhenItEnds) {
+  const std::vector<float> plain = train(nullptr, [] {});
+  auto first = guard(2_MiB);
+  const auto live = first->counters().live_bytes;
+  EXPECT_EQ(train(first.get(), [] { clear_workspaces(); }), plain);
+  EXPECT_EQ(first->counters().live_bytes, live);
+  first.reset();
+  EXPECT_EQ(train(nullptr, [] {}), plain);
+  first = guard(most_of_it);
+  first.reset();
+  EXPECT_NO_THROW(first = guard(most_of_it));
+}
+
+// --- of a library that nothing is known of ---------------------------------------------------------------------------
+
+c10::DataPtr kept;  // no storage has it
+
+at::Tensor keep(const at::Tensor& tensor) {
+  const std::size_t bytes = 300 << 10;
+  if (!kept) kept = c10::GetAllocator(at::kCUDA)->allocate(bytes);
+  at::from_blob(kept.get(), {static_cast<std::int64_t>(bytes) / 4}, tensor.options()).fill_(7);
+  return tensor + 1;
+}
+
+TORCH_LIBRARY(workspaces_test, library) { library.def("keep(Tensor tensor) -> Tensor"); }
+TORCH_LIBRARY_IMPL(workspaces_test, CUDA, library) { library.impl("keep", &keep); }
+
+TEST_F(GpuWorkspaces, ThatAreKeptInTheRangeAreLeftOutByThePlanAndASteadyStepMovesNothing) {
+  const auto one = guard(4_MiB);
+  constexpr std::int64_t many = 32 << 10;  // 128 KiB
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("workspaces_test::keep", "")
+                      .typed<at::Tensor(const at::Tensor&)>();
+  static_cast<void>(op.call(at::full({many}, 1.0, device)));  // among what the plan will place
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < 8; ++i) weights.push_back(at::full({many}, 1.0 * i, device));
+  std::uint64_t moved = 0;
+  for (int s = 0; s < 12; ++s) {
+    if (s == 8) moved = one->counters().bytes_in + one->counters().bytes_out;
+    const auto step = one->step();
+    at::Tensor sum = at::zeros({many}, device);
+    for (at::Tensor& weight : weights) {
+      sum = sum + op.call(weight);
+      weight.add_(1);
+    }
+    for (at::Tensor& weight : weights) sum = sum + weight.mul(2);
+  }
+  EXPECT_EQ(one->session().phase(), "planned");
+  EXPECT_EQ(one->counters().bytes_in + one->counters().bytes_out, moved);
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(weights[static_cast<std::size_t>(i)].cpu().eq(i + 12).all().item<bool>());
+  kept = {};
+}
+
+}  // namespace
+}  // namespace vedette::testing
