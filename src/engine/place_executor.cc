@@ -247,7 +247,8 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
 
 // First what is in place is pinned, so that no fetch evicts another operand of the op.
 Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks) {
-  std::vector<BlockIndex> away;
+  std::vector<BlockIndex>& away = away_;
+  away.clear();
   for (const BlockIndex index : blocks) {
     if (blocks_[index.value].dropped)
       return Error{.cause = Cause::infeasible,
@@ -347,8 +348,7 @@ Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uin
     Block& block = blocks_[index.value];
     ++block.pins;
     arena_.use(index);
-    if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
-      block.unended.push_back(number);
+    if (!block.unended.contains(number)) block.unended.push_back(number);
   }
   return waits;
 }
@@ -366,7 +366,7 @@ void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t 
     arena_.unpin(index);
     if (point) {
       join(block.uses, *point);
-      std::erase(block.unended, number);
+      block.unended.erase(number);
     }
     if (block.pins == 0 && !block.alive) bury(index);
   }
@@ -378,8 +378,7 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   const std::uint32_t number = points_.number_of(stream);
   block.unchanged = false;  // that work may write it
   let_use(number, block);
-  if (std::find(block.unended.begin(), block.unended.end(), number) == block.unended.end())
-    block.unended.push_back(number);
+  if (!block.unended.contains(number)) block.unended.push_back(number);
 }
 
 void PlaceExecutor::watch(Watcher* watcher) {

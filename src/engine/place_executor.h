@@ -21,11 +21,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/inline_list.h"
 #include "cuda/device_range.h"
 #include "cuda/points.h"
 #include "engine/host_slots.h"
@@ -142,14 +144,14 @@ class PlaceExecutor {
 
  private:
   using StreamPoint = cuda::StreamPoint;
-  using Fences = std::vector<StreamPoint>;  // at most one a stream
+  using Fences = InlineList<StreamPoint, 4>;  // at most one a stream
   struct Block {
     Bytes bytes;
     bool alive = false, movable = false, unchanged = false, dropped = false;
     std::uint32_t pins = 0;
-    StreamPoint ready;                   // of the copy that brought it; what uses it runs behind
-    Fences uses;                         // its last use by each stream
-    std::vector<std::uint32_t> unended;  // streams with work on it that no point covers yet
+    StreamPoint ready;                     // of the copy that brought it; what uses it runs behind
+    Fences uses;                           // its last use by each stream
+    InlineList<std::uint32_t, 4> unended;  // streams with work on it that no point covers yet
     std::optional<HostSlot> slot;
     Place dropped_from;
   };
@@ -210,7 +212,9 @@ class PlaceExecutor {
     std::uint64_t end = 0;
     Fences fences;
   };
-  std::map<std::uint64_t, Remembered> remembered_;
+  std::pmr::unsynchronized_pool_resource pool_;
+  std::pmr::map<std::uint64_t, Remembered> remembered_{&pool_};
+  std::vector<BlockIndex> away_;  // of the op that begins
   std::vector<Coming> coming_;
   Counters counters_;
 };

@@ -1,4 +1,4 @@
-// Holes, windows of victims, compaction: see arena.h.
+// Holes, windows of victims: see arena.h.
 #include "place/arena.h"
 
 #include <algorithm>
@@ -139,23 +139,6 @@ std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted) const {
     }
   }
   return best;
-}
-
-std::vector<Arena::Move> Arena::compact() {
-  std::vector<Move> moves;
-  std::map<std::uint64_t, BlockIndex> compacted;
-  std::uint64_t end = 0;
-  for (const auto& [offset, index] : by_offset_) {
-    Block& block = at(index);
-    if (block.pins == 0 && block.movable && offset > end) {
-      moves.push_back({.block = index, .from = offset, .to = end, .bytes = {block.bytes}});
-      block.offset = end;
-    }
-    compacted[block.offset] = index;
-    end = block.offset + block.bytes;
-  }
-  by_offset_ = std::move(compacted);
-  return moves;
 }
 
 Bytes Arena::largest_hole() const {

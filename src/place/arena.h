@@ -1,5 +1,4 @@
-// Places of steps without a plan: first fit in one range of bytes, eviction of what was used least recently, compaction
-// at quiet points.
+// Places of steps without a plan: first fit in one range of bytes, eviction of what was used least recently.
 //
 // A block is in place or not. A block that is pinned (an operand of an open op) or that is not movable yet (its storage
 // was never seen) is never a victim and never moves. Always: blocks in place overlap nowhere and lie inside the range.
@@ -8,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -20,12 +20,6 @@ using BlockIndex = Index<struct BlockTag>;
 
 class Arena {
  public:
-  struct Move {
-    BlockIndex block;
-    std::uint64_t from = 0, to = 0;
-    Bytes bytes;
-  };
-
   explicit Arena(Bytes bytes, Bytes alignment = {512});
 
   // The lowest hole that is wide enough; nullopt where there is none. The block is new, pinned by nobody, not movable.
@@ -47,10 +41,6 @@ class Arena {
   // Neighbours whose removal makes a hole for `bytes`, lowest offset first. Of all such windows the one whose most
   // recently used block was used least recently; empty when a hole is there already, nullopt when no removal helps.
   std::optional<std::vector<BlockIndex>> victims(Bytes) const;
-
-  // Closes the holes between blocks that may move. The moves are in the order in which they are to be done: a move
-  // overwrites only what it or an earlier move has read.
-  std::vector<Move> compact();
 
   Bytes bytes() const noexcept { return {bytes_}; }
   Bytes in_use() const noexcept { return {in_use_}; }
@@ -76,8 +66,9 @@ class Arena {
   void each_hole(const Visit& visit) const;
 
   const std::uint64_t bytes_, alignment_;
-  std::unordered_map<BlockIndex, Block> blocks_;
-  std::map<std::uint64_t, BlockIndex> by_offset_;
+  std::pmr::unsynchronized_pool_resource pool_;
+  std::pmr::unordered_map<BlockIndex, Block> blocks_{&pool_};
+  std::pmr::map<std::uint64_t, BlockIndex> by_offset_{&pool_};
   std::uint64_t in_use_ = 0, clock_ = 0;
 };
 

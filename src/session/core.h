@@ -150,7 +150,7 @@ class SessionCore {
   void start_profiling();
   void finish_profiling();
   void learn();
-  void replace_times(StepLog& log);
+  bool replace_times(StepLog& log);
   void measure_later(Bucket& ran);
   void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
   void cut_into_sections_of(Bucket& ran);

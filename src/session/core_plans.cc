@@ -54,7 +54,7 @@ void give_back_unused(std::size_t ops) {
 // A new sequence of ops.
 void SessionCore::learn() {
   StepLog& log = logger_.finished(arena_);
-  if (executor_->runs_later()) replace_times(log);
+  const bool measured = !executor_->runs_later() || replace_times(log);
   const std::optional<Bytes> range = executor_->range();
   AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
                         range ? Heap::Chunks::of_one_tensor : Heap::Chunks::shared);
@@ -62,6 +62,7 @@ void SessionCore::learn() {
       buckets_.next_id(), log, logger_.hashes(), std::move(addresses),
       StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range});
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
+  if (!measured) fresh->plan.was_not_measured();
   fresh->profiled(logger_.step(),
                   rows_.chunks() + std::min(arena_.slab_chunks_that_may_leave(), most_slab_chunks_that_stay()));
   fresh->rows.add(rows_.take());
@@ -94,11 +95,13 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
   if (ran.plan.measure(measured, machine_)) make_plan(ran);
 }
 
-// The times of ops that were announced before they ran: the host waits for the profiled step alone.
-void SessionCore::replace_times(StepLog& log) {
+// The times of ops that were announced before they ran: the host waits for the profiled step alone. False: the step was
+// not timed, since it began as one that follows a settled plan.
+bool SessionCore::replace_times(StepLog& log) {
   const auto known = executor_->take_times(true);
-  if (!known || known->times.size() != log.ops.size()) return;
+  if (!known || known->step != logger_.step() || known->times.size() != log.ops.size()) return false;
   for (std::size_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = known->times[i];
+  return true;
 }
 
 void SessionCore::measure_later(Bucket& ran) {

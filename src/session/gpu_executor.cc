@@ -172,13 +172,13 @@ void GpuExecutor::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   if (tables_ != nullptr) note(tables_->between_steps());
   const std::uint64_t misplaced = places_->counters().misplaced;
+  times_.begin_step(step, planned_, options_.reports != nullptr);
   followed_ = misplaced == misplaced_ ? planned_ : nullptr;  // else blocks lie elsewhere than the plan has them
   planned_ = nullptr;
   made_ = {};
   misplaced_ = misplaced;
   step_is_new_ = true;
   staging_.reset();
-  times_.begin_step(step);
 }
 
 // Everything leaves that lies elsewhere than the plan has it, and what the plan begins with comes.
@@ -254,6 +254,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
 void GpuExecutor::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   planned_ = followed_ = nullptr;
+  times_.forget_plan();
   made_ = {};
   places_->forget_plan();
 }
@@ -264,10 +265,11 @@ std::optional<Executor::StepTimes> GpuExecutor::take_times(bool wait) noexcept {
   const std::lock_guard lock(mutex_);
   auto times = times_.take(wait);
   if (!times) return times;
+  const std::uint64_t steps = times_.steps_like_it();
   for (const Nanoseconds stall : times->stalls) {
-    if (stall.value > 0) ++sums_.stall_count, sums_.stall_ns += static_cast<std::uint64_t>(stall.value);
+    if (stall.value > 0) sums_.stall_count += steps, sums_.stall_ns += steps * static_cast<std::uint64_t>(stall.value);
   }
-  sums_.recompute_ns += static_cast<std::uint64_t>(times->recomputing.value);
+  sums_.recompute_ns += steps * static_cast<std::uint64_t>(times->recomputing.value);
   return times;
 }
 

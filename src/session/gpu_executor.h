@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -145,10 +146,11 @@ class GpuExecutor final : public Executor,
   const Options options_;
   std::unique_ptr<GpuTables> tables_;  // nullptr: there are none
   std::unique_ptr<PlaceExecutor> places_;
-  mutable std::mutex mutex_;                              // over all that follows
-  std::unordered_map<std::uint32_t, BlockIndex> blocks_;  // by a tensor's first chunk
-  std::vector<ChunkRange> names_;                         // of each block
-  std::unordered_map<std::uint32_t, Hold> holds_;         // by first chunk
+  mutable std::mutex mutex_;  // over all that follows
+  std::pmr::unsynchronized_pool_resource pool_;
+  std::pmr::unordered_map<std::uint32_t, BlockIndex> blocks_{&pool_};  // by a tensor's first chunk
+  std::vector<ChunkRange> names_;                                      // of each block
+  std::unordered_map<std::uint32_t, Hold> holds_;                      // by first chunk
   std::uint32_t held_chunks_ = 0, largest_op_chunks_ = 0;
   StreamTimes times_;
   const PlannedPlaces* planned_ = nullptr;   // of the running step

@@ -200,8 +200,10 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
     if (fitting_) fitting_->ops[i].time = least_times_[i];
   }
   const View view{.trace = planned_trace(), .machine = machine, .where = {}, .room = {}};
-  return policy_->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &told}, view)
-      .replan;
+  const bool replan =
+      policy_->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &told}, view)
+          .replan;
+  return std::exchange(not_measured_, false) || replan;
 }
 
 Nanoseconds StepPlan::least_time_of(std::uint32_t op) const {

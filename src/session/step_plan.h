@@ -58,6 +58,8 @@ class StepPlan {
   // As it was planned: units().trace, but for operands of ops that need more than fast memory has.
   const Trace& planned_trace() const noexcept { return fitting_ ? *fitting_ : units_.trace; }
   const Plan& plan() const noexcept { return plan_; }
+  // The times of the log are none: the first measured ones have another plan made.
+  void was_not_measured() noexcept { times_are_guesses_ = not_measured_ = true; }
   bool has_policy() const noexcept { return policy_ != nullptr; }
   std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
   std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
@@ -91,7 +93,7 @@ class StepPlan {
   MoveTable moves_;
   std::vector<bool> makes_recomputed_;  // [part]
   std::vector<Nanoseconds> least_times_;
-  bool times_are_guesses_ = false;
+  bool times_are_guesses_ = false, not_measured_ = false;
   std::vector<char> runs_again_;  // [op], whatever its sections are; empty: none does
   std::optional<PackedTrace> program_in_sections_;
 };

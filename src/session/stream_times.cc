@@ -6,8 +6,13 @@
 
 namespace vedette::detail {
 
-void StreamTimes::begin_step(std::uint64_t step) {
-  timing_ = steps_.size() < most_open;
+void StreamTimes::begin_step(std::uint64_t step, const void* plan, bool always) {
+  constexpr std::uint64_t settled = 16, one_in = 16;
+  following_.steps = plan != nullptr && plan == following_.plan ? following_.steps + 1 : 0;
+  following_.plan = plan;
+  const bool timed = always || following_.steps < settled || following_.steps % one_in == 0;
+  if (!timed) ++following_.untimed;
+  timing_ = timed && steps_.size() < most_open;
   if (timing_) steps_.push_back({.number = step, .ops = {}});
 }
 

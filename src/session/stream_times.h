@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cuda/device.h"
@@ -24,7 +25,10 @@ class StreamTimes {
  public:
   explicit StreamTimes(std::shared_ptr<const cuda::Device> device) : device_(std::move(device)) {}
 
-  void begin_step(std::uint64_t step);
+  // An event costs the host a microsecond, and each op has two. `plan`: what the step before followed; nullptr: none.
+  // While steps follow one plan that nobody changes, one in 16 tells enough; `always`: each is timed.
+  void begin_step(std::uint64_t step, const void* plan = nullptr, bool always = false);
+  void forget_plan() noexcept { following_.plan = nullptr; }
   void begin_op(cuda::StreamHandle stream, bool waits);  // what the op waits for is queued, its work is not
   void end_op(cuda::StreamHandle stream);
   void begin_aside(cuda::StreamHandle stream, bool counts);  // between ops, or in one; not in another one
@@ -32,6 +36,8 @@ class StreamTimes {
   // The latest step that the device has passed, once; older ones are forgotten. `wait`: the calling thread waits for
   // the latest step. nullopt: none, or an event failed.
   std::optional<Executor::StepTimes> take(bool wait);
+  // How many steps the one stands for that was taken: those before it that were not timed were like it.
+  std::uint64_t steps_like_it() noexcept { return 1 + std::exchange(following_.untimed, 0); }
 
  private:
   static constexpr std::size_t most_open = 3;
@@ -61,6 +67,11 @@ class StreamTimes {
   std::vector<std::size_t> unused_;
   std::deque<Step> steps_;  // the last one may still run
   bool timing_ = false;
+  struct Following {
+    const void* plan = nullptr;
+    std::uint64_t steps = 0, untimed = 0;  // one after the other; since the last one that was timed
+  };
+  Following following_;
 };
 
 }  // namespace vedette::detail

@@ -96,6 +96,49 @@ TEST_F(GpuSession, PinnedMemoryHasTheLimitThatItsSizeNames) {
   EXPECT_GT(ran.later.bytes_out, 0u);
 }
 
+// Events around ops tell a plan's policy how long they take. A plan that is settled is told one step in 16.
+TEST_F(GpuSession, AStepOfASettledPlanIsTimedOneTimeIn16) {
+  WordsOnGpu gpu({.fast_memory = 16_MiB, .slow = "host", .policy = "vedette"});
+  NetOnGpu net(gpu, layers, words);
+  std::vector<unsigned> records;  // of a step
+  for (std::uint32_t s = 0; s < until_settled + 64; ++s) {
+    const unsigned before = control().calls()["cuEventRecord"];
+    net.step(s);
+    records.push_back(control().calls()["cuEventRecord"] - before);
+    gpu.stream.synchronize().value();
+  }
+  const std::vector<unsigned> last(records.end() - 32, records.end());
+  const unsigned most = *std::max_element(last.begin(), last.end()),
+                 least = *std::min_element(last.begin(), last.end());
+  EXPECT_EQ(std::count(last.begin(), last.end(), least), 30);
+  EXPECT_EQ(std::count(last.begin(), last.end(), most), 2);
+  std::printf("events of a step: %u where it is timed, else %u\n", most, least);
+  EXPECT_LT(3 * least, 2 * most);
+  net.expect_right();
+}
+
+// Its first step was not timed, having begun as one of the settled plan's.
+TEST_F(GpuSession, AnotherStepAfterASettledPlanIsPlannedAndTimed) {
+  WordsOnGpu gpu({.fast_memory = 2_MiB, .slow = "host", .policy = "vedette"});
+  NetOnGpu net(gpu, layers, words);
+  std::uint32_t s = 0;
+  const auto events = [&] {
+    const unsigned before = control().calls()["cuEventRecord"];
+    net.step(s++);
+    gpu.stream.synchronize().value();
+    return control().calls()["cuEventRecord"] - before;
+  };
+  while (s < until_settled + 40) events();
+  const unsigned settled = std::min(events(), events());
+  net.in_the_middle = [&](std::vector<NetOnGpu::Tensor>& activations) {
+    gpu.op("more", activations.back(), {&activations.front()}, 7u);
+  };
+  for (int i = 0; i < 3; ++i) events();
+  for (int i = 0; i < 8; ++i) EXPECT_GT(events(), settled * 3 / 2);
+  EXPECT_EQ(gpu.session->phase(), "planned");
+  net.expect_right();
+}
+
 class NoProgram final : public GpuProgram {
   void* current_stream() noexcept override { return nullptr; }
   void moved(const void*, DeviceAddress) noexcept override {}
