@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <torch/nn/module.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 namespace vedette::examples {
@@ -25,10 +26,12 @@ void move_to_device(torch::nn::Module& module, const std::string& device) {
 }
 
 void use_deterministic_algorithms() {
-  constexpr bool only_warns = true;  // an operator without such a form runs as it is
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // read when cuBLAS is first used
+  constexpr bool only_warns = true;                   // an operator without such a form runs as it is
   at::globalContext().setDeterministicAlgorithms(true, only_warns);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setBenchmarkCuDNN(false);
 }
 
 std::uint64_t device_peak_bytes() {

@@ -16,8 +16,7 @@ void prepare_device(const std::string& device);
 // Moves parameters and buffers there. An optimizer that holds the parameters stays valid while it has no state yet.
 void move_to_device(torch::nn::Module& module, const std::string& device);
 
-// Of libtorch, for the process. cuBLAS needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment besides. Operators
-// without a deterministic form warn.
+// Of libtorch and cuBLAS, for the process. Operators without a deterministic form warn. Before the first operator.
 void use_deterministic_algorithms();
 
 std::uint64_t device_peak_bytes();  // largest sum of live allocations of the GPU, as libtorch's allocator counts them

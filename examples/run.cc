@@ -169,15 +169,18 @@ std::optional<Nanoseconds> plain_step(const RunOptions& options) {
   return Nanoseconds{static_cast<std::int64_t>(options.plain_step_ns)};
 }
 
+std::unique_ptr<Recorder> recorder_of(const RunOptions& options) {
+  if (options.record.empty()) return nullptr;
+  return Recorder::open({.path = options.record,
+                         .program = "examples/train " + options.model,
+                         .plain_step = plain_step(options),
+                         .libtorch = TORCH_VERSION})
+      .value();
+}
+
 RunResult run_guarded(const RunOptions& options) {
   RunResult result;
-  std::unique_ptr<Recorder> recorder;
-  if (!options.record.empty())
-    recorder = Recorder::open({.path = options.record,
-                               .program = "examples/train " + options.model,
-                               .plain_step = plain_step(options),
-                               .libtorch = TORCH_VERSION})
-                   .value();
+  const std::unique_ptr<Recorder> recorder = recorder_of(options);
   const bool on_gpu = options.device == "cuda";
   const ResidentSampler resident;
   std::unique_ptr<Model> model;
@@ -185,6 +188,7 @@ RunResult run_guarded(const RunOptions& options) {
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
                  .fast = on_gpu ? "gpu:0" : "dram",
+                 .table_memory = {options.table_memory},
                  .slow = on_gpu && !options.slow.starts_with("host:") ? "host" : options.slow,
                  .policy = options.policy,
                  .chunk = {options.chunk},
@@ -254,6 +258,7 @@ RunResult run(const RunOptions& options) {
   }
   RunResult result = options.guarded ? run_guarded(options) : run_plain(options);
   result.torch = TORCH_VERSION;
+  if (options.deterministic) result.sums = "deterministic algorithms where there are any";
   return result;
 }
 

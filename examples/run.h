@@ -30,9 +30,10 @@ struct RunOptions {
   std::int64_t every = 10;
   std::uint64_t fast_memory = 0;  // bytes; from here on only under a guard
   std::string policy = "vedette", slow = "nvme:.", profile, tracker = "best";
-  bool checksums = false;      // of the bytes in the slow tier
-  bool recompute = false;      // as the policy plans
-  bool recompute_all = false;  // at every opportunity
+  std::uint64_t table_memory = 0;  // of fast_memory, on a GPU: for the hot rows of tables
+  bool checksums = false;          // of the bytes in the slow tier
+  bool recompute = false;          // as the policy plans
+  bool recompute_all = false;      // at every opportunity
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;               // path of the recording, empty: none
   std::uint64_t plain_step_ns = 0;  // time of a plain step, for the recording; 0: not known
@@ -65,13 +66,15 @@ struct RunResult {
   std::map<std::string, std::string> state;  // digests by name, where they are asked for
   std::int64_t planned_from = 0;  // the first step that ran by a plan; steps before are warm-up and profiling
   std::string mechanism, tracker,
-      torch;  // what moves memory; what sees pages in the profiling step; libtorch's version
+      torch;         // what moves memory; what sees pages in the profiling step; libtorch's version
+  std::string sums;  // what was asked for so that two runs have equal bits; empty: nothing
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out,
                                    stall_count, stall_ns, faults, smallest_budget, optimizer_state_bytes, step_ns,
                                    step_cpu_ns, step_phase, step_bytes_in, step_bytes_out, step_stall_count,
                                    step_stall_ns, step_faults, step_bytes_recomputed, step_ops_recomputed,
-                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch, energy_mj)
+                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch, sums,
+                                   energy_mj)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

@@ -34,7 +34,7 @@ namespace {
 
 struct Arguments {
   RunOptions run;
-  std::string fast_memory = "25%";
+  std::string fast_memory = "25%", table_memory;
   bool plain = false, compare = false;
   std::string json;
 };
@@ -122,6 +122,7 @@ std::vector<std::string> words_of(const RunOptions& options) {
     }
     if (!options.profile.empty()) words.insert(words.end(), {"--profile", options.profile});
     if (options.checksums) words.push_back("--checksums");
+    if (options.table_memory > 0) words.insert(words.end(), {"--table-memory", std::to_string(options.table_memory)});
     if (options.recompute) words.push_back("--recompute");
     if (options.recompute_all) words.push_back("--recompute-all");
     if (!options.record.empty())
@@ -217,11 +218,14 @@ void print(const nlohmann::ordered_json& table, const RunResult& plain, const Ru
   const auto differs = table["first_difference"].get<std::string>();
   row("parameters, buffers, optimizers equal", differs.empty() ? "yes" : "NO");
   if (!differs.empty()) fmt::print("  the first that differs: {}\n", differs);
+  if (!guarded.sums.empty()) fmt::print("  both runs: {}\n", guarded.sums);
   if (planned == 0) fmt::print("  no step ran by a plan yet: --steps is too small\n");
 }
 
 int compare(const Arguments& arguments, const FastMemory& memory) {
-  RunOptions plain_options = arguments.run, guarded_options = arguments.run;
+  RunOptions plain_options = arguments.run;
+  if (plain_options.device != "cpu") plain_options.deterministic = true;  // else two plain runs differ in last bits
+  RunOptions guarded_options = plain_options;
   plain_options.guarded = plain_options.step_in_backward = false;
   plain_options.state = guarded_options.state = true;
   const std::vector<RunResult> plain = run_in_children(plain_options);
@@ -320,6 +324,8 @@ void require_sense(const Arguments& arguments) {
   if (options.ranks > 1 && (options.step_in_backward || !(options.record + options.trace).empty()))
     throw std::runtime_error(
         "--ranks steps in backward itself, and the ranks would write one --record or --trace: leave these out");
+  if (options.table_memory > 0 && options.device == "cpu")
+    throw std::runtime_error("--table-memory is of a GPU's memory: add --device cuda, or leave it out");
   if (arguments.compare && !options.checkpoint.empty())
     throw std::runtime_error("--compare runs twice from the beginning: leave out --checkpoint");
   if (std::getenv("WORLD_SIZE") != nullptr && !arguments.plain &&
@@ -381,6 +387,8 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_flag("--step-in-backward", options.step_in_backward,
                "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
   add_rank_options(app, options);
+  app.add_option("--table-memory", arguments.table_memory,
+                 "with --device cuda: so much of the budget is for the hot rows of larger tables");
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_flag("--recompute", options.recompute,
                "tensors may be dropped and recomputed by running their ops once more, as the policy plans");
@@ -423,6 +431,7 @@ int train(int count, char** words) {
   }
   RunOptions& options = arguments.run;
   options.chunk = parse_bytes(chunk);
+  if (!arguments.table_memory.empty()) options.table_memory = parse_bytes(arguments.table_memory);
   if (!options.script.empty()) {
     if (app.count("--model") > 0 && options.model != "script")
       throw std::runtime_error("--script names a model itself; leave out --model " + options.model);

@@ -14,6 +14,7 @@ extern "C" __attribute__((visibility("default"))) void gpu_hour_measure(const ve
   at::Context& context = at::globalContext();
   context.lazyInitDevice(c10::DeviceType::CUDA);
   context.setDeterministicAlgorithms(true, /*warn_only=*/true);  // `plain_twice` tells whether an op is not
+  context.setDeterministicFillUninitializedMemory(false);        // it would write all that is made empty
   context.setBenchmarkCuDNN(false);
   context.setAllowTF32CuDNN(false);
   context.setAllowTF32CuBLAS(false);

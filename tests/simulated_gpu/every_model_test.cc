@@ -1,10 +1,17 @@
-// The models of examples/models under a guard of GPU memory, two of those for a GPU among them. At 100, 50, 30 and 20
-// % of their peak losses and all state have the plain run's bits on the simulated GPU. A budget that is too small for
-// an op is told, and how large it is.
+// The models of examples/models under a guard of GPU memory, those for a GPU in small forms among them. At 100, 50, 30
+// and 20 % of their peak losses and all state have the plain run's bits on the simulated GPU. A budget that is too
+// small for an op is told, and how large it is.
 #include "simulated_gpu/training_process.h"
 
 namespace vedette::testing {
 namespace {
+
+std::string name_of(const ::testing::TestParamInfo<const char*>& the) {
+  std::string name = the.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+}
 
 class EveryModel : public SimulatedGuard, public ::testing::WithParamInterface<const char*> {};
 
@@ -12,8 +19,8 @@ TEST_P(EveryModel, HasThePlainRunsBitsAtEveryBudget) { expect_equal_bits_at(GetP
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
                          ::testing::Values("mlp", "resnet18", "lstm", "gpt", "mobilenetv2", "vgg16", "dcgan", "bert",
-                                           "recommender", "resnet50", "vit"),
-                         [](const auto& the) { return std::string(the.param); });
+                                           "recommender", "resnet50", "vit", "gpt2-medium", "gpt-1.3b"),
+                         name_of);
 
 // All that can be recomputed is dropped at every opportunity.
 class EveryModelRecomputing : public SimulatedGuard, public ::testing::WithParamInterface<const char*> {};
@@ -24,8 +31,8 @@ TEST_P(EveryModelRecomputing, HasThePlainRunsBits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModelRecomputing,
                          ::testing::Values("mlp", "resnet18", "lstm", "gpt", "mobilenetv2", "vgg16", "dcgan", "bert",
-                                           "recommender", "resnet50", "vit"),
-                         [](const auto& the) { return std::string(the.param); });
+                                           "recommender", "resnet50", "vit", "gpt2-medium", "gpt-1.3b"),
+                         name_of);
 
 // What a device may do otherwise than the simulated one does by default.
 class EveryDevice : public SimulatedGuard, public ::testing::WithParamInterface<const char*> {};

@@ -110,6 +110,7 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
   const at::NoGradGuard no_grad;
   const at::RecordFunctionGuard no_callbacks(false);  // on a GPU there is no operator on this thread
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  if (!stack.empty()) vary(op, stack.front());
 }
 
 // A launch that is refused, as cudaLaunchKernel refuses it: libtorch's operator throws.

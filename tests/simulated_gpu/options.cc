@@ -28,6 +28,8 @@ Options parse_options(const std::string& text) {
     const double number = std::strtod(value.c_str(), nullptr);
     if (key == "memory_mib")
       options.memory = static_cast<std::size_t>(number) << 20;
+    else if (key == "devices")
+      options.devices = static_cast<int>(number);
     else if (key == "gbs")
       options.gbs = number;
     else if (key == "latency_us")
@@ -38,6 +40,8 @@ Options parse_options(const std::string& text) {
       options.copies_wait = number != 0;
     else if (key == "unmap_waits")
       options.unmap_waits = number != 0;
+    else if (key == "sums_vary")
+      options.sums_vary = number != 0;
     else if (key == "races")
       options.races = number != 0;
     else if (key == "fail") {

@@ -2,11 +2,14 @@
 //
 // The environment variable SIMULATED_GPU is a list "key=value key=value"; control.h sets the same from inside a test.
 //   memory_mib=N      device memory (1024)
+//   devices=N         so many GPUs, which share memory and streams (1)
 //   gbs=X             rate of a link, each direction, in 10^9 bytes a second (0: as fast as memcpy)
 //   latency_us=N      added to each copy over a link (0)
 //   one_engine=1      one copy engine serves both directions
 //   copies_wait=1     no copy runs beside a kernel
 //   unmap_waits=1     cuMemUnmap waits until the device is idle
+//   sums_vary=1       products of matrices differ in a last bit from call to call, unless libtorch is asked for
+//                     deterministic algorithms and cuBLAS for workspaces that allow them
 //   races=0           no search for accesses that nothing orders
 //   fail=CALL@N:E     the N-th call of CALL (counted from 1) returns error E and does nothing; may be given several
 //   times
@@ -25,8 +28,9 @@ struct Failing {
 
 struct Options {
   std::size_t memory = std::size_t{1} << 30;
+  int devices = 1;
   double gbs = 0, latency_us = 0;
-  bool one_engine = false, copies_wait = false, unmap_waits = false, races = true;
+  bool one_engine = false, copies_wait = false, unmap_waits = false, races = true, sums_vary = false;
   std::multimap<std::string, Failing> failing;
 };
 

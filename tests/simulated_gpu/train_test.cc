@@ -39,6 +39,23 @@ TEST_F(SimulatedGuard, AStepInBackwardHasTheBitsOfTheLoopAsItIs) {
   ASSERT_EQ(inside.status, 0) << inside.output;
   expect_equal(inside, whole, "with steps in backward");
 }
+// As on a GPU, where two runs have equal bits only if they ask for them. The script sets a workspace for cuBLAS.
+TEST_F(SimulatedTraining, AComparisonAsksForSumsOfOneOrder) {
+  const std::string words = "--small --steps 4 --model mlp";
+  const Training one = plain(words, "cuda", "sums_vary=1"), other = plain(words, "cuda", "sums_vary=1");
+  EXPECT_NE(one.result["losses"], other.result["losses"]) << "nothing asks for it";
+  const Training both = train(words + " --compare --fast-memory 8MiB", "cuda", "sums_vary=1");
+  ASSERT_EQ(both.status, 0) << both.output;
+  EXPECT_EQ(both.result["losses_equal"], true);
+  EXPECT_THAT(both.output, ::testing::HasSubstr("both runs: deterministic algorithms"));
+}
+TEST_F(SimulatedGuard, ATablesHotRowsHaveMemoryOfTheirOwn) {
+  const std::string words = "--small --steps 6 --model recommender";
+  const Training whole = plain(words, "cuda");
+  const Training inside = train(words + " --fast-memory 8MiB --table-memory 2MiB", "cuda");
+  ASSERT_EQ(inside.status, 0) << inside.output;
+  expect_equal(inside, whole, "with hot rows");
+}
 TEST_F(SimulatedTraining, AnotherSeedHasAnotherState) {
   const std::string words = "--small --steps 2 --model resnet18";
   const Training one = plain(words, "cuda"), other = plain(words + " --seed 2", "cuda");

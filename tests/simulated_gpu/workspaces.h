@@ -7,11 +7,15 @@
 
 namespace c10 {
 class OperatorHandle;
-}
+struct IValue;
+}  // namespace c10
 
 namespace vedette::simulated {
 
 // What the operator's kernels use beside its tensors, on the calling thread's current stream. Makes what is missing.
 std::vector<Access> workspaces_of(const c10::OperatorHandle& op);
+
+// With `sums_vary` of options.h: makes a product's result another one in a last bit.
+void vary(const c10::OperatorHandle& op, const c10::IValue& result);
 
 }  // namespace vedette::simulated
