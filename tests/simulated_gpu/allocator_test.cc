@@ -81,6 +81,21 @@ TEST_F(Inside, ASnapshotHasTheGuardsRangeAsASegment) {
   EXPECT_LT(first_address, range.address + range.total_size);
 }
 
+TEST_F(Inside, MemoryThatItsDeleterCannotFreeHasNoRawDeleter) {
+  auto* const allocator = caching::get();
+  {
+    Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0"}};
+    const c10::DataPtr memory = allocator->allocate(bytes);
+    ASSERT_NE(memory.get(), memory.get_context());
+    EXPECT_EQ(allocator->raw_deleter(), nullptr);
+    std::size_t largest = 0;
+    allocator->cacheInfo(0, &largest);
+    EXPECT_EQ(largest, (16_MiB).value - bytes);
+  }
+  const c10::DataPtr memory = allocator->allocate(bytes);
+  EXPECT_EQ(allocator->raw_deleter(), memory.get_deleter());
+}
+
 TEST_F(Inside, CapturingAGraphIsRefusedWhileAGuardLives) {
   const auto capture = [] { caching::get()->beginAllocateToPool(0, {0, 1}, [](cudaStream_t) { return false; }); };
   {

@@ -6,6 +6,7 @@
 // formula is registered here, so that bits are equal.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <set>
 
@@ -115,6 +116,24 @@ void put_cpu_kernels() {
   }
 }
 
+// libtorch's CUDA device has kernels for whole lists; here a list goes through the formula of one tensor after the
+// other.
+void list_by_list(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+void put_lists() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !name.name.starts_with("aten::_foreach_") || !op->hasKernelForDispatchKey(c10::DispatchKey::CUDA))
+      continue;
+    if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU))
+      put(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&list_by_list>());
+  }
+}
+
 template <class Function>
 void put_own(const char* name, c10::DispatchKey key, Function* function) {
   put({name, ""}, key, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function));
@@ -125,6 +144,7 @@ __attribute__((constructor)) void begin() {
   take_cpu_allocator_place();
   at::globalContext().setUserEnabledCuDNN(false);
   put_cpu_kernels();
+  put_lists();
   put_own("aten::copy_", device, &copy_from);
   put_own("aten::_local_scalar_dense", device, &local_scalar);
   put_own("aten::_fused_sdp_choice", device, &attention_by_products);

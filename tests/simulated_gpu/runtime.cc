@@ -19,6 +19,7 @@ namespace vedette::simulated {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
 
 // The driver's numbers that a program meets are the runtime's, with two exceptions.
 cudaError_t note(int error) {
@@ -88,19 +89,21 @@ using namespace vedette::simulated;
 RUNTIME_CALL cudaGetDeviceCount(int* count) {
   ENTER("cudaGetDeviceCount");
   give_libtorch_kernels();
-  *count = 1;
+  *count = options().devices;
   return cudaSuccess;
 }
 
 RUNTIME_CALL cudaGetDevice(int* device) {
   ENTER("cudaGetDevice");
-  *device = 0;
+  *device = current_device;
   return cudaSuccess;
 }
 
 RUNTIME_CALL cudaSetDevice(int device) {
   ENTER("cudaSetDevice");
-  return note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= options().devices) return note(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
 }
 
 RUNTIME_CALL cudaGetDeviceProperties(cudaDeviceProp* properties, int) {

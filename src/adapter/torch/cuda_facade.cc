@@ -1,6 +1,7 @@
 // The facade: see cuda_facade.h.
 #include "adapter/torch/cuda_facade.h"
 
+#include <algorithm>
 #include <map>
 #include <shared_mutex>
 #include <tuple>
@@ -32,6 +33,19 @@ class Facade final : public CudaDelegate {
     c10::DataPtr memory = hooks_.allocate(bytes);
     if (memory.get_context() == nullptr) return native_->allocate(bytes);
     return memory;
+  }
+  // What allocate() gives is no pointer that this alone could free, while a guard lives.
+  c10::DeleterFnPtr raw_deleter() const override { return hooks_.held(false) ? nullptr : native_->raw_deleter(); }
+  // The largest piece that an allocation gets without a move.
+  void cacheInfo(Device device, std::size_t* largest) override {
+    const auto held = device == 0 ? hooks_.held(true) : std::nullopt;
+    if (!held) return native_->cacheInfo(device, largest);
+    std::uint64_t at = held->memory.address, most = 0;
+    for (const CudaHooks::Held::Block& block : held->blocks) {
+      most = std::max(most, block.address - at);
+      at = block.address + block.bytes;
+    }
+    *largest = static_cast<std::size_t>(std::max(most, held->memory.address + held->memory.bytes - at));
   }
   void recordStream(const c10::DataPtr& memory, c10::cuda::CUDAStream stream) override {
     if (!hooks_.record_stream(memory, stream.stream())) native_->recordStream(memory, stream);
@@ -101,7 +115,12 @@ void make_workspaces(bool lt) {
   if (lt) static_cast<void>(at::cuda::getCUDABlasLtWorkspace());
 }
 
-CudaPart part{.make_workspaces = &make_workspaces};
+std::uint64_t memory_of_device() {
+  std::size_t free = 0, all = 0;
+  return cudaMemGetInfo(&free, &all) == cudaSuccess ? all : 0;
+}
+
+CudaPart part{.memory_of_device = &memory_of_device, .make_workspaces = &make_workspaces};
 
 // libtorch looks a handle's workspace up, and tells cuBLAS, each time that it takes the handle for a product.
 void exchange(at::cuda::WorkspaceMapWithMutex& workspaces, std::size_t bytes,

@@ -36,7 +36,8 @@ class CudaHooks {
 // What the library does for its caller. Workspaces are memory that libtorch gives to cuBLAS for each thread and stream:
 // it takes them from its allocator when a product first needs one, and keeps them.
 struct CudaPart {
-  c10::Allocator* native = nullptr;  // libtorch's own, for ever
+  c10::Allocator* native = nullptr;               // libtorch's own, for ever
+  std::uint64_t (*memory_of_device)() = nullptr;  // all bytes of the current one; 0: unknown
   // Those that the calling thread's current stream lacks; with `lt` cuBLASLt's, too. May throw c10::Error.
   void (*make_workspaces)(bool lt) = nullptr;
   // Those for which `ours` holds become libtorch's own memory, or are made again when they are needed. No product is

@@ -23,6 +23,8 @@ thread_local std::vector<Noted>* noted_here = nullptr;
 thread_local std::vector<Redirected>* redirected_here = nullptr;
 thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
 
+const c10::Device the_device(c10::DeviceType::CUDA, 0);  // of every guard; other GPUs' memory is libtorch's own
+
 thread_local bool all_to_libtorch = false;
 thread_local std::vector<const void*> unseen_here;  // names that were born since this thread's last op ended
 struct Prepared {
@@ -71,13 +73,15 @@ GpuStorages& GpuStorages::open() {
 }
 
 void GpuStorages::activate(Session* session, std::size_t small) noexcept {
+  constexpr std::uint64_t lists = 32;  // of this size fill the budget
   small_ = small;
+  longest_list_ = session == nullptr ? 0 : static_cast<std::size_t>(session->budget().value / lists);
   session_.store(session);
   listen_for_lookups(session != nullptr && session->gpu()->is_table(~std::uint64_t{0}));
 }
 
 c10::DataPtr GpuStorages::pointer_to(DeviceAddress address, Handle* handle) {
-  return {reinterpret_cast<void*>(address), handle, &free, c10::Device(c10::kCUDA, 0)};
+  return {reinterpret_cast<void*>(address), handle, &free, the_device};
 }
 
 const void* GpuStorages::name_of(const c10::StorageImpl& storage) noexcept {
@@ -87,7 +91,11 @@ const void* GpuStorages::name_of(const c10::StorageImpl& storage) noexcept {
 
 void* GpuStorages::current_stream() noexcept {
   const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-  return cuda.getStreamNativeHandle(cuda.getStream(c10::Device(c10::DeviceType::CUDA, 0)));
+  return cuda.getStreamNativeHandle(cuda.getStream(the_device));
+}
+
+bool GpuStorages::on_its_device() noexcept {
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice() == the_device;
 }
 
 // --- births and deaths -----------------------------------------------------------------------------------------------
@@ -96,7 +104,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   Session* const session = session_.load();
   if (session == nullptr || bytes < small_ || all_to_libtorch) return {};
   if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
-  if (!announces_this_thread()) return {};
+  if (!announces_this_thread() || !on_its_device()) return {};
   if (session->gpu()->is_table(bytes)) return allocate_table(*session, bytes);
   const Birth birth = birth_now();
   const auto name =
@@ -117,7 +125,7 @@ c10::DataPtr GpuStorages::allocate_table(Session& session, std::size_t bytes) {
   auto table = session.gpu()->allocate_table(bytes);
   if (!table) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", table.error().message);
   auto* const at = reinterpret_cast<void*>(table->address);
-  return {at, new GpuTable(std::move(*table)), &free_table, c10::Device(c10::kCUDA, 0)};
+  return {at, new GpuTable(std::move(*table)), &free_table, the_device};
 }
 
 void GpuStorages::free_table(void* context) { delete static_cast<GpuTable*>(context); }
@@ -144,6 +152,7 @@ void GpuStorages::prepare_workspaces(bool lt) noexcept {
   void* const stream = current_stream();
   for (const Prepared& each : prepared_here)
     if (each.stream == stream && (each.lt || !lt)) return;
+  if (!on_its_device()) return;
   all_to_libtorch = true;
   try {
     cuda_->make_workspaces(lt);
@@ -178,7 +187,7 @@ c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) 
     if (birth.bytes != bytes || birth.nth != nth) continue;
     birth.made = true;
     auto* const at = reinterpret_cast<void*>(session.gpu()->address(birth.to));
-    return {at, &birth, &leave_alone, c10::Device(c10::kCUDA, 0)};
+    return {at, &birth, &leave_alone, the_device};
   }
   const auto name = session.allocate({.bytes = {bytes}, .scratch = true});
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
@@ -308,7 +317,7 @@ void GpuStorages::bring_all_home(const std::function<void(std::string_view)>& sa
 }
 
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
-  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCUDA, 0);
+  const auto options = at::TensorOptions().dtype(at::kByte).device(the_device);
   const auto bytes = static_cast<std::int64_t>(storage.nbytes());
   {
     const ResidentScope resident = session.resident(GpuStorages::name_of(storage));

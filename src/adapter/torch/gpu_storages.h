@@ -47,6 +47,10 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // An operator has the storage as an operand or a result: it may move when the operator has ended. Returns its name,
   // as name_of() does.
   const void* seen(c10::StorageImpl& storage);
+  // The calling thread's current device is the guard's.
+  static bool on_its_device() noexcept;
+  std::uint64_t memory_of_device() const { return cuda_->memory_of_device(); }  // all of it, in bytes; 0: unknown
+  std::size_t longest_list() const noexcept { return longest_list_; }           // in bytes, of one op (gpu_lists.h)
   // Allocations of so many bytes are libtorch's own.
   bool leaves_to_libtorch(std::size_t bytes) const noexcept { return bytes < small_; }
   // As note_births() and redirect_births() of allocator.h, for GPU memory; addresses are names, and a redirected birth
@@ -96,7 +100,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   const CudaPart* cuda_ = nullptr;
   c10::Allocator* native_ = nullptr;
   std::atomic<Session*> session_{nullptr};
-  std::size_t small_ = 0;
+  std::size_t small_ = 0, longest_list_ = 0;
   std::mutex mutex_;  // inside the session's locks
   std::unordered_map<const void*, Handle*> handles_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> kept_;

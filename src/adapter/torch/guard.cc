@@ -14,6 +14,7 @@
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/fused_steps.h"
 #include "adapter/torch/gloo_works.h"
+#include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/machine_memory.h"
@@ -78,6 +79,21 @@ class OnlyGuard {
 
 std::atomic<bool> fraction_was_divided{false};  // among the ranks of this machine
 
+// The last one that became Bytes here: a guard of GPU memory takes it of the GPU's.
+thread_local std::optional<std::pair<Fraction, Bytes>> last_fraction;
+
+void require_the_first_gpu(const std::string& fast) {
+  const std::string_view number = std::string_view(fast).substr(std::min<std::size_t>(fast.find(':'), fast.size()));
+  if (!fast.starts_with("gpu:") || number.size() < 2 || number == ":0" ||
+      number.find_first_not_of("0123456789", 1) != number.npos)
+    return;
+  throw Failure({Cause::unsupported,
+                 "fast = \"" + fast +
+                     "\": a guard's GPU is the first that the program sees; start it with CUDA_VISIBLE_DEVICES=" +
+                     std::string(number.substr(1)) + " and use \"gpu:0\"",
+                 0});
+}
+
 }  // namespace
 
 Fraction::operator Bytes() const {
@@ -86,7 +102,10 @@ Fraction::operator Bytes() const {
         {Cause::malformed_input, "fast_memory: a fraction of the machine's memory lies above 0 and is at most 1.", 0});
   const std::uint32_t ranks = adapter::local_ranks();
   if (ranks > 1) fraction_was_divided.store(true);
-  return {static_cast<std::uint64_t>(value * static_cast<double>(adapter::machine_memory().total.value)) / ranks};
+  const Bytes bytes{static_cast<std::uint64_t>(value * static_cast<double>(adapter::machine_memory().total.value)) /
+                    ranks};
+  last_fraction.emplace(*this, bytes);
+  return bytes;
 }
 
 struct Guard::State {
@@ -102,6 +121,10 @@ struct Guard::State {
 
 namespace {
 
+Bytes of_gpu(Fraction share, std::uint64_t bytes) {
+  return {static_cast<std::uint64_t>(share.value * static_cast<double>(bytes))};
+}
+
 // Of GPU memory: allocations below this stay with libtorch's own allocator, outside of the budget.
 std::size_t smallest_of(Bytes budget) {
   constexpr std::uint64_t parts = 4096, least = 512, most = 64 << 10;
@@ -113,9 +136,15 @@ std::size_t smallest_of(Bytes budget) {
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   const bool on_gpu = options.fast != "dram";
   // First: libtorch remembers whether there is CUDA from when it is first asked.
+  const auto given = std::exchange(last_fraction, std::nullopt);
   if (on_gpu) {
+    require_the_first_gpu(options.fast);
     options.gpu = state_->gpu = &adapter::GpuStorages::open();
     state_->gpu->prepare_workspaces(true);  // outside of the budget, which may be what is free
+    if (given && given->second == options.fast_memory) {
+      options.fast_memory = of_gpu(given->first, state_->gpu->memory_of_device());
+      fraction_was_divided.store(false);  // each rank has a GPU
+    }
   }
   if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
   resolve_vector_math();
@@ -141,6 +170,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, {}, chunk, state.gpu});
   adapter::install_allocator();
   adapter::step_one_by_one();
+  if (on_gpu) adapter::cut_long_lists();
   adapter::listen_to_operators(on_gpu ? adapter::Listening::to_operands_and_results : adapter::Listening::to_operands);
   adapter::announce_this_thread(*state.announcer);
   if (on_gpu) {

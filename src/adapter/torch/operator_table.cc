@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "adapter/torch/fused_steps.h"
+#include "adapter/torch/gpu_lists.h"
 
 namespace vedette::adapter {
 namespace {
@@ -101,6 +102,7 @@ Operator describe(const c10::OperatorHandle& handle) {
       changes_metadata(name) || leaves_bytes_undefined(name) || is_composite(handle) || is_view(schema);
   result.list_is_transparent = goes_through_a_list(name) || is_fused_step(name);
   result.communicates = begins_works(name);
+  result.takes_lists = takes_lists(name);
   result.rows = looks_up_rows(name);
   for (const c10::Argument& argument : schema.arguments()) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;

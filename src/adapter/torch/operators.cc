@@ -22,6 +22,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/gloo_works.h"
+#include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
@@ -100,6 +101,22 @@ void each_storage(const c10::IValue& value, const Each& each) {
       if (!item.isTensor() && !item.isNone()) break;
       each_storage(item, each);
     }
+  }
+}
+
+// What writes goes on when the operator has returned, on a stream of its own: the guard would move what it writes.
+void refuse_to_communicate(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
+  const auto refuse = [&](const c10::StorageImpl& storage) {
+    if (GpuStorages::name_of(storage) == nullptr) return;
+    die((std::string(name) +
+         " communicates a tensor that a guard of GPU memory moves, on a stream that the guard does not know; make the "
+         "tensor before the guard, or train on several GPUs without one")
+            .c_str());
+  };
+  for (const c10::IValue& input : inputs) {
+    each_storage(input, refuse);
+    if (!input.isList() || input.isTensorList()) continue;
+    for (const c10::IValue& list : input.toListRef()) each_storage(list, refuse);
   }
 }
 
@@ -250,6 +267,8 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   const auto inputs = arguments_of(function);
   if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
+  if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
+  if (owner.gpu != nullptr && op.communicates) refuse_to_communicate(function.name(), inputs);
   if (owner.gpu != nullptr) owner.gpu->prepare_workspaces(nodes_here == 0);
   Operands operands;
   const int in_parts = add_rows_of(op, inputs, owner, operands);
@@ -270,9 +289,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
 std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
                                                   std::span<const at::Tensor> writes) {
   Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
-  if (owner == nullptr || owner->gpu != nullptr || owner->session.in_child() || !announces_this_thread() ||
-      !take_turn())
-    return nullptr;
+  if (owner == nullptr || owner->session.in_child() || !announces_this_thread() || !take_turn()) return nullptr;
   try {
     Operands operands;
     for (const at::Tensor& tensor : reads) add(tensor.unsafeGetTensorImpl(), Operator::read, *owner, operands);

@@ -96,7 +96,9 @@ at::Tensor copied_on_gpu(void* data, std::size_t bytes) {
 // nullopt: such a tensor is in no recipe.
 std::optional<TensorArgument> describe(const at::Tensor& tensor, const Where& where, bool written) {
   if (!tensor.defined()) return TensorArgument(Nothing{});
-  if (!plain_tensor(tensor) || !(tensor.is_cpu() || (where.gpu != nullptr && tensor.is_cuda()))) return std::nullopt;
+  if (!plain_tensor(tensor) ||
+      !(tensor.is_cpu() || (where.gpu != nullptr && tensor.is_cuda() && tensor.get_device() <= 0)))
+    return std::nullopt;
   TensorOf made;
   made.sizes = tensor.sizes().vec();
   made.strides = tensor.strides().vec();
@@ -402,6 +404,7 @@ std::unique_ptr<Recipe> Recipes::make(const at::RecordFunction& function, const 
   const Known& of = known(function, op);
   const auto inputs = arguments_of(function);
   if (!of.op || inputs.size() != of.op->schema().arguments().size()) return nullptr;
+  if (gpu != nullptr && !GpuStorages::on_its_device()) return nullptr;
   const bool drops_nothing = of.dropout && inputs[*of.dropout].isDouble() && inputs[*of.dropout].toDouble() == 0.0;
   const bool draws = of.random && (of.generator || !drops_nothing), by_default = draws && !of.generator;
   if (by_default && gpu == nullptr) return nullptr;

@@ -170,6 +170,7 @@ void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorK
   if (session_.gpu() == nullptr) leave_mapped_file(tensor);
   c10::StorageImpl* const storage = storage_of(tensor);
   if (storage == nullptr || storage->device().is_cuda() != (session_.gpu() != nullptr)) return;
+  if (storage->device().index() > 0) return;  // another GPU's
   const void* const known = session_memory(*storage);
   if (known != nullptr && Session::owns(known)) return session_.label(known, name, kind);
   if (storage->allocator() == nullptr || !storage->resizable()) {

@@ -1,0 +1,213 @@
+// What a program has beside the tensors that a guard of GPU memory moves: another GPU, operators on lists of tensors,
+// kernels that are no operators, and collectives.
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <gmock/gmock.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adapter/torch/operators.h"
+#include "simulated_gpu/torch_device.h"
+#include "vedette/torch.h"
+
+namespace vedette::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const c10::Device device(at::kCUDA, 0);
+constexpr std::int64_t many = 64 << 10;  // floats: 256 KiB, an eighth of the budget
+constexpr Bytes budget = 2_MiB;
+
+at::Tensor filled(double value, c10::Device where = device) { return at::full({many}, value, where); }
+bool is_away(const at::Tensor& tensor) { return tensor.storage().data_ptr().get() == nullptr; }
+bool all_are(const at::Tensor& tensor, double value) { return tensor.cpu().eq(value).all().item<bool>(); }
+
+class Surroundings : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = load_simulated_libraries(); !missing.empty()) GTEST_SKIP() << missing;
+    control().choose({.memory = std::size_t{256} << 20, .devices = 2});
+  }
+  void TearDown() override {
+    guard_.reset();
+    if (!IsSkipped()) EXPECT_EQ(control().races(), std::vector<std::string>());
+  }
+  Guard& open(GuardOptions options = {.fast_memory = budget}) {
+    options.fast = "gpu:0";
+    options.slow = "host";
+    return guard_.emplace(std::move(options));
+  }
+  static void crowd() {
+    std::vector<at::Tensor> others;
+    for (int i = 0; i < 10; ++i) others.push_back(filled(-i));
+    for (const at::Tensor& each : others) static_cast<void>(each.add(1));
+  }
+  std::optional<Guard> guard_;
+};
+
+// --- another GPU -----------------------------------------------------------------------------------------------------
+
+TEST_F(Surroundings, TensorsOfAnotherGpuAreLibtorchsOwn) {
+  Guard& guard = open();
+  const auto live = guard.counters().live_bytes;
+  const c10::Device other(at::kCUDA, 1);
+  at::Tensor there;
+  for (int i = 0; i < 3; ++i) {
+    const c10::DeviceGuard on(other);
+    there = filled(3, other);
+    there.add_(1);
+  }
+  EXPECT_EQ(guard.counters().live_bytes, live);
+  EXPECT_EQ(there.storage().data_ptr().device(), other);
+  const Guard::Named named[] = {{.tensor = there, .name = "there"}};
+  guard.watch(named);
+  EXPECT_EQ(guard.counters().live_bytes, live);
+  EXPECT_TRUE(all_are(there, 4));
+}
+
+TEST_F(Surroundings, AGuardOfAnotherGpuIsRefusedWithASentence) {
+  try {
+    const Guard guard{{.fast_memory = budget, .fast = "gpu:1", .slow = "host"}};
+    ADD_FAILURE() << "it was made";
+  } catch (const Failure& refused) {
+    EXPECT_THAT(refused.what(), HasSubstr("CUDA_VISIBLE_DEVICES=1"));
+  }
+}
+
+TEST_F(Surroundings, AFractionIsOneOfTheGpusMemory) {
+  Guard& guard = open({.fast_memory = fraction(0.25)});
+  EXPECT_EQ(guard.session().budget().value, std::uint64_t{64} << 20);
+}
+
+// --- lists of tensors ------------------------------------------------------------------------------------------------
+
+TEST_F(Surroundings, AListThatIsLargerThanTheBudgetGoesInGroupsWithTheSameBits) {
+  const auto run = [&] {
+    std::vector<at::Tensor> weights, gradients;
+    std::vector<at::Scalar> numbers;
+    for (int i = 0; i < 12; ++i) {
+      weights.push_back(filled(1.0 + i));
+      gradients.push_back(filled(0.25 * i));
+      numbers.emplace_back(0.5 + i);
+    }
+    const at::NoGradGuard no_gradients;
+    std::vector<at::Tensor> norms;
+    for (int step = 0; step < 6; ++step) {
+      std::optional<Guard::Step> scope;
+      if (guard_) scope.emplace(*guard_);
+      at::_foreach_add_(weights, gradients, 0.5);
+      at::_foreach_addcdiv_(weights, gradients, weights, numbers);
+      at::_foreach_mul_(weights, numbers);
+      norms = at::_foreach_norm(weights, 2);
+    }
+    std::vector<at::Tensor> all;
+    for (const auto* list : {&weights, &norms})
+      for (const at::Tensor& each : *list) all.push_back(each.cpu());
+    return all;
+  };
+  const std::vector<at::Tensor> plain = run();
+  open();
+  const std::vector<at::Tensor> inside = run();
+  ASSERT_EQ(plain.size(), inside.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], inside[i])) << i;
+  EXPECT_EQ(guard_->session().phase(), "planned");
+}
+
+TEST_F(Surroundings, AScalersCheckAndAFusedStepGoInGroups) {
+  const auto run = [&] {
+    std::vector<at::Tensor> weights, gradients, averages, squares, steps;
+    for (int i = 0; i < 8; ++i) {
+      weights.push_back(filled(1.0 + i));
+      gradients.push_back(filled(i == 7 ? INFINITY : 8.0 * i));
+      averages.push_back(filled(0));
+      squares.push_back(filled(0));
+      steps.push_back(at::zeros({}, device));
+    }
+    at::Tensor found = at::zeros({1}, device);
+    const at::Tensor scale = at::full({1}, 0.125, device);
+    const at::NoGradGuard no_gradients;
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, scale);
+    gradients.back().fill_(1);
+    at::_fused_adam_(weights, gradients, averages, squares, {}, steps, 0.1, 0.9, 0.99, 0.0, 1e-8, false, false);
+    weights.push_back(found);
+    for (at::Tensor& each : weights) each = each.cpu();
+    return weights;
+  };
+  const std::vector<at::Tensor> plain = run();
+  EXPECT_EQ(plain.back().item<float>(), 1) << "one of them is infinite";
+  open();
+  const std::vector<at::Tensor> inside = run();
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], inside[i])) << i;
+}
+
+TEST_F(Surroundings, AListInAGraphKeepsItsGradients) {
+  open();
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < 4; ++i) weights.push_back(filled(1.0 + i).requires_grad_(true));
+  const std::vector<at::Tensor> twice = at::_foreach_mul(weights, 2.0);
+  at::Tensor sum = at::zeros({}, device);
+  for (const at::Tensor& each : twice) sum = sum + each.sum();
+  sum.backward();
+  for (const at::Tensor& each : weights) EXPECT_TRUE(all_are(each.grad(), 2));
+}
+
+// --- kernels that are no operators, collectives ----------------------------------------------------------------------
+
+TEST_F(Surroundings, AKernelThatIsAnnouncedHasItsTensorsInPlace) {
+  open();
+  at::Tensor source = filled(3), target = filled(0);
+  crowd();
+  ASSERT_TRUE(is_away(source) && is_away(target));
+  {
+    const adapter::KernelOp op("a compiled kernel", {&source, 1}, {&target, 1});
+    ASSERT_FALSE(is_away(source) || is_away(target));
+    const void* const from = source.const_data_ptr();
+    void* const to = target.mutable_data_ptr();
+    constexpr std::size_t bytes = many * 4;
+    control().launch(nullptr, "a compiled kernel",
+                     {{.at = from, .bytes = bytes}, {.at = to, .bytes = bytes, .write = true}},
+                     [=] { std::memcpy(control().reach(to), control().reach(from), bytes); });
+  }
+  crowd();
+  EXPECT_TRUE(is_away(target));
+  EXPECT_TRUE(all_are(target, 3));
+}
+
+// Asked of the tensor, an address that is none is libtorch's own error; what libtorch copies to the host is fetched.
+TEST_F(Surroundings, TheAddressOfATensorThatIsAwayIsAnErrorAndItsNumbersAreThere) {
+  open();
+  const at::Tensor tensor = filled(3);
+  crowd();
+  ASSERT_TRUE(is_away(tensor));
+  try {
+    static_cast<void>(tensor.const_data_ptr());
+    ADD_FAILURE() << "it has an address";
+  } catch (const c10::Error& refused) {
+    EXPECT_THAT(refused.what(), HasSubstr("not allocated"));
+  }
+  EXPECT_EQ(tensor[5].item<float>(), 3);
+}
+
+void exchange(const at::Tensor&) {}  // as NCCL's: on a stream of its own, after it has returned
+
+TORCH_LIBRARY_FRAGMENT(c10d, library) { library.def("surroundings_test_(Tensor(a!) tensor) -> ()"); }
+TORCH_LIBRARY_IMPL(c10d, CUDA, library) { library.impl("surroundings_test_", &exchange); }
+
+TEST_F(Surroundings, ACollectiveOnTensorsThatMoveIsRefusedWithASentence) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("c10d::surroundings_test_", "").typed<void(const at::Tensor&)>();
+  const at::Tensor before = filled(1);
+  open();
+  op.call(before);  // libtorch's own memory
+  EXPECT_DEATH(op.call(filled(2)), "make the tensor before the guard");
+}
+
+}  // namespace
+}  // namespace vedette::testing
