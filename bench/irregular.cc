@@ -3,7 +3,9 @@
 // Eight programs (irregular_programs.h). Each run is a process of its own. In every round a plain run and one for each
 // budget follow each other, with --before also one of another version. Every run has to end with the plain run's bits.
 // The time of a run is that of its steps from the third on, in all, because they differ. The ideal is plain.
-// Beside the ratio stand the bytes that moved, how often the program waited, and the page faults that no op announced.
+// Beside the ratio stand the bytes that moved, those that left for nothing, how often the program waited, and the page
+// faults that no op announced. With --causes: also what came while a thread waited for it, and what left for a thread
+// that waited for room.
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -30,7 +32,7 @@ struct Options {
   std::vector<std::string> programs;
   std::vector<double> budgets{50, 25};
   int rounds = 3, steps = 14, threads = 2;
-  bool small = false;
+  bool small = false, causes = false;
   std::string slow = ".", json, driver, before;
   std::string one, result;  // this process is a run of that program
   std::uint64_t budget = 0;
@@ -40,6 +42,20 @@ constexpr int not_counted = 2;
 constexpr double slowest_run_s = 1800;
 
 // --- one run ---------------------------------------------------------------------------------------------------------
+
+// Bytes by the cause of their move. Called by several threads, with the engine's lock held.
+class Causes final : public Observer {
+ public:
+  void moved(const MoveRecord& move) override {
+    if (move.cause == MoveCause::urgent) late_in_ += move.bytes.value;
+    if (move.cause == MoveCause::room && move.verb != Verb::fetch) room_out_ += move.bytes.value;
+  }
+  std::uint64_t late_in() const { return late_in_; }    // a thread waited for them
+  std::uint64_t room_out() const { return room_out_; }  // a thread waited for their room
+
+ private:
+  std::uint64_t late_in_ = 0, room_out_ = 0;
+};
 
 nlohmann::json run_program(const Options& options, const Program& program) {
   at::set_num_threads(options.threads);
@@ -51,16 +67,26 @@ nlohmann::json run_program(const Options& options, const Program& program) {
     program.run(run);
     result = {{"peak_bytes", examples::counted_peak_bytes()}};
   } else {
+    Causes causes;
     Guard guard({.fast_memory = {options.budget},
                  .slow = "nvme:" + options.slow,
                  .chunk = options.small ? 32_KiB : 2_MiB,
+                 .observer = options.causes ? &causes : nullptr,
                  .on_message = [](std::string_view) {}});
     run.guard = &guard;
     program.run(run);
     const Counters counters = guard.counters();
-    result = {{"bytes_in", counters.bytes_in},  {"bytes_out", counters.bytes_out},
-              {"stalls", counters.stall_count}, {"stall_ms", static_cast<double>(counters.stall_ns) / 1e6},
-              {"faults", counters.faults},      {"ops", counters.ops}};
+    result = {{"bytes_in", counters.bytes_in},
+              {"bytes_out", counters.bytes_out},
+              {"bytes_left_for_nothing", counters.bytes_dropped},
+              {"stalls", counters.stall_count},
+              {"stall_ms", static_cast<double>(counters.stall_ns) / 1e6},
+              {"faults", counters.faults},
+              {"ops", counters.ops}};
+    if (options.causes) {
+      result["bytes_in_late"] = causes.late_in();
+      result["bytes_out_for_room"] = causes.room_out();
+    }
   }
   result["step_ms"] = run.step_ms;
   result["losses"] = run.losses;
@@ -112,13 +138,16 @@ class Table {
     for (const Cell& cell : cells_) {
       const auto figure = [&](const char* key) { return cell.latest.value(key, 0.0); };
       right = right && cell.equal;
-      fmt::print("{:<20} {:>8} {:>10.0f} {:>8.3f} {:>9.0f} {:>9.0f} {:>8.0f} {:>9.0f} {:>8.0f}  {}\n", program_.name,
-                 cell.percent == 0 ? "plain" : fmt::format("{:.0f} %{}", cell.percent, cell.before ? " old" : ""),
-                 spread(cell.ms).median, cell.percent == 0 ? 1.0 : spread(cell.ratio).median,
-                 figure("bytes_in") / 1048576, figure("bytes_out") / 1048576, figure("stalls"), figure("stall_ms"),
-                 figure("faults"),
-                 cell.percent == 0 ? fmt::format("peak {:.0f} MiB", figure("peak_bytes") / 1048576)
-                                   : (cell.equal ? "equal bits" : "OTHER BITS"));
+      fmt::print(
+          "{:<20} {:>8} {:>10.0f} {:>8.3f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>9.0f} "
+          "{:>8.0f}  {}\n",
+          program_.name,
+          cell.percent == 0 ? "plain" : fmt::format("{:.0f} %{}", cell.percent, cell.before ? " old" : ""),
+          spread(cell.ms).median, cell.percent == 0 ? 1.0 : spread(cell.ratio).median, figure("bytes_in") / 1048576,
+          figure("bytes_out") / 1048576, figure("bytes_left_for_nothing") / 1048576, figure("bytes_in_late") / 1048576,
+          figure("bytes_out_for_room") / 1048576, figure("stalls"), figure("stall_ms"), figure("faults"),
+          cell.percent == 0 ? fmt::format("peak {:.0f} MiB", figure("peak_bytes") / 1048576)
+                            : (cell.equal ? "equal bits" : "OTHER BITS"));
     }
     std::fflush(stdout);
     return right;
@@ -153,6 +182,7 @@ class Table {
                                       "--slow",
                                       options_.slow};
     if (options_.small) words.push_back("--small");
+    if (options_.causes && !cell.before) words.push_back("--causes");
     if (percent > 0) {
       const double peak = cells_.front().latest.at("peak_bytes").get<double>();
       const auto least = static_cast<std::uint64_t>(options_.small ? 12 * 32 << 10 : 24 << 20);
@@ -180,8 +210,8 @@ int measure(const Options& options) {
   fmt::print("machine: {}, slow tier {}; {} rounds of {} steps, {} threads; load before the start {:.2f} a core{}\n\n",
              machine_line(), file_system_of(options.slow), options.rounds, options.steps, options.threads, load,
              load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
-  fmt::print("{:<20} {:>8} {:>10} {:>8} {:>9} {:>9} {:>8} {:>9} {:>8}\n", "", "memory", "ms", "x plain", "MiB in",
-             "MiB out", "waits", "ms", "faults");
+  fmt::print("{:<20} {:>8} {:>10} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>8}\n", "MiB", "memory", "ms",
+             "x plain", "in", "out", "free", "late", "room", "waits", "ms", "faults");
   nlohmann::ordered_json all = {{"machine", machine_line()},
                                 {"load_per_core", load},
                                 {"steps", options.steps},
@@ -220,6 +250,7 @@ int irregular(int count, char** words) {
   app.add_option("--driver", options.driver, "the program that runs are made with: another version's, to compare");
   app.add_option("--before", options.before, "another version's program, whose cells come in turns with this one's")
       ->check(CLI::ExistingFile);
+  app.add_flag("--causes", options.causes, "count moves by their cause: an observer listens, which takes some time");
   app.add_flag("--small", options.small, "small shapes: to see that it works, not how fast");
   app.add_option("--one", options.one, "be one run of this program")->group("");
   app.add_option("--result", options.result, "of the one run")->group("");

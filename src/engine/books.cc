@@ -1,9 +1,6 @@
 #include "engine/books.h"
 
 #include <algorithm>
-#include <utility>
-
-#include "base/assert.h"
 
 namespace vedette {
 
@@ -31,6 +28,12 @@ void Books::become(ChunkIndex c, ChunkState next) {
   if (next == resident && !chunk.unchanged && !chunk.slot_busy) give_slot_back(chunk);  // it will be written anyway
 }
 
+void Books::may_change(ChunkIndex c) {
+  Chunk& chunk = at(c);
+  chunk.unchanged = false;
+  if (chunk.state == resident && !chunk.slot_busy) give_slot_back(chunk);
+}
+
 std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {
   return frames_[frame].owned ? std::optional(frames_[frame].chunk) : std::nullopt;
 }
@@ -42,11 +45,13 @@ void Books::birth(ChunkIndex c) {
   Chunk& chunk = at(c);
   if (chunk.last_birth < tick_) chunk.birth_gap = tick_ - chunk.last_birth;
   chunk.last_birth = tick_;
+  chunk.dead_at = never;
   if (++chunk.live == 1) {
     ++live_;
     chunk.next_use = never;
     chunk.strays = 0;
   }
+  may_change(c);
   if (chunk.state == idle) {
     if (!chunk.busy) idle_remove(c);
     become(c, resident);
@@ -347,45 +352,68 @@ std::vector<ChunkIndex> first_of(std::vector<ChunkIndex> found, std::size_t most
 }  // namespace
 
 std::vector<ChunkIndex> Books::victims(std::size_t most) const {
-  std::vector<ChunkIndex> found;
-  for (const ChunkIndex c : used()) {
-    if (may_leave(chunks_[c])) found.push_back(c);
-  }
-  return first_of(std::move(found), most,
+  return first_of(that_may_leave(), most,
                   [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second); });
 }
 
+std::vector<ChunkIndex> Books::victims(std::size_t most, const Calendar& step) const {
+  return first_of(that_may_leave(), most,
+                  [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second, step); });
+}
+
 std::vector<ChunkIndex> Books::victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const {
-  std::vector<ChunkIndex> found;
-  for (const ChunkIndex c : used()) {
+  std::vector<ChunkIndex> found = that_may_leave();
+  std::erase_if(found, [&](ChunkIndex c) {
     const Chunk& chunk = chunks_[c];
-    const bool known = chunk.last_birth != tick_ && !chunk.leaving;
-    if (known && next_use(chunk) >= until && may_leave(chunk)) found.push_back(c);
-  }
-  const auto room = [&](ChunkIndex c) {  // in ops, for as many transfers
-    constexpr Ticks far = Ticks{1} << 40;
-    const Ticks use = next_use(chunks_[c]);
-    const Ticks ops = use >= step.next_begins ? step.ends - std::min(step.ends, tick_) + (use - step.next_begins)
-                                              : use - std::min(use, tick_);
-    const bool for_nothing = chunks_[c].unchanged && chunks_[c].slot;
-    return std::min(far, ops) * (for_nothing ? 2 : 1);
-  };
-  return first_of(std::move(found), most, [&](ChunkIndex first, ChunkIndex second) {
-    const Ticks of_first = room(first), of_second = room(second);
-    return of_first != of_second ? of_first > of_second : leaves_before(first, second);
+    return is_newborn(chunk) || chunk.leaving || std::min(expected_use(chunk), from_now(chunk.dead_at)) < until;
   });
+  return first_of(std::move(found), most,
+                  [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second, step); });
+}
+
+std::vector<ChunkIndex> Books::that_may_leave() const {
+  std::vector<ChunkIndex> found;
+  for (const ChunkIndex c : used())
+    if (may_leave(chunks_[c])) found.push_back(c);
+  return found;
+}
+
+Ticks Books::expected_use(const Chunk& chunk) const noexcept {
+  if (chunk.next_use != never || chunk.birth_gap != never) return next_use(chunk);
+  const Ticks since = std::max(chunk.last_use, chunk.last_birth == never ? Ticks{0} : chunk.last_birth);
+  return tick_ + (tick_ - std::min(tick_, since));
+}
+
+Ticks Books::room(const Chunk& chunk, const Calendar& step) const noexcept {
+  constexpr Ticks far = Ticks{1} << 40;
+  if (is_newborn(chunk)) return 0;
+  const Ticks use = expected_use(chunk), dead_at = from_now(chunk.dead_at), end = std::min(use, dead_at);
+  const Ticks ops = end >= step.next_begins ? step.ends - std::min(step.ends, tick_) + (end - step.next_begins)
+                                            : end - std::min(end, tick_);
+  const bool written = !chunk.unchanged || !chunk.slot, returns = use < dead_at || dead_at == never;
+  return std::min(far, ops) * (written && returns ? 1 : written || returns ? 2 : 4);
+}
+
+bool Books::leaves_before(ChunkIndex first, ChunkIndex second, const Calendar& step) const {
+  const Chunk &a = chunks_[first], &b = chunks_[second];
+  const bool a_cycles = cycles(a), b_cycles = cycles(b);
+  if (a_cycles != b_cycles) return b_cycles;
+  if (a_cycles) return leaves_before(first, second);
+  const Ticks of_first = room(a, step), of_second = room(b, step);
+  return of_first != of_second ? of_first > of_second : leaves_before(first, second);
 }
 
 // --- marks -----------------------------------------------------------------------------------------------------------
 
-void Books::expect_use(ChunkIndex c, Ticks tick) {
+void Books::expect_use(ChunkIndex c, Ticks tick, Ticks dead_at) {
   Chunk& chunk = at(c);
   const bool others = chunk.next_use > tick_ && chunk.next_use != never;
   chunk.next_use = others ? std::min(chunk.next_use, tick) : tick;
+  chunk.dead_at = chunk.live == 1 ? dead_at : never;
 }
 
 void Books::forget_next_uses() {
-  for (Chunk& chunk : chunks_) chunk.next_use = never;
+  for (Chunk& chunk : chunks_) chunk.next_use = chunk.dead_at = never;
 }
 
 void Books::fault(ChunkIndex c) {

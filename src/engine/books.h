@@ -34,7 +34,7 @@ class Books {
     bool leaving = false;       // its place in the queue of planned evictions counts
     bool write_failed = false;  // not evicted again until forgive_writes()
     bool busy = false;          // a transfer of the program has its pages pinned
-    bool unchanged = false;     // its last planned fetch promised that no op writes it before it leaves
+    bool unchanged = false;     // no op is known to have written it since the fetch that expected this
     bool touched = false;       // since it was covered
     std::uint32_t live = 0, holds = 0;
     std::uint32_t births_wait = 0;  // it stays until they have seen it
@@ -44,6 +44,7 @@ class Books {
     ChunkIndex idle_prev, idle_next;
     std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
     Ticks last_use = 0, next_use = never;
+    Ticks dead_at = never;          // its only tensor is dead then, as is expected
     Ticks last_birth = never;       // of a tensor there
     Ticks birth_gap = never;        // between the last two
     std::uint64_t arrival = 0;      // order of becoming resident
@@ -75,7 +76,7 @@ class Books {
   std::vector<SlotIndex> take_given_back() { return slots_.take_given_back(); }
 
   // --- tensors -------------------------------------------------------------------------------------------------------
-  void birth(ChunkIndex chunk);    // one more tensor lives there
+  void birth(ChunkIndex chunk);    // one more tensor lives there; it will be written
   bool death(ChunkIndex chunk);    // true: that was the last one
   void hold(ChunkIndex chunk);     // it does not leave until as many release()
   bool release(ChunkIndex chunk);  // true: no hold is left
@@ -135,9 +136,11 @@ class Books {
   struct Calendar {  // ticks: where the running step is expected to end, and where the next one begins
     Ticks ends = never, next_begins = never;
   };
-  // Of those that no plan sends away already, and that are not used before tick `until`, as far as is known. Of what
-  // was born in the running op, or the one that ended, nothing is known yet. First the one whose room is free for the
-  // most ops a transfer: one that leaves for nothing costs one, others two.
+  // Where an earlier step says what comes: first the one whose room is free for the most ops a transfer. One that
+  // leaves for nothing costs one, others two. Of what was born in the running op, or the one that ended, nothing is
+  // known yet: it leaves last.
+  std::vector<ChunkIndex> victims(std::size_t most, const Calendar& step) const;
+  // Of those that are known, that are not to leave already, and not used before tick `until`.
   std::vector<ChunkIndex> victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const;
 
   // --- marks ---------------------------------------------------------------------------------------------------------
@@ -146,8 +149,10 @@ class Books {
   void plan_to_leave(ChunkIndex chunk) { at(chunk).leaving = true; }
   void plan_to_stay(ChunkIndex chunk) { at(chunk).leaving = false; }
   void expect_unchanged(ChunkIndex chunk, bool unchanged) { at(chunk).unchanged = unchanged; }
+  void may_change(ChunkIndex chunk);  // the running op writes there
   void set_next_use(ChunkIndex chunk, Ticks tick) { at(chunk).next_use = tick; }
-  void expect_use(ChunkIndex chunk, Ticks tick);  // of one of the tensors there, beside what is expected of the others
+  // Of one of the tensors there, beside what is expected of the others; `dead_at`: never, if it is not expected to die.
+  void expect_use(ChunkIndex chunk, Ticks tick, Ticks dead_at = never);
   void forget_next_uses();
   void set_touched(ChunkIndex chunk, bool touched) { at(chunk).touched = touched; }
   void fault(ChunkIndex chunk);
@@ -166,6 +171,11 @@ class Books {
   bool pinned(const Chunk& chunk) const noexcept { return chunk.holds > 0 || (!paged_ && operand(chunk)); }
   bool may_leave(const Chunk& chunk) const noexcept;
   bool leaves_before(ChunkIndex first, ChunkIndex second) const noexcept;
+  bool leaves_before(ChunkIndex first, ChunkIndex second, const Calendar& step) const;
+  bool is_newborn(const Chunk& chunk) const noexcept { return chunk.last_birth == tick_; }
+  Ticks room(const Chunk& chunk, const Calendar& step) const noexcept;  // in ops, for as many transfers
+  std::vector<ChunkIndex> that_may_leave() const;
+  Ticks expected_use(const Chunk& chunk) const noexcept;
   bool cycles(const Chunk& chunk) const noexcept;
   // A use that is overdue is expected as late again: the longer it has not come, the further away it is.
   Ticks from_now(Ticks expected) const noexcept { return expected < tick_ ? tick_ + (tick_ - expected) : expected; }

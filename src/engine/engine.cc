@@ -150,18 +150,20 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
                              const Planned& planned) {
   books_.begin_op(tick);
   take_plan(planned);
-  bool missing = false;
+  std::size_t missing = 0;
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
       if (books_[c].live == 0) continue;
       pin(c);
-      missing = missing || !books_.present(c);
+      missing += books_.present(c) ? 0 : 1;
     }
+  if (planned.written) mark_changes(operands, *planned.written);
   op_.needs = planned.needs;
   op_.later = planned.later;
   op_.events = 0;
   if (!books_.op_fits()) go_paged();
-  if (!missing || books_.paged()) {
+  if (!books_.paged()) make_room_ahead(missing);
+  if (missing == 0 || books_.paged()) {
     if (can_start()) kick();
     return;
   }
@@ -203,7 +205,7 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
       hide_ahead(c);
     }
   }
-  make_room_ahead();
+  make_room_ahead(0);
 }
 
 // What is in fast memory by now stays there.
@@ -270,6 +272,7 @@ void Engine::fault(const Fault& fault) noexcept {
   if (chunk.state == ChunkState::covered) return bring_forth(c);  // and no fault of the plan
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) count_fault(fault);
+  if (fault.write) books_.may_change(c);
   books_.fault(c);
   request(c);
   if (books_.paged()) request_what_follows(c);

@@ -93,7 +93,7 @@ class Engine {
   // births of the running op will take.
   struct NextUse {
     ChunkRange range;
-    Ticks tick = never;
+    Ticks tick = never, dead_at = never;
   };
   struct PlannedFetch {
     ChunkRange range;
@@ -102,7 +102,9 @@ class Engine {
   };
   // Of an op without a plan. Chunks that will be used before `until` stay, as far as there is room.
   struct Expected {
-    std::uint32_t births = 0;  // chunks that the op and the next will take
+    bool anew = false;                          // what was to be fetched is wrong by now
+    bool makes_room = true;                     // for fetches; else only frames that are free are filled
+    std::uint32_t births = 0, next_births = 0;  // chunks that the op, and the next one, will take
     Ticks until = 0;
     Books::Calendar step = {};
   };
@@ -114,6 +116,8 @@ class Engine {
     // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
     std::span<const std::uint32_t> needs;
     std::span<const ChunkRange> later;  // of an op in sections: all its operands; lives until the op ends
+    // Operands that the op writes, where that is known: what it only reads may leave for nothing.
+    std::optional<std::span<const ChunkRange>> written = {};
   };
   struct PlannedEviction {
     ChunkRange range;
@@ -261,7 +265,9 @@ class Engine {
   void settle(const PlannedEviction& move);
   void take_plan(const Planned& planned);
   void take_expected(const Planned& planned);  // expected.cc
-  void make_room_ahead();
+  void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
+  void sort_fetches();
+  void make_room_ahead(std::size_t missing);  // operands, and what is expected
   template <class Done>
   void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
   void request(ChunkIndex chunk);                             // a thread waits for it

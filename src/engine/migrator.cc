@@ -114,7 +114,7 @@ void Engine::pump() {
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }
 
 std::uint32_t Engine::promised() const noexcept {
-  if (op_.expected) return op_.expected->births;
+  if (op_.expected) return op_.expected->births + op_.expected->next_births;
   if (!books_.in_op() || books_.paged() || op_.events >= op_.needs.size()) return 0;
   return op_.needs[op_.events];
 }
@@ -218,8 +218,10 @@ void Engine::start_planned_fetches() {
 
 void Engine::make_room() {
   while (waiting_need() > books_.available() + books_.evicting() && books_.in_flight() < slow_.store->depth()) {
-    const std::vector<ChunkIndex> leaving = books_.victims(std::min<std::size_t>(
-        waiting_need() - books_.available() - books_.evicting(), slow_.store->depth() - books_.in_flight()));
+    const std::size_t most = std::min<std::size_t>(waiting_need() - books_.available() - books_.evicting(),
+                                                   slow_.store->depth() - books_.in_flight());
+    const bool expects = op_.expected && !books_.paged();
+    const std::vector<ChunkIndex> leaving = expects ? books_.victims(most, op_.expected->step) : books_.victims(most);
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
     if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
@@ -249,6 +251,8 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   if (!books_.may_leave(c)) return false;
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
+  const bool expected_soon = op_.expected && chunk.next_use < op_.expected->until;
+  if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back(c);  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // nobody could write there: its slot has it
     books_.evicted(c);
     figures_.counters.bytes_dropped += chunk_bytes_.value;

@@ -62,7 +62,8 @@ bool BucketStore::follow(std::size_t op, std::uint64_t prefix) {
   if (current_ != nullptr && current_->begins(op, prefix)) return false;
   Bucket* const before = std::exchange(current_, nullptr);
   for (const auto& other : buckets_)
-    if (other->begins(op, prefix)) current_ = other.get();
+    if (other->is_trusted() && other->begins(op, prefix)) current_ = other.get();
+  if (before != nullptr && current_ == nullptr && op > 0) before->left();
   return current_ != before;
 }
 
@@ -73,9 +74,14 @@ bool BucketStore::patient() const {
   return buckets_.size() < patience || std::any_of(latest, buckets_.end(), ran);
 }
 
-bool BucketStore::worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes) {
+bool BucketStore::worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes, bool alike) {
   constexpr std::size_t most_passed = 256;  // sequences; one that comes again later is a new one
-  if (patient()) return true;
+  for (const auto& bucket : buckets_)
+    if (bucket->ops() == hashes.size() && bucket->begins(hashes.size() - 1, prefix)) {
+      bucket->came_again();
+      return false;
+    }
+  if (!alike && patient()) return true;
   const auto again = std::find_if(passed_over_.begin(), passed_over_.end(),
                                   [&](const PassedOver& each) { return each.prefix == prefix; });
   if (again != passed_over_.end()) {

@@ -3,7 +3,7 @@
 //
 // A step is recognised op by op: while each op equals the bucket's, the bucket's plan runs. At the first difference
 // another bucket with the same beginning takes over. Where there is none, the rest of the step runs on demand and
-// becomes a new bucket.
+// becomes a new bucket. A bucket that never ran whole and was left twice is followed again when a step has been it.
 //
 // What always holds: no two buckets have the same sequence. There are at most ten; of three or more, the books of all
 // but the latest take at most `most_books`. The bucket that has not run for the longest time goes. The first ops of
@@ -65,6 +65,10 @@ class Bucket {
 
   std::uint64_t last_run() const noexcept { return last_run_; }  // step
   std::uint64_t runs() const noexcept { return runs_; }          // whole steps by its plan
+  // Steps that begin as the bucket does end as it does, often enough.
+  bool is_trusted() const noexcept { return runs_ > 0 || left_ < 2; }
+  void left() { ++left_; }  // by a step, in the middle, for no other bucket
+  void came_again() { left_ = 0; }
   void profiled(std::uint64_t step, std::uint32_t unplanned_chunks);
   void ran(std::uint64_t step);
   void planned(std::uint64_t step) { follows_since_ = step + 1; }
@@ -85,7 +89,7 @@ class Bucket {
   std::vector<Extent> in_parts_;
   AddressPlan addresses_;
   std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
-  std::uint32_t unplanned_ = 0;
+  std::uint32_t unplanned_ = 0, left_ = 0;
   std::vector<char> runs_again_;
 };
 
@@ -101,13 +105,14 @@ class BucketStore {
 
   // --- the running step ----------------------------------------------------------------------------------------------
   Bucket* current() const noexcept { return current_; }  // whose plan runs; nullptr: on demand
-  void begin_step() { current_ = latest_; }              // the likeliest
+  void begin_step() { current_ = latest_ != nullptr && latest_->is_trusted() ? latest_ : nullptr; }  // the likeliest
   // After op `op`, with the hash of all ops so far. True: another bucket, or none, is current now.
   bool follow(std::size_t op, std::uint64_t prefix);
   void leave() { current_ = nullptr; }
-  // Whether a new sequence of ops, with the hash of all and of each, gets a bucket. While sequences repeat, each does
-  // at once. Where the latest buckets never ran whole, only one that comes again.
-  bool worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes);
+  // Whether a sequence of ops that no bucket ran, with the hash of all and of each, gets a bucket. While sequences
+  // repeat, each new one does at once. Where the latest buckets never ran whole, only one that comes again; `alike`:
+  // also where it differs from an earlier one in sizes alone, which another step will hardly have again.
+  bool worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes, bool alike);
   // The running step with the ops so far may get one: what costs time and serves a bucket alone is left out elsewhere.
   bool may_be_learned(std::span<const std::uint64_t> hashes) const;
   void ran_whole() { latest_ = current_; }

@@ -43,15 +43,19 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
   for (const OpMoves::Fetch& fetch : ahead != nullptr ? ahead->fetches : part.moves.fetches)
     fetches_.push_back({fetch.chunks, fetch.unchanged});
   for (const OpMoves::NextUse& use : ahead != nullptr ? ahead->next_uses : part.moves.next_uses)
-    next_uses_.push_back({use.chunks, use.after});
+    next_uses_.push_back({use.chunks, use.after, use.dead_at ? Ticks{*use.dead_at} : never});
   Engine::Planned planned{.fetches = fetches_,
                           .next_uses = next_uses_,
                           .base = part.step_begins,
                           .needs = part.needs,
-                          .later = part.operands_of_whole_op};
+                          .later = part.operands_of_whole_op,
+                          .written = part.written};
   if (ahead != nullptr)
     planned.expected = Engine::Expected{
+        .anew = ahead->anew,
+        .makes_room = ahead->makes_room,
         .births = ahead->births,
+        .next_births = ahead->next_births,
         .until = part.step_begins + ahead->until,
         .step = {.ends = part.step_begins + ahead->ends, .next_begins = part.step_begins + ticks_of_a_step}};
   return planned;

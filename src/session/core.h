@@ -121,7 +121,8 @@ class SessionCore {
 
   // --- steps and ops
   void cut_step();
-  void add_operands(std::span<const void* const> addresses, OperandList& logged, std::uint64_t& hash);
+  void add_operands(std::span<const void* const> addresses, bool written, OperandList& logged, std::uint64_t& hash,
+                    std::uint64_t& kind);
   void add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash);
   std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash, std::uint64_t kind);
   void find_sections(std::uint32_t index);

@@ -70,7 +70,8 @@ void SessionCore::cut_step() {
 
 // --- an op begins ----------------------------------------------------------------------------------------------------
 
-void SessionCore::add_operands(std::span<const void* const> addresses, OperandList& logged, std::uint64_t& hash) {
+void SessionCore::add_operands(std::span<const void* const> addresses, bool written, OperandList& logged,
+                               std::uint64_t& hash, std::uint64_t& kind) {
   for (const void* address : addresses) {
     if (owner_of(address) != this) continue;
     const auto found = arena_.holding(address);
@@ -80,9 +81,10 @@ void SessionCore::add_operands(std::span<const void* const> addresses, OperandLi
     }
     const auto& [offset, live] = *found;
     if (!live.small) hash = mix(hash, live.bytes.value);  // other steps have it in the slab
+    if (live.kind == TensorKind::weight || live.kind == TensorKind::optimizer) kind = mix(kind, offset);
     std::uint32_t index = no_log_tensor;
     if (logger_.running()) logged.push_back(index = logger_.tensor(offset, live));
-    op_.operand(arena_.chunks_of(offset, live.bytes.value), index);
+    op_.operand(arena_.chunks_of(offset, live.bytes.value), index, written);
   }
 }
 
@@ -96,7 +98,7 @@ void SessionCore::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, 
     const auto& [offset, live] = *found;
     const std::uint64_t begin = arena_.offset_of(part.first);
     const ChunkRange chunks = arena_.chunks_of(begin, std::min(part.bytes.value, offset + live.bytes.value - begin));
-    op_.operand(chunks, no_log_tensor);
+    op_.operand(chunks, no_log_tensor, part.written);
     if (before != offset) hash = mix(hash, ~live.bytes.value);
     before = offset;
     if (!logger_.running()) continue;
@@ -143,8 +145,12 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) const
                       .needs = {},
                       .operands_of_whole_op = {},
                       .ahead = nullptr,
+                      .written = {},
                       .repeats = false};
-  if (!logger_.running() || buckets_.current() == nullptr) return part;
+  if (!logger_.running() || buckets_.current() == nullptr) {
+    part.written = op_.written();
+    return part;
+  }
   const StepPlan& plan = buckets_.current()->plan;
   part.moves = plan.moves_at(op_.part());
   part.places = plan.places();
@@ -168,11 +174,11 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     op_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     in_step = logger_.running();
     std::uint64_t hash = std::hash<std::string_view>{}(name);
-    const std::uint64_t kind = mix(mix(hash, reads.size()), writes.size());
+    std::uint64_t kind = mix(mix(hash, reads.size()), writes.size());
     LoggedOp op;
-    add_operands(reads, op.reads, hash);
+    add_operands(reads, false, op.reads, hash, kind);
     hash = mix(hash, reads.size());
-    add_operands(writes, op.writes, hash);
+    add_operands(writes, true, op.writes, hash, kind);
     add_parts(parts, op, hash);
     const Bucket* const followed = buckets_.current();
     if (in_step) index = log_op(name, std::move(op), hash, kind);
@@ -341,7 +347,7 @@ void SessionCore::end_step() noexcept {
   report_step_end(now);
   finish_profiling();
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
-  if (foresees()) foresight_.remember(logger_.log(), logger_.kinds());
+  const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix());
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
@@ -352,7 +358,7 @@ void SessionCore::end_step() noexcept {
                                                      .stalls = times_.stalls()});
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
-  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes())) return buckets_.leave();
+  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike)) return buckets_.leave();
   learn();
 }
 

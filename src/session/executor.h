@@ -64,6 +64,8 @@ struct OpMoves {
   struct NextUse {
     ChunkRange chunks;
     std::uint32_t after = 0;  // ticks from the first op of the step
+    // the same, of the op that begins when the tensor there is dead, where that is expected
+    std::optional<std::uint32_t> dead_at = {};
   };
   struct Made {
     ChunkRange chunks;
@@ -79,7 +81,9 @@ struct OpMoves {
 struct Ahead {
   std::span<const OpMoves::Fetch> fetches;      // in order of need; what is in fast memory stays there
   std::span<const OpMoves::NextUse> next_uses;  // as expected by now
-  std::uint32_t births = 0;                     // chunks that the op and the next one will take
+  bool anew = false;                            // of another position: what was to be fetched is wrong by now
+  bool makes_room = true;                       // for fetches; else only frames that are free are filled
+  std::uint32_t births = 0, next_births = 0;    // chunks that the op, and the next one, will take
   // ticks from the step's first op
   std::uint32_t until = 0;  // what is used before then stays
   std::uint32_t ends = 0;   // the step
@@ -134,8 +138,9 @@ class Executor {
     Ticks step_begins = 0;                  // the tick that OpMoves::NextUse counts from
     // needs[k]: chunks that the part will yet take after its k-th allocation or release; lives until it ends
     std::span<const std::uint32_t> needs;
-    std::span<const ChunkRange> operands_of_whole_op;  // of a section; lives until the op ends
-    const Ahead* ahead = nullptr;                      // without a plan
+    std::span<const ChunkRange> operands_of_whole_op;         // of a section; lives until the op ends
+    const Ahead* ahead = nullptr;                             // without a plan
+    std::optional<std::span<const ChunkRange>> written = {};  // operands that it writes, where no plan says more
     // A followed plan has this op, so that one like it has run before; `operands` and `needs` live until it ends.
     bool repeats = false;
   };

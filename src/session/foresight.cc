@@ -2,17 +2,18 @@
 #include "session/foresight.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
 
 namespace vedette::detail {
 namespace {
 
 constexpr std::uint64_t nowhere = ~std::uint64_t{0};
-constexpr std::uint32_t not_soon = ~0u;        // ticks from the step's first op
-constexpr std::uint32_t widest = 4096;         // ops that a window has
-constexpr std::uint32_t longest_past = 64;     // ops that are compared to tell places apart
-constexpr std::uint32_t rests_unchanged = 64;  // ops without a write after a fetch: it may leave without a transfer
+constexpr std::uint32_t not_soon = ~0u;       // ticks from the step's first op
+constexpr std::uint32_t widest = 4096;        // ops that a window has
+constexpr std::uint32_t longest_past = 64;    // ops that are compared to tell places apart
+constexpr double one_op = 1.0 / 64;           // weight of the latest in how many were not as expected
+constexpr std::uint32_t rests_unchanged = 4;  // ops without a write after a fetch: it may leave without a transfer
+constexpr std::uint32_t least_frames = 14;    // with fewer, what comes early displaces what comes before it
+constexpr double rarely = 1.0 / 80;           // a wrong op among the latest fifteen
 
 std::uint32_t common_past(const LikeStep& step, std::uint32_t at, std::span<const std::uint64_t> kinds) {
   const std::uint32_t most = std::min({longest_past, at + 1, static_cast<std::uint32_t>(kinds.size())});
@@ -23,13 +24,15 @@ std::uint32_t common_past(const LikeStep& step, std::uint32_t at, std::span<cons
 
 }  // namespace
 
-void Foresight::remember(const StepLog& log, std::span<const std::uint64_t> kinds) {
-  if (kinds.empty() || kinds.size() != log.ops.size() || kinds.size() > most_ops) return;
+bool Foresight::remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence) {
+  if (kinds.empty() || kinds.size() != log.ops.size() || kinds.size() > most_ops) return false;
   auto same = std::find_if(steps_.begin(), steps_.end(), [&](const auto& step) { return step->has_kinds(kinds); });
-  if (same == steps_.end()) {
-    steps_.push_front(std::make_unique<LikeStep>(log, kinds));
-  } else {
+  const bool known = same != steps_.end();
+  if (known) {
     std::rotate(steps_.begin(), same, same + 1);
+    if (steps_.front()->sequence() != sequence) refresh(*steps_.front(), log, sequence);
+  } else {
+    steps_.push_front(std::make_unique<LikeStep>(log, kinds, sequence));
   }
   learn_succession(log, steps_.front().get());
   before_ = steps_.front().get();
@@ -40,6 +43,16 @@ void Foresight::remember(const StepLog& log, std::span<const std::uint64_t> kind
     std::erase_if(successions_, [&](const Succession& each) {
       return each.before == steps_.back().get() || each.after == steps_.back().get();
     });
+  return known;
+}
+
+// Other sizes. Successions count tensors by their numbers, which are the same unless small tensors have grown.
+void Foresight::refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence) {
+  const std::vector<std::uint64_t> kinds(step.kinds().begin(), step.kinds().end());
+  LikeStep fresh(log, kinds, sequence);
+  if (!fresh.numbers_alike(step))
+    std::erase_if(successions_, [&](const Succession& each) { return each.before == &step || each.after == &step; });
+  step = std::move(fresh);
 }
 
 void Foresight::learn_succession(const StepLog& log, const LikeStep* after) {
@@ -55,10 +68,10 @@ void Foresight::learn_succession(const StepLog& log, const LikeStep* after) {
       const auto born = std::lower_bound(carried_.begin(), carried_.end(), std::pair(log.tensors[t].offset, 0u));
       if (born == carried_.end() || born->first != log.tensors[t].offset) continue;
       now.from[t] = born->second;
-      if (after->tensors()[t].first_use != none)
-        now.first_uses.emplace_back(born->second, after->tensors()[t].first_use);
+      const LikeStep::Tensor& there = after->tensors()[t];
+      now.survivors.push_back({.tensor = born->second, .first_use = there.first_use, .dead_at = there.dead_at});
     }
-    std::sort(now.first_uses.begin(), now.first_uses.end());
+    std::sort(now.survivors.begin(), now.survivors.end());
   }
   carried_.clear();
   for (std::uint32_t t = 0; t < log.tensors.size(); ++t)
@@ -93,15 +106,14 @@ const Ahead* Foresight::look(const StepLog& log, std::span<const std::uint64_t> 
   if (now_.at == none) return nullptr;
   fetches_.clear();
   next_uses_.clear();
-  if (std::exchange(is_new_position_, false)) tell_all_uses(log);
+  ahead_ = {.anew = std::exchange(is_new_position_, false), .makes_room = wrong_ < rarely};
+  if (ahead_.anew) tell_all_uses(log);
   tell_next_uses(log);
   widen(log, frames);
-  const std::uint32_t next = now_.at + 1 < now_.like->ops() ? chunks_born(now_.at + 1) : 0;
-  ahead_ = {.fetches = fetches_,
-            .next_uses = next_uses_,
-            .births = std::min(frames / 4, chunks_born(now_.at) + next),
-            .until = now_.seen - 1 + (window_.end - now_.at),
-            .ends = now_.seen - 1 + (now_.like->ops() - now_.at)};
+  ahead_.fetches = fetches_;
+  ahead_.next_uses = next_uses_;
+  ahead_.until = now_.seen - 1 + (window_.end - now_.at);
+  ahead_.ends = now_.seen - 1 + (now_.like->ops() - now_.at);
   ++ops_told_;
   return &ahead_;
 }
@@ -112,7 +124,9 @@ void Foresight::see(const StepLog& log, std::span<const std::uint64_t> kinds) {
   now_.born.clear();
   now_.births->until(now_.seen, [&](std::uint32_t t) { now_.born.push_back(t); });
   ++now_.seen;
-  if (!goes_on(kinds)) find(kinds);
+  const bool right = goes_on(kinds);
+  if (kinds.size() > 1) wrong_ = wrong_ * (1 - one_op) + (right ? 0 : one_op);  // no op precedes a first one
+  if (!right) find(kinds);
   if (now_.at != none) bind(log);
 }
 
@@ -220,20 +234,25 @@ std::uint32_t Foresight::chunks_born(std::uint32_t op) const {
 }
 
 // `op`: of `like`; none: of no op of this step.
-void Foresight::tell(std::optional<ChunkRange> chunks, std::uint32_t op) {
+void Foresight::tell(std::uint32_t tensor, std::optional<ChunkRange> chunks, std::uint32_t op) {
   if (!chunks) return;
-  next_uses_.push_back({*chunks, op == none ? not_soon : now_.seen - 1 + (op - now_.at)});
+  const auto here = [&](std::uint32_t there) { return now_.seen - 1 + (there - now_.at); };
+  const std::uint32_t dead_at = now_.like->tensors()[tensor].dead_at;
+  next_uses_.push_back({*chunks, op == none ? not_soon : here(op), {}});
+  if (dead_at != none && dead_at > now_.at) next_uses_.back().dead_at = here(dead_at);
 }
 
-void Foresight::tell_in_next_step(std::optional<ChunkRange> chunks, std::uint32_t tensor) {
+void Foresight::tell_in_next_step(std::uint32_t tensor, std::optional<ChunkRange> chunks) {
+  constexpr auto next_step = static_cast<std::uint32_t>(ticks_of_a_step);
   const LikeStep::Tensor& there = now_.like->tensors()[tensor];
-  std::uint32_t op = there.born ? none : there.first_use;
-  if (const Succession* const next = there.born && !there.dies ? last_after(now_.like) : nullptr) {
-    const auto use = std::lower_bound(next->first_uses.begin(), next->first_uses.end(), std::pair(tensor, 0u));
-    if (use != next->first_uses.end() && use->first == tensor) op = use->second;
+  if (!chunks || there.dies) return tell(tensor, chunks, none);
+  Succession::Survivor then{.tensor = tensor, .first_use = there.born ? none : there.first_use};
+  if (const Succession* const next = last_after(now_.like); next != nullptr) {
+    const auto found = std::lower_bound(next->survivors.begin(), next->survivors.end(), then);
+    if (found != next->survivors.end() && found->tensor == tensor) then = *found;
   }
-  if (!chunks || there.dies || op == none) return tell(chunks, none);
-  next_uses_.push_back({*chunks, static_cast<std::uint32_t>(ticks_of_a_step) + op});
+  next_uses_.push_back({*chunks, then.first_use == none ? not_soon : next_step + then.first_use, {}});
+  if (then.dead_at != none) next_uses_.back().dead_at = next_step + then.dead_at;
 }
 
 // What was told of another position, or in an earlier step, is wrong by now.
@@ -244,40 +263,46 @@ void Foresight::tell_all_uses(const StepLog& log) {
   std::vector<char> told(like.tensors().size());
   for (std::uint32_t op = now_.at + 1; op < like.ops(); ++op)
     for (const LikeStep::Use& use : like.uses(op))
-      if (!std::exchange(told[use.tensor], char{1})) tell(chunks_of(log, use.tensor), op);
+      if (!std::exchange(told[use.tensor], char{1})) tell(use.tensor, chunks_of(log, use.tensor), op);
   for (std::uint32_t t = 0; t < told.size(); ++t)
-    if (!told[t]) tell_in_next_step(chunks_of(log, t), t);
+    if (!told[t]) tell_in_next_step(t, chunks_of(log, t));
 }
 
 void Foresight::tell_next_uses(const StepLog& log) {
   const LikeStep& like = *now_.like;
   for (const std::uint32_t t : like.births_before(now_.at))
     if (const std::uint32_t use = like.tensors()[t].first_use; use != none && use >= now_.at) {
-      tell(chunks_of(log, t), use);
+      tell(t, chunks_of(log, t), use);
     } else if (use == none) {
-      tell_in_next_step(chunks_of(log, t), t);
+      tell_in_next_step(t, chunks_of(log, t));
     }
   for (const LikeStep::Use& use : like.uses(now_.at)) {
     const std::optional<ChunkRange> chunks = chunks_of(log, use.tensor);
-    use.next == none ? tell_in_next_step(chunks, use.tensor) : tell(chunks, use.next);
+    use.next == none ? tell_in_next_step(use.tensor, chunks) : tell(use.tensor, chunks, use.next);
   }
 }
 
+// Also says how many chunks births of this op and the next will take, as far as there is room for them.
 void Foresight::widen(const StepLog& log, std::uint32_t frames) {
   for (; !window_.chunks.empty() && window_.end - window_.chunks.size() <= now_.at; window_.chunks.pop_front())
     window_.chunks_in_all -= window_.chunks.front();
   window_.end = std::max(window_.end, now_.at + 1);
-  std::uint64_t in_use = chunks_born(now_.at);
+  std::uint64_t in_use = 0;
   for (const LikeStep::Use& use : now_.like->uses(now_.at)) {
     window_.used[use.tensor] = std::max(window_.used[use.tensor], now_.at + 1);
     if (const auto chunks = chunks_of(log, use.tensor)) in_use += chunks->size();
   }
-  const std::uint64_t most = frames / 4 * 3;
-  while (window_.end < now_.like->ops() && window_.chunks.size() < widest && in_use + window_.chunks_in_all < most) {
+  const std::uint64_t room = frames - std::min<std::uint64_t>(frames, in_use), born = chunks_born(now_.at);
+  const double far = widest / (1 + wrong_ * widest) / 4;  // in ops: a quarter of how many in a row are as expected
+  const auto limit = frames < least_frames ? 0 : static_cast<std::uint32_t>(std::max(1.0, far));
+  while (window_.end < now_.like->ops() && window_.end - now_.at <= limit && born + window_.chunks_in_all < room) {
     const std::uint32_t chunks = widen_by_op(log, window_.end++);
     window_.chunks.push_back(chunks);
     window_.chunks_in_all += chunks;
   }
+  const std::uint64_t next = now_.at + 1 < now_.like->ops() ? chunks_born(now_.at + 1) : 0;
+  ahead_.births = static_cast<std::uint32_t>(std::min(room, born));
+  ahead_.next_births = static_cast<std::uint32_t>(std::min(room - ahead_.births, next));
 }
 
 std::uint32_t Foresight::widen_by_op(const StepLog& log, std::uint32_t op) {
@@ -288,7 +313,7 @@ std::uint32_t Foresight::widen_by_op(const StepLog& log, std::uint32_t op) {
     if (counted) continue;
     const std::optional<ChunkRange> where = chunks_of(log, use.tensor);
     if (!where) continue;
-    tell(where, op);
+    tell(use.tensor, where, op);
     fetches_.push_back({.chunks = *where,
                         .source = {},
                         .unchanged = now_.like->unwritten(use.tensor, op, rests_unchanged),

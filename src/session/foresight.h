@@ -9,8 +9,9 @@
 //
 // What is told. Operands and births bind the tensors of the earlier step to those of the running one. Memory that lives
 // across steps is known by its address, or by what it was in the step before: a cache that is made anew in each step.
-// From this come the next use of each tensor, and what to fetch: the operands of as many ops ahead as three quarters of
-// fast memory hold beside those of the running op.
+// From this come the next use of each tensor, when it will be dead, and what to fetch: the operands of as many ops
+// ahead as fast memory holds beside those of the running op. It looks a quarter as far as ops are as expected in a row,
+// and where a wrong one was among the latest fifteen, nothing leaves for a fetch.
 //
 // What always holds: a wrong guess costs transfers and no bytes. At most `most_steps` steps with `most_ops` ops in all
 // are remembered.
@@ -37,8 +38,9 @@ class Foresight {
 
   explicit Foresight(const Arena& arena) : arena_(arena) {}
 
-  // A step ended; `kinds`: of its ops. One with the kinds of a step that is remembered says nothing new.
-  void remember(const StepLog& log, std::span<const std::uint64_t> kinds);
+  // A step ended; `kinds`: of its ops; `sequence`: a hash of its ops with their sizes. A step with the kinds of one
+  // that is remembered takes its place. True: there was one.
+  bool remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence);
   void begin_step();
   // The last op of `log` begins, and no plan is followed. `frames`: of fast memory. What is told lives until the next
   // call; nullptr: the position is lost. Looks at ops since the last call, too, so that a step may leave its plan late.
@@ -68,9 +70,14 @@ class Foresight {
   struct Succession {  // one step came after another, the last time
     const LikeStep *before = nullptr, *after = nullptr;
     std::vector<std::uint32_t> from;  // [tensor of `after`]: of `before`, in which it was born; none
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> first_uses;  // tensors of `before`, sorted, and ops of `after`
+    struct Survivor {                 // of `before`, and where `after` uses it first and is without it
+      std::uint32_t tensor = 0, first_use = none, dead_at = none;
+      bool operator<(const Survivor& other) const noexcept { return tensor < other.tensor; }
+    };
+    std::vector<Survivor> survivors;  // sorted
   };
 
+  void refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence);
   void learn_succession(const StepLog& log, const LikeStep* after);
   const Succession* last_after(const LikeStep* before) const;
   const Succession* between(const LikeStep* before, const LikeStep* after) const;
@@ -82,8 +89,8 @@ class Foresight {
   void bind(const StepLog& log);
   std::optional<ChunkRange> chunks_of(const StepLog& log, std::uint32_t tensor) const;
   std::uint32_t chunks_born(std::uint32_t op) const;
-  void tell(std::optional<ChunkRange> chunks, std::uint32_t op);
-  void tell_in_next_step(std::optional<ChunkRange> chunks, std::uint32_t tensor);
+  void tell(std::uint32_t tensor, std::optional<ChunkRange> chunks, std::uint32_t op);
+  void tell_in_next_step(std::uint32_t tensor, std::optional<ChunkRange> chunks);
   void tell_all_uses(const StepLog& log);
   void tell_next_uses(const StepLog& log);
   void widen(const StepLog& log, std::uint32_t frames);
@@ -100,6 +107,7 @@ class Foresight {
   bool is_new_position_ = false;
   std::uint32_t ops_told_ = 0;
   std::uint32_t positions_ = 0;  // new ones, in this step
+  double wrong_ = 0;             // of the latest ops, over steps: how many were others than was expected
   std::vector<OpMoves::Fetch> fetches_;
   std::vector<OpMoves::NextUse> next_uses_;
   Ahead ahead_;

@@ -18,8 +18,14 @@ std::uint64_t gram_of(std::span<const std::uint64_t> kinds) {
 std::vector<LikeStep::Tensor> tensors_of(const StepLog& log) {
   std::vector<LikeStep::Tensor> tensors;
   tensors.reserve(log.tensors.size());
-  for (const LoggedTensor& t : log.tensors)
-    tensors.push_back({.offset = t.offset, .bytes = t.bytes, .born = t.birth > 0, .dies = t.death != ~0u});
+  for (const LoggedTensor& t : log.tensors) {
+    LikeStep::Tensor& tensor = tensors.emplace_back();
+    tensor = {.offset = t.offset, .bytes = t.bytes, .born = t.birth > 0, .dies = t.death != ~0u};
+    if (!tensor.dies) continue;
+    const auto later = std::partition_point(log.ops.begin(), log.ops.end(),
+                                            [&](const LoggedOp& op) { return op.events.begin < t.death; });
+    tensor.dead_at = static_cast<std::uint32_t>(later - log.ops.begin());
+  }
   return tensors;
 }
 
@@ -38,8 +44,8 @@ std::vector<Bytes> stays_of(const StepLog& log) {
 
 }  // namespace
 
-LikeStep::LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds)
-    : kinds_(kinds.begin(), kinds.end()), tensors_(tensors_of(log)), stays_(stays_of(log)) {
+LikeStep::LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence)
+    : kinds_(kinds.begin(), kinds.end()), sequence_(sequence), tensors_(tensors_of(log)), stays_(stays_of(log)) {
   const auto count = static_cast<std::uint32_t>(log.ops.size());
   std::vector<std::pair<std::uint32_t, Use>> uses;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> births, writes;
@@ -66,6 +72,11 @@ LikeStep::LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds)
 
 bool LikeStep::has_kinds(std::span<const std::uint64_t> kinds) const {
   return std::equal(kinds_.begin(), kinds_.end(), kinds.begin(), kinds.end());
+}
+
+bool LikeStep::numbers_alike(const LikeStep& other) const {
+  return std::equal(tensors_.begin(), tensors_.end(), other.tensors_.begin(), other.tensors_.end(),
+                    [](const Tensor& a, const Tensor& b) { return a.born == b.born && a.first_use == b.first_use; });
 }
 
 bool LikeStep::unwritten(std::uint32_t tensor, std::uint32_t op, std::uint32_t within) const {

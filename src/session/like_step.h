@@ -30,14 +30,18 @@ class LikeStep {
     std::uint64_t offset = 0;
     Bytes bytes;
     std::uint32_t first_use = none;
+    std::uint32_t dead_at = none;     // the op of the step that begins without it; ops(): the step ends without it
     bool born = false, dies = false;  // in the step
   };
 
-  // `kinds`: of each op of `log`.
-  LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds);
+  // `kinds`: of each op of `log`; `sequence`: a hash of its ops with their sizes.
+  LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence);
 
   std::uint32_t ops() const noexcept { return static_cast<std::uint32_t>(kinds_.size()); }
   std::uint64_t kind(std::uint32_t op) const { return kinds_[op]; }
+  std::span<const std::uint64_t> kinds() const noexcept { return kinds_; }
+  std::uint64_t sequence() const noexcept { return sequence_; }
+  bool numbers_alike(const LikeStep& other) const;  // of the same kinds: a number means the same tensor in both
   bool has_kinds(std::span<const std::uint64_t> kinds) const;  // of a whole step
   // The operands of an op: what it reads, then what it writes, in the order in which it names them.
   std::span<const Use> uses(std::uint32_t op) const { return uses_[op]; }
@@ -59,6 +63,7 @@ class LikeStep {
 
  private:
   std::vector<std::uint64_t> kinds_;
+  std::uint64_t sequence_ = 0;
   std::vector<Tensor> tensors_;
   Grouped<Use> uses_;
   Grouped<std::uint32_t> births_;

@@ -9,6 +9,7 @@ namespace vedette::detail {
 
 void RunningOp::begin() {
   operands_.clear();
+  written_.clear();
   tensors_.clear();
   small_.clear();
   born_.clear();
@@ -17,8 +18,9 @@ void RunningOp::begin() {
   observed_ = false;
 }
 
-void RunningOp::operand(ChunkRange chunks, std::uint32_t logged) {
+void RunningOp::operand(ChunkRange chunks, std::uint32_t logged, bool written) {
   operands_.push_back(chunks);
+  if (written) written_.push_back(chunks);
   tensors_.push_back(logged);
 }
 
@@ -36,7 +38,9 @@ bool RunningOp::section_begins_with(std::uint64_t bytes) const {
 
 void RunningOp::small_operand(ChunkIndex chunk) {
   const auto at = std::lower_bound(small_.begin(), small_.end(), chunk);
-  if (at == small_.end() || *at != chunk) small_.insert(at, chunk);
+  if (at != small_.end() && *at == chunk) return;
+  small_.insert(at, chunk);
+  written_.push_back(ChunkRange::one(chunk));
 }
 
 std::vector<ChunkRange> RunningOp::needed() const {

@@ -20,13 +20,16 @@ class RunningOp {
   void begin_step() { seen_.clear(); }
   void begin();
 
-  void operand(ChunkRange chunks, std::uint32_t logged);  // no_log_tensor: a part of a tensor
+  // `logged`: no_log_tensor where it is a part of a tensor
+  void operand(ChunkRange chunks, std::uint32_t logged, bool written);
   const std::vector<ChunkRange>& operands() const noexcept { return operands_; }
   // The chunk of a small tensor: needed all through the op, and no operand to plans and sections.
   void small_operand(ChunkIndex chunk);
   // What the op, or the section in which it is, needs in fast memory: operands() unless this says more.
   bool needs_more_than_operands() const noexcept { return in_sections() || !small_.empty(); }
   std::vector<ChunkRange> needed() const;
+  // Operands that the op writes; of the chunk of a small tensor that is not known.
+  std::span<const ChunkRange> written() const noexcept { return written_; }
 
   // --- in a plan -----------------------------------------------------------------------------------------------------
   std::uint32_t part() const noexcept { return part_; }  // the running op or section, as plans count
@@ -55,7 +58,7 @@ class RunningOp {
   std::span<const ObservedOp> seen() const noexcept { return seen_; }            // in this step
 
  private:
-  std::vector<ChunkRange> operands_;
+  std::vector<ChunkRange> operands_, written_;
   std::vector<std::uint32_t> tensors_;  // of the log, one for each operand
   std::vector<ChunkIndex> small_;       // chunks, sorted
   std::vector<ChunkRange> born_;

@@ -494,5 +494,50 @@ TEST(Books, AReadThatFailedGivesItsFrameBackOnce) {
   EXPECT_EQ(books[{2}].failed_reads, 0);
 }
 
+// A chunk that was fetched to be read, and is shown.
+void bring_unchanged(Books& books, ChunkIndex c) {
+  books.birth(c);
+  books.back(c, *books.take_free());
+  books.start_eviction(c);
+  books.end_io(books[c].frame);
+  books.evicted(c);
+  books.expect_unchanged(c, true);
+  books.start_fetch(c, *books.take_free());
+  books.end_io(books[c].frame);
+  books.fetched(c);
+  books.shown(c);
+}
+
+TEST(Books, ABirthOrAWriteEndsThatAChunkIsUnchanged) {
+  Books books(chunk_count, frame_count);
+  for (const ChunkIndex c : {ChunkIndex{0}, ChunkIndex{1}, ChunkIndex{2}}) {
+    bring_unchanged(books, c);
+    EXPECT_TRUE(books[c].unchanged && books[c].slot);
+  }
+  books.birth({0});
+  books.may_change({1});
+  EXPECT_FALSE(books[{0}].unchanged || books[{0}].slot) << "another tensor is written there";
+  EXPECT_FALSE(books[{1}].unchanged || books[{1}].slot);
+  EXPECT_TRUE(books[{2}].unchanged && books[{2}].slot);
+}
+
+TEST(Books, RoomOfWhatLeavesForNothingIsCheaper) {
+  Books books(chunk_count, frame_count);
+  bring_unchanged(books, {0});
+  for (const ChunkIndex c : {ChunkIndex{1}, ChunkIndex{2}, ChunkIndex{3}}) {
+    books.birth(c);
+    books.back(c, *books.take_free());
+  }
+  books.begin_op(1);
+  books.birth({4});
+  books.back({4}, *books.take_free());
+  books.expect_use({0}, 11);
+  books.expect_use({1}, 16);
+  books.expect_use({2}, 26);
+  books.expect_use({3}, 40, 14);  // dead before: written, and not read again
+  const auto order = books.victims(5, {.ends = 100, .next_begins = 1000});
+  EXPECT_EQ(order, (std::vector<ChunkIndex>{{3}, {2}, {0}, {1}, {4}})) << "of what was just born nothing is known";
+}
+
 }  // namespace
 }  // namespace vedette

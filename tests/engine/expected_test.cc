@@ -1,5 +1,9 @@
 // Ops without a plan that know what an earlier step did: room is made of what is used last, before it is wanted, and
 // what is used next comes early.
+#include <optional>
+#include <span>
+#include <vector>
+
 #include "engine/rig.h"
 
 namespace vedette {
@@ -86,6 +90,79 @@ TEST(Expected, WhatWasJustBornStays) {
   rig.engine().end_op({});
   EXPECT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
   EXPECT_TRUE(rig.here(3)) << "its next use is told when the next op begins";
+}
+
+// An op with one operand, which it reads, or writes as `mark` says.
+void use(Rig& rig, Ticks tick, std::uint32_t c, std::optional<std::uint64_t> mark) {
+  const std::vector<ChunkRange> operands = {at(c)};
+  const std::span<const ChunkRange> written = mark ? std::span(operands) : std::span<const ChunkRange>();
+  rig.engine().begin_op(tick, {0}, "use", operands, {.written = written});
+  if (mark) rig.fill(c, *mark);
+  rig.engine().end_op({});
+}
+
+TEST(Expected, WhatAnOpOnlyReadsLeavesForNothing) {
+  Rig rig(4);
+  rig.born(0, 1);
+  rig.evict({at(0)});
+  use(rig, 10, 0, {});
+  const Counters read = rig.engine().counters();
+  rig.evict({at(0)});
+  EXPECT_EQ(rig.engine().counters().bytes_out, read.bytes_out);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped, read.bytes_dropped + chunk_bytes.value);
+  use(rig, 20, 0, 2);
+  rig.evict({at(0)});
+  EXPECT_EQ(rig.engine().counters().bytes_out, read.bytes_out + chunk_bytes.value);
+  EXPECT_TRUE(rig.holds(0, 2));
+}
+
+TEST(Expected, WhatDiesBeforeItsRoomIsWantedStays) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  const std::vector<Engine::NextUse> uses = {{at(0), 90, 5}, {at(1), 20}, {at(2), 4}, {at(3), 91, 80}};
+  op(rig, 1, {}, uses, {.births = 3, .until = 10});
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({1}) == ChunkState::away; }));
+  EXPECT_TRUE(eventually([&] { return rig.engine().state({3}) == ChunkState::away; }));
+  EXPECT_TRUE(rig.here(0)) << "it would be written for nothing";
+  EXPECT_TRUE(rig.here(2));
+}
+
+// The op needs a chunk that is away and more: room is made as it begins, for all at once.
+TEST(Expected, RoomForFetchesIsMadeAsTheOpBegins) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0)});
+  rig.born(4, 4);
+  const std::vector<Engine::NextUse> uses = {{at(0), 3}, {at(1), 4}, {at(2), 90}, {at(3), 5}, {at(4), 2}};
+  const std::vector<Engine::PlannedFetch> fetches = {{at(0)}};
+  rig.engine().begin_op(1, {0}, "op", {},
+                        {.fetches = fetches, .next_uses = uses, .expected = Engine::Expected{.until = 10}});
+  EXPECT_TRUE(eventually([&] { return rig.here(0); })) << "while the op runs";
+  rig.engine().end_op({});
+  EXPECT_EQ(rig.engine().state({2}), ChunkState::away);
+}
+
+TEST(Expected, WhereItIsNotSureWhatComesNothingLeavesForIt) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0)});
+  rig.born(4, 4);
+  op(rig, 1, {{at(0)}}, {{at(0), 3}, {at(2), 90}}, {.makes_room = false, .until = 10});
+  rig.engine().quiesce();
+  EXPECT_FALSE(rig.here(0));
+  EXPECT_TRUE(rig.here(2));
+}
+
+TEST(Expected, AtANewPositionTheOldFetchesAreForgotten) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0)});
+  rig.born(4, 4);
+  op(rig, 1, {{at(0)}}, {}, {.makes_room = false, .until = 10});
+  op(rig, 2, {}, {}, {.anew = true, .until = 10});
+  rig.evict({at(1)});  // room for one
+  rig.evict({at(2)});  // a turn later
+  EXPECT_FALSE(rig.here(0));
 }
 
 }  // namespace

@@ -121,6 +121,20 @@ TEST(Foreseen, OtherBatchesMoveFewerBytesThanOnDemand) {
   EXPECT_EQ(on_demand.phase, "profiling");
 }
 
+class Plans final : public Observer {
+ public:
+  void planned(std::uint64_t, std::uint64_t, const Trace&, const Plan&) override { ++count; }
+  int count = 0;
+};
+
+TEST(Foreseen, SizesThatComeOnceAreNotPlanned) {
+  Plans plans;
+  const auto session = open_session({40 * chunk}, "host", "vedette", {chunk}, &plans);
+  Varying program(*session, 8, 4);
+  for (std::size_t s = 0; s < 12; ++s) program.step({.batch = (2 + s) * chunk / 4});
+  EXPECT_LE(plans.count, 1);
+}
+
 struct Normalized {
   std::uint64_t state = 0;
   std::uint64_t stalls = 0;  // of the last ten steps

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -48,7 +50,9 @@ class Program {
   }
   void end_step() {
     logger_.end_step();
-    foresight.remember(logger_.log(), logger_.kinds());
+    std::uint64_t sequence = logger_.prefix();
+    for (const LoggedTensor& t : logger_.log().tensors) sequence = mix(sequence, t.bytes.value);
+    foresight.remember(logger_.log(), logger_.kinds(), sequence);
   }
 
   ChunkRange at(const std::string& name) const { return arena_.chunks_of(offset_.at(name), live(name).bytes.value); }
@@ -65,6 +69,12 @@ class Program {
       for (const OpMoves::NextUse& use : told->next_uses)
         if (use.chunks == at(name)) after = use.after;
     return after;
+  }
+
+  std::optional<std::uint32_t> dead_at(const std::string& name) const {
+    for (const OpMoves::NextUse& use : told != nullptr ? told->next_uses : std::span<const OpMoves::NextUse>())
+      if (use.chunks == at(name)) return use.dead_at;
+    return std::nullopt;
   }
 
  private:
@@ -147,7 +157,7 @@ TEST(Foresight, TellsOfAnotherBatchWhatIsUsedNext) {
 TEST(Foresight, FetchesInOrderOfNeedAndNoMoreThanThereIsRoomFor) {
   Program program;
   train(program, 1);
-  program.frames = 16;  // of 12 chunks w0 and x0 take five, w1 and x1 five; then w2 goes beyond
+  program.frames = 15;  // w0 and x0 take five chunks, w1 and x1 five; w2 and x2 the rest
   program.begin_step();
   program.op("embed", {"w0"}, "x0", 1);
   EXPECT_THAT(program.fetches(), ElementsAre(program.at("w1"), program.at("w2")));
@@ -161,9 +171,10 @@ TEST(Foresight, ExpectsBirthsAsMuchLargerAsThoseBefore) {
   train(program, 2);
   program.begin_step();
   program.op("embed", {"w0"}, "x0", 6);
-  EXPECT_EQ(program.told->births, 4u) << "nothing is known of this step: x0 and x1 as before";
+  EXPECT_EQ(program.told->births + program.told->next_births, 4u)
+      << "nothing is known of this step: x0 and x1 as before";
   program.op("linear", {"w1", "x0"}, "x1", 6);
-  EXPECT_EQ(program.told->births, 12u) << "x0 was three times as large";
+  EXPECT_EQ(program.told->births + program.told->next_births, 12u) << "x0 was three times as large";
   program.end_step();
 }
 
@@ -302,6 +313,44 @@ TEST(Foresight, ForgetsTheStepsThatRanLongestAgo) {
   program.begin_step();
   program.op("step 2", {"w0"});
   EXPECT_EQ(program.next_use("w1"), 1u);
+  program.end_step();
+}
+
+TEST(Foresight, TellsWhatDies) {
+  Program program;
+  train(program, 2);
+  program.begin_step();
+  program.op("embed", {"w0"}, "x0", 2);
+  EXPECT_EQ(program.dead_at("w0"), std::nullopt);
+  program.op("linear", {"w1", "x0"}, "x1", 2);
+  EXPECT_EQ(program.dead_at("x0"), 7u) << "the op that begins without it";
+  program.end_step();
+}
+
+TEST(Foresight, TakesTheSizesOfTheLatestStep) {
+  Program program;
+  train(program, 2);
+  train(program, 6);
+  program.begin_step();
+  program.op("embed", {"w0"}, "x0", 6);
+  EXPECT_EQ(program.told->births + program.told->next_births, 12u);
+  program.end_step();
+}
+
+TEST(Foresight, MakesNoRoomForFetchesWhereItIsOftenWrong) {
+  Program program;
+  train(program, 2);
+  train(program, 2);
+  program.begin_step();
+  program.op("embed", {"w0"}, "x0", 2);
+  ASSERT_NE(program.told, nullptr);
+  EXPECT_TRUE(program.told->makes_room);
+  for (int i = 0; i < 4; ++i) program.op("other", {});
+  program.op("update", {"w0"});
+  program.op("update", {"w1"});
+  program.op("update", {"w2"});
+  ASSERT_NE(program.told, nullptr);
+  EXPECT_FALSE(program.told->makes_room);
   program.end_step();
 }
 

@@ -92,8 +92,8 @@ TEST(RunningOp, GoesFromSectionToSectionAtItsBirths) {
   RunningOp op;
   op.begin_step();
   op.begin();
-  op.operand(range(0, 2), 0);
-  op.operand(range(2, 2), 1);
+  op.operand(range(0, 2), 0, false);
+  op.operand(range(2, 2), 1, true);
   op.planned_as(7);
   op.cut(sections, 3);
   EXPECT_EQ(op.needed(), std::vector<ChunkRange>{range(0, 2)});
