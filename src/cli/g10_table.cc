@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "policy/g10_of_artifact.h"
+#include "policy/g10/of_artifact.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 

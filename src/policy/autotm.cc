@@ -3,8 +3,8 @@
 //
 // Kept: a static plan from an integer linear program. Each tensor leaves and returns at ops at most 15 from one of its
 //   users, beside an op (asynchronous: the op takes the longer of its time and of the moves beside it) or between two
-//   (synchronous: it blocks). Minimise the step; what is in fast memory during an op, with its workspace, stays within
-//   the limit.
+//   (synchronous: it blocks). Minimise the step; the tensors in fast memory during an op, with its workspace, stay
+//   within the limit.
 // Changed: a gap between two users is away once at most and pays both moves; the code pays a write once a tensor.
 //   Weights take part across the step's seam, so the code's "in DRAM for ever" is a gap that is not taken. A program of
 //   thousands of gaps is more than a free solver proves: at most 32 gaps take part, those of most bytes x time over the
@@ -14,11 +14,10 @@
 // Partial: times of each op for each placement of its operands, and of each algorithm: a trace has one time an op.
 //
 // Cost of prepare: at most `most_rounds` programs.
-#include "policy/autotm.h"
-
 #include <algorithm>
 #include <string>
 
+#include "policy/autotm/program.h"
 #include "policy/makers.h"
 
 namespace vedette {

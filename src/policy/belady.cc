@@ -1,8 +1,8 @@
 // Belady with prefetch: no paper's system but a bound. Belady, "A study of replacement algorithms for a virtual-storage
-// computer", IBM Systems Journal 5(2), 1966: who is used again last leaves first. It knows the whole future, evicts as
+// computer", IBM Systems Journal 5(2), 1966: the furthest next use leaves first. It knows the whole future, evicts as
 // soon as a tensor has been used last before it goes, and fetches in order of next use as soon as there is room.
 //
-// Kept: the victim. Changed: what leaves are tensors of any size, where pages are equal; it leaves and comes back ahead
+// Kept: the victim. Changed: tensors of any size leave, where pages are equal; they leave and come back ahead
 // of demand, which the paper's paging does not.
 //
 // A fetch ahead never pushes out what is needed sooner. It is a bound on misses for tensors of equal size, not on time:

@@ -1,13 +1,13 @@
 // Capuchin: Peng, Shi, Dai, Jin, Ma, Xiong, Yang, Qian, "Capuchin: Tensor-based GPU Memory Management for Deep
-// Learning", ASPLOS'20. The text was not at hand: rules are as recalled by those who read it.
+// Learning", ASPLOS'20. The text was not at hand: rules are from memory.
 //
 // Kept: candidates are gaps between two accesses that overlap the period in which memory is over its size. A gap's free
 //   time is FT = (next access - swap time) - (last access + swap time). Candidates are swapped in order of FT while it
 //   hides the swap; from then on the cheaper of the swap's exposed time and of recomputation by the best saving a
-//   second (MSPS = bytes / time to recompute it) is taken, MSPS anew after each choice, until what is saved is enough.
+//   second (MSPS = bytes / time to recompute it) is taken, MSPS anew after each choice, until enough is saved.
 //   A fetch is triggered by the access at which it has to begin to end in time, never inside the peak period; one that
 //   was late begins 5 % of its time earlier in the next step. Recomputation is on demand. Collective recomputation:
-//   what a chain makes on its way and another target needs is kept.
+//   a tensor that a chain makes on its way and another target needs is kept.
 // Changed: passive mode (evict on demand, least recently used first) is what the rest of a plan that does not fit falls
 //   back to; the measured execution is the trace. Where the machine cannot recompute, only swaps are compared.
 //

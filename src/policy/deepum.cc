@@ -1,17 +1,16 @@
 // DeepUM: Jung, Kim, Lee, "DeepUM: Tensor Migration and Prefetching in Unified Memory", ASPLOS'23. The text was not at
-// hand: structure and constants are as recalled by those who read it.
+// hand: structure and constants are from memory.
 //
-// Kept: nothing is planned; what runs is learnt. An execution ID names a launch; one table tells which launch followed
+// Kept: nothing is planned; launches are learnt. An execution ID names a launch; one table tells which launch followed
 //   the last three, and each launch has a table of blocks: which block faulted after which (2048 rows, 2 ways, 4
 //   successors, the latest first), with the block that faulted first. The chain of a launch's blocks goes on with the
 //   predicted next launch, up to 32 launches ahead, and is fetched in that order. Room for it is made ahead of faults,
-//   the least recently migrated first, sparing what is predicted for those launches. Dead blocks leave without being
+//   the least recently migrated first, sparing predictions for those launches. Dead blocks leave without being
 //   written.
 // Changed: blocks of 2 MiB move as their tensor does, so a table holds tensors. A launch is named by its operands and
 //   workspace, since names prove nothing. Four steps are played to fill the tables (the paper's fill while training);
-//   the plan is what the fifth would issue. A miss is fetched by the op that meets it.
-// What G10's artifact compares with under this name (it knows the next eight ops instead of learning them) is in
-// unified_memory.cc.
+//   the plan has the moves of a fifth. A miss is fetched by the op that meets it.
+// G10's artifact has another DeepUM, which knows the next eight ops instead of learning them: unified_memory.cc.
 //
 // Cost of prepare: O(steps * (ops * degree * blocks of a launch + evictions * resident tensors)).
 #include <algorithm>
@@ -106,7 +105,7 @@ class DeepUm final : public OnlineRules {
   double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
     return residence.arrived(tensor);
   }
-  // What is predicted leaves only where an op could not run otherwise.
+  // Predicted tensors leave only where an op could not run otherwise.
   bool spared(std::uint32_t now, std::uint32_t tensor) const override { return predicted_at_[tensor] == now; }
   void ready(Residence& residence, std::uint32_t) override {
     for (const std::uint32_t t : predicted_) {

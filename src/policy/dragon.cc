@@ -1,7 +1,7 @@
 // DRAGON: Markthub, Belviranli, Lee, Vetter, Matsuoka, "DRAGON: Breaking GPU Memory Capacity Limits with Direct NVM
-// Access", SC'18. The text was not at hand: rules are as recalled by those who read it.
+// Access", SC'18. The text was not at hand: rules are from memory.
 //
-// Kept: unified memory over a file on NVMe: what an op misses faults in from the furthest tier, evictions are written
+// Kept: unified memory over a file on NVMe: missing operands fault in from the furthest tier, evictions are written
 //   back lazily, the least recently used first, and a fault reads ahead in the file.
 // Changed: the file's order is that of the trace's tensors; reading ahead takes the one tensor behind the one that
 //   faulted, where it is not larger and there is room without evicting. The page cache in host memory is not modelled.

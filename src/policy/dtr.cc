@@ -2,21 +2,19 @@
 // after the paper and the prototype's simulator (uwsampl/dtr-prototype).
 //
 // Kept: nothing moves, everything is recomputed. Where an op lacks room, the tensor with the least h = cost / (bytes x
-//   staleness) is dropped; cost is what making it takes, with all that was dropped around it (ancestors that would have
-//   to be made first). What is dropped is made when an op wants it, parents first. Constants, parameters and the op's
+//   staleness) is dropped; cost is the time to make it, with all that was dropped around it (ancestors that would have
+//   to be made first). A dropped tensor is made when an op wants it, parents first. Constants, parameters and the op's
 //   own operands are never dropped. Tensors below a hundredth of the average size are left alone, and of the rest a
 //   sample of sqrt(N) is looked at, as in the prototype.
-// Changed: parents that were dropped are made at their first need and stay until their own use; what the program has
-//   freed is made as a means only. A step is played once from its begin: it repeats, since nothing that is dropped
-//   outlives it. The neighbourhood does not count descendants. Where small or unsampled tensors are what is left, they
-//   are taken, too.
-// Where the machine cannot recompute, the same score chooses what moves, and cost is what its transfers take.
+// Changed: parents that were dropped are made at their first need and stay until their own use; freed tensors are made
+//   as means only. A step is played once from its begin: it repeats, since dropped tensors do not outlive it. The
+//   neighbourhood does not count descendants. Where only small or unsampled tensors are left, they are taken, too.
+// Where the machine cannot recompute, the same score chooses moves, and cost is the time of the transfers.
 //
 // Cost of prepare: O(drops * (producers + log gaps)), a dozen times that where there is no plan. A sample is no more
 // than 64, which is the square root of 4,096 gaps open at once; the given steps' plans do not change by that. Where
-// nobody of a sample can be dropped, all that could ever be are looked at, which is what the paper does at each drop:
-// O(gaps * producers) then. After `most_looks` of those looks the first of them is taken; Plan::reasons says from which
-// op on.
+// none of a sample can be dropped, all droppable tensors are looked at, as the paper does at each drop: O(gaps *
+// producers) then. After `most_looks` of those looks the first of them is taken; Plan::reasons says from which op on.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -31,7 +29,7 @@ namespace {
 using namespace planning;
 
 // Gaps in a row: found by their place in it, removed so that the rest keeps its order, or so that the last one takes
-// the place. Every call O(log n). Places in the row are counted over cells that nobody uses again (a Fenwick tree of
+// the place. Every call O(log n). Places in the row are counted over cells that have no later use (a Fenwick tree of
 // those in use).
 class Row {
  public:
@@ -166,7 +164,7 @@ class Player {
   }
 
   struct Best {
-    std::optional<std::uint32_t> gap;  // nullopt: nobody that was looked at can be dropped
+    std::optional<std::uint32_t> gap;  // nullopt: no tensor that was looked at can be dropped
     double score = 0;
   };
 
@@ -261,12 +259,12 @@ class Player {
   Ledger& ledger_;
   Recompute again_;
   Clock clock_;
-  std::uint64_t random_, small_ = 0, looks_ = 0;            // where nobody of a sample could be dropped
+  std::uint64_t random_, small_ = 0, looks_ = 0;            // where none of a sample could be dropped
   std::optional<std::uint32_t> hurried_;                    // the op at which looks were too many
   std::vector<bool> able_;                                  // [gap]: its tensor could ever be dropped or moved
   std::vector<std::vector<std::uint32_t>> opens_, closes_;  // [op]: gaps
   Row open_;                                                // gaps of tensors that are near and idle
-  std::set<std::size_t> dead_, alive_;  // cells of those whose tensors nobody uses again, and of those that are able
+  std::set<std::size_t> dead_, alive_;  // cells whose tensors have no next use, and those that are able
 };
 
 class Dtr final : public Policy {

@@ -2,18 +2,17 @@
 // Neural Networks", FAST'21, with its scheduler as published (SNU-ARC/flashneuron) and the form of it that G10's
 // artifact compares with.
 //
-// Kept: only what forward leaves for backward is offloaded, to the furthest tier (the SSD; the host is not used).
-// Linear selection: in
-//   forward order, until what remains fits beside weights and the largest op. Backward begins when every offload has
-//   ended. Fetches are one queue in the order of backward, each as early as there is room. Weights never move: where
-//   they and the largest op do not fit, there is no plan. The same where they fit but some op does not (the selection's
-//   arithmetic is over the whole forward pass, not op by op).
-// Changed: the published code gives 0.6 of the free bytes to what stays; here, as in G10's artifact, all of it. The
+// Kept: only activations that forward leaves for backward are offloaded, to the furthest tier (the SSD; the host is not
+//   used). Linear selection: in forward order, until the rest fits beside weights and the largest op. Backward begins
+//   when every offload has ended. Fetches are one queue in the order of backward, each as early as there is room.
+//   Weights never move: where they and the largest op do not fit, there is no plan. The same where they fit but some op
+//   does not (the selection's arithmetic is over the whole forward pass, not op by op).
+// Changed: the published code gives 0.6 of the free bytes to tensors that stay; here, as in G10's artifact, all. The
 //   two-ended arena is the allocator's affair, not a plan's. Where everything fits, nothing moves.
-// Partial: compression. The paper un-selects what cannot be compressed (CSR for ReLU outputs, FP16) when offloading
-//   takes longer than forward; a trace does not say what can be compressed.
+// Partial: compression. The paper un-selects tensors that cannot be compressed (CSR for ReLU outputs, FP16) when
+//   offloading takes longer than forward; a trace does not say which tensors can be.
 //
-// What G10's artifact simulates under this name is in flashneuron_of_g10.cc.
+// G10's artifact simulates another form under this name: flashneuron_of_g10.cc.
 //
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>

@@ -5,7 +5,7 @@
 //   rest fits beside weights and the largest op. The two-ended arena: weights, the largest workspace and what stays lie
 //   from the left, what is chosen from the right, first fit, contiguous; an allocation that finds no room waits for
 //   moves under way, and where none is left the step cannot run ("unsupported" in its tables). Backward begins when
-//   every offload has ended. After each op of backward, what is needed next is fetched ahead, in order, while the
+//   every offload has ended. After each op of backward, the tensors needed next are fetched ahead, in order, while the
 //   largest hole exceeds it and the largest op; else it is fetched by the op that needs it.
 // Changed: all of this is played in prepare(), against a clock, and becomes a plan; its offload of a tensor that
 //   forward needs again before it ended is given up. The artifact takes 0.7 % off the limit of the selection for one

@@ -17,7 +17,7 @@
 //   share a bus (Link::shared). An eviction and its fetch are in their buckets where a period wraps, too; the artifact
 //   takes bandwidth for granted there. The artifact loosens the line by hand for two models; not here. The artifact's
 //   own form is g10_of_artifact.cc.
-// Not here: its unified page table, and what overlaps inside one op.
+// Not here: its unified page table, and overlaps inside one op.
 //
 // Cost of prepare: O((periods + what they span of ops that are not full) log); benefits only shrink, so a heap of stale
 // ones finds the best exactly.
@@ -26,7 +26,7 @@
 
 #include "policy/canvas/ledger.h"
 #include "policy/canvas/room.h"
-#include "policy/g10_bucket.h"
+#include "policy/g10/bucket.h"
 #include "policy/makers.h"
 
 namespace vedette {

@@ -2,7 +2,7 @@
 // to the letter where its table shows it.
 //
 // Kept, where it differs from g10.cc:
-// - Memory counts the trace's first tensor twice and never lets it go. What is born counts from when it is asked for,
+// - Memory counts the trace's first tensor twice and never lets it go. A birth counts from its request,
 //   which is earlier by the time that having it takes (its GPU_malloc_uspB); it is dead after the last op that reads
 //   it.
 // - A period weighs its bytes x the time within it for which memory is over all of fast memory, but periods are taken
@@ -15,7 +15,7 @@
 //   Periods that wrap ask nothing of the buckets and fill none. Others may fill them and bring nothing: an eviction
 //   that ends as its fetch begins.
 // - Where the SSD's bucket is full from the period's begin until its eviction could end alone, it goes to the host,
-//   which has to have room for it all through the step. What PCIe carries during an op is taken from the SSD's bucket
+//   which has to have room for it all through the step. PCIe's bytes during an op are taken from the SSD's bucket
 //   too, op by op, again for each eviction.
 // - A GB is 2^30 bytes for the planner, and 10^9 for the simulator.
 // - Fetches are made earlier, in order, while memory is below the line, whatever they bring.
@@ -23,11 +23,9 @@
 // order in which its last sort leaves them. Changed: where there are many periods they are sorted again after several
 // (as many as keep it from being quadratic), not after each; the
 //   plan's reasons say so. The line that it loosens by hand for BERT-512 is loosened for the test of its table alone
-//   (g10_of_artifact.h).
+//   (g10/of_artifact.h).
 //
 // Cost of prepare: O((periods + what they span of ops that are not full) log), at most 4 million weights.
-#include "policy/g10_of_artifact.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -35,7 +33,8 @@
 
 #include "policy/canvas/ledger.h"
 #include "policy/canvas/room.h"
-#include "policy/g10_bucket.h"
+#include "policy/g10/bucket.h"
+#include "policy/g10/of_artifact.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -227,7 +226,7 @@ class Scheduler {
     return static_cast<double>(length(period)) * static_cast<double>(size(period.tensor));
   }
 
-  // What a sort does to equals; from then on only one of them is looked at after each.
+  // The effect of a sort on equals; from then on only one of them is looked at after each.
   void permute() {
     permutation_.resize(order_.size());
     std::iota(permutation_.begin(), permutation_.end(), 0U);
@@ -373,7 +372,7 @@ class G10OfArtifact final : public Policy {
     if (ledger.fits()) return ledger.write();
     Scheduler scheduler(ledger, loosened_);
     for (const Hint& hint : scheduler.schedule()) {
-      // the driver knows who is dead
+      // the driver knows dead tensors
       if (hint.op >= ledger.ops() || (hint.verb == Verb::evict && hint.target.value == 0)) continue;
       const Extent whole{.tensor = {hint.tensor}, .part = {}};
       moves_[hint.op].push_back(

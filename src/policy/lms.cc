@@ -3,7 +3,7 @@
 //
 // Kept: an op pins its inputs before it runs; afterwards they join the tail of a list of inactive tensors. Where an
 //   allocation fails, the first of the list that is as large as the request leaves; where none is, all of them leave,
-//   so that fragments coalesce. What was reclaimed at the same place before is paged out speculatively as soon as it is
+//   so that fragments coalesce. A tensor reclaimed at the same place before is paged out speculatively as soon as it is
 //   inactive. Pages come in when they are pinned: nothing is fetched ahead.
 // Changed: "as large as the request" is without the free neighbours that the allocator would count, since a plan has no
 //   addresses; room that is free anyway is counted instead. The history of reclaims is that of the steps played before
@@ -119,7 +119,7 @@ class ReclaimList final : public OnlineRules {
     if (const auto place = find(residence, 0, lacking)) return give_up(residence, *place);
     for (auto place = find(residence, 0, 0); place; place = find(residence, *place + 1, 0)) give_up(residence, *place);
   }
-  // Who has left otherwise, or has died, is forgotten when it is met.
+  // A tensor that has left otherwise, or has died, is forgotten when it is met.
   std::optional<std::size_t> find(const Residence& residence, std::size_t from, std::int64_t bytes) {
     for (auto place = inactive_.first(from, bytes); place; place = inactive_.first(from, bytes)) {
       const std::uint32_t t = inactive_.tensor(*place);

@@ -1,8 +1,8 @@
 // On demand: no plan at all. Ops wait for their operands, and when room is short the tensors used longest ago leave.
-// Not from a paper: the textbook replacement policy, and what an engine does before it knows better (warm-up steps).
+// Not from a paper: the textbook replacement policy, and an engine's rule before it knows better (warm-up steps).
 //
-// Uses are told by op_begins events. Ties go to the larger tensor, then to the smaller index. Cost: O(tensors log
-// tensors) each time room is short.
+// op_begins events mark uses. Ties go to the larger tensor, then to the smaller index. Cost: O(tensors log tensors)
+// each time room is short.
 #include <algorithm>
 #include <tuple>
 #include <vector>

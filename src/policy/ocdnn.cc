@@ -1,8 +1,8 @@
 // OC-DNN: Awan, Chu, Subramoni, Lu, Panda, "OC-DNN: Exploiting Advanced Unified Memory Capabilities in CUDA 9 and Volta
-// GPUs for Out-of-Core DNN Training", HiPC'18. The text was not at hand: rules are as recalled by those who read it.
+// GPUs for Out-of-Core DNN Training", HiPC'18. The text was not at hand: rules are from memory.
 //
 // Kept: buffers are in unified memory; before each layer's op the buffers of the layer are prefetched, and those of the
-//   layer before it are sent back, by commands inserted by hand. What they do not cover, page faults do, least recently
+//   layer before it are sent back, by commands inserted by hand. The rest is left to page faults, least recently
 //   used first.
 // Changed: the commands for a layer go out when the layer before it begins, as the paper's asynchronous prefetch does;
 //   sent back is only what the next layer does not use, and only where room is short, because unified memory would

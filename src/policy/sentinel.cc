@@ -1,6 +1,6 @@
 // Sentinel: Ren, Luo, Wu, Zhang, Jeon, Li, "Sentinel: Efficient Tensor Migration and Allocation on Heterogeneous Memory
-// Systems for Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are as
-// recalled by those who read it, so this is an interpretation, not a port.
+// Systems for Deep Learning", HPCA'21 (arXiv 1909.05182). The text was not at hand: equations and procedure are from
+// memory, so this is an interpretation, not a port.
 //
 // Kept: short-lived tensors (alive within one layer) are never moved, room for their peak (RS) is reserved; long-lived
 //   tensors move at the granularity of intervals of MIL layers: at the start of interval k the tensors of Need(k+1) are
@@ -26,7 +26,7 @@
 #include "base/readable.h"
 #include "policy/canvas/by_pages.h"
 #include "policy/makers.h"
-#include "policy/sentinel_plan.h"
+#include "policy/sentinel/plan.h"
 
 namespace vedette {
 namespace {
@@ -228,7 +228,8 @@ class Sentinel final : public Policy {
     return {.replan = true};
   }
 
-  // What the late fetches were for; empty where the slow tier cannot be used in place, and waiting is all there is.
+  // The uses that late fetches were for; empty where the slow tier cannot be used in place, so that waiting is the only
+  // way.
   std::set<Site> late_sites(const StepMeasured& measured, const View& view) const {
     std::set<Site> sites;
     const TierIndex slow = slow_tier(view.trace, view.machine);

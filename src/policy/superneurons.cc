@@ -1,11 +1,11 @@
 // SuperNeurons: Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska, "SuperNeurons: Dynamic GPU Memory Management for Training
 // Deep Neural Networks", PPoPP'18, after the paper's abstract and the published code (linnanwang/superneurons-release).
 //
-// Kept: liveness (what no later op uses is freed). Checkpoints are the results of layers that compute heavily;
+// Kept: liveness (tensors without a later use are freed). Checkpoints are the results of layers that compute heavily;
 //   everything between two of them is dropped after forward and recomputed in backward. A segment whose forward bytes
 //   stay within the largest layer's need is made once and kept (speed-centric), a larger one tensor by tensor
 //   (memory-centric). Only checkpoints are offloaded, when forward has used them last; they come back one checkpoint
-//   ahead. A tensor cache stands before all: nothing leaves while there is room, then what was used longest ago.
+//   ahead. A tensor cache stands before all: nothing leaves while there is room, then the least recently used.
 // Changed: recomputation is taken up segment by segment, first the cheapest a byte, until the step fits, not
 //   everywhere. A segment is recomputed as far as its means allow; under "memory-centric" what other ops of the segment
 //   need later stays dropped only where the trace holds it dead. Where the machine cannot recompute, the cache moves

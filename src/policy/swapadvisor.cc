@@ -1,7 +1,7 @@
 // SwapAdvisor: Huang, Jin, Li, "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit via Smart Swapping",
-// ASPLOS'20. The text was not at hand: rules and constants are as recalled by those who read it.
+// ASPLOS'20. The text was not at hand: rules and constants are from memory.
 //
-// Kept: memory is carved into pools of size classes; what is searched is the map from tensors to classes and the number
+// Kept: memory is carved into pools of size classes; the search is over the map from tensors to classes and the number
 //   of slots of each. The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use
 //   is furthest leaves (Belady over the known order); it is sent out when its last use before that ends, and comes back
 //   as early as a slot is free; two passes and more make the step's end meet its begin. A genetic search with a

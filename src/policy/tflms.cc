@@ -1,5 +1,5 @@
 // TFLMS: Le, Imai, Negishi, Kawachiya, "TFLMS: Large Model Support in TensorFlow by Graph Rewriting", arXiv 1807.02037
-// (2018), and the v2 that tunes itself by simulation; parameters are as recalled by those who read it.
+// (2018), and the v2 that tunes itself by simulation; parameters are from memory.
 //
 // Kept: an activation that a far consumer reads (its distance in ops at least `swapout_threshold`) gets a swap-out
 //   after its producer's last near consumer and a swap-in before the far one, started by a control dependency on the op

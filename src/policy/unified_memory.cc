@@ -1,16 +1,20 @@
-// Unified memory, and what G10's artifact calls DeepUM+: paging below the framework, which tells it nothing.
+// Unified memory, and the DeepUM+ of G10's artifact: paging below the framework, which tells it nothing.
 //
 // Unified memory: CUDA's managed memory as Allen and Ge describe it (SC'21, "In-depth analyses of unified virtual
 // memory system for GPU accelerated computing"; its abstract was read, not its text). It has the form in which G10
-// (MICRO'23, section 5.1 and its artifact, platformxlab/G10, policy `lru`) compares with it. Kept: an access of an away
-// block faults and waits. The block that came first leaves (the artifact calls that least recently used), to the host,
-// and to the disk when the host is full. The driver hears of no free, so dead blocks are kept, written out and brought
-// back to be overwritten, and a block is in one place only, so that leaving always costs a transfer. DeepUM+ (`deepUM`
-// there): Jung, Kim, Lee, ASPLOS'23, with an oracle in place of its tables. Kept: when op i begins, what op i + 8 uses
-// is asked for, births as well. What comes so throws out nobody whom ops i to i + 7 use, and waits where there is
-// nobody else; what faults throws out who came first, whoever that is. The dead and those not born yet leave without a
-// transfer, but only in their turn. Changed in both: blocks of 256 KiB in place of pages of 4 KiB. The rest of the
-// driver, and where it differs: src/sim/pager.cc.
+// (MICRO'23, section 5.1 and its artifact, platformxlab/G10, policy `lru`) compares with it.
+// Kept: an access of an away block faults and waits. The block that came first leaves (the artifact calls that least
+//   recently used), to the host, and to the disk when the host is full. The driver hears of no free, so dead blocks are
+//   kept, written out and brought back to be overwritten. A block is in one place only, so leaving always costs a
+//   transfer.
+//
+// DeepUM+ (`deepUM` there): Jung, Kim, Lee, ASPLOS'23, with an oracle in place of its tables.
+// Kept: when op i begins, the operands and births of op i + 8 are requested. Such a block evicts no block that ops i to
+//   i + 7 use, and waits where there is no other. A fault evicts the block that came first, whatever its use. Dead and
+//   unborn blocks leave without a transfer, but only in their turn.
+//
+// Changed in both: blocks of 256 KiB in place of pages of 4 KiB. The rest of the driver, and where it differs:
+// src/sim/pager.cc.
 //
 // Cost of prepare: O(accesses).
 #include <algorithm>

@@ -1,6 +1,5 @@
 // vDNN: Rhu, Gimelshein, Clemons, Zulfiqar, Keckler, "vDNN: Virtualized Deep Neural Networks for Scalable,
-// Memory-Efficient Neural Network Design", MICRO'16. The text was not at hand: rules are as recalled by those who read
-// it.
+// Memory-Efficient Neural Network Design", MICRO'16. The text was not at hand: rules are from memory.
 //
 // Kept: the unit is the input of a layer, an activation that forward leaves for backward; it is offloaded after its
 //   last consumer in forward, and the next layer begins when it is out. While a layer of backward runs, the nearest

@@ -8,7 +8,7 @@
 #include <cctype>
 #include <regex>
 
-#include "policy/autotm.h"
+#include "policy/autotm/program.h"
 #include "support/generate_trace.h"
 #include "support/sanitized.h"
 #include "support/traces.h"

@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "policy/autotm.h"
+#include "policy/autotm/program.h"
 #include "policy/canvas/holes.h"
 #include "policy/canvas/residence.h"
 #include "support/generate_trace.h"

@@ -1,6 +1,6 @@
 // The canvas on which the published policies decide: which gaps between two uses each tensor has, how many bytes lie in
 // each tier during each op, and which gaps are spent away. A policy proposes absences by its paper's rules; `settle`
-// makes what is left fit, on demand, as the paper's runtime would; `write` turns the whole into a plan that the judge
+// makes the rest fit, on demand, as the paper's runtime would; `write` turns the whole into a plan that the judge
 // accepts.
 //
 //     op       after   after+1 ...  leave  ...  gone  ...   back  ...  before
@@ -27,7 +27,7 @@ struct Gap {
   std::uint32_t tensor = 0;
   std::uint32_t after = 0;   // the op of the use before it, in [0, n)
   std::uint32_t before = 0;  // the op of the next use, in [after + 2, after + n]
-  bool dead = false;         // nobody uses it again: it waits for the op that frees it, which ends before `before`
+  bool dead = false;         // no use follows: it waits for the op that frees it, which ends before `before`
 };
 
 enum class Return : std::uint8_t { fetched, recomputed, never };
@@ -121,7 +121,7 @@ class Clock {
   std::vector<std::int64_t> starts_;
 };
 
-// What moving so many bytes takes on the link, latency included; 0 where there is no link.
+// Time of so many bytes on the link, latency included; 0 where there is no link.
 std::int64_t move_time(const Machine& machine, TierIndex source, TierIndex target, Bytes bytes);
 
 // The step by the ledger's absences: ops take their times, each link works off its moves one after the other, an op

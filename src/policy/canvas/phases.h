@@ -1,5 +1,5 @@
-// Where backward begins, and what forward leaves for it: the shape of a training step that vDNN, FlashNeuron and others
-// speak of. Pure.
+// Where backward begins, and the tensors that forward leaves for it: the shape of a training step that vDNN,
+// FlashNeuron and others speak of. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,8 +19,8 @@ std::vector<std::uint32_t> saved_gaps(const Ledger& ledger, std::uint32_t border
 // layer_of[i]: number of the run of consecutive ops of one layer and phase that op i belongs to, from 0.
 std::vector<std::uint32_t> layer_numbers(const Trace& trace);
 
-// Which ops are convolutions, by their names; where none is, those that read a weight. What vDNN and SuperNeurons treat
-// as a layer worth moving for.
+// Which ops are convolutions, by their names; where none is, those that read a weight. The layers that vDNN and
+// SuperNeurons move for.
 std::vector<bool> convolutions(const Trace& trace);
 
 }  // namespace vedette::planning

@@ -1,4 +1,4 @@
-// Chains of producers, from what is near to what is wanted.
+// Chains of producers, from tensors that are near to the wanted one.
 #include "policy/canvas/recompute.h"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// Recomputing tensors instead of moving them: which producers have to run before an op so that a tensor that was
-// dropped is there, what they cost, and what has to stay near for them. On a Ledger. Pure.
+// Recomputing tensors instead of moving them: the producers that have to run before an op so that a dropped tensor is
+// there, their cost, and the tensors that have to stay near for them. On a Ledger. Pure.
 //
 // A source of a producer may be near. It may be dead, and is then recomputed first and dies again when the op begins.
-// Or it was dropped itself, and then comes back here already and stays (the segment is made once). What lies in a
-// slower tier is no source, nor is what has been written since: a weight after its update, an activation that was
-// changed in place.
+// Or it was dropped itself, and then comes back here already and stays (the segment is made once). A tensor in a slower
+// tier is no source, nor is one that has been written since: a weight after its update, an activation that was changed
+// in place.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -28,7 +28,7 @@ class Recompute {
   explicit Recompute(Ledger& ledger);
 
   bool possible() const { return possible_; }  // the machine can
-  // Who would make the gap's tensor before the gap's next use. nullopt: nobody ever can, whatever else is dropped.
+  // The op that would make the gap's tensor before the gap's next use. nullopt: none can, whatever else is dropped.
   // O(log uses).
   std::optional<std::uint32_t> producer(std::uint32_t gap) const;
   // How the gap's tensor would be made before the gap's next use. nullopt: it cannot be now. O(producers * (producers +

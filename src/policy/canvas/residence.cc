@@ -63,7 +63,7 @@ void Residence::appear(std::uint32_t tensor) {
   put_in_order(tensor);
 }
 
-// What nobody uses again goes first, for nothing.
+// Tensors without a next use go first, without a transfer.
 void Residence::put_in_order(std::uint32_t tensor) {
   worth_[tensor] = finished(tensor) ? -std::numeric_limits<double>::infinity() : rules_.worth(*this, now_, tensor);
   in_order_.insert({worth_[tensor], tensor});
@@ -133,7 +133,7 @@ bool Residence::bring(std::uint32_t tensor) {
   return true;
 }
 
-// What was decided about the gap that ends now: it was away, or it stayed.
+// The decision about the gap that ends now: it was away, or it stayed.
 void Residence::record(std::uint32_t tensor, std::uint32_t op) {
   const std::vector<Use>& uses = ledger_.uses().tensors[tensor].uses;
   const auto found =

@@ -1,7 +1,7 @@
-// What an online policy does, played op by op on the ledger: tensors are near or away, ops fetch what they miss, and
-// somebody has to leave when room is short. Several steps are played, so that what a policy learns and what is resident
-// at the step's seam settle; the last decision about each gap becomes an absence. No clock: a move that is begun at an
-// op takes its room from that op on. Pure.
+// An online policy, played op by op on the ledger: tensors are near or away, ops fetch missing operands, and a victim
+// leaves when room is short. Several steps are played, so that the policy's tables and the tensors resident at the
+// step's seam settle. The last decision about each gap becomes an absence. No clock: a move that is begun at an op
+// takes its room from that op on. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,10 +27,10 @@ class OnlineRules {
   // The tensor came near or was used there, so that its next use is another one; and it is near no more.
   virtual void placed(const Residence&, std::uint32_t /*tensor*/) {}
   virtual void removed(std::uint32_t /*tensor*/) {}
-  // Who leaves first: the candidate with the smallest value, ties by index. Operands of the op are no candidates. Asked
-  // when the tensor comes near and when it is used, so until the next of those it has to be the same.
+  // The candidate with the smallest value leaves first, ties by index. Operands of the op are no candidates. Asked when
+  // the tensor comes near and when it is used, so until the next of those it has to be the same.
   virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor) = 0;
-  // It leaves only after all that are not spared, and not for what is fetched ahead.
+  // It leaves only after all that are not spared, and not for fetches ahead.
   virtual bool spared(std::uint32_t /*now*/, std::uint32_t /*tensor*/) const { return false; }
   // The op's operands are near; may call Residence::fetch and Residence::leave.
   virtual void ready(Residence&, std::uint32_t /*now*/) {}
@@ -42,7 +42,7 @@ class Residence {
  public:
   Residence(Ledger& ledger, OnlineRules& rules);
 
-  // Plays so many steps, and writes what was decided about each gap into the ledger. False: some op does not fit.
+  // Plays so many steps, and writes the decision about each gap into the ledger. False: some op does not fit.
   bool play(std::uint32_t steps, Ledger::From from = Ledger::From::nearest);
   std::uint64_t misses() const { return misses_; }  // operands that were away when their op came
 
@@ -61,7 +61,7 @@ class Residence {
   // Fetches ahead of use, from the op at hand on. False, and nothing done, where it is near or dead, or there is no
   // room beside `spare`.
   bool fetch(std::uint32_t tensor, std::int64_t spare = 0);
-  // Evicts after the op at hand (in `ended`), or so that it is gone before it. What is dead or busy stays.
+  // Evicts after the op at hand (in `ended`), or so that it is gone before it. Dead and busy tensors stay.
   void leave(std::uint32_t tensor);
   // Makes room for so many bytes by the rules' worth, below `limit`; what is spared only where that is infinite. False
   // where candidates run out.
@@ -78,7 +78,7 @@ class Residence {
     std::uint32_t left = 0, back = 0;  // away: since which op it is on its way out; ahead: since which op on its way in
   };
 
-  bool finished(std::uint32_t tensor) const;  // nobody uses it again: it leaves first, for nothing
+  bool finished(std::uint32_t tensor) const;  // no use follows: it leaves first, without a transfer
   bool run(std::uint32_t op);
   bool bring(std::uint32_t tensor);
   void use(std::uint32_t tensor, std::uint32_t op);

@@ -1,4 +1,4 @@
-// When each tensor is used, born and dead, from a trace: what planner and rehearsal both walk. Pure.
+// When each tensor is used, born and dead, from a trace, for planner and rehearsal. Pure.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,5 @@
-// What a search decides before anything is laid out, and changes of it at random. Pure: the same seed draws the same.
+// The decisions of a search before anything is laid out, and changes of them at random. Pure: the same seed draws the
+// same.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// A plan of two tiers, changed in three ways for sessions: what is cleaned early, which stays are left out, and groups
-// of tensors that no op uses again, the largest first.
+// A plan of two tiers, changed in three ways for sessions: tensors that are cleaned early, stays that are left out, and
+// groups of tensors that no op uses again, the largest first.
 #include "policy/vedette/fit.h"
 
 #include <algorithm>
@@ -108,7 +108,7 @@ class SessionFit {
     found_.plan = std::move(sent.plan);
     evicted_ = sent.bytes;
     stall_ = sent.stall;
-    // what is promised is of links with their shares, on whichever machine the plan was simulated
+    // the promise is of links with their shares, on whichever machine the plan was simulated
     if (cleans()) cost_anew(on(early_));
   }
 
@@ -148,7 +148,7 @@ class SessionFit {
     return true;
   }
 
-  // From here on the plan's cost is what it costs on that machine.
+  // From here on the plan's cost is its cost on that machine.
   bool cost_anew(const PlanCost& plan_cost) {
     const auto now = plan_cost.simulate(found_.plan);
     if (!now) return false;
@@ -157,8 +157,8 @@ class SessionFit {
     return true;
   }
 
-  // Gradients that went out during backward leave for nothing in the optimizer, where each write would take the disk
-  // from what is waited for. Links that are shares of a bus do not show that, nor do writes that never wait, so this is
+  // Gradients that went out during backward leave without a write in the optimizer, where each write would take the
+  // disk from awaited reads. Links that are shares of a bus do not show that, nor do writes that never wait, so this is
   // judged on the bus, as a session runs.
   void clean_after_last_use() {
     const bool one_bus = share_a_bus(*bus_.link(setting_.slow, {0}), *bus_.link({0}, setting_.slow));
@@ -173,8 +173,8 @@ class SessionFit {
     }
   }
 
-  // A session starts fetches one op early, the search does not. With that in mind each stay in the slow tier is left
-  // out once, and stays out where that costs less.
+  // A session starts fetches one op early, the search does not. Try removing each stay in the slow tier in turn,
+  // simulating with early fetches; keep every removal that lowers the cost.
   void leave_stays_out(const PlanCost& plan_cost) {
     if (!cost_anew(plan_cost)) return;
     std::size_t tries = most_work / trace_.ops.size();

@@ -27,7 +27,7 @@ struct Fitted {
 Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting& setting, Plan plan,
                             const PlanCost& plan_cost, std::size_t most_tries);
 
-// What a search found for the parts of a trace, before fetches were issued early.
+// The result of a search for the parts of a trace, before fetches were issued early.
 struct FoundForParts {
   std::vector<Stay> stays;
   Plan plan;

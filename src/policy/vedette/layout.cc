@@ -81,8 +81,8 @@ std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin
   return first;
 }
 
-// Makes what is left of a ring that holds too much fit, op by op. Who could give room at the op at hand is kept as the
-// walk goes on: looking for it among all gaps would make a step of n ops cost n x n.
+// Makes what is left of a ring that holds too much fit, op by op. Tensors that could give room at the op at hand are
+// kept as the walk goes on: a search among all gaps would make a step of n ops cost n x n.
 class Repair {
  public:
   Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
@@ -211,7 +211,7 @@ class Repair {
     return gap;
   }
 
-  // What is near and needed furthest in the future: of what is used next, or dies, last.
+  // Tensors that are near and needed furthest in the future: the next use, or the death, is last.
   std::uint32_t furthest(std::uint32_t op) {
     std::uint32_t best = none, until = op;
     if (const std::uint32_t key = near_.last(); key != Marks::none) {
@@ -254,7 +254,7 @@ class Repair {
   // [op]: gaps whose evict, or whose fetch, may be under way from there on
   std::vector<std::vector<std::uint32_t>> leaves_at_, comes_at_;
   std::set<std::uint32_t> leaving_;                          // of them, now; some are void
-  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;  // what is due last first
+  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;  // the last due first
   std::vector<char> away_after_;                             // [operand]: a gap begins with that use
   // next uses, among all operands of two steps, of what is near for certain
   Marks near_;
@@ -298,8 +298,8 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return std::pair(gaps[a].next_use % ops, gaps[a].fetch) < std::pair(gaps[b].next_use % ops, gaps[b].fetch);
   });
-  // Ops are counted from the step in which the fetch is due, and may be negative: a queue works in order, so nobody is
-  // issued before those that are due earlier.
+  // Ops are counted from the step in which the fetch is due, and may be negative: a queue works in order, so no fetch
+  // is issued before those that are due earlier.
   std::int64_t floor = -static_cast<std::int64_t>(ops);
   for (std::uint32_t g : order) {
     Stay& gap = gaps[g];

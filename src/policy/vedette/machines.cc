@@ -12,7 +12,7 @@ std::vector<TierIndex> slower_tiers(const Machine& machine) {
   return tiers;
 }
 
-// What leaves goes to the tier `slow`; 0: there is none.
+// Evictions go to the tier `slow`; 0: there is none.
 Setting setting_of(const Machine& machine, TierIndex slow) {
   Setting setting;
   setting.budget = static_cast<std::int64_t>(machine.tiers[0].capacity.value);

@@ -1,12 +1,12 @@
-// What the planner takes from a machine: the slower tier that most of what leaves goes to, and the same machine as
-// other questions see it. Pure.
+// The planner's view of a machine: the slower tier to which most evictions go, and the same machine for other
+// questions. Pure.
 #pragma once
 #include "policy/vedette/sweep.h"
 #include "vedette/model.h"
 
 namespace vedette::planning {
 
-Setting setting_of(const Machine& machine, TierIndex slow);  // what leaves goes to `slow`; 0: nothing can leave
+Setting setting_of(const Machine& machine, TierIndex slow);  // evictions go to `slow`; 0: none can leave
 TierIndex tier_for_all(const Trace& trace,
                        const Machine& machine);  // the fastest slower one with room for all, else the last
 TierIndex nearest_tier(const Machine& machine);  // the fastest of the slower ones; 0: there is none
@@ -14,7 +14,7 @@ bool first_holds_all(const Trace& trace,
                      const Machine& machine);  // whether the tier below the fastest has room for all
 Machine on_its_bus(Machine machine);           // as its disk is, where links say their shares of a bus
 Machine without_interference(Machine machine);
-// What a unit of a link's time counts in the cost of a plan; of two equal plans the one that moves less is better.
+// The weight of a link's time in the cost of a plan; of two equal plans the one that moves less is better.
 std::int64_t link_time_percent(const Machine& machine);
 Machine with(Machine machine, const Habits& habits);
 

@@ -1,5 +1,5 @@
-// Plans of one trace compared by what they cost on a machine: the time of the step, simulated, and a percentage of the
-// time that links are busy. Bytes in flight cost the program some memory bandwidth, and of two equal plans the one that
+// Plans of one trace compared by their cost on a machine: the time of the step, simulated, and a percentage of the time
+// that links are busy. Bytes in flight cost the program some memory bandwidth, and of two equal plans the one that
 // moves less is better. Pure.
 #pragma once
 #include <cstdint>

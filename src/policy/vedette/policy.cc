@@ -1,15 +1,18 @@
 // vedette: our own planner, for slow tiers that are reached by copying.
 //
-// What it stands on. Belady 1966: the victim is what is needed furthest in the future. Cao, Felten, Karlin, Li,
-// SIGMETRICS'95
-// ("A study of integrated prefetching and caching strategies"): with known uses, prefetch the next missing block as
-// soon as something that is needed later can leave (aggressive). Or only when it replaces what demand would replace
-// (conservative). The best lies between. Kimbrel et al., OSDI'96 (forestall): between them, by how far ahead one looks.
-// G10, MICRO'23, section 4: stays in the slow tier as gaps between uses, fetches issued as early as room allows. Kept:
-// their rules. Changed: sizes differ and a dirty victim costs a write, so evicts are placed back into the idle time of
-// their link since the last use. How far ahead to look is not derived but tried, each try rehearsed against the clock
-// with both links. What was changed goes out and comes back while the links idle, so that it can leave for nothing
-// under pressure. Cost: O((ops + accesses) log ops) a try, about thirty tries.
+// Its rules are kept from four papers:
+// - Belady 1966: the victim is the tensor needed furthest in the future.
+// - Cao, Felten, Karlin, Li, SIGMETRICS'95 ("A study of integrated prefetching and caching strategies"): with known
+//   uses, prefetch the next missing block as soon as a block that is needed later can leave (aggressive). Or only when
+//   it replaces the block that demand would replace (conservative). The best lies between.
+// - Kimbrel et al., OSDI'96 (forestall): between them, by how far ahead one looks.
+// - G10, MICRO'23, section 4: stays in the slow tier are gaps between uses, fetches are issued as early as room allows.
+// Changed: sizes differ and a dirty victim costs a write, so evictions are placed back into the idle time of their link
+// since the last use. How far ahead to look is not derived but tried, each try rehearsed against the clock with both
+// links. Changed tensors go out and come back while the links idle, so that they can leave without a write under
+// pressure.
+//
+// Cost: O((ops + accesses) log ops) a try, about thirty tries.
 #include <algorithm>
 #include <array>
 #include <optional>

@@ -1,6 +1,6 @@
-// Tensors that are recomputed instead of moved. What a producer can repeat is dropped after a use and recomputed
-// before the next one. To the rest of the planner that is another trace, in which the tensor dies and another one of
-// its size is born, by an op that takes longer and reads more. Pure.
+// Tensors that are recomputed instead of moved. A tensor that a producer can repeat is dropped after a use and
+// recomputed before the next one. To the rest of the planner that is another trace, in which the tensor dies and
+// another one of its size is born, by an op that takes longer and reads more. Pure.
 #pragma once
 #include <array>
 #include <cstdint>

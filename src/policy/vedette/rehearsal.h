@@ -1,4 +1,4 @@
-// What plans with and without recomputation cost where they would run, by one measure, so that they can be compared;
+// The cost of plans with and without recomputation where they would run, by one measure, so that they can be compared;
 // and the sentences that say so. A session's links share a bus, and its moves keep its habits. Pure.
 #pragma once
 #include <optional>

@@ -252,7 +252,7 @@ void Search::search_prices() {
   }
 }
 
-// What backward uses several times within a few ops need not be recomputed for each of them.
+// A tensor that backward uses several times within a few ops need not be recomputed for each of them.
 bool Search::search_gaps() {
   bool better = false;
   if (!recomputes(best_.choice.rule)) return false;
@@ -375,7 +375,7 @@ void Search::search_from(std::uint32_t share, const TierShares& far) {
   if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;
 }
 
-// What is left to try once a first search has been: less memory, then at random.
+// The tries after a first search: less memory, then random changes.
 void Search::search_on() {
   if (!features_.searching) return;
   for (const std::uint32_t share : {95U, 80U, 60U}) {

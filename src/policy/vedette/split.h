@@ -18,8 +18,8 @@ struct Split {
 // whole.
 Split split(const Trace& trace, std::uint64_t part_bytes);
 
-// What moves alone: small enough that room for some of it is found beside a large op, large enough that there are not
-// too many. In whole granules.
+// The size of a part that moves alone: small enough that room for some of it is found beside a large op, large enough
+// that there are not too many. In whole granules.
 std::uint64_t part_bytes(std::uint64_t budget, std::uint64_t granule);
 
 // The plan for the split trace as a plan for the trace it was made from.

@@ -1,6 +1,6 @@
 // The timed walk. Fetches run one after the other from now on. Evicts are placed back into the idle time of their link
-// since the tensor's last use, which is known per op ("slots"). What does not end in time stretches the op's slot, as
-// the stall will.
+// since the tensor's last use, which is known per op ("slots"). A move that does not end in time stretches the op's
+// slot, as the stall will.
 #include "policy/vedette/sweep.h"
 
 #include <algorithm>
@@ -254,7 +254,7 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
 }
 
 // The resident tensor to send away: needed after `beyond`, the furthest of a few, a clean one counting as further;
-// forever: none. What is not used again leaves first where that costs no write (gradients that came back for the
+// forever: none. Tensors without a next use leave first where that costs no write (gradients that came back for the
 // optimizer). Else, where it dies in this step, it counts as needed when it dies: until then it would have to be
 // written for nothing, while the room that others leave is wanted beyond.
 std::uint32_t Sweep::victim(std::uint32_t at, std::uint32_t beyond, bool of_all) {
@@ -362,7 +362,7 @@ void Sweep::visit(std::uint32_t at) {
   for (std::uint32_t t : uses_.births[op])
     state_[t] = {.alive = true, .near = true, .clean = false, .last = at, .next = at};
   const std::uint32_t first = first_operand(at);
-  // what is used now is nobody's victim
+  // operands of this op are no victims
   for (std::uint32_t k = 0; k < uses_.operands[op].size(); ++k) near_.erase(first + k);
   make_room(at);
   for (std::uint32_t t : uses_.operands[op]) {

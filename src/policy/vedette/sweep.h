@@ -1,6 +1,6 @@
 // The first half of the planner: a timed walk through a few steps that knows all future uses. At each op it makes room
-// by Belady's rule, waits for what is late, and keeps the link from the slow tier busy with what is needed next. What
-// comes out are the gaps between uses that tensors spend in the slow tier. Pure.
+// by Belady's rule, waits for late fetches, and keeps the link from the slow tier busy with the tensors needed next.
+// Its result are the gaps between uses that tensors spend in the slow tier. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,7 +23,7 @@ struct Stay {
   bool operator==(const Stay&) const = default;
 };
 
-// What planner and sweep agree on about the machine.
+// The machine as planner and sweep see it.
 struct Setting {
   std::int64_t budget = 0;  // bytes of the fastest tier that may be used
   TierIndex slow;

@@ -9,7 +9,7 @@
 namespace vedette::planning {
 
 // Which of the stays that overflow the nearest slower tier go to the one behind it. Links of both tiers should be busy
-// all the time, so stays are dealt between the tiers in the order of their evictions. What suits differs from one
+// all the time, so stays are dealt between the tiers in the order of their evictions. The best choice differs from one
 // stretch of the step to the next; a stretch is an equal part of the bytes that are dealt.
 struct TierShares {
   enum class Rule : std::uint8_t {

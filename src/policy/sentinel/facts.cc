@@ -1,5 +1,5 @@
 // Lifetimes, layers and transfer times.
-#include "policy/sentinel_facts.h"
+#include "policy/sentinel/facts.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// Sentinel's plan for one choice of migration intervals: who is short-lived, which long-lived tensors each interval
-// needs, when they are fetched and evicted, and whether that fits. Pure; sentinel.cc chooses among such plans.
+// Sentinel's plan for one choice of migration intervals: the short-lived tensors, the long-lived tensors that each
+// interval needs, their fetches and evictions, and whether they fit. Pure; sentinel.cc chooses among such plans.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/sentinel_facts.h"
+#include "policy/sentinel/facts.h"
 #include "sim/step.h"
 #include "vedette/model.h"
 
@@ -24,7 +24,7 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-// The first use of a run of intervals: what a late fetch was for. Such sites may be left in place on an addressable
+// The first use of a run of intervals, for which a late fetch was. Such sites may be left in place on an addressable
 // tier.
 using Site = std::pair<TensorIndex, OpIndex>;
 

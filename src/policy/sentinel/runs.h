@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "policy/sentinel_plan.h"
+#include "policy/sentinel/plan.h"
 
 namespace vedette::sentinel {
 

@@ -1,4 +1,4 @@
-// What G10 keeps, in its paper's form and in its artifact's: of each link the bytes that it can still carry during each
+// G10's books, in its paper's form and in its artifact's: of each link the bytes that it can still carry during each
 // op, and for how long memory is over a line.
 #pragma once
 #include <algorithm>

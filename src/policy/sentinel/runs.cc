@@ -1,5 +1,5 @@
 // Intervals, the reserved space, and runs of uses.
-#include "policy/sentinel_runs.h"
+#include "policy/sentinel/runs.h"
 
 #include <algorithm>
 

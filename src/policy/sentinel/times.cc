@@ -1,8 +1,8 @@
 // How long a step takes by Sentinel's plan: at least, from its runs alone; and by simulation.
 #include <algorithm>
 
-#include "policy/sentinel_plan.h"
-#include "policy/sentinel_runs.h"
+#include "policy/sentinel/plan.h"
+#include "policy/sentinel/runs.h"
 #include "sim/simulator.h"
 
 namespace vedette::sentinel {
@@ -28,7 +28,7 @@ std::optional<Nanoseconds> least_time(const Problem& problem, const Cut& cut) {
   const std::vector<Run> runs = demand.runs();
   const std::vector<std::int64_t> excess = demand.excess(runs);
   if (*std::max_element(excess.begin(), excess.end()) > 0) return std::nullopt;
-  // what comes too late may be left where it is
+  // a late fetch may be left where it is
   if (problem.machine.tiers[problem.slow.value].addressable) return Nanoseconds{facts.began[n]};
   // [op]: ns of fetches for it, of evictions after it, their bytes
   std::vector<std::int64_t> in(n), out(n), leaving(n);

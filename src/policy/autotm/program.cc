@@ -5,12 +5,12 @@
 //   y_i >= t_i,   y_i >= moves beside op i
 //   for each gap: sum of its outs = sum of its ins <= 1, and no return before it has left
 //   for each op over the limit: load_i - sum of what is away during i <= capacity, or all of them are away
+#include "policy/autotm/program.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
-
-#include "policy/autotm.h"
 
 #ifdef VEDETTE_HAVE_CBC
 #include <coin/Cbc_C_Interface.h>

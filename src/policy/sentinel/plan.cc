@@ -1,12 +1,12 @@
 // Sentinel's plan for one choice of intervals. Each long-lived tensor is resident in runs: from its first use in an
 // interval to its last use in the last of consecutive intervals that need it. A run begins with a birth or a fetch and
-// ends with a death or an eviction. A ledger of bytes per op says what fits.
+// ends with a death or an eviction. A ledger of bytes per op says which tensors fit.
 //
 //     interval   |  k-1              |  k                  |  k+1           |
 //     run           [fetch ........   use ... use            use .. use] evict ...due
 //
 // Ops are counted past the end of the step where a run wraps into the next: op n + i is op i of the next step.
-#include "policy/sentinel_plan.h"
+#include "policy/sentinel/plan.h"
 
 #include <algorithm>
 #include <limits>
@@ -17,8 +17,8 @@
 
 #include "base/assert.h"
 #include "policy/canvas/room.h"
-#include "policy/sentinel_facts.h"
-#include "policy/sentinel_runs.h"
+#include "policy/sentinel/facts.h"
+#include "policy/sentinel/runs.h"
 
 namespace vedette::sentinel {
 namespace {

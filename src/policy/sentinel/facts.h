@@ -1,4 +1,4 @@
-// What all of Sentinel's choices of intervals share about a trace and a machine: made once, asked by each candidate.
+// Facts of a trace and a machine that all of Sentinel's choices of intervals share: made once, used by each candidate.
 // Pure.
 #pragma once
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace vedette::sentinel {
 
-// A step cut into layers, or into groups of ops where layers are too large, and who lives inside one of them.
+// A step cut into layers, or into groups of ops where layers are too large, and the tensors that live inside one of
+// them.
 struct Layered {
   std::vector<std::uint64_t> begins;  // the first op of each layer; one more entry at the end
   std::vector<char> brief_lived;      // [tensor]: lives inside one layer
