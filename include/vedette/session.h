@@ -4,7 +4,7 @@
 // A step is one iteration, an op one tick in it. An op announces its operands: they are resident when op() returns, and
 // until its scope ends. Where steps repeat, the session learns the operands that a large op touches between one of its
 // allocations and the next. From then on they are resident there, and may be away elsewhere in the op. Accesses that no
-// op announced, or that differ from what was learned, are served by page faults: slower, never wrong.
+// op announced, or that differ from the learned ones, are served by page faults: slower, never wrong.
 //
 // Thread rule: allocate, release and resident from any thread; step, layer and op from one thread at a time. Scopes
 // nest strictly and never move. Functions that can fail return a Result; the ends of step scopes report through
@@ -45,7 +45,7 @@ namespace detail {
 class SessionCore;
 }
 
-// What marks the program's text while it lives: it neither moves nor is copied.
+// Marks the program's text while it lives: it neither moves nor is copied.
 class Scope {
  public:
   Scope(const Scope&) = delete;
@@ -102,19 +102,19 @@ class [[nodiscard("a ResidentScope pins memory for the scope it lives in")]] Res
 // session, which asks for it while the op runs and forgets it when the step ends. It keeps no tensor alive.
 class Recipe {
  public:
-  struct Place {  // what lay at `was` when the op ran, or was born there, lies at `now`
+  struct Place {  // the operand that lay at `was` when the op ran, or was born there, lies at `now`
     const std::byte* was = nullptr;
     Bytes bytes;
     std::byte* now = nullptr;
   };
   virtual ~Recipe() = default;
-  // Operands that are in no place lie where they lay, or are copies that the recipe has. What is born elsewhere is
-  // scratch. False: a result that has a place was not made there. Thread rule: any thread, one at a time; it allocates
-  // with AllocateOptions::scratch only.
+  // Operands that are in no place lie where they lay, or are copies that the recipe has. A tensor that is born
+  // elsewhere is scratch. False: a result that has a place was not made there. Thread rule: any thread, one at a time;
+  // it allocates with AllocateOptions::scratch only.
   virtual bool run(std::span<const Place> places) noexcept = 0;
   // The operand of the op that lies at `first` is one of the recipe's, by address.
   virtual bool uses(const std::byte* first, Bytes bytes) const noexcept = 0;
-  // Of everything on which the result depends, but for bytes: ops that are alike are tried once.
+  // A hash of everything on which the result depends, but for bytes: ops that are alike are tried once.
   virtual std::uint64_t signature() const noexcept = 0;
 };
 
@@ -152,7 +152,7 @@ struct PlannedStep {
 };
 
 enum class ProfileTicks : std::uint8_t {
-  operands,  // no page tracking: ops touch what they announce
+  operands,  // no page tracking: ops touch the operands that they announce
   // pages touched, per layer: a tick is a run of ops of one layer, reported with the last of them
   layers,
   ops,  // pages touched, per op, with those that the program touches before it
@@ -168,11 +168,11 @@ struct SessionOptions {
   // some ahead.
   Bytes fast_memory;
   // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk,
-  // profile, tracker and checksums are not used, and a fast_memory of 0 is what is free less a twentieth.
+  // profile, tracker and checksums are not used, and a fast_memory of 0 is the free memory less a twentieth.
   std::string fast = "dram";
   GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
   // With "gpu:N": so much of fast_memory is for hot rows of tables. A tensor that is larger than this, and than half of
-  // what is left, is a table. It lies in pinned host memory, where kernels use it. The pieces whose rows were looked up
+  // the rest, is a table. It lies in pinned host memory, where kernels use it. The pieces whose rows were looked up
   // most in the latest steps lie in GPU memory. 0: there are no tables.
   Bytes table_memory = {};
   // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied; or "host"
@@ -197,8 +197,10 @@ struct SessionOptions {
   // Processes of this machine that open a session beside this one and use the same disk, this one among them: ranks of
   // data parallel training. They measure the disk one after the other, and each plans with its share.
   std::uint32_t ranks = 1;
-  // Machine::interference_percent, as `vedette doctor` measures it; not said: planners count 25.
+  // Machine::interference_percent, as `vedette doctor` measures it; nullopt: planners count 25.
   std::optional<std::uint32_t> interference_percent = {};
+  // Machine::fault_time, as `vedette doctor` measures it; nullopt: 0.1 ms. On a GPU there are no faults.
+  std::optional<Nanoseconds> fault_time = {};
   // Compares the hash (XXH3) of each fetched chunk with that of the evicted one; a difference ends the program with a
   // sentence. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
   bool checksums = false;
@@ -260,11 +262,12 @@ class Session {
   // does not do that: its lock ends when the chunk moves. mlockall(MCL_CURRENT) while a session lives ends the program
   // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked. A zero-copy
   // send (MSG_ZEROCOPY, vmsplice) goes on using memory after its call. Without a scope that lasts until it is done,
-  // memory that leaves meanwhile is sent with other tensors' bytes. The kernel shows such uses to nobody.
-  // What finds no room within `patience` is not held, and a message says so.
+  // memory that leaves meanwhile is sent with other tensors' bytes. The kernel does not show such uses. Memory without
+  // room within `patience` is not held, and a message says so.
   ResidentScope resident(const void* memory, std::chrono::milliseconds patience = {});
 
-  // What only memory of a GPU has; nullptr where fast memory is not a GPU's. It lives as long as the arena.
+  // The functions that only memory of a GPU has; nullptr where fast memory is not a GPU's. It lives as long as the
+  // arena.
   GpuMemory* gpu() const noexcept;
 
   Counters counters() const noexcept;

@@ -1,4 +1,4 @@
-// Opening a session: arena, frames, slow tier, and what the machine can do, measured.
+// Opening a session: arena, frames, slow tier, and the machine, measured.
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,8 +53,8 @@ Result<void> validate(const SessionOptions& options) {
   return {};
 }
 
-// Once all frames are made, the kernel kills who exceeds the limit of its memory cgroup: better refused, or said, at
-// the beginning.
+// Once all frames are made, the kernel kills a process that exceeds the limit of its memory cgroup: better refused, or
+// said, at the beginning.
 Result<void> fits_memory_cgroup(const SessionOptions& options) {
   const auto limit = memory_cgroup_limit();
   if (!limit || options.fast_memory + session_overhead <= *limit) return {};
@@ -152,6 +152,7 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
       std::make_unique<detail::ChunkExecutor>(std::move(engine), static_cast<std::uint32_t>(stack.slow.size()));
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);
   opened.machine.interference_percent = o.interference_percent;
+  opened.machine.fault_time = o.fault_time.value_or(default_fault_time);
   opened.frames = frames;
   return opened;
 }

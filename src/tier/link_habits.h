@@ -1,5 +1,5 @@
-// What transfers between fast memory and a slow tier are like: its speed, and how many of them keep it busy. Measured
-// when a session opens (engine/measure.cc) or by `vedette doctor`; a field that was not measured has its default.
+// Transfers between fast memory and a slow tier: their speed, and how many of them keep the link busy. Measured when a
+// session opens (engine/measure.cc) or by `vedette doctor`; a field that was not measured has its default.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct LinkSpeed {  // bytes a second
   // faster direction.
   std::uint64_t read_alone() const noexcept { return one_bus() ? std::min(read, mixed) : read; }
   std::uint64_t write_alone() const noexcept { return one_bus() ? std::min(write, mixed) : write; }
-  // What each of `users` has who use it at the same time.
+  // The share of each of `users` that use it at the same time.
   LinkSpeed part(std::uint32_t users) const noexcept {
     return {.read = read / users, .write = write / users, .mixed = mixed / users};
   }
@@ -26,7 +26,8 @@ struct LinkSpeed {  // bytes a second
 constexpr std::uint32_t default_in_flight = 6;
 constexpr Nanoseconds default_latency{100'000};
 // An access to a chunk that is away and that no op announced: the fault, the migrator's turn and the thread's waking,
-// without the transfer. `vedette doctor` measures it; a session assumes so much.
+// without the transfer. `vedette doctor` measures it; a session assumes so much unless SessionOptions::fault_time says
+// otherwise.
 constexpr Nanoseconds default_fault_time{100'000};
 
 struct LinkHabits {

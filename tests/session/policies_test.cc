@@ -153,6 +153,22 @@ TEST_P(Live, DoesWhatTheLaboratorySays) {
   }
 }
 
+TEST(PlannedMachine, HasTheMeasuredTimesOfTheOptions) {
+  const auto machine_of = [](SessionOptions options) {
+    Witness witness;
+    options.observer = &witness;
+    options.fast_memory = 4_MiB;
+    options.slow = "host";
+    options.chunk = chunk;
+    EXPECT_TRUE(Session::open(std::move(options)).ok());
+    return witness.machine();
+  };
+  EXPECT_EQ(machine_of({}).fault_time, Nanoseconds{100'000});
+  EXPECT_EQ(machine_of({}).interference_percent, std::nullopt);
+  EXPECT_EQ(machine_of({.fault_time = Nanoseconds{45'000}}).fault_time, Nanoseconds{45'000});
+  EXPECT_EQ(machine_of({.interference_percent = 7}).interference_percent, 7u);
+}
+
 std::vector<std::string> names() {
   std::vector<std::string> all;
   for (const PolicyEntry& entry : policies()) all.emplace_back(entry.name);
