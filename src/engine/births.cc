@@ -70,7 +70,7 @@ Result<void> Engine::birth(ChunkRange range) {
         continue;
       }
       if (parked(books_[c].state)) {
-        bring_forth(c);
+        make_resident(c);
         continue;
       }
       if (may_be_unbacked()) break;  // a fault will bring it

@@ -110,7 +110,7 @@ class Books {
   // --- moves ---------------------------------------------------------------------------------------------------------
   void hidden(ChunkIndex chunk);  // ahead of its write
   void covered(ChunkIndex chunk);
-  void shown(ChunkIndex chunk);  // what was parked is resident
+  void shown(ChunkIndex chunk);  // parked -> resident
   void start_fetch(ChunkIndex chunk, FrameIndex frame);
   void start_eviction(ChunkIndex chunk);
   struct Ended {
@@ -130,7 +130,7 @@ class Books {
   // --- victims -------------------------------------------------------------------------------------------------------
   bool may_leave(ChunkIndex chunk) const noexcept { return may_leave((*this)[chunk]); }
   bool has_victim() const noexcept;
-  bool birth_goes_on() const noexcept;  // what some birth waits for is here: soon that may leave
+  bool birth_goes_on() const noexcept;  // a chunk that a birth waits for is here: soon it may leave
   // For room, the first to leave first: the furthest next use, unless the program runs on faults.
   std::vector<ChunkIndex> victims(std::size_t most) const;
   struct Calendar {  // ticks: where the running step is expected to end, and where the next one begins

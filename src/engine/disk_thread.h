@@ -1,5 +1,5 @@
-// A thread that moves pieces of pinned memory to and from a store, in the order in which they are asked for. A job is a
-// run of pieces: memory that lies together, slots that need not.
+// A thread that moves pieces of pinned memory to and from a store, in the order of begin(). A job is a run of pieces:
+// memory that lies together, slots that need not.
 //
 // What always holds: the store's requests come from the thread alone. A job ends once, with 0 or the first errno of its
 // pieces. Its memory stays where it is until then.

@@ -1,5 +1,5 @@
-// The side of the engine that the program sees: ops, faults, plans and figures. Tensors come and go in births.cc, what
-// moves is started and completed in migrator.cc.
+// The side of the engine that the program sees: ops, faults, plans and figures. Tensors come and go in births.cc, moves
+// start and end in migrator.cc.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ Engine::~Engine() {
 void Engine::request(ChunkIndex c) {
   const Books::Chunk& chunk = books_[c];
   if (parked(chunk.state)) {
-    bring_forth(c);
+    make_resident(c);
     return arrived_.notify_all();
   }
   if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
@@ -118,7 +118,7 @@ void Engine::take_over(const QuickOp::What& op) {
   op_.index = op.op;
   op_.name = op.name;
   op_.needs = op.needs;
-  op_.later = {};
+  op_.operands_of_whole_op = {};
   op_.expected.reset();
   op_.events = 0;
   books_.begin_op(op.tick);
@@ -159,7 +159,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
     }
   if (planned.written) mark_changes(operands, *planned.written);
   op_.needs = planned.needs;
-  op_.later = planned.later;
+  op_.operands_of_whole_op = planned.operands_of_whole_op;
   op_.events = 0;
   if (!books_.op_fits()) go_paged();
   if (!books_.paged()) make_room_ahead(missing);
@@ -174,7 +174,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
   op_.waits = true;
   kick();
   await(lock, [&] {
-    if (books_.paged()) return true;  // somebody else's allocation made the op too large for the budget
+    if (books_.paged()) return true;  // another thread's allocation made the op too large for the budget
     for (const ChunkRange range : operands)
       for (const ChunkIndex c : range)
         if (!books_.present(c)) return false;
@@ -187,13 +187,13 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
 void Engine::leave(std::span<const PlannedEviction> evictions) {
   for (const ChunkIndex c : op_.covered)
     if (books_[c].state == ChunkState::covered) {
-      bring_forth(c);
+      make_resident(c);
       books_.set_touched(c, false);  // by the op's end, not by a thread
     }
   op_.covered.clear();
   books_.end_op();
   op_.needs = {};
-  op_.later = {};
+  op_.operands_of_whole_op = {};
   for (const PlannedEviction& eviction : evictions) {
     if (eviction.source.value != 0) {
       settle(eviction);
@@ -208,7 +208,7 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
   make_room_ahead(0);
 }
 
-// What is in fast memory by now stays there.
+// Chunks that are in fast memory by now stay there.
 void Engine::settle(const PlannedEviction& move) {
   for (const ChunkIndex c : move.range) {
     const Books::Chunk& chunk = books_[c];
@@ -261,7 +261,7 @@ void Engine::add_stall(Nanoseconds began, bool in_allocation) {
 
 void Engine::fault(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
-  if (migrator_.stop) return;  // the memory is ending or has ended, and wakes everybody itself
+  if (migrator_.stop) return;  // the memory is ending or has ended, and wakes all waiting threads itself
   const ChunkIndex c = fault.chunk;
   const Books::Chunk& chunk = books_[c];
   if (shown(chunk.state)) {
@@ -269,7 +269,7 @@ void Engine::fault(const Fault& fault) noexcept {
     return;
   }
   if (chunk.live == 0) return stray(c, fault);
-  if (chunk.state == ChunkState::covered) return bring_forth(c);  // and no fault of the plan
+  if (chunk.state == ChunkState::covered) return make_resident(c);  // and no fault of the plan
   if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
   if (!chunk.wanted) count_fault(fault);
   if (fault.write) books_.may_change(c);
@@ -281,7 +281,8 @@ void Engine::fault(const Fault& fault) noexcept {
 
 void Engine::count_fault(const Fault& fault) {
   const auto holds = [&](const ChunkRange& range) { return range.contains(fault.chunk); };
-  if (!books_.paged() && std::any_of(op_.later.begin(), op_.later.end(), holds)) ++figures_.early_touches;
+  if (!books_.paged() && std::any_of(op_.operands_of_whole_op.begin(), op_.operands_of_whole_op.end(), holds))
+    ++figures_.early_touches;
   ++figures_.counters.faults;
   if (figures_.observer == nullptr) return;
   const Nanoseconds now = program_.now();
@@ -338,7 +339,7 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
   disturb();
-  bring_forth_all();
+  make_resident_all();
   while (const auto frame = take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
   for (FrameIndex f; f.value < transfers_.size(); ++f.value) {
     if (!books_.pool().has_memory(f)) continue;
@@ -363,7 +364,7 @@ void Engine::forget_plan() noexcept {
   queues_.fetches.clear();
   queues_.evictions.clear();
   op_.expected.reset();
-  bring_forth_all();
+  make_resident_all();
   books_.forget_next_uses();
 }
 
@@ -428,7 +429,7 @@ void Engine::quiesce() noexcept {
   queues_.evictions.clear();
   kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
-  bring_forth_all();
+  make_resident_all();
 }
 
 }  // namespace vedette

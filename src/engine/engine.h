@@ -1,13 +1,13 @@
-// What happens to chunks: the engine owns a slow store and a migrator thread, and moves chunks between frames of fast
-// memory and the store's slots. Its books (books.h) say where every chunk is; chunk_state.h draws the states. It knows
-// chunks, ops and next uses, and nothing of tensors, traces or plans.
+// The engine owns a slow store and a migrator thread, and moves chunks between frames of fast memory and the store's
+// slots. Its books (books.h) say where every chunk is; chunk_state.h draws the states. It knows chunks, ops and next
+// uses, and nothing of tensors, traces or plans.
 //
 // The bytes of a frame in I/O are parked: no thread writes them.
 //
 // Threads that show and hide: a move in the page tables interrupts all threads that compute. It takes 16 to 24 us
 // instead of 2 beside two of them, and an interrupted thread stops the other at their barrier. Between two ops they
-// rest. So the thread that begins and ends ops shows what has arrived and hides what the plan evicts; the migrator does
-// both for threads that wait.
+// rest. So the thread that begins and ends ops shows arrived chunks and hides those that the plan evicts; the migrator
+// does both for threads that wait.
 //
 // Frames are made as they are needed, ahead of need by a thread of their own, which ends when all are there. A birth
 // that finds none ready makes one itself, and so does the migrator for a thread that waits.
@@ -97,7 +97,7 @@ class Engine {
   };
   struct PlannedFetch {
     ChunkRange range;
-    // nobody will write there before it leaves again: then it leaves for nothing, if that proves true
+    // not written before it leaves again; if that proves true, it leaves without a write
     bool unchanged = false;
   };
   // Of an op without a plan. Chunks that will be used before `until` stay, as far as there is room.
@@ -112,11 +112,11 @@ class Engine {
     std::span<const PlannedFetch> fetches;
     std::span<const NextUse> next_uses;
     Ticks base = 0;
-    std::optional<Expected> expected = {};  // nothing of this is planned: it is what an earlier step lets expect
+    std::optional<Expected> expected = {};  // nothing of this is planned: an earlier step lets expect it
     // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
     std::span<const std::uint32_t> needs;
-    std::span<const ChunkRange> later;  // of an op in sections: all its operands; lives until the op ends
-    // Operands that the op writes, where that is known: what it only reads may leave for nothing.
+    std::span<const ChunkRange> operands_of_whole_op;  // of an op in sections; lives until the op ends
+    // Operands that the op writes, where that is known: one that it only reads may leave for nothing.
     std::optional<std::span<const ChunkRange>> written = {};
   };
   struct PlannedEviction {
@@ -141,7 +141,7 @@ class Engine {
   void continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
                    const Planned& planned, const std::function<void()>& between = {});
   std::uint64_t early_touches() const noexcept;  // so far: faults of an op's operands that its section did not name
-  // What does the running op touch, and when? Its operands are covered (hidden, with their frames) until somebody
+  // Shows which operands the running op touches, and when: they are covered (hidden, with their frames) until a thread
   // touches them. A chunk that cannot be covered counts as touched. The end of the op uncovers them.
   void cover(std::span<const ChunkRange> operands) noexcept;
   bool touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
@@ -151,8 +151,8 @@ class Engine {
   Program& program() noexcept { return program_; }  // whose clock times stalls, moves and faults
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
-  // Forgets the bytes of those chunks that may leave now, and says which: their owner recomputes them. Whoever needs
-  // one before waits, and the owner is told.
+  // Forgets the bytes of those chunks that may leave now, and returns them: their owner recomputes them. A thread that
+  // needs one before waits, and the owner is told.
   std::vector<ChunkIndex> drop(ChunkRange range) noexcept;
   bool is_dropped(ChunkIndex chunk) const noexcept;
   // `from` is held and has the bytes that `to` had: its frame is shown at `to` from now on, and `from` has none. False:
@@ -164,12 +164,12 @@ class Engine {
   void begin_step(std::uint64_t step);
 
   // --- tracking ------------------------------------------------------------------------------------------------------
-  // Every frame changes its kind, with no I/O in flight; who touches memory meanwhile waits. At most one frame more
-  // than the budget. Error: frames changed so far stay so.
+  // Every frame changes its kind, with no I/O in flight; a thread that touches memory meanwhile waits. At most one
+  // frame more than the budget. Error: frames changed so far stay so.
   Result<void> convert(FrameKind kind) noexcept;
   // as ChunkMemory's, of memory just born
   void expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex chunk) noexcept;
-  // borrowed; nullptr: nobody. Told of every chunk that is shown now, as if it came or left
+  // borrowed; nullptr: none. It hears of every chunk that is shown now, as if it came or left
   void set_watch(FrameWatch* watch) noexcept;
 
   // --- what was measured ---------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Engine {
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  struct Transfer {  // of a frame; what the observer is told at its end
+  struct Transfer {  // of a frame, for the observer at its end
     MoveCause cause = MoveCause::planned;
     Nanoseconds began;
   };
@@ -210,7 +210,7 @@ class Engine {
     OpIndex index;
     std::string name;
     std::span<const std::uint32_t> needs;  // of the bucket, which outlives the op
-    std::span<const ChunkRange> later;
+    std::span<const ChunkRange> operands_of_whole_op;
     std::optional<Expected> expected;  // until the next op begins
     std::uint32_t events = 0;          // births and deaths in it
     bool waits = false;                // for operands
@@ -294,11 +294,11 @@ class Engine {
   // False: its pages are pinned, and it is out of the question as a victim until retry_busy().
   [[nodiscard]] bool hide(ChunkIndex chunk, FrameIndex frame);
   void set_busy(ChunkIndex chunk);
-  void retry_busy();                   // after a pause
-  bool waits_for_busy();               // nothing but pinned chunks could make room. Stops the program after a minute
-  void hide_ahead(ChunkIndex chunk);   // of its write, if it may leave
-  void bring_forth(ChunkIndex chunk);  // what is hidden or has arrived is resident
-  void bring_forth_all();
+  void retry_busy();                     // after a pause
+  bool waits_for_busy();                 // nothing but pinned chunks could make room. Stops the program after a minute
+  void hide_ahead(ChunkIndex chunk);     // of its write, if it may leave
+  void make_resident(ChunkIndex chunk);  // one that is hidden or has arrived
+  void make_resident_all();
   // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy.
   bool back(ChunkIndex chunk);
   std::optional<FrameIndex> take_free();    // a ready frame, parked

@@ -1,5 +1,5 @@
-// Ops that follow no plan, with what an earlier step lets expect: the chunks that are used next come early, and those
-// that are used last leave before their room is wanted. A wrong expectation costs transfers.
+// Ops that follow no plan, by the uses that an earlier step lets expect: the chunks that are used next come early, and
+// those that are used last leave before their room is wanted. A wrong expectation costs transfers.
 #include <algorithm>
 
 #include "engine/engine.h"

@@ -1,11 +1,11 @@
-// What the engine does to memory: a chunk is shown or hidden, and gets a frame or gives it back.
+// Chunks and memory: a chunk is shown or hidden, and gets a frame or gives it back.
 #include "base/assert.h"
 #include "engine/engine.h"
 
 namespace vedette {
 
 void Engine::pin(ChunkIndex c) {
-  bring_forth(c);
+  make_resident(c);
   books_.pin(c);
 }
 
@@ -15,7 +15,7 @@ void Engine::show(FrameIndex frame, ChunkIndex c) {
 }
 
 bool Engine::hide(ChunkIndex c, FrameIndex frame) {
-  VEDETTE_ASSERT(!quick_.calm() || books_[c].live == 0);  // who hides has disturbed
+  VEDETTE_ASSERT(!quick_.calm() || books_[c].live == 0);  // disturb() came before
   if (watch_ != nullptr) watch_->hiding(c);
   if (memory_->hide(c, frame)) return true;
   if (watch_ != nullptr) watch_->shown(c, books_[c].holds > 0);
@@ -56,14 +56,14 @@ void Engine::hide_ahead(ChunkIndex c) {
   if (hide(c, books_[c].frame)) books_.hidden(c);
 }
 
-void Engine::bring_forth(ChunkIndex c) {
+void Engine::make_resident(ChunkIndex c) {
   if (!parked(books_[c].state)) return;
   show(books_[c].frame, c);
   books_.shown(c);
 }
 
-void Engine::bring_forth_all() {
-  for (const ChunkIndex c : books_.used()) bring_forth(c);
+void Engine::make_resident_all() {
+  for (const ChunkIndex c : books_.used()) make_resident(c);
 }
 
 std::optional<FrameIndex> Engine::take_free() {

@@ -1,4 +1,4 @@
-// Near and far slots, and what waits for what: see host_slots.h.
+// Near and far slots, and the order of their transfers: see host_slots.h.
 #include "engine/host_slots.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ bool HostSlots::make_room_of_what_ended() {
 
 Result<std::byte*> HostSlots::memory_for(Bytes bytes, bool may_wait) {
   auto memory = pool_.take(bytes);
-  // What does not fit waits for room; what the driver refuses is the caller's to hear.
+  // A slot that does not fit waits for room; a refusal of the driver is the caller's.
   const auto lacks_room = [&] { return !memory && memory.error().cause == Cause::out_of_memory; };
   if (lacks_room() && make_room_of_what_ended()) memory = pool_.take(bytes);
   while (lacks_room() && may_wait && wait_for_something(bytes)) memory = pool_.take(bytes);
@@ -102,7 +102,7 @@ bool HostSlots::wait_for_something(Bytes bytes) {
   return bury_the_dead();
 }
 
-// What the plan wants back ahead of need goes again: the op that needs it reads it once more.
+// Slots that the plan wants back ahead of need go again: the op that needs one reads it once more.
 bool HostSlots::give_up_a_wish() {
   for (Slot& slot : slots_) {
     if (!slot.wanted || slot.needed || slot.dead || slot.state == State::far) continue;
@@ -125,7 +125,7 @@ Result<HostSlot> HostSlots::take(Bytes bytes) {
   }
   const HostSlot taken = unused_.back();
   unused_.pop_back();
-  // Nobody's yet: it goes nowhere before filled().
+  // Not filled yet: it goes nowhere before filled().
   slots_[taken.value] = {.state = State::near, .bytes = bytes, .memory = *memory, .needed = true};
   return taken;
 }

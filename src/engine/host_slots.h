@@ -7,8 +7,7 @@
 //   (none) --> near ------------------------------> far ----------------------> near
 //
 // What always holds: registered memory never exceeds the limit. A slot's memory is given away only behind the copies
-// and the transfers that use it. What a disk has is what the slot had when it was written, until filled() says
-// otherwise.
+// and the transfers that use it. The disk's bytes of a slot are those of its last write, until filled() says otherwise.
 //
 // Thread rule: one thread at a time, in which the device's context is current; take(), need() and the destructor may
 // wait for the disk and for copies.
@@ -59,7 +58,7 @@ class HostSlots {
   Result<void> need(HostSlot slot);  // near when it returns
   void forget_wish(HostSlot slot);   // of bring() and need()
   void send_far(HostSlot slot);      // by the plan: as soon as it is filled
-  void advance();                    // what can go on without waiting
+  void advance();                    // whatever can go on without waiting
 
   Counters counters() const;
 
@@ -75,7 +74,7 @@ class HostSlots {
     std::uint64_t age = 0;  // grows with each filled()
     bool disk_has_it = false, dead = false, leaves = false, was_far = false;
     bool wanted = false;  // ahead of need: it gives its memory back where nothing else can
-    bool needed = false;  // somebody has it in hand
+    bool needed = false;  // a caller has it in hand
   };
 
   std::uint64_t room_of(Bytes bytes) const noexcept;  // in whole pieces

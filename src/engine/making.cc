@@ -9,13 +9,14 @@
 namespace vedette {
 namespace {
 
-constexpr Bytes least_at_once = 2_MiB, most_at_once = 16_MiB;  // a huge page; what nobody waits for too long
+constexpr Bytes least_at_once = 2_MiB, most_at_once = 16_MiB;  // a huge page; a wait that is not too long
 constexpr Bytes least_ready = 8_MiB;                           // ahead of need
-constexpr Bytes most_ready = 128_MiB;                          // what is resident follows what is used
+constexpr Bytes most_ready = 128_MiB;                          // residency follows use
 
 }  // namespace
 
-// What a program may take before the maker has run: an eighth of what it has taken, so that a large one finds enough.
+// The most that a program may take before the maker has run: an eighth of all it has taken, so that a large one finds
+// enough.
 std::uint32_t Engine::ready_wanted() const noexcept {
   const auto in_chunks = [&](Bytes bytes) { return std::max<std::uint64_t>(bytes.value / chunk_bytes_.value, 1); };
   const std::uint64_t used = books_.frames() - std::min(books_.frames(), books_.available());

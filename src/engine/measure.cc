@@ -1,4 +1,4 @@
-// What the migrator does once, before the first move: frames are registered for I/O, and the slow tier is measured.
+// Once, before the first move, the migrator registers frames for I/O and measures the slow tier.
 #include <algorithm>
 #include <array>
 
@@ -104,7 +104,7 @@ LinkHabits habits_of(Trial trial) {
 
 }  // namespace
 
-// What a plan may count on, of each slow tier, and what the pace of moves rests on.
+// Of each slow tier: plans count on it, and the pace of moves rests on it.
 std::vector<LinkHabits> Engine::measure() noexcept {
   std::vector<LinkHabits> habits(slow_tiers(), slow_.given.value_or(LinkHabits{}));
   const std::uint32_t width = std::min({slow_.store->depth(), books_.pool().ready(), 16u});

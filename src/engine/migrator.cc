@@ -1,5 +1,5 @@
-// The migrator: one thread that starts and completes every move between fast memory and the store. What is wanted now
-// goes first, then what the plan evicts, then room for who waits, then what the plan fetches.
+// The migrator: one thread that starts and completes every move between fast memory and the store. Urgent chunks go
+// first, then the plan's evictions, then room for threads that wait, then the plan's fetches.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -105,7 +105,7 @@ void Engine::pump() {
   start_urgent();
   start_planned_evictions();
   make_room();
-  start_urgent();  // what arrived and was not used has left at once
+  start_urgent();  // chunks that arrived and were not used have left at once
   start_planned_fetches();
   figures_.counters.resident_max_bytes = std::max(
       figures_.counters.resident_max_bytes, std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
@@ -158,6 +158,8 @@ void Engine::start_urgent() {
   if (came) arrived_.notify_all();
 }
 
+// At the pace of the slowest tier: copies of a near one end within submit(). Writes go in groups of the default size,
+// whatever the link: no op waits for them, and smaller groups cost the processor more.
 std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noexcept {
   const bool read = direction == StoreRequest::Direction::read;
   const std::uint32_t in_flight = read ? books_.reads_in_flight() : books_.writes_in_flight();
@@ -166,7 +168,7 @@ std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noe
   return in_flight > pace.refill_at ? 0 : std::min(pace.group, pace.most - in_flight);
 }
 
-// One disk serves both directions, so a write that nobody needs yet slows down reads that somebody will.
+// One disk serves both directions, so a write that can wait slows down reads that ops will wait for.
 bool Engine::writes_wait() const noexcept {
   return (!queues_.fetches.empty() || books_.reads_in_flight() > 0) && waiting_need() == 0 &&
          books_.available() > promised() + room_for_reads;
@@ -203,7 +205,7 @@ void Engine::start_planned_fetches() {
     const Books::Chunk& chunk = books_[c];
     if (chunk.live == 0) continue;
     books_.plan_to_stay(c);
-    if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) bring_forth(c);
+    if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) make_resident(c);
     if (chunk.state == ChunkState::evicting) books_.want(c);  // needed again before its write ended: it stays
     if (chunk.state != ChunkState::away) continue;
     const auto frame = take_parked();
@@ -253,7 +255,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   const Nanoseconds now = program_.now();
   const bool expected_soon = op_.expected && chunk.next_use < op_.expected->until;
   if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back(c);  // it has been told before
-  if (chunk.state == ChunkState::arrived) {  // nobody could write there: its slot has it
+  if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);
     figures_.counters.bytes_dropped += chunk_bytes_.value;
     if (figures_.observer != nullptr)
@@ -327,7 +329,7 @@ void Engine::complete(const StoreCompletion& completion) {
 void Engine::complete_read(ChunkIndex c, int error) {
   if (error == 0) {
     books_.fetched(c);
-    if (books_[c].wanted || watch_ != nullptr) bring_forth(c);
+    if (books_[c].wanted || watch_ != nullptr) make_resident(c);
     return;
   }
   constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not

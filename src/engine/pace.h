@@ -1,6 +1,6 @@
 // How planned moves of one direction start: up to `group` in one submission, when at most `refill_at` are in flight,
-// never more than `most`. What is submitted together ends together. Each request more holds a frame that no thread can
-// use, and each group wakes the migrator.
+// never more than `most`. Requests that are submitted together end together. Each request more holds a frame that no
+// thread can use, and each group wakes the migrator.
 //
 // Groups spare the processor, not the link: one request of 2 MiB alone takes some 90 us of the machine's two cores
 // (submission, interrupt, waking the migrator), one of four that go together 25 us. A session does not measure this.

@@ -1,4 +1,4 @@
-// Births, evictions, fetches and what places remember: see place_executor.h.
+// Births, evictions, fetches and the memory of places: see place_executor.h.
 #include "engine/place_executor.h"
 
 #include <algorithm>
@@ -91,7 +91,7 @@ std::uint64_t PlaceExecutor::rounded(Bytes bytes) const noexcept {
   return (std::max<std::uint64_t>(bytes.value, 1) + unit - 1) / unit * unit;
 }
 
-// What a hole remembers is kept in intervals that do not overlap: a place that is taken cuts them at its ends.
+// Points that holes remember are kept in intervals that do not overlap: a place that is taken cuts them at its ends.
 void PlaceExecutor::remember(std::uint64_t offset, std::uint64_t bytes, const Fences& fences) {
   if (!fences.empty()) remembered_[offset] = {.end = offset + bytes, .fences = fences};
 }
@@ -317,7 +317,7 @@ Result<void> PlaceExecutor::pin_side_by_side(std::span<const BlockIndex> blocks)
   return pin(by_size);
 }
 
-// What is queued next may use the block. There is no way on without: its address is the program's already.
+// Work that is queued next may use the block. There is no way on without: its address is the program's already.
 void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
   if (!points_.let_wait(stream, block.ready))
     die("waiting for a copy to a GPU failed; start the program again, and see the kernel's log (dmesg) for the GPU's "

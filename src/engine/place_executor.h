@@ -4,18 +4,19 @@
 // remapped; a block that moves gets another address. All order is by points of streams, never by a wait of the host:
 //
 //   evict   The out stream copies behind the block's last uses. The place remembers the end of the copy.
-//   fetch   The in stream copies behind what the place remembers, and behind the copy that filled the slot. The op's
+//   fetch   The in stream copies behind all that the place remembers, and the copy that filled the slot. The op's
 //           stream runs behind this copy.
-//   birth   The op's stream runs behind what the place remembers.
+//   birth   The op's stream runs behind all that the place remembers.
 //   death   The place remembers the block's last uses.
 //   drop    As death, and the block lives: it is nowhere, until it adopts the place of another block (place_drops.cc).
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
-// plan are served as well: first fit, eviction of what was used least recently (place/arena.h). A planned place in
+// plan are served as well: first fit, eviction of the least recently used block (place/arena.h). A planned place in
 // which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
 // Thread rule: any thread in which the device's context is current; calls take turns. The host waits in three cases:
-// pinned memory is full of slots whose copies still run, an op needs what is still read from the disk, and at the end.
+// pinned memory is full of slots whose copies still run, an op needs a block that is still read from the disk, and at
+// the end.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,11 +41,11 @@ class PlaceExecutor {
  public:
   using BlockIndex = place::BlockIndex;
 
-  // Asked and told, under the executor's lock.
+  // Called under the executor's lock.
   class Pointers {
    public:
     virtual ~Pointers() = default;
-    // False: the block's address is held by somebody who would not see it change. It stays until allow_moves().
+    // False: code that would not see the block's address change holds it. The block stays until allow_moves().
     virtual bool may_move(BlockIndex) noexcept { return true; }
     virtual void moved(BlockIndex, cuda::Address) noexcept = 0;  // 0: it is away
   };
@@ -57,7 +58,7 @@ class PlaceExecutor {
     std::uint8_t slow = 1;                // 2: a fetch whose bytes had been on the disk
     cuda::StreamHandle stream = nullptr;  // of the copy; of a drop, a stream whose latest work is the block's last use
   };
-  // Told, under the executor's lock, of each copy: what it waits for is queued, and then it is. A copy that was refused
+  // Hears, under the executor's lock, of each copy: its waits are queued, and then the copy. A copy that was refused
   // has no end.
   class Watcher {
    public:
@@ -98,16 +99,16 @@ class PlaceExecutor {
   void release(BlockIndex);  // no op that is announced later uses it; what is queued still may
   void allow_moves(BlockIndex);
 
-  // By a plan, between ops. What leaves goes behind its last uses; what may not leave stays, without an error. What
-  // comes back as `unchanged` leaves again without a copy, unless forget_plan() came between.
-  // `far`: on to the disk, where there is one; of a block that is away already, too. What comes from the disk is read
-  // first: its copy is queued when an op begins and the bytes are there, and at the latest for the op that uses it.
+  // By a plan, between ops. A block leaves behind its last uses; one that may not leave stays, without an error. A
+  // block that comes back as `unchanged` leaves again without a copy, unless forget_plan() came between. `far`: on to
+  // the disk, where there is one; of a block that is away already, too. A block on the disk is read first: its copy is
+  // queued when an op begins and the bytes are there, and at the latest for the op that uses it.
   Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
-  void may_change(BlockIndex);  // somebody writes it of whom the plan does not know
-  void forget_plan();           // what is unchanged, and what is on its way from the disk
+  void may_change(BlockIndex);  // work outside of the plan writes it
+  void forget_plan();           // unchanged blocks, and reads on their way from the disk
 
-  // Blocks that are dropped and recomputed, between ops. What is dropped has no bytes: no op may use it, leave() and
+  // Blocks that are dropped and recomputed, between ops. A dropped block has no bytes: no op may use it, leave() and
   // bring() do nothing. False: it may not leave.
   bool drop(BlockIndex);
   bool is_dropped(BlockIndex) const;
@@ -116,7 +117,7 @@ class PlaceExecutor {
   // left without either.
   void adopt(BlockIndex from, BlockIndex to);
   // As begin_op() and end_op(), for work of which the program does not know: it runs behind all that was queued for
-  // these blocks, on other streams, too, and what uses them later runs behind it.
+  // these blocks, on other streams, too, and later uses run behind it.
   Result<void> begin_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
   void end_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
 

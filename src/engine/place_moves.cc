@@ -1,4 +1,4 @@
-// What the executor copies: out of places, into places, and what comes from the disk: see place_executor.h.
+// The executor's copies: out of places, into places, and from the disk: see place_executor.h.
 #include <algorithm>
 #include <utility>
 
@@ -63,7 +63,7 @@ Result<void> PlaceExecutor::evict(BlockIndex index, MoveCause cause) {
   Block& block = blocks_[index.value];
   const std::uint64_t offset = *arena_.offset(index);
   if (auto covered = cover_uses(block); !covered) return covered;
-  Fences before;  // what must have happened before the place is written again
+  Fences before;  // points to pass before the place is written again
   if (block.unchanged) {
     before = block.uses;
     join(before, block.ready);
@@ -118,7 +118,7 @@ Result<void> PlaceExecutor::fetch(const Coming& what, MoveCause cause) {
   host_.is_read(slot, *copied);
   block.ready = *copied;
   block.unchanged = what.unchanged;
-  // What the block's next copy out will not find useful makes room at once.
+  // A slot that is of no use for the block's next copy out makes room at once.
   if (host_.has_disk() && !what.unchanged) host_.give_back(*std::exchange(block.slot, std::nullopt));
   if (block.movable) arena_.allow_moves(index);
   counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
@@ -138,7 +138,7 @@ std::optional<PlaceExecutor::Coming> PlaceExecutor::take_coming(BlockIndex index
   return taken;
 }
 
-// What the disk has brought goes on to the device.
+// Slots that the disk has brought go on to the device.
 void PlaceExecutor::advance() {
   if (!host_.has_disk()) return;
   host_.advance();

@@ -5,13 +5,13 @@
 //   disturbed --------> calm <-----------------------> running
 //        ^               |             end()             |
 //        +---------------+-------------------------------+
-//              disturb(), which hands over what ran
+//              disturb(), which hands over the running op
 //
 // Why no thread can take an operand away behind the op's back: every function that hides a chunk calls disturb() first,
 // with the engine's lock, and begin() and disturb() change the same word atomically. Either begin() comes first: then
-// disturb() is told of the op and makes it one that the books know, with its operands pinned, before anything is
-// hidden. Or disturb() comes first: then begin() fails, and the op begins with the lock, as others do. An op that was
-// handed over cannot end() here, so it ends with the lock, behind whoever reads its operands.
+// disturb() gets the op and makes it one that the books know, with its operands pinned, before anything is hidden. Or
+// disturb() comes first: then begin() fails, and the op begins with the lock, as others do. An op that was handed over
+// cannot end() here, so it ends with the lock, behind the thread that reads its operands.
 //
 // What always holds: what_ is written by the op thread while no quick op runs, and read by disturb() alone. The word is
 // never calm while a chunk in which a tensor lives is not resident.

@@ -1,6 +1,5 @@
 // Slots of the slow tiers, given to chunks that leave and taken back when they come or die. The lowest free one is
-// given, so that what is in use stays dense and the rest of the store can be given back. Pure; the owner's lock guards
-// it.
+// given, so that used slots stay dense and the rest of the store can be given back. Pure; the owner's lock guards it.
 #pragma once
 #include <algorithm>
 #include <cstdint>

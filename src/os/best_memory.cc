@@ -1,5 +1,5 @@
-// Chooses how chunks move on this machine by what works, not by what claims to: each mechanism serves one fault of
-// another thread in a small arena and must bring back every byte.
+// Chooses how chunks move on this machine by behaviour, not by version: each mechanism serves one fault of another
+// thread in a small arena and must bring back every byte.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -37,7 +37,7 @@ Result<void> behaves(Open open, Bytes chunk_bytes) {
   std::memset(arena->data(), 0x5a, bytes);
   std::memset(arena->data() + bytes, 0x3c, bytes);
   VEDETTE_ASSERT(memory->hide(here, first));
-  served = memory;  // again: who serves the fault sees all of the above
+  served = memory;  // again: the thread that serves the fault sees all of the above
   unsigned char seen = 0;
   start_quiet_thread([&] { seen = *reinterpret_cast<volatile unsigned char*>(arena->data() + bytes / 2); }).join();
   const bool right = seen == 0x5a && std::memcmp(arena->data(), arena->data() + 1, bytes - 1) == 0 &&

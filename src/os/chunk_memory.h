@@ -1,11 +1,11 @@
 // How frames become visible at chunks of the arena. A frame is chunk-sized physical memory that stays allocated from
 // make() to give_back(); a chunk is a chunk-sized piece of the arena's addresses. A frame with memory is either parked
 // (reachable by I/O at parked(f), invisible to the program) or shown at exactly one chunk. A chunk without a frame is
-// away: whoever touches it waits until the engine shows a frame there.
+// away: a thread that touches it waits until the engine shows a frame there.
 //
 // What always holds, in every implementation: going away is atomic. At every instant a load or store of the chunk by
 // any thread either reaches the frame, or waits; it never sees zeros, a foreign byte, an unmapped hole or a torn copy.
-// After hide() returns nobody can change the frame's bytes but through parked(f).
+// After hide() returns the frame's bytes can change through parked(f) alone.
 //
 // In-flight transfers: UFFDIO_MOVE refuses pages that the program itself has pinned (an O_DIRECT read(2) into the chunk
 // is still running, or the memory is registered for I/O). hide() and shift() then return false and change nothing. The
@@ -39,13 +39,12 @@ struct Fault {  // an access of a chunk that is away
   const std::byte* address = nullptr;  // at least to the page
 };
 
-// Told of every fault, from a thread that belongs to the ChunkMemory. It must not touch the arena; it brings the chunk
-// by show(), now or later, from any thread; or calls wake() if the chunk is already shown. The same fault may be told
-// twice.
+// Gets every fault, from a thread that belongs to the ChunkMemory. It must not touch the arena; it brings the chunk by
+// show(), now or later, from any thread; or calls wake() if the chunk is already shown. The same fault may come twice.
 using FaultSink = std::function<void(const Fault&)>;
 
 struct ChunkMemoryOptions {
-  std::byte* arena = nullptr;  // aligned to chunk_bytes, reserved by Mapping; nobody else maps anything there
+  std::byte* arena = nullptr;  // aligned to chunk_bytes, reserved by Mapping, with no other mapping inside
   std::uint32_t chunks = 0;
   std::uint32_t frames = 0;                      // at most
   std::optional<std::uint32_t> made;             // so many of them have memory from the start; nullopt: all
@@ -57,17 +56,13 @@ enum class FrameKind : std::uint8_t {
   fast,  // private anonymous memory, huge pages where the chunk size allows
   // pages of a memfd, 4 KiB each, registered as the zap tracker needs them, and armed when shown; slower to move
   trackable,
-  // as fast, but registered with no userfaultfd while shown, and what lies there may be other pages later
-  alone,
+  // as fast, but registered with no userfaultfd while shown; a page tracker may replace its physical pages
+  unregistered,
 };
 
-// What memory can do, each answer by its own name: none follows from another.
+// The two answers in which mechanisms differ. The CPU reads and writes the frames of all of them, at parked() too.
 struct Reach {
-  bool faults = false;         // an access of a chunk that is away waits and reaches the FaultSink; faults() is there
-  bool system_calls = false;   // so does an access by a system call; else it fails with EFAULT
-  bool pages = false;          // the CPU's page tables map it, so a page tracker sees accesses
-  bool cpu_reads = false;      // the CPU may read and write a frame at parked()
-  bool in_place = false;       // the program may use a chunk whose bytes are in slow memory
+  bool system_calls = false;   // a system call waits where a chunk is away; else it fails with EFAULT
   bool keeps_buffers = false;  // frames that are registered for I/O can still move
 };
 
@@ -87,12 +82,12 @@ class Trackable {
   // Whether frames may become of this kind here; the sentence names the missing feature.
   virtual Result<void> allows(FrameKind kind) const = 0;
   // Copies the frame into memory of another kind, in place: same index, same bytes, same chunk if it is shown at one.
-  // Threads that touch the chunk meanwhile wait; their faults may be told, to be answered by wake() or not at all.
-  // The old memory is given back before the call returns, so the budget is exceeded by one frame at a time.
+  // Threads that touch the chunk meanwhile wait; their faults may reach the sink, to be answered by wake() or not at
+  // all. The old memory is given back before the call returns, so the budget is exceeded by one frame at a time.
   // parked(frame) changes, and with it what I/O has registered. Frames of several kinds may live side by side. About
-  // 0.3 ms for 2 MiB (`alone`: nothing is copied); calls for one frame at a time. Error: as allows(), or no memory is
-  // left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false: the frame is parked and
-  // its bytes are not needed, which spares the copy.
+  // 0.3 ms for 2 MiB (`unregistered`: nothing is copied); calls for one frame at a time. Error: as allows(), or no
+  // memory is left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false: the frame is
+  // parked and its bytes are not needed, which spares the copy.
   virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
                                bool keep_bytes) = 0;
   // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a
@@ -107,8 +102,8 @@ class ChunkMemory {
 
   // Frames [0, made()) have memory since this was opened.
   virtual std::uint32_t made() const noexcept = 0;
-  // Frames [first, first + count) without memory get some, of this kind; they are parked and nobody reads them before
-  // writing. 0, or an errno and none of them has. May run beside every call that names other frames.
+  // Frames [first, first + count) without memory get some, of this kind; they are parked, with undefined bytes. 0, or
+  // an errno and none of them has. May run beside every call that names other frames.
   virtual int make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept = 0;
   // A parked frame gives its memory back.
   virtual void give_back(FrameIndex frame) noexcept = 0;

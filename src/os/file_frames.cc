@@ -126,11 +126,11 @@ void FileFrames::show(FrameIndex frame, std::byte* chunk) noexcept {
   if (userfaultfd_.register_write_protect(chunk, bytes) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
-  // Armed before anybody is woken: what a thread touches that has waited for the chunk is seen, too.
+  // Armed before threads are woken: pages touched by a thread that has waited for the chunk are seen, too.
   if (userfaultfd_.write_protect(chunk, bytes) != 0) die("userfaultfd: a chunk cannot be write protected");
   userfaultfd_.wake(chunk, bytes);
-  // Nobody uses the alias of a frame that is shown; without its entries the kernel counts the pages once (RssShmem).
-  // I/O brings them back when it reaches the frame there.
+  // The alias of a frame that is shown is unused; without its entries the kernel counts the pages once (RssShmem). I/O
+  // brings them back when it reaches the frame there.
   ::madvise(parked(frame), bytes, MADV_DONTNEED);
 }
 

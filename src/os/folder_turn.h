@@ -1,5 +1,5 @@
-// Processes that use one folder take turns: while a FolderTurn lives, no other process has one of this folder. What
-// cannot be locked (a file system without locks) is not waited for. Thread rule: one thread.
+// Processes that use one folder take turns: while a FolderTurn lives, no other process has one of this folder. A folder
+// that cannot be locked (a file system without locks) is not waited for. Thread rule: one thread.
 #pragma once
 #include <fcntl.h>
 #include <sys/file.h>

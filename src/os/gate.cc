@@ -63,10 +63,10 @@ Gate::~Gate() {
   if (claim_) claim_->retire();
   gone_.store(true);
   for (std::uint32_t i = 0; i < layout_.chunks(); ++i) {
-    words_[i].fetch_add(2);  // whoever is about to sleep sees another word
+    words_[i].fetch_add(2);  // a thread that is about to sleep sees another word
     futex_wake(words_[i]);
   }
-  claim_.reset();  // nobody waits here any more
+  claim_.reset();  // no thread waits here any more
   tell_.reset();   // the end of the pipe ends the thread
   if (thread_.joinable()) thread_.join();
 }
@@ -74,7 +74,7 @@ Gate::~Gate() {
 void Gate::open(ChunkIndex chunk) noexcept {
   VEDETTE_ASSERT(chunk.value < layout_.chunks());
   std::atomic<std::uint32_t>& word = words_[chunk.value];
-  // release: pairs with the acquire in wait(); who sees the gate open sees the chunk mapped
+  // release: pairs with the acquire in wait(); a thread that sees the gate open sees the chunk mapped
   const std::uint32_t before = word.fetch_add(1, std::memory_order_release);
   VEDETTE_ASSERT(!is_open(before));
   futex_wake(word);

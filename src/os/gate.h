@@ -1,6 +1,6 @@
-// What a thread waits at that gets SIGSEGV in a chunk: a word per chunk, closed while the chunk must not be touched.
-// The signal handler tells the sink (through a pipe and a thread, since a handler may do next to nothing) and sleeps
-// until the gate opens.
+// A thread that gets SIGSEGV in a chunk waits at its gate: a word per chunk, closed while the chunk must not be
+// touched. The signal handler tells the sink (through a pipe and a thread, since a handler may do next to nothing) and
+// sleeps until the gate opens.
 //
 //   closed (even) --open()--> open (odd) --close()--> closed      one counter a chunk: no wake-up is lost or mistaken
 //
@@ -28,7 +28,7 @@ class Gate {
 
   void open(ChunkIndex chunk) noexcept;
   void close(ChunkIndex chunk) noexcept;
-  // who waits at a closed gate tells the sink once more; nobody waits at an open one
+  // threads at a closed gate send their faults to the sink again; threads at an open one go on
   void ask_again(ChunkIndex chunk) noexcept;
 
  private:

@@ -1,7 +1,7 @@
-// What the thread sanitizer cannot know: that the kernel orders two threads. Who touches a page that is away or
-// protected waits inside the kernel until another thread has shown, copied or opened it; the sanitizer sees two threads
-// at one page, and calls it a race. While an OrderedByKernel lives, it looks away from what this thread reads, writes
-// and maps; other threads, and other times, stay watched. Costs two comparisons in programs that are built without it.
+// The kernel orders two threads where the thread sanitizer sees a race. A thread that touches a page that is away or
+// protected waits inside the kernel until another thread has shown, copied or opened it. While an OrderedByKernel
+// lives, the sanitizer ignores this thread's reads, writes and mappings; other threads, and other times, stay watched.
+// Costs two comparisons in programs that are built without it.
 #pragma once
 
 // Of the sanitizer's library: there in a program that is built with it, whether vedette was or not; null in others.

@@ -1,6 +1,6 @@
 // Sees accesses as missing pages of userfaultfd: the bytes of armed pages wait in a shadow, the pages themselves are
-// taken away, and who touches one is told before it gets its bytes back. A page that is read comes back
-// write-protected, so that its first write is told as well.
+// taken away, and an access is noted before its page gets the bytes back. A page that is read comes back
+// write-protected, so that its first write is noted as well.
 //
 //   armed (missing, bytes in the shadow) --read--> there, protected --write--> there, open
 //          ^-------------------------------- collect --------------------------------'
@@ -8,13 +8,13 @@
 // For private anonymous memory, where neither zap nor minor faults reach, on any kernel with userfaultfd from 5.7 on.
 // Faults come as messages to a thread, which serves system calls too where userfaultfd is privileged.
 //
-// A page is taken away in three steps, 1. protect 2. copy to the shadow 3. drop, and nobody is served meanwhile
-// (turnstile.h): who writes in between waits, and gets back what was copied. So no byte is lost by any access at
-// any time. But the page that comes back is another piece of physical memory, so transfers that the program has in
-// flight into armed memory (O_DIRECT, DMA) are lost: keeps_frames() is false.
+// A page is taken away in three steps, 1. protect 2. copy to the shadow 3. drop, and no fault is served meanwhile
+// (turnstile.h): a thread that writes in between waits, and gets the copied bytes back. So no byte is lost by any
+// access at any time. But the page that comes back is another piece of physical memory, so transfers that the program
+// has in flight into armed memory (O_DIRECT, DMA) are lost: keeps_frames() is false.
 //
-// Nobody else discards armed memory (madvise): its bytes would be gone, and who takes pages away would wait for one
-// that is missing.
+// No other code may discard armed memory (madvise): its bytes would be gone, and arming would wait for a page that is
+// missing.
 //
 // Invariant, outside of the turnstile: an armed page is missing exactly while its state is neither read nor written,
 // and only then are its bytes in the shadow. The shadow is given back page by page as they return. Both together take
@@ -177,11 +177,11 @@ bool MissingTracker::serve(std::byte* at, bool write) noexcept {
   const Serving serving(turnstile_);
   const State state = states_.load(page);
   if ((state & armed) != 0) return answer(begin, state, write);
-  userfaultfd_.wake(begin, page_size);  // let go of meanwhile: whatever is there now answers
+  userfaultfd_.wake(begin, page_size);  // let go of meanwhile: the present owner answers
   return true;
 }
 
-// A page may be told more than once, also after its fault is over: COPY fills only what is missing.
+// A page may be reported more than once, also after its fault is over: COPY fills only what is missing.
 bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept {
   const int error = touched_in(state) ? EEXIST : userfaultfd_.copy_in(begin, shadow_.of(begin), page_size, !write);
   if (error != 0 && error != EEXIST) return false;
@@ -208,7 +208,7 @@ MissingTracker::~MissingTracker() {
 int MissingTracker::take_away(const AddressRange& range) noexcept {
   return Shadow::for_pieces(range, [this](const AddressRange& piece) {
     if (const int error = userfaultfd_.write_protect(piece.begin, piece.bytes); error != 0) return error;
-    const OrderedByKernel copy;  // whoever writes waits from here on
+    const OrderedByKernel copy;  // threads that write wait from here on
     std::memcpy(shadow_.of(piece.begin), piece.begin, piece.bytes);
     if (clear_entries(piece.begin, piece.bytes) != 0)
       die("pages of tracked memory cannot be taken away (MADV_DONTNEED)");
@@ -225,8 +225,8 @@ int MissingTracker::bring_back(const AddressRange& range) noexcept {
   });
 }
 
-// Armed pages are there again, open, and nobody's. The turnstile is closed. An error leaves pages missing whose bytes
-// are in the shadow.
+// Armed pages are there again, open, and no longer tracked. The turnstile is closed. An error leaves pages missing
+// whose bytes are in the shadow.
 int MissingTracker::release(const AddressRange& range) noexcept {
   const auto missing = [](State state) { return (state & armed) != 0 && !touched_in(state); };
   if (const int error = for_runs(range, missing, [this](const AddressRange& run) { return bring_back(run); });
@@ -245,7 +245,7 @@ Result<void> MissingTracker::register_new(const AddressRange& range) {
   if (const int error = userfaultfd_.register_missing_and_write_protect(range.begin, range.bytes); error != 0)
     return failed("registering", error);
   if (const int error = take_away(range); error != 0) return failed("arming", error);
-  // A page of shared memory is still in its file: nobody would be told of an access.
+  // A page of shared memory is still in its file: an access would go unnoticed.
   unsigned char in_memory = 0;
   if (::mincore(range.begin, page_size, &in_memory) == 0 && (in_memory & 1) == 0) return {};
   set(PageStates::pages_of(range), named);

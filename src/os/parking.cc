@@ -19,7 +19,7 @@
 namespace vedette {
 namespace {
 
-// What the kernel could give without swapping, 0 when it does not say.
+// Memory that the kernel could give without swapping, 0 when it does not say.
 std::uint64_t available_bytes() {
   std::FILE* file = std::fopen("/proc/meminfo", "re");
   if (file == nullptr) return 0;

@@ -1,5 +1,5 @@
-// What this machine can do, as facts found out by doing: a feature counts when it behaved, not when a version or a
-// return code promises it. No advice and no printing here; `vedette doctor` speaks.
+// The features of this machine, found out by use: a feature counts when it behaved, not when a version or a return code
+// promises it. No advice and no printing here; `vedette doctor` speaks.
 //
 // Probing takes some milliseconds and leaves nothing behind: no descriptor, no mapping, no setting. Any thread may call
 // it.

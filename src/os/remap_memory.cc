@@ -10,7 +10,7 @@
 //   show           empty placeholder  <-- mremap --  pages; then registered, because mremap drops registrations
 //   hide           pages              -- mremap -->  empty; still registered, for the mapping itself stayed
 //
-// While a frame is shown its parking address holds an empty mapping that nobody may touch: I/O through registered
+// While a frame is shown its parking address holds an empty mapping that no thread may touch: I/O through registered
 // buffers names that address but reaches the pages.
 //
 // Unlike UFFDIO_MOVE, mremap does not wait for pages that a system call of the program has pinned: an O_DIRECT read

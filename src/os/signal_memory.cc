@@ -1,13 +1,13 @@
 // Frames moved by mremap, faults by SIGSEGV: needs no privilege and no userfaultfd, so it works in every container. A
-// chunk that is away is PROT_NONE; who touches it enters our signal handler and sleeps until the chunk is shown. System
-// calls get EFAULT there.
+// chunk that is away is PROT_NONE; a thread that touches it enters our signal handler and sleeps until the chunk is
+// shown. System calls get EFAULT there.
 //
 //                  parking(f)                        chunk
 //   parked         pages, RW                         empty, PROT_NONE
 //   show           empty, RW          <-- mremap --  pages, RW; then the gate opens
-//   hide           pages, made RW     -- mremap -->  made PROT_NONE first, then emptied: nobody ever reads zeros
+//   hide           pages, made RW     -- mremap -->  made PROT_NONE first, then emptied: no thread reads zeros
 //
-// What remap_memory.cc says about pages that the program has pinned itself holds here too.
+// Pages that the program has pinned itself move as in remap_memory.cc.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -57,7 +57,7 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
 
   std::byte* parked(FrameIndex frame) const noexcept override { return parking_.data() + layout_.offset(frame); }
   Result<void> allows(FrameKind kind) const override {
-    if (kind == FrameKind::fast || kind == FrameKind::alone) return {};
+    if (kind == FrameKind::fast || kind == FrameKind::unregistered) return {};
     return Error{.cause = Cause::unavailable,
                  .message =
                      "shared memory as fast memory, which this tracker watches, needs userfaultfd; allow it, or track "
@@ -67,14 +67,7 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   // no frame is registered
   Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override { return allows(kind); }
   void expect_writes(std::byte*, std::size_t) noexcept override {}
-  Reach reach() const noexcept override {
-    return {.faults = true,
-            .system_calls = false,
-            .pages = true,
-            .cpu_reads = true,
-            .in_place = false,
-            .keeps_buffers = true};
-  }
+  Reach reach() const noexcept override { return {.system_calls = false, .keeps_buffers = true}; }
   Faults* faults() noexcept override { return this; }
   Trackable* trackable() noexcept override { return this; }
   std::string_view mechanism() const noexcept override { return "PROT_NONE and SIGSEGV, mremap"; }

@@ -23,7 +23,7 @@ constexpr std::size_t slots = 32;  // a session needs two claims; the rest is fo
 constexpr std::size_t no_slot = ~std::size_t{0};
 
 struct Slot {
-  std::atomic<std::uintptr_t> begin{0};  // 0: nobody is to be asked. release: pairs with the acquire in ask()
+  std::atomic<std::uintptr_t> begin{0};  // 0: no claim. release: pairs with the acquire in ask()
   std::atomic<std::uint32_t> inside{0};  // threads that may be calling serve
   std::uintptr_t end = 0;
   SegvClaim::Serve serve = nullptr;  // one of the two
@@ -33,7 +33,7 @@ struct Slot {
   bool taken = false;  // under the mutex
 };
 
-// What a signal handler can see must outlive every thread, so this is the one place with globals.
+// State that a signal handler reads must outlive every thread, so this is the one place with globals.
 std::array<Slot, slots> table;
 std::mutex table_mutex;  // of claims being made and ended; never taken by the handler
 // Handlers that were there before ours, oldest first. More than one when the program installs its own over ours and a
@@ -84,7 +84,7 @@ SegvAnswer ask(Slot& slot, std::uintptr_t address, bool write) noexcept {
   return answer;
 }
 
-// True: somebody served the fault, or it has passed.
+// True: a claim served the fault, or it has passed.
 bool served(std::uintptr_t address, bool write) noexcept {
   bool stale = false;
   for (const SegvOrder order : {SegvOrder::memory, SegvOrder::tracker}) {
@@ -115,7 +115,7 @@ void call_previous(int signal, siginfo_t* info, void* context) noexcept {
   if (called >= count) return die_of(signal, info);
   const struct sigaction& action = previous[count - 1 - called];
   const bool has_info = (action.sa_flags & SA_SIGINFO) != 0;
-  if (!has_info && action.sa_handler == SIG_IGN && info->si_code <= 0) return;  // sent by somebody, ignored
+  if (!has_info && action.sa_handler == SIG_IGN && info->si_code <= 0) return;  // sent by a process, ignored
   if (!has_info && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) return die_of(signal, info);
   so_far = {.mark = journey_mark, .handlers = static_cast<std::uint32_t>(called + 1)};
   std::memcpy(last_words(info), &so_far, sizeof so_far);
@@ -154,7 +154,7 @@ bool same_handler(const struct sigaction& a, const struct sigaction& b) noexcept
   return infos ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
 }
 
-// Remembers whom ours is put in front of; one who comes again is known.
+// Remembers the handler that ours is put in front of; one that comes again is known.
 Result<void> remember(const struct sigaction& current) {
   const std::size_t count = previous_count.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i)

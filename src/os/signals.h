@@ -18,12 +18,12 @@ namespace vedette {
 enum class SegvAnswer : std::uint8_t {
   retry,  // served: the access can be repeated
   pass,   // not mine
-  // mine, and accessible by now: repeat, unless a later claim knows why it faulted. The
+  // Mine, and accessible by now: repeat, unless a later claim knows why it faulted. Never twice for a fault that
+  // repeats without a change.
   stale,
-  // owner must not say this twice for a fault that repeats without anything having changed
 };
 
-enum class SegvOrder : std::uint8_t { memory, tracker };  // who is asked first
+enum class SegvOrder : std::uint8_t { memory, tracker };  // memory's claims are asked first
 
 // A claim of [begin, begin + bytes) from construction to destruction. `serve` must be async-signal-safe and may wait;
 // it may run on many threads at once, for the last time before the destructor returns.

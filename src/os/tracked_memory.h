@@ -19,7 +19,7 @@ class TrackedMemory {
 
   std::byte* data() const noexcept { return mapping_.data(); }
   AddressRange range() const noexcept { return {mapping_.data(), mapping_.bytes().value}; }
-  // The same bytes at a second address whose accesses nobody tracks.
+  // The same bytes at a second address whose accesses are not tracked.
   std::byte* alias() const noexcept { return alias_.data(); }
 
  private:

@@ -8,7 +8,7 @@ namespace {
 
 constexpr TrackerKind kinds[] = {
     {"zap", FrameKind::trackable, open_zap_tracker},
-    {"missing", FrameKind::alone, open_missing_tracker},
+    {"missing", FrameKind::unregistered, open_missing_tracker},
     {"mprotect", FrameKind::fast, [] { return open_mprotect_tracker(); }},
 };
 

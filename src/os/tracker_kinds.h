@@ -1,4 +1,5 @@
-// The page trackers by name, what frames each of them can watch, and the choice among them for the memory at hand.
+// The page trackers by name, the kind of frames that each of them can watch, and the choice among them for the memory
+// at hand.
 //
 // Thread rule: any thread.
 #pragma once

@@ -1,9 +1,9 @@
-// Those who serve faults and the one who changes what is tracked keep out of each other's way: a fault is served wholly
-// before a change or wholly after it. So no answer to an old fault opens a page that has been closed again, or has gone
-// away, since.
+// Keeps threads that serve faults and the thread that changes the tracked set apart: a fault is served wholly before a
+// change or wholly after it. So no answer to an old fault opens a page that has been closed again, or has gone away,
+// since.
 //
-// Everything is async-signal-safe: who waits yields. A child of fork() that finds the turnstile closed by its parent
-// goes through.
+// Everything is async-signal-safe: a thread that waits yields. A child of fork() that finds the turnstile closed by its
+// parent goes through.
 //
 // Thread rule: enter() and leave() from any thread or signal handler, close() and open() by one at a time.
 #pragma once

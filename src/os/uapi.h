@@ -1,7 +1,7 @@
 // Kernel interface that is younger than the headers of Debian 12 (Linux 6.1): userfaultfd up to UFFDIO_MOVE (6.8) and
 // PAGEMAP_SCAN (6.7). The numbers are the kernel's ABI (include/uapi/linux/userfaultfd.h, include/uapi/linux/fs.h);
-// they have names of our own, so that newer system headers cannot clash with them. What a kernel really offers is
-// probed at run time.
+// they have names of our own, so that newer system headers cannot clash with them. The features of the running kernel
+// are probed at run time.
 #pragma once
 #include <linux/ioctl.h>
 #include <linux/userfaultfd.h>

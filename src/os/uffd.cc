@@ -350,7 +350,7 @@ void FaultReader::drain() noexcept {
   std::array<uffd_msg, faults_per_read> messages;
   const ssize_t bytes = ::read(userfaultfd_, messages.data(), sizeof messages);
   if (bytes < 0) {
-    if (errno == EAGAIN || errno == EINTR) return;  // the thread that faulted was woken by somebody else
+    if (errno == EAGAIN || errno == EINTR) return;  // the thread that faulted was woken by another
     die("the thread that serves page faults cannot read them any more");
   }
   if (bytes == 0 || static_cast<std::size_t>(bytes) % sizeof(uffd_msg) != 0) die("userfaultfd: a message was cut off");

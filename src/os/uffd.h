@@ -1,7 +1,7 @@
 // A userfaultfd with one owner, and the thread that reads its page faults. The kernel parks a thread that touches a
-// registered page without memory behind it, and tells us the address; whoever fills the page wakes it.
+// registered page without memory behind it, and reports the address; the thread that fills the page wakes it.
 //
-// What always holds: a fault is told to the sink or the program dies with a sentence; nobody waits for a reader that
+// What always holds: a fault reaches the sink or the program dies with a sentence; no thread waits for a reader that
 // has gone.
 //
 // Thread rule: everything but open() and close may be called from any thread.
@@ -35,14 +35,14 @@ class Userfaultfd {
   // Both return 0 or an errno. The range is whole pages of mappings that allow the mode.
   int register_missing(std::byte* begin, std::size_t bytes) const noexcept;
   int register_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
-  // For shared memory: write protection as above, and whoever touches a page without an entry in the page table waits,
-  // whether the file has a page there or a hole.
+  // For shared memory: write protection as above, and a thread that touches a page without an entry in the page table
+  // waits, whether the file has a page there or a hole.
   int register_away_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
   int register_missing_and_write_protect(std::byte* begin, std::size_t bytes) const noexcept;
-  // Fills registered pages that are missing with copies, perhaps write-protected; who waits goes on. 0 or an errno,
+  // Fills registered pages that are missing with copies, perhaps write-protected; waiting threads go on. 0 or an errno,
   // EEXIST where there is a page already (those before it are filled).
   int copy_in(std::byte* begin, const std::byte* source, std::size_t bytes, bool protect) const noexcept;
-  int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;  // and who waits goes on. 0 or an errno
+  int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;  // waiting threads go on. 0 or an errno
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
   // Registered pages, mapped or not, are protected: PAGEMAP_SCAN says written from the first write on. 0 or an errno.
   int write_protect(std::byte* begin, std::size_t bytes) const noexcept;
@@ -96,9 +96,9 @@ struct MissingPage {
 // Reads the faults of one userfaultfd until it is destroyed. `sink` runs on this thread and must not touch registered
 // memory that is missing. It returns false for an address that it does not know, which stops the program.
 //
-// `serves_at_once`: when the sink returns, everybody who waited for the page has been woken. Then faults of the same
-// page that were read with the first one are over, and are not told: served late, they would make the page seem touched
-// once more.
+// `serves_at_once`: when the sink returns, every thread that waited for the page has been woken. Then faults of the
+// same page that were read with the first one are over, and are skipped: served late, they would make the page seem
+// touched once more.
 class [[nodiscard]] FaultReader {
  public:
   // borrowed, outlives it

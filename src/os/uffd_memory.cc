@@ -60,7 +60,7 @@ void UffdMemory::show(FrameIndex frame, ChunkIndex chunk) noexcept {
   }
   mapped == Mapped::anonymous ? show_fast(frame, chunk) : show_over_file(frame, chunk);
   mapped = Mapped::anonymous;
-  if (kind == FrameKind::alone) let_go(chunk);
+  if (kind == FrameKind::unregistered) let_go(chunk);
 }
 
 bool UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
@@ -69,9 +69,9 @@ bool UffdMemory::hide(ChunkIndex chunk, FrameIndex frame) noexcept {
     files_->hide(layout_.chunk(chunk));
     return true;
   }
-  if (kind == FrameKind::alone) take_hold(chunk);
+  if (kind == FrameKind::unregistered) take_hold(chunk);
   const bool hidden = hide_fast(chunk, frame);
-  if (!hidden && kind == FrameKind::alone) let_go(chunk);
+  if (!hidden && kind == FrameKind::unregistered) let_go(chunk);
   return hidden;
 }
 
@@ -80,7 +80,7 @@ void UffdMemory::hide_patiently(ChunkIndex chunk, FrameIndex frame) noexcept {
   while (!hide(chunk, frame)) patience.pause();
 }
 
-// Every page is there: while nobody has registered the chunk, nothing can be missing.
+// Every page is there: while the chunk is not registered, nothing can be missing.
 void UffdMemory::let_go(ChunkIndex chunk) noexcept {
   if (userfaultfd_.unregister(layout_.chunk(chunk), layout_.chunk_bytes()) == 0) return;
   die("userfaultfd: the registration of a chunk cannot end; too many mappings (vm.max_map_count)");
@@ -112,7 +112,7 @@ void UffdMemory::replace(std::byte* source, ChunkIndex chunk) noexcept {
   if (userfaultfd_.register_missing(target, layout_.chunk_bytes()) != 0) {
     die("userfaultfd: a chunk cannot be registered again; too many mappings (vm.max_map_count)");
   }
-  // Who waits is in the kernel's list by address, which the exchange of the mapping did not change.
+  // Waiting threads are in the kernel's list by address, which the exchange of the mapping did not change.
   wake(chunk);
 }
 
@@ -169,7 +169,7 @@ Result<void> UffdMemory::allows(FrameKind kind) const {
 // one again.
 void UffdMemory::make_alone_or_fast(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind) noexcept {
   kinds_[frame.value] = kind;
-  if (shown_at) kind == FrameKind::alone ? let_go(*shown_at) : take_hold(*shown_at);
+  if (shown_at) kind == FrameKind::unregistered ? let_go(*shown_at) : take_hold(*shown_at);
   if (kind == FrameKind::fast && layout_.chunk_bytes() % huge_page_bytes == 0) {
     std::byte* const pages = shown_at ? layout_.chunk(*shown_at) : parked_fast(frame);
     ::madvise(pages, layout_.chunk_bytes(), uapi::madvise_collapse);  // a refusal costs time in later moves

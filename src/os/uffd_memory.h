@@ -1,6 +1,6 @@
 // The common part of memories with userfaultfd: the arena's registration, the thread that reads faults, and the kinds
-// of frames. Fast frames are private anonymous memory with huge pages; the derived class moves them. Frames alone are
-// the same without a registration. Trackable frames are pages of a file (file_frames.h).
+// of frames. Fast frames are private anonymous memory with huge pages; the derived class moves them. Unregistered
+// frames are the same without a registration. Trackable frames are pages of a file (file_frames.h).
 //
 // A chunk's mapping follows the frame that was shown there last: the file's after a trackable frame, else anonymous.
 // In both a thread that touches a chunk that is away waits.
@@ -30,12 +30,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) final;
   void expect_writes(std::byte* begin, std::size_t bytes) noexcept final;
   Reach reach() const noexcept final {
-    return {.faults = true,
-            .system_calls = userfaultfd_.serves_system_calls(),
-            .pages = true,
-            .cpu_reads = true,
-            .in_place = false,
-            .keeps_buffers = keeps_buffers()};
+    return {.system_calls = userfaultfd_.serves_system_calls(), .keeps_buffers = keeps_buffers()};
   }
   Faults* faults() noexcept final { return this; }
   Trackable* trackable() noexcept final { return this; }

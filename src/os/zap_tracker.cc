@@ -2,15 +2,15 @@
 // stay in the page cache and the kernel puts an entry back at the first access, as for any minor fault. PAGEMAP_SCAN
 // then tells which entries are back (PRESENT: touched) and which have lost their write protection (WRITTEN: written).
 //
-//   arm       protect every page, then clear the entries: what stays behind is a write-protection marker per page
-//   access    a read brings back a protected entry; a write removes the protection (asynchronously, nobody is asked)
+//   arm       protect every page, then clear the entries: a write-protection marker per page stays behind
+//   access    a read brings back a protected entry; a write removes the protection (asynchronously, without a message)
 //   collect   1. scan: entries that are PRESENT, protecting them again in the same call   2. clear those entries
 //
 // What always holds: WRITTEN counts only where PRESENT, and only after arm(): an entry that was never protected reports
-// written from birth. So memory that was mapped anew (MAP_FIXED, mremap) must be armed anew. The registration with
-// userfaultfd, by whoever maps the memory, does two things: it lets the kernel drop protection by itself (WP_ASYNC) and
-// it switches off fault-around, which would bring back sixteen entries for one read. The protection is set through
-// PAGEMAP_SCAN, so the tracker needs no userfaultfd of its own and works with any owner's.
+// written from birth. So memory that was mapped anew (MAP_FIXED, mremap) must be armed anew. The owner of the memory
+// registers it with userfaultfd. This lets the kernel drop protection by itself (WP_ASYNC), and it switches off
+// fault-around, which would bring back sixteen entries for one read. The protection is set through PAGEMAP_SCAN, so the
+// tracker needs no userfaultfd of its own and works with any owner's.
 //
 // arm, collect and disarm are called from one thread at a time.
 #include <fcntl.h>

@@ -62,7 +62,7 @@ class ArrayMemory final : public ChunkMemory, private Faults {
   std::byte* parked(FrameIndex frame) const noexcept override {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&words_[frame.value * words_per_frame]));
   }
-  Reach reach() const noexcept override { return {.faults = true, .cpu_reads = true}; }
+  Reach reach() const noexcept override { return {}; }
   Faults* faults() noexcept override { return this; }
   Trackable* trackable() noexcept override { return nullptr; }
   std::string_view mechanism() const noexcept override { return "array"; }

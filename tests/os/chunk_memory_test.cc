@@ -118,7 +118,7 @@ TEST_P(ChunkMemoryTest, FramesAreMadeLaterAndGiveTheirMemoryBack) {
   ChunkMemory& memory = **opened;
   EXPECT_EQ(memory.made(), made);
   const std::uint64_t first = resident_bytes();
-  for (const FrameKind kind : {FrameKind::fast, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
+  for (const FrameKind kind : {FrameKind::fast, FrameKind::trackable, FrameKind::unregistered, FrameKind::fast}) {
     if (!memory.trackable()->convert({0}, std::nullopt, kind, false)) continue;
     ASSERT_EQ(memory.make({made}, 1, kind), 0);
     ASSERT_EQ(memory.make({made + 1}, frames - made - 1, kind), 0);
@@ -246,7 +246,7 @@ TEST_P(ChunkMemoryTest, GoingAwayIsAtomic) {
     if (random() % 8 == 0) {
       pager.excursion(c);
     } else if (can_convert && random() % 8 == 0) {
-      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::alone};
+      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::unregistered};
       const FrameKind kind = kinds[random() % std::size(kinds)];
       ASSERT_TRUE(pager.convert({static_cast<std::uint32_t>(random() % 4)}, kind));
     } else {
@@ -315,7 +315,7 @@ TEST_P(ChunkMemoryTest, FramesChangeKindInPlaceAndExistOnce) {
   for (std::uint32_t c = 0; c < 20; ++c) fill(pager, c, 4);
   const std::uint64_t before = proportional_kib(), chunk_kib = pager.chunk_bytes() / 1024;
   for (const FrameKind kind :
-       {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
+       {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::unregistered, FrameKind::fast}) {
     for (std::uint32_t f = 0; f < 16; ++f) {
       if (auto converted = pager.convert({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
       EXPECT_LE(proportional_kib(), before + 2 * chunk_kib + 512) << "frame " << f;
@@ -330,7 +330,7 @@ TEST_P(ChunkMemoryTest, FramesWithoutBytesChangeKindAndAreWhole) {
   const std::uint64_t before = proportional_kib();
   for (std::uint32_t c = 0; c < 4; ++c) pager.evict(c);
   for (const FrameKind kind :
-       {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::alone, FrameKind::fast}) {
+       {FrameKind::trackable, FrameKind::fast, FrameKind::trackable, FrameKind::unregistered, FrameKind::fast}) {
     for (std::uint32_t f = 0; f < 4; ++f) {
       if (auto converted = pager.convert_empty({f}, kind); !converted) GTEST_SKIP() << converted.error().message;
     }

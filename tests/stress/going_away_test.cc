@@ -128,7 +128,7 @@ void move_chunks(Pager& pager, std::uint64_t seed, const std::atomic<bool>& stop
     if (what == 0) {
       pager.excursion(c);
     } else if (what == 1 && can_convert) {
-      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::alone};
+      constexpr FrameKind kinds[] = {FrameKind::fast, FrameKind::trackable, FrameKind::unregistered};
       const FrameKind kind = kinds[random() % std::size(kinds)];
       ASSERT_TRUE(pager.convert({static_cast<std::uint32_t>(random() % frames)}, kind));
     } else if (what < 11) {
