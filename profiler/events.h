@@ -1,4 +1,4 @@
-// What goes through the recorder's ring: small trivially copyable records, most of them the observer's own.
+// The records of the recorder's ring: small and trivially copyable, most of them the observer's own.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
-// What each move of a plan rests on: when its unit was used last and is needed next, the time between, and the time the
-// link takes. Written into recordings beside the moves, so that a reader need not guess why something left.
+// The reasons of each move of a plan: when its unit was used last and is needed next, the time between, and the time
+// the link takes. Written into recordings beside the moves, so that a reader need not guess why something left.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,10 +1,10 @@
-// A snapshot for PyTorch's memory viewer (pytorch.org/memory_viz; torch 2.11, torch/cuda/_memory_viz.py): what
-// torch.cuda.memory._snapshot() returns, as a pickle. Device 0 is the fastest tier, device 1 the one below. A tensor is
-// as many allocations as it has chunks, because these move one by one. Its stack frames are the tensor, and the op and
-// layer of its birth.
+// A snapshot for PyTorch's memory viewer (pytorch.org/memory_viz; torch 2.11, torch/cuda/_memory_viz.py): the result of
+// torch.cuda.memory._snapshot(), as a pickle. Device 0 is the fastest tier, device 1 the one below. A tensor is as many
+// allocations as it has chunks, because these move one by one. Its stack frames are the tensor, and the op and layer of
+// its birth.
 //
-// An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. Where a persistent
-// piece is when the step begins is told by the moves of the step before.
+// An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. The moves of the step
+// before tell where a persistent piece is when the step begins.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -88,7 +88,7 @@ class Snapshot {
       const bool placed = t < profile.places.size() && profile.places[t].has_value() && run_.chunk.value > 0;
       const std::uint64_t begin = placed ? *profile.places[t] : next, bytes = trace_.tensors[t].bytes.value,
                           end = begin + bytes;
-      // What moves as a whole is one piece, under the number of its first chunk.
+      // A unit that moves as a whole is one piece, under the number of its first chunk.
       const bool whole = !placed || run_.machine.whole_tensors;
       for (std::uint64_t at = begin; at < end;) {
         const std::uint64_t stop = whole ? end : std::min(end, (at / run_.chunk.value + 1) * run_.chunk.value);
@@ -181,7 +181,7 @@ class Snapshot {
     pickle.end_list();
   }
 
-  // What is on the device when the step has ended, and the gaps between.
+  // Pieces on the device when the step has ended, and the gaps between.
   void write_segment(Pickle& pickle, std::uint32_t device) const {
     std::vector<std::uint32_t> held;
     for (std::uint32_t p = 0; p < pieces_.size(); ++p)

@@ -3,7 +3,7 @@
 // traceReader/customizedReader/oracle/oracleGeneralBin.h). Its clock is the op.
 //
 // And the two counts to hold against it: LRU, and Belady's MIN with demand fetching (Belady 1966), where the victim is
-// what is requested again last.
+// the block whose next request is last.
 #include <algorithm>
 #include <list>
 #include <set>
@@ -17,7 +17,7 @@ namespace vedette {
 
 namespace {
 
-// What the ops of a trace touch, as bytes [begin, end) of a tensor.
+// The accesses of a trace's ops, as bytes [begin, end) of a tensor.
 struct Touch {
   std::uint32_t op = 0, tensor = 0;
   std::uint64_t begin = 0, end = 0;
@@ -133,7 +133,7 @@ void little_endian(Integer value, std::ostream& out) {
 }  // namespace
 
 Result<void> to_oracle_general(const ExportSource& source, std::ostream& out) {
-  // what 32 bits say; 400 MB of requests
+  // all of 32 bits; 400 MB of requests
   constexpr std::uint64_t largest = ~std::uint32_t{0}, most = std::uint64_t{1} << 24;
   const std::uint64_t size = source.options.object.value;
   if (size == 0 || size > largest)

@@ -1,4 +1,4 @@
-// The list of formats, and what their writers share.
+// The list of formats, and the helpers of their writers.
 #include "profiler/export_parts.h"
 
 #include <algorithm>

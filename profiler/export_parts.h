@@ -1,4 +1,4 @@
-// What the exporters share: text that other programs parse, and the profile they tell.
+// Shared by the exporters: text that other programs parse, and the profile that they write.
 #pragma once
 #include <ostream>
 #include <string>

@@ -1,11 +1,11 @@
-// vedette-trace-1: the profiled step, without what the format has no place for (pages, shapes, sites).
+// vedette-trace-1: the profiled step, without facts for which the format has no place (pages, shapes, sites).
 #include "profiler/export_parts.h"
 
 namespace vedette::exports {
 
 namespace {
 
-// What the format insists on and a recording may lack: names, a source, a time of at least a nanosecond.
+// Fields that the format requires and a recording may lack: names, a source, a time of at least a nanosecond.
 Trace presentable(const report::Run& run, const report::Profile& profile) {
   Trace trace = profile.trace;
   const auto named = [](std::string& text, const std::string& otherwise) {

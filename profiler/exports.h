@@ -1,5 +1,5 @@
-// What other tools read of a recording: one entry per format. Each writes what its tool's documentation asks for; where
-// a step is told, it is the one that stands for the others (profiler/report/run.h).
+// Recordings in the formats of other tools: one entry per format. Each writes the fields of its tool's documentation; a
+// single step is the one that stands for the others (profiler/report/run.h).
 //
 // Thread rule: one thread at a time per recording.
 #pragma once

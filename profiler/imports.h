@@ -1,5 +1,5 @@
-// Recordings of what others saw: a step in vedette-trace-1, or what DAMON sampled (the damon.data of `damo record`,
-// plain or compressed).
+// Recordings by other tools: a step in vedette-trace-1, or DAMON's samples (the damon.data of `damo record`, plain or
+// compressed).
 //
 // Both become a recording with one profile and one step, so that reports and exports work on them. Thread rule: any.
 #pragma once

@@ -89,7 +89,7 @@ std::unique_ptr<LivePage> LivePage::make(std::string_view program, const std::st
   }
   Page* const page = new (memory) Page{.magic = 0, .version = live_version, .pid = ::getpid()};
   copy(program, page->program);
-  // release: what is above is there for who sees it
+  // release: a reader that sees it sees the stores above
   std::atomic_ref(page->magic).store(magic, std::memory_order_release);
   return std::unique_ptr<LivePage>(new LivePage(page, std::move(path)));
 }

@@ -1,6 +1,5 @@
-// A page of counters that a running process shows to whoever looks (`vedette top`): a small file in memory, written
-// with plain stores, read without the writer knowing. Nobody looking costs nothing; somebody looking costs the writer
-// nothing either.
+// A page of counters of a running process, for `vedette top`: a small file in memory, written with plain stores.
+// Readers cost the writer nothing.
 //
 // Thread rule: LivePage: one writer per counter at a time. Others: any thread.
 #pragma once
@@ -47,7 +46,7 @@ class LivePage {
   LivePage(const LivePage&) = delete;
   LivePage& operator=(const LivePage&) = delete;
 
-  // relaxed: each counter is told for itself.
+  // relaxed: each counter stands for itself.
   void set(Live which, std::uint64_t value) noexcept { counter(which).store(value, std::memory_order_relaxed); }
   void add(Live which, std::uint64_t value) noexcept {
     set(which, counter(which).load(std::memory_order_relaxed) + value);
@@ -55,7 +54,7 @@ class LivePage {
   void policy(std::string_view name) noexcept;
   const std::string& path() const noexcept { return path_; }
 
-  struct Page;  // what lies in the file
+  struct Page;  // of the file
  private:
   LivePage(Page* page, std::string path) noexcept : page_(page), path_(std::move(path)) {}
   std::atomic<std::uint64_t>& counter(Live which) noexcept;
@@ -63,7 +62,7 @@ class LivePage {
   std::string path_;
 };
 
-struct LiveReading {  // what a process showed at one moment
+struct LiveReading {  // of one moment
   std::int64_t pid = 0;
   std::string program, policy;  // printable characters only
   std::uint64_t values[static_cast<std::size_t>(Live::count_)] = {};

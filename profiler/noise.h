@@ -1,6 +1,5 @@
-// What else the machine did while a step ran: what the process had of the processors, what a hypervisor took, how long
-// tasks of the machine waited (PSI). Involuntary switches tell how often the process was interrupted. It tells a slow
-// step from a disturbed one.
+// The machine's other load while a step ran: the process's share of the processors, time that a hypervisor took, waits
+// of the machine's tasks (PSI), and involuntary switches as interruptions. They tell a slow step from a disturbed one.
 //
 // Thread rule: use_of_process() any thread, a MachineWatch one thread at a time.
 #pragma once

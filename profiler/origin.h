@@ -1,4 +1,4 @@
-// What a reader on another machine, or a year later, wants to know of a run: keys and values of `meta`
+// The provenance of a run, for a reader on another machine or a year later: keys and values of `meta`
 // (profiler/FORMAT.md). Thread rule: any thread.
 #pragma once
 #include <string>

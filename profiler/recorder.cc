@@ -1,10 +1,10 @@
 // The recorder's two halves: the observer calls, which only copy, and the thread that writes.
 //
-// Two ways lead from one to the other. Small frequent records go through a ring: one for what the engine tells under
-// its lock, one for what the thread that announces ops tells, so that each ring has one producer. Whole values (a
-// trace, a plan, a step's counters) are copied under a mutex that the writer holds only to take the list; nothing that
-// moves bytes waits for it. The writer takes the list first and drains the rings after, so what precedes a step's end
-// is written with it.
+// Two ways lead from one to the other. Small frequent records go through a ring: one for events of the engine under its
+// lock, one for events of the thread that announces ops, so that each ring has one producer. Whole values (a trace, a
+// plan, a step's counters) are copied under a mutex that the writer holds only to take the list; nothing that moves
+// bytes waits for it. The writer takes the list first and drains the rings after, so events before a step's end are
+// written with it.
 #include "profiler/recorder.h"
 
 #include <unistd.h>
@@ -67,7 +67,7 @@ struct Recorder::State {
         tables(std::move(made.database)) {}
 
   void push(Ring<Event>& ring, const Event& event) noexcept {
-    // relaxed: a statistic, read by whoever asks.
+    // relaxed: a statistic.
     if (!ring.push(event)) dropped.fetch_add(1, std::memory_order_relaxed);
   }
   void send(Message message);
@@ -82,7 +82,7 @@ struct Recorder::State {
   std::string step_phase;  // as told by step_ran()
   std::optional<std::uint64_t> step_bucket;
 
-  std::unique_ptr<LivePage> live;  // nullptr: nobody can look
+  std::unique_ptr<LivePage> live;  // nullptr: there is none
 
   Ring<Event> of_engine;                // moved, stalled, faulted
   Ring<Event> of_program;               // ops and their names
@@ -110,8 +110,7 @@ void Recorder::State::send(Message message) {
   wake.notify_one();
 }
 
-// One transaction: everything that has arrived. After a failure the rings are still emptied, so that nobody notices but
-// failure().
+// One transaction: everything that has arrived. After a failure the rings are still emptied, and failure() alone tells.
 void Recorder::State::write_once(std::vector<Message>& taken) {
   const bool works = !tables.database().failure();
   bool begun = false;

@@ -1,13 +1,13 @@
-// The recorder: an observer that writes what a run did into one SQLite file (its tables: profiler/FORMAT.md), from a
-// thread of its own.
+// The recorder: an observer that writes the events of a run into one SQLite file (its tables: profiler/FORMAT.md), from
+// a thread of its own.
 //
 //   auto recorder = vedette::Recorder::open({.path = "run.vedette"}).value();
 //   options.observer = recorder.get();     // outlives the session
 //
 // moved(), stalled(), faulted(), op_began() and op_ended() copy a record of 64 bytes into a bounded ring: no lock, no
-// allocation, no system call. What does not fit is dropped and counted. The thread empties the ring twenty times a
-// second and at each step's end; the file survives the program's death up to that moment (write-ahead log; not a power
-// failure).
+// allocation, no system call. Records that do not fit are dropped and counted. The thread empties the ring twenty times
+// a second and at each step's end; the file survives the program's death up to that moment (write-ahead log; not a
+// power failure).
 //
 // Thread rule: the observer calls as Observer says; flush(), dropped() and failure() from any thread.
 #pragma once
@@ -29,7 +29,7 @@ struct RecorderOptions {
   std::size_t ring_records = 1 << 15;  // of each of two rings, 2 MiB each: a second at 30,000 records
   std::string program = {};            // for `meta`: what ran, in the user's words
   bool live = true;                    // show counters to `vedette top` (profiler/live.h)
-  // What a step takes without vedette, where somebody has measured it: reports compare with it.
+  // Time of a step without vedette, where it was measured: reports compare with it.
   std::optional<Nanoseconds> plain_step = {};
   std::string libtorch = {};  // its version, for `meta`; empty: the program uses none, or does not say
 };

@@ -42,7 +42,7 @@ std::int64_t pragma(Database& database, const char* sql) {
   return ask.row() ? ask.integer(0) : 0;
 }
 
-struct Delta {  // what changes at a page boundary
+struct Delta {  // changes at a page boundary
   std::int64_t ticks = 0, reads = 0, writes = 0;
 };
 

@@ -1,5 +1,6 @@
 // A bounded queue between one producer and one consumer. Neither ever waits: when the ring is full, push() says so and
-// the producer counts what it had to drop. The memory is allocated and touched when the ring is made, never later.
+// the producer counts the records that it drops. The memory is allocated and touched when the ring is made, never
+// later.
 //
 // Thread rule: push() from one thread at a time (threads that a lock orders count as one), drain() from one other
 // thread.

@@ -1,5 +1,5 @@
-// The tables. What is asked for by step is kept in the order of steps (WITHOUT ROWID), so that a step of a long run is
-// read without reading the run.
+// The tables. Rows that are looked up by step are kept in the order of steps (WITHOUT ROWID), so that a step of a long
+// run is read without reading the run.
 #include "profiler/schema.h"
 
 namespace vedette {

@@ -8,7 +8,7 @@
 namespace vedette {
 
 namespace {
-constexpr int longest_text = 16 << 20;  // bytes of one value of somebody else's file: names and reasons are sentences
+constexpr int longest_text = 16 << 20;  // bytes of one value of a foreign file: names and reasons are sentences
 }
 
 void Database::Close::operator()(sqlite3* handle) const noexcept { sqlite3_close_v2(handle); }
@@ -29,7 +29,7 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
     return Error{Cause::system, path + ": " + (handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
   }
   sqlite3_busy_timeout(handle, 2000);
-  // the file is somebody else's: its schema runs nothing, and its cells are checked
+  // a foreign file: its schema runs nothing, and its cells are checked
   if (mode == Mode::read) {
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);

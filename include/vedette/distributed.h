@@ -40,7 +40,7 @@ namespace vedette {
 // process alone, and nothing is sent.
 class Ranks {
  public:
-  // `patience`: how long one waits for another; a paged step of the slowest rank has to fit.
+  // `patience`: how long a rank waits for another; a paged step of the slowest rank has to fit.
   explicit Ranks(std::chrono::seconds patience = std::chrono::minutes(30));
   ~Ranks();
   Ranks(const Ranks&) = delete;
@@ -48,7 +48,7 @@ class Ranks {
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  // What rank 0 has in parameters and buffers is everybody's from now on. Before or after Guard::watch().
+  // All ranks take rank 0's parameters and buffers. Before or after Guard::watch().
   void broadcast(torch::nn::Module& module);
   double mean(double value);  // over all ranks; of losses, for instance
   void barrier();
@@ -74,18 +74,19 @@ struct DataParallelOptions {
 //
 // The result has the same bits with and without a guard, with any budget and any lag. All ranks reduce in the order in
 // which rank 0's first pass completed them. A parameter that a later pass of one rank does not reach counts there as a
-// gradient of zeros. One that no first pass reached must stay without, or step() throws.
+// gradient of zeros. A parameter that no first pass reached must stay without a gradient, or step() throws.
 class DataParallel {
  public:
-  // Both are borrowed. Under a guard, opened before or after, what is on its way is pinned.
+  // Both are borrowed. Under a guard, opened before or after, gradients on their way are pinned.
   DataParallel(Ranks& ranks, torch::optim::Optimizer& optimizer, DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
   // Replaces `backward(); optimizer.step(); optimizer.zero_grad();`. All ranks call it equally often. Gradients that
-  // earlier passes accumulated count: call loss.backward() alone for all parts of a batch but the last. What
-  // step_in_backward() refuses is refused. After an exception the ranks are out of step, and the job has to end.
+  // earlier passes accumulated count: call loss.backward() alone for all parts of a batch but the last. It refuses the
+  // same optimizers and hooks as step_in_backward(). After an exception the ranks are out of step, and the job has to
+  // end.
   void step(const std::function<void()>& backward);
 
   bool owns(const at::Tensor& parameter) const;  // this rank updates it
@@ -96,16 +97,16 @@ class DataParallel {
   std::unique_ptr<State> state_;
 };
 
-// A folder with what a job needs to go on with the same bits: parameters, buffers, optimizer state and the generator of
-// each rank. Ranks of several machines share the folder. A job that is killed while it writes goes on from the
-// checkpoint before.
+// A folder with all that a job needs to go on with the same bits: parameters, buffers, optimizer state and the
+// generator of each rank. Ranks of several machines share the folder. A job that is killed while it writes goes on from
+// the checkpoint before.
 class Checkpoints {
  public:
   Checkpoints(Ranks& ranks, std::string folder);
   // Of `steps` steps that are done. All ranks call it. Afterwards older checkpoints are gone.
   void save(torch::nn::Module& module, torch::optim::Optimizer& optimizer, std::int64_t steps);
-  // How many steps are done in what was loaded; nullopt, and nothing is changed, where there is no checkpoint. Before
-  // Guard::watch(). Throws where the checkpoint is of another number of ranks, or a part of it is missing.
+  // The number of steps that the loaded checkpoint had done; nullopt, and nothing is changed, where there is none.
+  // Before Guard::watch(). Throws where the checkpoint is of another number of ranks, or a part of it is missing.
   std::optional<std::int64_t> load(torch::nn::Module& module, torch::optim::Optimizer& optimizer);
 
  private:

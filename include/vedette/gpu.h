@@ -1,6 +1,6 @@
-// GPU memory as the fast memory of a session (SessionOptions::fast = "gpu:0"). What Session::allocate() returns is then
-// a name: an address that cannot be read or written, under which the session knows the tensor for life. The tensor's
-// bytes lie at a device address, which changes when the tensor moves, and has none while it is away.
+// GPU memory as the fast memory of a session (SessionOptions::fast = "gpu:0"). Session::allocate() then returns a name:
+// an address that cannot be read or written, under which the session knows the tensor for life. The tensor's bytes lie
+// at a device address, which changes when the tensor moves, and has none while it is away.
 //
 // An op is announced when its work is queued, on the program's current stream. Device addresses are valid for work
 // that is queued between the op's begin and its end. All order is by events between streams: no call waits for the
@@ -16,15 +16,15 @@ namespace vedette {
 
 using DeviceAddress = std::uint64_t;  // 0: none
 
-// What a session asks of the program. It outlives the session and all of its tensors.
+// The program's answers to a session. It outlives the session and all of its tensors.
 class GpuProgram {
  public:
   virtual ~GpuProgram() = default;
   // The CUstream on which the calling thread queues its work; nullptr is the default stream. Any thread that calls the
   // session.
   virtual void* current_stream() noexcept = 0;
-  // False: the tensor's address was given to somebody who would not hear that it moves. It stays until
-  // GpuMemory::allow_moves() is called for it again. As moved().
+  // False: code that does not hear of moves holds the tensor's address. The tensor stays until GpuMemory::allow_moves()
+  // is called for it again. As moved().
   virtual bool may_move(const void* name) noexcept {
     static_cast<void>(name);
     return true;
@@ -55,11 +55,11 @@ struct GpuTableCounters {
   std::uint64_t device_bytes = 0, host_bytes = 0;      // of living tables
 };
 
-// What a program asks besides Session's functions. Thread rule: any thread in which the device's context is current.
+// The functions of a GPU session beside Session's. Thread rule: any thread in which the device's context is current.
 class GpuMemory {
  public:
   virtual DeviceAddress address(const void* name) const noexcept = 0;  // 0: away, or no tensor
-  // From now on the tensor may move; before, whoever holds its address can use it.
+  // From now on the tensor may move; until then its address is valid for all code.
   virtual void allow_moves(const void* name) noexcept = 0;
   // Work that is queued on `stream` by now uses the tensor, though no op announced it there: its place is not given
   // to another tensor before that work is done.
@@ -71,7 +71,7 @@ class GpuMemory {
   };
   virtual Range memory() const noexcept = 0;
 
-  // A tensor of so many bytes is a table: larger than what is there for tables, and than half of what is left.
+  // A tensor of so many bytes is a table: larger than table_memory, and than half of the rest of fast memory.
   virtual bool is_table(std::uint64_t bytes) const noexcept = 0;
   virtual Result<GpuTable> allocate_table(std::uint64_t bytes) = 0;  // where is_table()
   // Between the begin and the end of the op that looks them up, so that the numbers lie where it has them.

@@ -6,11 +6,11 @@
 //    "links": [{"from": "host", "to": "gpu", "bytes_per_s": 15754000000, "latency_ns": 5000, "bus": 0}],
 //    "fault_ns": 45000, "granule_bytes": 4096, "can_recompute": true, "can_reorder": false, "interference_percent": 0,
 //    "remap_ns": 18000, "early_fetches": false, "writes_wait": false}
-// Where two links are told with their shares of one bus, bytes_per_s is what a link carries beside the other and
-// "alone_bytes_per_s" what it carries while that rests. A session's machine says so of a half-duplex disk.
-// Tiers stand fastest first. Defaults: addressable, latency_ns, fault_ns, remap_ns, can_*, early_fetches and
-// writes_wait are false or 0,
-// granule_bytes is 4096, bytes_per_s has no limit, interference_percent is not known. Links without "bus" share none.
+// Where two links are given with their shares of one bus, bytes_per_s is a link's bandwidth beside the other, and
+// "alone_bytes_per_s" its bandwidth while the other rests. A session's machine says so of a half-duplex disk. Tiers
+// stand fastest first. Defaults: addressable, latency_ns, fault_ns, remap_ns, can_*, early_fetches and writes_wait are
+// false or 0, granule_bytes is 4096, bytes_per_s has no limit, interference_percent is not known. Links without "bus"
+// share none.
 #pragma once
 #include <span>
 #include <string>

@@ -107,8 +107,8 @@ struct Habits {
 };
 inline constexpr Habits habits_of_sessions{.early_fetches = true, .writes_wait = true};
 
-// What a planner assumes where a machine does not say interference_percent: of ResNet-18's 400 ms of transfers beside a
-// step, 90 to 130 ms came on top of the computation (docs/tried.md).
+// A planner's interference_percent where the machine gives none: of ResNet-18's 400 ms of transfers beside a step, 90
+// to 130 ms came on top of the computation (docs/tried.md).
 inline constexpr std::uint32_t default_interference_percent = 25;
 
 struct Machine {
@@ -182,7 +182,7 @@ enum class Fallback : std::uint8_t {  // the victim when an op lacks room and ne
   least_recent,                       // the tensor whose last use is longest ago
 };
 
-enum class AfterLife : std::uint8_t {  // what becomes of the bytes of dead tensors
+enum class AfterLife : std::uint8_t {  // of the bytes of dead tensors
   freed,                               // their room is free at once
   dropped,  // they keep their room until another tensor needs it, and leave without a transfer
   // as under unified memory whose driver knows no lifetimes: writing a dead tensor again fetches it first, and evicting
@@ -231,9 +231,9 @@ Bytes peak_bytes(const Trace&);
 // Largest sum of operands and workspace of one op: no budget below it can run the step unpaged.
 Bytes largest_op_bytes(const Trace&);
 
-// The same step with each op's workspace as a tensor of its own, which the op writes and which dies with it: what a
-// driver sees that knows of no workspaces (CUDA's unified memory). Tensors keep their numbers, the new ones follow in
-// order of their ops.
+// The same step with each op's workspace as a tensor of its own, which the op writes and which dies with it. CUDA's
+// unified memory knows of no workspaces and sees the step so. Tensors keep their numbers, the new ones follow in order
+// of their ops.
 Trace workspaces_as_tensors(Trace);
 
 // First and last op that access the tensor, nullopt if none does.

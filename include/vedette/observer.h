@@ -3,7 +3,7 @@
 //
 // Thread rule: moved(), stalled() and faulted() come from any thread, one at a time, while the engine holds its lock.
 // recomputed() comes from any thread, one at a time, with no lock of engine or session held. All others come from the
-// thread that announces steps and ops. The three groups may overlap. Of a GPU, steps, ops, moves and stalls are told
+// thread that announces steps and ops. The three groups may overlap. A GPU session reports steps, ops, moves and stalls
 // when their times are known: in order, later than they are announced, the last ones when the session ends.
 // Implementations copy into memory that they already own and return: no exception, no lock that an allocation may hold,
 // and no allocation in moved(), stalled() and faulted().
@@ -54,7 +54,7 @@ struct RecomputeRecord {  // chunks that had been dropped together, and are ther
   OpIndex op;                           // that ran or began then
   std::uint32_t chunk = 0, chunks = 0;  // of the arena: from `chunk` on so many
   std::uint32_t ops = 0;                // that ran again for them
-  Nanoseconds began, ended;             // waits for room and for what the ops read included
+  Nanoseconds began, ended;             // waits for room and for operands included
 };
 
 struct Placed {             // the addresses of a tensor or a unit in the arena
@@ -64,8 +64,8 @@ struct Placed {             // the addresses of a tensor or a unit in the arena
 
 struct Counters {                                                // since the session opened, or of one step
   std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
-  // With two slow tiers: of the above, to and from the far one; and what went from the near to the far one meanwhile,
-  // without passing fast memory.
+  // With two slow tiers: of the above, the bytes to and from the far one; and bytes that went from the near to the far
+  // one without passing fast memory.
   std::uint64_t far_bytes_in = 0, far_bytes_out = 0, moved_between_slow_tiers = 0;
   std::uint64_t stall_count = 0, stall_ns = 0;  // waiting for operands, and for room in allocations
   std::uint64_t faults = 0;                     // accesses that no op announced

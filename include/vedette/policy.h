@@ -18,7 +18,7 @@ namespace vedette {
 struct StepMeasured {                 // times of the last step, measured (live) or simulated (replay)
   Nanoseconds time;                   // of the whole step
   Nanoseconds stall;                  // of it, waiting for moves
-  Nanoseconds recomputing = {};       // of it, running producers again; what these waited for is in `stall`
+  Nanoseconds recomputing = {};       // of it, running producers again; their waits are in `stall`
   std::vector<Nanoseconds> op_stall;  // op_stall[i]: waiting before op i; empty when nothing was measured
   std::vector<std::uint32_t> late;    // indices into Plan::moves of moves that were not done when due
 };

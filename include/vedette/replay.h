@@ -81,7 +81,7 @@ struct Replayed {
   // lower_bound() says nothing of it.
   bool paged = false;
   std::uint32_t reacted = 0;  // moves of the last step that the policy asked for when it heard of an event; in no plan
-  std::optional<Plan> plan;   // what the measured step followed: of a policy that wants new plans, the last one
+  std::optional<Plan> plan;   // the plan of the measured step: of a policy that wants new plans, the last one
 };
 
 // Errors: infeasible where an op's operands and workspace exceed the fastest tier; unsupported for changed orders;

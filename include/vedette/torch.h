@@ -34,7 +34,7 @@ static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
 namespace vedette {
 
 // A share of the machine's memory (MemTotal, or the smallest limit of the memory cgroups above this process where that
-// is less), as it is when the share becomes Bytes. Under torchrun it is a share of what each rank of this machine has:
+// is less), as it is when the share becomes Bytes. Under torchrun it is a share of each rank's part of this machine:
 // LOCAL_WORLD_SIZE ranks divide the memory. Throws Failure of Cause::malformed_input outside of (0, 1].
 struct Fraction {
   double value = 1.0;
@@ -42,10 +42,10 @@ struct Fraction {
 };
 constexpr Fraction fraction(double value) noexcept { return {value}; }
 
-// A guard's options are its session's. Defaults differ: fast_memory of 0 bytes is fraction(0.5), or what a GPU has
-// free; without on_message each sentence is written to standard error once. With a recording a `profile` of layers is
-// one of ops, so that its map counts. Where `record` is empty, the environment variable VEDETTE_RECORD may name a file;
-// where `ranks` is 1, LOCAL_WORLD_SIZE may say another number.
+// A guard's options are its session's. Defaults differ: fast_memory of 0 bytes is fraction(0.5), or all that a GPU
+// has free; without on_message each sentence is written to standard error once. With a recording a `profile` of layers
+// is one of ops, so that its map counts. Where `record` is empty, the environment variable VEDETTE_RECORD may name a
+// file; where `ranks` is 1, LOCAL_WORLD_SIZE may say another number.
 using GuardOptions = SessionOptions;
 
 class Guard {
@@ -123,13 +123,13 @@ class Guard {
 //
 // With accumulated gradients, call it for the last pass before the step; parameters that only an earlier pass reached
 // are updated when `backward` returns. It does not suit loops that use the gradients of several parameters between pass
-// and step (to clip their common norm). It needs no guard.
-// Errors: throws Failure for an optimizer that uses several gradients itself (LBFGS), and where a hook of somebody
-// else's waits for a gradient (the Reducer of data parallel training). It also throws where a second
-// part of a parameter's gradient comes after its update: two passes in one call, or a layer recomputed in two parts. A
-// second pass over a retained graph throws libtorch's own error, since the parameters have changed. Exceptions of
-// `backward` pass through; the parameters that it had reached are updated then. Thread rule: the training thread; no
-// other thread uses the optimizer meanwhile. Source: the fused update of LOMO (Lv et al., ACL 2024), for any optimizer.
+// and step (to clip their common norm). It needs no guard. Errors: throws Failure for an optimizer that uses several
+// gradients itself (LBFGS), and where another library's hook waits for a gradient (the Reducer of data parallel
+// training). It also throws where a second part of a parameter's gradient comes after its update: two passes in one
+// call, or a layer recomputed in two parts. A second pass over a retained graph throws libtorch's own error, since the
+// parameters have changed. Exceptions of `backward` pass through; the parameters that it had reached are updated then.
+// Thread rule: the training thread; no other thread uses the optimizer meanwhile. Source: the fused update of LOMO (Lv
+// et al., ACL 2024), for any optimizer.
 void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
 
 // Calls each of oneMKL's vector functions (sqrt, exp, tanh, ...) once on one element, as the Guard's constructor does.

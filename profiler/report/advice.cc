@@ -1,8 +1,8 @@
-// What to change, each change priced by a simulator on the profiled step.
+// Changes to try, each priced by a simulator on the profiled step.
 //
 // The run as it was is simulated once: its step laid into its chunks, under its policy, in its budget. A change is
-// simulated in the same way. The measured step is the operators' least times, which stay; what operators took longer
-// beside moves, which follows the bytes that move; waits, which follow the simulated ones; and ops that run again.
+// simulated in the same way. The measured step is the operators' least times, which stay; their extra time beside
+// moves, which follows the bytes that move; waits, which follow the simulated ones; and ops that run again.
 //
 // The difference of two simulated steps promises too much. A simulated operator is never slower beside moves, so that
 // it waits for moves that slower operators hide in truth (docs/report.md has predictions beside real runs).
@@ -24,7 +24,7 @@ constexpr double same_speed = 0.005;
 constexpr double worth_another_policy = 0.05;
 constexpr std::array more_memory = {1.05, 1.1, 1.25, 1.5, 2.0};
 constexpr std::array less_memory = {0.6, 0.7, 0.8, 0.9};
-// What a chunk's move takes beside the time of its bytes: ResNet-18 and MLP with chunks of 256 KiB and 2 MiB on NVMe
+// Time of a chunk's move beside that of its bytes: ResNet-18 and MLP with chunks of 256 KiB and 2 MiB on NVMe
 // (bench/advice.py). A recording knows the link's speed in its own chunks alone.
 constexpr Nanoseconds a_move{45'000};
 constexpr std::array<std::uint64_t, 6> chunks = {64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20};

@@ -1,4 +1,4 @@
-// The headline, memory over the shown step, and what profiling cost: figures that come from times and counters alone.
+// The headline, memory over the shown step, and the cost of profiling: figures that come from times and counters alone.
 #include <algorithm>
 #include <numeric>
 

@@ -11,7 +11,7 @@
 
 namespace vedette::report {
 
-// What a count of the map is.
+// The meaning of a count of the map.
 enum class Counted : std::uint8_t {
   operands,  // no page was seen: each op counts for all of its operands, from end to end
   layers,    // pages were seen once a layer: one that was counts the layer's ops whose operand its tensor is

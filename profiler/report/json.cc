@@ -1,5 +1,5 @@
-// A report as JSON: what `--json` prints, and what the page is drawn from. docs/report.md lists the keys; tests/report
-// checks the list.
+// A report as JSON: printed by `--json`, and the data of the page. docs/report.md lists the keys; tests/report checks
+// the list.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +27,7 @@ Json of(Span<T> span) {
 template <class T>
 Json list(const std::vector<T>& values);  // defined last, where it knows all of them
 
-// Of an import nobody measured residency, moves and stalls, and without a budget nothing is a share of one.
+// An import has no residency, moves and stalls, and without a budget there are no shares of one.
 Json of(const Headline& h) {
   const bool measured = h.imported.empty(), budgeted = h.budget.value > 0;
   const auto where = [](bool known, Json value) { return known ? std::move(value) : Json(nullptr); };

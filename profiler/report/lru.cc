@@ -1,9 +1,9 @@
 // The bytes that a least-recently-used fast tier would fetch in a step, by playing it for one capacity.
 //
 // Mattson's pass over reuse distances (1970), which serves all capacities at once, needs a cache that only uses fill. A
-// training step also frees: dead tensors leave without being evicted, so what a smaller cache holds is no subset of
-// what a larger one holds. Each capacity is therefore played on its own. The rules are those of the policy `on-demand`
-// in a replay with two tiers that moves whole tensors to the byte; tests/report/lru.cc holds both to the same figures.
+// training step also frees: dead tensors leave without being evicted, so a smaller cache's content is no subset of a
+// larger one's. Each capacity is therefore played on its own. The rules are those of the policy `on-demand` in a replay
+// with two tiers that moves whole tensors to the byte; tests/report/lru.cc holds both to the same figures.
 #include <algorithm>
 #include <set>
 #include <tuple>

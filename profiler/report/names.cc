@@ -1,8 +1,9 @@
 // Names by which one tensor is told from all others. A recording names a tensor by the operator that made it and its
 // size ("aten::mm 192.0 KiB"), which many have in common; its site says in which layer that was.
 //
-// "layer1.0.conv1 output" is what the layer's forward ops made last of what other layers use. The others have the
-// operator's name in its place, and a number where several are alike. Names that are the program's own and unique stay.
+// "layer1.0.conv1 output" is the tensor used by other layers that the layer's forward ops made last. The others have
+// the operator's name in its place, and a number where several are alike. Names that are the program's own and unique
+// stay.
 #include <map>
 #include <set>
 

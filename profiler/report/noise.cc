@@ -1,4 +1,4 @@
-// Whether something disturbed a run: steps that ran alike and took unlike times, and what the machine did meanwhile.
+// Whether other load disturbed a run: steps that ran alike and took unlike times, and the machine's load meanwhile.
 #include <algorithm>
 
 #include "profiler/report/report.h"

@@ -1,6 +1,6 @@
-// Where pages lay while each layer ran: near all along, fetched for it, or dragged along with what it touched.
+// Where pages lay while each layer ran: near all along, fetched for it, or dragged along with pages that it touched.
 //
-// A chunk that holds what a layer touches is fetched for it when a fetch of the chunk ended since the chunk was touched
+// A chunk with pages that a layer touches is fetched for it when a fetch of the chunk ended since the chunk was touched
 // before in this step. Tensors that live in such a chunk and are not touched by the layer are dragged along.
 #include <algorithm>
 #include <map>

@@ -1,10 +1,10 @@
-// The plan against what happened in the shown step.
+// The plan against the moves of the shown step.
 //
 // A planned fetch of a chunk is matched with the chunk's transfer that started after the engine can have heard of it
-// (one op before its issue) and before the due op ended. It is late when its bytes came after a stall for them
-// began, early when they lay unused for longer than a twentieth of the step. It is not needed when there was no
-// transfer, because the chunk had stayed. What was fetched and is matched with nothing was missed by the plan. A
-// fetched chunk that left before any op that uses it ran was wasted.
+// (one op before its issue) and before the due op ended. It is late when its bytes came after a stall for them began,
+// early when they lay unused for longer than a twentieth of the step. It is not needed when there was no transfer,
+// because the chunk had stayed. A fetch that matches nothing was missed by the plan. A fetched chunk that left before
+// any op that uses it ran was wasted.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -17,7 +17,7 @@ namespace vedette::report {
 namespace {
 
 constexpr std::int64_t early_divisor = 20;
-constexpr std::size_t most_rows = 500;  // of moves, the worst first: more nobody reads
+constexpr std::size_t most_rows = 500;  // of moves, the worst first
 
 struct Matching {
   const Run& run;
@@ -69,7 +69,7 @@ struct Matching {
   }
 };
 
-// What a planned move is in the recording's moves: one a chunk, or one a tensor under the number of its first chunk.
+// A planned move among the recording's moves: one a chunk, or one a tensor under the number of its first chunk.
 std::vector<std::uint64_t> chunks_of(const PlanUnit& unit, const PlannedMove& move, const Run& run) {
   if (run.machine.whole_tensors) return {unit.chunks->begin};
   const Bytes chunk = run.chunk;

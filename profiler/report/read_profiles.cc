@@ -140,7 +140,7 @@ void read_pages(Reader& reader, Profile& profile) {
     a.read = ask.integer(4) != 0;
     a.written = ask.integer(5) != 0;
     if (ask.is_null(6) && profile.samples.empty()) continue;
-    profile.samples.resize(trace.pages.size());  // what was seen exactly among them counts as seen by none
+    profile.samples.resize(trace.pages.size());  // exact samples among them count as seen by none
     profile.samples.back() = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ask.integer(6), 0, most_samples));
     reader.keep(profile.samples.back());
   }

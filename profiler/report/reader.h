@@ -47,7 +47,7 @@ class Reader {
   }
 
   std::uint64_t kept() const noexcept { return kept_; }
-  void forget_since(std::uint64_t kept) noexcept { kept_ = kept; }  // what was kept since is in memory no more
+  void forget_since(std::uint64_t kept) noexcept { kept_ = kept; }  // the rest is in memory no more
 
   // Columns of the row that `s` is at.
   std::uint64_t natural(const Statement& s, int column, const char* what) {

@@ -1,4 +1,4 @@
-// What the shown step recomputed, what that cost, and what did not travel for it.
+// Tensors that the shown step recomputed, the time of it, and the bytes that did not travel.
 #include <algorithm>
 #include <map>
 

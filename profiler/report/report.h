@@ -22,7 +22,7 @@ struct Headline {
   std::string program, policy;
   std::string imported;              // as Origin::imported
   std::uint64_t ops = 0;             // of the shown profile
-  std::optional<bool> fits;          // what was resident never exceeded the budget; none: no budget is known
+  std::optional<bool> fits;          // resident bytes never exceeded the budget; none: no budget is known
   Bytes budget, peak, resident_max;  // budget 0: none is known; peak: most bytes that lived at once
   double budget_share = 0;           // budget / peak; 0: no peak is known
   std::uint64_t steps = 0, steady_steps = 0;
@@ -32,9 +32,8 @@ struct Headline {
   std::optional<Nanoseconds> plain_step;
   std::optional<double> speed_of_plain;  // plain / median: 1 is as fast
   std::optional<Nanoseconds> compute;    // the ops' own times: no step can be faster
-  // no plan is faster: given by ReportOptions, else compute, or what the link needs to bring back
+  // no plan is faster: given by ReportOptions, else the longer of compute and the fetches of tensors that cannot stay
   std::optional<Nanoseconds> bound;
-  // what cannot stay, whichever is longer
   std::optional<double> speed_of_bound;      // bound / median
   Nanoseconds stall;                         // a steady step's, the median
   double stall_share = 0;                    // stall / median_step
@@ -87,7 +86,7 @@ enum class Change : std::uint8_t { step_in_backward, more_memory, chunk, policy,
 
 struct Advice {
   Change change = Change::step_in_backward;
-  std::string sentence;  // what to do, and what a step then takes
+  std::string sentence;  // the remedy, and the time of a step with it
   Nanoseconds step;      // predicted: the measured one and the simulated difference
   Bytes budget, chunk;   // with it
   std::string policy;
@@ -214,7 +213,7 @@ struct PlanFigures {
   std::uint64_t planned_fetches = 0, planned_evictions = 0;        // chunks
   std::uint64_t in_time = 0, late = 0, early = 0, not_needed = 0;  // planned fetches
   std::uint64_t wasted = 0;                                        // fetched chunks that left before an op used them
-  std::uint64_t missed = 0;                                        // fetches that nobody had planned
+  std::uint64_t missed = 0;                                        // fetches without a plan
   std::uint64_t unplanned_evictions = 0;
   Nanoseconds late_wait;  // stalls for operands
   Nanoseconds early_limit;
@@ -297,7 +296,7 @@ struct Overhead {
 
 struct Report {
   std::string path;
-  // what the reader must know: still being written, events dropped, pages not tracked
+  // warnings: still being written, events dropped, pages not tracked
   std::vector<std::string> remarks;
   Headline headline;
   Origin origin;
@@ -352,11 +351,11 @@ using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, s
 // No plan is faster.
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
-// The step as a session lays it into chunks of this size: tensors are what moves as one. With `recompute` its ops say
-// which of them can run again, as far as their names tell.
+// The step as a session lays it into chunks of this size: tensors are units that move as one. With `recompute` its ops
+// say which of them can run again, as far as their names tell.
 using InChunks = std::function<Trace(const Trace&, Bytes chunk, bool recompute)>;
 
-// What prices advice. The command line gives it.
+// The simulator that prices advice. The command line gives it.
 struct Adviser {
   Simulate simulate;  // empty: there is no advice
   InChunks in_chunks;
@@ -397,8 +396,8 @@ std::vector<TensorRow> tensors_of(const Run&);
 ShortLived short_lived_of(const Trace&);
 Sharing sharing_of(const Run&);
 Reuse reuse_of(const Run&, const ReportOptions&);
-// What a step fetches when ops wait for their operands and the least recently used tensors leave, in the state that
-// repeats; nullopt: an op has more operands and scratch than the capacity. O(accesses * log(tensors)).
+// Bytes that a step fetches when ops wait for their operands and the least recently used tensors leave, in the state
+// that repeats; nullopt: an op has more operands and scratch than the capacity. O(accesses * log(tensors)).
 std::optional<Bytes> lru_fetches(const Trace&, Bytes capacity);
 PlanFigures plan_of(const Run&);
 Recomputed recomputed_of(const Run&);
@@ -407,7 +406,7 @@ Noise noise_of(const Run&, const Headline&);
 std::vector<Followed> followed_by(const Run&);
 Overhead overhead_of(const Run&);
 
-// What a page of very many tensors can show: those that moved most, then the largest, and those at which a row of the
+// Keeps as many tensors as a page can show: those that moved most, then the largest, and those at which a row of the
 // heat map begins or ends.
 void shorten(Report&, std::size_t most);
 

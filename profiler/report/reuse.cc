@@ -1,4 +1,4 @@
-// Reuse distances, and what other budgets would cost: the fetches of least recently used, and a simulated step.
+// Reuse distances, and the cost of other budgets: the fetches of least recently used, and a simulated step.
 //
 // The distance of an access is the bytes of other tensors that were accessed since its tensor's last access and are
 // still alive. It says how local the step is. Fetches at a budget do not follow from it (lru.cc says why). The step

@@ -1,6 +1,6 @@
-// What a report is made from: the facts of a recording, its profiles as traces, and one of its steps in full. A run of
-// many steps is summed up by SQLite; only the step that stands for the others is read event by event, so that memory
-// does not grow with the run.
+// The input of a report: the facts of a recording, its profiles as traces, and one of its steps in full. A run of many
+// steps is summed up by SQLite; only the step that stands for the others is read event by event, so that memory does
+// not grow with the run.
 //
 // The step that stands for the others: of the steps that ran a plan, the bucket that most of them repeated, the one of
 // median time. Without plans the median of all steps.
@@ -155,7 +155,7 @@ struct Run {
 // By op: its time without its stalls. The program's time between two ops counts to the second, as in a profile.
 std::vector<Nanoseconds> own_times(Nanoseconds step_began, const std::vector<OpRow>&, const std::vector<StallRow>&);
 
-// Gives each tensor a name of its own: "layer1.0.conv1 output". What the program named, once, keeps that.
+// Gives each tensor a name of its own: "layer1.0.conv1 output". A name that the program gave once stays.
 void name_tensors(Trace&);
 
 struct LoadOptions {

@@ -1,4 +1,4 @@
-// The tables of layers and of tensors, and the share of what lives briefly.
+// The tables of layers and of tensors, and the share of short-lived ones.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -50,7 +50,7 @@ std::string budget(const Headline& h) {
   return readable(h.budget) + (h.budget_share > 0 ? fmt::format(" ({:.0f} %)", h.budget_share * 100) : std::string());
 }
 
-// What the machine did beside a steady step.
+// The machine's other load during a steady step.
 void noise(Lines& out, const Report& a, const Report* b) {
   const bool known = a.noise.known || (b != nullptr && b->noise.known);
   const auto both = [&](auto of) { return Pair{of(a.noise), b != nullptr ? of(b->noise) : std::string()}; };
@@ -128,7 +128,7 @@ void waterfall(Lines& out, const Report& r) {
     out.figure("faster than the bound by", {readable(fall.ahead) + ": large ops ran in sections", ""});
 }
 
-// What differs most, with a bar from the middle: to the left where the other run is faster.
+// The largest differences, with a bar from the middle: to the left where the other run is faster.
 void differences(Lines& out, const Report& run, const Report& other) {
   constexpr std::size_t most_layers = 20, half_bar = 10;
   const std::vector<LayerDifference> rows = compared(run, other);

@@ -1,5 +1,5 @@
 // Steps as they ran: when ops, stalls and moves were. Of each stall: the move that it waited for, the tensor that the
-// move brought or took, why the bytes were not there, and what would have made them in time.
+// move brought or took, why the bytes were not there, and the change that would have brought them in time.
 //
 // A stall ends with the last move that ended in it: of an op's operands a fetch, of an allocation a write.
 #include <algorithm>

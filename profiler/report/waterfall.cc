@@ -1,6 +1,6 @@
 // The way from the bound to the shown step, by cause.
 //
-// The step is cut into its operators' least times, what they took beyond those, its stalls and its faults. A stall ends
+// The step is cut into its operators' least times, their time beyond those, its stalls and its faults. A stall ends
 // with the move that it waits for. While bytes are written it waits for the frame that a write frees: always in an
 // allocation, and before an op as long as no fetch runs. The bound holds the operators' least times and waits that no
 // plan avoids; those are taken off the causes, transfers first, so that all parts add up to the step.
@@ -155,7 +155,7 @@ Waterfall waterfall_of(const Run& run, const Headline& headline) {
   fall.known = true;
   fall.bound = *headline.bound;
   fall.step = run.shown_step()->time();
-  // What the program did after its last op, and what records that contradict each other leave over.
+  // Time after the last op, and the rest that contradicting records leave over.
   const auto sum = [&] {
     Nanoseconds all = *headline.compute;
     for (const LostTime& lost : fall.lost) all += lost.time;

@@ -1,5 +1,5 @@
-// Lists of a step's parts, end to end in one array: 4 bytes a list beside what is in it, where a vector of vectors
-// takes 24 and an allocation for each.
+// Lists of a step's parts, end to end in one array: 4 bytes a list beside its entries, where a vector of vectors takes
+// 24 and an allocation for each.
 #pragma once
 #include <cstdint>
 #include <span>

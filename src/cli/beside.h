@@ -1,4 +1,4 @@
-// What transfers cost the program beside waiting for them: computation that they slow down, and faults.
+// The cost of transfers beside waiting for them: computation that they slow down, and faults.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-// Many small results, computed beside each other and kept: what was computed once is read back, so that a run that was
+// Many small results, computed beside each other and kept: a result that exists is read back, so that a run that was
 // cut off goes on where it stopped.
 //
 // A cell is a file in a folder. It names the hash of all that it was made from, the program included, and counts only

@@ -84,7 +84,7 @@ class Log {
   std::uint32_t event_ = 0;
 };
 
-// What it changes in place is the chain's business, not its own.
+// Its changes in place are the chain's business, not its own.
 bool may_run_again(const Op& op) {
   if (op.runs_again) return *op.runs_again;
   return op.name.find("batch_norm") != std::string::npos || replayable({.name = op.name});

@@ -187,7 +187,7 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   const Machine machine = read_machine(options.machine, options.directory);
   std::vector<Trace> traces;
   for (const std::string& file : options.traces) traces.push_back(read_trace(file));
-  // what is wrong is said before hours of work, not after
+  // errors are told before hours of work, not after
   for (const Trace& trace : traces) sizes_of(options, trace, machine);
   std::ofstream page(options.page.empty() ? "/dev/null" : options.page);
   if (!page) throw Failure({Cause::system, options.page + " cannot be written"});

@@ -20,8 +20,8 @@
 namespace vedette::cli {
 namespace {
 
-// A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. What sees pages
-// depends on it.
+// A memory of two frames under four chunks: small, and the mechanism is the one that large ones get. The choice of page
+// trackers depends on it.
 void find_memory(Uses& uses) {
   constexpr Bytes chunk = 2_MiB;
   auto arena = Mapping::reserve({4 * chunk.value}, chunk);
@@ -120,7 +120,7 @@ Line userfaultfd_line(const MachineFacts& facts) {
       .remedy = "in a container: --device /dev/userfaultfd, or a seccomp profile that allows userfaultfd"};
 }
 
-// What vedette needs of userfaultfd, each tried out.
+// The features of userfaultfd that vedette needs, each tried out.
 Line behaviour_line(const char* subject, const Tried& tried, const char* finding, const char* unlocks,
                     const char* remedy) {
   if (tried.works) return {.mark = Mark::fine, .subject = subject, .finding = finding};
@@ -148,7 +148,7 @@ void add_userfaultfd(const MachineFacts& facts, std::vector<Line>& lines) {
 }
 
 // Every page tracker, tried; a session takes zap, else missing pages where they see system calls, else mprotect, or
-// what it is told to take.
+// the one of its options.
 void add_trackers(const MachineFacts& facts, std::vector<Line>& lines) {
   struct Known {
     const char* subject;
@@ -342,7 +342,7 @@ Line disk_line(const Diagnosis& diagnosis, const std::string& directory) {
 
 }  // namespace
 
-// What the frames of a session may take: the machine's memory or the memory cgroup's, less what a session needs beside
+// The most memory for a session's frames: the machine's or the memory cgroup's, less the session's own need beside
 // them.
 Bytes largest_budget(const MachineFacts& facts) {
   const Bytes all = std::min(facts.memory, facts.memory_limit.value_or(facts.memory));

@@ -1,5 +1,5 @@
-// What this machine can do, and what it would take to do more. Facts come from os/probe.h, the choice of mechanisms
-// from opening the real ones, the disk's speed from the real store, a GPU's from copies.
+// The abilities of this machine, and the steps that would give it more. Facts come from os/probe.h, the choice of
+// mechanisms from opening the real ones, the disk's speed from the real store, a GPU's from copies.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ struct Line {
   std::string unlocks, remedy;  // of what is missing
 };
 
-struct Uses {  // what a session opened here would get
+struct Uses {  // the choices of a session opened here
   Result<std::string> memory, tracking, io;
   bool registers_buffers = false;
 };

@@ -1,5 +1,5 @@
-// vedette doctor: what this machine can do, line by line; which mechanisms vedette will use here; and for everything
-// that is missing, what it would unlock and how to get it.
+// vedette doctor: the abilities of this machine, line by line; the mechanisms that vedette will use here; and for each
+// missing one its benefit and the way to get it.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>

@@ -106,7 +106,7 @@ class Story {
                     uses_.size() == 1 ? "one op uses it" : fmt::format("{} ops use it", uses_.size())));
   }
 
-  // What runs besides, where the producer changed it in place.
+  // Ops that run besides, where the producer changed the tensor in place.
   std::string chain(OpIndex producer) const {
     const bool alone = producers_[producer.value].time == trace_.ops[producer.value].time;
     return alone ? "" : " together with the ops that made what it changes";

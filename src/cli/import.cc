@@ -1,4 +1,4 @@
-// vedette import FILE -o RUN: a recording of what others saw.
+// vedette import FILE -o RUN: a recording by another tool.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>

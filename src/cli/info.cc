@@ -26,7 +26,7 @@ struct InfoOptions {
 
 std::string milliseconds(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
 
-// What a recording says goes to a terminal: without the characters that would steer it.
+// Text of a recording for a terminal: without the characters that would steer it.
 std::string shown(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';

@@ -1,4 +1,4 @@
-// Reading what the laboratory works on, and one run of one policy.
+// Reading the laboratory's traces and machines, and one run of one policy.
 #include "cli/lab.h"
 
 #include <fmt/core.h>

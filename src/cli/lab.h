@@ -1,4 +1,4 @@
-// What the verbs of the policy laboratory share: reading traces and machines, sizes in words, one run of one policy.
+// Shared by the verbs of the policy laboratory: reading traces and machines, sizes in words, one run of one policy.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@ Plan read_plan(const std::string& file, const Trace& trace);
 // A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws
 // Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
-std::string machine_words();  // what read_machine takes, for the help of a verb
+std::string machine_words();  // the arguments of read_machine, for the help of a verb
 
 // "20%" of the trace's peak, "512MiB", "40GB", bytes. Throws Failure.
 Bytes read_size(const std::string& words, const Trace& trace);
@@ -54,8 +54,8 @@ struct Row {  // one policy on one trace and machine
 Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& entry, std::uint64_t seed,
                const ReplayOptions& options);
 
-// "all", names, and files of policies of one's own (cli/own_policy.h), separated by commas. Throws Failure at a name
-// that nobody has.
+// "all", names, and files of policies of one's own (cli/own_policy.h), separated by commas. Throws Failure at an
+// unknown name.
 std::vector<PolicyEntry> policies_named(const std::string& names);
 // Of the list, or of a file; null: no policy is called that. Throws Failure where a file has none.
 std::unique_ptr<Policy> policy_called(std::string_view name, std::uint64_t seed);

@@ -1,5 +1,5 @@
 // The command `vedette`: reads the command line, runs one verb, turns failures into a sentence and a status: 0 done, 1
-// what was asked for failed, 2 the command line cannot be understood.
+// the verb failed, 2 the command line cannot be understood.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>

@@ -23,7 +23,7 @@ std::size_t edits(std::string_view a, std::string_view b) {
   return least[a.size()][b.size()];
 }
 
-constexpr std::size_t longest_word = 40;  // what is longer is no mistyped word
+constexpr std::size_t longest_word = 40;  // a longer text is no mistyped word
 
 }  // namespace
 

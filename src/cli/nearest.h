@@ -1,4 +1,4 @@
-// The word that somebody meant who wrote another. Thread rule: functions of their arguments.
+// The word that a misspelt one was meant to be. Thread rule: functions of their arguments.
 #pragma once
 #include <string>
 #include <string_view>

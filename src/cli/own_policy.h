@@ -1,4 +1,4 @@
-// Policies in shared libraries: what VEDETTE_OWN_POLICY of vedette/own_policy.h made. Thread rule: any thread.
+// Policies in shared libraries, made by VEDETTE_OWN_POLICY of vedette/own_policy.h. Thread rule: any thread.
 #pragma once
 #include <string>
 #include <string_view>

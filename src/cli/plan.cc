@@ -74,7 +74,7 @@ void write_plan(const std::string& file, const Plan& plan) {
   if (!out.flush()) throw Failure({Cause::system, file + " cannot be written"});
 }
 
-// What `vedette compare` measures: the last plan of a policy that wants new plans after steps.
+// The plan that `vedette compare` measures: the last one of a policy that wants new plans after steps.
 Replayed settle(const PlanOptions& options, const Subject& subject) {
   const auto policy = policy_of(options);
   Replayed got = of_policy(options, replay(subject.trace, subject.machine, *policy, {.keep_plan = true}));

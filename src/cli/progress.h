@@ -1,5 +1,5 @@
-// What a verb is doing, on standard error, where somebody waits. It is one line that is written over, from the second
-// second on, and only to a terminal. A thread writes it, since a verb may be in one long call.
+// The progress of a verb, on standard error, where a terminal shows it. It is one line that is written over, from the
+// second second on, and only to a terminal. A thread writes it, since a verb may be in one long call.
 //
 // Thread rule: one thread at a time calls say() and clear().
 #pragma once

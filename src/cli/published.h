@@ -1,5 +1,5 @@
-// What papers say of their systems, in percent of the speed with all memory, and whether a trace that we have can be
-// held against it. docs/reproduce.md explains; `vedette reproduce policies` puts our figure beside each.
+// Published figures of systems, in percent of the speed with all memory, and the traces here that can be held against
+// them. docs/reproduce.md explains; `vedette reproduce policies` puts our figure beside each.
 #pragma once
 #include <span>
 #include <string_view>

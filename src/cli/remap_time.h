@@ -1,4 +1,4 @@
-// What moving a chunk costs the program beside the transfer.
+// The cost of moving a chunk beside its transfer.
 #pragma once
 #include "vedette/units.h"
 

@@ -1,4 +1,4 @@
-// vedette report RUN -o report.html, --text, --json: what a recorded run did, for people and for scripts.
+// vedette report RUN -o report.html, --text, --json: a recorded run, for people and for scripts.
 //
 // The figures are profiler/report's. Here they get a simulator: the run's own policy, replayed on its profile with
 // other budgets.

@@ -1,5 +1,5 @@
 // vedette reproduce WHAT: an experiment of the docs, made again in one command: tables as text and CSV, a chart, one
-// page, and provenance.json, which names all that it was made from. What was computed is kept in the folder `cells`.
+// page, and provenance.json, which names all that it was made from. Results are kept in the folder `cells`.
 #include "cli/reproduce.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
-// What the experiments of `vedette reproduce` share. Each is a function in a file of its own and one line in the table
-// of reproduce.cc: it reads its inputs, computes its cells, and says what is to be written.
+// Shared by the experiments of `vedette reproduce`. Each is a function in a file of its own and one line in the table
+// of reproduce.cc: it reads its inputs, computes its cells, and returns the files to write.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
-// vedette reproduce sim-vs-live: recorded runs beside what the simulator says of the step that each of them profiled,
-// laid into its chunks, on its machine, by its policy, in its budget.
+// vedette reproduce sim-vs-live: recorded runs beside the simulated step that each of them profiled, laid into its
+// chunks, on its machine, by its policy, in its budget.
 //
 // bench/sim_vs_live.py asks more: it predicts from runs in which nothing moved. Here the profile of the run itself is
-// known, so what is compared is the simulator alone.
+// known, so the comparison is of the simulator alone.
 #include <fmt/core.h>
 
 #include <cmath>

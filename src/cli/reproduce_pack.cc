@@ -1,5 +1,5 @@
-// vedette reproduce pack: where the given lifetimes lie, and how near that is to what lives at once. No times: those
-// are bench/pack_table's.
+// vedette reproduce pack: where the given lifetimes lie, and how near that is to the most bytes that live at once. No
+// times: those are bench/pack_table's.
 #include <fmt/core.h>
 
 #include <charconv>

@@ -1,5 +1,5 @@
 // vedette reproduce policies: every policy on every trace at the same shares of each step's peak, geometric means over
-// the traces, and what papers say of their systems beside ours.
+// the traces, and published figures of systems beside ours.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One step as bars: what ran, what waited, and what each link carried, on a common clock.
+// One step as bars: ops, waits, and the transfers of each link, on a common clock.
 #include <fmt/core.h>
 
 #include <algorithm>

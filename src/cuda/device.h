@@ -2,7 +2,7 @@
 //
 // Thread rule: make_current() once in each thread that calls anything here or in device_range.h and pinned_pool.h; a
 // thread that has launched an operator of libtorch needs no call. After that, any thread. Destructors make the context
-// current themselves. Handles of foreign streams (libtorch's) are welcome where a StreamHandle is asked for.
+// current themselves. Handles of foreign streams (libtorch's) are welcome as StreamHandle.
 #pragma once
 #include <memory>
 #include <optional>
@@ -79,7 +79,7 @@ class Stream {
   StreamHandle handle_ = nullptr;
 };
 
-// A point in a stream. Recorded again, it is another point; who waits for the former is not concerned.
+// A point in a stream. Recorded again, it is another point; waits for the former one are not concerned.
 class Event {
  public:
   enum class Timing { off, on };

@@ -6,7 +6,7 @@
 namespace vedette::cuda {
 namespace {
 
-// What to do about an error, after its name.
+// The remedy of an error, after its name.
 const char* advice(int error) {
   switch (error) {
     case error_out_of_memory:

@@ -1,6 +1,6 @@
 // Points of streams: "all that was queued here before now". Marking one records an event of a ring; a stream or a
 // thread waits for it. An event that was recorded again stands for a later point of the same stream, which is as good
-// to wait for: a wait never lasts for what is queued after it.
+// to wait for: a wait never lasts for later work.
 //
 // Thread rule: one thread at a time, in which the device's context is current.
 #pragma once

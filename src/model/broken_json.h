@@ -1,4 +1,4 @@
-// What is wrong with a text that should be JSON, in our words instead of the parser's. Thread rule: functions of their
+// The error of a text that should be JSON, in our words instead of the parser's. Thread rule: functions of their
 // arguments.
 #pragma once
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The machines of published papers, and of data sheets. Each figure's source stands beside it; docs/reproduce.md has
-// them as a table. What no source has is said to be assumed.
+// them as a table. Values without a source are said to be assumed.
 #include <array>
 
 #include "vedette/machine.h"
@@ -75,8 +75,8 @@ Machine optane_sentinel() {
                     .out_latency = {305}});
 }
 
-// A V100 with 16 GB behind PCIe 3.0 x16, the GPU of SwapAdvisor, Sentinel and DeepUM. What pinned copies take was
-// measured by AutoSwap's authors: 0.0756 ns a byte and 47.2 us out, 0.0823 ns a byte and 9.7 us in (Apache SINGA,
+// A V100 with 16 GB behind PCIe 3.0 x16, the GPU of SwapAdvisor, Sentinel and DeepUM. Times of pinned copies are those
+// that AutoSwap's authors measured: 0.0756 ns a byte and 47.2 us out, 0.0823 ns a byte and 9.7 us in (Apache SINGA,
 // src/core/device/swap_gpu.cc). 256 GiB of host memory are assumed.
 Machine v100_pcie3() {
   Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = 16_GiB},

@@ -1,5 +1,5 @@
-// Ops as producers: what runs when an op is repeated to recompute a tensor. Of an op that changes tensors in place that
-// is a chain, since the first op of the step that made them anew: batch_norm, then relu_. Every user of
+// Ops as producers: the ops that run when one is repeated to recompute a tensor. Of an op that changes tensors in place
+// that is a chain, since the first op of the step that made them anew: batch_norm, then relu_. Every user of
 // Plan::recomputations sees a chain as one op, whose operands are all that the chain reads from outside.
 //
 // Thread rule: functions of their arguments.

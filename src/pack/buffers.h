@@ -14,7 +14,7 @@ namespace vedette::pack {
 using Time = std::int64_t;  // any unit that orders births and deaths: event numbers, op numbers, cycles
 
 struct Buffer {
-  Span<Time> life;  // an empty life meets nobody: the buffer is given offset 0
+  Span<Time> life;  // an empty life meets no other: the buffer is given offset 0
   Bytes bytes;
   std::uint64_t alignment = 1;  // its offset is a multiple of this; at least 1
 };

@@ -60,7 +60,7 @@ void append(Block& block, std::size_t index, const Lifetime& life, std::uint64_t
 std::vector<Block> form_blocks(std::span<const Lifetime> lifetimes, std::uint64_t chunk) {
   std::vector<Block> blocks;
   std::vector<std::size_t> open;  // regions whose last chunk has room, oldest first
-  // What lives longest first: what lives for an op takes the room that is left, and none that something as long-lived
+  // Long lives first: a tensor that lives for one op takes the room that is left, and none that a longer-lived one
   // could have had.
   std::vector<std::size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -1,6 +1,6 @@
 // Lifetimes as text. Columns are named in the first line, in any order: id, lower, upper, size, and where wanted
-// alignment and gaps; the life is [lower, upper); gaps are "lower-upper" separated by spaces. This is what MiniMalloc
-// reads and writes; begin/start and end are other names of lower and upper, and an `end` counts in the life. Columns of
+// alignment and gaps; the life is [lower, upper); gaps are "lower-upper" separated by spaces. MiniMalloc reads and
+// writes this form; begin/start and end are other names of lower and upper, and an `end` counts in the life. Columns of
 // other names are left alone.
 //
 // Pure; any thread.

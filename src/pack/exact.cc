@@ -115,7 +115,7 @@ Found ExactSearch::run(std::uint64_t capacity, std::uint64_t effort) {
     limit_ = std::min(end, steps_ + unit * luby(round / 3 + 1));
     const Found found = search();
     if (found != Found::nothing_yet) return found;
-    // what failed long ago counts less, but tells this round from the last
+    // old failures count less, but tell this round from the last
     for (double& w : weight_) w = 1 + (w - 1) * 0.5;
   }
   return Found::nothing_yet;
@@ -131,13 +131,13 @@ bool ExactSearch::rescan(std::uint32_t section) {
   }
   trail_.push_back({section, true, witness_[section], floor_[section]});
   witness_[section] = who;
-  floor_[section] = low;  // never: nobody is left, and the section is a wall for its neighbours
+  floor_[section] = low;  // never: no buffer is left, and the section is a wall for its neighbours
   if (low == never || low + left_[section] <= capacity_) return true;
   weight_[section] += 1;
   return false;
 }
 
-// What was seen lowest in a section has moved up: settle() looks again, once for all that move.
+// The lowest buffer of a section has moved up: settle() looks again, once for all that move.
 void ExactSearch::stir(std::uint32_t buffer) {
   for (std::uint32_t s = in_.life[buffer].begin; s < in_.life[buffer].end; ++s) {
     if (witness_[s] != buffer || stirred_[s]) continue;
@@ -202,7 +202,7 @@ void ExactSearch::take_back(std::uint32_t buffer) {
   hash_ ^= mix(buffer);
 }
 
-// Nobody lies at the bottom of this section. The lowest of those over it then rests on a buffer that is not over it.
+// The bottom of this section stays empty. The lowest buffer over it then rests on a buffer that is not over it.
 bool ExactSearch::leave_empty(std::uint32_t section) {
   const std::uint64_t bottom = floor_[section];
   std::uint64_t rest = never;
@@ -298,7 +298,8 @@ Found ExactSearch::try_each(std::uint32_t section) {
     if (found != Found::proof_of_none) return found;
     undo(mark);
     take_back(b);
-    if (last) return Found::proof_of_none;  // nobody is in its way and it is in nobody's: if not here, then nowhere
+    if (last)
+      return Found::proof_of_none;  // no buffer is in its way and it is in no buffer's: if not here, then nowhere
   }
   const Found found = leave_empty(section) ? search() : Found::proof_of_none;
   if (found == Found::proof_of_none) undo(mark);

@@ -10,7 +10,7 @@
 // those of skyline heuristics for strip packing (Burke et al., 2004). Weights of failing sections are dom/wdeg
 // (Boussemart et al., 2004).
 //
-// Alignments: a buffer rests on the lowest multiple of its own above what lies below it. All of this holds with them,
+// Alignments: a buffer rests on the lowest multiple of its own above the buffers below it. All of this holds with them,
 // because at the bottom of a valley there still is nothing lower in any of a buffer's sections. Where all are equal,
 // rounded sizes with an alignment of 1 are the same problem, and searched faster.
 //
@@ -26,7 +26,7 @@ namespace vedette::pack {
 
 enum class Found { offsets, proof_of_none, nothing_yet };
 
-// What a node tries first: the larger by this comes first.
+// The order of a node's tries: the larger by this comes first.
 enum class Prefer : std::uint8_t { area, length, bytes };
 
 class ExactSearch {
@@ -68,7 +68,7 @@ class ExactSearch {
   std::uint64_t mix(std::uint32_t buffer) const;
   bool nothing_above(std::uint32_t buffer) const;
 
-  struct Instance {  // what no search changes but the order in cover
+  struct Instance {  // no search changes it, but for the order in cover
     std::uint32_t sections, count;
     std::vector<Sections> life;
     std::vector<std::uint64_t> bytes, alignment, load;

@@ -100,7 +100,7 @@ void AddressTree::insert(std::span<const Sections> life, std::uint64_t begin, st
     std::uint32_t left = piece.begin + leaves_, right = piece.end + leaves_;
     const auto cover = [&](std::uint32_t node) {
       add(full_[node], {begin, end});
-      // What an ancestor has, its own ancestors have.
+      // A range that an ancestor has, its own ancestors have.
       for (; node > 0 && add(any_[node], {begin, end}); node /= 2) {
       }
     };

@@ -1,10 +1,10 @@
-// The lowest offset at which a buffer meets nobody, for any life, in any order of asking: a segment tree over sections
+// The lowest offset at which a buffer meets no other, for any life, in any order of calls: a segment tree over sections
 // whose nodes keep sets of addresses. Node v has full[v], the addresses of the buffers that cover all of v's sections
-// (and not all of its parent's), and any[v], those of all that touch one of them. What lives during [l, r) is any[] of
-// the O(log n) nodes that make up [l, r), and full[] of their ancestors; the sets are swept together, upwards, until a
-// hole is wide enough.
+// (and not all of its parent's), and any[v], those of all that touch one of them. The addresses in use during [l, r)
+// are any[] of the O(log n) nodes that make up [l, r), and full[] of their ancestors. The sets are swept together,
+// upwards, until a hole is wide enough.
 //
-// Pure, deterministic; one thread. A question costs O(log n) sets and the intervals passed below the hole; sets are
+// Pure, deterministic; one thread. A look-up costs O(log n) sets and the intervals passed below the hole; sets are
 // merged, so they stay short where little is wasted.
 #pragma once
 #include <cstdint>
@@ -37,12 +37,12 @@ class AddressTree {
  public:
   explicit AddressTree(std::uint32_t sections);
 
-  // The lowest offset at which nobody inserted lives during `life`.
+  // The lowest offset that no inserted buffer uses during `life`.
   std::uint64_t first_fit(std::span<const Sections> life, const Shape& shape);
 
   void insert(std::span<const Sections> life, std::uint64_t begin, std::uint64_t end);
 
-  // What was done so far: sets and ranges looked at. A step takes a few nanoseconds.
+  // The work so far: sets and ranges looked at. A step takes a few nanoseconds.
   std::uint64_t steps() const { return steps_; }
 
  private:

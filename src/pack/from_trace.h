@@ -1,4 +1,4 @@
-// The lives of a recorded step: what is to be placed when all of it is to fit. Time is the number of the op.
+// The lives of a recorded step: the buffers to place when all of it is to fit. Time is the number of the op.
 //
 // Pure; any thread. O(accesses).
 #pragma once

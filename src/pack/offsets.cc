@@ -80,7 +80,7 @@ class Planner {
   const Problem& problem_;
   const std::optional<Bytes> capacity_;
   Effort effort_;
-  // one alignment, no chunks, nobody is ever away: time can be taken apart, and searched
+  // one alignment, no chunks, no buffer is ever away: time can be taken apart, and searched
   bool uniform_ = false;
   Timeline timeline_;
   std::vector<std::uint64_t> load_;
@@ -115,7 +115,7 @@ Layout Planner::plan() {
   if (count == 0) return {.offset = std::move(offset_), .peak = {}, .bound = {}, .how = "nothing lives"};
   if (effort_.greedy == 0) effort_.greedy = std::clamp<std::uint64_t>(1000 * count, 12'000'000, 60'000'000);
   if (effort_.exact == 0) effort_.exact = capacity_ ? 4'000'000'000 : 250'000'000;
-  // Where nobody meets more than this, no effort is needed. In rounded bytes, a plan may end in its last buffer's
+  // Where no more than this lives at once, no effort is needed. In rounded bytes, a plan may end in its last buffer's
   // padding.
   std::uint64_t enough =
       std::max(capacity_ ? capacity_->value : 0, uniform_ ? *std::max_element(load_.begin(), load_.end()) : bound_);
@@ -123,7 +123,7 @@ Layout Planner::plan() {
   if (uniform_) {
     const std::vector<Part> parts = parts_of(whole);
     apart = parts.size() != 1 || parts.front().buffers.size() != count;
-    // Whoever ends highest decides how much of an effort the others deserve; the largest part is the likeliest.
+    // The part that ends highest decides how much effort the others deserve; the largest is the likeliest.
     for (const Part& part : parts) enough = std::max(enough, solve(part, enough));
   } else {
     enough = std::max(enough, solve(whole, enough));
@@ -400,7 +400,7 @@ void Planner::search(const Part& part, std::uint64_t enough, std::uint64_t effor
   effort_.exact -= std::min(effort_.exact, exact.steps());
 }
 
-// In the order of the offsets of a best plan, first fit puts nobody higher than that plan does: some permutation is
+// In the order of the offsets of a best plan, first fit puts no buffer higher than that plan does: some permutation is
 // best.
 void Planner::permutations(const Part& part) {
   std::vector<std::uint32_t> order = part.buffers;

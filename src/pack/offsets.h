@@ -1,13 +1,12 @@
 // Offsets for lifetimes, as low as can be: first fit in several orders, then a search that is exact where the instance
 // is small enough.
 //
-// 1. Buffers are placed by first fit (AddressTree) in a portfolio of orders until one reaches the bound; an order that
-// becomes worse than the
-//    best, or costs more than its share, is given up. No order is best everywhere (docs/pack.md).
-// 2. What still lies too high is decomposed: buffers that live through their whole part of time go to its bottom, the
-// others fall apart
-//    into parts of time that nobody crosses, and so on. Each part is searched (ExactSearch) at the bound first, then by
-//    bisection.
+// 1. Buffers are placed by first fit (AddressTree) in a portfolio of orders until one reaches the bound. An order that
+//    becomes worse than the best, or costs more than its share, is given up. No order is best everywhere
+//    (docs/pack.md).
+// 2. Buffers that still lie too high are decomposed: those that live through their whole part of time go to its bottom,
+//    the others fall apart into parts of time that none crosses, and so on. Each part is searched (ExactSearch) at the
+//    bound first, then by bisection.
 //
 // Pure, deterministic: effort is counted in steps. Any thread. O(n log n) per order where little is wasted.
 #pragma once

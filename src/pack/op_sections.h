@@ -30,8 +30,8 @@ struct SectionedLog {
   std::vector<std::uint32_t> first;  // [i]: the first section of op i; one more entry at the end: how many there are
 };
 
-// `ops` sorted, each once. What a sectioned op announced but touched in no section counts as touched in all of them;
-// what was born in it is touched from there on to its death.
+// `ops` sorted, each once. An operand that a sectioned op announced but touched in no section counts as touched in all
+// of them; a tensor born in it is touched from there on to its death.
 SectionedLog cut_into_sections(StepLog log, std::span<const SectionedOp> ops);
 
 // The other way: the trace and the plan as if no op had sections. A move within one op is due when it was issued.

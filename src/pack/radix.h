@@ -1,4 +1,4 @@
-// Sorting by an integer key in linear time: what keeps a million buffers within seconds.
+// Sorting by an integer key in linear time, which keeps a million buffers within seconds.
 //
 // Stable; passes over bytes in which all keys agree are left out.
 #pragma once

@@ -1,5 +1,5 @@
-// What a planner plans where tensors move whole: each tensor of a step is one unit, those that are born and die within
-// one op included. Besides, all that happens in the step on one clock, since tensors are born and die between ops, too.
+// Units where tensors move whole: each tensor of a step is one, those that are born and die within one op included.
+// Besides, all that happens in the step on one clock, since tensors are born and die between ops, too.
 //
 // Pure, deterministic. O(tensors + accesses).
 #pragma once

@@ -229,7 +229,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
 
 namespace {
 
-// What each op reads and writes of the tensors that the trace knows: [logged tensor].
+// The operands of each op among the tensors that the trace knows: [logged tensor].
 void add_operands(Trace& trace, const StepLog& log, const std::vector<std::optional<TensorIndex>>& index) {
   for (std::size_t i = 0; i < log.ops.size(); ++i) {
     for (const std::uint32_t t : log.ops[i].reads) {

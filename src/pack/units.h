@@ -1,7 +1,7 @@
-// What the planner plans: chunks that share a history. A step's log tells which tensor lived where and which op touched
-// it; a chunk that hosts several tensors has the union of their histories; neighbouring chunks with the same history
-// are one unit. The result is an ordinary Trace whose tensors are units, so that every policy plans what can really be
-// moved.
+// Units, which the planner plans: chunks that share a history. A step's log tells which tensor lived where and which op
+// touched it; a chunk that hosts several tensors has the union of their histories; neighbouring chunks with the same
+// history are one unit. The result is an ordinary Trace whose tensors are units, so that every policy plans things that
+// can really move.
 //
 // Pure, deterministic. O(chunks * accesses of their tensors).
 #pragma once

@@ -8,7 +8,7 @@ namespace {
 
 struct Event {
   Time when;
-  bool arrives;  // else it leaves; those who leave go first
+  bool arrives;  // else it leaves; leaving buffers go first
   std::uint32_t buffer;
 };
 
@@ -52,7 +52,7 @@ std::optional<std::string> find_fault(const Problem& problem, const std::vector<
     if (capacity && offset[b] + problem.buffers[b].bytes.value > capacity->value)
       return "buffer " + std::to_string(b) + " ends above the capacity.";
   }
-  std::map<std::uint64_t, std::uint32_t> here;  // who is there now, by offset
+  std::map<std::uint64_t, std::uint32_t> here;  // buffers that are there now, by offset
   for (const Event& event : events_of(problem)) {
     const std::uint64_t begin = offset[event.buffer], end = begin + problem.buffers[event.buffer].bytes.value;
     if (!event.arrives) {

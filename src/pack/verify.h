@@ -1,5 +1,5 @@
-// Whether offsets are sound, by the definition and nothing else: a walk through time that keeps who lies where. Shares
-// no code with what plans, so that a mistake there is seen here.
+// Whether offsets are sound, by the definition and nothing else: a walk through time that keeps the buffer at each
+// offset. Shares no code with the planner, so that a mistake there is seen here.
 //
 // Pure; any thread. O(n log n).
 #pragma once

@@ -1,4 +1,4 @@
-// Places of steps without a plan: first fit in one range of bytes, eviction of what was used least recently.
+// Places of steps without a plan: first fit in one range of bytes, eviction of the least recently used.
 //
 // A block is in place or not. A block that is pinned (an operand of an open op) or that is not movable yet (its storage
 // was never seen) is never a victim and never moves. Always: blocks in place overlap nowhere and lie inside the range.
@@ -22,14 +22,14 @@ class Arena {
  public:
   explicit Arena(Bytes bytes, Bytes alignment = {512});
 
-  // The lowest hole that is wide enough; nullopt where there is none. The block is new, pinned by nobody, not movable.
+  // The lowest hole that is wide enough; nullopt where there is none. The block is new, unpinned, not movable.
   std::optional<std::uint64_t> place(BlockIndex, Bytes);
-  bool place_at(BlockIndex, Bytes, std::uint64_t offset);  // where a plan says; false: somebody lies there
-  // What lies in [offset, offset + bytes), lowest first; nullopt: one of it is pinned or not movable.
+  bool place_at(BlockIndex, Bytes, std::uint64_t offset);  // where a plan says; false: another block lies there
+  // The blocks in [offset, offset + bytes), lowest first; nullopt: one of them is pinned or not movable.
   std::optional<std::vector<BlockIndex>> occupants(std::uint64_t offset, Bytes) const;
   void remove(BlockIndex);  // evicted or freed
   bool in_place(BlockIndex) const;
-  bool may_leave(BlockIndex) const;  // in place, movable, pinned by nobody
+  bool may_leave(BlockIndex) const;  // in place, movable, unpinned
   std::optional<std::uint64_t> offset(BlockIndex) const;
 
   void use(BlockIndex);  // most recently used now

@@ -1,6 +1,5 @@
-// Addresses for what a step allocates and frees again: a zone of whole chunks in which a plan's temporaries lie so that
-// chunks are shared by tensors of like lifetimes. The n-th allocation of a size gets the address that the n-th one got
-// in the profile's layout.
+// Addresses for a step's temporaries: a zone of whole chunks in which they lie so that chunks are shared by tensors of
+// like lifetimes. The n-th allocation of a size gets the address that the n-th one got in the profile's layout.
 //
 // What always holds: addresses of tensors that live at the same time in the profiled step are disjoint. A step may
 // differ from the profile, so an address is given out only where no tensor lives (Arena::room_at).

@@ -4,8 +4,8 @@
 // What always holds: the extents of living tensors are disjoint. Each lies in a place of the heap, or in a zone that a
 // plan laid out. live_bytes() is the sum over living tensors, each rounded up to 64.
 //
-// Lock rule: not thread safe; the session's lock guards it. The layout functions (base, chunks_of, ...) read what never
-// changes, from any thread.
+// Lock rule: not thread safe; the session's lock guards it. The layout functions (base, chunks_of, ...) read constants,
+// from any thread.
 #pragma once
 #include <cstdint>
 #include <map>

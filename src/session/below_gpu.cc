@@ -84,7 +84,7 @@ Result<BelowGpu> open_below_gpu(const SessionOptions& options, Bytes budget,
   if (with_disk) {
     auto store = open_nvme_store({.directory = std::string((*with_disk)[1]), .slot_bytes = piece, .depth = depth});
     if (!store) return store.error();
-    below.tiers[0].capacity = {below.host.value - below.host.value / 8};  // what HostSlots keeps free ahead of need
+    below.tiers[0].capacity = {below.host.value - below.host.value / 8};  // HostSlots keeps the rest free ahead of need
     below.tiers.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
     below.disk = std::make_unique<DiskThread>(std::move(*store));
   }

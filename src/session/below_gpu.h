@@ -1,5 +1,5 @@
-// What lies below a GPU's memory, of SessionOptions::slow. "host:SIZE" is so much pinned memory at most. "host" is
-// seven eighths of what the machine and the memory cgroup have available when the session opens, at most.
+// The tiers below a GPU's memory, of SessionOptions::slow. "host:SIZE" is so much pinned memory at most. "host" is at
+// most seven eighths of the memory that the machine and the memory cgroup have available when the session opens.
 // "host:SIZE+nvme:DIRECTORY" has a file on a disk below it, in which there is room for everything.
 //
 // Thread rule: any thread in which the device's context is current.

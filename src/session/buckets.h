@@ -1,5 +1,6 @@
-// What a session has learned, sequence of ops by sequence of ops, as Sentinel's buckets of inputs. A bucket has the log
-// of the profiled step, the addresses of its temporaries, its plan, its ops' sections, and the rows its steps touched.
+// Plans and profiles of a session, one bucket for each sequence of ops, as Sentinel's buckets of inputs. A bucket has
+// the log of the profiled step, the addresses of its temporaries, its plan, its ops' sections, and the rows its steps
+// touched.
 //
 // A step is recognised op by op: while each op equals the bucket's, the bucket's plan runs. At the first difference
 // another bucket with the same beginning takes over. Where there is none, the rest of the step runs on demand and
@@ -52,7 +53,7 @@ class Bucket {
   bool begins(std::size_t op, std::uint64_t prefix) const { return op < prefixes_.size() && prefixes_[op] == prefix; }
   std::size_t ops() const noexcept { return prefixes_.size(); }
   Trace program() const { return program_.trace.unpack(); }  // the step in the program's tensors
-  const Trace& told_program();                               // the same, kept from now on: for who borrows it
+  const Trace& told_program();                               // the same, kept from now on: for callers that borrow it
   std::span<const Extent> program_places() const noexcept { return program_.places; }  // of program()'s tensors
   std::span<const Extent> in_parts() const noexcept { return in_parts_; }              // of tensors touched in parts
   Bytes books() const noexcept;  // that the bucket takes, about: measured of steps of 100,000 ops

@@ -63,7 +63,7 @@ class ChunkExecutor final : public Executor {
 
   const std::unique_ptr<Engine> engine_;
   const std::uint32_t slow_tiers_;
-  // What the engine is given for the op at hand, in its own types; the op thread's.
+  // The op at hand in the engine's types; the op thread's.
   std::vector<Engine::PlannedFetch> fetches_;
   std::vector<Engine::NextUse> next_uses_;
   std::vector<Engine::PlannedEviction> leaving_;

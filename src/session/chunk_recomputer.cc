@@ -67,7 +67,7 @@ bool ChunkRecomputer::fits(const Lineage::Way& way, std::span<const std::uint32_
   return made + largest <= session_.frames / 2;
 }
 
-// What needs it directly or by way of other groups could never be made: neither first.
+// A group that needs it directly or by way of other groups could never be made: neither first.
 bool ChunkRecomputer::needs(const Group& group, ChunkRange chunks, std::set<std::uint32_t>& seen) const {
   for (const std::uint32_t source : group.way.sources) {
     const ChunkRange lies = chunks_of(source);
@@ -180,7 +180,7 @@ void ChunkRecomputer::make_all() {
 }
 
 void ChunkRecomputer::make_group(std::uint32_t first) {
-  while (true) {  // what its recipes read comes first
+  while (true) {  // sources of its recipes come first
     std::optional<std::uint32_t> before;
     {
       const std::lock_guard lock(session_.mutex);
@@ -327,7 +327,7 @@ void ChunkRecomputer::adopt(const Zone& zone, ChunkRange chunks) {
 // --- a recipe is tried -----------------------------------------------------------------------------------------------
 
 bool ChunkRecomputer::gives(const Lineage::Way& way, std::span<const Result> results) {
-  constexpr int other_bytes = 0xa5;  // what is not written shows
+  constexpr int other_bytes = 0xa5;  // unwritten bytes show
   const auto work = prepare(way, {});
   if (!work) return false;
   for (const Work::Run& run : work->runs)

@@ -1,8 +1,8 @@
-// Chunks that are dropped and recomputed. What is dropped together, a group, is made together: the recipes run with
-// their results in a scratch zone of whole chunks, whose frames the dropped chunks get. So no thread ever sees a half
-// made tensor, and neither storage nor views nor versions of it notice.
+// Chunks that are dropped and recomputed. Chunks that are dropped together, a group, are made together: the recipes run
+// with their results in a scratch zone of whole chunks, whose frames the dropped chunks get. So no thread ever sees a
+// half made tensor, and neither storage nor views nor versions of it notice.
 //
-// Whoever touches a dropped chunk without an announcement waits, and a thread of ours makes it.
+// A thread that touches a dropped chunk without an announcement waits, and a thread of ours makes it.
 //
 // Locks: `making_` is held while a group is dropped or made, and taken before the session's. Recipes run without the
 // session's lock. note() takes a lock of its own, and may be called with any held.

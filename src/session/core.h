@@ -1,7 +1,6 @@
-// What a Session object stands for: it composes the parts that recognise steps, log them, plan them and follow the
-// plan. Each part keeps its own promises (arena.h, step_logger.h, running_op.h, op_times.h, buckets.h); memory is the
-// executor's (executor.h). It belongs to the arena and lives as long as tensors do, which may be longer than its
-// Session.
+// The inside of a Session: it composes the parts that recognise steps, log them, plan them and follow the plan. Each
+// part keeps its own promises (arena.h, step_logger.h, running_op.h, op_times.h, buckets.h); memory is the executor's
+// (executor.h). It belongs to the arena and lives as long as tensors do, which may be longer than its Session.
 //
 // Locks: `mutex_` guards all parts. The executor is never called with it held where it may wait, but for a chunk of the
 // slab, where no other thread may get a neighbour before the chunk is there. No function unlocks a lock that its caller
@@ -42,7 +41,7 @@ class SessionCore {
     const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
     std::string passed_over;               // why not a better one
   };
-  struct Memory {  // what moves it, and what it moves between
+  struct Memory {  // its mover, and the tiers between which it moves
     std::unique_ptr<Executor> executor;
     Machine machine;
     std::uint32_t frames = 0;

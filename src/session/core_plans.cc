@@ -1,5 +1,4 @@
-// From the log of a step to a plan that runs: the profiling step, new buckets, plans that change, and what is told of
-// them.
+// From the log of a step to a plan that runs: the profiling step, new buckets, plans that change, and reports of them.
 #include <malloc.h>
 
 #include <algorithm>
@@ -41,7 +40,7 @@ void SessionCore::finish_profiling() {
 
 namespace {
 
-// What planning a long step takes for a while is tens of megabytes in small pieces, which malloc would keep.
+// Planning a long step takes tens of megabytes in small pieces for a while, which malloc would keep.
 void give_back_unused(std::size_t ops) {
 #ifdef __GLIBC__
   constexpr std::size_t long_step = 10'000;

@@ -1,5 +1,4 @@
-// Recipes of ops, and what of a step that repeats is dropped and recomputed by them: the session's side of
-// recomputer.h.
+// Recipes of ops, and the tensors of a step that repeats that they recompute: the session's side of recomputer.h.
 #include <algorithm>
 
 #include "session/core.h"
@@ -50,8 +49,8 @@ void SessionCore::dropped_chunk_wanted(ChunkIndex chunk) noexcept {
   if (recomputer_ != nullptr) recomputer_->note(chunk);
 }
 
-// What the plan has made before it, what the op uses, and what could not be made any more after it. Outside of the plan
-// no op says when it needs what, so all is made.
+// Makes the plan's groups before the op, those that it uses, and those that could not be made any more after it.
+// Outside of the plan no op says when it needs a group, so all are made.
 void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
   const LoggedOp& op = logger_.log().ops[index];
   std::vector<ChunkRange> needed = op_.operands();

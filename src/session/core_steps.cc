@@ -1,5 +1,4 @@
-// One step, op by op: what it does is logged; while it repeats what a bucket has seen, the bucket's plan runs beside
-// it.
+// One step, op by op: it is logged; while it repeats the ops of a bucket, the bucket's plan runs beside it.
 #include <algorithm>
 #include <functional>
 

@@ -1,10 +1,10 @@
-// What an observer hears of a GPU's session. Ops and moves are announced when their work is queued, and have times when
+// The observer's events of a GPU's session. Ops and moves are announced when their work is queued, and have times when
 // the device has passed them. So the announcements of a step are kept, and an event stands before and behind each op
-// and each copy. When all of these have passed the step is told, in order: a step later where nothing waits.
+// and each copy. When all of these have passed the step is reported, in order: a step later where nothing waits.
 //
-// Times of the device are told on the host's clock: an event that has passed is the zero of both, and moves on with
-// each step. What always holds: no time lies before its work was queued. The steps that are told do not overlap; a step
-// ends when its last op has, or later where the host ends it later. Counters of a step count its own stalls.
+// Times of the device are reported on the host's clock: an event that has passed is the zero of both, and moves on with
+// each step. What always holds: no time lies before its work was queued. Reported steps do not overlap; a step ends
+// when its last op has, or later where the host ends it later. Counters of a step count its own stalls.
 //
 // Where an event is refused, the host's time stands for it.
 //
@@ -32,12 +32,12 @@ class DeviceReports final : public Observer {
   DeviceReports& operator=(const DeviceReports&) = delete;
 
   // --- of the executor: an op, a copy
-  void op_queues(cuda::StreamHandle stream, bool waits);  // what it waits for is queued, its work is not
+  void op_queues(cuda::StreamHandle stream, bool waits);  // its waits are queued, its work is not
   void op_is_queued(cuda::StreamHandle stream);
   void move_queues(cuda::StreamHandle stream);
   // The copy of the latest move_queues() is queued; `move` lacks its times.
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
-  void again_queues(cuda::StreamHandle stream);  // what is recomputed
+  void again_queues(cuda::StreamHandle stream);  // recomputations
   void again_is_queued(cuda::StreamHandle stream);
   // Waits for the device, tells what is left, and forgets the observer.
   void finish();
@@ -74,7 +74,7 @@ class DeviceReports final : public Observer {
     MoveRecord record;
     Mark begin, end;
   };
-  struct Again {             // what was recomputed in one go
+  struct Again {             // recomputed in one go
     std::size_t before = 0;  // the op of that number, which comes next
     std::vector<RecomputeRecord> records;
     Mark begin, end;

@@ -1,18 +1,17 @@
 // The seam between a session and memory: a session recognises steps, logs tensors and ops and asks the policy for a
-// plan; an executor does to memory what the plan's moves mean there.
+// plan; an executor carries out the plan's moves in its memory.
 //
 // An executor counts in chunks of the session's arena, which are positions, not addresses. There are two:
 //
 //  - The CPU's (chunk_executor.h). A chunk's position is its address for life, and the frame under it changes. Ops run
-//    when they are announced, and page faults serve what no op announced.
+//    when they are announced, and page faults serve unannounced accesses.
 //  - A GPU's (gpu_executor.h). A position is a tensor's name: its address is a place in range(), which changes. An op
-//  is
-//    announced when its work is queued: what it needs its stream waits for, and what begins after it waits for an event
-//    behind it. No access that no op announced is served, and an op must fit whole. Times are known later.
+//    is announced when its work is queued. Its stream waits for its operands, and later work waits for an event behind
+//    it. Unannounced accesses are not served, and an op must fit whole. Times are known later.
 //
 // Thread rule: born, died, hold and release_hold from any thread; begin_op, continue_op, end_op, observe and
-// was_touched from the op thread; all others from any thread. No function calls the session back but through what its
-// constructor was given, and then with its own lock held: the session only takes notes there.
+// was_touched from the op thread; all others from any thread. Functions call the session back
+// through the callbacks of the constructor alone, with the executor's lock held: the session only takes notes there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -46,7 +45,7 @@ using Ticks = std::uint64_t;  // the program's clock: one an op or section, grow
 constexpr Ticks ticks_of_a_step = 1'000'000;
 constexpr std::uint32_t most_ops_of_a_step = 900'000;
 
-// What a plan does at one op, or at one section of it.
+// The moves of a plan at one op, or at one section of it.
 struct OpMoves {
   struct Fetch {
     ChunkRange chunks;
@@ -77,26 +76,26 @@ struct OpMoves {
   std::span<const Made> made;             // recomputed before the op
 };
 
-// What an earlier step lets a step without a plan expect of its next ops.
+// The next ops of a step without a plan, as an earlier step lets expect them.
 struct Ahead {
-  std::span<const OpMoves::Fetch> fetches;      // in order of need; what is in fast memory stays there
+  std::span<const OpMoves::Fetch> fetches;      // in order of need; chunks in fast memory stay there
   std::span<const OpMoves::NextUse> next_uses;  // as expected by now
   bool anew = false;                            // of another position: what was to be fetched is wrong by now
   bool makes_room = true;                       // for fetches; else only frames that are free are filled
   std::uint32_t births = 0, next_births = 0;    // chunks that the op, and the next one, will take
   // ticks from the step's first op
-  std::uint32_t until = 0;  // what is used before then stays
+  std::uint32_t until = 0;  // tensors that are used before then stay
   std::uint32_t ends = 0;   // the step
 };
 
-// Where the tensors of a planned step lie in an executor's range(), besides what fetches bring.
+// Where the tensors of a planned step lie in an executor's range(), besides those of fetches.
 struct PlannedPlaces {
   struct AtStart {
     ChunkRange chunks;
     std::uint64_t offset = 0;
   };
   std::unordered_map<std::uint32_t, std::uint64_t> births;  // offsets, by a tensor's first chunk
-  std::vector<AtStart> at_start;                            // what is in fast memory when the step begins
+  std::vector<AtStart> at_start;                            // tensors in fast memory when the step begins
 };
 
 class Executor {
@@ -113,7 +112,8 @@ class Executor {
   };
   virtual Stretch range_of_plans() const noexcept { return {.first = 0, .bytes = range().value_or(Bytes{})}; }
 
-  // An Error of Cause::unsupported names what of the plan this executor cannot do; then the step runs on demand.
+  // An Error of Cause::unsupported names the part of the plan that this executor cannot do; then the step runs on
+  // demand.
   virtual Result<void> accepts(const Plan& plan) const = 0;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Executor {
   struct Part {  // an op or a section of it, as it begins
     Ticks tick = 0;
     std::span<const ChunkRange> operands;   // in fast memory from its begin to its end
-    OpMoves moves;                          // of the plan that runs; what they name lives until the step ends
+    OpMoves moves;                          // of the plan that runs; the spans live until the step ends
     const PlannedPlaces* places = nullptr;  // with a plan and a range()
     Ticks step_begins = 0;                  // the tick that OpMoves::NextUse counts from
     // needs[k]: chunks that the part will yet take after its k-th allocation or release; lives until it ends
@@ -151,13 +151,13 @@ class Executor {
   virtual void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
                            const std::function<void()>& between) = 0;
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
-  virtual void forget_plan() noexcept = 0;  // what a plan has asked for and has not begun
+  virtual void forget_plan() noexcept = 0;  // moves that a plan has requested and that have not begun
 
   virtual bool looks_ahead() const noexcept { return false; }  // Part::ahead is of use
 
   // --- bytes that are dropped and recomputed -------------------------------------------------------------------------
   virtual bool can_drop() const noexcept { return false; }
-  // Between ops: forgets the bytes of those chunks that may leave now, and says which.
+  // Between ops: forgets the bytes of those chunks that may leave now, and returns them.
   virtual std::vector<ChunkIndex> drop(ChunkRange) noexcept { return {}; }
   virtual bool is_dropped(ChunkIndex) const noexcept { return false; }
   // `from` is held and has the bytes that `to` had. False: not now.
@@ -178,7 +178,7 @@ class Executor {
   struct StepTimes {
     std::uint64_t step = 0;
     std::vector<Nanoseconds> times, stalls;  // by op
-    Nanoseconds whole, recomputing;          // `whole` with what was spent on recomputation
+    Nanoseconds whole, recomputing;          // `whole` includes `recomputing`
   };
   virtual bool runs_later() const noexcept { return false; }
   // Of the latest step that is known of and was not given out; `wait`: of the step that ended last.

@@ -1,4 +1,4 @@
-// Where the running step is in an earlier one, and what came there: see foresight.h.
+// Where the running step is in an earlier one, and the ops that came there: see foresight.h.
 #include "session/foresight.h"
 
 #include <algorithm>
@@ -255,7 +255,7 @@ void Foresight::tell_in_next_step(std::uint32_t tensor, std::optional<ChunkRange
   if (then.dead_at != none) next_uses_.back().dead_at = next_step + then.dead_at;
 }
 
-// What was told of another position, or in an earlier step, is wrong by now.
+// Next uses of another position, or of an earlier step, are wrong by now.
 void Foresight::tell_all_uses(const StepLog& log) {
   constexpr std::uint32_t most_positions = 64;  // in a step: each takes time for all ops that come
   if (++positions_ > most_positions) return;

@@ -1,5 +1,5 @@
-// What the running step will use next where it follows no plan: what followed the same ops in an earlier step. Steps
-// are compared by the kinds of their ops (like_step.h), so that other sizes, and other addresses, make no difference.
+// The next uses of a step that follows no plan: those that followed the same ops in an earlier step. Steps are compared
+// by the kinds of their ops (like_step.h), so that other sizes, and other addresses, make no difference.
 //
 // How a position is found. A step begins where an earlier one began, preferably the one that came after the step before
 // last time. While each op is of the kind that is expected, the position moves on. At the first other op it is lost;
@@ -7,11 +7,11 @@
 // is taken. So stretches that are inserted or missing are skipped. DeepUM's correlation tables of kernels serve the
 // same purpose for pages (Jung et al., ASPLOS 2023).
 //
-// What is told. Operands and births bind the tensors of the earlier step to those of the running one. Memory that lives
-// across steps is known by its address, or by what it was in the step before: a cache that is made anew in each step.
-// From this come the next use of each tensor, when it will be dead, and what to fetch: the operands of as many ops
-// ahead as fast memory holds beside those of the running op. It looks a quarter as far as ops are as expected in a row,
-// and where a wrong one was among the latest fifteen, nothing leaves for a fetch.
+// The result. Operands and births bind the tensors of the earlier step to those of the running one. Memory that lives
+// across steps is known by its address, or by its tensor of the step before: a cache that is made anew in each step.
+// From this come the next use of each tensor, its death, and the fetches: the operands of as many ops ahead as fast
+// memory holds beside those of the running op. The look ahead is a quarter as far as ops are as expected in a row, and
+// where a wrong one was among the latest fifteen, nothing leaves for a fetch.
 //
 // What always holds: a wrong guess costs transfers and no bytes. At most `most_steps` steps with `most_ops` ops in all
 // are remembered.
@@ -42,7 +42,7 @@ class Foresight {
   // that is remembered takes its place. True: there was one.
   bool remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence);
   void begin_step();
-  // The last op of `log` begins, and no plan is followed. `frames`: of fast memory. What is told lives until the next
+  // The last op of `log` begins, and no plan is followed. `frames`: of fast memory. The result lives until the next
   // call; nullptr: the position is lost. Looks at ops since the last call, too, so that a step may leave its plan late.
   const Ahead* look(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint32_t frames);
   std::uint32_t ops_told() const noexcept { return ops_told_; }  // of the running step
@@ -100,7 +100,7 @@ class Foresight {
   std::deque<std::unique_ptr<LikeStep>> steps_;                   // the latest first
   const LikeStep* before_ = nullptr;                              // the step before the running one
   std::vector<Succession> successions_;                           // the latest last
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> carried_;  // what was born in that step and lives: its offset
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> carried_;  // tensors born in that step that live: offset
                                                                   // and number there, sorted
   Running now_;
   Window window_;

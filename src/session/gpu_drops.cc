@@ -10,7 +10,7 @@ namespace vedette::detail {
 namespace {
 
 constexpr Bytes piece = 1_MiB;     // of what is compared
-constexpr int other_bytes = 0xa5;  // what is not written shows
+constexpr int other_bytes = 0xa5;  // unwritten bytes show
 
 }  // namespace
 

@@ -97,7 +97,7 @@ cuda::StreamHandle GpuExecutor::stream() const noexcept {
   return static_cast<cuda::StreamHandle>(options_.program->current_stream());
 }
 
-// What an op needs and cannot have it hears itself; what a plan wanted ahead of need and could not have comes later.
+// A refused operand is the op's own error; a refused fetch ahead of need comes later.
 void GpuExecutor::note(const Result<void>& result) {
   if (!result && result.error().cause != Cause::out_of_memory && !error_) error_ = result.error();
 }
@@ -147,7 +147,7 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
       holds_.erase(chunks.first().value);
       return refused;
     }
-    places_->may_change(*block);  // whoever holds it may write there
+    places_->may_change(*block);  // the program may write there
     held_chunks_ += chunks.size();
   } else if (stream() != hold.stream) {
     places_->record_stream(*block_of(chunks), stream());

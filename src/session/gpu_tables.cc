@@ -67,7 +67,7 @@ Result<GpuTable> GpuTables::allocate(Bytes bytes) {
   if (!range) return range.error();
   const std::size_t pieces = range->pieces();
   const DeviceAddress address = range->address();
-  // What is queued may use the table until the device has been waited for; a refused wait leaves no other way.
+  // Queued work may use the table until the device has been waited for; a refused wait leaves no other way.
   std::shared_ptr<Table> table(new Table{.range = std::move(*range), .scores = std::vector<double>(pieces)},
                                [device = device_](Table* dead) {
                                  const cuda::Current there(*device);

@@ -40,8 +40,8 @@ std::optional<std::uint64_t> Heap::take_pages(std::map<std::uint64_t, std::uint6
     if (size > bytes) holes.emplace(offset + bytes, size - bytes);
     return offset;
   }
-  // What outlives steps is used in the order in which it came: laid end to end, neighbours share their border chunks
-  // and nothing is lost between.
+  // Tensors that outlive steps are used in the order in which they came: laid end to end, neighbours share their border
+  // chunks and nothing is lost between.
   constexpr std::uint64_t run_of_lasting = 32;  // chunks
   std::uint64_t whole = round_up(bytes, &holes == &lasting_ ? chunk_ * run_of_lasting : chunk_);
   auto fresh = take_chunks(whole / chunk_);

@@ -1,4 +1,4 @@
-// Addresses of the arena for who asks without a plan: which bytes, never whether they are in fast memory.
+// Addresses of the arena without a plan: which bytes, never whether they are in fast memory.
 //
 // There are four kinds of places, or one: where tensors share no chunks, each gets a run of whole ones. Runs of whole
 // chunks are for tensors that fill them, last in, first out by size. Two heaps of pages, one for tensors that outlive
@@ -35,7 +35,7 @@ class Heap {
   std::optional<Slab::Released> release_small(std::uint64_t offset);  // nullopt: no small one begins there
   void release_slab_chunk(std::uint64_t offset);                      // that holds none any more
 
-  // Whole pages for a small one, in chunks of their own that nobody keeps resident: while a step is profiled.
+  // Whole pages for a small one, in chunks of their own that may leave: while a step is profiled.
   std::optional<std::uint64_t> allocate_alone(std::uint64_t bytes);
   void release_alone(std::uint64_t offset, std::uint64_t bytes);
 

@@ -29,7 +29,7 @@ std::vector<LikeStep::Tensor> tensors_of(const StepLog& log) {
   return tensors;
 }
 
-// What was born since an op began, and lives when the next one does.
+// Tensors born since an op began that live when the next one does.
 std::vector<Bytes> stays_of(const StepLog& log) {
   std::vector<Bytes> stays(log.ops.size());
   std::uint32_t op = 0;

@@ -1,4 +1,4 @@
-// Ways from what lives to what is wanted: see lineage.h.
+// Ways from living tensors to wanted ones: see lineage.h.
 #include "session/lineage.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the tensors of the running step were made from: of each op that can run again its recipe, what it read and what
-// it wrote. So it says in which way a tensor's bytes can be recomputed, from tensors that live.
+// The origins of the running step's tensors: of each op that can run again its recipe, its reads and its writes. So it
+// says in which way a tensor's bytes can be recomputed, from tensors that live.
 //
 // A tensor's version is the number of ops of this step that have written it. A way runs ops in the order of the step,
 // so in-place chains (batch_norm, then relu_) are repeated as a whole, and means that are dead are made on the way.
@@ -32,14 +32,14 @@ class Lineage {
   };
   struct Way {
     std::vector<std::uint32_t> ops;      // to run again, ascending
-    std::vector<std::uint32_t> made;     // what was asked for, and means that are dead or were changed since
+    std::vector<std::uint32_t> made;     // the targets, and means that are dead or were changed since
     std::vector<std::uint32_t> sources;  // living tensors, read where they lie
   };
 
   void forget();  // a step begins or ends
 
   // --- what the step does --------------------------------------------------------------------------------------------
-  // A tensor of before the step, of which nothing is known yet; `trusted`: nobody writes it but ops.
+  // A tensor of before the step, of which nothing is known yet; `trusted`: ops alone write it.
   void exists(std::uint32_t tensor, bool trusted);
   void born(std::uint32_t tensor, std::optional<std::uint32_t> in_op);
   void died(std::uint32_t tensor);
@@ -69,8 +69,8 @@ class Lineage {
   };
   struct Past {
     std::unique_ptr<Recipe> recipe;
-    std::vector<Value> inputs;           // what it changes in place is one of them
-    std::vector<std::uint32_t> results;  // what it wrote, what was born in it included
+    std::vector<Value> inputs;           // operands changed in place included
+    std::vector<std::uint32_t> results;  // all it wrote, its births included
   };
   struct Search;
   History& history(std::uint32_t tensor);

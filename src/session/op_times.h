@@ -1,7 +1,7 @@
-// How long the ops of the running step take, and how long they wait: compute time is what passes on the op thread less
-// what the executor says it stalled. An op that is planned in sections has one time for each section.
+// How long the ops of the running step take, and how long they wait: compute time is the op thread's time less the
+// stalls that the executor reports. An op that is planned in sections has one time for each section.
 //
-// It has no clock: the caller says what time it is. (On a GPU these times come from events, a step later.)
+// It has no clock: the caller gives the time. (On a GPU these times come from events, a step later.)
 //
 // What always holds: times() and stalls() have one entry for each op or section that began in this step; no time is
 // negative.
@@ -26,7 +26,7 @@ class OpTimes {
   Nanoseconds count_until(Nanoseconds now, Nanoseconds stalled);
   void next_section(Nanoseconds now, Nanoseconds stalled);
   Nanoseconds last_end() const noexcept { return last_end_; }
-  void end_op(Nanoseconds now) { last_end_ = now; }   // time up to `now` that was no op's is nobody's compute
+  void end_op(Nanoseconds now) { last_end_ = now; }   // time up to `now` outside of ops is no op's compute
   Nanoseconds of_latest(std::size_t sections) const;  // of the latest op, which had so many sections
 
   std::span<const Nanoseconds> times() const noexcept { return times_; }

@@ -1,4 +1,4 @@
-// Opens what a session on a GPU stands on: the device, a range of its memory, pinned host memory, the measured link.
+// Opens the parts below a GPU session: the device, a range of its memory, pinned host memory, the measured link.
 //
 // Thread rule: any thread; the device's context is current there afterwards.
 #pragma once

@@ -25,7 +25,7 @@ void add(OperandList& list, std::uint32_t tensor) {
   if (!list.contains(tensor)) list.push_back(tensor);
 }
 
-struct Boundary {  // what changes at a page of a tensor
+struct Boundary {  // changes at a page of a tensor
   std::uint32_t tensor = 0;
   std::uint64_t page = 0;
   int touched = 0, read = 0, written = 0;
@@ -135,12 +135,12 @@ void PageProfile::hiding(ChunkIndex chunk) noexcept {
   collect();
   tracked_[chunk] = 0;
   tracked_pages_ -= chunk_pages();
-  if (frames_ == FrameKind::trackable) return;  // what is cleared when the frame leaves is the mapping itself
+  if (frames_ == FrameKind::trackable) return;  // the mapping itself is cleared when the frame leaves
   const AddressRange range[] = {chunk_range(chunk)};
   if (auto open = tracker_->disarm(range); !open) failed(open.error());
 }
 
-// Who waits for a chunk touches this page first, perhaps (not with zap) before the chunk is armed.
+// The thread that waits for a chunk touches this page first, perhaps (not with zap) before the chunk is armed.
 void PageProfile::faulted(ChunkIndex chunk, std::uint64_t page, bool write) noexcept {
   const std::lock_guard lock(mutex_);
   note({.pages = {chunk_range(chunk).begin + page * page_size, page_size}, .read = !write, .written = write});
@@ -250,7 +250,7 @@ void PageProfile::note(const TouchedRange& touched) {
                       .pages = {(from - offset) / page_size, (to - offset) / page_size},
                       .read = touched.read,
                       .written = touched.written};
-    // Nobody reads what nobody has written: a page of a newborn tensor is written first, whatever the fault says.
+    // Bytes are written before they are read: a page of a newborn tensor is written first, whatever the fault says.
     if (touched.written && (at.born_in == tick_ || has(announced_, at.tensor)))
       pages.read = has(announced_read_, at.tensor);
     noted_.push_back(pages);
@@ -272,7 +272,7 @@ void PageProfile::finish(StepLog& log) {
     const std::lock_guard lock(mutex_);
     const auto of_last =
         std::find_if(pages_.begin(), pages_.end(), [&](const LoggedPages& p) { return p.op == ops_.last; });
-    if (!in_tick_) {  // what came after the last op counts as the last op's
+    if (!in_tick_) {  // accesses after the last op count as the last op's
       noted_.insert(noted_.end(), of_last, pages_.end());
       pages_.erase(of_last, pages_.end());
     }
@@ -287,7 +287,7 @@ void PageProfile::finish(StepLog& log) {
 }
 
 // An access that no op of its tick announced becomes one of the tick's last op for which the tensor lives; a write to
-// what ops of the tick announced as read becomes theirs. Nothing that was announced is taken away.
+// reads that ops of the tick announced become theirs. Nothing that was announced is taken away.
 void PageProfile::announce(StepLog& log) const {
   for (const LoggedPages& p : log.pages) {
     const auto tick = std::lower_bound(ticks_.begin(), ticks_.end(), p.op,

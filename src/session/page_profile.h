@@ -7,8 +7,8 @@
 // arenas of up to free_pages: at its tick, too). Pages of a tensor that dies, or of a chunk that leaves, are looked at
 // before.
 //
-// Whether a page was written is what the tracker saw. Whether a written page was read as well no tracker sees: there
-// counts what the ops of the tick announced.
+// The tracker sees whether a page was written. No tracker sees whether a written page was read as well: the reads that
+// the ops of the tick announced count there.
 //
 // Locks: its own, taken after the session's or the engine's; it calls neither while it holds it.
 #pragma once
@@ -59,7 +59,7 @@ class PageProfile final : public FrameWatch {
   void died(std::uint64_t offset);
   void op_begins(std::uint32_t op, const LoggedOp& what, std::span<const LoggedTensor> tensors);
   void op_ended();
-  // Ends the last tick and all watching; frames are fast again. Writes nobody announced become announced ones.
+  // Ends the last tick and all watching; frames are fast again. Unannounced writes become announced ones.
   void finish(StepLog& log);
 
   void shown(ChunkIndex chunk, bool held) noexcept override;
@@ -77,11 +77,11 @@ class PageProfile final : public FrameWatch {
   };
 
   void end_tick();
-  void look_at(std::uint64_t offset, std::uint64_t bytes);  // what is watched of it, into ranges_
+  void look_at(std::uint64_t offset, std::uint64_t bytes);  // its watched pages, into ranges_
   void look_at_everything();
   void collect();  // ranges_
   void note(const TouchedRange& touched);
-  void settle();  // what was noted in this tick, merged, into pages_
+  void settle();  // notes of this tick, merged, into pages_
   void announce(StepLog& log) const;
   void failed(const Error& error) noexcept;
   std::uint64_t chunk_pages() const noexcept { return options_.chunk.value / page_size; }
@@ -91,7 +91,7 @@ class PageProfile final : public FrameWatch {
 
   const Options options_;
   const std::unique_ptr<PageTracker> tracker_;
-  const FrameKind frames_;  // trackable ones are armed when they are shown, before anybody can touch them
+  const FrameKind frames_;  // trackable ones are armed when they are shown, before a thread can touch them
 
   std::mutex mutex_;
   std::map<std::uint64_t, Place> places_;            // living tensors, by offset

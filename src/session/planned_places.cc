@@ -21,7 +21,7 @@ struct Coming {
 struct Interval {  // of one tensor in fast memory
   std::uint32_t unit = 0;
   Span<std::uint32_t> moments;  // begin > end: from one step into the next
-  Coming coming;                // what begins it
+  Coming coming;                // the fetch that begins it
   bool at_start = false;        // it is there when the step begins
 };
 
@@ -128,7 +128,7 @@ void add_intervals(const StepInTime& step, const Timeline& time, std::uint32_t u
   intervals.insert(intervals.end(), means.begin(), means.end());
 }
 
-// What a producer makes besides when it runs again: nobody comes to know where it lies, but there is room for it.
+// Other results of a producer that runs again: their places stay unknown, but there is room for them.
 void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
                  std::vector<place::Residency>& residencies) {
   if (plan.recomputations.empty()) return;

@@ -61,7 +61,7 @@ bool session_is_open() noexcept {
 
 namespace {
 
-// The first slot that is nobody's, or `count`.
+// The first free slot, or `count`.
 std::size_t free_slot(std::size_t count) {
   std::size_t found = count;
   for (std::size_t i = count; i-- > 0;) {

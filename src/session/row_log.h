@@ -1,5 +1,5 @@
-// What steps touch of tensors that no plan moves, because each step touches other parts of them (rows of a table).
-// RowLog is of the running step; RowHistory keeps the latest steps of one bucket, from which planned_steps() gets Rows.
+// The parts that steps touch of tensors that no plan moves, because each step touches others (rows of a table). RowLog
+// is of the running step; RowHistory keeps the latest steps of one bucket, from which planned_steps() gets Rows.
 //
 // What always holds: ranges of one op in a row neither overlap nor touch; a history has at most 32 steps and 65,536
 // ranges.

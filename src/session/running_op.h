@@ -1,11 +1,11 @@
-// The op that runs: its operands, what was born in it, in which of its sections it is, and the ops of the step that
-// were observed or had sections.
+// The op that runs: its operands, its births, its current section, and the ops of the step that were observed or had
+// sections.
 //
 // What always holds: an op that is in sections has as many operands as its sections know of. section() is below their
 // number. needed() names no chunk of a tensor that was born in the op and is dead.
 //
 // Lock rule: the op thread's, but for born(), died() and needed(), which need the session's lock: other threads release
-// what was born in the op.
+// tensors that were born in the op.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -25,7 +25,7 @@ class RunningOp {
   const std::vector<ChunkRange>& operands() const noexcept { return operands_; }
   // The chunk of a small tensor: needed all through the op, and no operand to plans and sections.
   void small_operand(ChunkIndex chunk);
-  // What the op, or the section in which it is, needs in fast memory: operands() unless this says more.
+  // The chunks that the op, or its current section, needs in fast memory: operands() unless this says more.
   bool needs_more_than_operands() const noexcept { return in_sections() || !small_.empty(); }
   std::vector<ChunkRange> needed() const;
   // Operands that the op writes; of the chunk of a small tensor that is not known.

@@ -1,7 +1,7 @@
 // Large ops in sections, for one sequence of ops. Of the steps by its plan the first is timed: it tells when large ops
-// allocate. In the second their operands are observed at each allocation, so that what is touched until the next one is
-// known. Then their sections are learned and the step is planned anew. An op that touches something in another section
-// than it was seen to is an op without sections from then on.
+// allocate. In the second their operands are observed at each allocation, so that the operands touched until the next
+// one are known. Then their sections are learned and the step is planned anew. An op that touches something in another
+// section than it was seen to is an op without sections from then on.
 //
 //        first whole step           second whole step
 //   timing --------------> observing ------------------> learned

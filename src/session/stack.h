@@ -1,5 +1,5 @@
 // Stacks of tiers: fast memory over one slow tier or several. A combination is a file (stack_nvme.cc, ...) and a line
-// in the table of stack.cc; it opens the store that reaches its slow tiers and says what they are. The machine that
+// in the table of stack.cc; it opens the store that reaches its slow tiers and describes them. The machine that
 // policies plan for is built from that and from the speed that was measured when the store was opened.
 //
 // Thread rule: any thread.

@@ -1,4 +1,4 @@
-// What a step does, entry by entry: see step_logger.h.
+// The log of a step, entry by entry: see step_logger.h.
 #include "session/step_logger.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Plans, and what is measured of them: see step_plan.h.
+// Plans, and their measured times: see step_plan.h.
 #include "session/step_plan.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace vedette::detail {
 namespace {
 
-// What is recomputed is the session's matter.
+// Recomputation is the session's matter.
 Result<void> acceptable(const Plan& plan, const Machine& machine, const Executor& executor) {
   if (!machine.can_recompute || plan.recomputations.empty()) return executor.accepts(plan);
   Plan moves = plan;

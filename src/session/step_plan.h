@@ -24,8 +24,8 @@
 
 namespace vedette::detail {
 
-// Sets Op::runs_again of units; `ops`: of the log. What an op makes in a chunk in which another tensor lives is to
-// policies a change in place, since both are recomputed or none.
+// Sets Op::runs_again of units; `ops`: of the log. A birth in a chunk in which another tensor lives is to policies a
+// change in place, since both are recomputed or none.
 void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk);
 
 class StepPlan {

@@ -1,11 +1,11 @@
 // How long the ops of a step take on a stream: an event before an op's work and one behind it. They are read when the
 // device has passed them, which is a step later where nothing waits.
 //
-// Work aside of ops (recomputation, trials) is no op's time. Of recomputation alone it is told how long it took.
+// Work aside of ops (recomputation, trials) is no op's time. Of recomputation alone the time is kept.
 //
 // What always holds: at most `most_open` steps are being timed; a step that begins beyond that is not timed. The time
-// of an op is that between its two events. What passes between two ops counts as a stall where the later one waited for
-// a transfer, else as the later one's time.
+// of an op is that between its two events. Time between two ops counts as a stall where the later one waited for a
+// transfer, else as the later one's time.
 //
 // Thread rule: one thread at a time, in which the device's context is current.
 #pragma once
@@ -25,11 +25,11 @@ class StreamTimes {
  public:
   explicit StreamTimes(std::shared_ptr<const cuda::Device> device) : device_(std::move(device)) {}
 
-  // An event costs the host a microsecond, and each op has two. `plan`: what the step before followed; nullptr: none.
-  // While steps follow one plan that nobody changes, one in 16 tells enough; `always`: each is timed.
+  // An event costs the host a microsecond, and each op has two. `plan`: that of the step before; nullptr: none. While
+  // steps follow one unchanged plan, one in 16 tells enough; `always`: each is timed.
   void begin_step(std::uint64_t step, const void* plan = nullptr, bool always = false);
   void forget_plan() noexcept { following_.plan = nullptr; }
-  void begin_op(cuda::StreamHandle stream, bool waits);  // what the op waits for is queued, its work is not
+  void begin_op(cuda::StreamHandle stream, bool waits);  // its waits are queued, its work is not
   void end_op(cuda::StreamHandle stream);
   void begin_aside(cuda::StreamHandle stream, bool counts);  // between ops, or in one; not in another one
   void end_aside(cuda::StreamHandle stream);

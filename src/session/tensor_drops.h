@@ -1,6 +1,6 @@
-// What an executor that moves whole tensors does for their recomputation (session/tensor_recomputer.h). Order is by
-// streams: a recipe's work is queued on the calling thread's stream, behind all that was queued for the tensors that it
-// uses. What uses them later runs behind it.
+// The part of an executor of whole tensors in their recomputation (session/tensor_recomputer.h). Order is by streams: a
+// recipe's work is queued on the calling thread's stream, behind all that was queued for the tensors that it uses.
+// Later uses run behind it.
 //
 // Thread rule: any thread; no lock of the executor is held while a recipe runs.
 #pragma once

@@ -49,7 +49,7 @@ bool TensorRecomputer::fits(const Lineage::Way& way) const {
   return made + largest <= session_.frames / 2;
 }
 
-// What needs it directly or by way of other dropped tensors could never be made: neither first.
+// A tensor that needs it directly or by way of other dropped ones could never be made: neither first.
 bool TensorRecomputer::needs(const Lineage::Way& way, std::uint32_t tensor, std::set<std::uint32_t>& seen) const {
   return std::any_of(way.sources.begin(), way.sources.end(), [&](std::uint32_t source) {
     if (source == tensor) return true;
@@ -212,7 +212,7 @@ bool TensorRecomputer::make_together(const Tensors& asked) {
   return run_and_adopt(*way, wanted);
 }
 
-// What its recipes read comes first.
+// The sources of its recipes come first.
 void TensorRecomputer::make_one(std::uint32_t tensor) {
   while (true) {
     std::optional<std::uint32_t> before;

@@ -2,11 +2,11 @@
 // with its results in scratch, at the places that the plan has for the tensors. When all of it is queued a dropped
 // tensor gets the place of its scratch. No thread waits for the device.
 //
-// What an op needs is made together, each op once, where that takes at most half of fast memory; else one tensor after
-// the other, sources first, so that what was made can leave again. Dead tensors that are made as means die again behind
-// the last op that uses them.
+// Tensors that an op needs are made together, each producer once, where that takes at most half of fast memory; else
+// one after the other, sources first, so that made ones can leave again. Dead tensors that are made as means die again
+// behind the last op that uses them.
 //
-// No access without an announcement is served: an op, or hold(), makes what it uses before. Locks: as Recomputer says;
+// No access without an announcement is served: an op, or hold(), makes its operands before. Locks: as Recomputer says;
 // recipes run without the session's lock.
 #pragma once
 #include <map>

@@ -1,5 +1,4 @@
-// Which fetches of a plan bring bytes that nobody changes before they leave again: what then leaves need not be
-// written. Pure.
+// Fetches of a plan whose bytes do not change before they leave again: they then leave without a write. Pure.
 #pragma once
 #include <vector>
 

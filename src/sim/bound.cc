@@ -7,13 +7,13 @@
 //      rest crosses the cut before op e - 1 begins. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-2 are at
 //      least (bytes - capacity) / in. The same holds from the end of op b - 1, without b's workspace and operands, with
 //      the wait before b and its time.
-// Only what is read next counts: what is written over may be thrown away.
-// Out: what is changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was
+//      Only bytes that are read next count: those that are written over may be thrown away.
+// Out: a tensor changed in [b, e) and read after it is near when e - 1 ends, or has crossed the cut after it was
 //      changed, beside e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at
-//      least (bytes - capacity) / out. What was changed before e - 1 and is none of its operands has made room for it
-//      when it begins: the same without e - 1's own changes and its time.
-// Both: where one link each way crosses the cut and the two share a bus, what comes and what goes in the same time
-//      takes turns: waits and times of the two together are at least the sum of both.
+//      least (bytes - capacity) / out. A tensor that was changed before e - 1 and is none of its operands has made room
+//      for it when it begins: the same without e - 1's own changes and its time.
+// Both: where one link each way crosses the cut and the two share a bus, fetches and evictions of the same time take
+//      turns: waits and times of the two together are at least the sum of both.
 // Recomputation: bytes that a producer can recompute need not come, at the price of its time, which is waiting of its
 //      kind. With x_i of tensor i recomputed, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in -
 //      time, so for any weight m in [0, 1] more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in,
@@ -21,7 +21,7 @@
 //      what may have died before b: that has to be had as well (near when b starts, or moved) or recomputed in turn. So
 //      the price of a run of a producer is its time and a part of the price of each dead source, divided among the
 //      producers that read that source, and the price of having anything is that of its bytes: prices add up because
-//      nobody's is charged twice. Sources that live are free here. What can be recomputed need not be written out,
+//      none is charged twice. Sources that live are free here. A recomputable tensor need not be written out,
 //      unless its sources die with its making: then they, or it, are near or have crossed.
 // Operands in place (addressable tiers) cost their bytes over the link beside the op, so such links count twice.
 // Waits of runs of ops that do not overlap add up; over two steps, because persistent tensors may be away over the
@@ -197,7 +197,7 @@ class Bound {
     }
   }
 
-  // What having t costs at least when the run begins at op `begin` of its step, for each cut and weight: its bytes, or
+  // The least cost of t when the run begins at op `begin` of its step, for each cut and weight: its bytes, or
   // recomputing it.
   const std::vector<double>& price(std::uint32_t t, std::size_t begin, int depth) {
     std::vector<double>& found = prices_[t];
@@ -236,7 +236,7 @@ class Bound {
     for (std::size_t k = 0; k < prices.size(); ++k) sums[k / weights.size()].in[k % weights.size()] += prices[k];
   }
 
-  // What was made before the run began may have crossed before; a second step is after that.
+  // A tensor made before the run began may have crossed before; a second step is after that.
   double goes_out(std::uint32_t t, std::size_t begin, std::size_t at) const {
     const bool made_since = (begin < ops_ && at >= ops_) || oldest_[t] >= begin % ops_;
     return producers_[t].empty() ? size(t) : made_since ? out_bytes_[t] : 0;
@@ -269,14 +269,14 @@ class Bound {
         const double bytes = goes_out(each.tensor, begin, at);
         if (!in_place_) run.room_before += size(each.tensor) - (counted[each.tensor] ? bytes : 0);
         if (counts != counted[each.tensor]) add_out(sums, counts ? bytes : -bytes), counted[each.tensor] = counts;
-        if (!in_place_) run.room += size(each.tensor) - (counts ? bytes : 0);  // near, whoever needs to go out
+        if (!in_place_) run.room += size(each.tensor) - (counts ? bytes : 0);  // near, whichever needs to go out
       }
       weigh(sums, run, begin_room);
       run.times_before += run.last_time;
     }
   }
 
-  // What the op's workspace and operands, which are near when it begins, leave less to others; less what is charged for
+  // The room that the op's workspace and operands, which are near when it begins, take from others; less the charge for
   // reading them.
   std::vector<double> room_of(std::size_t op) {
     std::vector<double> room(cuts_.size() * weights.size());

@@ -232,7 +232,7 @@ std::uint32_t Driver::victim(bool faulted) {
   return at;
 }
 
-// What the op at hand needs comes back as a fault of it.
+// Blocks that the op at hand needs come back as faults of it.
 void Driver::evict(std::uint32_t index, std::uint8_t target) {
   Block& block = blocks_.all[index];
   arrivals_.leaves(index);

@@ -1,5 +1,5 @@
-// The driver of memory that pages, tick by tick: its queues of blocks, its victims, and what its links carry. A block
-// that is queued stays queued. What it does and why: sim/pager.cc. Pure.
+// The driver of memory that pages, tick by tick: its queues of blocks, its victims, and the transfers of its links. A
+// block that is queued stays queued. The rules and their reasons are in sim/pager.cc. Pure.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -33,7 +33,7 @@ class Driver {
   std::int64_t fault(std::uint32_t op);
   std::optional<Error> wait(std::uint32_t op);  // until all has arrived; infeasible where it never does
   void advance_to(std::int64_t time);
-  void bury(std::uint32_t op);  // what dies with it; what is queued stays
+  void bury(std::uint32_t op);  // blocks that die with it; queued ones stay
 
  private:
   using Queue = std::deque<std::uint32_t>;

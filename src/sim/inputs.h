@@ -1,4 +1,4 @@
-// What one simulation is given. It borrows all of it for its length. Pure.
+// The inputs of one simulation. It borrows all of it for its length. Pure.
 #pragma once
 #include <span>
 

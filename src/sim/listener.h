@@ -1,4 +1,4 @@
-// A policy as a simulation asks it: what the policy sees, and its moves as the simulation carries them out. Pure.
+// The policy of a simulation: the state that it sees, and its moves as the simulation carries them out. Pure.
 #pragma once
 #include <vector>
 

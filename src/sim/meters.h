@@ -1,5 +1,5 @@
-// What links, and the buses that they share, still carry in the tick at hand; a block that begins may overdraw it.
-// Pure.
+// The bytes that links, and the buses that they share, can still carry in the tick at hand; a block that begins may
+// overdraw them. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,22 +1,21 @@
 // The driver that G10's artifact simulates (platformxlab/G10, MICRO'23: src/simulationEvents.cc,
 // simulationComponents.cc), in blocks of Plan::block in place of pages of 4 KiB. It differs from the simulator next
-// door in what its authors decided:
+// door in its authors' decisions:
 //
-// - Every tick moves one block's worth a link. First comes what was told to leave, then what the op at hand faulted on,
-//   slowest tier first, then its births. Fetches ahead and births ahead come last; each queue is in order. What is
-//   queued stays queued, whatever else is asked for.
+// - Every tick moves one block's worth a link. Evictions come first, then faults of the op at hand, slowest tier first,
+//   then its births. Fetches ahead and births ahead come last; each queue is in order. A queued block stays queued.
 // - A block is in one place. The victim of a full fast tier is the block that *arrived* first, operands of the op at
-//   hand included: those come back as faults of it. With a window, what the driver was asked for ahead displaces
-//   nothing that the next ops use, and waits.
-// - An op that misses nothing but what is on its way runs meanwhile. It ends at the later of the last arrival and its
+//   hand included: those come back as faults of it. With a window, fetches ahead displace no block that the
+//   next ops use, and wait.
+// - An op whose missing blocks are all on their way runs meanwhile. It ends at the later of the last arrival and its
 //   begin plus its own time. Where it misses a block with no request on its way, it adds that block's bytes over the
 //   link, births included. (That is the artifact's performance_model. Its kernels' times with page faults come out as
 //   0 there, so the bytes alone count.)
 // - The chunks of the machine (Machine::granule) are ignored.
 //
 // Changed: ops' workspaces that are no tensors (workspaces_as_tensors) take room for the op and cost nothing else. A
-// full host changes places with what comes from it, where the artifact sends one page of a batch of 50 to the disk.
-// Latencies do not exist there, nor here.
+// full host swaps places with a block that comes from it, where the artifact sends one page of a batch of 50 to the
+// disk. Latencies do not exist there, nor here.
 #include "sim/pager.h"
 
 #include <algorithm>

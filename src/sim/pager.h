@@ -1,4 +1,4 @@
-// A driver that pages against the clock: what a replay is where Plan::paging asks for it. Pure.
+// A driver that pages against the clock: the replay of a plan with Plan::paging. Pure.
 #pragma once
 #include "sim/inputs.h"
 

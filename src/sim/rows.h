@@ -1,5 +1,5 @@
-// Steps in a row that touch other chunks of tables each: what of them a simulation needs, and what of it a policy sees.
-// Pure.
+// Steps in a row that touch other chunks of tables each: the part of them that a simulation needs, and the part that a
+// policy sees. Pure.
 #pragma once
 #include <vector>
 

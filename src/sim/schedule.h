@@ -1,4 +1,5 @@
-// A plan by ops: what is issued and due around each op, what it uses in place, what is recomputed before it. Pure.
+// A plan by ops: the moves issued and due around each op, its operands used in place, and the recomputations before it.
+// Pure.
 #pragma once
 #include <cstdint>
 #include <vector>

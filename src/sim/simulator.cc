@@ -117,7 +117,7 @@ std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std:
     for (std::uint32_t p = range.begin; p < range.end; ++p) {
       if (each.read || made(each.tensor)) traffic_.touch(p, made(each.tensor), serial_);
     }
-    if (!made(each.tensor)) traffic_.unpin(each.tensor);  // what was made stays until its op has run
+    if (!made(each.tensor)) traffic_.unpin(each.tensor);  // a made tensor stays until its op has run
   }
   return std::nullopt;
 }
@@ -142,7 +142,7 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
     if (auto error = run_producer(producer, makes, op)) return error;
     pinned.insert(pinned.end(), makes.begin(), makes.end());
   }
-  // What is not needed by the op itself was a means: dead again where the trace holds it dead.
+  // A tensor that the op itself does not need was a means: dead again where the trace holds it dead.
   for (std::uint32_t t : pinned) {
     traffic_.unpin(t);
     const std::vector<std::uint32_t>& uses = in_.step.uses[t];
@@ -227,8 +227,8 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
     for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
   for (const Operand& each : operands(op)) {
-    // What the step made outside of its ops, a batch say, is there from the first op that reads it.
-    // Chunks of a table persist, and have no uses in the step that stands for the others.
+    // A tensor made outside of the step's ops, a batch say, is there from the first op that reads it. Chunks of a table
+    // persist, and have no uses in the step that stands for the others.
     const bool first = !in_.trace.tensors[each.tensor].persistent && in_.step.uses[each.tensor].front() == op;
     if (auto error = waiting_.demand(op, each.tensor, first || (each.write && !each.read))) return error;
   }

@@ -1,6 +1,6 @@
 // The discrete events of steps: ops in order on one side, one queue a link on the other, room in every tier between
-// them. What it models is said in vedette/replay.h; planners that rehearse many plans of one trace flatten it once and
-// come here. Pure: no clock but its own.
+// them. vedette/replay.h describes its model; planners that rehearse many plans of one trace flatten it once and come
+// here. Pure: no clock but its own.
 #pragma once
 #include "sim/inputs.h"
 

@@ -1,5 +1,5 @@
-// One step of a trace, flattened for walking: operands with what is done to them, births, deaths, uses. Made once,
-// walked often. Pure.
+// One step of a trace, flattened for walking: operands with their accesses, births, deaths, uses. Made once, walked
+// often. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>

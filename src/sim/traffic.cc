@@ -35,7 +35,7 @@ std::optional<Error> Traffic::prepare() {
   return std::nullopt;
 }
 
-// What does not fit at home starts further down.
+// A tensor that does not fit at home starts further down.
 void Traffic::place_at_home() {
   for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
     if (!trace_.tensors[t].persistent) continue;

@@ -1,11 +1,11 @@
-// Where every piece of every tensor is, how full the tiers are, and what travels on the links.
+// Where every piece of every tensor is, how full the tiers are, and the transfers of the links.
 //
 //     nowhere -> lies -> queued -> moving -> lies -> nowhere        a piece that is queued lies where it came from,
 //     whole
 //
 // A piece is a run of bytes of one tensor that moves as one. `copies` says which tiers hold its newest bytes; each of
-// them keeps room for it. Slower tiers keep copies of what was fetched until something else needs their room. Pure;
-// used by the simulator alone.
+// them keeps room for it. Slower tiers keep copies of fetched pieces until others need their room. Pure; used by the
+// simulator alone.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -56,13 +56,13 @@ class Traffic {
 
   bool take(std::uint64_t bytes);  // of the fastest tier, for births and scratch; false: they are not free
   void give(std::uint64_t bytes) { used_[0] -= bytes; }
-  // fetches nobody waits for leave the fastest tier this much
+  // fetches without a waiting op leave the fastest tier this much
   void keep_clear(std::uint64_t bytes) { kept_clear_ = bytes; }
   void start_jobs();
   std::int64_t next_end() const { return sim::next_end(lines_, now_); }
   void advance_to(std::int64_t time);  // jobs end and start meanwhile
 
-  // What the last step did; reset where it begins.
+  // Figures of the last step; reset where it begins.
   void measure(Replayed* into, bool timeline);
   void note_unplanned() {
     if (result_ != nullptr) ++result_->unplanned;

@@ -1,5 +1,5 @@
-// What the op at hand lacks, and the wait for it: operands that are away, and room for births and scratch. An op asks
-// first (demand, want), then waits until it lacks nothing. Pure.
+// The needs of the op at hand, and the wait for them: operands that are away, and room for births and scratch. An op
+// asks first (demand, want), then waits until it lacks nothing. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>

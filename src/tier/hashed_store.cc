@@ -35,7 +35,7 @@ class HashedStore final : public StoreWrapper {
     describe();
   }
 
-  // What lay in the slots is gone: a write of the same bytes must not be spared.
+  // The slots' bytes are gone: a write of the same bytes must not be spared.
   void shrink(std::uint32_t slots) noexcept override {
     if (slots < sums_.size()) std::fill(sums_.begin() + slots, sums_.end(), Sum());
     inner_->shrink(slots);
@@ -75,7 +75,7 @@ class HashedStore final : public StoreWrapper {
   std::vector<Sum> sums_;        // by slot
   std::vector<Flight> flights_;  // in the inner store
   std::vector<StoreRequest> passed_on_;
-  std::vector<std::uint64_t> spared_;  // tokens of writes that nobody has been told of yet
+  std::vector<std::uint64_t> spared_;  // tokens of writes that wait() has not returned yet
 };
 
 HashedStore::Sum& HashedStore::sum_of(SlotIndex slot) {
@@ -83,7 +83,7 @@ HashedStore::Sum& HashedStore::sum_of(SlotIndex slot) {
   return sums_[slot.value];
 }
 
-// What needs no look at its bytes goes first: the disk works while the rest is hashed.
+// Requests that need no hash go first: the disk works while the rest is hashed.
 void HashedStore::submit(std::span<const StoreRequest> requests) noexcept {
   using enum StoreRequest::Direction;
   const auto hashes = [this](const StoreRequest& request) {

@@ -1,6 +1,6 @@
-// A store in plain memory: the near level of a layered store, the memory of a slower node, and for tests. The
-// copy happens inside submit(), the completion is told by the next wait(), so a caller sees the same order of events as
-// with a disk that is infinitely fast.
+// A store in plain memory: the near level of a layered store, the memory of a slower node, and for tests. The copy
+// happens inside submit(), the next wait() returns the completion, so a caller sees the same order of events as with a
+// disk that is infinitely fast.
 //
 // Slots live in blocks of a fixed number of slots, so growing moves none. The kernel gives the pages at their first
 // write.
@@ -120,7 +120,7 @@ void HostStore::submit(std::span<const StoreRequest> requests) noexcept {
 }
 
 std::size_t HostStore::wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept {
-  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // what now() + timeout can hold
+  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // now() + timeout does not overflow
   {
     std::unique_lock lock(waking_);
     if (completed_ == returned_) {

@@ -9,7 +9,7 @@
 //   read    near slot, if it has the bytes; a near read that fails is tried far, if that has them too
 //
 // What always holds: a slot has at most one transfer of the far store in flight. A move that is void ends without
-// effect. Thread rule: as Store's; near_room_ is what reserve() shares with the migrator.
+// effect. Thread rule: as Store's; reserve() shares near_room_ with the migrator.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Direction = StoreRequest::Direction;
 constexpr TierIndex near_tier{1}, far_tier{2};
-constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // what now() + timeout can hold
+constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // now() + timeout does not overflow
 constexpr std::chrono::nanoseconds glance = std::chrono::microseconds(50);  // at one store while the other works, too
 constexpr std::uint32_t rest_after_failure = 64;  // calls of submit() without a new move between tiers
 
@@ -255,7 +255,7 @@ void LayeredStore::start_moves() {
     if (rest_ == 0 && moving.stage == Moving::Stage::none && !start_move(moving)) return;
 }
 
-// What the plan sends first, then what has been used longest ago. Bytes still on their way near have to arrive first.
+// The plan's slots first, then the least recently used. Bytes still on their way near have to arrive first.
 bool LayeredStore::start_move(Moving& moving) {
   std::optional<NearIndex> chosen;
   for (std::size_t left = planned_.size(); left > 0 && !chosen; --left) {

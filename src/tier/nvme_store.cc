@@ -86,7 +86,7 @@ class NvmeStore final : public OneTierStore {
   StoreFile file_;
   ClosedInChildren alone_{file_.fd.get()};
   std::unique_ptr<IoQueue> queue_;  // after file_: it borrows the descriptor
-  std::string remark_;              // what was wished for and is not there
+  std::string remark_;              // wished for and not there
   std::string mechanism_;
   std::mutex growing_;
   std::atomic<std::uint64_t> reserved_ = 0;  // bytes of the file; changed under growing_
@@ -107,7 +107,7 @@ void NvmeStore::describe() {
   }
 }
 
-// Makes [0, bytes) of the file exist; 0 or an errno. What a failed attempt took is given back.
+// Makes [0, bytes) of the file exist; 0 or an errno. Bytes that a failed attempt took are given back.
 int NvmeStore::grow(std::uint64_t bytes) noexcept {
   const auto begin = static_cast<off_t>(reserved_);
   const auto end = static_cast<off_t>(bytes);
@@ -125,9 +125,9 @@ int NvmeStore::grow(std::uint64_t bytes) noexcept {
   return code;
 }
 
-// A file that somebody else has cut reads as its end, and after the next write behind that as zeros, which would be
-// numbers. One fstat a submit() (0.3 us) sees it: what was written before is gone, the file gets its length back, and
-// who writes from now on loses nothing.
+// A file that another program has cut reads as its end, and after the next write behind that as zeros, which would be
+// numbers. One fstat a submit() (0.3 us) sees it: bytes that were written before are gone, the file gets its length
+// back, and later writes lose nothing.
 void NvmeStore::notice_cut() noexcept {
   struct stat now {};
   const std::uint64_t wanted = reserved_.load();  // never more than the file has, also while another thread grows it
@@ -187,7 +187,7 @@ void NvmeStore::shrink(std::uint32_t slots) noexcept {
   const std::uint64_t wanted = slots * options_.slot_bytes.value;
   const std::uint64_t stepped = (wanted + growth_step.value - 1) / growth_step.value * growth_step.value;
   if (stepped >= reserved_) return;
-  reserved_ = stepped;  // before the file is cut, which notice_cut() would else take for somebody else's doing
+  reserved_ = stepped;  // before the file is cut, which notice_cut() would else take for another program's doing
   [[maybe_unused]] const int cut = ::ftruncate(file_.fd.get(), static_cast<off_t>(stepped));
 }
 

@@ -100,7 +100,7 @@ void ThreadQueue::submit(std::span<const StoreRequest> requests) noexcept {
 
 std::size_t ThreadQueue::wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // what now() + timeout can hold
+  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // now() + timeout does not overflow
   const auto deadline = Clock::now() + std::min(longest, std::chrono::nanoseconds(timeout.value));
   std::unique_lock lock(mutex_);
   finished_.wait_until(lock, deadline, [this] { return woken_ || returned_ < completed_; });

@@ -17,7 +17,7 @@ namespace vedette {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // what now() + timeout can hold
+constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // now() + timeout does not overflow
 
 class ThrottledStore final : public StoreWrapper {
  public:
@@ -50,7 +50,7 @@ class ThrottledStore final : public StoreWrapper {
   Throttle throttle_;
   std::string mechanism_;
   std::vector<Held> held_;                    // depth() places
-  std::vector<StoreCompletion> completed_;    // what one wait() of the inner store may fill
+  std::vector<StoreCompletion> completed_;    // room for one wait() of the inner store
   Clock::time_point read_free_, write_free_;  // of one bus the first
   std::atomic<bool> woken_{false};
 };
@@ -87,7 +87,7 @@ void ThrottledStore::submit(std::span<const StoreRequest> requests) noexcept {
   }
 }
 
-// What has arrived and is due, earliest first.
+// Requests that have arrived and are due, earliest first.
 std::size_t ThrottledStore::deliver(std::span<StoreCompletion> out, Clock::time_point now) noexcept {
   std::size_t count = 0;
   while (count < out.size()) {

@@ -4,8 +4,7 @@
 // issuer.
 //
 // wake() is an eventfd whose read always waits in the ring, so wait() blocks in one place. The eventfd is only a kick;
-// the truth is woken_, so a wake() that finds nobody asleep costs no system call and a late kick ends no wait by
-// itself.
+// the truth is woken_, so a wake() without a sleeper costs no system call and a late kick ends no wait by itself.
 #include <liburing.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -187,8 +186,8 @@ void UringQueue::prepare_kick() noexcept {
   kick_armed_ = true;
 }
 
-// What the kernel does not take now (EAGAIN, EBUSY: no memory for requests) stays in the ring, and wait() hands it
-// over.
+// Requests that the kernel does not take now (EAGAIN, EBUSY: no memory for them) stay in the ring, and wait() hands
+// them over.
 void UringQueue::flush() noexcept {
   while (io_uring_sq_ready(&ring_) > 0) {
     const int code = io_uring_submit(&ring_);

@@ -1,7 +1,9 @@
-// Limits of size that keep the sources readable. They hold for the columns of a line, the words of a sentence in a
-// comment, the lines of a file or function, the parameters of a function, and the data members of a class. Exceptions
-// stand in exceptions.txt.
+// Limits that keep the sources readable. They hold for the columns of a line, the words of a sentence in a comment, the
+// lines of a file or function, the parameters of a function, and the data members of a class. The subject of a sentence
+// is a word of the vocabulary. Exceptions stand in exceptions.txt.
 #include <gtest/gtest.h>
+
+#include <regex>
 
 #include "tidy/cpp_reader.h"
 #include "tidy/exceptions.h"
@@ -47,6 +49,20 @@ std::vector<Offence> wordy(const Source& file) {
     if (words > most_words)
       found.push_back(
           {file.path, each.line, {}, "has a sentence of " + many(words, "words", most_words) + ": " + each.text});
+  }
+  return found;
+}
+
+// A sentence about "nobody" or "whoever" names no thread, op or tensor.
+std::vector<Offence> nameless(const Source& file) {
+  static const std::regex begins("(Who|Whoever|Whom|Nobody|Somebody|Anybody|What)\\b.*", std::regex::icase);
+  static const std::regex has("\\b(who|whoever|whom|nobody|somebody|anybody)\\b", std::regex::icase);
+  std::vector<Offence> found;
+  for (const Sentence& each : sentences(comment_lines(file.text))) {
+    const bool heading = each.text.starts_with("What always holds");
+    if ((!heading && std::regex_match(each.text, begins)) || std::regex_search(each.text, has))
+      found.push_back(
+          {file.path, each.line, {}, "has a sentence without a word of the vocabulary as its subject: " + each.text});
   }
   return found;
 }
@@ -99,6 +115,7 @@ void PrintTo(const Rule& rule, std::ostream* out) { *out << rule.name; }
 const std::vector<Rule> rules = {
     {"columns", all_files, wide},
     {"sentence", all_files, wordy},
+    {"subject", library_files, nameless},
     {"file-lines", library_files, long_file},
     {"function-lines", library_files, long_functions},
     {"parameters", library_files, many_parameters},
@@ -170,6 +187,15 @@ TEST(LimitsTest, SeeASentenceThatIsTooLong) {
   EXPECT_EQ(found("a.cc", "#include <a>  //" + words + words + "\n"), 1u) << "behind an include";
   EXPECT_EQ(found("a.sh", "#!/bin/sh\n#" + words + "\n#" + words + "\n"), 1u) << "a script";
   EXPECT_EQ(found("a.sh", "x=1  #" + words + words + "\n"), 1u) << "behind a command";
+}
+
+TEST(LimitsTest, SeeASentenceWithoutASubject) {
+  const auto found = [](const std::string& text) { return nameless({"a.cc", text}).size(); };
+  EXPECT_EQ(found("// What an op reads.\n"), 1u);
+  EXPECT_EQ(found("// An op. Whoever\n// waits goes on.\n"), 1u) << "the second one";
+  EXPECT_EQ(found("int a;  // nobody waits\n"), 1u) << "behind code";
+  EXPECT_EQ(found("// The thread who waits.\n"), 1u) << "anywhere";
+  EXPECT_EQ(found("// What always holds: a chunk has one frame.\n// The whole of a tensor, whose ops wait.\n"), 0u);
 }
 
 TEST(LimitsTest, SeeAFileThatIsTooLong) {

@@ -23,7 +23,7 @@ class Session;
 
 namespace adapter {
 
-struct Birth {  // what the session should expect of memory that is allocated now
+struct Birth {  // the session's expectation of memory that is allocated now
   TensorKind kind = TensorKind::activation;
   bool persistent = false;
   std::string_view name = {};  // lives until the next set_birth()

@@ -1,7 +1,7 @@
 // A collective operation of c10d's that is under way, on one tensor: the network's threads read and write its memory
-// after the op has ended. Until then it is pinned, as far as a quarter of the budget reaches: the rest is for ops. What
-// does not fit is served by page faults. Where a system call into memory that is away fails, it is sent from a copy in
-// ordinary memory, beside the budget. Thread rule: the training thread.
+// after the op has ended. Until then it is pinned, as far as a quarter of the budget reaches: the rest is for ops.
+// Memory that does not fit is served by page faults. Where a system call into memory that is away fails, it is sent
+// from a copy in ordinary memory, beside the budget. Thread rule: the training thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
-// CUDA's caching allocator behind one of ours: everything is passed on, and what a subclass takes over it overrides.
-// The list is that of libtorch 2.11. Thread rule: as libtorch's own.
+// CUDA's caching allocator behind one of ours: every call is passed on, unless a subclass overrides it. The list is
+// that of libtorch 2.11. Thread rule: as libtorch's own.
 #pragma once
 #include <c10/cuda/CUDACachingAllocator.h>
 

@@ -1,5 +1,5 @@
-// What stands in front of libtorch's CUDA allocator, in a library of its own: it alone needs a libtorch for CUDA, and a
-// program loads it when its guard is one of GPU memory. All decisions are made by who loads it.
+// Stands in front of libtorch's CUDA allocator, in a library of its own: it alone needs a libtorch for CUDA, and a
+// program loads it when its guard is one of GPU memory. Its hooks make all decisions.
 //
 // Thread rule: install once; the hooks are called from any thread, for as long as the process lives.
 #pragma once
@@ -22,7 +22,7 @@ class CudaHooks {
   virtual c10::DataPtr allocate(std::size_t bytes) = 0;
   // Work queued on `stream` (a CUstream) uses the memory. False: the memory is libtorch's own.
   virtual bool record_stream(const c10::DataPtr& memory, void* stream) = 0;
-  // What a guard holds of the first GPU's memory; nothing where none lives.
+  // A guard's part of the first GPU's memory; nothing where no guard lives.
   struct Held {
     struct Block {
       std::uint64_t address = 0, bytes = 0;
@@ -33,8 +33,8 @@ class CudaHooks {
   virtual std::optional<Held> held(bool with_blocks) = 0;
 };
 
-// What the library does for its caller. Workspaces are memory that libtorch gives to cuBLAS for each thread and stream:
-// it takes them from its allocator when a product first needs one, and keeps them.
+// The functions of the library for its caller. Workspaces are memory that libtorch gives to cuBLAS for each thread and
+// stream: it takes them from its allocator when a product first needs one, and keeps them.
 struct CudaPart {
   c10::Allocator* native = nullptr;               // libtorch's own, for ever
   std::uint64_t (*memory_of_device)() = nullptr;  // all bytes of the current one; 0: unknown

@@ -1,5 +1,5 @@
-// Which rows of a GPU's tables operators look up: told to the session, which counts them (session/gpu_tables.h). The
-// numbers of the rows lie in device memory, and are told behind the operator, while they stay where it had them.
+// Which rows of a GPU's tables operators look up: for the session, which counts them (session/gpu_tables.h). The
+// numbers of the rows lie in device memory, and are passed on behind the operator, while they stay where it had them.
 //
 // Thread rule: any thread; prepare_for_lookups() before listen_to_operators().
 #pragma once

@@ -180,7 +180,7 @@ void GpuStorages::op_has_ended() {
   });
 }
 
-// What a recipe that runs allocates. Nothing settles here: the session may hold the lock under which recipes run.
+// Allocations of a running recipe. Nothing settles here: the session may hold the lock under which recipes run.
 c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) {
   const std::uint32_t nth = born_here[bytes]++;
   for (Redirected& birth : *redirected_here) {

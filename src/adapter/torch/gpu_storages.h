@@ -1,6 +1,6 @@
-// Storages of CUDA tensors whose memory a session moves. A storage's pointer is what changes, for every view of it at
-// once; one that is away is null. A storage leaves only once an operator was seen with it: before, its pointer may be
-// on its way to somebody.
+// Storages of CUDA tensors whose memory a session moves. A move changes the storage's pointer, for every view of it at
+// once; the pointer of one that is away is null. A storage leaves only once an operator was seen with it: before, its
+// pointer may be on its way to an operator.
 //
 // What always holds: the context of a DataPtr of ours is its Handle, which names the session's tensor. A storage that
 // is being destroyed is not touched. A table's context is its GpuTable: its pointer never changes, and the session
@@ -62,7 +62,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // Moves every storage that is ours to libtorch's own memory. Those for which there is no room stay, and are null
   // where they are away; `say` gets a sentence of it.
   void bring_all_home(const std::function<void(std::string_view)>& say);
-  // What was kept from being destroyed while the session held its lock. Called after each call of the session.
+  // Destroys storages that were kept while the session held its lock. Called after each call of the session.
   void settle();
 
   // Has libtorch make cuBLAS's workspaces of this thread and its current stream in memory of its own: it keeps them for

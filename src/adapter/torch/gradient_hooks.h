@@ -1,5 +1,5 @@
-// Waiting for gradients: who is called when a parameter's gradient is complete, and the update of one parameter then.
-// Thread rule: the training thread.
+// Waiting for gradients: a hook that runs when a parameter's gradient is complete, and the update of one parameter
+// then. Thread rule: the training thread.
 #pragma once
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/optim/optimizer.h>

@@ -70,7 +70,7 @@ void LayerTracker::begin_named(std::string_view name) { named_.push_back(intern(
 
 void LayerTracker::end_named() {
   if (!named_.empty()) named_.pop_back();
-  layer_.reset();  // what comes next is marked anew
+  layer_.reset();  // the next layer is marked anew
 }
 
 }  // namespace vedette::adapter

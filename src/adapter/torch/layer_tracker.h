@@ -1,6 +1,6 @@
-// Says which layer an op belongs to, from what is known when it begins. A forward op that uses a parameter starts that
-// parameter's layer. A backward op belongs to the layer of the forward op that made its autograd node: they share a
-// sequence number. Ops without gradients after a backward pass are the optimizer's.
+// Says which layer an op belongs to when it begins. A forward op that uses a parameter starts that parameter's layer. A
+// backward op belongs to the layer of the forward op that made its autograd node: they share a sequence number. Ops
+// without gradients after a backward pass are the optimizer's.
 //
 // Knows no libtorch. Thread rule: the training thread.
 #pragma once

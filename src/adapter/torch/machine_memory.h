@@ -1,4 +1,4 @@
-// How much memory this machine, or the memory cgroup this process lives in, has: what a Fraction is a fraction of.
+// The memory of this machine, or of the memory cgroup this process lives in: the whole of which a Fraction is a part.
 // Thread rule: any thread; reads /proc and /sys at each call.
 #pragma once
 #include <cstdint>

@@ -1,7 +1,7 @@
-// What an operator does to its arguments, read from its schema once and kept by the address of its name.
+// The reads and writes of an operator's arguments, from its schema once and kept by the address of its name.
 //
 // Only operators with a kernel of their own are ops. Views move no bytes, and composites (linear, cross_entropy_loss,
-// lstm) are a sequence of others: what they call is what counts, and gives smaller working sets. Thread rule: one
+// lstm) are a sequence of others: the operators that they call count, and give smaller working sets. Thread rule: one
 // thread at a time; the training thread.
 #pragma once
 #include <ATen/record_function.h>

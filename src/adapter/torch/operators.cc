@@ -31,7 +31,7 @@
 namespace vedette::adapter {
 namespace {
 
-// The thread whose operators are announced, named by the address of a variable of its own; nobody else looks at
+// The thread whose operators are announced, named by the address of a variable of its own; no other thread looks at
 // `announcer`.
 thread_local char this_thread;
 thread_local int optimizer_steps = 0;
@@ -49,7 +49,7 @@ struct Operands {  // addresses of storages
   std::optional<LayerIndex> parameter;
 };
 
-// The whole storage is written: what was there before is of no use to anybody.
+// The whole storage is written: its former bytes are of no use.
 bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& storage) {
   return tensor.is_non_overlapping_and_dense_default() && tensor.storage_offset() == 0 &&
          static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() == storage.nbytes();
@@ -83,7 +83,7 @@ void add(const c10::IValue& value, std::uint8_t use, const Announcer& owner, Ope
   }
 }
 
-// What goes through lists of tensors on the CPU, tensor by tensor; a GPU has kernels for whole lists.
+// Operators that go through lists of tensors on the CPU, tensor by tensor; a GPU has kernels for whole lists.
 bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> inputs) {
   if (owner.gpu != nullptr || inputs.empty() || !inputs[0].isTensorList()) return false;
   const auto list = inputs[0].toListRef();
@@ -125,7 +125,7 @@ void see(const c10::IValue& value, GpuStorages& storages) {
   each_storage(value, [&](c10::StorageImpl& storage) { storages.seen(storage); });
 }
 
-// What fills its storage tells the storage's shape.
+// A tensor that fills its storage tells the storage's shape.
 void tell_shape(Session& session, const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return;
   if (!covers_its_storage(*tensor.unsafeGetTensorImpl(), *tensor.storage().unsafeGetStorageImpl())) return;

@@ -1,6 +1,5 @@
-// Announces the operators of the training thread to the session. RecordFunction tells when one begins and ends and what
-// its inputs are. The operator's schema tells which of them it writes, the watched parameters to which layer it
-// belongs.
+// Announces the operators of the training thread to the session. RecordFunction reports its begin, its end and its
+// inputs. The operator's schema tells which of them it writes, the watched parameters to which layer it belongs.
 //
 // The callback is registered with libtorch once and is off while no guard lives. It acts on one thread, the one that
 // ran the last step or made the guard, in steps and between them, and on the outermost operator there. Threads of the
@@ -28,13 +27,13 @@ namespace vedette::adapter {
 
 class GpuStorages;
 
-struct Announcer {  // what the callback works on; one per guard
+struct Announcer {  // the callback's state; one per guard
   Session& session;
   Watched& watched;
   LayerTracker& layers;
   OperatorTable table = {};
   Recipes recipes = {};
-  Bytes chunk = {};            // what moves as one
+  Bytes chunk = {};            // of the session
   GpuStorages* gpu = nullptr;  // of a guard of GPU memory
   bool in_step = false;        // between steps operands are announced, layers are not
 };

@@ -7,12 +7,12 @@
 //
 // To run it, tensors are made of addresses, the allocations that became its results are redirected to where they are
 // wanted, and the operator is called below autograd, unrecorded. Batch normalisation runs without the running
-// statistics that it changes; what draws random numbers draws them from a copy of the generator as it was. Where a
-// GPU's operator takes no generator the default one is set to that state while it runs.
+// statistics that it changes; an op that draws random numbers draws them from a copy of the generator as it was. Where
+// a GPU's operator takes no generator the default one is set to that state while it runs.
 //
 // Operators outside of aten (communication, custom ones) have no recipe. Nor has one that writes a list or a small
 // tensor, that draws random numbers on the CPU and takes no generator, or that is given a sparse, quantized or special
-// tensor. The workspace of mkldnn_rnn_layer has bytes that nobody writes, so it has none either.
+// tensor. The workspace of mkldnn_rnn_layer has bytes that are never written, so it has none either.
 //
 // Thread rule: make() and finish() on the training thread, around the operator; a recipe runs as Recipe says.
 #pragma once

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t fewest_chunks = 16;         // of a table: below, moving it whole costs little
 constexpr std::int64_t smallest_share = 4;          // at most a quarter of the rows
-constexpr std::uint64_t smallest_chunk = 16 << 10;  // a gap below this holds no whole chunk that nobody touches
+constexpr std::uint64_t smallest_chunk = 16 << 10;  // a gap below this holds no whole untouched chunk
 
 template <class Number>
 void copy(const c10::TensorImpl& tensor, std::int64_t count, std::vector<std::int64_t>& rows) {

@@ -1,6 +1,6 @@
-// Rows of a large table that an operator looks up, as parts of the table's memory: so that what moves is the rows'
-// pages, not the table. Which rows they are the index tensor says, which is read before the operator runs. Thread rule:
-// any thread, between ops.
+// Rows of a large table that an operator looks up, as parts of the table's memory: so that the rows' pages move, not
+// the table. Which rows they are the index tensor says, which is read before the operator runs. Thread rule: any
+// thread, between ops.
 #pragma once
 #include <vector>
 

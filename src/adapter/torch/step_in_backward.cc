@@ -12,7 +12,7 @@ void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<vo
     });
     backward();
   }
-  optimizer.step();  // what this pass did not reach, and an earlier one did
+  optimizer.step();  // parameters that only an earlier pass reached
   optimizer.zero_grad();
 }
 

@@ -1,5 +1,5 @@
-// The first call of each of oneMKL's vector functions, made while nobody else makes it: see resolve_vector_math() in
-// vedette/torch.h.
+// The first call of each of oneMKL's vector functions, made while no other thread makes it: see resolve_vector_math()
+// in vedette/torch.h.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/acos.h>
 #include <ATen/ops/asin.h>

@@ -50,7 +50,7 @@ bool each_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
   return true;
 }
 
-// What libtorch's optimizers make with zeros_like(parameter) when they first meet one, in this order
+// State that libtorch's optimizers make with zeros_like(parameter) when they first meet one, in this order
 // (torch/csrc/api/src/optim, 2.11).
 std::vector<const char*> states_of(const torch::optim::OptimizerOptions& options) {
   const auto adam = [](const auto& o) {
@@ -174,7 +174,7 @@ void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorK
   const void* const known = session_memory(*storage);
   if (known != nullptr && Session::owns(known)) return session_.label(known, name, kind);
   if (storage->allocator() == nullptr || !storage->resizable()) {
-    // from_blob, a mapped file, shared memory: somebody else knows the address.
+    // from_blob, a mapped file, shared memory: other code knows the address.
     return say_("Tensor '" + name +
                 "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
   }

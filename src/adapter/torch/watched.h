@@ -1,10 +1,10 @@
 // The storages a guard watches: parameters and buffers of modules, and the state of optimizers. Watching adopts a
 // storage: its bytes move into the session's arena and the storage points to them, so that every view follows. And it
-// gives operators that use a parameter the name of its layer, and what is made of parameters later, gradients and the
-// state of optimizers, theirs.
+// gives operators that use a parameter the name of its layer; gradients and the state of optimizers get the names of
+// their parameters.
 //
-// Storages are held weakly: what the program drops is gone. Modules and optimizers are borrowed: what bring_home()
-// walks must live. Thread rule: the training thread, between ops.
+// Storages are held weakly: a tensor that the program drops is gone. Modules and optimizers are borrowed: all that
+// bring_home() walks must live. Thread rule: the training thread, between ops.
 #pragma once
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
@@ -41,7 +41,7 @@ class Watched {
   using Say = std::function<void(std::string_view)>;
   Watched(Session& session, LayerTracker& layers, Say say) : session_(session), layers_(layers), say_(std::move(say)) {}
 
-  // Throws Failure when the arena has no room. What was adopted until then stays adopted.
+  // Throws Failure when the arena has no room. Tensors that were adopted until then stay adopted.
   void watch(torch::nn::Module& module, const std::string& name);
   void watch(torch::optim::Optimizer& optimizer);
   // A tensor of a list: tensors of one list that share a part of a mapped file share it afterwards, too.
