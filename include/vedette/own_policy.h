@@ -4,7 +4,7 @@
 //   VEDETTE_OWN_POLICY(Mine, "mine", "no paper", "the largest tensor leaves first")
 //
 // where Mine is a Policy (vedette/policy.h) that is made from a seed, or from nothing. It needs these headers and links
-// nothing: of vedette it may use inline functions alone.
+// nothing: of vedette it may use definitions in headers alone.
 //
 // The library exports one function, vedette_own_policy(). Its result begins with the interface that it was built for,
 // which vedette compares with its own before it reads further.
