@@ -25,9 +25,9 @@ class Turn {
 struct ChildRun {
   int status = 0;  // of exit; 128 + the signal that ended it
   double wall_s = 0;
-  // processor time of everything else on the machine meanwhile, kernel threads and the host's theft
+  // processor time of everything else on the machine meanwhile, kernel threads and the host's theft included, over the
+  // wall time
   double others_cores = 0;
-  // included, over the wall time
 };
 // Runs words[0] with the others as its arguments; its output goes to `log`. After `limit_s` it is killed. Throws
 // vedette::Failure when no process can be made.

@@ -83,7 +83,7 @@ class Explainer {
            "; " + readable(bytes) + " take " + in_words(b.transfer) + ", issued " + in_words(b.slack) + " ahead";
   }
 
-  // The first recomputation of what the move drops.
+  // The first recomputation of the move's dropped tensor.
   const Recomputation* made_after(const Move& drop) const {
     const Recomputation* first = nullptr;
     for (const Recomputation& each : plan_.recomputations)

@@ -19,7 +19,7 @@ struct MoveBasis {
   std::string reason;               // the same as a sentence
 };
 
-// One for each of plan.moves. Moves that name what does not exist get an empty basis. O(accesses + moves log accesses).
+// One for each of plan.moves. Moves of unknown tensors or ops get an empty basis. O(accesses + moves log accesses).
 std::vector<MoveBasis> explain(const Trace& units, const Machine& machine, const Plan& plan);
 
 }  // namespace vedette

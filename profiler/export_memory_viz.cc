@@ -155,7 +155,7 @@ class Snapshot {
     pickle.end_list();
   }
 
-  // Readers decode text as UTF-8 and give up on what is not.
+  // Readers decode text as UTF-8 and give up on other bytes.
   static std::string valid(const std::string& text) {
     std::string clean;
     for (const char c : text) clean += static_cast<unsigned char>(c) < 0x80 && c != '\0' ? c : '?';

@@ -23,7 +23,7 @@ class Events {
  public:
   explicit Events(std::ostream& out) : out_(out) {}
 
-  // Microseconds with three digits: whole nanoseconds, so that what nests still does.
+  // Microseconds with three digits: whole nanoseconds, so that nested slices still nest.
   std::string at(std::int64_t ns) const {
     const std::int64_t since = std::max<std::int64_t>(0, ns - base_);
     std::string digits = std::to_string(since % 1000);
@@ -167,7 +167,8 @@ class Teller {
                   "\"External id\":" + std::to_string(op.op + 1) + ",\"Record function id\":0");
   }
 
-  // Device -1 of type 0 is kineto's name for the CPU. A tier below the first holds what lives and is not resident.
+  // Device -1 of type 0 is kineto's name for the CPU. A tier below the first holds living tensors that are not
+  // resident.
   void tiers(const std::vector<Ran>& ops) {
     const auto& named = source_.run.machine.tiers;
     const std::string fast = named.empty() ? "fast" : named[0].name, slow = named.size() < 2 ? "slow" : named[1].name;

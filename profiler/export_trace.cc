@@ -31,7 +31,7 @@ Result<void> to_trace(const ExportSource& source, std::ostream& out) {
   Statement notes(source.database, "SELECT text FROM notes WHERE profile = ? ORDER BY position");
   for (notes.ask((*profile)->profile); notes.row();) trace.notes.push_back(notes.text(0));
   const std::string text = format_trace(trace);
-  // The reader of the format is its judge: what it refuses is not written.
+  // The reader of the format is its judge: a trace that it refuses is not written.
   if (const auto read = parse_trace(text); !read) {
     return Error{Cause::malformed_input,
                  source.run.path + ": its profile cannot be told as vedette-trace-1: " + read.error().message};

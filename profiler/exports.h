@@ -20,7 +20,7 @@ namespace vedette {
 
 struct ExportOptions {
   std::optional<Span<std::uint64_t>> steps;  // of perfetto; default: the step that stands for the others
-  Bytes object{std::uint64_t{2} << 20};      // of oracle-general: what a cache holds or lacks
+  Bytes object{std::uint64_t{2} << 20};      // of oracle-general: hits or misses of a cache
   std::string table;                         // of csv
 };
 
@@ -32,7 +32,7 @@ struct ExportSource {
 
 struct ExportFormat {
   std::string_view name, summary;
-  // Errors: malformed_input where the recording lacks what the format tells (no profile, no moves).
+  // Errors: malformed_input where the recording lacks the format's data (no profile, no moves).
   Result<void> (*write)(const ExportSource& source, std::ostream& out);
 };
 

@@ -27,7 +27,7 @@ namespace vedette {
 struct RecorderOptions {
   std::string path;                    // an earlier recording of this name is replaced, any other file is not
   std::size_t ring_records = 1 << 15;  // of each of two rings, 2 MiB each: a second at 30,000 records
-  std::string program = {};            // for `meta`: what ran, in the user's words
+  std::string program = {};            // for `meta`: the program, in the user's words
   bool live = true;                    // show counters to `vedette top` (profiler/live.h)
   // Time of a step without vedette, where it was measured: reports compare with it.
   std::optional<Nanoseconds> plain_step = {};
@@ -41,7 +41,7 @@ class Recorder final : public Observer {
   static Result<std::unique_ptr<Recorder>> open(const RecorderOptions& options);
   // for programs that would know before a long run; touches nothing
   static Result<void> may_open(const std::string& path);
-  ~Recorder() override;  // writes what is left; leaves one file, without -wal and -shm beside it
+  ~Recorder() override;  // writes the rest; leaves one file, without -wal and -shm beside it
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 

@@ -13,7 +13,7 @@
 
 namespace vedette {
 
-// Enough to make a recording again, as far as it was told; what is not known is empty or 0.
+// Enough to make a recording again, as far as it is known; the rest is empty or 0.
 struct Origin {
   std::string imported;                   // the format that it came from; empty: recorded
   std::string started;                    // UTC

@@ -17,8 +17,7 @@ namespace vedette {
 namespace {
 
 Database with_tables(Database database) {
-  // The log keeps what was committed when the process dies; synchronous=NORMAL spares the disk that the run is busy
-  // with.
+  // The log keeps committed rows when the process dies; synchronous=NORMAL spares the disk that the run is busy with.
   database.run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");
   database.run(("PRAGMA application_id=" + std::to_string(recording_application_id)).c_str());
   database.run("BEGIN");
@@ -68,8 +67,8 @@ Result<void> is_not_in_use(const std::string& path) {
                                        "; name another file for this one"};
 }
 
-// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; what
-// SQLite puts beside a file has the mode of that file.
+// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; SQLite's
+// files beside it have the same mode.
 Result<Fd> make_private_file(const std::string& path) {
   Fd made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made) {

@@ -12,14 +12,15 @@
 //   of a tensor that is moving out begins when that has ended. Other moves of a tensor that moves do nothing.
 // - Links of one `shared` group split their bus fairly while more than one of them is busy.
 // - A fetch starts when its target has room: its size rounded up to Machine::granule in the fastest tier. Unless an op
-//   stalls for it, it leaves free Plan::reserved and what the op that waits lacks. It has its room from its start on.
+//   stalls for it, it leaves free Plan::reserved and the room that the waiting op lacks. It has its room from its start
+//   on.
 // - An evict gives its room back when it ends. It ends at once when the slower tier still holds the same bytes. Such
 //   copies stay in a slower tier until its room is needed; those that were fetched first go first.
 // - Where a slower tier is full, its moves go to the next slower one.
 // - An op stalls for its operands and for the room of its workspace and of the tensors that are born in it, which take
 //   their room together. An operand that is away and has no fetch is fetched on demand; that is a fault. Fetches that
 //   an op stalls for, planned ones too, overtake the queue.
-// - Where what is free and what is leaving are less than the op lacks, the policy names victims, and else
+// - Where the free bytes and the leaving ones are less than the op lacks, the policy names victims, and else
 //   Plan::fallback does. Operands of the op are none. Tensors without a next use go first, of these the one that was
 //   used longest ago.
 // - Recomputations run before their op, on the same processor.

@@ -44,8 +44,8 @@ bool follows_profile(const Run& run) {
   return run.shown_profile() != nullptr && run.ops.size() == run.shown_profile()->trace.ops.size();
 }
 
-// At the fullest op what exceeds the budget is away, and has to come back before its next use: the link's time for it
-// is a bound.
+// At the fullest op the bytes over the budget are away, and have to come back before their next use: the link's time
+// for it is a bound.
 void add_bounds(Headline& h, const Run& run, const Bound& bound) {
   const Profile* profile = run.shown_profile();
   if (profile == nullptr) return;

@@ -364,7 +364,7 @@ std::string format_json(const Report& report, const Report* other) {
     all["compared"] = Json::array();
     for (const LayerDifference& each : compared(report, *other)) all["compared"].push_back(of(each));
   }
-  // A name may hold any bytes: what is not UTF-8 is replaced, or there would be no JSON at all.
+  // A name may hold any bytes: those that are not UTF-8 are replaced, or there would be no JSON at all.
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -73,7 +73,7 @@ class LeastRecentlyUsed {
     tensors_[t].place = to;
   }
 
-  // False: what is left are operands of the running op.
+  // False: the rest are operands of the running op.
   bool make_room(std::uint64_t bytes, const std::vector<TensorIndex>& busy) {
     auto victim = near_.begin();
     while (full_ + bytes > capacity_) {

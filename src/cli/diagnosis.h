@@ -38,8 +38,8 @@ struct Diagnosis {
   Result<std::vector<GpuFacts>> gpus = std::vector<GpuFacts>();
 };
 
-// `slow`: the directory of the slow tier. `measures`: its disk, and what transfers cost a program beside them: seven
-// seconds.
+// `slow`: the directory of the slow tier. `measures`: its disk, and the cost of transfers for a program beside them:
+// seven seconds.
 Diagnosis examine(const std::string& slow, Bytes chunk, bool measures);
 Bytes largest_budget(const MachineFacts& facts);  // of fast memory
 std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& directory);

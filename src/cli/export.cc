@@ -25,7 +25,7 @@ struct Options {
   ExportOptions to;
 };
 
-// Into a file beside the named one first, so that a failure leaves what was there.
+// Into a file beside the named one first, so that a failure leaves the old file.
 void write_file(const Options& options, const ExportOptions& to, const std::string& output) {
   const std::string unfinished = output + ".unfinished";
   std::ofstream file(unfinished, std::ios::binary);

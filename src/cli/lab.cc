@@ -43,7 +43,7 @@ Machine this_machine(const std::string& directory) {
                       known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes());
 }
 
-// Times what prepare() takes, and is the policy otherwise.
+// Times prepare(), and is the policy otherwise.
 class Timed final : public Policy {
  public:
   explicit Timed(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}

@@ -42,7 +42,7 @@ std::string time(double ns) {
 std::string size(double bytes) { return readable({static_cast<std::uint64_t>(bytes)}); }
 std::string number(double count) { return fmt::format("{:.0f}", count); }
 
-// The last column is what came since the last look, a second.
+// The last column is the increase since the last look, a second.
 void print(const Sample& now, const Sample* before) {
   constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
   const LiveReading& r = now.reading;

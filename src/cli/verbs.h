@@ -15,13 +15,13 @@ void add_check(CLI::App& app);      // whether a plan keeps every rule
 void add_compare(CLI::App& app);    // every policy on the same steps
 void add_doctor(CLI::App& app);     // the abilities of this machine
 void add_export(CLI::App& app);     // a recording, for another tool
-void add_import(CLI::App& app);     // a recording of what others saw
+void add_import(CLI::App& app);     // a recording by another tool
 void add_info(CLI::App& app);       // the contents of a recording
 void add_report(CLI::App& app);     // a recorded run, for people
 void add_pack(CLI::App& app);       // offsets for lifetimes
 void add_plan(CLI::App& app);       // a policy's plan, and its reasons
 void add_replay(CLI::App& app);     // the cost of a plan, by arithmetic
 void add_reproduce(CLI::App& app);  // experiments of the docs, made again
-void add_top(CLI::App& app);        // counters of what runs now
+void add_top(CLI::App& app);        // counters of a running process
 
 }  // namespace vedette::cli

@@ -26,7 +26,7 @@ class DeviceRange {
   Address address() const noexcept { return address_; }
   Bytes bytes() const noexcept { return {mapped_}; }
   // Maps or unmaps at the end, in whole handles. Errors leave the range at the size that bytes() says. Shrinking: the
-  // device is done with what goes; at least `bytes` stay.
+  // device is done with the bytes that go; at least `bytes` stay.
   Result<void> resize(Bytes bytes);
 
  private:

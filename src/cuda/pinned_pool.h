@@ -38,7 +38,7 @@ class PinnedPool {
   };
 
   PinnedPool(std::shared_ptr<const Device>, const Options&);
-  ~PinnedPool();  // every copy is done; what is still taken goes with the pool
+  ~PinnedPool();  // every copy is done; blocks still taken go with the pool
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 

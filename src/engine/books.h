@@ -121,7 +121,7 @@ class Books {
   Ended end_io(FrameIndex frame);
   void fetched(ChunkIndex chunk);
   std::uint8_t fetch_failed(ChunkIndex chunk);      // it is away again. Returns how often in a row
-  void evicted(ChunkIndex chunk);                   // written, or what arrived and was not used
+  void evicted(ChunkIndex chunk);                   // written, or a chunk that arrived and was not used
   void stays(ChunkIndex chunk, bool write_failed);  // its write failed, or it is wanted: shown again
   void forgive_writes();
   void drop(ChunkIndex chunk);                 // parked or hidden just now: its frame is free, its bytes are gone
@@ -136,9 +136,9 @@ class Books {
   struct Calendar {  // ticks: where the running step is expected to end, and where the next one begins
     Ticks ends = never, next_begins = never;
   };
-  // Where an earlier step says what comes: first the one whose room is free for the most ops a transfer. One that
-  // leaves for nothing costs one, others two. Of what was born in the running op, or the one that ended, nothing is
-  // known yet: it leaves last.
+  // Where an earlier step says what comes: first the chunk whose room is free for the most ops a transfer. One that
+  // leaves for nothing costs one, others two. Of births in the running op, or the one that ended, nothing is known yet:
+  // their chunks leave last.
   std::vector<ChunkIndex> victims(std::size_t most, const Calendar& step) const;
   // Of those that are known, that are not to leave already, and not used before tick `until`.
   std::vector<ChunkIndex> victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const;
@@ -151,7 +151,7 @@ class Books {
   void expect_unchanged(ChunkIndex chunk, bool unchanged) { at(chunk).unchanged = unchanged; }
   void may_change(ChunkIndex chunk);  // the running op writes there
   void set_next_use(ChunkIndex chunk, Ticks tick) { at(chunk).next_use = tick; }
-  // Of one of the tensors there, beside what is expected of the others; `dead_at`: never, if it is not expected to die.
+  // Of one of the tensors there, beside the expected uses of the others; `dead_at`: never, if no death is expected.
   void expect_use(ChunkIndex chunk, Ticks tick, Ticks dead_at = never);
   void forget_next_uses();
   void set_touched(ChunkIndex chunk, bool touched) { at(chunk).touched = touched; }

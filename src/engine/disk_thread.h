@@ -30,7 +30,7 @@ class DiskThread {
   };
 
   explicit DiskThread(std::unique_ptr<Store> store);
-  ~DiskThread();  // ends what was begun
+  ~DiskThread();  // ends begun jobs
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
 

@@ -375,7 +375,7 @@ void Engine::begin_step(std::uint64_t step) {
 }
 
 Nanoseconds Engine::stalled_since_last_asked() noexcept {
-  // relaxed: the op thread asks, and sees what it added itself; what others add late counts the next time
+  // relaxed: the op thread asks, and sees its own additions; late ones of others count the next time
   if (figures_.op_thread_stall_ns.load(std::memory_order_relaxed) == 0) return {};
   return {figures_.op_thread_stall_ns.exchange(0, std::memory_order_relaxed)};
 }

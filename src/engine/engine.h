@@ -52,7 +52,7 @@ struct EngineOptions {
   std::unique_ptr<Store> store;
   Observer* observer = nullptr;      // borrowed
   Program* program = nullptr;        // borrowed; nullptr: host_program()
-  std::optional<LinkHabits> habits;  // of each slow tier, instead of what start() measures
+  std::optional<LinkHabits> habits;  // of each slow tier, instead of start()'s measurement
   // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
   // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
   // needed. For deterministic tests.
@@ -76,14 +76,14 @@ class Engine {
   // frames' memory, and no more frames stay than chunks live. More than `most` stay only where chunks cannot leave.
   // Returns how many may be there at once.
   std::uint32_t wind_down(std::uint32_t most) noexcept;
-  void run_once() noexcept;  // EngineOptions::by_hand: starts what can start, then takes what the store has completed
+  void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
   // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more, or
   // the slow tier has no room for as many living chunks.
   Result<void> birth(ChunkRange range);
   void death(ChunkRange range) noexcept;
-  // resident until release_hold; waits. Error: with what is held already it is too much; nothing is held
+  // resident until release_hold; waits. Error: it is too much beside the memory held already; nothing is held
   Result<void> hold(ChunkRange range);
   void release_hold(ChunkRange range) noexcept;
 
@@ -121,7 +121,7 @@ class Engine {
   };
   struct PlannedEviction {
     ChunkRange range;
-    TierIndex source = {};  // not 0: what is in that slow tier moves on to another, without passing fast memory
+    TierIndex source = {};  // not 0: bytes in that slow tier move on to another, without passing fast memory
     TierIndex target = {};  // 0: where the store has room
   };
   void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
@@ -160,7 +160,7 @@ class Engine {
   [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept;
 
   // --- plans ---------------------------------------------------------------------------------------------------------
-  void forget_plan() noexcept;  // drops what is queued; next uses become unknown
+  void forget_plan() noexcept;  // drops queued moves; next uses become unknown
   void begin_step(std::uint64_t step);
 
   // --- tracking ------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Engine {
   struct Requests {
     std::vector<Settling> settling;   // gathered under the lock
     std::vector<StoreRequest> next;   // gathered under the lock
-    std::vector<StoreRequest> batch;  // the migrator's alone: what it submits
+    std::vector<StoreRequest> batch;  // the migrator's alone: its submission
   };
   struct RunningOp {
     OpIndex index;
@@ -324,7 +324,7 @@ class Engine {
   std::vector<LinkHabits> measure() noexcept;
   bool give_slots_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
   void register_frames();  // from the migrator: the store's thread rule
-  void pump();             // starts what can start; fills requests_
+  void pump();             // starts moves; fills requests_
   void start_urgent();
   std::uint32_t planned_start(StoreRequest::Direction direction) const noexcept;  // how many moves, now
   bool writes_wait() const noexcept;  // until reads are done, or room is scarce

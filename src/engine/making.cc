@@ -53,7 +53,7 @@ bool Engine::make_frames(std::uint32_t lacking) {
   lock.lock();
   if (error == 0) {
     for (std::uint32_t k = 0; k < run.count && kind != maker_.kind; ++k) {  // all others were converted meanwhile
-      // an error leaves it as it is, and the page tracker says what it cannot watch
+      // an error leaves it as it is, and the page tracker says which pages it cannot watch
       static_cast<void>(memory_->trackable()->convert({run.first.value + k}, std::nullopt, maker_.kind, false));
     }
     books_.pool().made(run);

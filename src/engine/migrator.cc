@@ -174,7 +174,7 @@ bool Engine::writes_wait() const noexcept {
          books_.available() > promised() + room_for_reads;
 }
 
-// Goes once through the whole queue: what has to wait keeps its place in it.
+// Goes once through the whole queue: chunks that have to wait keep their places in it.
 void Engine::start_planned_evictions() {
   std::uint32_t most = planned_start(StoreRequest::Direction::write);
   if (most == 0) return;

@@ -25,10 +25,10 @@ void Engine::go_paged() {
   arrived_.notify_all();
 }
 
-// An op that goes through an operand in order waits for each chunk: what follows comes meanwhile.
+// An op that goes through an operand in order waits for each chunk: the following ones come meanwhile.
 void Engine::request_what_follows(ChunkIndex c) {
   constexpr std::uint32_t ahead = 2,
-                          least_frames = 16;  // with fewer frames what comes early has left when it is wanted
+                          least_frames = 16;  // with fewer frames early chunks have left when they are wanted
   const auto operand = [&](std::uint32_t chunk) {
     return chunk < books_.used().limit().value && books_.operand(books_[{chunk}]);
   };

@@ -245,7 +245,7 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
   if (arena_.in_place(index)) arena_.allow_moves(index);
 }
 
-// First what is in place is pinned, so that no fetch evicts another operand of the op.
+// First the blocks in place are pinned, so that no fetch evicts another operand of the op.
 Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks) {
   std::vector<BlockIndex>& away = away_;
   away.clear();
@@ -289,7 +289,7 @@ bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks) const {
   return (most - taken) / (blocks.size() + 1) >= largest || arena_.victims({largest}).has_value();
 }
 
-// No work of the op is queued yet, so that its operands may move, too. They leave, and so does what lies at the range's
+// No work of the op is queued yet, so that its operands may move, too. They leave, and so do the blocks at the range's
 // beginning, where they come back side by side, the largest first.
 Result<void> PlaceExecutor::pin_side_by_side(std::span<const BlockIndex> blocks) {
   ++counters_.misplaced;  // a plan has them elsewhere

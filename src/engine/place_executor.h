@@ -81,12 +81,12 @@ class PlaceExecutor {
     std::uint64_t misplaced = 0;  // blocks that got another place than the plan's
     Bytes evicted, fetched, live, most_live, in_use, most_in_use;
     Bytes unchanged;  // left without a copy
-    Bytes from_far;   // of what was fetched: read from the disk first
+    Bytes from_far;   // of fetches: read from the disk first
     HostSlots::Counters host;
   };
   using Place = std::optional<std::uint64_t>;  // an offset in the device's range; nullopt: no plan has one
 
-  // `disk`: behind pinned memory, for what it has no room for; nullptr: there is none.
+  // `disk`: behind pinned memory, for slots without room there; nullptr: there is none.
   static Result<std::unique_ptr<PlaceExecutor>> make(std::shared_ptr<const cuda::Device>, const Options&, Pointers&,
                                                      std::unique_ptr<DiskThread> disk = nullptr);
   ~PlaceExecutor();  // waits for the device's copies
@@ -96,7 +96,7 @@ class PlaceExecutor {
   // A new block that work of `stream` may write from now on. It stays until allow_moves(). Errors: out_of_memory where
   // blocks that cannot leave take too much room, or pinned memory is used up.
   Result<Born> allocate(Bytes, cuda::StreamHandle stream, Place place = {});
-  void release(BlockIndex);  // no op that is announced later uses it; what is queued still may
+  void release(BlockIndex);  // no op that is announced later uses it; queued work may
   void allow_moves(BlockIndex);
 
   // By a plan, between ops. A block leaves behind its last uses; one that may not leave stays, without an error. A
@@ -150,7 +150,7 @@ class PlaceExecutor {
     Bytes bytes;
     bool alive = false, movable = false, unchanged = false, dropped = false;
     std::uint32_t pins = 0;
-    StreamPoint ready;                     // of the copy that brought it; what uses it runs behind
+    StreamPoint ready;                     // of the copy that brought it; uses run behind
     Fences uses;                           // its last use by each stream
     InlineList<std::uint32_t, 4> unended;  // streams with work on it that no point covers yet
     std::optional<HostSlot> slot;
@@ -208,7 +208,7 @@ class PlaceExecutor {
   place::Arena arena_;
   std::vector<Block> blocks_;
   std::vector<BlockIndex> unused_;
-  // By offset: what must have happened before bytes of a hole are written again.
+  // By offset: points to pass before bytes of a hole are written again.
   struct Remembered {
     std::uint64_t end = 0;
     Fences fences;

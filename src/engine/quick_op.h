@@ -50,7 +50,7 @@ class QuickOp {
     what_.operands = operands;
     what_.needs = needs;
     State calm = State::calm;
-    // release: what_ is there for disturb(). acquire: what was done to memory before settle() is seen
+    // release: what_ is there for disturb(). acquire: changes of memory before settle() are seen
     if (!state_.compare_exchange_strong(calm, State::running, std::memory_order_acq_rel, std::memory_order_relaxed))
       return false;
     ops_.store(ops_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -60,7 +60,7 @@ class QuickOp {
   bool end() noexcept {
     State running = State::running;
     return state_.load(std::memory_order_relaxed) == State::running &&
-           // release: the op's stores come before what disturb() does to memory
+           // release: the op's stores come before disturb()'s changes of memory
            state_.compare_exchange_strong(running, State::calm, std::memory_order_release, std::memory_order_relaxed);
   }
 
@@ -70,7 +70,7 @@ class QuickOp {
     // pairs with begin() and end()
     return state_.exchange(State::disturbed, std::memory_order_acq_rel) == State::running ? &what_ : nullptr;
   }
-  // The same, where what follows moves nothing: no disturbance unless an op runs.
+  // The same, where nothing moves next: no disturbance unless an op runs.
   const What* hand_over() noexcept {
     return state_.load(std::memory_order_relaxed) == State::running ? disturb() : nullptr;
   }

@@ -64,8 +64,8 @@ Machine two_tiers(TwoTiers of) {
 }
 
 // Sentinel's processor: DDR4 over Optane modules that operands may stay in. Six interleaved modules read 39.4 GB/s and
-// write 13.9 GB/s, a random read takes 305 ns (Izraelevitz et al., arXiv 1903.05714). 192 GiB over 1.5 TiB are what six
-// modules of each kind have on a socket of that paper. Sentinel's own text was not at hand.
+// write 13.9 GB/s, a random read takes 305 ns (Izraelevitz et al., arXiv 1903.05714). Six modules of each kind have 192
+// GiB over 1.5 TiB on a socket of that paper. Sentinel's own text was not at hand.
 Machine optane_sentinel() {
   return two_tiers({.fast = {.name = "dram", .capacity = 192_GiB, .addressable = true},
                     .slow = {.name = "optane", .capacity = {std::uint64_t{3} << 39}, .addressable = true},

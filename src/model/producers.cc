@@ -35,7 +35,7 @@ class Chains {
 
  private:
   struct Link {                                           // an op as one of a chain
-    Op op;                                                // less what it does not use when it is repeated
+    Op op;                                                // less the operands that it does not use when it is repeated
     std::vector<std::uint32_t> chain;                     // the ops that it takes to repeat it, itself last
     std::vector<std::optional<std::uint32_t>> read_from;  // of its reads, the writers
     bool works = false;
@@ -75,7 +75,7 @@ class Chains {
     return merged ? *std::move(merged) : link.op;
   }
 
-  // Before `link` runs the chain that made what it changes.
+  // Before `link` runs the chain that made its changed tensor.
   bool follow(Link& link, TensorIndex t) const {
     const auto before = written_by_[t.value];
     if (!before || trace_.tensors[t.value].persistent || !links_[*before].works) return false;
@@ -85,7 +85,7 @@ class Chains {
     return true;
   }
 
-  // The chain as one op. nullopt: it reads what has been written since, or what it writes itself.
+  // The chain as one op. nullopt: it reads a tensor that has been written since, or one that it writes itself.
   std::optional<Op> merge(const std::vector<std::uint32_t>& chain) const {
     Op all = links_[chain.back()].op;
     all.time = {}, all.workspace = {};

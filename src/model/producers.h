@@ -11,9 +11,9 @@
 namespace vedette {
 
 // Of each op the producer that it ends. An op that changes nothing in place is its own producer. A chain's time is the
-// sum over its ops, its workspace the largest; it writes what they write, and reads what none of them makes. It is
-// replayable() if each of its ops is, the changes in place were tried (Op::runs_again), and no op between them has
-// written what it reads. Batch normalisation that was tried runs without its running statistics. O(accesses * 16).
+// sum over its ops, its workspace the largest; it writes all that they write, and reads all that none of them makes. It
+// is replayable() if each of its ops is, the changes in place were tried (Op::runs_again), and no op between them has
+// written its operands. Batch normalisation that was tried runs without its running statistics. O(accesses * 16).
 std::vector<Op> producers(const Trace& trace);
 
 }  // namespace vedette

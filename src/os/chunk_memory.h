@@ -84,10 +84,10 @@ class Trackable {
   // Copies the frame into memory of another kind, in place: same index, same bytes, same chunk if it is shown at one.
   // Threads that touch the chunk meanwhile wait; their faults may reach the sink, to be answered by wake() or not at
   // all. The old memory is given back before the call returns, so the budget is exceeded by one frame at a time.
-  // parked(frame) changes, and with it what I/O has registered. Frames of several kinds may live side by side. About
-  // 0.3 ms for 2 MiB (`unregistered`: nothing is copied); calls for one frame at a time. Error: as allows(), or no
-  // memory is left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false: the frame is
-  // parked and its bytes are not needed, which spares the copy.
+  // parked(frame) changes, and with it the buffers that I/O has registered. Frames of several kinds may live side by
+  // side. About 0.3 ms for 2 MiB (`unregistered`: nothing is copied); calls for one frame at a time. Error: as
+  // allows(), or no memory is left; then nothing has changed. A converted chunk is to be armed anew. keep_bytes false:
+  // the frame is parked and its bytes are not needed, which spares the copy.
   virtual Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind,
                                bool keep_bytes) = 0;
   // Whole pages of one trackable chunk that is shown, untouched since they were armed: their first access will be a
@@ -123,9 +123,8 @@ class ChunkMemory {
   virtual std::string_view mechanism() const noexcept = 0;  // "userfaultfd, UFFDIO_MOVE", for doctor and diagnostics
 };
 
-// Each makes the first frames, or says why not; refused is a budget above what the system has free. All frames start
-// parked.
-// userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
+// Each makes the first frames, or says why not; a budget above the system's free memory is refused. All frames start
+// parked. userfaultfd MISSING + UFFDIO_MOVE (Linux >= 6.8)
 Result<std::unique_ptr<ChunkMemory>> open_move_memory(ChunkMemoryOptions);
 // userfaultfd MISSING + mremap (Linux >= 5.7)
 Result<std::unique_ptr<ChunkMemory>> open_remap_memory(ChunkMemoryOptions);

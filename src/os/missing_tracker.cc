@@ -181,7 +181,7 @@ bool MissingTracker::serve(std::byte* at, bool write) noexcept {
   return true;
 }
 
-// A page may be reported more than once, also after its fault is over: COPY fills only what is missing.
+// A page may be reported more than once, also after its fault is over: COPY fills missing pages only.
 bool MissingTracker::answer(std::byte* begin, State state, bool write) noexcept {
   const int error = touched_in(state) ? EEXIST : userfaultfd_.copy_in(begin, shadow_.of(begin), page_size, !write);
   if (error != 0 && error != EEXIST) return false;

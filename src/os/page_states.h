@@ -42,7 +42,7 @@ class PageStates {
     State* const state = find(page);
     return state == nullptr ? State{0} : std::atomic_ref(*state).load(std::memory_order_relaxed);
   }
-  // Of named pages; both return what was there.
+  // Of named pages; both return the former state.
   State exchange(std::uintptr_t page, State next) noexcept {
     return std::atomic_ref(*find(page)).exchange(next, std::memory_order_relaxed);
   }

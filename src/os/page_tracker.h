@@ -53,12 +53,12 @@ class PageTracker {
 };
 
 // zap: memfd pages mapped shared (ChunkMemory of open_file_memory, or any such mapping); page tables are cleared
-// between ticks, the kernel refills them with no handler, PAGEMAP_SCAN tells what was refilled and what was written.
-// Linux >= 6.7.
+// between ticks, the kernel refills them with no handler, PAGEMAP_SCAN tells refilled and written entries. Linux >=
+// 6.7.
 Result<std::unique_ptr<PageTracker>> open_zap_tracker();
 // mprotect(PROT_NONE) + SIGSEGV, chaining to handlers installed before: any memory, any kernel, no privileges; system
-// calls into armed memory fail with EFAULT. Beyond `split_limit` mappings (0: what vm.max_map_count allows) pages are
-// told in larger runs, and mechanism() says so.
+// calls into armed memory fail with EFAULT. Beyond `split_limit` mappings (0: as many as vm.max_map_count allows) pages
+// are reported in larger runs, and mechanism() says so.
 Result<std::unique_ptr<PageTracker>> open_mprotect_tracker(std::uint32_t split_limit = 0);
 // Missing pages of userfaultfd, told to a thread: private anonymous memory that no other userfaultfd has registered,
 // whose bytes wait at other addresses until they are touched. System calls are seen where userfaultfd is privileged,

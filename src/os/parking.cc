@@ -45,7 +45,7 @@ int populate(std::byte* begin, std::size_t bytes) noexcept {
   while (::madvise(begin, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    // Linux < 5.14: one write a page does the same, of what is there already.
+    // Linux < 5.14: one write a page does the same, of the byte that is there.
     for (std::size_t i = 0; i < bytes; i += 4096)
       __atomic_fetch_or(reinterpret_cast<unsigned char*>(begin + i), 0, __ATOMIC_RELAXED);
     return 0;

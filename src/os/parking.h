@@ -22,7 +22,7 @@ Result<Mapping> open_parking(const ChunkMemoryOptions&, std::uint32_t made);
 int populate(std::byte* begin, std::size_t bytes) noexcept;
 // The same of memory that holds nothing: after an error all of it is given back.
 int fill(std::byte* begin, std::size_t bytes) noexcept;
-// Whether this process may keep so much memory locked beside what it has locked (ulimit -l); nothing stays so.
+// Whether this process may keep so much memory locked beside its locked memory (ulimit -l); nothing stays so.
 bool may_lock(std::byte* begin, std::size_t bytes) noexcept;
 // Clears page-table entries (MADV_DONTNEED), of locked pages too: private memory is lost, a file's stays in the file. 0
 // or an errno.

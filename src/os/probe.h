@@ -77,8 +77,8 @@ struct MemoryCgroup {  // one level that has a limit
 };
 std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount);  // innermost first
 std::optional<Bytes> memory_cgroup_limit();  // of this process, as it is now
-// What this process could still take without swapping and without being killed: of the machine's memory, and of its
-// memory cgroups. 0: not known. `root` is before /proc and /sys, for tests.
+// The memory that this process could still take without swapping and without being killed: of the machine's memory, and
+// of its memory cgroups. 0: not known. `root` is before /proc and /sys, for tests.
 Bytes available_memory(const std::string& root = "");
 
 // The word in brackets of a sysfs setting: "always [madvise] never" is madvise. Empty if there is none.

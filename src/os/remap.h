@@ -7,7 +7,7 @@
 
 namespace vedette {
 
-// Moves the pages and the mapping of [source, source + bytes) over [target, target + bytes), which loses what it held;
+// Moves the pages and the mapping of [source, source + bytes) over [target, target + bytes), which loses its own;
 // `source` stays mapped, empty, with its protection and registration. Dies with a sentence where the kernel refuses.
 void remap_pages(std::byte* source, std::byte* target, std::size_t bytes) noexcept;
 

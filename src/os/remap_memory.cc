@@ -40,7 +40,7 @@ class RemapMemory final : public UffdMemory {
     remap_pages(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
     return true;
   }
-  // By way of parking, for what replace() says of registered sources.
+  // By way of parking, since replace() has a rule for registered sources.
   bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept override {
     hide_fast(from, frame);
     show_fast(frame, to);

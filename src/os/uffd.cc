@@ -94,7 +94,7 @@ Error system_error(std::string what, int errno_value, std::string_view advice) {
 }
 
 Result<Userfaultfd> Userfaultfd::open(std::uint64_t features, std::uint64_t wanted) {
-  // The handshake can be done once for a descriptor: ask a first one what there is, then open the one to keep.
+  // The handshake can be done once for a descriptor: ask a first one for the features, then open the one to keep.
   Opened probe = open_any();
   if (!probe.fd) {
     Error error = system_error("userfaultfd", probe.errno_value,

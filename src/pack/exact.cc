@@ -252,7 +252,7 @@ void ExactSearch::count_options() {
   steps_ += 2 * in_.sections + unplaced_;
 }
 
-// The section with the fewest options for how often branches failed there: what must fail is to fail early.
+// The section with the fewest options for how often branches failed there: doomed branches are to fail early.
 std::uint32_t ExactSearch::choose() {
   count_options();
   std::uint32_t best = 0;

@@ -10,7 +10,7 @@
 
 namespace vedette {
 
-// `units` with ops that fit into `capacity`. nullopt: all fit as they are, or what one of them makes does not.
+// `units` with ops that fit into `capacity`. nullopt: all fit as they are, or the results of one of them do not.
 std::optional<Trace> with_ops_that_fit(const Trace& units, Bytes capacity);
 
 }  // namespace vedette

@@ -236,7 +236,7 @@ void Planner::first_fits(const Part& part, std::uint64_t enough) {
   if (uniform_ && part.buffers.size() > many) best_fit(part);
   for (const Order order : part.buffers.size() > many ? cheap_first : few) {
     if (top_of(part) <= enough) return;
-    // No order may use up what is left for the others.
+    // No order may use up the effort of the others.
     if (first_fit(part, order, effort_.greedy / 2)) found_by_ = name(order);
   }
 }
@@ -324,7 +324,7 @@ void Planner::keep(const Placed& placed) {
   for (std::size_t i = 0; i < placed.order.size(); ++i) offset_[placed.order[i]] = placed.offset[i];
 }
 
-// For what the exact search cannot take: the best placement's order, one buffer after the other moved ahead in it,
+// For parts too large for the exact search: the best placement's order, one buffer after the other moved ahead in it,
 // often one of those that end highest. A move stays unless the peak is above both the last one and that of some moves
 // ago (late acceptance, Burke and Bykov, 2017). First fit in the order of offsets never ends higher.
 void Planner::move_ahead(const Part& part, std::uint64_t enough) {

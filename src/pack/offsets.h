@@ -19,7 +19,7 @@
 namespace vedette::pack {
 
 struct Effort {
-  std::uint64_t greedy = 0, exact = 0;  // steps of about a nanosecond; 0: what fits the number of buffers
+  std::uint64_t greedy = 0, exact = 0;  // steps of about a nanosecond; 0: by the number of buffers
 };
 
 struct Layout {
@@ -29,8 +29,8 @@ struct Layout {
   std::string how;                    // which order or search found it: "size", "exact", ...
 };
 
-// capacity: what is enough. Without it the peak is made as low as the effort allows; with it, planning stops at the
-// first plan that fits and tries longer to find one. The layout is sound also where its peak is above the capacity.
+// capacity: enough. Without it the peak is made as low as the effort allows; with it, planning stops at the first plan
+// that fits and tries longer to find one. The layout is sound also where its peak is above the capacity.
 Layout plan_offsets(const Problem& problem, std::optional<Bytes> capacity = std::nullopt, Effort effort = {});
 
 }  // namespace vedette::pack

@@ -14,7 +14,7 @@
 
 namespace vedette::pack {
 
-constexpr std::uint64_t pool_granule = 512;  // bytes: what online_pool_peak() rounds sizes up to
+constexpr std::uint64_t pool_granule = 512;  // bytes: online_pool_peak() rounds sizes up to it
 
 class BestFitPool {
  public:

@@ -66,7 +66,7 @@ Timeline cut_time(const Problem& problem) {
   timeline.pieces.resize(pieces.size());
   for (const Piece& piece : pieces) ++timeline.first[piece.buffer + 1];
   for (std::size_t b = 0; b < problem.buffers.size(); ++b) timeline.first[b + 1] += timeline.first[b];
-  // A section ends where a birth follows a death: before that, what lives only grows, and its last instant meets all
+  // A section ends where a birth follows a death: before that, the living only grow, and its last instant meets all
   // that the others meet.
   bool died = false;
   std::uint32_t section = 0;

@@ -141,7 +141,7 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   units.trace.ops[static_cast<std::uint32_t>(std::clamp<std::int64_t>(h.death_op, 0, last))].frees.push_back(index);
 }
 
-// Chunks born and dead by event number, turned into what each op still needs after each of its events.
+// Chunks born and dead by event number, turned into the chunks that each op still needs after each of its events.
 std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log,
                                                  const std::map<std::uint32_t, std::int64_t>& chunks_by_event) {
   std::vector<std::vector<std::uint32_t>> needs(log.ops.size());

@@ -35,8 +35,8 @@ struct StepShape {
   Bytes alignment = {512};  // as libtorch's own allocator gives
 };
 
-// Errors: malformed_input where an interval has an op that the step has not. infeasible where the budget is below what
-// is resident in one op, or where the intervals do not fit together.
+// Errors: malformed_input where an interval has an op that the step has not. infeasible where the budget is below the
+// resident bytes of one op, or where the intervals do not fit together.
 Result<Placement> place_step(const std::vector<Residency>& residencies, const StepShape& step);
 
 }  // namespace vedette::place

@@ -5,8 +5,8 @@
 // Kept: the victim. Changed: tensors of any size leave, where pages are equal; they leave and come back ahead
 // of demand, which the paper's paging does not.
 //
-// A fetch ahead never pushes out what is needed sooner. It is a bound on misses for tensors of equal size, not on time:
-// a transfer may be longer than what it saves.
+// A fetch ahead never pushes out a tensor that is needed sooner. It is a bound on misses for tensors of equal size, not
+// on time: a transfer may be longer than the time that it saves.
 //
 // Cost of prepare: O(steps * (accesses log + evictions * resident tensors)).
 #include "policy/canvas/residence.h"

@@ -42,7 +42,7 @@ class FlashNeuron final : public Policy {
   }
 
  private:
-  // nullopt: weights, the largest op, and what is not chosen do not fit at some op.
+  // nullopt: weights, the largest op, and unchosen tensors do not fit at some op.
   std::optional<Plan> plan(const Trace& trace, const Machine& machine) const {
     Ledger ledger(trace, machine);
     const Bytes beside = resident_bytes(ledger);

@@ -179,7 +179,7 @@ class Scheduler {
     }
   }
 
-  // Where links share a bus, what one carries the other cannot.
+  // Links that share a bus share its bytes.
   void fill(std::vector<Bucket>& buckets, std::size_t where, double bytes, std::uint32_t begin,
             std::uint32_t end) const {
     for (std::size_t k = 0; k < buckets.size(); ++k) {

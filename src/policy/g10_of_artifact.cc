@@ -113,7 +113,7 @@ class Scheduler {
     return static_cast<std::int64_t>(loosened * static_cast<double>(ledger.capacity() / 100 * 99));
   }
 
-  // ---- what it believes of memory ----
+  // ---- its view of memory ----
 
   void find_reads() {
     last_read_.assign(ledger_.trace().tensors.size(), Uses::never);
@@ -281,7 +281,7 @@ class Scheduler {
     relieve(gone, back, size(period.tensor));
   }
 
-  // Where links share a bus, what one carries the other cannot.
+  // Links that share a bus share its bytes.
   void fill(std::vector<Bucket>& buckets, std::size_t where, double bytes, std::uint32_t begin) const {
     Bucket &near = buckets.front(), &far = buckets.back();
     const bool shared = buckets.size() > 1 && share_a_bus();

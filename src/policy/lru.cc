@@ -17,7 +17,7 @@ class OnDemand final : public Policy {
  public:
   std::string_view name() const noexcept override { return "on-demand"; }
 
-  // No moves: what is persistent starts in the slowest tier, and the first op that needs it waits. Such a plan fails
+  // No moves: persistent tensors start in the slowest tier, and the first op that needs it waits. Such a plan fails
   // check().
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
     used_.assign(trace.tensors.size(), 0);
@@ -44,8 +44,8 @@ class OnDemand final : public Policy {
     for (TensorIndex t : operands(view.trace.ops.at(op.value))) used_[t.value] = clock_;
   }
 
-  // Tensors that lie in the fastest tier, without `busy`. View::where alone would count what is dead or on its way out,
-  // whose eviction frees nothing.
+  // Tensors that lie in the fastest tier, without `busy`. View::where alone would count pieces that are dead or on
+  // their way out, whose eviction frees nothing.
   static std::vector<TensorIndex> candidates(const View& view, const std::vector<TensorIndex>& busy) {
     std::vector<char> near(view.where.size(), view.parts.empty());
     for (const Portion& part : view.parts)

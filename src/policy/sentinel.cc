@@ -53,7 +53,7 @@ class Sentinel final : public Policy {
     if (candidates_.empty()) return no_slow_tier(trace, machine);
     std::optional<Plan> plan = sentinel::plan(problem, candidates_[current_].cut, left_);
     if (!plan) plan = sentinel::plan(problem, candidates_[current_].cut, {});
-    if (!plan) {  // times changed, and with them what fits: choose anew
+    if (!plan) {  // times changed, and with them the fit: choose anew
       search(problem);
       plan = sentinel::plan(problem, candidates_.at(current_).cut, {});
     }
@@ -70,7 +70,7 @@ class Sentinel final : public Policy {
  private:
   enum class Stage : std::uint8_t {
     trying,   // a step of each candidate; then: leaving, or settled
-    leaving,  // test and trial: a step of the best, with what was late left in place; then: settled
+    leaving,  // test and trial: a step of the best, with late tensors left in place; then: settled
     settled,
   };
   struct Candidate {
@@ -178,7 +178,7 @@ class Sentinel final : public Policy {
       std::size_t cut;
       auto operator<=>(const Ranked&) const = default;
     };
-    std::vector<Ranked> hopes, best;  // by what they take at least; by what they take
+    std::vector<Ranked> hopes, best;  // by their least times; by their times
     for (std::size_t c = 0; c < cuts.size(); ++c) {
       if (const auto least = sentinel::least_time(problem, cuts[c])) hopes.push_back({*least, c});
     }

@@ -206,7 +206,7 @@ class Search {
     return time;
   }
 
-  // The plan of the pools, and what its step would take. nullopt: it does not fit.
+  // The plan of the pools, and the time of its step. nullopt: it does not fit.
   std::optional<Plan> derive(const Individual& one, std::int64_t* time) {
     Ledger ledger(trace_, machine_);
     Pools pools(ledger, group_, one);

@@ -131,7 +131,7 @@ class Arena {
   Heap heap_;
   Tensors tensors_;
   std::uint64_t small_ = 0;             // living ones
-  mutable std::vector<Recent> recent_;  // by offset; what is removed is forgotten
+  mutable std::vector<Recent> recent_;  // by offset; removed ones are forgotten
   std::vector<SlabChunk> slab_;         // by chunk
   std::uint32_t slab_stay_ = 0, slab_may_leave_ = 0;
   std::uint64_t live_bytes_ = 0, peak_bytes_ = 0;

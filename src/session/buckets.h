@@ -41,7 +41,7 @@ class Bucket {
   };
   static Program program_of(const StepLog& log);
 
-  // Made before the plan: what packing takes for a while is not on top of what planning takes.
+  // Made before the plan: packing's memory for a while is not on top of planning's.
   const Program program_;
 
  public:
@@ -81,7 +81,7 @@ class Bucket {
     runs_again_ = std::move(ops);
   }
   bool runs_again(std::size_t op) const { return op < runs_again_.size() && runs_again_[op] != 0; }
-  std::uint32_t unplanned() const noexcept { return unplanned_; }  // chunks left to what is touched in parts
+  std::uint32_t unplanned() const noexcept { return unplanned_; }  // chunks left to tensors that are touched in parts
 
  private:
   const std::uint64_t id_;
@@ -98,7 +98,7 @@ class BucketStore {
  public:
   static constexpr std::size_t most_buckets =
       10;  // Sentinel has about as many (section on dynamic graphs, as recalled)
-  // Beside the latest: what a session's overhead leaves to plans of steps that may come again.
+  // Beside the latest: the part of a session's overhead for plans of steps that may come again.
   static constexpr Bytes most_books = 16_MiB;
 
   std::uint64_t next_id() noexcept { return next_id_++; }

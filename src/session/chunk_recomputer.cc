@@ -53,8 +53,8 @@ ChunkRange ChunkRecomputer::hull(std::span<const std::uint32_t> tensors) const {
 
 // --- groups ----------------------------------------------------------------------------------------------------------
 
-// All that is made, and what the largest of the ops reads and allocates: into half of fast memory. The other half is
-// for the running op and what its scratch pushes out.
+// All that is made, and the operands and allocations of the largest op: into half of fast memory. The other half is for
+// the running op and chunks that its scratch pushes out.
 bool ChunkRecomputer::fits(const Lineage::Way& way, std::span<const std::uint32_t> together) const {
   std::uint64_t made = together.empty() ? 0 : hull(together).size(), largest = 0;
   for (const std::uint32_t t : way.made) made += has(together, t) ? 0 : chunks_of(t).size();

@@ -46,7 +46,7 @@ class ChunkRecomputer final : public Recomputer {
     bool being_made = false;
   };
   using Groups = std::map<std::uint32_t, Group>;  // by first chunk; disjoint
-  struct Zone {                                   // of the arena: scratch for what lies in the chunks `like`
+  struct Zone {                                   // of the arena: scratch for tensors in the chunks `like`
     ChunkRange like, chunks;
     std::uint64_t offset = 0;
     bool held = false;

@@ -145,7 +145,7 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
   if (!small && !allocation.persistent && !allocation.scratch && logger_.running()) {
     const std::uint32_t n = logger_.next_of_size(bytes);
     if (buckets_.current() != nullptr) wanted.planned = buckets_.current()->addresses().nth(bytes, n);
-    // A tensor may have outlived what the profile saw.
+    // A tensor may have outlived its life in the profile.
     if (wanted.planned && !arena_.room_at(*wanted.planned, bytes)) wanted.planned.reset();
   }
   // In chunks of its own: others may be dropped, and are not recomputed while a recipe runs.
@@ -164,8 +164,8 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
 namespace {
 
 // The first chunks of small tensors stay in fast memory, so that no op waits for one: up to this part of it. Steps of
-// ordinary networks fill one or two such chunks. More of them than an eighth could not stay: the operands of ops, what
-// is on its way, and tensors that the program holds need the rest.
+// ordinary networks fill one or two such chunks. More of them than an eighth could not stay: the operands of ops,
+// transfers, and tensors that the program holds need the rest.
 constexpr std::uint32_t small_tensors_share = 8;
 
 }  // namespace

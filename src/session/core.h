@@ -51,7 +51,8 @@ class SessionCore {
   // The Session object is gone. The arena goes on paging while tensors live, and holds no more fast memory than they
   // fill; the last release ends it.
   void close() noexcept;
-  // Of a closed session: no more than `most` stays, where tensors can leave. Returns what may be there at once. Waits.
+  // Of a closed session: no more than `most` stays, where tensors can leave. Returns the most that may be there at
+  // once. Waits.
   Bytes wind_down(Bytes most) noexcept;
   bool is_open() const noexcept { return open_; }
   bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }  // closed, and nothing lives

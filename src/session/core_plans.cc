@@ -158,8 +158,8 @@ void SessionCore::retire_buckets() {
       arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
 }
 
-// A row that is away brings its whole chunk: of a table of 1 GiB, 2 MiB moved thirty times what 64 KiB did
-// (docs/results.md).
+// A row that is away brings its whole chunk: of a table of 1 GiB, chunks of 2 MiB moved thirty times the bytes of 64
+// KiB (docs/results.md).
 void SessionCore::advise_on_rows() {
   constexpr Bytes suitable = 64_KiB;
   if (advised_on_rows_ || rows_.chunks() == 0 || options_.chunk <= suitable ||

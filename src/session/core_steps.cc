@@ -52,7 +52,7 @@ void SessionCore::begin_step() {
   if (logger_.step() > options_.warmup_steps && !profiled_once_) start_profiling();
 }
 
-// The step's log ends before its program does: what follows runs as ops between steps do, and nothing is learned.
+// The step's log ends before its program does: later ops run as those between steps do, and nothing is learned.
 void SessionCore::cut_step() {
   if (recomputer_ != nullptr) recomputer_->make_all();
   const std::lock_guard lock(mutex_);
@@ -244,7 +244,7 @@ void SessionCore::next_section(bool runs) {
   std::vector<OpMoves::Departure> others;
   if (recomputer_ != nullptr) others = keep_what_cannot_be_made(leave, drops);
   {
-    const std::lock_guard lock(mutex_);  // other threads free what was born
+    const std::lock_guard lock(mutex_);  // other threads free births
     op_.next_section();
     buckets_.current()->sections.begins_after(logger_.next_op() - 1, op_.section(), logger_.events());
     if (runs) operands = op_.needed();

@@ -89,7 +89,7 @@ void DeviceReports::finish() {
   tell_what_is_known(true);
   if (observer_ != nullptr && running_ && has_passed(*running_, true)) {
     set_clock(*running_);
-    tell_moves(*running_);  // of what happened after the last step
+    tell_moves(*running_);  // of events after the last step
   }
   observer_ = nullptr;
   running_.reset();

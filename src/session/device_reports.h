@@ -39,7 +39,7 @@ class DeviceReports final : public Observer {
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
   void again_queues(cuda::StreamHandle stream);  // recomputations
   void again_is_queued(cuda::StreamHandle stream);
-  // Waits for the device, tells what is left, and forgets the observer.
+  // Waits for the device, reports the rest, and forgets the observer.
   void finish();
 
   // --- Observer

@@ -105,7 +105,7 @@ class Executor {
   // Where tensors move whole and are given places: the bytes of fast memory, one range of them. nullopt: chunks move,
   // and an address is a place.
   virtual std::optional<Bytes> range() const noexcept { return std::nullopt; }
-  // The part of range() that a plan's places may take: no tensor lies there whose address is kept by somebody.
+  // The part of range() that a plan's places may take: no tensor lies there whose address other code keeps.
   struct Stretch {
     std::uint64_t first = 0;
     Bytes bytes;
@@ -121,7 +121,7 @@ class Executor {
   // the slow tier.
   virtual Result<void> born(ChunkRange chunks, Bytes bytes) = 0;
   virtual void died(ChunkRange chunks) noexcept = 0;
-  // In fast memory until release_hold(); waits. Error: with what is held already it is too much; nothing is held.
+  // In fast memory until release_hold(); waits. Error: it is too much beside the memory held already; nothing is held.
   virtual Result<void> hold(ChunkRange chunks) = 0;
   virtual void release_hold(ChunkRange chunks) noexcept = 0;
 

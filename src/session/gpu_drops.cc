@@ -9,7 +9,7 @@
 namespace vedette::detail {
 namespace {
 
-constexpr Bytes piece = 1_MiB;     // of what is compared
+constexpr Bytes piece = 1_MiB;     // of the compared bytes
 constexpr int other_bytes = 0xa5;  // unwritten bytes show
 
 }  // namespace

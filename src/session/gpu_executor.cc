@@ -181,7 +181,7 @@ void GpuExecutor::begin_step(std::uint64_t step) {
   staging_.reset();
 }
 
-// Everything leaves that lies elsewhere than the plan has it, and what the plan begins with comes.
+// Tensors leave that lie elsewhere than the plan has them, and those come with which the plan begins.
 void GpuExecutor::restore(const PlannedPlaces& places) {
   std::unordered_map<std::uint32_t, std::uint64_t> wanted;
   for (const auto& [chunks, offset] : places.at_start) wanted[chunks.first().value] = offset;
@@ -223,7 +223,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
     const BlockIndex* const block = block_of(chunks);
     if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
     operands_.push_back(*block);
-    if (part.places == nullptr) places_->may_change(*block);  // no plan knows what this op writes
+    if (part.places == nullptr) places_->may_change(*block);  // no plan knows this op's writes
     op_chunks_ += chunks.size();
   }
   op_runs_ = true;
@@ -236,7 +236,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
   ++ops_;
 }
 
-// Ops have no sections here: what they touch and when is the device's to know.
+// Ops have no sections here: only the device knows their touches and their times.
 void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&, const std::function<void()>&) {}
 
 void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
@@ -294,7 +294,7 @@ std::optional<Error> GpuExecutor::take_error() noexcept {
   return std::exchange(error_, std::nullopt);
 }
 
-// What plans do not get, too: around memory whose address is kept by somebody, as a library's workspace.
+// The rest, which plans do not get, too: around memory whose address other code keeps, as a library's workspace.
 std::uint32_t GpuExecutor::held_chunks() const noexcept {
   const std::uint64_t cut_off = options_.budget.value - range_of_plans().bytes.value;
   const std::lock_guard lock(mutex_);

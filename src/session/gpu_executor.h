@@ -51,7 +51,7 @@ class GpuExecutor final : public Executor,
   static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, Options options,
                                                    std::unique_ptr<DiskThread> disk = nullptr);
 
-  // Refused: what memory on a GPU cannot do. A drop is executed as an eviction, as on the CPU.
+  // Refused: options that memory on a GPU cannot have. A drop is executed as an eviction, as on the CPU.
   Result<void> accepts(const Plan& plan) const override;
   std::optional<Bytes> range() const noexcept override { return options_.budget; }
   Stretch range_of_plans() const noexcept override;
@@ -158,7 +158,7 @@ class GpuExecutor final : public Executor,
   std::uint64_t misplaced_ = 0;              // when the running step began
   bool step_is_new_ = false, op_runs_ = false;
   std::vector<BlockIndex> operands_;  // of the running op
-  std::uint32_t op_chunks_ = 0;       // of its operands, and what was born in it
+  std::uint32_t op_chunks_ = 0;       // of its operands and births
   cuda::StreamHandle op_stream_ = nullptr;
   struct Sums {
     std::uint64_t stall_count = 0, stall_ns = 0, recompute_ns = 0;

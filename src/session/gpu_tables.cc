@@ -142,7 +142,7 @@ std::vector<GpuTables::Piece> GpuTables::by_rank(std::span<const std::shared_ptr
   return all;
 }
 
-// First what leaves: device memory never holds more than the budget.
+// Departures come first: device memory never holds more than the budget.
 Result<void> GpuTables::make_hot(std::span<const Piece> pieces) {
   const auto is_there = [](const Piece& each) { return each.table->range.kind(each.number) == Kind::device; };
   std::size_t there = static_cast<std::size_t>(std::count_if(pieces.begin(), pieces.end(), is_there));

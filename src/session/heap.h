@@ -45,7 +45,7 @@ class Heap {
 
   bool is_small(std::uint64_t bytes) const noexcept { return use_ == Chunks::shared && bytes <= small_limit(); }
   std::uint64_t small_limit() const noexcept { return std::clamp<std::uint64_t>(chunk_ / 64, 1024, Slab::largest); }
-  std::uint32_t top() const noexcept { return top_; }  // chunks ever handed out: what the slow tier must have room for
+  std::uint32_t top() const noexcept { return top_; }  // chunks ever handed out: the slow tier must have room for them
 
  private:
   std::optional<std::uint64_t> take_chunks(std::uint64_t count);

@@ -43,11 +43,11 @@ class LikeStep {
   std::uint64_t sequence() const noexcept { return sequence_; }
   bool numbers_alike(const LikeStep& other) const;  // of the same kinds: a number means the same tensor in both
   bool has_kinds(std::span<const std::uint64_t> kinds) const;  // of a whole step
-  // The operands of an op: what it reads, then what it writes, in the order in which it names them.
+  // The operands of an op: reads, then writes, in the order in which it names them.
   std::span<const Use> uses(std::uint32_t op) const { return uses_[op]; }
   // Born since the op before began, and not after this one began.
   std::span<const std::uint32_t> births_before(std::uint32_t op) const { return births_[op]; }
-  // Of those and of the op itself: what is not dead when the next op begins.
+  // Of those and of the op itself: tensors that are not dead when the next op begins.
   Bytes born_to_stay(std::uint32_t op) const { return stays_[op]; }
   std::span<const Tensor> tensors() const noexcept { return tensors_; }
   // No op from `op` on to the next `within` ops writes the tensor.

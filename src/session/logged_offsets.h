@@ -54,7 +54,7 @@ class LoggedOffsets {
     while (places_[at].round == round_ && places_[at].offset != offset) at = (at + 1) & (places_.size() - 1);
     return at;
   }
-  // Room for as many again as live; what is gone makes room, too.
+  // Room for as many again as live; dead ones make room, too.
   void make_room() {
     const auto lives = [&](const Place& place) { return place.round == round_ && place.number != gone; };
     const auto living = static_cast<std::size_t>(std::count_if(places_.begin(), places_.end(), lives));
@@ -62,7 +62,7 @@ class LoggedOffsets {
     std::vector<Place> before(places_.size() * (grows ? 2 : 1));
     before.swap(places_);
     if (grows) --shift_;
-    taken_ = living + 1;  // and what is about to be added
+    taken_ = living + 1;  // and the one about to be added
     for (const Place& place : before)
       if (lives(place)) places_[search(place.offset)] = place;
   }

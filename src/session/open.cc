@@ -95,7 +95,8 @@ void share_with_closed_sessions(SessionOptions& options) {
                          .append("; one session around all epochs plans for them as well"));
 }
 
-// Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within what books cost.
+// Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within the cost of
+// books.
 std::uint32_t arena_chunks(const SessionOptions& options) {
   const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
   constexpr std::uint64_t most_chunks = 131'072;  // 96 bytes of books for each that is used

@@ -9,7 +9,7 @@ namespace vedette::detail {
 namespace {
 
 // Looking at every living tensor costs 6 to 10 ns a page (bench/tracker). This many pages, 0.1 ms, at every tick are
-// below what can be measured; beyond, a look at everything is due when a quarter as many pages were looked at since the
+// too few to be measured; beyond, a look at everything is due when a quarter as many pages were looked at since the
 // last one.
 constexpr std::uint64_t free_pages = 8192;
 constexpr std::uint64_t pages_for_one = 4;
@@ -31,7 +31,7 @@ struct Boundary {  // changes at a page of a tensor
   int touched = 0, read = 0, written = 0;
 };
 
-// Disjoint ranges with what was seen of each, in order of tensor and page.
+// Disjoint ranges with the accesses seen in each, in order of tensor and page.
 std::vector<LoggedPages> merged(const std::vector<LoggedPages>& noted, std::uint32_t op) {
   std::vector<Boundary> boundaries;
   for (const LoggedPages& n : noted) {

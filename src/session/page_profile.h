@@ -41,7 +41,7 @@ class PageProfile final : public FrameWatch {
     ProfileTicks ticks = ProfileTicks::layers;
     const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
     std::string passed_over;               // why not a better one
-    bool or_mprotect = false;              // where the frames cannot become what the tracker needs, after all
+    bool or_mprotect = false;              // where the frames cannot become of the tracker's kind, after all
     std::function<void(std::string_view)> on_message;
   };
   // Between steps. Frames become trackable where the source needs it, and everything resident is watched from here on.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t none = ~0u;
 
-// How a tensor comes to fast memory: list[entry] of a part's fetches, or of what is recomputed before it.
+// How a tensor comes to fast memory: list[entry] of a part's fetches, or of recomputations before it.
 struct Coming {
   enum class By : std::uint8_t { birth, fetch, recomputation } by = By::birth;
   std::uint32_t part = none, entry = none;
@@ -32,7 +32,7 @@ struct Change {  // a tensor comes to fast memory, or leaves it, by a move
 };
 
 // The step's moments, and some more before each op before which something is recomputed: one for each run of a
-// producer, since what a run makes besides is there for its time alone.
+// producer, since other results of a run are there for its time alone.
 class Timeline {
  public:
   Timeline(const StepInTime& step, const Plan& plan) : step_(step), runs_(step.moments.ops.size()) {
@@ -54,7 +54,7 @@ class Timeline {
         std::partition_point(from_.begin(), from_.end(), [&](const auto& each) { return each.first <= moment; });
     return moment + (next == from_.begin() ? 0 : std::prev(next)->second);
   }
-  // Of a part: when what the plan brings to it may come, and the first run begins.
+  // Of a part: when the plan's fetches may come, and the first run begins.
   std::uint32_t comes(std::uint32_t part) const { return at(step_.moments.ops[part].begin) - runs_[part]; }
   std::uint32_t begins(std::uint32_t part) const { return at(step_.moments.ops[part].begin); }
   std::uint32_t ends(std::uint32_t part) const { return at(step_.moments.ops[part].end); }
@@ -70,7 +70,7 @@ class Timeline {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> from_;  // a moment, and how many more there are from it on
 };
 
-// By unit, in the order of their moments: what the plan's moves do to it.
+// By unit, in the order of their moments: the effects of the plan's moves.
 std::vector<std::vector<Change>> changes_of(const StepInTime& step, const Timeline& time, const MoveTable& parts) {
   std::unordered_map<std::uint32_t, std::uint32_t> unit_at;  // by first chunk
   for (std::uint32_t u = 0; u < step.units.where.size(); ++u) unit_at[step.units.where[u].first] = u;
@@ -115,7 +115,7 @@ void add_intervals(const StepInTime& step, const Timeline& time, std::uint32_t u
     open->moments.end = life.end;
     intervals.push_back(*open);
   } else if (open && first < intervals.size() && intervals[first].at_start) {
-    // It lasts until the first departure of the next step: one interval with what this step began with.
+    // It lasts until the first departure of the next step: one interval with the one at this step's beginning.
     intervals[first].moments.begin = open->moments.begin;
     intervals[first].coming = open->coming;
   } else if (open) {

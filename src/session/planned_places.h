@@ -16,8 +16,8 @@
 
 namespace vedette::detail {
 
-// Gives offsets to `parts`, which tabulate() made of `plan`: to each fetch, each birth, and what the step begins with.
-// Errors: Cause::infeasible where no places are found in `range`; a plan with less room may have them.
+// Gives offsets to `parts`, which tabulate() made of `plan`: to each fetch, each birth, and the tensors with which the
+// step begins. Errors: Cause::infeasible where no places are found in `range`; a plan with less room may have them.
 struct StepInTime {
   const Units& units;
   const Moments& moments;

@@ -46,8 +46,8 @@ class Recomputer {
   virtual void make(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) = 0;
   virtual void make_before_death(std::uint32_t tensor) = 0;
   virtual void make_all() = 0;
-  // Runs the recipe of an op that has just run, into scratch. True: its results have the same bytes. `trust`: what is
-  // alike and was tried before is not tried.
+  // Runs the recipe of an op that has just run, into scratch. True: its results have the same bytes. `trust`: ops like
+  // one that was tried before are not tried.
   bool try_again(std::uint32_t op, bool trust);
   void remember(std::uint32_t op, bool runs_again) {  // of the running step
     runs_again_.resize(op);
@@ -71,7 +71,7 @@ class Recomputer {
   };
   // The way's last op gives the results, made elsewhere, the bytes that they have.
   virtual bool gives(const Lineage::Way& way, std::span<const Result> results) = 0;
-  virtual bool fits(const Lineage::Way& way) const = 0;  // beside what an op may need; with the session's lock
+  virtual bool fits(const Lineage::Way& way) const = 0;  // beside an op's possible need; with the session's lock
 
   const Parts session_;
   Lineage lineage_;

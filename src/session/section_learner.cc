@@ -60,7 +60,7 @@ bool SectionLearner::learn(std::span<const ObservedOp> ops, const Planned& plann
     for (const ChunkRange range : op.operands) sizes.push_back(range.size());
     auto worth = worth_planning(std::move(observed), sizes, planned.chunk, least_difference);
     if (worth.size() < 2) continue;
-    // That step may have been a slow one: together they take what the op takes at its best.
+    // That step may have been a slow one: together they take the op's time at its best.
     const double share = static_cast<double>(planned.least_time[planned.first[op.op]].value) /
                          static_cast<double>(std::max<std::int64_t>(in_all.value, 1));
     for (WatchedSection& s : worth) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};

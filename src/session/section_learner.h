@@ -32,8 +32,8 @@ struct ObservedOp {  // of the running step: one that is observed, or that has s
   std::vector<WatchedSection> sections;  // where it is observed
 };
 
-// [op]: it allocates, and its operands are near the largest op's: such ops decide what has to leave. `trace` is the
-// step in units.
+// [op]: it allocates, and its operands are near the largest op's: such ops decide which tensors have to leave. `trace`
+// is the step in units.
 std::vector<char> worth_observing(const Trace& trace, const StepLog& log, Bytes chunk);
 
 class SectionLearner {
@@ -53,7 +53,7 @@ class SectionLearner {
   void begins_after(std::uint32_t op, std::uint32_t section, std::uint32_t event) {
     sections_.at(op)[section].after_event = event;
   }
-  void failed(std::uint32_t op) { failed_.push_back(op); }  // its sections are not what it does
+  void failed(std::uint32_t op) { failed_.push_back(op); }  // its sections do not match its touches
 
   // --- after a whole step by the plan --------------------------------------------------------------------------------
   enum class Outcome : std::uint8_t { nothing, observed, changed };  // changed: some ops have other sections now

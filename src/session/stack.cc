@@ -95,7 +95,7 @@ struct Shares {  // bytes a second; alone: 0 where the directions do not share a
 
 Shares shares_of(const LinkSpeed& speed) {
   if (!speed.one_bus()) return {.in = speed.read, .out = speed.write};
-  // Both directions at once get less than the sum: each gets its part of what was measured of both.
+  // Both directions at once get less than the sum: each gets its part of the measured sum.
   const double scale =
       static_cast<double>(speed.mixed) / static_cast<double>(std::max<std::uint64_t>(1, speed.read + speed.write));
   return {.in = static_cast<std::uint64_t>(static_cast<double>(speed.read) * scale),

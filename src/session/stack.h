@@ -49,8 +49,8 @@ std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, std::uint64_t bytes
 Result<Stack> open_stack(const SessionOptions& options);
 
 // Tiers and links between fast memory and each slow tier. `habits[k]` was measured between fast memory and slow[k]; two
-// slow tiers have no link of their own. Where both directions share a bus, the links say what each carries beside the
-// other, and what it carries alone.
+// slow tiers have no link of their own. Where both directions share a bus, the links have the bandwidth of each beside
+// the other, and alone.
 Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, std::span<const LinkHabits> habits);
 
 Result<Stack> open_nvme_stack(const SessionOptions& options, const StackArguments& directory);

@@ -60,7 +60,7 @@ class StepLogger {
   void end_op() { log_.ops.back().events.end = events(); }
   void took(Nanoseconds time) { log_.ops.back().time = time; }
 
-  // relaxed: what another thread counts at this moment comes before or after. The op thread reads it without the lock.
+  // relaxed: another thread's count of this moment comes before or after. The op thread reads it without the lock.
   std::uint32_t events() const noexcept { return events_.load(std::memory_order_relaxed); }
   std::uint64_t prefix() const noexcept { return prefix_; }
   std::span<const std::uint64_t> hashes() const noexcept { return hashes_; }

@@ -86,8 +86,8 @@ void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<ch
     living.advance(log.ops[i].events.begin);
     for (const TensorIndex u : op.writes)
       if (living.any(units.where[u.value])) op.reads.push_back(u);
-    // A section may be the first to touch what its op made before: there is nothing yet that it could read, says the
-    // judge.
+    // A section may be the first to touch a tensor that its op made before: there is nothing yet that it could read,
+    // says the judge.
     std::erase_if(op.reads, [&](TensorIndex u) { return !born[u.value]; });
     for (const TensorIndex u : op.writes) born[u.value] = true;
     sort_operands(op);

@@ -44,7 +44,7 @@ class StepPlan {
   void can_recompute(const StepLog& log, std::vector<char> ops);
 
   // Asks the policy for a plan; `machine` says how much room there is. Error: the policy has none, or the executor
-  // cannot do what it plans; then the plan is empty and the step runs on demand.
+  // cannot follow it; then the plan is empty and the step runs on demand.
   Result<void> prepare(const Machine& machine, const Executor& executor);
 
   // After a whole step by the plan: times and stalls of all parts. True: the policy wants to plan anew.
@@ -88,7 +88,7 @@ class StepPlan {
   Moments moments_;  // with a range
   Plan plan_;
   std::optional<PlannedPlaces> places_;
-  std::uint32_t room_percent_ = 100;  // with a range: of it, what the policy plans for
+  std::uint32_t room_percent_ = 100;  // with a range: the part of it for which the policy plans
   std::unique_ptr<Policy> policy_;
   MoveTable moves_;
   std::vector<bool> makes_recomputed_;  // [part]

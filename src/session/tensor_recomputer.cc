@@ -14,7 +14,7 @@ bool has(const std::vector<std::uint32_t>& list, std::uint32_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// While it lives, what the thread queues is no op's compute.
+// While it lives, work that the thread queues is no op's compute.
 class AsideScope {
  public:
   AsideScope(TensorDrops& drops, TensorDrops::Aside what) : drops_(drops) { drops_.begin_aside(what); }
@@ -35,8 +35,8 @@ ChunkRange TensorRecomputer::chunks_of(std::uint32_t tensor) const {
   return session_.arena.chunks_of(t.offset, t.bytes.value);
 }
 
-// All that is made, and what the largest of the ops reads and allocates: into half of fast memory. The other half is
-// for the running op.
+// All that is made, and the operands and allocations of the largest op: into half of fast memory. The other half is for
+// the running op.
 bool TensorRecomputer::fits(const Lineage::Way& way) const {
   std::uint64_t made = 0, largest = 0;
   for (const std::uint32_t t : way.made) made += chunks_of(t).size();
@@ -97,7 +97,7 @@ bool TensorRecomputer::in_the_way(std::span<const ChunkRange> operands, std::spa
          std::any_of(writes.begin(), writes.end(), [&](std::uint32_t t) { return sources_.contains(t); });
 }
 
-// Those that it is a source of are made from what it was made from.
+// Tensors of which it is a source are made from its own sources.
 bool TensorRecomputer::let_die(std::uint32_t tensor) {
   lineage_.died(tensor);
   const auto itself = dropped_.find(tensor);
@@ -185,7 +185,7 @@ void TensorRecomputer::make_those(const Tensors& wanted) {
   for (const std::uint32_t tensor : wanted) make_one(tensor);
 }
 
-// They, and what of their sources is dropped, and of these in turn.
+// They, and their dropped sources, and those of these in turn.
 TensorRecomputer::Tensors TensorRecomputer::with_dropped_sources(Tensors wanted) const {
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto found = dropped_.find(wanted[i]);

@@ -42,7 +42,7 @@ namespace {
 // pairs of begin and end that are looked at; fewer begins are still a bound
 constexpr std::size_t most_work = 6'000'000;
 constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
-constexpr int most_sources = 32;  // dead, one behind the other; what is behind is free, which is still a bound
+constexpr int most_sources = 32;  // dead, one behind the other; the rest is free, which is still a bound
 
 struct Cut {
   double capacity = 0, in = 0, out = 0;  // ns a byte; below 0: no link, nothing can cross
@@ -167,9 +167,9 @@ class Bound {
   }
   bool dies_before(std::uint32_t t, std::size_t op) const { return death_[t] < op && !paged_.contains(t); }
 
-  // out_bytes_[t]: at least so many bytes, of t or of what it could be made of, are near or have crossed. That holds
-  // once t has been made and as long as it is read again, if they all were made since op oldest_[t]. In order of
-  // making, so that sources come first.
+  // out_bytes_[t]: at least so many bytes, of t or of its sources, are near or have crossed. That holds once t has been
+  // made and as long as it is read again, if they all were made since op oldest_[t]. In order of making, so that
+  // sources come first.
   void find_what_goes_out() {
     out_bytes_.assign(trace_.tensors.size(), 0);
     oldest_.assign(trace_.tensors.size(), ops_);
@@ -226,7 +226,7 @@ class Bound {
   };
   struct Run {
     std::size_t begin, last;  // ops
-    // of the last one, beside what has to go: when it begins, and when it ends
+    // of the last one, beside the bytes that have to go: when it begins, and when it ends
     double room_before = 0, room = 0;
     double times_before = 0, last_time = 0, times_after = 0;  // of begin .. last - 1, of last, of begin + 1 .. last
   };

@@ -154,7 +154,7 @@ void Driver::fetch_from(Queue& queue, std::uint8_t tier, bool faulted) {
   while (!queue.empty() && meters_.open(tier, 0)) {
     const std::uint32_t index = queue.front();
     const Block& block = blocks_.all[index];
-    used_[tier] -= block.size();  // it changes places with what leaves for it
+    used_[tier] -= block.size();  // it swaps places with the block that leaves for it
     const bool room =
         fits(block.size()) || (may_evict() && make_room(block.size(), faulted || needed_at_[index] == serial_));
     if (!room) {

@@ -20,7 +20,7 @@ class Driver {
   std::int64_t now() const { return now_; }
   std::uint8_t tier_of(std::uint32_t tensor) const;  // of its first block
   Bytes room(std::size_t tier) const;
-  Bytes peak() const { return {peak_}; }  // of the fastest tier, what persists and starts there aside
+  Bytes peak() const { return {peak_}; }  // of the fastest tier, persistent blocks that start there aside
 
   // Error: infeasible where an op's blocks exceed the fastest tier.
   std::optional<Error> start();  // all that persists lies at home
@@ -28,8 +28,8 @@ class Driver {
   void begin_op(std::uint32_t op);
   void hint(const Move& move);
   bool arrived(std::uint32_t op) const;  // all that the op touches
-  // Asks for what the op misses. The time that this costs by the artifact's model: bytes over each link, those of the
-  // fastest link with births and beside the busiest other one.
+  // Requests the op's missing blocks. The time that this costs by the artifact's model: bytes over each link, those of
+  // the fastest link with births and beside the busiest other one.
   std::int64_t fault(std::uint32_t op);
   std::optional<Error> wait(std::uint32_t op);  // until all has arrived; infeasible where it never does
   void advance_to(std::int64_t time);

@@ -19,7 +19,8 @@ struct Schedule {
   std::vector<char> barrier;  // [op]: it waits for all evictions; empty: no op does
 };
 
-// Errors: unsupported where a replay cannot follow the plan, malformed_input where the plan names what does not exist.
+// Errors: unsupported where a replay cannot follow the plan, malformed_input where the plan names an op or tensor that
+// does not exist.
 Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan& plan);
 
 // The pages that each op touches. Where none were tracked, an op touches all of each operand.

@@ -156,7 +156,7 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
 
 // ---- an op ----
 
-// An op runs for so long, and for what the moves beside it cost it.
+// An op runs for so long, and longer by the cost of the moves beside it.
 void Simulation::spend(std::int64_t time) {
   const std::int64_t busy = traffic_.busy();
   time += static_cast<std::int64_t>(traffic_.remapped() - remapped_) * in_.machine.remap_time.value;

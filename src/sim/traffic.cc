@@ -83,7 +83,7 @@ bool Traffic::make_room_in(std::uint32_t tier, std::uint64_t bytes) {
     kept.pop_front();
     if (piece.place != Piece::Place::nowhere && piece.tier != tier) vacate(piece, tier);
   }
-  // Where a fetch takes the bytes along, what comes and what goes change places.
+  // Where a fetch takes the bytes along, the two pieces swap places.
   return used_[tier] + bytes <= capacity + (one_copy() ? leaves_to_near_[tier] : 0);
 }
 

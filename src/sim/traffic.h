@@ -38,7 +38,7 @@ class Traffic {
   std::uint64_t free_room(std::uint32_t tier) const;
   std::uint64_t leaving() const { return leaving_; }  // bytes of the fastest tier whose way out is queued or running
   std::uint64_t awaited() const { return awaited_; }  // pieces that the waiting op lacks
-  std::uint64_t awaited_room() const { return awaited_room_; }  // of those, what has no room yet
+  std::uint64_t awaited_room() const { return awaited_room_; }  // of those, the ones without room yet
   bool in_flight() const;
   void pin(std::uint32_t tensor) { ++pins_[tensor]; }
   void unpin(std::uint32_t tensor) { --pins_[tensor]; }

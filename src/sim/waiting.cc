@@ -47,7 +47,7 @@ Error Waiting::dropped(std::uint32_t op, std::uint32_t tensor) const {
                                       "', which was dropped or is dead, and nothing recomputes it"};
 }
 
-// Evicts by the plan's fallback what no op in sight of the current one needs, until the room is on its way.
+// Evicts by the plan's fallback pieces that no op in sight of the current one needs, until the room is on its way.
 void Waiting::fall_back(std::uint32_t op, std::uint64_t lacking) {
   struct Candidate {  // the smallest leaves first
     std::uint64_t first = 0, second = 0;

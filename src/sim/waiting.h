@@ -18,11 +18,11 @@ class Waiting {
   Waiting(const Inputs& in, const Schedule& schedule, Traffic& traffic, Listener& listener)
       : in_(in), schedule_(schedule), pages_(in.trace), traffic_(traffic), listener_(listener) {}
 
-  // Asks for what the op lacks of the tensor. With `bears`, what is nowhere is born, once there is room. Error:
+  // Requests the tensor's missing pieces. With `bears`, pieces that are nowhere are born, once there is room. Error:
   // malformed_input where it is nowhere and not born here.
   std::optional<Error> demand(std::uint32_t op, std::uint32_t tensor, bool bears);
   void want(std::uint64_t bytes) { wanted_ += bytes; }  // of the fastest tier; the caller gives them back
-  // Until what was asked for is there. Error: infeasible where that can never be.
+  // Until the requested pieces are there. Error: infeasible where that can never be.
   std::optional<Error> until_ready(std::uint32_t op);
 
   bool in_place(std::uint32_t op, std::uint32_t piece) const;

@@ -27,7 +27,7 @@ struct Transfer {
   int error = 0;  // why it ended, once it has
 };
 
-// Takes what the kernel answered (bytes moved, or a negative errno). True: the transfer has ended, with `error`. False:
+// Takes the kernel's answer (bytes moved, or a negative errno). True: the transfer has ended, with `error`. False:
 // issue the rest, from `done` on. A part that is no multiple of io_alignment is cut to one, since O_DIRECT could not go
 // on from there.
 bool advance(Transfer& transfer, std::int64_t result, Bytes slot_bytes) noexcept;

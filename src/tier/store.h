@@ -53,8 +53,8 @@ class Store {
   virtual void shrink(std::uint32_t slots) noexcept = 0;
   // Nothing in these slots is needed before it is written again, and no request of theirs is in flight.
   virtual void discard(std::span<const SlotIndex> slots) noexcept = 0;
-  // The plan moves what this slot holds to another slow tier, in the background. A store that does not have two tiers
-  // has nothing to do.
+  // The plan moves this slot's bytes to another slow tier, in the background. A store that does not have two tiers has
+  // nothing to do.
   virtual void settle(SlotIndex slot, TierIndex tier) noexcept = 0;
   // Optional: this memory will be used for requests again and again (registered buffers). Failing is not an error:
   // the store goes on without, and mechanism() says so.
@@ -65,7 +65,7 @@ class Store {
   // many.
   virtual std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept = 0;
   virtual void wake() noexcept = 0;  // ends the running or the next wait()
-  // The last call of the migrator: ends what runs in the background.
+  // The last call of the migrator: ends background work.
   virtual void finish() noexcept = 0;
 
   // Slow tiers, fastest first: a request's tier is one of 1, ..., tiers(). Each has room for so many slots.
@@ -134,10 +134,10 @@ Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t d
 Result<std::unique_ptr<Store>> open_numa_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t node,
                                                std::uint32_t most_slots);
 
-// Near slots over far ones: tiers 1 and 2. A write goes near while there is room, unless it names tier 2; what has been
-// used longest ago goes far in the background, before the near tier is full. Every slot has its place in the far store,
-// so `near` may fail or be full and nothing is lost. `near_slots` of the near store are used, at least 2. Both stores
-// have slots of one size, and layered_extra_depth more requests in flight than the layered one.
+// Near slots over far ones: tiers 1 and 2. A write goes near while there is room, unless it names tier 2; the least
+// recently used slot goes far in the background, before the near tier is full. Every slot has its place in the far
+// store, so `near` may fail or be full and nothing is lost. `near_slots` of the near store are used, at least 2. Both
+// stores have slots of one size, and layered_extra_depth more requests in flight than the layered one.
 constexpr std::uint32_t layered_extra_depth = 2;
 Result<std::unique_ptr<Store>> layered(std::unique_ptr<Store> near, std::uint32_t near_slots,
                                        std::unique_ptr<Store> far);

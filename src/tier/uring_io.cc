@@ -231,7 +231,7 @@ std::size_t UringQueue::reap(std::span<StoreCompletion> out) noexcept {
   return count;
 }
 
-// One system call that hands over what is prepared, runs the completions' deferred work and blocks until one is there.
+// One system call that hands over prepared requests, runs the completions' deferred work and blocks until one is there.
 void UringQueue::sleep(Clock::time_point deadline) noexcept {
   prepare_kick();
   asleep_.store(true, std::memory_order_seq_cst);  // pairs with wake(): one of the two sees the other's store

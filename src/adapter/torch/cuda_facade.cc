@@ -34,7 +34,7 @@ class Facade final : public CudaDelegate {
     if (memory.get_context() == nullptr) return native_->allocate(bytes);
     return memory;
   }
-  // What allocate() gives is no pointer that this alone could free, while a guard lives.
+  // A pointer of allocate() cannot be freed by this alone, while a guard lives.
   c10::DeleterFnPtr raw_deleter() const override { return hooks_.held(false) ? nullptr : native_->raw_deleter(); }
   // The largest piece that an allocation gets without a move.
   void cacheInfo(Device device, std::size_t* largest) override {
@@ -50,8 +50,8 @@ class Facade final : public CudaDelegate {
   void recordStream(const c10::DataPtr& memory, c10::cuda::CUDAStream stream) override {
     if (!hooks_.record_stream(memory, stream.stream())) native_->recordStream(memory, stream);
   }
-  // Allocated and active: what lies in GPU memory now; what is away is not counted. Reserved: the whole budget. The
-  // sum of two peaks, libtorch's and ours, is at least the peak of the sum.
+  // Allocated and active: the tensors that lie in GPU memory now; those that are away are not counted. Reserved: the
+  // whole budget. The sum of two peaks, libtorch's and ours, is at least the peak of the sum.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(Device device) override {
     auto stats = native_->getDeviceStats(device);
     const auto held = device == 0 ? hooks_.held(false) : std::nullopt;

@@ -97,7 +97,7 @@ class DataParallel::Pass {
           "let the first step reach all parameters");
   }
 
-  // Rank 0's order of completion, and behind it what only other ranks' passes reached.
+  // Rank 0's order of completion, and behind it the parameters that only other ranks' passes reached.
   void agree() {
     const auto count = static_cast<std::int64_t>(state_.parameters.size());
     at::Tensor places = at::full({count}, count, at::kLong);

@@ -1,8 +1,8 @@
-// What gloo's threads read and write after a collective op of c10d's has returned. Sockets are written by system calls.
-// Without userfaultfd for the kernel's accesses these fail with EFAULT in memory that is away. There the operands of a
-// work stay resident while gloo's thread carries it, and what that thread allocates meanwhile is ordinary memory. An op
-// whose operands exceed a quarter of the budget sends them from ordinary memory, to which their storages move, beside
-// the budget.
+// Memory that gloo's threads read and write after a collective op of c10d's has returned. Sockets are written by system
+// calls. Without userfaultfd for the kernel's accesses these fail with EFAULT in memory that is away. There the
+// operands of a work stay resident while gloo's thread carries it, and what that thread allocates meanwhile is ordinary
+// memory. An op whose operands exceed a quarter of the budget sends them from ordinary memory, to which their storages
+// move, beside the budget.
 //
 // A work of gloo's records itself by a RecordFunction that begins and ends on the thread that carries it. That thread
 // has the thread-local debug information of the op that queued the work, and so the op's operands. Ranks queue works in

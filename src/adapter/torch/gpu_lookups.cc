@@ -26,7 +26,7 @@ std::optional<at::Tensor> strided_on_gpu(const c10::IValue& value) {
   return fits ? std::optional(tensor) : std::nullopt;
 }
 
-// Sparse tensors are left out: what adds one to a table calls an operator with the numbers of its rows.
+// Sparse tensors are left out: adding one to a table calls an operator with the numbers of its rows.
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   thread_local OperatorTable operators;
   const Operator& op = operators.of(function);

@@ -31,7 +31,7 @@ namespace vedette::adapter {
 
 class GpuStorages final : public GpuProgram, public CudaHooks {
  public:
-  // Loads CUDA's part of libtorch and of this adapter. Throws Failure with what is missing.
+  // Loads CUDA's part of libtorch and of this adapter. Throws Failure, which names the missing part.
   static GpuStorages& open();
   static GpuStorages* opened() noexcept;  // nullptr: no guard of GPU memory has lived
 

@@ -42,7 +42,7 @@ class Speaker {
   std::set<std::string, std::less<>> said_;
 };
 
-// libtorch says at run time what it is; another minor version has other layouts under the same names.
+// libtorch gives its version at run time; another minor version has other layouts under the same names.
 // at::show_config() says it too, and asks for cuDNN's version where there is a GPU.
 std::optional<Error> wrong_libtorch() {
   const auto& options = caffe2::GetBuildOptions();

@@ -32,7 +32,7 @@ Bytes meminfo(const std::string& root, const std::string& key) {  // 0 where the
 
 namespace {
 
-// What an environment variable says where that is a number from `least` to `most`.
+// The value of an environment variable where that is a number from `least` to `most`.
 std::optional<std::uint32_t> number_in(const char* variable, std::uint32_t least, std::uint32_t most) {
   const char* const said = std::getenv(variable);
   if (said == nullptr) return std::nullopt;

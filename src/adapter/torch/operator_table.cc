@@ -90,7 +90,7 @@ std::optional<Operator::Rows> looks_up_rows(std::string_view name) {
 // For tensors on the CPU libtorch calls the operator of one tensor for each.
 bool goes_through_a_list(std::string_view name) { return name.starts_with("aten::_foreach_"); }
 
-// Collectives write what their schemas call read, and go on writing after they have returned.
+// Collectives write tensors that their schemas call read, and go on writing after they have returned.
 bool communicates(std::string_view name) { return name.starts_with("c10d::"); }
 bool begins_works(std::string_view name) { return communicates(name) || name.starts_with("_c10d_functional::"); }
 

@@ -29,7 +29,7 @@ struct Operator {
     std::optional<std::uint8_t> dimension = {};
   };
   bool communicates = false;            // works of gloo's use the arguments after it has ended
-  bool transparent = false;             // not an op: look at what it calls
+  bool transparent = false;             // not an op: look at its calls
   bool takes_lists = false;             // on a GPU a long one goes in groups (gpu_lists.h)
   bool list_is_transparent = false;     // so where its first argument is a list of more than one tensor
   std::vector<std::uint8_t> uses = {};  // of argument i; arguments beyond the list are read

@@ -104,7 +104,7 @@ void each_storage(const c10::IValue& value, const Each& each) {
   }
 }
 
-// What writes goes on when the operator has returned, on a stream of its own: the guard would move what it writes.
+// The writes go on when the operator has returned, on a stream of its own: the guard would move their memory.
 void refuse_to_communicate(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
   const auto refuse = [&](const c10::StorageImpl& storage) {
     if (GpuStorages::name_of(storage) == nullptr) return;
@@ -195,7 +195,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
     Recipes::finish(std::move(recipe), owner.session, std::uncaught_exceptions() > exceptions);
   }
   Announcer& owner;
-  // The members end in the opposite order: the op, then what the session kept, then this thread's turn.
+  // The members end in the opposite order: the op, then the session's kept recipe, then this thread's turn.
   struct Turn {
     ~Turn() { end_turn(); }
   } turn;
@@ -213,7 +213,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
   std::optional<OpOfWorks> works;
 };
 
-// An operator of a thread that does not train: what it uses is there until its work is queued.
+// An operator of a thread that does not train: its operands stay until its work is queued.
 struct HoldingContext final : at::ObserverContext {
   explicit HoldingContext(GpuStorages& storages) : gpu(storages) { ++holding_here; }
   ~HoldingContext() override {
@@ -359,8 +359,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   }
 }
 
-// Results of an op on a GPU, and of functions that are no ops (empty, a composite). Inside of an op what was just
-// allocated stays until that op has ended: autograd keeps a copy that hardtanh_ makes, for instance.
+// Results of an op on a GPU, and of functions that are no ops (empty, a composite). Inside of an op a new tensor stays
+// until that op has ended: autograd keeps a copy that hardtanh_ makes, for instance.
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
   if (owner == nullptr || owner->gpu == nullptr) return;

@@ -38,7 +38,8 @@ struct Announcer {  // the callback's state; one per guard
   bool in_step = false;        // between steps operands are announced, layers are not
 };
 
-// While it lives, what this thread's operators make as optimizers do is an optimizer's, though a backward pass runs.
+// While it lives, tensors that this thread's operators make as optimizers do are an optimizer's, though a backward pass
+// runs.
 class OptimizerSteps {
  public:
   OptimizerSteps() noexcept;

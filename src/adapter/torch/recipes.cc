@@ -85,7 +85,7 @@ at::Tensor over(void* data, c10::IntArrayRef sizes, c10::IntArrayRef strides, c1
       .make_tensor();
 }
 
-// By work of the stream on which the operator is queued next. Only of what is too small to be the session's.
+// By work of the stream on which the operator is queued next. Only of tensors too small to be the session's.
 at::Tensor copied_on_gpu(void* data, std::size_t bytes) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const at::DisableRecordFunctionGuard unrecorded;
@@ -310,7 +310,7 @@ class OperatorRecipe final : public Recipe {
 
 struct Recipes::Known {
   std::optional<c10::OperatorHandle> op;  // nullopt: never
-  std::optional<std::size_t> generator;   // the argument; what draws random numbers has one
+  std::optional<std::size_t> generator;   // the argument; an op that draws random numbers has one
   std::optional<std::size_t> training, dropout;
   std::vector<std::size_t> statistics;  // that it changes where it trains
   bool random = false;

@@ -37,7 +37,7 @@ class Recipes {
   // Before the operator runs; nullptr: it has none. From here on its allocations are noted.
   std::unique_ptr<Recipe> make(const at::RecordFunction& function, const Operator& op, Session& session,
                                const GpuStorages* gpu);
-  // The operator has run; `threw`: it did not give what it gives.
+  // The operator has run; `threw`: it has no results.
   static void finish(std::unique_ptr<Recipe> recipe, Session& session, bool threw);
 
  private:

@@ -20,7 +20,7 @@ class GuardRecording {
   // Throws Failure where the file cannot be made, and where the program asks for a recording beside an observer of its
   // own. Where only the environment asks for it beside an observer, a message says that there is none.
   GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say);
-  // Writes what is left, and says why it could not. In a forked child it does nothing: the file is the parent's.
+  // Writes the rest, and says why it could not. In a forked child it does nothing: the file is the parent's.
   ~GuardRecording();
   GuardRecording(const GuardRecording&) = delete;
   GuardRecording& operator=(const GuardRecording&) = delete;

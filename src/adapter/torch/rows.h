@@ -13,9 +13,9 @@ struct IValue;
 
 namespace vedette::adapter {
 
-// Adds the parts of `table` in the rows that `numbers` lists, in order, to `parts`; `numbers` is what Operator::Rows
-// says. False, and nothing added: the table is small (few chunks), or most of it is touched, or `numbers` is something
-// else after all; then the table is an operand like others.
+// Adds the parts of `table` in the rows that `numbers` lists, in order, to `parts`; `numbers` as in Operator::Rows.
+// False, and nothing added: the table is small (few chunks), or most of it is touched, or `numbers` is something else
+// after all; then the table is an operand like others.
 bool add_rows(const c10::IValue& table, const c10::IValue& numbers, bool is_sparse, bool written, Bytes chunk,
               std::vector<Part>& parts);
 

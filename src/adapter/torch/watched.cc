@@ -79,7 +79,7 @@ bool each_state_tensor(torch::optim::OptimizerParamState& state, const Each& eac
 
 }  // namespace
 
-// "layer1.0.conv1.weight" belongs to layer "layer1.0.conv1"; what the root module holds itself, to the root's name.
+// "layer1.0.conv1.weight" belongs to layer "layer1.0.conv1"; a parameter of the root module itself, to the root's name.
 template <class Each>
 void Watched::walk(torch::nn::Module& module, const std::string& name, const Each& each) {
   const std::string prefix = name.empty() ? "" : name + ".";
@@ -247,7 +247,7 @@ void Watched::remember_what_came_later() {
 }
 
 void Watched::bring_home() {
-  // 1. what   2. is there room   3. take all of it   4. move
+  // 1. list 2. is there room 3. take all of it 4. move
   remember_what_came_later();
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> away;
   Bytes wanted;

@@ -48,12 +48,12 @@ class Watched {
   void watch(const at::Tensor& tensor, const std::string& name, TensorKind kind);
   void end_of_a_list() noexcept { left_files_.clear(); }  // addresses may be another file's by the next one
 
-  // Moves what is watched, what watched modules and optimizers have got since, and gradients, into ordinary memory.
-  // Throws Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
+  // Moves watched tensors, later ones of watched modules and optimizers, and gradients, into ordinary memory. Throws
+  // Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
   void bring_home();
 
-  // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of what an optimizer makes, like this parameter, in its
-  // first step. Empty: of no watched parameter.
+  // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of tensors like this parameter that an optimizer makes in
+  // its first step. Empty: of no watched parameter.
   std::string name_new_state(const at::Tensor& parameter);
   // Gradients that live now are labelled "conv1.weight.grad". Never throws.
   void name_gradients() noexcept;

@@ -175,7 +175,7 @@ class Program {
     return static_cast<int>(row_low_.size()) - 1;
   }
 
-  // y_i is what moves beside op i take beyond its time.
+  // y_i is the time of moves beside op i beyond the op's.
   void add_op(std::uint32_t op, const std::vector<std::pair<int, double>>& moves) {
     const int row = add_row(-1e12, millis(ledger_.trace().ops[op].time.value));
     for (const auto& [column, time] : moves) columns_[static_cast<std::size_t>(column)].emplace_back(row, time);

@@ -176,7 +176,7 @@ Plan Ledger::write() const {
     const bool left = absence.leave < n_ && absence.gone <= n_, returned = absence.back < n_ && gap.before <= n_;
     if (gap.before >= n_ && left && !returned) plan.home[gap.tensor] = absence.tier;
   }
-  // By issue; at one op fetches start before evictions; among fetches what is needed first.
+  // By issue; at one op fetches start before evictions; among fetches the first needed.
   const auto key = [&](const Move& move) {
     return std::tuple(move.issue, move.verb != Verb::fetch,
                       move.verb == Verb::fetch ? (move.due.value + n_ - move.issue.value) % n_ : 0);

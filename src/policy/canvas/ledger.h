@@ -63,7 +63,7 @@ class Ledger {
   Bytes peak() const { return {static_cast<std::uint64_t>(near_.most(0, n_))}; }
   bool fits() const { return near_.most(0, n_) <= capacity_; }
 
-  // Spends the gap away; what it was before is undone first. The tier of `how == fetched` has to have been asked for.
+  // Spends the gap away; its former absence is undone first. The tier of `how == fetched` has to have been asked for.
   void leave(std::uint32_t gap, const Absence& absence);
   void stay(std::uint32_t gap);
   // that the op needs beside its operands
@@ -80,8 +80,8 @@ class Ledger {
   std::vector<TierIndex> slow_tiers() const;  // those with links both ways, nearest first
 
   // Makes every op fit: fetches that come too early wait, and evictions hurry. Then gaps that `may` names are spent
-  // away as on demand, what is used again last first, or what was used longest ago. False where that is not enough.
-  // O((gaps + ops) log).
+  // away as on demand, the furthest next use first, or the least recently used. False where that is not enough. O((gaps
+  // + ops) log).
   bool settle(const std::function<bool(const Gap&)>& may = {}, bool furthest_first = true);
 
   Plan write() const;
@@ -105,7 +105,7 @@ class Ledger {
   std::vector<Room> far_;  // of each slower tier
 };
 
-// When ops begin, past the end of the step too, and what links take.
+// When ops begin, past the end of the step too.
 class Clock {
  public:
   explicit Clock(const Trace& trace);
@@ -125,7 +125,7 @@ class Clock {
 std::int64_t move_time(const Machine& machine, TierIndex source, TierIndex target, Bytes bytes);
 
 // The step by the ledger's absences: ops take their times, each link works off its moves one after the other, an op
-// waits for what is due. How far one is from it with room and demand fetches, only a simulation tells. O((ops + gaps)
+// waits for due moves. How far one is from it with room and demand fetches, only a simulation tells. O((ops + gaps)
 // log).
 std::int64_t predicted_time(const Ledger& ledger);
 
@@ -136,8 +136,8 @@ void queue_evictions(Ledger& ledger);
 // Why this trace cannot run on this machine at all, whatever the policy: no tier, an op larger than fast memory,
 // nowhere to put the rest.
 std::optional<Error> refusal(const Ledger& ledger);
-// The largest sum of one op's operands, of what `kept` names and lives then, and of workspace: what a policy that never
-// moves those needs.
+// The largest sum of one op's operands, of living tensors that `kept` names, and of workspace: the need of a policy
+// that never moves those.
 Bytes least_capacity(const Ledger& ledger, const std::function<bool(std::uint32_t tensor)>& kept = {});
 // The smallest size, to a thousandth, for which `works` says so; `most` where none below it does.
 Bytes smallest_size(Machine machine, Bytes most, const std::function<bool(const Machine&)>& works);

@@ -63,8 +63,8 @@ class Residence {
   bool fetch(std::uint32_t tensor, std::int64_t spare = 0);
   // Evicts after the op at hand (in `ended`), or so that it is gone before it. Dead and busy tensors stay.
   void leave(std::uint32_t tensor);
-  // Makes room for so many bytes by the rules' worth, below `limit`; what is spared only where that is infinite. False
-  // where candidates run out.
+  // Makes room for so many bytes by the rules' worth, below `limit`; of spared tensors only where that is infinite.
+  // False where candidates run out.
   static constexpr double all_but_spared = 1e300;
   bool make_room(std::int64_t bytes, double limit);
   const std::vector<std::uint32_t>& nearby() const { return nearby_; }  // tensors in fast memory, in no order

@@ -9,8 +9,7 @@ namespace vedette::planning {
 
 namespace {
 
-// Walks the ops of a step and keeps what matters to the one at hand: moves under way, and gaps that could be spent
-// away.
+// Walks the ops of a step and keeps the moves under way and the gaps that could be spent away at the one at hand.
 class Settler {
  public:
   Settler(Ledger& ledger, const std::function<bool(const Gap&)>& may, bool furthest_first)
@@ -65,8 +64,8 @@ class Settler {
   }
 
   // Of all fetches that could have come by this op, those that are needed soonest come, as many as there is room for.
-  // The others wait: they are away until their uses, as far as the ledger knows, so that an op costs what changes and
-  // not what waits.
+  // The others wait: they are away until their uses, as far as the ledger knows, so that an op costs its changes and
+  // not its waits.
   void let_come(std::uint32_t op) {
     const auto comes_first = [&] { return !open_.empty() && kind(open_.begin()) == Kind::coming; };
     const auto all_wait_till_it_fits = [&] {

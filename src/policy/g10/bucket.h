@@ -15,7 +15,7 @@ inline bool takes_from(const Link& slower, const Link& bus) {
   return share_a_bus(bus, slower) && bus.bytes_per_s > slower.bytes_per_s;
 }
 
-// Full ops are stepped over, so that walking costs what is not full. Pure.
+// Full ops are stepped over, so that a walk costs the others alone. Pure.
 class Bucket {
  public:
   Bucket(const Trace& trace, const Link* link, double scale) {
@@ -48,7 +48,7 @@ class Bucket {
   void fill(double bytes, std::uint32_t begin, std::uint32_t end) {
     fill(bytes, begin, end, [](std::uint32_t, double) {});
   }
-  // `told` hears what each op takes of it.
+  // `told` hears each op's part of it.
   template <class Told>
   void fill(double bytes, std::uint32_t begin, std::uint32_t end, const Told& told) {
     for (std::uint32_t i = next(begin); i < end && bytes > 0; i = next(i + 1)) {

@@ -31,7 +31,7 @@ class Facts {
   bool changes(std::uint32_t tensor, std::size_t k) const { return changes_[first_use_[tensor] + k]; }
 
   std::vector<std::uint64_t> sizes;         // [tensor]: rounded up to the granule
-  std::vector<std::int64_t> in_ns, out_ns;  // [tensor]: what its fetch and its eviction take; 0 without a link
+  std::vector<std::int64_t> in_ns, out_ns;  // [tensor]: times of its fetch and its eviction; 0 without a link
   std::vector<Span<OpIndex>> lives;         // [tensor]
   std::vector<std::int64_t> began;          // [op]: when it begins without waiting; one more entry at the end
 

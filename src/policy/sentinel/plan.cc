@@ -122,7 +122,7 @@ class Planner {
     }
   }
 
-  // Where evictions at their leisure leave no room for what is needed, they are awaited. False: even then it does not
+  // Where evictions at their leisure leave no room for needed tensors, they are awaited. False: even then it does not
   // fit.
   bool shrink_evictions() {
     std::vector<std::vector<std::size_t>> begins(n_);  // [op]: runs whose eviction may be under way from there on
@@ -250,7 +250,7 @@ class Planner {
     }
   }
 
-  // By issue; at one op fetches start before evictions; among fetches what is needed first.
+  // By issue; at one op fetches start before evictions; among fetches the first needed.
   std::tuple<OpIndex, bool, std::uint64_t> key(const Move& move) const {
     return {move.issue, move.verb != Verb::fetch, (move.due.value + n_ - move.issue.value) % n_};
   }

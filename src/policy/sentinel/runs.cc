@@ -20,7 +20,7 @@ Demand::Demand(const Problem& problem, const Cut& cut)
   }
   // RS is the peak of the short-lived and of workspace; at each op the rest is left to the others.
   const std::uint64_t capacity = problem.machine.tiers[0].capacity.value;
-  const bool exact = cut.on_demand || intervals() == 1;  // nothing is prefetched into what the short-lived leave free
+  const bool exact = cut.on_demand || intervals() == 1;  // no prefetch uses the room that the short-lived leave
   reserved_ = exact ? 0 : *std::max_element(layered_.brief.begin(), layered_.brief.end());
   limit_.resize(n_);
   for (std::size_t i = 0; i < n_; ++i) {

@@ -22,7 +22,7 @@ class Ring {
   Ring(const Trace& trace, const Uses& uses, std::uint64_t granule)
       : bytes_(occupied_without_moves(trace, uses, granule)) {}
 
-  // Less what is away in the gaps. O(ops + gaps), however long they are.
+  // Less the bytes that are away in the gaps. O(ops + gaps), however long they are.
   void leave_out(const Trace& trace, std::uint64_t granule, const std::vector<Stay>& gaps) {
     const std::uint32_t n = ops();
     std::vector<std::int64_t> change(std::size_t{n} + 1);
@@ -81,8 +81,8 @@ std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin
   return first;
 }
 
-// Makes what is left of a ring that holds too much fit, op by op. Tensors that could give room at the op at hand are
-// kept as the walk goes on: a search among all gaps would make a step of n ops cost n x n.
+// Makes the rest of a ring that holds too much fit, op by op. Tensors that could give room at the op at hand are kept
+// as the walk goes on: a search among all gaps would make a step of n ops cost n x n.
 class Repair {
  public:
   Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
@@ -256,7 +256,7 @@ class Repair {
   std::set<std::uint32_t> leaving_;                          // of them, now; some are void
   std::set<std::pair<std::int64_t, std::uint32_t>> coming_;  // the last due first
   std::vector<char> away_after_;                             // [operand]: a gap begins with that use
-  // next uses, among all operands of two steps, of what is near for certain
+  // next uses, among all operands of two steps, of tensors that are near for certain
   Marks near_;
   std::vector<std::uint32_t> unused_;  // near, used no more, not dead yet
 };
@@ -305,7 +305,7 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
     Stay& gap = gaps[g];
     const std::int64_t shift = gap.next_use / ops * ops;
     const std::int64_t bytes = room_of(trace, setting, gap.tensor);
-    // The last op that begins so early, and what may be before it.
+    // The last op that begins so early, and the moves that may be before it.
     const auto in_time =
         std::upper_bound(starts.begin(), starts.end(), starts[gap.next_use] - lead_ns) - starts.begin() - 1;
     const std::int64_t earliest = std::max({std::int64_t{gap.gone}, floor + shift, std::int64_t{in_time}});
@@ -324,7 +324,7 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Stay>
   Plan plan;
   plan.home.assign(trace.tensors.size(), {0});
   struct Ordered {
-    std::uint32_t lead;  // ops until due: what is due sooner goes first
+    std::uint32_t lead;  // ops until due: the soonest due goes first
     Move move;
   };
   std::vector<Ordered> moves;

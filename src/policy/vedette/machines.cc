@@ -45,7 +45,7 @@ TierIndex tier_for_all(const Trace& trace, const Machine& machine) {
   return chosen;
 }
 
-// Where there are several, most of what leaves goes to the fastest of the slower tiers; 0: none.
+// Where there are several, most evictions go to the fastest of the slower tiers; 0: none.
 TierIndex nearest_tier(const Machine& machine) {
   const std::vector<TierIndex> tiers = slower_tiers(machine);
   return tiers.empty() ? TierIndex{} : tiers.front();

@@ -76,7 +76,7 @@ class Vedette final : public Policy {
   static constexpr std::uint32_t most_refreshes = 3;
   struct Trial {
     Plan plan;
-    std::int64_t waits = 0;      // rehearsed: stalls, and what is spent on recomputation
+    std::int64_t waits = 0;      // rehearsed: stalls, and time spent on recomputation
     std::int64_t measured = -1;  // the same, least of the measured steps; -1: none yet
   };
 
@@ -125,7 +125,7 @@ Result<Vedette::Trial> Vedette::moving(const Trace& trace, const Machine& assume
   return Trial{.plan = std::move(found->plan), .waits = found->stall.value};
 }
 
-// The plan of the search for prices; and for sessions one of what it recomputes, with moves as sessions make them.
+// The plan of the search for prices; and for sessions one with its recomputations, and moves as sessions make them.
 std::vector<Vedette::Trial> Vedette::recomputing(const Trace& trace, const Machine& assumed,
                                                  const Setting& setting) const {
   std::vector<Trial> found;
@@ -147,8 +147,8 @@ std::vector<Vedette::Trial> Vedette::recomputing(const Trace& trace, const Machi
 Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting) {
   if (trials_.empty()) without_.reset();
   auto plain = moving(trace, assumed, setting);
-  // Else knobs are enough, but on one bus, where what stays near is searched for. A session's step has no time for
-  // that.
+  // Else knobs are enough, but on one bus, where the search is for tensors that stay near. A session's step has no time
+  // for that.
   const bool searched = assumed.can_recompute ? features_.recomputing : setting.shared && !assumed.habits.early_fetches;
   if (!searched) return plain;
   const planning::Rehearsal rehearsal(trace, assumed);

@@ -92,7 +92,7 @@ class RecomputeWalk {
     for (std::uint32_t op = 0; op < r_.trace_.ops.size(); ++op) visit(op);
     return std::move(made_);
   }
-  // (tensor, last use) of what would have to be thrown away no more for the rule, or the room, to hold.
+  // (tensor, last use) of tensors that would have to be thrown away no more for the rule, or the room, to hold.
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& excess() const { return excess_; }
 
  private:
@@ -177,7 +177,7 @@ class RecomputeWalk {
                        [&](const auto& each) { return life_[each.first] == life; });
   }
 
-  // Makes t, which was thrown away, again before the op, and first what its producer reads.
+  // Makes t, which was thrown away, again before the op, and first the sources of its producer.
   void make(std::uint32_t t, std::uint32_t op, std::uint32_t depth, Op& made) {
     if (depth > rule_.depth) excess_.insert({t, away_[t]});
     const std::uint32_t producer = r_.writer(t, op);
@@ -229,7 +229,7 @@ class RecomputeWalk {
     scratch_ = std::max(scratch_, bytes);
   }
 
-  // An op that became too large keeps what it can: first the means, then all.
+  // An op that became too large keeps some: first the means, then all.
   void keep_within_room(std::uint32_t, const Op& made) {
     std::uint64_t bytes = made.workspace.value;
     for (TensorIndex t : made.reads) bytes += size(made_.origin[t.value]);

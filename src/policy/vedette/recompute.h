@@ -15,7 +15,7 @@ struct RecomputeRule {  // which gaps between uses are bridged by making the ten
   // of the step's time, in which the price may differ: links are busy in some only
   static constexpr std::size_t segments = 8;
   std::array<double, segments> ns_per_byte{};  // at most this much of its producers' time for a byte; below 0: none
-  std::int64_t least_gap_ns = 0;               // of ops' time: what is used again sooner stays, however cheap it is
+  std::int64_t least_gap_ns = 0;  // of ops' time: a tensor that is used again sooner stays, however cheap it is
   // producers whose operands were thrown away in turn, at most so many after each other
   std::uint32_t depth = 8;
   // Beside a recomputation room is left for as much again as it results in, in which fetches go on. Without it more
@@ -31,14 +31,14 @@ struct Recomputed {
   std::vector<Move> drops;                    // by issue
 };
 
-// A plan for the lives, as one for the trace that they were made of: what is thrown away leaves before what is written.
+// A plan for the lives, as one for the trace that they were made of: thrown-away tensors leave before written ones.
 Plan plan_of_origin(const Trace& trace, const Recomputed& recomputed, const Plan& lives);
 
 class Recomputer {
  public:
   Recomputer(const Trace& trace, const Machine& machine);
 
-  // The trace unchanged where nothing is worth it. O(ops + accesses + what is recomputed).
+  // The trace unchanged where nothing is worth it. O(ops + accesses + recomputations).
   Recomputed apply(const RecomputeRule& rule) const;
   Nanoseconds time_of(OpIndex producer) const { return producers_[producer.value].time; }  // where the machine can
 

@@ -13,7 +13,7 @@ namespace vedette::planning {
 
 struct Rehearsed {
   Nanoseconds cost;         // of the step; of two equal plans the one that moves less costs less
-  Nanoseconds waits;        // of the step: stalls, and what is spent on recomputation
+  Nanoseconds waits;        // of the step: stalls, and time spent on recomputation
   Nanoseconds recomputing;  // of it
   Bytes moved;              // in and out
 };

@@ -25,7 +25,7 @@ constexpr std::size_t most_work = 900'000, most_work_of_knobs = 80'000;  // trie
 // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::size_t many_ops = 4'000;
 constexpr std::size_t kept_variants = 4;
-// changes at random that all were for nothing: large ones, and small ones around what large ones found
+// changes at random that all were for nothing: large ones, and small ones around finds of large ones
 constexpr std::size_t most_failures = 60, most_fine_failures = 300;
 
 // A trace with some tensors recomputed, cut into parts, ready to be planned for.
@@ -292,9 +292,9 @@ void Search::search_knobs() {
       [this] { return best_.choice.knobs; });
 }
 
-// Where both directions share a bus, what the optimizer's last ops use costs them most: each byte comes and goes beside
-// ops that take little longer than its transfer. Then it may stay, and what others use moves instead. The shares are of
-// fast memory.
+// Where both directions share a bus, operands of the optimizer's last ops cost most: each byte comes and goes beside
+// ops that take little longer than its transfer. Then they may stay, and operands of others move instead. The shares
+// are of fast memory.
 bool Search::search_kept() {
   if (!setting_.shared || machine_.habits.early_fetches || !best_.found) return false;
   bool better = false;
@@ -306,7 +306,7 @@ bool Search::search_kept() {
   return better;
 }
 
-// A plan for less memory is valid for more: what is found with less of it may be better than what was found with all.
+// A plan for less memory is valid for more: a find with less of it may be better than one with all.
 bool Search::search_shares() {
   bool better = false;
   for (const std::uint32_t share : {95U, 90U, 85U, 80U, 75U, 70U, 60U, 50U, all_of_it}) {
@@ -317,7 +317,7 @@ bool Search::search_shares() {
   return better;
 }
 
-// Once around what is best: each price, all prices, and each knob.
+// Once around the best: each price, all prices, and each knob.
 bool Search::search_around() {
   bool better = false;
   for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
@@ -360,8 +360,7 @@ void Search::search_finely() {
   search_at_random();
 }
 
-// The whole search, planning with a share of the memory, as if nothing had been found yet; then what is best of both
-// stays.
+// The whole search, planning with a share of the memory, as if nothing had been found yet; then the best of both stays.
 void Search::search_from(std::uint32_t share, const TierShares& far) {
   const Best before = std::move(best_);
   best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = far}};
@@ -384,13 +383,13 @@ void Search::search_on() {
   if (best_.found) search_at_random();
 }
 
-// From what the first search found the search goes on twice, without and with the rule that leaves short gaps alone:
-// each finds what the other does not. Of many ops only with it, for the time it takes.
+// From the first find the search goes on twice, without and with the rule that leaves short gaps alone: each finds
+// plans that the other misses. Of many ops only with it, for the time it takes.
 void Search::search_everything() {
   search_from(all_of_it, {});
   if (best_.overflows) {
     using Rule = TierShares::Rule;
-    // Weights of 0: the nearer tier is left to the first half of what leaves.
+    // Weights of 0: the nearer tier is left to the first half of evictions.
     for (const TierShares& far : {TierShares{.rule = Rule::far_keeps_up}, TierShares{.rule = Rule::longest_first},
                                   TierShares{.rule = Rule::far_keeps_up, .weights = {0, 0, 0, 0, 1, 1, 1, 1}},
                                   TierShares{.rule = Rule::in_proportion, .weights = {0, 0, 0, 0, 1, 1, 1, 1}}}) {

@@ -32,7 +32,7 @@ struct Found {
   Plan plan_of_parts;
 };
 
-// `setting` names the slower tier that holds most of what leaves. Errors: infeasible where no try passes.
+// `setting` names the slower tier of most evictions. Errors: infeasible where no try passes.
 Result<Found> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features,
                      const SearchRules& rules);
 

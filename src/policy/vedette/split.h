@@ -10,11 +10,11 @@
 namespace vedette::planning {
 
 struct Split {
-  Trace trace;                  // each part a tensor of its own, without names; ops name all parts of what they use
+  Trace trace;                  // each part a tensor of its own, without names; ops name all parts of their operands
   std::vector<Extent> extents;  // of each part, in the tensors of the trace that was split
 };
 
-// Parts of `part_bytes`, which is a multiple of the machine's granule; what is not larger than one and a half stays
+// Parts of `part_bytes`, which is a multiple of the machine's granule; a tensor not larger than one and a half stays
 // whole.
 Split split(const Trace& trace, std::uint64_t part_bytes);
 

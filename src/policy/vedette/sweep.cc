@@ -108,11 +108,11 @@ class Sweep {
   std::vector<State> state_;
   std::vector<Stay> gaps_;
   std::vector<std::int64_t> starts_;  // ideal start of each slot
-  std::vector<std::int64_t> idle_;    // of each slot, what the link out has left
+  std::vector<std::int64_t> idle_;    // of each slot, the time that the link out has left
   std::vector<std::uint32_t> skip_;   // union-find: next slot with idle time
   std::int64_t reads_end_ = 0;        // when the link in has done all it was given
-  Marks near_;                        // keys of what may be evicted
-  Marks away_;                        // keys of what has to come
+  Marks near_;                        // keys of possible victims
+  Marks away_;                        // keys of tensors that have to come
   std::uint32_t writes_end_ = 0;      // slot in which the last write ends
 };
 
@@ -186,7 +186,7 @@ std::int64_t Sweep::place_write(std::uint32_t from, std::int64_t work, std::uint
   return time_of(at + 1) - idle_[at];
 }
 
-// The op `at` waits until then. The link out gains what the op waits, the link in has its own clock.
+// The op `at` waits until then. The link out gains the op's wait, the link in has its own clock.
 void Sweep::stall(std::uint32_t at, std::int64_t until) {
   const std::int64_t wait = until - time_of(at);
   if (wait <= 0) return;
@@ -287,7 +287,7 @@ void Sweep::make_room(std::uint32_t at) {
   stall(at, free_at);
 }
 
-// Evicts what is needed later than the tensor until it could come; true when its room is free now.
+// Evicts tensors needed later than this one until it could come; true when its room is free now.
 bool Sweep::room_for(std::uint32_t at, std::uint32_t t) {
   const std::uint32_t due = state_[t].next;
   const std::int64_t bytes = size(t);

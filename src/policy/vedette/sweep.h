@@ -34,15 +34,15 @@ struct Setting {
 };
 
 // How eager the sweep is. Prefetching early needs room, which others must leave: the right trade differs from trace to
-// trace, so the planner tries several and keeps what rehearses best.
+// trace, so the planner tries several and keeps the best rehearsed.
 struct Knobs {
-  std::int64_t horizon_ns = 0;           // others are evicted only for what is needed within this time
-  std::uint32_t distance_percent = 100;  // a victim is needed at least this much later than what it makes room for
+  std::int64_t horizon_ns = 0;           // others are evicted only for tensors needed within this time
+  std::uint32_t distance_percent = 100;  // a victim is needed at least this much later than its successor
   std::uint32_t clean_percent = 115;     // how much further away a clean tensor counts, because leaving costs no write
-  // changed tensors go out and come back so that they can leave for nothing later, while the
+  // Changed tensors go out and come back so that they can leave for nothing later, while the link out is busy for no
+  // longer than this; below 0: never.
   std::int64_t clean_ahead_ns = -1;
-  // link out is busy for no longer than this; below 0: never
-  // the same, of what dies within the step but later than with its last use, from its last change on
+  // The same, of tensors that die within the step but later than with their last use, from their last change on.
   std::int64_t clean_after_last_use_ns = -1;
   // of tensors that outlive the step, those first used last in it, this many bytes: near while anything else may leave
   std::int64_t kept = 0;

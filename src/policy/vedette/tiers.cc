@@ -28,7 +28,7 @@ std::vector<std::int64_t> starts_of(const Trace& trace) {
 struct Chain {
   std::vector<std::uint32_t> stays;
   std::uint32_t begin = 0, end = 0;    // ops that find the bytes in the tier; counted on past the step's end
-  std::int64_t bytes = 0, out_ns = 0;  // out_ns: what it takes to the further tier
+  std::int64_t bytes = 0, out_ns = 0;  // out_ns: its time to the further tier
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();  // of its stays that return, in ns
   std::uint32_t tier = 0;
 };
@@ -181,7 +181,7 @@ class Deal {
     }
   }
 
-  // Sends far what that multiple of the weights says; whether the rest fits.
+  // Sends far the units of that multiple of the weights; whether the rest fits.
   bool fits(double multiple) {
     if (shares_->rule == TierShares::Rule::far_keeps_up) {
       send_while_far_keeps_up(multiple);
