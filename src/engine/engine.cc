@@ -217,7 +217,7 @@ void Engine::settle(const PlannedEviction& move) {
   }
 }
 
-void Engine::cover(std::span<const ChunkRange> operands) noexcept {
+void Engine::observe_operands(std::span<const ChunkRange> operands) noexcept {
   const std::lock_guard lock(mutex_);
   disturb();
   const bool coverable = watch_ == nullptr && books_.in_op() && !books_.paged();
@@ -233,7 +233,7 @@ void Engine::cover(std::span<const ChunkRange> operands) noexcept {
     }
 }
 
-bool Engine::touched(ChunkRange operand) const noexcept {
+bool Engine::was_touched(ChunkRange operand) const noexcept {
   const std::lock_guard lock(mutex_);
   for (const ChunkIndex c : operand)
     if (books_[c].touched) return true;

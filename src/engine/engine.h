@@ -143,8 +143,8 @@ class Engine {
   std::uint64_t early_touches() const noexcept;  // so far: faults of an op's operands that its section did not name
   // Shows which operands the running op touches, and when: they are covered (hidden, with their frames) until a thread
   // touches them. A chunk that cannot be covered counts as touched. The end of the op uncovers them.
-  void cover(std::span<const ChunkRange> operands) noexcept;
-  bool touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
+  void observe_operands(std::span<const ChunkRange> operands) noexcept;
+  bool was_touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
   // false: they fail where a chunk is away or covered
   bool serves_system_calls() const noexcept { return memory_->reach().system_calls; }
   std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
@@ -214,7 +214,7 @@ class Engine {
     std::optional<Expected> expected;  // until the next op begins
     std::uint32_t events = 0;          // births and deaths in it
     bool waits = false;                // for operands
-    std::vector<ChunkIndex> covered;   // chunks that cover() hid
+    std::vector<ChunkIndex> covered;   // chunks that observe_operands() hid
   };
   struct Figures {
     Observer* observer = nullptr;

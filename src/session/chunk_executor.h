@@ -43,8 +43,8 @@ class ChunkExecutor final : public Executor {
   bool adopt(ChunkIndex from, ChunkIndex to) noexcept override { return engine_->adopt(from, to); }
 
   bool can_observe() const noexcept override { return engine_->serves_system_calls(); }
-  void observe(std::span<const ChunkRange> operands) noexcept override { engine_->cover(operands); }
-  bool was_touched(ChunkRange operand) const noexcept override { return engine_->touched(operand); }
+  void observe(std::span<const ChunkRange> operands) noexcept override { engine_->observe_operands(operands); }
+  bool was_touched(ChunkRange operand) const noexcept override { return engine_->was_touched(operand); }
   std::uint64_t early_touches() const noexcept override { return engine_->early_touches(); }
 
   Program& program() noexcept override { return engine_->program(); }

@@ -288,7 +288,7 @@ class RandomProgram {
     engine_->begin_op(++tick_, {0}, "op", operands,
                       {.fetches = fetches, .next_uses = uses, .base = 0, .expected = expected});
     longest_call_ = std::max(longest_call_, program_.now() - began);
-    if (below(3) == 0) engine_->cover(operands);
+    if (below(3) == 0) engine_->observe_operands(operands);
     for (const ChunkRange range : operands)
       for (const ChunkIndex c : range)
         if (below(2) == 0) touch(c);
