@@ -15,7 +15,7 @@ void Engine::take_expected(const Planned& planned) {
     for (const ChunkIndex c : fetch.range) {
       const ChunkState state = books_[c].state;
       books_.plan_to_stay(c);
-      if (state == ChunkState::hidden) bring_forth(c);
+      if (state == ChunkState::hidden) make_resident(c);
       if (state != ChunkState::away && state != ChunkState::evicting) continue;
       books_.expect_unchanged(c, fetch.unchanged);
       queues_.fetches.push_back(c);

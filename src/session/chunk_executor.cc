@@ -48,8 +48,8 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
                           .next_uses = next_uses_,
                           .base = part.step_begins,
                           .needs = part.needs,
-                           .operands_of_whole_op = part.operands_of_whole_op,
-                           .written = part.written};
+                          .operands_of_whole_op = part.operands_of_whole_op,
+                          .written = part.written};
   if (ahead != nullptr)
     planned.expected = Engine::Expected{
         .anew = ahead->anew,
