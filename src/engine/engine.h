@@ -102,7 +102,7 @@ class Engine {
   };
   // Of an op without a plan. Chunks that will be used before `until` stay, as far as there is room.
   struct Expected {
-    bool anew = false;                          // what was to be fetched is wrong by now
+    bool anew = false;                          // earlier fetches are wrong by now
     bool makes_room = true;                     // for fetches; else only frames that are free are filled
     std::uint32_t births = 0, next_births = 0;  // chunks that the op, and the next one, will take
     Ticks until = 0;

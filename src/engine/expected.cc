@@ -32,7 +32,7 @@ void Engine::mark_changes(std::span<const ChunkRange> operands, std::span<const 
       if (books_[c].live > 0) books_.may_change(c);
 }
 
-// What is still to come, in order of need.
+// The chunks still to come, in order of need.
 void Engine::sort_fetches() {
   std::erase_if(queues_.fetches, [&](ChunkIndex c) {
     const Books::Chunk& chunk = books_[c];
