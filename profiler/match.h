@@ -30,6 +30,6 @@ struct ProfileMatch {
 
 // `pages` was profiled at each op. Tensors below `least` bytes count in neither: libtorch's own allocator keeps those
 // of a GPU, so that its profile lacks them. O((ops + D) D) for D ops that are in one profile alone.
-ProfileMatch match_profiles(const Trace& pages, const Trace& operands, Bytes least = 64_KiB);
+ProfileMatch match_profiles(const Trace& pages, const Trace& operands, Bytes least = {64 << 10});
 
 }  // namespace vedette
