@@ -68,7 +68,8 @@ bool BucketStore::follow(std::size_t op, std::uint64_t prefix) {
 }
 
 bool BucketStore::patient() const {
-  constexpr std::size_t patience = 4;  // buckets in a row that were made for nothing
+  constexpr std::size_t patience = 4;  // in a row: buckets that were made for nothing, or sequences without one
+  if (passed_in_a_row_ >= patience) return false;
   const auto ran = [](const auto& bucket) { return bucket->runs() > 0; };
   const auto latest = buckets_.end() - static_cast<std::ptrdiff_t>(std::min(patience, buckets_.size()));
   return buckets_.size() < patience || std::any_of(latest, buckets_.end(), ran);
@@ -79,18 +80,24 @@ bool BucketStore::worth_learning(std::uint64_t prefix, std::span<const std::uint
   for (const auto& bucket : buckets_)
     if (bucket->ops() == hashes.size() && bucket->begins(hashes.size() - 1, prefix)) {
       bucket->came_again();
+      passed_in_a_row_ = 0;
       return false;
     }
-  if (!alike && patient()) return true;
+  if (!alike && patient()) {
+    passed_in_a_row_ = 0;
+    return true;
+  }
   const auto again = std::find_if(passed_over_.begin(), passed_over_.end(),
                                   [&](const PassedOver& each) { return each.prefix == prefix; });
   if (again != passed_over_.end()) {
     passed_over_.erase(again);
+    passed_in_a_row_ = 0;
     return true;
   }
   const auto begin = hashes.first(std::min(told_apart_by, hashes.size()));
   passed_over_.push_back({.prefix = prefix, .begin = {begin.begin(), begin.end()}});
   if (passed_over_.size() > most_passed) passed_over_.pop_front();
+  ++passed_in_a_row_;
   return false;
 }
 

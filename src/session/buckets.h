@@ -135,6 +135,7 @@ class BucketStore {
   };
   bool patient() const;                 // a new sequence gets a bucket at once
   std::deque<PassedOver> passed_over_;  // sequences, the latest last
+  std::size_t passed_in_a_row_ = 0;     // since the last one that got a bucket, or has one
   std::uint64_t next_id_ = 1;
 };
 
