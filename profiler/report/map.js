@@ -5,7 +5,7 @@ const counted_words = {
   ops: 'Counted: page tracking looked after each operator, and a page counts the operators that touched it.',
   layers: 'Inferred, not counted: page tracking looked once a layer, and a page that it saw counts the operators of the layer whose operand its tensor is. A recorded guard counts, unless it is told otherwise (profile: ops).',
   operands: 'Inferred, not counted: pages were not tracked, and an operator counts for its operands from end to end.',
-  samples: 'Sampled: columns are snapshots of a monitor, named by when they began, and a page counts the samples that saw it in use.'};
+  samples: 'Sampled: columns are snapshots of a monitor, named by when they began, and colour counts the samples that saw a page in use.'};
 
 section('pages', 'Pages', 'How often each layer uses which pages',
   'Pages from top to bottom, layers from left to right, as they run, in the colour of their phase above: blue forward, yellow backward, green optimizer. Colour tells how many operators of the layer use a page, in logarithms. Drag over rows to zoom, twice click for all; click anywhere in a row, or name a tensor, to see its own pages.',
