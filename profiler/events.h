@@ -22,7 +22,9 @@ struct OpEvent {  // one op that has ended
   std::uint32_t name = 0;  // 0: unknown
   Nanoseconds began, ended;
   Bytes resident = unknown, live = unknown;  // when it ended
+  std::uint32_t stream = no_stream;          // of a GPU
   static constexpr Bytes unknown{~std::uint64_t{0}};
+  static constexpr std::uint32_t no_stream = ~std::uint32_t{0};
 };
 
 struct NameEvent {  // the text of a name, sent before its first use; cut to what fits

@@ -2,7 +2,9 @@
 // them.
 //
 // Tracks: the program (a step holds layers, a layer holds ops, so slices nest), its stalls, and tracks of fetches and
-// of evicts. There are as many of these as moves were in flight at once, so that slices of one track never overlap.
+// of evicts. Of these each link has as many as moves were in flight at once, so that slices of one track never overlap.
+// An op on a GPU says on which stream it ran. It stays a "cpu_op": readers look for launches of kernels otherwise.
+//
 // Flows lead from a layer's forward to its backward
 // ("fwdbwd"), and from the op during which a fetch was issued to the fetch. Counters tell each tier's bytes.
 #include <algorithm>
@@ -83,7 +85,12 @@ class Events {
 struct Ran {  // an op of the told step
   std::uint32_t op = 0;
   std::string name;
-  std::int64_t began = 0, ended = 0, resident = -1, live = -1;
+  std::int64_t began = 0, ended = 0, resident = -1, live = -1, stream = -1;
+};
+
+struct Lane {            // a track of moves
+  std::size_t tier = 0;  // the slow one of its link
+  std::int64_t free_from = 0;
 };
 
 class Teller {
@@ -95,7 +102,8 @@ class Teller {
     events_.slice("user_annotation", "ProfilerStep#" + std::to_string(step.step), program_track, step.began.value,
                   step.ended.value,
                   "\"phase\":" + json_string(step.phase) + ",\"stall ns\":" + std::to_string(step.counters.stall_ns) +
-                      ",\"faults\":" + std::to_string(step.counters.faults));
+                      ",\"faults\":" + std::to_string(step.counters.faults) +
+                      (step.energy ? ",\"energy mJ\":" + std::to_string(step.energy->millijoules) : ""));
     if (const report::Profile* const profile = profile_for(step, ops.size())) layers(ops, *profile);
     for (const Ran& op : ops) told_op(op);
     tiers(ops);
@@ -103,15 +111,20 @@ class Teller {
     waits(step);
   }
 
-  // Of all steps: how many tracks moves needed.
-  std::size_t fetch_tracks() const { return lanes_[0].size(); }
-  std::size_t evict_tracks() const { return lanes_[1].size(); }
+  // The tracks that moves of all steps needed.
+  void name_tracks() {
+    for (std::size_t i = 0; i < lanes_[0].size(); ++i)
+      events_.track_name(fetch_track(i), "fetches, " + link(true, lanes_[0][i].tier), 2);
+    for (std::size_t i = 0; i < lanes_[1].size(); ++i)
+      events_.track_name(evict_track(i), "evicts, " + link(false, lanes_[1][i].tier), 3);
+  }
 
  private:
   std::vector<Ran> ops_of(const report::StepRow& step) {
     std::vector<Ran> ops;
     Statement ask(source_.database,
-                  "SELECT op, IFNULL(text, ''), began_ns, ended_ns, IFNULL(resident_bytes, -1), IFNULL(live_bytes, -1)"
+                  "SELECT op, IFNULL(text, ''), began_ns, ended_ns, IFNULL(resident_bytes, -1), IFNULL(live_bytes, -1),"
+                  " IFNULL(stream, -1)"
                   " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
     std::int64_t now = step.began.value;
     for (ask.ask(step.step); ask.row();) {
@@ -120,7 +133,8 @@ class Teller {
              .began = ask.integer(2),
              .ended = ask.integer(3),
              .resident = ask.integer(4),
-             .live = ask.integer(5)};
+             .live = ask.integer(5),
+             .stream = ask.integer(6)};
       op.began = std::clamp(op.began, now, std::max(now, step.ended.value));
       op.ended = now = std::clamp(op.ended, op.began, std::max(op.began, step.ended.value));
       ops.push_back(std::move(op));
@@ -163,15 +177,25 @@ class Teller {
   }
 
   void told_op(const Ran& op) {
-    events_.slice("cpu_op", op.name.empty() ? "op" : op.name, program_track, op.began, op.ended,
-                  "\"External id\":" + std::to_string(op.op + 1) + ",\"Record function id\":0");
+    events_.slice(
+        "cpu_op", op.name.empty() ? "op" : op.name, program_track, op.began, op.ended,
+        "\"External id\":" + std::to_string(op.op + 1) + ",\"Record function id\":0" +
+            (op.stream < 0 ? ""
+                           : ",\"ran on\":" + json_string(tier_name(0) + ", stream " + std::to_string(op.stream))));
+  }
+
+  std::string tier_name(std::size_t tier) const {
+    const auto& tiers = source_.run.machine.tiers;
+    return tier < tiers.size() ? tiers[tier].name : tier == 0 ? "fast" : "slow";
+  }
+  std::string link(bool fetch, std::size_t slow) const {
+    return fetch ? tier_name(slow) + " -> " + tier_name(0) : tier_name(0) + " -> " + tier_name(slow);
   }
 
   // Device -1 of type 0 is kineto's name for the CPU. A tier below the first holds living tensors that are not
   // resident.
   void tiers(const std::vector<Ran>& ops) {
-    const auto& named = source_.run.machine.tiers;
-    const std::string fast = named.empty() ? "fast" : named[0].name, slow = named.size() < 2 ? "slow" : named[1].name;
+    const std::string fast = tier_name(0), slow = tier_name(1);
     std::int64_t before = -1;
     for (const Ran& op : ops) {
       if (op.resident < 0 || op.live < 0) continue;
@@ -191,20 +215,22 @@ class Teller {
 
   void moves(const report::StepRow& step, const std::vector<Ran>& ops) {
     Statement ask(source_.database,
-                  "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns FROM moves WHERE step = ? ORDER "
-                  "BY started_ns, move");
+                  "SELECT verb, cause, chunk, bytes, issued_ns, started_ns, ended_ns, tier FROM moves WHERE step = ?"
+                  " ORDER BY started_ns, move");
     for (ask.ask(step.step); ask.row();) {
       const bool fetch = ask.text(0) == "fetch";
       const std::int64_t issued = ask.nanoseconds(4), started = std::max(issued, ask.nanoseconds(5)),
                          ended = std::max(started, ask.nanoseconds(6));
-      std::vector<std::int64_t>& lanes = lanes_[fetch ? 0 : 1];
+      const auto tier = static_cast<std::size_t>(ask.integer(7));
+      std::vector<Lane>& lanes = lanes_[fetch ? 0 : 1];
       std::size_t lane = 0;
-      while (lane < lanes.size() && lanes[lane] > started) ++lane;
-      if (lane == lanes.size()) lanes.push_back(ended);
-      lanes[lane] = ended;
+      while (lane < lanes.size() && (lanes[lane].tier != tier || lanes[lane].free_from > started)) ++lane;
+      if (lane == lanes.size()) lanes.push_back({.tier = tier});
+      lanes[lane].free_from = ended;
       const int track = fetch ? fetch_track(lane) : evict_track(lane);
       events_.slice("gpu_memcpy", ask.text(0) + " (" + ask.text(1) + ")", track, started, ended,
-                    "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)));
+                    "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)) +
+                        (ask.text(0) == "drop" ? "" : ",\"link\":" + json_string(link(fetch, tier))));
       const auto issuer = std::upper_bound(ops.begin(), ops.end(), issued,
                                            [](std::int64_t when, const Ran& op) { return when < op.began; });
       if (fetch && issuer != ops.begin() && issued < std::prev(issuer)->ended)
@@ -234,7 +260,7 @@ class Teller {
 
   const ExportSource& source_;
   Events& events_;
-  std::vector<std::int64_t> lanes_[2];  // of fetches and evicts: when each track is free again
+  std::vector<Lane> lanes_[2];  // of fetches and evicts
 };
 
 }  // namespace
@@ -262,8 +288,7 @@ Result<void> to_perfetto(const ExportSource& source, std::ostream& out) {
   events.track_name(wait_track, "waiting", 1);
   Teller teller(source, events);
   for (const report::StepRow* const step : steps) teller.step(*step);
-  for (std::size_t i = 0; i < teller.fetch_tracks(); ++i) events.track_name(fetch_track(i), "fetches", 2);
-  for (std::size_t i = 0; i < teller.evict_tracks(); ++i) events.track_name(evict_track(i), "evicts", 3);
+  teller.name_tracks();
   out << "\n]}\n";
   return {};
 }

@@ -48,6 +48,23 @@ Result<void> to_mqsim(const ExportSource& source, std::ostream& out) {
   return {};
 }
 
+namespace {
+
+// The rows of a table, and the names of what its numbers mean: an op's device, a move's link.
+std::string rows_of(std::string_view table) {
+  const std::string link = "(SELECT s.name || ' -> ' || t.name FROM tiers s, tiers t WHERE ";
+  if (table == "op_times") return "SELECT *, (SELECT name FROM tiers WHERE tier = 0) AS device FROM op_times";
+  if (table == "moves")
+    return "SELECT *, " + link +
+           "verb <> 'drop' AND s.tier = CASE verb WHEN 'fetch' THEN moves.tier ELSE 0 END"
+           " AND t.tier = CASE verb WHEN 'fetch' THEN 0 ELSE moves.tier END) AS link FROM moves";
+  if (table == "plan_moves")
+    return "SELECT *, " + link + "s.tier = source AND t.tier = target) AS link FROM plan_moves";
+  return "SELECT * FROM " + std::string(table);
+}
+
+}  // namespace
+
 Result<void> to_csv(const ExportSource& source, std::ostream& out) {
   const auto tables = recording_tables();
   const auto found = std::find(tables.begin(), tables.end(), source.options.table);
@@ -56,7 +73,7 @@ Result<void> to_csv(const ExportSource& source, std::ostream& out) {
     for (const std::string_view each : tables) known.append(known.empty() ? "" : ", ").append(each);
     return Error{Cause::unsupported, "there is no table '" + source.options.table + "'; there are: " + known};
   }
-  Statement rows(source.database, "SELECT * FROM " + std::string(*found));  // a name of our own list
+  Statement rows(source.database, rows_of(*found));  // a name of our own list
   rows.ask();
   const int columns = rows.columns();
   for (int i = 0; i < columns; ++i) out << (i > 0 ? "," : "") << csv_field(rows.column_name(i));

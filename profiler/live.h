@@ -34,9 +34,10 @@ enum class Live : std::uint8_t {
   live_bytes,
   budget_bytes,
   dropped_events,
+  energy_mj,  // of the steps so far; 0 where no counter is read
   count_
 };
-inline constexpr std::uint64_t live_version = 1;
+inline constexpr std::uint64_t live_version = 2;
 
 class LivePage {
  public:

@@ -99,6 +99,7 @@ struct Recorder::State {
   Fd in_use;
   Tables tables;       // the writer's alone
   MachineWatch watch;  // as well
+  EnergyWatch energy;  // as well
   std::thread writer;
 };
 
@@ -211,9 +212,16 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
     state_->live->policy(policy);
     state_->live->set(Live::budget_bytes, budget.value);
   }
-  state_->send([record = SessionRecord{machine, std::string(policy), budget, chunk}](Tables& tables) {
-    tables.session(record);
-  });
+  state_->send(
+      [record = SessionRecord{machine, std::string(policy), budget, chunk}, energy = &state_->energy](Tables& tables) {
+        tables.session(record);
+        energy->watch({});  // of an earlier session
+      });
+}
+
+// The first reading is the writer's, too: it loads the library that counts.
+void Recorder::counts_energy(const EnergyCounter& counter) {
+  state_->send([counter, energy = &state_->energy](Tables&) { energy->watch(counter); });
 }
 
 void Recorder::moves_by(std::string_view mechanism) {
@@ -248,9 +256,11 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
                            .processor = use.processor - state_->use_began.processor,
                            .switches = use.switches - state_->use_began.switches,
                            .machine = {}};
-  state_->send([record, watch = &state_->watch](Tables& tables) mutable {
+  state_->send([record, state = state_.get()](Tables& tables) mutable {
     record.process_bytes = resident_bytes_of_this_process();  // here, on the writer's time: a moment later
-    record.noise->machine = watch->since_last();
+    record.noise->machine = state->watch.since_last();
+    record.energy = state->energy.since_last();
+    if (record.energy && state->live) state->live->add(Live::energy_mj, record.energy->millijoules);
     tables.step(record);
   });
 }
@@ -288,6 +298,11 @@ void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, N
   const auto [number, first] = state_->names.number(name);
   if (first) state_->push(state_->of_program, NameEvent::of(number, name));
   state_->op = {.step = step, .op = op, .name = number, .began = now, .ended = {}};
+}
+
+void Recorder::op_ran_on(std::uint64_t step, OpIndex op, std::uint32_t stream) {
+  OpEvent& running = state_->op;
+  if (running.step == step && running.op == op) running.stream = stream;
 }
 
 void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {

@@ -7,7 +7,7 @@
 // moved(), stalled(), faulted(), op_began() and op_ended() copy a record of 64 bytes into a bounded ring: no lock, no
 // allocation, no system call. Records that do not fit are dropped and counted. The thread empties the ring twenty times
 // a second and at each step's end; the file survives the program's death up to that moment (write-ahead log; not a
-// power failure).
+// power failure). The thread also reads a GPU's counter of energy, once for each step that ends.
 //
 // Thread rule: the observer calls as Observer says; flush(), dropped() and failure() from any thread.
 #pragma once
@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "vedette/gpu_observer.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
@@ -34,7 +35,7 @@ struct RecorderOptions {
   std::string libtorch = {};  // its version, for `meta`; empty: the program uses none, or does not say
 };
 
-class Recorder final : public Observer {
+class Recorder final : public Observer, public GpuObserver {
  public:
   // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording;
   // Cause::unavailable when another recorder writes it.
@@ -51,6 +52,7 @@ class Recorder final : public Observer {
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
   void moves_by(std::string_view mechanism) override;
+  void counts_energy(const EnergyCounter& counter) override;
   void step_began(std::uint64_t step, Nanoseconds now) override;
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
   void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;
@@ -60,6 +62,7 @@ class Recorder final : public Observer {
   void step_ran(std::uint64_t step, std::string_view phase, std::optional<std::uint64_t> bucket) override;
   void sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) override;
   void op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) override;
+  void op_ran_on(std::uint64_t step, OpIndex op, std::uint32_t stream) override;
   void op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) override;
   void moved(const MoveRecord& record) override;
   void stalled(const StallRecord& record) override;

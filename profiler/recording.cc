@@ -92,16 +92,19 @@ TableTexts tables_of(Database& database) {
 }
 
 // As SQLite writes them down: made once in memory and read.
-Result<TableTexts> tables_of_the_schema() {
+Result<TableTexts> tables_of_schema(std::int64_t schema) {
   auto model = Database::open(":memory:", Database::Mode::create);
   if (!model) return model.error();
-  model->run(recording_schema_sql());
+  model->run(recording_schema_sql(schema).c_str());
   return checked(*model, tables_of(*model));
 }
 
 // A file that says it is a recording must have exactly a recording's tables; others beside them do no harm.
 std::optional<Error> unlike_the_schema(Database& database, const std::string& path) {
-  static const Result<TableTexts> expected = tables_of_the_schema();
+  static const Result<TableTexts> older = tables_of_schema(oldest_recording_schema),
+                                  newest = tables_of_schema(recording_schema);
+  const std::int64_t schema = pragma(database, "PRAGMA user_version");
+  const Result<TableTexts>& expected = schema < recording_schema ? older : newest;
   if (!expected) return expected.error();
   const TableTexts found = tables_of(database);
   if (database.failure()) return database.failure();
@@ -109,8 +112,8 @@ std::optional<Error> unlike_the_schema(Database& database, const std::string& pa
     const auto table = found.find(name);
     if (table == found.end()) return Error{Cause::malformed_input, path + " is damaged: it lacks the table " + name};
     if (table->second != text)
-      return Error{Cause::malformed_input, path + " is damaged: its table " + name + " is not that of schema " +
-                                               std::to_string(recording_schema)};
+      return Error{Cause::malformed_input,
+                   path + " is damaged: its table " + name + " is not that of schema " + std::to_string(schema)};
   }
   return std::nullopt;
 }
@@ -138,12 +141,13 @@ Result<Database> open_recording(const std::string& path) {
   if (!database) return database.error();
   if (pragma(*database, "PRAGMA application_id") != recording_application_id) return why_no_recording(path, *database);
   const std::int64_t schema = pragma(*database, "PRAGMA user_version");
-  if (schema != recording_schema) {
+  if (schema < oldest_recording_schema || schema > recording_schema) {
     return Error{Cause::unsupported, path + " has schema " + std::to_string(schema) +
-                                         ", and this program reads schema " + std::to_string(recording_schema) +
-                                         "; use the vedette that wrote it" +
+                                         ", and this program reads schemas " + std::to_string(oldest_recording_schema) +
+                                         " to " + std::to_string(recording_schema) + "; use the vedette that wrote it" +
                                          (schema < recording_schema ? ", or record anew" : ", or a newer one")};
   }
+  database->run(newest_views_sql(schema));
   return database;
 }
 
@@ -158,7 +162,8 @@ Origin origin_of(Database& recording) {
           .kernel = meta(recording, "kernel"),
           .mechanism = meta(recording, "mechanism"),
           .cores = meta_number(recording, "cores"),
-          .memory = {meta_number(recording, "memory_bytes")}};
+          .memory = {meta_number(recording, "memory_bytes")},
+          .schema = pragma(recording, "PRAGMA user_version")};
 }
 
 Result<Recording> Recording::open(const std::string& path) {
@@ -225,6 +230,14 @@ void Recording::read_more(Headline& h) {
   Statement reasons(
       database_, "SELECT text FROM plan_reasons WHERE plan = (SELECT MAX(plan) FROM plans) ORDER BY position LIMIT 20");
   for (reasons.ask(); reasons.row();) h.reasons.push_back(reasons.text(0));
+}
+
+Result<EnergyTotal> Recording::energy() {
+  EnergyTotal total;
+  Statement ask(database_, "SELECT COUNT(*), SUM(millijoules), MAX(device) FROM step_energy");
+  ask.ask();
+  if (ask.row()) total = {.steps = natural(ask, 0), .millijoules = natural(ask, 1), .device = ask.text(2)};
+  return checked(database_, std::move(total));
 }
 
 Result<std::vector<ProfileInfo>> Recording::profiles() {

@@ -23,6 +23,7 @@ struct Origin {
   std::string mechanism;                  // the way in which chunks moved, in words
   std::uint64_t cores = 0;
   Bytes memory;
+  std::int64_t schema = 0;  // of the file
 };
 
 struct StepsByPhase {
@@ -31,6 +32,11 @@ struct StepsByPhase {
 
 struct FarBytes {  // of all steps, with two slow tiers: from and to the far one, and between them
   Bytes in, out, between;
+};
+
+struct EnergyTotal {  // of the steps in which a GPU's counter was read
+  std::uint64_t steps = 0, millijoules = 0;
+  std::string device;
 };
 
 struct Headline {
@@ -80,7 +86,8 @@ struct ProfileInfo {
 };
 
 // The database of a recording, its tables not yet looked at. Errors: system where there is no such file,
-// malformed_input where it is something else or cut short, unsupported where another version wrote it.
+// malformed_input where it is something else or cut short, unsupported where its schema is not read. What is asked of
+// the newest schema's tables an older recording answers, too.
 Result<Database> open_recording(const std::string& path);
 
 Origin origin_of(Database& recording);
@@ -92,6 +99,7 @@ class Recording {
   static Result<Recording> open(const std::string& path);
 
   Result<Headline> headline();
+  Result<EnergyTotal> energy();
   Result<std::vector<ProfileInfo>> profiles();
   // Sorted by (layer, tensor, pages); neighbouring ranges differ. Errors: Cause::unsupported where there are more than
   // 5,000,000 ranges.

@@ -4,8 +4,9 @@
 
 namespace vedette {
 
-const char* recording_schema_sql() noexcept {
-  return R"(
+namespace {
+
+constexpr const char* newest = R"(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE tiers(tier INTEGER PRIMARY KEY, name TEXT NOT NULL, capacity_bytes INTEGER NOT NULL, addressable INTEGER NOT NULL);
 CREATE TABLE links(source INTEGER NOT NULL, target INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL, latency_ns INTEGER NOT NULL,
@@ -48,8 +49,9 @@ CREATE TABLE steps(step INTEGER PRIMARY KEY, phase TEXT NOT NULL, bucket TEXT, b
 CREATE TABLE step_noise(step INTEGER PRIMARY KEY, elapsed_ns INTEGER NOT NULL, processor_ns INTEGER NOT NULL,
   switches INTEGER NOT NULL, watched_ns INTEGER NOT NULL, steal_ns INTEGER,
   processor_wait_ns INTEGER, memory_wait_ns INTEGER, io_wait_ns INTEGER);
+CREATE TABLE step_energy(step INTEGER PRIMARY KEY, device TEXT NOT NULL, millijoules INTEGER NOT NULL, watched_ns INTEGER NOT NULL);
 CREATE TABLE op_times(step INTEGER NOT NULL, op INTEGER NOT NULL, name INTEGER NOT NULL, began_ns INTEGER NOT NULL,
-  ended_ns INTEGER NOT NULL, resident_bytes INTEGER, live_bytes INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID;
+  ended_ns INTEGER NOT NULL, resident_bytes INTEGER, live_bytes INTEGER, stream INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID;
 CREATE TABLE moves(step INTEGER NOT NULL, move INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, chunk INTEGER NOT NULL,
   bytes INTEGER NOT NULL, issued_ns INTEGER NOT NULL, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
   tier INTEGER NOT NULL, PRIMARY KEY(step, move)) WITHOUT ROWID;
@@ -60,6 +62,27 @@ CREATE TABLE faults(step INTEGER NOT NULL, fault INTEGER NOT NULL, op INTEGER NO
 CREATE TABLE recomputations(step INTEGER NOT NULL, recomputation INTEGER NOT NULL, op INTEGER NOT NULL, chunk INTEGER NOT NULL,
   chunks INTEGER NOT NULL, ops INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
   PRIMARY KEY(step, recomputation)) WITHOUT ROWID;
+)";
+
+// Schema 4 lacks a table, and a column of op_times.
+constexpr std::string_view table_of_5 = "CREATE TABLE step_energy(", column_of_5 = ", stream INTEGER";
+
+}  // namespace
+
+std::string recording_schema_sql(std::int64_t schema) {
+  std::string sql = newest;
+  if (schema >= 5) return sql;
+  const std::size_t table = sql.find(table_of_5);
+  sql.erase(table, sql.find('\n', table) + 1 - table);
+  return sql.erase(sql.find(column_of_5), column_of_5.size());
+}
+
+const char* newest_views_sql(std::int64_t schema) noexcept {
+  if (schema >= 5) return "";
+  return R"(
+PRAGMA temp_store=MEMORY;
+CREATE TEMP VIEW op_times AS SELECT *, NULL AS stream FROM main.op_times;
+CREATE TEMP VIEW step_energy AS SELECT 0 AS step, '' AS device, 0 AS millijoules, 0 AS watched_ns WHERE 0;
 )";
 }
 
@@ -85,6 +108,7 @@ std::span<const std::string_view> recording_tables() noexcept {
                                                 "names",
                                                 "steps",
                                                 "step_noise",
+                                                "step_energy",
                                                 "op_times",
                                                 "moves",
                                                 "stalls",

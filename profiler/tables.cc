@@ -21,7 +21,7 @@ Database with_tables(Database database) {
   database.run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");
   database.run(("PRAGMA application_id=" + std::to_string(recording_application_id)).c_str());
   database.run("BEGIN");
-  database.run(recording_schema_sql());
+  database.run(recording_schema_sql().c_str());
   database.run(("PRAGMA user_version=" + std::to_string(recording_schema)).c_str());
   database.run("COMMIT");
   return database;
@@ -132,14 +132,15 @@ Tables::Tables(Database database)
     : database_(with_tables(std::move(database))),
       meta_(database_, "INSERT OR REPLACE INTO meta VALUES(?, ?)"),
       name_(database_, "INSERT OR REPLACE INTO names VALUES(?, ?)"),
-      op_time_(database_, "INSERT OR REPLACE INTO op_times VALUES(?, ?, ?, ?, ?, ?, ?)"),
+      op_time_(database_, "INSERT OR REPLACE INTO op_times VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       move_(database_, "INSERT INTO moves VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       stall_(database_, "INSERT INTO stalls VALUES(?, ?, ?, ?, ?, ?)"),
       fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       recomputed_(database_, "INSERT INTO recomputations VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       step_(database_,
             "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
-      noise_(database_, "INSERT OR REPLACE INTO step_noise VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)") {}
+      noise_(database_, "INSERT OR REPLACE INTO step_noise VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+      energy_(database_, "INSERT OR REPLACE INTO step_energy VALUES(?, ?, ?, ?)") {}
 
 void Tables::close() { database_.run("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
@@ -294,6 +295,9 @@ void Tables::step(const StepRecord& r) {
   step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped,
             c.stall_count, c.stall_ns, c.faults, c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes,
             c.ops, r.dropped_events, r.process_bytes, c.far_bytes_in, c.far_bytes_out, c.moved_between_slow_tiers);
+  if (r.energy)
+    energy_.run(r.step, machine_.tiers.empty() ? std::string_view() : std::string_view(machine_.tiers[0].name),
+                r.energy->millijoules, r.energy->watched.value);
   if (!r.noise) return;
   const auto number = [](const std::optional<Nanoseconds>& time) {
     return time ? std::optional<std::int64_t>(time->value) : std::nullopt;
@@ -314,7 +318,9 @@ void Tables::event(const Event& event) {
 void Tables::write(const OpEvent& e) {
   std::optional<std::uint64_t> resident, live;
   if (e.resident != OpEvent::unknown) resident = e.resident.value, live = e.live.value;
-  op_time_.run(e.step, e.op.value, e.name, e.began.value, e.ended.value, resident, live);
+  std::optional<std::uint32_t> stream;
+  if (e.stream != OpEvent::no_stream) stream = e.stream;
+  op_time_.run(e.step, e.op.value, e.name, e.began.value, e.ended.value, resident, live, stream);
 }
 void Tables::write(const NameEvent& e) { name_.run(e.name, std::string_view(e.text.data(), e.length)); }
 

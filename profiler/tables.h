@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "profiler/energy.h"
 #include "profiler/events.h"
 #include "profiler/noise.h"
 #include "profiler/schema.h"
@@ -29,6 +30,7 @@ struct StepRecord {
   std::uint64_t dropped_events = 0;            // since the run began
   std::optional<std::uint64_t> process_bytes;  // resident, of the whole process
   std::optional<StepNoise> noise;              // none: it was not watched
+  std::optional<StepEnergy> energy;            // of the fastest tier; none: no counter was read
 };
 
 struct SessionRecord {
@@ -79,7 +81,7 @@ class Tables {
   Machine machine_;
   std::map<std::uint64_t, std::int64_t> profile_of_;  // by bucket: the last
   std::vector<Placed> unit_places_;                   // of the plan that comes next
-  Statement meta_, name_, op_time_, move_, stall_, fault_, recomputed_, step_, noise_;
+  Statement meta_, name_, op_time_, move_, stall_, fault_, recomputed_, step_, noise_, energy_;
 };
 
 // A recording may be made at `path`: nothing, an empty file or an earlier recording is there. Cause::unsupported:

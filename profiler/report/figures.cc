@@ -270,6 +270,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;
   report.noise = noise_of(run, h);
+  report.noise.energy = energy_of(run);
   remark(report.noise.disturbed, report.noise.why);
   remark(
       h.bound && h.plain_step && *h.plain_step < *h.bound,

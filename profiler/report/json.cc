@@ -103,6 +103,7 @@ Json of(const StepRow& s) {
           {"peak_bytes", s.counters.peak_bytes},
           {"resident_max_bytes", s.counters.resident_max_bytes},
           {"process_bytes", of(s.process)},
+          {"energy_mj", s.energy ? Json(s.energy->millijoules) : Json(nullptr)},
           {"processor_ns", s.noise ? of(s.noise->processor) : Json(nullptr)},
           {"switches", s.noise ? Json(s.noise->switches) : Json(nullptr)},
           {"steal_ns", s.noise ? of(s.noise->machine.steal) : Json(nullptr)},
@@ -121,6 +122,15 @@ Json of(const Noise& n) {
           {"io_wait_share", of(n.io_wait)},
           {"disturbed", n.disturbed},
           {"why", n.why}};
+}
+
+Json of(const Energy& e) {
+  if (e.steps == 0) return nullptr;
+  return {{"device", e.device},
+          {"steps", e.steps},
+          {"median_j", of(e.median_j)},
+          {"mean_j", of(e.mean_j)},
+          {"watts", of(e.watts)}};
 }
 
 Json of(const CauseTotal& c) {
@@ -293,7 +303,11 @@ Json of(const Recomputed& r) {
           {"tensors", list(r.tensors)}};
 }
 
-Json of(const TimelineOp& o) { return Json::array({o.name, o.layer, of(o.time.begin), of(o.time.end)}); }
+Json of(const TimelineOp& o) {
+  Json op = Json::array({o.name, o.layer, of(o.time.begin), of(o.time.end)});
+  if (o.stream) op.push_back(*o.stream);
+  return op;
+}
 Json of(const TimelineMove& m) {
   return Json::array(
       {m.verb, m.cause, m.tensor, m.chunk, of(m.bytes), of(m.issued), of(m.time.begin), of(m.time.end), m.tier});
@@ -347,6 +361,7 @@ Json of(const Report& r) {
   all["plan"] = of(r.plan);
   all["recomputed"] = of(r.recomputed);
   all["noise"] = of(r.noise);
+  all["energy"] = of(r.noise.energy);
   all["timeline"] = {{"steps", list(r.timeline.steps)}, {"steps_left_out", r.timeline.steps_left_out}};
   all["followed"] = list(r.followed);
   all["overhead"] = of(r.overhead);

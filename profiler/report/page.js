@@ -27,6 +27,8 @@ const count = value => missing(value) ? '\u2013' : fixed(value, 0);
 const percent = value => missing(value) ? '\u2013' : fixed(value * 100, 1) + '\u00a0%';
 const ratio = value => missing(value) ? '\u2013' : fixed(value, 3) + ' \u00d7';
 const text = value => missing(value) || value === '' ? '\u2013' : String(value);
+const joules = value => missing(value) ? '\u2013' : value < 1 ? fixed(value * 1000, 0) + ' mJ' : fixed(value, value < 100 ? 2 : 0) + ' J';
+const watts = value => missing(value) ? '\u2013' : fixed(value, 0) + ' W';
 const yes_no = value => missing(value) ? '\u2013' : value ? 'yes' : 'no';
 const plural = (number, noun) => count(number) + ' ' + noun + (number === 1 ? '' : 's');
 const escaped = name => String(name).slice(0, 60).replace(/[&<>"']/g, c => '&#' + c.charCodeAt(0) + ';').replace(/[\u0000-\u001f]/g, '\ufffd');
@@ -286,6 +288,7 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
     ['Speed, of the bound', 'headline.speed_of_bound', ratio, ['with the operators\u2019 times of this recording no step is faster than ', figure(run, 'headline.bound_ns', time)]],
     ['Stalls in a step', 'headline.stall_ns', time, [figure(run, 'headline.stall_share', percent), ' of its time']],
     ...(run.noise.known || run.noise.disturbed ? [['Disturbed', 'noise.disturbed', yes_no, noise_words(run), run.noise.disturbed ? 'bad' : 'good']] : []),
+    ...(run.energy ? [['Energy of a step', 'energy.median_j', joules, ['the median on ' + run.energy.device + '; mean ', figure(run, 'energy.mean_j', joules), ' of ', figure(run, 'energy.steps', count), ', at ', figure(run, 'energy.watts', watts)]]] : []),
     ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
   if (run.steps.length > 0) host.append(element('div', {class: 'card'}, element('h3', {}, 'Step by step'), steps_chart(run)));
 });

@@ -42,6 +42,15 @@ struct Headline {
   std::uint64_t dropped_events = 0;
 };
 
+// Of the steady steps, as far as a GPU's counter was read beside them; all processes are in it. The counter may
+// move on no more than ten times a second: of shorter steps the mean says more than the median.
+struct Energy {
+  std::uint64_t steps = 0;  // 0: nothing is known
+  std::string device;
+  double median_j = 0, mean_j = 0;  // of a step
+  double watts = 0;                 // while these steps were watched
+};
+
 // Of the steady steps, medians: what the machine did beside them.
 struct Noise {
   bool known = false;
@@ -49,6 +58,7 @@ struct Noise {
   std::uint64_t switches = 0;  // involuntary
   // of the step's time: taken by a hypervisor (of all processors' time), and in which some task of the machine waited
   std::optional<double> steal, processor_wait, memory_wait, io_wait;
+  Energy energy;
   bool disturbed = false;  // steps differ by more than a fifth, or another program or machine took part of the time
   std::string why;         // a sentence; empty: it is not disturbed
 };
@@ -241,8 +251,9 @@ struct Recomputed {  // in the shown step
 
 struct TimelineOp {
   std::string name;
-  std::int64_t layer = -1;  // in the shown profile; -1: none, or the step is of another
-  Span<Nanoseconds> time;   // counts from the step's begin, as the others
+  std::int64_t layer = -1;                   // in the shown profile; -1: none, or the step is of another
+  Span<Nanoseconds> time;                    // counts from the step's begin, as the others
+  std::optional<std::uint32_t> stream = {};  // of a GPU
 };
 
 struct TimelineMove {
@@ -403,6 +414,7 @@ PlanFigures plan_of(const Run&);
 Recomputed recomputed_of(const Run&);
 Timeline timeline_of(const Run&);
 Noise noise_of(const Run&, const Headline&);
+Energy energy_of(const Run&);
 std::vector<Followed> followed_by(const Run&);
 Overhead overhead_of(const Run&);
 

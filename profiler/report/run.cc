@@ -109,6 +109,17 @@ void read_noise(Reader& reader, Run& run) {
   }
 }
 
+void read_energy(Reader& reader, Run& run) {
+  Statement ask(reader.database(), "SELECT step, millijoules, watched_ns FROM step_energy ORDER BY step");
+  auto at = run.steps.begin();
+  for (ask.ask(); reader.row(ask);) {
+    const std::uint64_t step = reader.natural(ask, 0, "a step's number");
+    while (at != run.steps.end() && at->step < step) ++at;
+    const StepEnergy energy{.millijoules = reader.natural(ask, 1, "a step's energy"), .watched = reader.time(ask, 2)};
+    if (at != run.steps.end() && at->step == step) at->energy = energy;
+  }
+}
+
 // One pass and no order: SQLite would sort the moves of the whole run, on disk, to group them.
 void read_causes(Reader& reader, Run& run) {
   std::map<std::tuple<std::string, std::string, std::uint32_t>, CauseTotal> totals;
@@ -151,7 +162,7 @@ void choose_step(Run& run) {
 std::vector<OpRow> ops_of(Reader& reader, std::uint64_t step) {
   std::vector<OpRow> ops;
   Statement ask(reader.database(),
-                "SELECT op, IFNULL(text, ''), began_ns, ended_ns, live_bytes, resident_bytes"
+                "SELECT op, IFNULL(text, ''), began_ns, ended_ns, live_bytes, resident_bytes, stream"
                 " FROM op_times LEFT JOIN names USING(name) WHERE step = ? ORDER BY op");
   for (ask.ask(step); reader.row(ask);) {
     OpRow& op = ops.emplace_back();
@@ -161,6 +172,7 @@ std::vector<OpRow> ops_of(Reader& reader, std::uint64_t step) {
     op.ended = reader.time(ask, 3);
     op.live = {reader.capacity(ask, 4)};
     op.resident = {reader.capacity(ask, 5)};
+    if (!ask.is_null(6)) op.stream = reader.number(ask, 6, "a stream");
     reader.keep(op, {op.name});
   }
   return ops;
@@ -377,6 +389,7 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   read_machine(reader, run);
   read_steps(reader, run);
   read_noise(reader, run);
+  read_energy(reader, run);
   read_causes(reader, run);
   if (!reader.bad()) read_profiles(reader, run);
   if (!reader.bad()) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/energy.h"
 #include "profiler/noise.h"
 #include "profiler/recording.h"
 #include "vedette/model.h"
@@ -28,6 +29,7 @@ struct StepRow {
   std::string bucket;            // empty: none was repeated
   std::optional<Bytes> process;  // resident bytes of the whole process at its end
   std::optional<StepNoise> noise;
+  std::optional<StepEnergy> energy;  // none: no counter was read
   Nanoseconds time() const noexcept { return ended - began; }
 };
 
@@ -35,7 +37,8 @@ struct OpRow {  // an op that ran
   std::uint32_t op = 0;
   std::string name;
   Nanoseconds began, ended;
-  Bytes live, resident;  // as it left them; both 0: not told
+  Bytes live, resident;                      // as it left them; both 0: not told
+  std::optional<std::uint32_t> stream = {};  // of a GPU
 };
 
 struct MoveRow {

@@ -70,6 +70,20 @@ void noise(Lines& out, const Report& a, const Report* b) {
     out.figure("disturbed", both([](const Noise& n) { return std::string(n.disturbed ? "yes" : "no"); }));
 }
 
+// Nothing where no GPU's counter was read.
+void energy(Lines& out, const Report& a, const Report* b) {
+  if (a.noise.energy.steps == 0 && (b == nullptr || b->noise.energy.steps == 0)) return;
+  const auto told = [](const Energy& e) {
+    return e.steps == 0 ? std::string("-")
+                        : fmt::format("{:.3f} J, {:.0f} W, {}", e.median_j, e.watts, printable(e.device, 12));
+  };
+  const auto mean = [](const Energy& e) {
+    return e.steps == 0 ? std::string("-") : fmt::format("{:.3f} J of {}", e.mean_j, e.steps);
+  };
+  out.figure("energy of a step, median", {told(a.noise.energy), b != nullptr ? told(b->noise.energy) : std::string()});
+  out.figure("energy of a step, mean", {mean(a.noise.energy), b != nullptr ? mean(b->noise.energy) : std::string()});
+}
+
 void headline(Lines& out, const Report& a, const Report* b) {
   const auto both = [&](auto of) { return Pair{of(a.headline), b != nullptr ? of(b->headline) : std::string()}; };
   if (b != nullptr) out.figure("", {"this run", "the other"});
@@ -90,6 +104,7 @@ void headline(Lines& out, const Report& a, const Report* b) {
                return readable(h.step_quartiles.begin) + " to " + readable(h.step_quartiles.end);
              }));
   noise(out, a, b);
+  energy(out, a, b);
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
   out.figure("bound, as profiled", both([](const Headline& h) { return readable(h.bound); }));

@@ -61,8 +61,10 @@ class Steps {
   StepTimeline made() const {
     StepTimeline step{.step = events_.step, .phase = events_.phase, .time = events_.ended - events_.began};
     for (const OpRow& op : events_.ops) {
-      step.ops.push_back(
-          {.name = op.name, .layer = layer_of(op.op), .time = {op.began - events_.began, op.ended - events_.began}});
+      step.ops.push_back({.name = op.name,
+                          .layer = layer_of(op.op),
+                          .time = {op.began - events_.began, op.ended - events_.began},
+                          .stream = op.stream});
     }
     for (const MoveRow& move : events_.moves) step.moves.push_back(shown(move));
     for (const StallRow& stall : events_.stalls) step.stalls.push_back(explained(stall));

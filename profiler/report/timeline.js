@@ -3,14 +3,23 @@
 
 const lane_high = 20, lane_gap = 22, lane_top = 18;
 
-// Lanes of a step. Moves of one link that overlap lie below each other.
+// The link of a move, and the stream of an op, which has none but on a GPU.
+const fast_name = run => run.machine.tiers[0]?.name ?? 'fast memory';
+function link_of(run, move) {
+  const slow = run.machine.tiers[move[8]]?.name ?? 'slow tier';
+  return move[0] === 'fetch' ? slow + ' \u2192 ' + fast_name(run) : move[0] === 'drop' ? 'dropped' : fast_name(run) + ' \u2192 ' + slow;
+}
+const stream_of = (run, stream) => missing(stream) ? '' : ', ' + fast_name(run) + ', stream ' + count(stream);
+
+// Lanes of a step. Each stream of a GPU has one for its operators. Moves of one link that overlap lie below each other.
 function lanes_of(run, step) {
-  const lanes = [{name: 'operators', kind: 'op', rows: [step.ops.map((o, i) => ({i, from: o[2], to: o[3]}))], colour: i => 'live'},
+  const streams = step.ops.length === 0 ? [undefined] : [...new Set(step.ops.map(o => o[4]))].sort((a, b) => a - b);
+  const ops_of = stream => step.ops.map((o, i) => ({i, from: o[2], to: o[3]})).filter(bar => step.ops[bar.i][4] === stream);
+  const lanes = [...streams.map(stream => ({name: 'operators' + stream_of(run, stream), kind: 'op', rows: [ops_of(stream)], colour: i => 'live'})),
     {name: 'stalls', kind: 'stall', rows: [step.stalls.map((s, i) => ({i, from: s[2], to: s[3]}))], colour: i => step.stalls[i][1] ? 'out' : 'budget'}];
-  const slow = tier => run.machine.tiers[tier]?.name ?? 'slow tier', fast = run.machine.tiers[0]?.name ?? 'fast memory';
   const links = new Map();
   step.moves.forEach((m, i) => {
-    const key = m[0] === 'fetch' ? slow(m[8]) + ' \u2192 ' + fast : m[0] === 'drop' ? 'dropped' : fast + ' \u2192 ' + slow(m[8]);
+    const key = link_of(run, m);
     if (!links.has(key)) links.set(key, []);
     links.get(key).push({i, from: m[6], to: m[7]});
   });
@@ -170,13 +179,13 @@ section('timeline', 'Timeline', 'A step as it ran',
       if (remedy !== '') add(element('b', {}, remedy));
     } else if (state.kind === 'move') {
       const [verb, cause, tensor, chunk, size, issued, from, to] = step.moves[number];
-      add(element('b', {}, verb + ' of ' + move_name(run, step.moves[number])), ', ' + bytes(size) + ' in ' + time(to - from) + (to > from ? ' (' + fixed(size / (to - from), 2) + ' GB/s)' : '') + ', chunk ' + count(chunk));
+      add(element('b', {}, verb + ' of ' + move_name(run, step.moves[number])), ', ' + bytes(size) + ' in ' + time(to - from) + (to > from ? ' (' + fixed(size / (to - from), 2) + ' GB/s)' : '') + ', ' + link_of(run, step.moves[number]) + ', chunk ' + count(chunk));
       add((cause === 'planned' ? 'planned' : 'not planned: ' + cause) + '; asked for at ' + time(issued) + ', began at ' + time(from) + ', ended at ' + time(to));
       if (tensor >= 0) add('of the tensor ', go(tensor_name(run, tensor), () => run.zoom?.(tensor)));
       step.stalls.forEach((s, i) => { if (s[4] === number) add('waited for by ', go(op_name(step, s[0]) + ', ' + time(s[3] - s[2]), () => select('stall', i))); });
     } else {
-      const [name, layer, from, to] = step.ops[number];
-      add(element('b', {}, 'op ' + count(number) + ': ' + name), ', ' + time(to - from) + ', from ' + time(from) + ' on');
+      const [name, layer, from, to, stream] = step.ops[number];
+      add(element('b', {}, 'op ' + count(number) + ': ' + name), ', ' + time(to - from) + ', from ' + time(from) + ' on' + stream_of(run, stream));
       if (layer >= 0) add('in the layer ', go(layer_name(run, layer), () => run.show_layer?.(layer)), ' ' + layer_phase(run, layer));
       step.stalls.forEach((s, i) => { if (s[0] === number) add('after a stall of ', go(time(s[3] - s[2]), () => select('stall', i))); });
     }

@@ -13,7 +13,6 @@
 #include "base/readable.h"
 #include "cli/verbs.h"
 #include "profiler/recording.h"
-#include "profiler/schema.h"
 
 namespace vedette::cli {
 
@@ -40,7 +39,7 @@ void print_origin(const Headline& h, const std::string& path) {
     const auto part = std::filesystem::file_size(path + suffix, ignored);
     if (!ignored) size += part;
   }
-  fmt::print("recording      {}, schema {}{}\n", readable({size}), recording_schema,
+  fmt::print("recording      {}, schema {}{}\n", readable({size}), h.origin.schema,
              h.complete ? "" : "; not closed: the run lives, or it was killed (all until its last flush is here)");
   const Origin& from = h.origin;
   if (!from.imported.empty()) fmt::print("imported from  {}\n", shown(from.imported));
@@ -97,6 +96,9 @@ void print_info(const InfoOptions& options) {
   const Headline headline = recording.headline().value();
   print_origin(headline, options.path);
   print_headline(headline);
+  if (const EnergyTotal energy = recording.energy().value(); energy.steps > 0)
+    fmt::print("energy         {:.1f} J of {} in {} steps\n", static_cast<double>(energy.millijoules) / 1e3,
+               shown(energy.device), energy.steps);
   for (const ProfileInfo& profile : recording.profiles().value()) print_profile(recording, profile, options.layers);
 }
 

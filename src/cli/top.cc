@@ -41,6 +41,7 @@ std::string time(double ns) {
 }
 std::string size(double bytes) { return readable({static_cast<std::uint64_t>(bytes)}); }
 std::string number(double count) { return fmt::format("{:.0f}", count); }
+std::string joules(double mj) { return fmt::format("{:.1f} J", mj / 1e3); }
 
 // The last column is the increase since the last look, a second.
 void print(const Sample& now, const Sample* before) {
@@ -63,6 +64,7 @@ void print(const Sample& now, const Sample* before) {
   row("stalled", Live::stall_ns, time);
   row("faults", Live::faults, number);
   row("ops", Live::ops, number);
+  if (r[Live::energy_mj] > 0) row("energy", Live::energy_mj, joules);
   if (r[Live::dropped_events] > 0)
     fmt::print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
 }

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <utility>
+
 namespace vedette::cuda {
 namespace {
 
@@ -54,6 +56,26 @@ Result<std::uint32_t> Nvml::power_mw(DeviceHandle device) const {
   unsigned power = 0;
   if (auto read = check(power_(device, &power), "reading a GPU's power"); !read) return read.error();
   return std::uint32_t{power};
+}
+
+std::function<std::optional<std::uint64_t>()> energy_counter(std::string bus_id) {
+  struct Counter {
+    std::string bus_id;
+    bool looked = false;
+    std::shared_ptr<const Nvml> nvml = nullptr;
+    Nvml::DeviceHandle device = nullptr;  // nullptr: none was found
+  };
+  return [counter = std::make_shared<Counter>(Counter{std::move(bus_id)})]() -> std::optional<std::uint64_t> {
+    if (!std::exchange(counter->looked, true)) {
+      if (auto nvml = Nvml::load()) counter->nvml = *std::move(nvml);
+      if (counter->nvml != nullptr) {
+        if (const auto device = counter->nvml->device(counter->bus_id)) counter->device = *device;
+      }
+    }
+    if (counter->device == nullptr) return std::nullopt;
+    const auto read = counter->nvml->energy_mj(counter->device);
+    return read ? std::optional(*read) : std::nullopt;
+  };
 }
 
 }  // namespace vedette::cuda

@@ -4,7 +4,9 @@
 // was loaded, all processes together. A loaded library stays loaded. Thread rule: any thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "vedette/result.h"
@@ -32,5 +34,9 @@ class Nvml {
   int (*energy_)(DeviceHandle, unsigned long long*) = nullptr;
   int (*power_)(DeviceHandle, unsigned*) = nullptr;
 };
+
+// The energy counter, in millijoules, of the device at `bus_id`, as Device::bus_id() tells it; nullopt: none can be
+// read. Its first call loads NVML. Thread rule of the function: any thread, one at a time.
+std::function<std::optional<std::uint64_t>()> energy_counter(std::string bus_id);
 
 }  // namespace vedette::cuda

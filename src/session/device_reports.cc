@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cuda/nvml.h"
 #include "os/program.h"
 
 namespace vedette::detail {
@@ -14,7 +15,7 @@ Nanoseconds host_now() { return host_program().now(); }
 }  // namespace
 
 DeviceReports::DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer)
-    : device_(std::move(device)), observer_(observer) {
+    : device_(std::move(device)), observer_(observer), gpu_observer_(dynamic_cast<GpuObserver*>(observer)) {
   const auto stream = cuda::Stream::create(device_);
   if (!stream) return;
   const Mark first = mark(stream->handle());
@@ -37,6 +38,13 @@ DeviceReports::Mark DeviceReports::mark(cuda::StreamHandle stream) {
   return made;
 }
 
+std::uint32_t DeviceReports::number_of(cuda::StreamHandle stream) {
+  const auto found = std::find(streams_.begin(), streams_.end(), stream);
+  const auto number = static_cast<std::uint32_t>(found - streams_.begin());
+  if (found == streams_.end()) streams_.push_back(stream);
+  return number;
+}
+
 void DeviceReports::give_back(Mark& mark) {
   if (mark.event != none) unused_.push_back(mark.event);
   mark = {};
@@ -50,6 +58,7 @@ void DeviceReports::op_queues(cuda::StreamHandle stream, bool waits) {
   give_back(op_begin_);  // of an op between two steps
   op_begin_ = mark(stream);
   op_waits_ = waits;
+  op_stream_ = number_of(stream);
 }
 
 void DeviceReports::op_is_queued(cuda::StreamHandle stream) {
@@ -92,6 +101,7 @@ void DeviceReports::finish() {
     tell_moves(*running_);  // of events after the last step
   }
   observer_ = nullptr;
+  gpu_observer_ = nullptr;
   running_.reset();
   ended_.clear();
   zero_ = none;
@@ -102,6 +112,7 @@ void DeviceReports::finish() {
 
 void DeviceReports::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
   if (observer_ != nullptr) observer_->opened(machine, policy, budget, chunk);
+  if (gpu_observer_ != nullptr) gpu_observer_->counts_energy(cuda::energy_counter(device_->bus_id()));
 }
 
 void DeviceReports::moves_by(std::string_view mechanism) {
@@ -136,8 +147,11 @@ void DeviceReports::step_began(std::uint64_t step, Nanoseconds now) {
 
 void DeviceReports::op_began(std::uint64_t, OpIndex op, std::string_view name, Nanoseconds) {
   const std::lock_guard lock(mutex_);
-  running_->ops.push_back(
-      {.op = op, .name = std::string(name), .begin = std::exchange(op_begin_, {}), .waits = op_waits_});
+  running_->ops.push_back({.op = op,
+                           .name = std::string(name),
+                           .begin = std::exchange(op_begin_, {}),
+                           .waits = op_waits_,
+                           .stream = op_stream_});
 }
 
 void DeviceReports::sampled(std::uint64_t, OpIndex, Bytes resident, Bytes live) {
@@ -255,6 +269,7 @@ Nanoseconds DeviceReports::tell_ops(const Step& step, Nanoseconds step_began, Co
       counters.stall_ns += static_cast<std::uint64_t>((began - before).value);
     }
     observer_->op_began(step.number, op.op, op.name, began);
+    if (gpu_observer_ != nullptr) gpu_observer_->op_ran_on(step.number, op.op, op.stream);
     observer_->sampled(step.number, op.op, op.resident, op.live);
     observer_->op_ended(step.number, op.op, ended);
     before = ended;

@@ -8,6 +8,8 @@
 //
 // Where an event is refused, the host's time stands for it.
 //
+// An observer that is a GpuObserver, too, is told each op's stream and how to read the device's energy.
+//
 // Thread rule: the Observer's calls as Observer says; others from any thread in which the device's context is current.
 // Its lock is the innermost: no function calls the session or the executor.
 #pragma once
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "vedette/gpu_observer.h"
 #include "vedette/observer.h"
 
 namespace vedette::detail {
@@ -68,6 +71,7 @@ class DeviceReports final : public Observer {
     std::string name;
     Mark begin, end;
     bool waits = false;
+    std::uint32_t stream = 0;  // as GpuObserver counts them
     Bytes resident, live;
   };
   struct Move {
@@ -91,6 +95,7 @@ class DeviceReports final : public Observer {
   };
 
   Mark mark(cuda::StreamHandle stream);
+  std::uint32_t number_of(cuda::StreamHandle stream);
   template <typename Visit>
   static void each_mark(const Step& step, Visit visit);
   bool has_passed(const Step& step, bool wait);
@@ -106,12 +111,15 @@ class DeviceReports final : public Observer {
   const std::shared_ptr<const cuda::Device> device_;
   std::mutex mutex_;  // over all that follows
   Observer* observer_;
+  GpuObserver* gpu_observer_;                // nullptr: the observer is none
+  std::vector<cuda::StreamHandle> streams_;  // by number
   std::vector<cuda::Event> events_;
   std::vector<std::size_t> unused_;
   std::optional<Step> running_;  // nullopt: before the first step
   std::deque<Step> ended_;       // the oldest first
   Mark op_begin_, op_end_, move_begin_;
   bool op_waits_ = false;
+  std::uint32_t op_stream_ = 0;
   std::size_t zero_ = none;  // an event that has passed,
   Nanoseconds zero_time_;    // and when that was
   Nanoseconds told_until_;

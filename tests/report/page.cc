@@ -113,6 +113,23 @@ TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
   EXPECT_EQ(document.find("js-plotly-plot") != std::string::npos, page_has_charts());
 }
 
+TEST_F(Page, TellsEnergyAndStreamsOfARunOnAGpuAlone) {
+  Report report = hand_made();
+  const std::string at = "#timeline/5/0-110000/op/2";
+  const std::string cpu = open(write("cpu.html", format_page(report, nullptr)), "--dump-dom", at);
+  EXPECT_THAT(cpu, HasSubstr("op 2: sum</b>, 19.0 \u00b5s, from 21.0 \u00b5s on</li>"));
+  EXPECT_THAT(cpu, Not(HasSubstr("<dt>Energy of a step</dt>")));
+  report.machine.tiers[0].name = "gpu:0";
+  report.noise.energy = {.steps = 3, .device = "gpu:0", .median_j = 0.25, .mean_j = 12.5, .watts = 310};
+  for (StepTimeline& step : report.timeline.steps)
+    for (TimelineOp& op : step.ops) op.stream = op.name == "sum" ? 1 : 0;
+  const std::string gpu = open(write("gpu.html", format_page(report, nullptr)), "--dump-dom", at);
+  EXPECT_EQ(console_, "");
+  compare_figures(gpu, nlohmann::json::parse(format_json(report, nullptr)));
+  for (const char* part : {"<dt>Energy of a step</dt>", ">250 mJ<", ">12.50 J<", ">310 W<", "on, gpu:0, stream 1</li>"})
+    EXPECT_THAT(gpu, HasSubstr(part));
+}
+
 TEST_F(Page, PutsTwoRunsSideBySide) {
   const Report report = hand_made();
   const std::string document = open(write("two.html", format_page(report, &report)), "--dump-dom");

@@ -1,5 +1,7 @@
 // What an observer and a recording know of a session on the simulated GPU: every move with its bytes, its cause and the
 // device's times, in the step in which it was queued.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -9,6 +11,7 @@
 #include "profiler/report/run.h"
 #include "profiler/sqlite.h"
 #include "support/gpu_net.h"
+#include "vedette/gpu_observer.h"
 
 namespace vedette::testing {
 namespace {
@@ -158,6 +161,71 @@ TEST_F(GpuReports, CopiesLastAsLongAsTheLinkTakes) {
     }
     expect_in_order(step);
   }
+}
+
+// The stand-in for NVML, once it is loaded, is what its name finds. Its counter goes on by 250 mJ with each reading.
+TEST_F(GpuReports, ARecordingHasTheEnergyOfEachStepByOneReadingOfNvml) {
+  void* const nvml = ::dlopen(SIMULATED_NVML, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(nvml, nullptr) << ::dlerror();
+  const auto choose =
+      reinterpret_cast<void (*)(unsigned long long)>(::dlsym(nvml, "simulated_nvml_millijoules_a_reading"));
+  const auto readings = reinterpret_cast<unsigned long long (*)()>(::dlsym(nvml, "simulated_nvml_readings"));
+  const std::string path = ::testing::TempDir() + "gpu_energy_test.vedette";
+  choose(250);
+  const auto before = readings();
+  {
+    auto recorder = Recorder::open({.path = path, .program = "words", .live = false}).value();
+    train(*recorder);
+  }
+  choose(0);
+  EXPECT_EQ(readings() - before, static_cast<unsigned long long>(steps) + 1) << "one as it begins, one a step";
+  const auto run = report::load_run(path);
+  ASSERT_TRUE(run) << run.error().message;
+  ASSERT_EQ(run->steps.size(), static_cast<std::size_t>(steps));
+  for (const report::StepRow& step : run->steps) {
+    ASSERT_TRUE(step.energy) << "step " << step.step;
+    EXPECT_EQ(step.energy->millijoules, 250u) << "step " << step.step;
+  }
+  const report::Energy energy = report::energy_of(*run);
+  EXPECT_EQ(energy.device, "gpu:0");
+  EXPECT_EQ(energy.steps, run->steady.size());
+  EXPECT_DOUBLE_EQ(energy.median_j, 0.25);
+  std::filesystem::remove(path);
+}
+
+class StreamListener final : public Observer, public GpuObserver {
+ public:
+  std::vector<std::uint32_t> streams;  // by op of the latest step
+  EnergyCounter counter;
+
+  void counts_energy(const EnergyCounter& of_the_device) override { counter = of_the_device; }
+  void step_began(std::uint64_t, Nanoseconds) override { streams.clear(); }
+  void op_ran_on(std::uint64_t, OpIndex op, std::uint32_t stream) override {
+    EXPECT_EQ(op.value, streams.size());
+    streams.push_back(stream);
+  }
+};
+
+TEST_F(GpuReports, AnOpIsToldWithItsStream) {
+  StreamListener listener;
+  {
+    WordsOnGpu gpu({.fast_memory = budget, .policy = "vedette", .observer = &listener});
+    NetOnGpu net(gpu, 2, words);
+    const auto other = cuda::Stream::create(gpu.device).value();
+    net.in_the_middle = [&](const std::vector<WordsOnGpu::Tensor>&) {
+      gpu.work_on(other.handle());
+      WordsOnGpu::Tensor aside = gpu.make(words / 4);
+      gpu.op("aside", aside, {}, 5u);
+      gpu.drop(aside);
+      gpu.work_on(nullptr);
+    };
+    for (int s = 0; s < 3; ++s) net.step(static_cast<std::uint32_t>(s));
+    gpu.session.reset();
+    other.synchronize().value();
+  }
+  // load, two layers of forward and scratch, the op aside, then loss and two layers of backward, moment and update
+  EXPECT_EQ(listener.streams, (std::vector<std::uint32_t>{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_TRUE(listener.counter) << "though whether it can be read depends on the machine";
 }
 
 TEST_F(GpuReports, ARecordingHasWhatTheCountersHave) {

@@ -1,7 +1,9 @@
-// libnvidia-ml.so.1 that is none: one GPU at the simulated bus id, which takes 100 W whatever it does. It has what
+// libnvidia-ml.so.1 that is none: one GPU at the simulated bus id, which takes 100 W whatever it does, or as much for
+// each reading of its counter as a test says. It has what
 // vedette calls, and what libtorch looks up, all of it, before it tells that a GPU's memory is used up.
 //
 // Thread rule: any thread.
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -14,14 +16,12 @@ constexpr unsigned milliwatts = 100'000;
 constexpr const char* bus_id = ":00:00.0";  // behind a domain of four or eight zeros
 using Clock = std::chrono::steady_clock;
 int device = 0;
-Clock::time_point began;
+const Clock::time_point began = Clock::now();                 // when the driver was loaded, as it were
+std::atomic<unsigned long long> a_reading = 0, readings = 0;  // relaxed: a test that chooses has one thread that reads
 
 }  // namespace
 
-NVML_EXPORT int nvmlInit_v2() {
-  began = Clock::now();
-  return success;
-}
+NVML_EXPORT int nvmlInit_v2() { return success; }
 
 NVML_EXPORT const char* nvmlErrorString(int error) { return error == success ? "Success" : "Not Found"; }
 
@@ -40,9 +40,17 @@ NVML_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
 
 NVML_EXPORT int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
   const std::chrono::duration<double> since = Clock::now() - began;
-  *millijoules = static_cast<unsigned long long>(since.count() * milliwatts);
+  const unsigned long long each = a_reading.load(std::memory_order_relaxed);
+  *millijoules = each > 0 ? each * (readings.fetch_add(1, std::memory_order_relaxed) + 1)
+                          : static_cast<unsigned long long>(since.count() * milliwatts);
   return success;
 }
+
+// 0: 100 W.
+NVML_EXPORT void simulated_nvml_millijoules_a_reading(unsigned long long millijoules) {
+  a_reading.store(millijoules, std::memory_order_relaxed);
+}
+NVML_EXPORT unsigned long long simulated_nvml_readings() { return readings.load(std::memory_order_relaxed); }
 
 NVML_EXPORT int nvmlDeviceGetPowerUsage(void*, unsigned* power) {
   *power = milliwatts;

@@ -1,5 +1,6 @@
 // examples/train on libtorch's CUDA device without a GPU: losses equal to the CPU's bit by bit, no race, the device's
 // memory as the limit, and sentences where something is missing.
+#include "profiler/recording.h"
 #include "simulated_gpu/training_process.h"
 
 namespace vedette::testing {
@@ -38,6 +39,24 @@ TEST_F(SimulatedGuard, AStepInBackwardHasTheBitsOfTheLoopAsItIs) {
   const Training inside = train(words + " --step-in-backward --fast-memory " + std::to_string(budget), "cuda");
   ASSERT_EQ(inside.status, 0) << inside.output;
   expect_equal(inside, whole, "with steps in backward");
+}
+// By the stand-in for NVML, whose GPU takes 100 W.
+TEST_F(SimulatedGuard, ARecordingHasTheEnergyOfItsSteps) {
+  const std::string path = ::testing::TempDir() + "simulated_energy.vedette", words = "--small --steps 6 --model mlp ";
+  const Training gpu = train(words + "--fast-memory 8MiB --record " + path, "cuda");
+  ASSERT_EQ(gpu.status, 0) << gpu.output;
+  auto recording = Recording::open(path).value();
+  const EnergyTotal energy = recording.energy().value();
+  EXPECT_EQ(energy.steps, 6u);
+  EXPECT_EQ(energy.device, "gpu:0");
+  Statement ask(recording.database(), "SELECT SUM(millijoules) * 1000000 / SUM(watched_ns) FROM step_energy");
+  ask.ask();
+  ASSERT_TRUE(ask.row());
+  EXPECT_NEAR(static_cast<double>(ask.integer(0)), 100, 5) << "watts";
+  const Training cpu = train(words + "--fast-memory 16MiB --slow host --record " + path, "cpu");
+  ASSERT_EQ(cpu.status, 0) << cpu.output;
+  EXPECT_EQ(Recording::open(path).value().energy().value().steps, 0u);
+  std::filesystem::remove(path);
 }
 // As on a GPU, where two runs have equal bits only if they ask for them. The script sets a workspace for cuBLAS.
 TEST_F(SimulatedTraining, AComparisonAsksForSumsOfOneOrder) {

@@ -1,0 +1,69 @@
+// The energy of a run's steps, where a GPU's counter was read beside them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "profiler/report/report.h"
+#include "report/hand_made.h"
+
+namespace vedette::report {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Run hand_made() {
+  const by_hand::Folder folder;
+  return load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value();
+}
+
+// Steps 1 and 2 prepare; 3 to 5 are steady.
+Run with_energy() {
+  Run run = hand_made();
+  run.machine.tiers[0].name = "gpu:0";
+  const std::uint64_t millijoules[] = {90000, 90000, 10000, 40000, 12000};
+  for (std::size_t i = 0; i < 5; ++i)
+    run.steps[i].energy = StepEnergy{.millijoules = millijoules[i], .watched = {200'000'000}};
+  return run;
+}
+
+TEST(ReportEnergy, IsTheSteadySteps) {
+  const Energy energy = analyse(with_energy(), {}).noise.energy;
+  EXPECT_EQ(energy.steps, 3u);
+  EXPECT_EQ(energy.device, "gpu:0");
+  EXPECT_DOUBLE_EQ(energy.median_j, 12);
+  EXPECT_NEAR(energy.mean_j, 62.0 / 3, 1e-9);
+  EXPECT_NEAR(energy.watts, 62 / 0.6, 1e-9);
+}
+
+TEST(ReportEnergy, IsToldInTextAndJson) {
+  const Report report = analyse(with_energy(), {}), without = analyse(hand_made(), {});
+  EXPECT_THAT(format_text(report, nullptr), HasSubstr("energy of a step, median  12.000 J, 103 W, gpu:0\n"));
+  EXPECT_THAT(format_text(report, nullptr), HasSubstr("energy of a step, mean    20.667 J of 3\n"));
+  EXPECT_THAT(format_text(report, &without), ::testing::ContainsRegex("median +12.000 J, 103 W, gpu:0 +-\n"));
+  const auto json = nlohmann::json::parse(format_json(report, nullptr))["run"];
+  EXPECT_EQ(json["energy"]["median_j"], 12);
+  EXPECT_EQ(json["energy"]["watts"], 103.333333);
+  EXPECT_EQ(json["steps"][3]["energy_mj"], 40000);
+}
+
+TEST(ReportEnergy, IsAbsentAndNotNoneWhereNoCounterWasRead) {
+  const Report report = analyse(hand_made(), {});
+  EXPECT_THAT(format_text(report, nullptr), Not(HasSubstr("energy")));
+  const auto json = nlohmann::json::parse(format_json(report, nullptr))["run"];
+  EXPECT_TRUE(json["energy"].is_null());
+  EXPECT_TRUE(json["steps"][3]["energy_mj"].is_null());
+}
+
+// A step whose counter could not be read counts neither as one nor as none.
+TEST(ReportEnergy, LeavesOutStepsWithoutAReading) {
+  report::Run run = with_energy();
+  run.steps[3].energy = std::nullopt;
+  const Energy energy = energy_of(run);
+  EXPECT_EQ(energy.steps, 2u);
+  EXPECT_DOUBLE_EQ(energy.mean_j, 11);
+}
+
+}  // namespace
+}  // namespace vedette::report
