@@ -46,6 +46,12 @@ bool Foresight::remember(const StepLog& log, std::span<const std::uint64_t> kind
   return known;
 }
 
+Foresight::Remembered Foresight::remembered() const noexcept {
+  Remembered now{.steps = steps_.size(), .ops = 0, .successions = successions_.size()};
+  for (const auto& step : steps_) now.ops += step->ops();
+  return now;
+}
+
 // Other sizes. Successions count tensors by their numbers, which are the same unless small tensors have grown.
 void Foresight::refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence) {
   const std::vector<std::uint64_t> kinds(step.kinds().begin(), step.kinds().end());

@@ -46,6 +46,10 @@ class Foresight {
   // call; nullptr: the position is lost. Looks at ops since the last call, too, so that a step may leave its plan late.
   const Ahead* look(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint32_t frames);
   std::uint32_t ops_told() const noexcept { return ops_told_; }  // of the running step
+  struct Remembered {
+    std::size_t steps = 0, ops = 0, successions = 0;
+  };
+  Remembered remembered() const noexcept;
 
  private:
   static constexpr std::uint32_t none = LikeStep::none;

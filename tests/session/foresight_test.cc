@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <tuple>
@@ -314,6 +315,25 @@ TEST(Foresight, ForgetsTheStepsThatRanLongestAgo) {
   program.op("step 2", {"w0"});
   EXPECT_EQ(program.next_use("w1"), 1u);
   program.end_step();
+}
+
+// Of ten thousand sequences of ops that never come again.
+TEST(Foresight, RemembersNoMoreThanItsBounds) {
+  Program program;
+  std::mt19937 random(1);
+  Foresight::Remembered most;
+  for (int s = 0; s < 10'000; ++s) {
+    program.begin_step();
+    for (int i = 0; i < 12; ++i) program.op("op " + std::to_string(random() % 50), {"w0"});
+    program.end_step();
+    const Foresight::Remembered now = program.foresight.remembered();
+    most = {.steps = std::max(most.steps, now.steps),
+            .ops = std::max(most.ops, now.ops),
+            .successions = std::max(most.successions, now.successions)};
+  }
+  EXPECT_EQ(most.steps, Foresight::most_steps);
+  EXPECT_EQ(most.ops, Foresight::most_steps * 12);
+  EXPECT_LE(most.successions, Foresight::most_steps * Foresight::most_steps);
 }
 
 TEST(Foresight, TellsWhatDies) {

@@ -1,0 +1,81 @@
+// Ten thousand steps that never repeat, of three of the shapes: caches that begin anew, sequences of ops that hardly
+// come again, and the one that is slowest beside plain. Nothing that is remembered of them grows, and the bytes are
+// right.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "session/irregular_shapes.h"
+
+namespace vedette {
+namespace {
+
+using testing::ExpertsDrawn;
+using testing::GrowingCache;
+using testing::make_shape;
+using testing::ReplayBuffer;
+using testing::SessionPlayer;
+using testing::Shape;
+using testing::ShapeEntry;
+
+constexpr std::size_t steps = 10'000, first = 1'000;
+
+std::uint64_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoull(line.substr(6)) << 10;
+  return 0;
+}
+
+struct Figures {
+  std::uint64_t resident = 0;
+  std::size_t plans = 0;
+};
+
+struct Ended {
+  std::uint64_t state = 0;
+  std::uint64_t peak = 0;
+  Figures after_first, last;
+};
+
+Ended run(const ShapeEntry& shape, Bytes budget) {
+  const auto session = testing::open_session(budget, "host", "vedette");
+  SessionPlayer player(*session);
+  const auto program = shape.make(player);
+  Ended ended;
+  for (std::size_t s = 0; s < steps; ++s) {
+    program->step(s);
+    if (s + 1 == first || s + 1 == steps)
+      (s + 1 == first ? ended.after_first : ended.last) = {.resident = resident_bytes(),
+                                                           .plans = session->planned_steps().size()};
+  }
+  ended.state = program->state();
+  ended.peak = session->counters().peak_bytes;
+  return ended;
+}
+
+class ManyIrregularSteps : public ::testing::TestWithParam<ShapeEntry> {};
+
+TEST_P(ManyIrregularSteps, GrowNothing) {
+  constexpr std::uint64_t bound = 1 << 20;  // of malloc's; a step of these takes some ten KiB in tables
+  const Ended plenty = run(GetParam(), 64_MiB);
+  const Ended tight = run(GetParam(), {std::max<std::uint64_t>(plenty.peak / 4 / Shape::chunk, 10) * Shape::chunk});
+  std::printf("after %zu steps %lu KiB and %zu plans, after %zu %lu KiB and %zu plans\n", first,
+              tight.after_first.resident >> 10, tight.after_first.plans, steps, tight.last.resident >> 10,
+              tight.last.plans);
+  EXPECT_EQ(tight.state, plenty.state);
+  EXPECT_LE(tight.last.resident, tight.after_first.resident + bound);
+  EXPECT_LE(tight.last.plans, 10u);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtAQuarter, ManyIrregularSteps,
+                         ::testing::Values(ShapeEntry{"growing_cache", make_shape<GrowingCache>},
+                                           ShapeEntry{"experts", make_shape<ExpertsDrawn>},
+                                           ShapeEntry{"replay_buffer", make_shape<ReplayBuffer>}),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace vedette
