@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -238,6 +239,7 @@ struct ShapeEntry {
   const char* name;
   std::unique_ptr<Shape> (*make)(Player& player);
 };
+inline void PrintTo(const ShapeEntry& shape, std::ostream* out) { *out << shape.name; }  // in the names of tests
 template <class Kind>
 std::unique_ptr<Shape> make_shape(Player& player) {
   return std::make_unique<Kind>(player);
