@@ -3,6 +3,9 @@
 // Eight programs (irregular_programs.h). Each run is a process of its own. In every round a plain run and one for each
 // budget follow each other, with --before also one of another version. Every run has to end with the plain run's bits.
 // The time of a run is that of its steps from the third on, in all, because they differ. The ideal is plain.
+// With --kernel-swap a plain run in a memory cgroup follows each guarded one, whose memory the kernel swaps to the same
+// disk. Its limit is the budget and the program's own memory: the most that is charged for the program with small
+// shapes, without a limit. Where no such run can be made, a sentence says why.
 // Beside the ratio stand the bytes that moved, those that left for nothing, how often the program waited, and the page
 // faults that no op announced. With --causes: also what came while a thread waited for it, and what left for a thread
 // that waited for room.
@@ -15,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -22,6 +26,7 @@
 
 #include "counting_allocator.h"
 #include "irregular_programs.h"
+#include "kernel_swap.h"
 #include "machine.h"
 #include "train_cells.h"
 
@@ -32,10 +37,10 @@ struct Options {
   std::vector<std::string> programs;
   std::vector<double> budgets{50, 25};
   int rounds = 3, steps = 14, threads = 2;
-  bool small = false, causes = false;
+  bool small = false, causes = false, kernel_swap = false;
   std::string slow = ".", json, driver, before;
   std::string one, result;  // this process is a run of that program
-  std::uint64_t budget = 0;
+  std::uint64_t budget = 0, swap_mib = 2048;
 };
 
 constexpr int not_counted = 2;
@@ -99,6 +104,7 @@ nlohmann::json run_program(const Options& options, const Program& program) {
 struct Cell {
   double percent = 0;   // of plain's peak; 0: plain
   bool before = false;  // of the version to compare with
+  bool swaps = false;   // plain within a limit of the kernel
   std::vector<double> ms, ratio;
   nlohmann::json latest;
   bool equal = true;
@@ -117,6 +123,7 @@ class Table {
     for (const double percent : options.budgets) {
       if (!options.before.empty()) cells_.push_back({.percent = percent, .before = true});
       cells_.push_back({.percent = percent});
+      if (options.kernel_swap) cells_.push_back({.percent = percent, .swaps = true});
     }
   }
 
@@ -142,7 +149,11 @@ class Table {
           "{:<20} {:>8} {:>10.0f} {:>8.3f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>9.0f} "
           "{:>8.0f}  {}\n",
           program_.name,
-          cell.percent == 0 ? "plain" : fmt::format("{:.0f} %{}", cell.percent, cell.before ? " old" : ""),
+          cell.percent == 0 ? "plain"
+                            : fmt::format("{:.0f} %{}", cell.percent,
+                                          cell.before  ? " old"
+                                          : cell.swaps ? " swap"
+                                                       : ""),
           spread(cell.ms).median, cell.percent == 0 ? 1.0 : spread(cell.ratio).median, figure("bytes_in") / 1048576,
           figure("bytes_out") / 1048576, figure("bytes_left_for_nothing") / 1048576, figure("bytes_in_late") / 1048576,
           figure("bytes_out_for_room") / 1048576, figure("stalls"), figure("stall_ms"), figure("faults"),
@@ -155,9 +166,9 @@ class Table {
 
   void add_to(nlohmann::ordered_json& rows) const {
     for (const Cell& cell : cells_) {
-      nlohmann::ordered_json row = {{"program", program_.name}, {"percent", cell.percent},
-                                    {"before", cell.before},    {"ms", cell.ms},
-                                    {"x_plain", cell.ratio},    {"equal", cell.equal}};
+      nlohmann::ordered_json row = {{"program", program_.name},  {"percent", cell.percent}, {"before", cell.before},
+                                    {"kernel_swap", cell.swaps}, {"ms", cell.ms},           {"x_plain", cell.ratio},
+                                    {"equal", cell.equal}};
       for (const auto& [key, value] : cell.latest.items())
         if (key != "losses" && key != "bits") row[key] = value;
       rows.push_back(row);
@@ -165,48 +176,77 @@ class Table {
   }
 
  private:
-  nlohmann::json child(const Cell& cell) const {
-    const double percent = cell.percent;
-    const std::string driver = cell.before ? options_.before : options_.driver, result = folder_ + "/result",
-                      log = folder_ + "/log";
-    std::filesystem::remove(result);
+  std::vector<std::string> words_of(const std::string& driver, bool small) const {
     std::vector<std::string> words = {driver,
                                       "--one",
                                       program_.name,
                                       "--result",
-                                      result,
+                                      folder_ + "/result",
                                       "--steps",
                                       std::to_string(options_.steps),
                                       "--threads",
                                       std::to_string(options_.threads),
                                       "--slow",
                                       options_.slow};
-    if (options_.small) words.push_back("--small");
-    if (options_.causes && !cell.before) words.push_back("--causes");
-    if (percent > 0) {
+    if (small) words.push_back("--small");
+    return words;
+  }
+
+  std::uint64_t own_memory() {
+    if (own_memory_ == 0)
+      own_memory_ = run_within(4_GiB, words_of(options_.driver, true), folder_ + "/log", slowest_run_s).charged;
+    return own_memory_;
+  }
+
+  nlohmann::json child(const Cell& cell) {
+    std::uint64_t budget = 0;
+    if (cell.percent > 0) {
       const double peak = cells_.front().latest.at("peak_bytes").get<double>();
       const auto least = static_cast<std::uint64_t>(options_.small ? 12 * 32 << 10 : 24 << 20);
-      words.insert(words.end(),
-                   {"--budget", std::to_string(std::max(least, static_cast<std::uint64_t>(peak * percent / 100)))});
+      budget = std::max(least, static_cast<std::uint64_t>(peak * cell.percent / 100));
     }
-    const ChildRun ran = run_child(words, log, slowest_run_s);
-    std::ifstream file(result);
+    const std::uint64_t limit = cell.swaps ? budget + own_memory() : 0;
+    std::vector<std::string> words = words_of(cell.before ? options_.before : options_.driver, options_.small);
+    if (options_.causes && !cell.before) words.push_back("--causes");
+    if (budget > 0 && !cell.swaps) words.insert(words.end(), {"--budget", std::to_string(budget)});
+    std::filesystem::remove(folder_ + "/result");
+    const std::string log = folder_ + "/log";
+    const ChildRun ran =
+        limit > 0 ? run_within({limit}, words, log, slowest_run_s).run : run_child(words, log, slowest_run_s);
+    std::ifstream file(folder_ + "/result");
     auto json = nlohmann::json::parse(file, nullptr, false);
     if (ran.status != 0 || json.is_discarded())
-      throw Failure({.message = fmt::format("{} at {} % ended with status {}", program_.name, percent, ran.status)});
+      throw Failure(
+          {.message = fmt::format("{} at {} % ended with status {}", program_.name, cell.percent, ran.status)});
     return json;
   }
 
   const Options& options_;
   const std::string folder_;
   const Program& program_;
-  std::vector<Cell> cells_;  // plain first
+  std::uint64_t own_memory_ = 0;  // bytes of the process beside its tensors; 0: not known
+  std::vector<Cell> cells_;       // plain first
 };
 
-int measure(const Options& options) {
+// The swap file that --kernel-swap asks for; nullptr, with a sentence and without that column, where there can be none.
+std::unique_ptr<SwapFile> swap_file(Options& options) {
+  if (!options.kernel_swap) return nullptr;
+  try {
+    if (run_within(1_GiB, {"/bin/true"}, "/dev/null", 60).charged == 0)
+      throw Failure({.message = "the kernel does not tell how much memory a memory cgroup takes"});
+    return std::make_unique<SwapFile>(options.slow, Bytes{options.swap_mib << 20});
+  } catch (const Failure& failure) {
+    options.kernel_swap = false;
+    fmt::print("kernel swap: not measured, since {}\n", failure.what());
+    return nullptr;
+  }
+}
+
+int measure(Options options) {
   std::string folder = options.slow + "/vedette-irregular-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) throw Failure({.message = "no folder can be made in " + options.slow});
   const double load = load_per_core();
+  const auto swap = swap_file(options);
   fmt::print("machine: {}, slow tier {}; {} rounds of {} steps, {} threads; load before the start {:.2f} a core{}\n\n",
              machine_line(), file_system_of(options.slow), options.rounds, options.steps, options.threads, load,
              load > busy_load ? ": BUSY MACHINE, the times below are worth little" : "");
@@ -250,6 +290,8 @@ int irregular(int count, char** words) {
   app.add_option("--driver", options.driver, "the program that runs are made with: another version's, to compare");
   app.add_option("--before", options.before, "another version's program, whose cells come in turns with this one's")
       ->check(CLI::ExistingFile);
+  app.add_flag("--kernel-swap", options.kernel_swap, "plain runs by the kernel's swap, too (root, a memory cgroup)");
+  app.add_option("--swap", options.swap_mib, "size of the swap file, MiB")->capture_default_str();
   app.add_flag("--causes", options.causes, "count moves by their cause: an observer listens, which takes some time");
   app.add_flag("--small", options.small, "small shapes: to see that it works, not how fast");
   app.add_option("--one", options.one, "be one run of this program")->group("");

@@ -4,6 +4,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Run {
   std::vector<double> step_ms = {};
   std::vector<std::uint32_t> losses = {};  // bit patterns
   std::uint64_t bits = 0;                  // a hash of all that was kept at the end, byte by byte
+  std::function<void()> after_step = [] {};
 
   // Without a guard the body alone; with one, as a step of the guard.
   void within(const auto& body) {
@@ -29,6 +31,7 @@ struct Run {
       body();
     }
     step_ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+    after_step();
   }
   void watch(torch::nn::Module& module, const std::string& name = "");
   void watch(torch::optim::Optimizer& optimizer);

@@ -169,22 +169,57 @@ struct Runs {
   }
 };
 
+struct Row {
+  std::string what;
+  std::vector<double> values;  // of each round
+  std::string unit;
+  double wanted = 0;  // at most; 0: no bar
+};
+
+std::vector<Row> rows_of(const Runs& runs) {
+  std::vector<Row> rows;
+  for (const std::string& kind : kinds) {
+    std::vector<double> us;
+    for (const double ns : runs.step_ns.at(kind)) us.push_back(ns / 1e3);
+    rows.push_back({.what = "step, " + kind, .values = us, .unit = "us"});
+  }
+  rows.push_back({.what = "plain / guarded", .values = runs.ratio, .unit = "x"});
+  rows.push_back({.what = "an op, libtorch's listing", .values = runs.libtorch_ns, .unit = "ns"});
+  rows.push_back({.what = "an op, the guard on top", .values = runs.ours_ns, .unit = "ns", .wanted = 300});
+  for (const auto& [part, ns] : runs.parts_ns)
+    rows.push_back({.what = part, .values = ns, .unit = "ns, without libtorch"});
+  return rows;
+}
+
 void print(const Options& options, const Runs& runs) {
-  const auto line = [](const std::string& what, const std::vector<double>& values, const char* unit, double scale = 1) {
-    const Spread s = spread(values);
-    fmt::print("{:<34} {:>9.2f} {:>9.2f} {:>9.2f}  {}\n", what, s.median / scale, s.lower / scale, s.upper / scale,
-               unit);
-  };
   fmt::print(
       "machine: {}, load {:.2f} a core\n{} layers of {} by {}, batch {}: {} ops a step, {} bytes moved; {} rounds\n\n",
       machine_line(), load_per_core(), options.layers, options.width, options.width, options.batch, runs.ops,
       runs.moved, options.rounds);
   fmt::print("{:<34} {:>9} {:>9} {:>9}\n", "", "median", "lower", "upper");
-  for (const std::string& kind : kinds) line("step, " + kind, runs.step_ns.at(kind), "us", 1e3);
-  line("plain / guarded", runs.ratio, "x");
-  line("an op, libtorch's listing", runs.libtorch_ns, "ns");
-  line("an op, the guard on top", runs.ours_ns, "ns (wanted: 300)");
-  for (const auto& [part, ns] : runs.parts_ns) line(part, ns, "ns, without libtorch");
+  for (const Row& row : rows_of(runs)) {
+    const Spread s = spread(row.values);
+    fmt::print("{:<34} {:>9.2f} {:>9.2f} {:>9.2f}  {}{}\n", row.what, s.median, s.lower, s.upper, row.unit,
+               row.wanted > 0 ? fmt::format(" (wanted: {:.0f})", row.wanted) : "");
+  }
+}
+
+void write(const Options& options, const Runs& runs) {
+  nlohmann::ordered_json all = {
+      {"machine", machine_line()}, {"load_per_core", load_per_core()}, {"layers", options.layers},
+      {"width", options.width},    {"batch", options.batch},           {"ops", runs.ops},
+      {"bytes_moved", runs.moved}, {"rounds", options.rounds},         {"rows", nlohmann::ordered_json::array()}};
+  for (const Row& row : rows_of(runs)) {
+    const Spread s = spread(row.values);
+    all["rows"].push_back({{"what", row.what},
+                           {"unit", row.unit},
+                           {"median", s.median},
+                           {"lower", s.lower},
+                           {"upper", s.upper},
+                           {"wanted", row.wanted > 0 ? nlohmann::ordered_json(row.wanted) : nlohmann::ordered_json()},
+                           {"rounds", row.values}});
+  }
+  std::ofstream(options.json) << all.dump(2) << "\n";
 }
 
 int measure(const Options& options) {
@@ -198,16 +233,7 @@ int measure(const Options& options) {
   }
   std::filesystem::remove_all(folder);
   print(options, runs);
-  if (options.json.empty()) return 0;
-  std::ofstream(options.json) << nlohmann::ordered_json{
-      {"machine", machine_line()},
-      {"load_per_core", load_per_core()},
-      {"ops", runs.ops},
-      {"step_ns", runs.step_ns},
-      {"ratio", runs.ratio},
-      {"libtorch_ns_an_op", runs.libtorch_ns},
-      {"guard_ns_an_op", runs.ours_ns},
-      {"parts_ns", runs.parts_ns}}.dump(2);
+  if (!options.json.empty()) write(options, runs);
   return 0;
 }
 
@@ -219,7 +245,7 @@ int op_cost(int count, char** words) {
   app.add_option("--layers", options.layers, "of the network")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--width", options.width, "of a layer")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--batch", options.batch, "rows of the input")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write all figures to this file");
+  app.add_option("--json", options.json, "write all rows to this file");
   app.add_option("--one", options.one, "be one run")->group("")->check(CLI::IsMember(kinds));
   app.add_option("--result", options.result, "of the one run")->group("");
   CLI11_PARSE(app, count, words);

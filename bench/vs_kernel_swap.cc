@@ -7,17 +7,12 @@
 // session's overhead, less the program's own memory. That is measured first: the most that is charged for a plain run
 // of a model of a few bytes.
 //
-// Needs root, a memory cgroup (version 1 or 2) and swapon. The swap file has a name while the bench runs; it is
-// switched off and removed at the end, also after a failure or an interrupt.
-#include <fcntl.h>
+// Needs root, a memory cgroup and swapon (kernel_swap.h).
 #include <fmt/core.h>
-#include <sys/stat.h>
-#include <sys/swap.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,15 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "kernel_swap.h"
 #include "machine.h"
-#include "support/memory_cgroup.h"
 #include "train_cells.h"
 #include "vedette/session.h"
 
 namespace vedette::bench {
 namespace {
-
-using vedette::testing::MemoryCgroup;
 
 struct Options {
   std::string train, model = "resnet18", slow = ".";
@@ -42,42 +35,6 @@ struct Options {
 };
 
 constexpr double slowest_run_s = 1800;
-
-// A name that an interrupt can give to the kernel: the handler may call nothing but system calls.
-char swap_path[4096];
-void switch_off(int signal) {
-  ::swapoff(swap_path);
-  ::unlink(swap_path);
-  ::_exit(128 + signal);
-}
-
-class SwapFile {
- public:
-  SwapFile(const std::string& directory, Bytes bytes) {
-    std::string path = directory + "/vedette-swap-XXXXXX";
-    Fd file(::mkostemp(path.data(), O_CLOEXEC));
-    if (!file) throw Failure({.message = "no swap file can be made in " + directory + ": " + std::strerror(errno)});
-    path = std::filesystem::absolute(path);
-    std::snprintf(swap_path, sizeof swap_path, "%s", path.c_str());
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, switch_off);
-    if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes.value)); error != 0)
-      refuse("no room for a swap file", error);
-    if (run_child({"/sbin/mkswap", path}, "/dev/null", 60).status != 0) refuse("mkswap failed (package util-linux)", 0);
-    if (::swapon(path.c_str(), 0) != 0) refuse("the kernel refuses a swap file here (swapon)", errno);
-  }
-  SwapFile(const SwapFile&) = delete;
-  SwapFile& operator=(const SwapFile&) = delete;
-  ~SwapFile() {
-    ::swapoff(swap_path);
-    ::unlink(swap_path);
-  }
-
- private:
-  [[noreturn]] static void refuse(const char* what, int error) {
-    ::unlink(swap_path);
-    throw Failure({.message = error == 0 ? std::string(what) : std::string(what) + ": " + std::strerror(error)});
-  }
-};
 
 std::string contents(const std::string& path) {
   std::ifstream file(path);
@@ -101,17 +58,15 @@ class Comparison {
   // Runs `words` in a group of its own with swap, or in none; true if it ended well. What was charged goes to
   // `charged`.
   bool child(std::vector<std::string> words, std::optional<Bytes> limit, std::uint64_t& charged, double& others) {
-    std::optional<MemoryCgroup> group;
+    LimitedRun ran;
     if (limit) {
-      group.emplace("vedette-swap");
-      if (!group->made() || !group->set_limit(*limit, true)) throw Failure({.message = group->why_not()});
-      words.insert(words.begin(),
-                   {"/bin/sh", "-c", "echo 0 >\"$0\" && exec \"$@\"", group->folder() + "/cgroup.procs"});
+      ran = run_within(*limit, std::move(words), folder_ + "/log", slowest_run_s);
+    } else {
+      ran.run = run_child(std::move(words), folder_ + "/log", slowest_run_s);
     }
-    const ChildRun run = run_child(words, folder_ + "/log", slowest_run_s);
-    if (group) charged = std::max(charged, group->peak().value);
-    others = run.others_cores;
-    return run.status == 0;
+    charged = std::max(charged, ran.charged);
+    others = ran.run.others_cores;
+    return ran.run.status == 0;
   }
 
   std::vector<std::string> train(const std::string& model, int steps) const {
