@@ -1,5 +1,5 @@
 // How fast does a model train in less GPU memory: with a guard that moves tensors, with one that
-// recomputes them too ("again"), with saved tensors in pinned memory, with checkpointing?
+// recomputes them too ("again"), with saved tensors in pinned memory, with checkpointing, in managed memory?
 //
 //   build/bench/gpu_table --json gpu.json                                   # on a GPU: a decoder of 1.3 billion
 //   scripts/with_simulated_gpu build/bench/gpu_table --small --rounds 1     # a rehearsal; its times say nothing of a
@@ -9,7 +9,8 @@
 // step needs; where it does not fit, a guard of all memory says it. The guard has 50, 30 and 20 % of that, and as much
 // as save_on_cpu and checkpointing took. The bound beside it, with recomputation where it may, is the least time of any
 // plan, from the guard's own op times and measured link. Medians and quartiles of all steps. save_on_cpu is
-// torch.autograd.graph.save_on_cpu(pin_memory=True) in C++; checkpointing keeps each block's input. Losses are compared
+// torch.autograd.graph.save_on_cpu(pin_memory=True) in C++; checkpointing keeps each block's input. Managed memory
+// (gpu_managed.h) has the guard's budgets: the rest of the device is held by one allocation. Losses are compared
 // bit by bit with the plain cell's first run, whose later runs are compared with it, too: without --deterministic a
 // GPU's operators need not repeat. Joules of a step are NVML's, where it is there.
 //
@@ -64,7 +65,7 @@ struct Cell {
   std::string name, way;
   bool recompute = false;
   std::uint64_t budget = 0;
-  std::uint64_t moved = 0, recomputed = 0;  // bytes of a step
+  std::uint64_t moved = 0, recomputed = 0, prefetched = 0;  // bytes of a step
   std::vector<double> ms, joules;
   std::uint64_t peak = 0;
   Json losses;
@@ -87,13 +88,30 @@ std::int64_t fitting_batch(const DecoderShape& s, double free) {
   return found;
 }
 
-double free_memory() {
+constexpr unsigned shares[] = {50, 30, 20};  // of the peak, in percent
+
+std::uint64_t whole_blocks(std::uint64_t bytes) {
+  constexpr std::uint64_t block = 2 << 20;
+  return std::max<std::uint64_t>(bytes / block, 1) * block;
+}
+
+std::shared_ptr<cuda::Device> open_device() {  // nullptr: there is none
   auto driver = cuda::Driver::load();
-  if (!driver) return 0;
-  const auto device = cuda::Device::open(std::move(*driver), 0);
-  if (!device) return 0;
-  const auto memory = (*device)->memory();
+  if (!driver) return nullptr;
+  auto device = cuda::Device::open(std::move(*driver), 0);
+  return device ? std::move(*device) : nullptr;
+}
+
+double free_memory() {
+  const auto device = open_device();
+  if (device == nullptr) return 0;
+  const auto memory = device->memory();
   return memory ? static_cast<double>(memory->free.value) : 0;
+}
+
+std::string name_of_device() {
+  const auto device = open_device();
+  return device ? device->name() : "no GPU";
 }
 
 class Table {
@@ -160,7 +178,7 @@ class Table {
   void add_budgets() {
     const std::uint64_t all = peak();
     const auto add = [&](const std::string& name, std::uint64_t budget) {
-      budget = std::max<std::uint64_t>(budget / (2 << 20), 1) * (2 << 20);
+      budget = whole_blocks(budget);
       for (const bool recompute : {false, true}) {
         const std::string what = (recompute ? "again, " : "guard, ") + name;
         if (!wanted(what)) continue;
@@ -172,9 +190,15 @@ class Table {
       }
     };
     if (all == 0) return;
-    for (const unsigned percent : {50u, 30u, 20u}) add(std::to_string(percent) + " %", all / 100 * percent);
+    for (const unsigned percent : shares) add(std::to_string(percent) + " %", all / 100 * percent);
     for (std::size_t other = 1; other < cells_.size() && cells_[other].way != "guard"; ++other)
       if (cells_[other].peak > 0 && cells_[other].peak < all) add("as " + cells_[other].way, cells_[other].peak);
+    for (const unsigned percent : shares) {
+      const std::string what = "managed, " + std::to_string(percent) + " %";
+      if (!wanted(what)) continue;
+      cells_.push_back({.name = what, .way = "managed", .budget = whole_blocks(all / 100 * percent)});
+      one(cells_.back());
+    }
   }
 
   void round() {
@@ -259,6 +283,7 @@ class Table {
     cell.repeats = cell.repeats && same(cell.losses, told.at("losses"));
     cell.phase = told.value("phase", "");
     cell.moved = told.value("bytes_in", std::uint64_t{0}) + told.value("bytes_out", std::uint64_t{0});
+    cell.prefetched = told.value("bytes_prefetched", std::uint64_t{0});
     cell.recomputed = told.value("bytes_recomputed", std::uint64_t{0});
     cell.bound_ms = told.value("bound_ms", cell.bound_ms);
     if (mechanism_.empty()) mechanism_ = told.value("mechanism", "");
@@ -269,6 +294,7 @@ class Table {
   void save() {
     if (options_.json_path.empty()) return;
     raw_["machine"] = machine_line();
+    raw_["device"] = device_;
     raw_["rehearsal"] = rehearsal();
     const std::string beside = options_.json_path + ".new";
     std::ofstream(beside) << raw_.dump(1) << "\n";
@@ -277,7 +303,7 @@ class Table {
     if (failed) std::fprintf(stderr, "%s cannot be written\n", options_.json_path.c_str());
   }
 
-  bool rehearsal() const { return mechanism_.find("simulated") != std::string::npos; }
+  bool rehearsal() const { return device_.find("simulated") != std::string::npos; }
 
   // Of as many steps as both have.
   static bool same(const Json& one, const Json& other) {
@@ -286,7 +312,7 @@ class Table {
   }
 
   void print_head() const {
-    fmt::print("{}; {}\n", machine_line(), mechanism_.empty() ? "no guard ran" : mechanism_);
+    fmt::print("{}; {}; {}\n", machine_line(), device_, mechanism_.empty() ? "no guard ran" : mechanism_);
     if (rehearsal()) fmt::print("REHEARSAL on a simulated GPU: times are the processor's and say nothing of a GPU\n");
     if (load_per_core() > busy_load) fmt::print("the machine is busy: these times are worth little\n");
     fmt::print("{}, batch {}; {}; the plain cell's runs have {}\n", options_.model, options_.shape.batch,
@@ -299,6 +325,12 @@ class Table {
                "quartiles", "x plain", "bound ms", "moves", "recomputes", "joules", "bits");
   }
 
+  static std::string note(const Cell& cell) {
+    if (cell.way == "guard" && cell.phase != "planned") return "  (by no plan)";
+    if (cell.way == "managed") return "  (moves are the driver's; prefetches of " + readable({cell.prefetched}) + ")";
+    return "";
+  }
+
   void print() {
     print_head();
     const double plain = spread(cells_[0].ms).median;
@@ -309,15 +341,17 @@ class Table {
       fmt::print("{:<22} {:>12} {:>12.2f} {:>10.2f} to {:>8.2f} {:>9} {:>10} {:>11} {:>11} {:>9} {:>6}{}\n", cell.name,
                  readable({cell.budget == 0 ? cell.peak : cell.budget}), ms.median, ms.lower, ms.upper,
                  plain > 0 ? fmt::format("{:.2f}", plain / ms.median) : "-",
-                 cell.bound_ms > 0 ? fmt::format("{:.2f}", cell.bound_ms) : "-", readable({cell.moved}),
-                 readable({cell.recomputed}),
+                 cell.bound_ms > 0 ? fmt::format("{:.2f}", cell.bound_ms) : "-",
+                 cell.way == "managed" ? "-" : readable({cell.moved}), readable({cell.recomputed}),
                  cell.joules.empty() ? "-" : fmt::format("{:.1f}", spread(cell.joules).median),
                  cells_[0].losses.is_null()            ? "-"
                  : same(cells_[0].losses, cell.losses) ? "yes"
                                                        : "no",
-                 cell.way == "guard" && cell.phase != "planned" ? "  (by no plan)" : "");
+                 note(cell));
     }
-    fmt::print("managed memory with prefetch: not in this table, since no allocator of it is written\n");
+    fmt::print(
+        "managed: libtorch's segments are managed memory, and each op prefetches what the op 16 after it used a step "
+        "before\n");
     if (cells_[0].joules.empty()) fmt::print("joules: NVML is not there\n");
   }
 
@@ -325,6 +359,7 @@ class Table {
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::vector<Cell> cells_;
   int round_ = 0;
+  const std::string device_ = name_of_device();
   std::string mechanism_;
   Json raw_, before_ = Json::array();
 };

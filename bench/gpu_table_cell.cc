@@ -2,6 +2,7 @@
 #include "gpu_table_cell.h"
 
 #include <ATen/autocast_mode.h>
+#include <dlfcn.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -22,6 +23,7 @@
 
 #include "device.h"
 #include "energy.h"
+#include "gpu_managed.h"
 #include "models/made_up_data.h"
 #include "models/model.h"
 
@@ -300,17 +302,63 @@ nlohmann::json guarded(const CellOptions& options, Training& training) {
   return json;
 }
 
+ManagedMemory& use_managed_memory() {
+  constexpr const char* library = "libgpu_table_managed.so";
+  void* const opened = ::dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+  void* const use = opened == nullptr ? nullptr : ::dlsym(opened, "gpu_table_use_managed_memory");
+  if (use == nullptr)
+    throw std::runtime_error(std::string(library) + " cannot be loaded (" + ::dlerror() +
+                             "); build it with a libtorch for CUDA and CUDA's headers");
+  return *reinterpret_cast<decltype(&gpu_table_use_managed_memory)>(use)();
+}
+
+// What libraries load for their kernels is loaded by two steps of a smaller model, before the rest of the device is
+// held back: a guard's budget does not count it either.
+nlohmann::json in_managed_memory(const CellOptions& options) {
+  ManagedMemory& memory = use_managed_memory();
+  {
+    CellOptions few = options;
+    few.shape.layers = 1;
+    few.shape.batch = 2;
+    Training training(few);
+    training.move();
+    training.start();
+    for (const int number : {0, 1}) training.step(number);
+  }
+  const std::uint64_t held = memory.leave_free(options.budget);
+  Training training(options);
+  training.move();
+  training.start();
+  ManagedMemory::Counts before;
+  int steps = 0;
+  const Ran ran = run(options, training, [&] {
+    if (steps++ == options.warm_up) before = memory.counts();
+    memory.begin_step();
+    return 0;
+  });
+  const ManagedMemory::Counts after = memory.counts();
+  const auto count = static_cast<std::uint64_t>(options.steps);
+  nlohmann::json json = told(options, ran, examples::device_peak_bytes());
+  json["held_back_bytes"] = held;
+  json["segment_bytes"] = after.segment_bytes;
+  json["prefetches"] = (after.prefetches - before.prefetches) / count;
+  json["bytes_prefetched"] = (after.prefetched_bytes - before.prefetched_bytes) / count;
+  json["prefetches_refused"] = after.refused;
+  return json;
+}
+
 }  // namespace
 
 nlohmann::json run_cell(const CellOptions& options) {
   if (options.deterministic) examples::use_deterministic_algorithms();
   examples::prepare_device("cuda");
   if (options.way == "save_on_cpu") torch::autograd::set_default_engine_stub(&SavingEngine::get);
+  if (options.way == "managed") return in_managed_memory(options);
   Training training(options);
   if (options.way == "guard" || options.way == "bound") return guarded(options, training);
   if (options.way != "plain" && options.way != "save_on_cpu" && options.way != "checkpoint")
     throw std::runtime_error("there is no way '" + options.way +
-                             "'; use plain, guard, bound, save_on_cpu or checkpoint");
+                             "'; use plain, guard, bound, managed, save_on_cpu or checkpoint");
   training.move();
   training.start();
   const Ran ran = run(options, training, [] { return 0; });

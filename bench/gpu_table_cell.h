@@ -15,12 +15,12 @@ struct DecoderShape {
 };
 
 struct CellOptions {
-  std::string way = "plain";      // plain, guard, save_on_cpu, checkpoint, bound
+  std::string way = "plain";      // plain, guard, save_on_cpu, checkpoint, managed, bound
   std::string model = "decoder";  // or one of examples/models, which has no checkpointing
   bool recompute = false;         // of guard and bound: tensors may be recomputed
   bool small = false;             // of a model of examples/models
   bool deterministic = false;
-  std::uint64_t budget = 0;   // of guard and bound: bytes; 0: what is free
+  std::uint64_t budget = 0;   // of guard, managed and bound: bytes; 0: what is free
   std::string slow = "host";  // below the guard's GPU
   int warm_up = 3, steps = 10;
   DecoderShape shape;
@@ -28,7 +28,8 @@ struct CellOptions {
 
 // {"way", "device", "budget", "step_ms": [...], "peak_bytes", "losses": [...], "joules": of a step or null, ...}. Of
 // `guard` also the bytes that one of these steps brings, writes and recomputes, and by how many runs of ops. Of
-// `bound`: {"way", "budget", "bound_ms", "ideal_ms"}. Throws std::exception with a sentence.
+// `managed` also what a step prefetches, and how much of the device was held back. Of `bound`: {"way", "budget",
+// "bound_ms", "ideal_ms"}. Throws std::exception with a sentence.
 nlohmann::json run_cell(const CellOptions& options);
 
 }  // namespace vedette::bench

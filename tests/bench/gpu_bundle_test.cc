@@ -84,8 +84,9 @@ TEST_F(Bundle, BringsWhatABareMachineLacksInWhatCanBeCarried) {
   const std::regex everywhere(
       "(linux-vdso|/lib64/ld-linux|ld-linux|lib(c|m|dl|pthread|rt|util|gcc_s|stdc\\+\\+))[.-].*|"
       "lib(torch|c10|cuda|cudart|cupti|gomp|cu[a-zA-Z]*|nv[a-zA-Z_]*|nccl|cusparseLt)[._-].*");
-  for (const char* const name : {"train", "gpu_table", "place_cost", "vedette", "gpu_hour", "gpu_probe",
-                                 "gpu_probe_torch", "libvedette_torch_cuda.so", "libgpu_hour_cuda.so"}) {
+  for (const char* const name :
+       {"train", "gpu_table", "place_cost", "vedette", "gpu_hour", "gpu_probe", "gpu_probe_torch",
+        "libvedette_torch_cuda.so", "libgpu_hour_cuda.so", "libgpu_table_managed.so"}) {
     ASSERT_TRUE(fs::exists(there / name)) << name;
     ASSERT_EQ(run("ldd " + (there / name).string() + " >" + (folder() / "needs").string()), 0) << name;
     std::ifstream needs(folder() / "needs");
@@ -128,6 +129,43 @@ TEST_F(Bundle, TheTableIsWrittenAfterEachCellAndGoesOnWhereItStopped) {
   EXPECT_EQ(second["cells"][0], first["cells"][0]) << "the plain cell ran again";
   EXPECT_EQ(second["cells"][1], first["cells"][1]);
   EXPECT_EQ(second["cells"][2]["cell"], "checkpoint");
+}
+
+TEST_F(Bundle, ManagedMemoryHasTheBudgetsOfTheGuard) {
+  fs::remove(out() / "gpu_table.json");
+  ::setenv("TABLE", "--only plain --only managed", 1);
+  EXPECT_EQ(hour("table")["gpu_table"], 0) << text_of(out() / "table.txt");
+  const Json told = Json::parse(text_of(out() / "gpu_table.json"));
+  EXPECT_EQ(told["rehearsal"], true);
+  ASSERT_EQ(told["cells"].size(), 4u);
+  const Json& plain = told["cells"][0];
+  std::uint64_t least = ~std::uint64_t{0};
+  for (std::size_t i = 1; i < 4; ++i) {
+    const Json& cell = told["cells"][i];
+    EXPECT_EQ(cell["way"], "managed");
+    EXPECT_LT(cell["budget"], least);
+    least = cell["budget"];
+    // A plain cell has as many steps: the first ones warm up.
+    EXPECT_EQ(cell["losses"], plain["losses"]) << cell["cell"];
+    EXPECT_EQ(cell["peak_bytes"], plain["peak_bytes"]) << "not all tensors were libtorch's";
+    EXPECT_GE(cell["segment_bytes"], plain["peak_bytes"]) << "not all tensors are in managed memory";
+    EXPECT_GT(cell["prefetches"], 0);
+    EXPECT_EQ(cell["prefetches_refused"], 0);
+    constexpr std::uint64_t device = std::uint64_t{1} << 30, block = 2 << 20;
+    EXPECT_LE(cell["held_back_bytes"].get<std::uint64_t>() + least, device);
+    EXPECT_GT(cell["held_back_bytes"].get<std::uint64_t>() + least, device - 2 * block)
+        << "more than the budget is free";
+  }
+}
+
+TEST_F(Bundle, ADeviceWithoutManagedMemoryHasASentenceInTheTable) {
+  fs::remove(out() / "gpu_table.json");
+  ::setenv("TABLE", "--only managed", 1);
+  ::setenv("SIMULATED_GPU", "managed=0", 1);
+  EXPECT_EQ(hour("table")["gpu_table"], 1);
+  ::unsetenv("SIMULATED_GPU");
+  EXPECT_THAT(text_of(out() / "table.txt"),
+              ::testing::HasSubstr("this device has no managed memory that it takes page by page"));
 }
 
 TEST_F(Bundle, BudgetsAreMeasuredByAGuardWhereThePlainRunDoesNotFit) {

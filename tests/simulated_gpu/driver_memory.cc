@@ -1,6 +1,7 @@
 // The simulated driver's memory: ranges, handles, mappings, allocations, pinned and registered host memory.
 #include <sys/mman.h>
 
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -85,6 +86,33 @@ int allocate_device(void** out, std::size_t bytes) {
   return cuda::success;
 }
 
+int allocate_managed(void** out, std::size_t bytes) {
+  if (!options().managed) return cuda::error_not_supported;
+  if (bytes == 0) return cuda::error_invalid_value;
+  const std::size_t whole = whole_chunks(bytes);
+  auto frames = memory().take(whole / chunk_bytes, Memory::Of::host);
+  if (!frames) return cuda::error_out_of_memory;
+  auto physical = std::make_shared<Physical>(std::move(*frames), Memory::Of::host);
+  const auto at = memory().reserve(whole, chunk_bytes);
+  if (!at) return cuda::error_out_of_memory;
+  show(*at, *physical);
+  for (std::size_t i = 0; i < physical->frames.size(); ++i)
+    memory().show_host(*at + i * chunk_bytes, physical->frames[i]);
+  const std::lock_guard lock(books().guard);
+  books().allocated[*at] = std::move(physical);
+  *out = reinterpret_cast<void*>(*at);
+  return cuda::success;
+}
+
+bool is_managed(const void* at, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  const std::lock_guard lock(books().guard);
+  const auto next = books().allocated.upper_bound(address);
+  if (next == books().allocated.begin()) return false;
+  const auto& [begin, physical] = *std::prev(next);
+  return physical->of == Memory::Of::host && address + bytes <= begin + physical->bytes();
+}
+
 int free_device(void* at) {
   if (at == nullptr) return cuda::success;
   wait_for_device();  // as the real one does
@@ -94,6 +122,7 @@ int free_device(void* at) {
   const auto [begin, physical] = *found;
   take_away(begin, physical->bytes(), "cuMemFree");
   memory().hide(begin, physical->bytes());
+  if (physical->of == Memory::Of::host) memory().hide_from_host(begin, physical->bytes());
   memory().give_back(begin, physical->bytes());
   books().allocated.erase(found);
   return cuda::success;

@@ -23,6 +23,10 @@ bool context_is_current();
 // Memory as cuMemAlloc and cuMemHostAlloc give it; 0 or the error.
 int allocate_device(void** out, std::size_t bytes);
 int free_device(void* memory);
+// Managed memory lies in frames of the host, which host code and kernels reach at one address: what the device lacks
+// when it takes no page. A prefetch does nothing.
+int allocate_managed(void** out, std::size_t bytes);
+bool is_managed(const void* at, std::size_t bytes);
 int allocate_host(void** out, std::size_t bytes);
 int free_host(void* memory);
 int register_host(void* memory, std::size_t bytes);

@@ -40,6 +40,8 @@ Options parse_options(const std::string& text) {
       options.copies_wait = number != 0;
     else if (key == "unmap_waits")
       options.unmap_waits = number != 0;
+    else if (key == "managed")
+      options.managed = number != 0;
     else if (key == "sums_vary")
       options.sums_vary = number != 0;
     else if (key == "races")

@@ -8,6 +8,7 @@
 //   one_engine=1      one copy engine serves both directions
 //   copies_wait=1     no copy runs beside a kernel
 //   unmap_waits=1     cuMemUnmap waits until the device is idle
+//   managed=0         no managed memory that the device takes page by page
 //   sums_vary=1       products of matrices differ in a last bit from call to call, unless libtorch is asked for
 //                     deterministic algorithms and cuBLAS for workspaces that allow them
 //   races=0           no search for accesses that nothing orders
@@ -30,7 +31,7 @@ struct Options {
   std::size_t memory = std::size_t{1} << 30;
   int devices = 1;
   double gbs = 0, latency_us = 0;
-  bool one_engine = false, copies_wait = false, unmap_waits = false, races = true, sums_vary = false;
+  bool one_engine = false, copies_wait = false, unmap_waits = false, races = true, sums_vary = false, managed = true;
   std::multimap<std::string, Failing> failing;
 };
 

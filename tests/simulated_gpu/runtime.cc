@@ -115,7 +115,20 @@ RUNTIME_CALL cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 
 RUNTIME_CALL cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
   ENTER("cudaDeviceGetAttribute");
-  *value = which == cudaDevAttrComputeCapabilityMajor ? 9 : which == cudaDevAttrMultiProcessorCount ? 132 : 0;
+  switch (which) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrMultiProcessorCount:
+      *value = 132;
+      break;
+    case cudaDevAttrManagedMemory:
+    case cudaDevAttrConcurrentManagedAccess:
+      *value = options().managed ? 1 : 0;
+      break;
+    default:
+      *value = 0;
+  }
   return cudaSuccess;
 }
 
@@ -173,6 +186,22 @@ RUNTIME_CALL cudaFree(void* at) {
   return note(free_device(at));
 }
 
+RUNTIME_CALL cudaMallocManaged(void** out, std::size_t bytes, unsigned) {
+  ENTER("cudaMallocManaged");
+  return note(allocate_managed(out, bytes));
+}
+
+RUNTIME_CALL cudaMemAdvise(const void* at, std::size_t bytes, cudaMemoryAdvise, cudaMemLocation) {
+  ENTER("cudaMemAdvise");
+  return note(is_managed(at, bytes) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+RUNTIME_CALL cudaMemPrefetchAsync(const void* at, std::size_t bytes, cudaMemLocation, unsigned, cudaStream_t stream) {
+  ENTER("cudaMemPrefetchAsync");
+  static_cast<void>(stream_of(ours(stream)));
+  return note(is_managed(at, bytes) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
 RUNTIME_CALL cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   ENTER("cudaMemGetInfo");
   *free = memory().free_bytes();
@@ -203,7 +232,8 @@ RUNTIME_CALL cudaHostUnregister(void* at) {
 RUNTIME_CALL cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at) {
   ENTER("cudaPointerGetAttributes");
   *attributes = {};
-  attributes->type = memory().holds(at)    ? cudaMemoryTypeDevice
+  attributes->type = is_managed(at, 1)     ? cudaMemoryTypeManaged
+                     : memory().holds(at)  ? cudaMemoryTypeDevice
                      : memory().pinned(at) ? cudaMemoryTypeHost
                                            : cudaMemoryTypeUnregistered;
   return cudaSuccess;
