@@ -1,7 +1,6 @@
 // The decoder, the ways in which it is trained, and what is measured: see gpu_table_cell.h.
 #include "gpu_table_cell.h"
 
-#include <ATen/autocast_mode.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
@@ -25,6 +24,7 @@
 #include "energy.h"
 #include "gpu_managed.h"
 #include "models/made_up_data.h"
+#include "models/mixed_precision.h"
 #include "models/model.h"
 
 namespace vedette::bench {
@@ -68,26 +68,6 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-class Autocast {  // of one forward pass
- public:
-  explicit Autocast(bool on) : on_(on) {
-    if (!on_) return;
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-  ~Autocast() {
-    if (!on_) return;
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  }
-
- private:
-  const bool on_;
-};
-
 // Activation checkpointing: a block keeps its input alone, and is recomputed in the backward pass.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& future,
@@ -104,7 +84,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     const at::AutoGradMode with_gradients(true);
     Tensor y;
     {
-      const Autocast autocast(of(block)->shape.bf16);
+      const examples::Autocast autocast(at::kCUDA, of(block)->shape.bf16);
       y = of(block)->forward(x, saved[1]);
     }
     torch::autograd::backward({y}, {gradients[0]});
@@ -197,7 +177,7 @@ class Training {
     optimizer.zero_grad();
     Tensor loss;
     {
-      const Autocast autocast(options_.shape.bf16);
+      const examples::Autocast autocast(at::kCUDA, options_.shape.bf16);
       loss = model_ == nullptr ? decoder_loss(number) : model_->loss(number, model_->batch());
     }
     loss.backward();

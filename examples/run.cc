@@ -19,6 +19,7 @@
 #include "energy.h"
 #include "job.h"
 #include "models/made_up_data.h"
+#include "models/mixed_precision.h"
 #include "models/model.h"
 #include "models/state.h"
 #include "profiler/recorder.h"
@@ -101,6 +102,7 @@ std::unique_ptr<Model> made(const RunOptions& options) {
       options.model, {.batch = options.batch, .small = options.small, .seed = options.seed, .script = options.script});
   if (!model) throw std::runtime_error("no model is called '" + options.model + "'");
   if (options.step_in_backward) model->use(&step_in_backward);
+  if (options.amp) model->use_mixed_precision();
   return model;
 }
 
@@ -109,6 +111,14 @@ std::uint64_t state_bytes(Model& model) {
   for (torch::optim::Optimizer* const optimizer : model.optimizers())
     each_state(*optimizer, [&](const std::string&, const at::Tensor& state) { bytes += state.nbytes(); });
   return bytes;
+}
+
+void note_scaler(RunResult& result, const Model& model) {
+  const GradScaler* const scaler = model.scaler();
+  result.amp = scaler != nullptr;
+  if (!result.amp) return;
+  result.loss_scale = scaler->value();
+  result.steps_left_out = scaler->left_out();
 }
 
 RunResult run_plain(const RunOptions& options) {
@@ -126,6 +136,7 @@ RunResult run_plain(const RunOptions& options) {
       },
       [] { return std::string_view("plain"); }, [&](std::int64_t i) { job.stepped(*model, i); });
   result.optimizer_state_bytes = state_bytes(*model);
+  note_scaler(result, *model);
   result.peak_bytes = options.device == "cpu" ? counted_peak_bytes() : device_peak_bytes();
   result.resident_max_bytes = resident.largest_growth();
   if (options.state) result.state = digests(*model);
@@ -230,6 +241,7 @@ RunResult run_guarded(const RunOptions& options) {
     result.stall_ns = counters.stall_ns;
     result.faults = counters.faults;
     result.optimizer_state_bytes = state_bytes(*model);
+    note_scaler(result, *model);
     result.smallest_budget = guard.session().smallest_budget().value;
     result.resident_max_bytes = on_gpu ? counters.resident_max_bytes : resident.largest_growth();
     if (on_gpu && options.state) result.state = digests(*model);

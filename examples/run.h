@@ -17,6 +17,7 @@ struct RunOptions {
   bool small = false;
   bool made_up_data = false;   // where the data's packages are missing
   bool deterministic = false;  // operators that have a deterministic form take it
+  bool amp = false;            // autocast to bf16, and a scaler of gradients
   std::int64_t steps = 20, batch = 0;
   std::uint64_t seed = 1;
   int threads = 2;
@@ -66,15 +67,18 @@ struct RunResult {
   std::map<std::string, std::string> state;  // digests by name, where they are asked for
   std::int64_t planned_from = 0;  // the first step that ran by a plan; steps before are warm-up and profiling
   std::string mechanism, tracker,
-      torch;         // what moves memory; what sees pages in the profiling step; libtorch's version
-  std::string sums;  // what was asked for so that two runs have equal bits; empty: nothing
+      torch;  // what moves memory; what sees pages in the profiling step; libtorch's version
+  bool amp = false;
+  float loss_scale = 0;              // at the end, with amp
+  std::uint64_t steps_left_out = 0;  // of an optimizer, since gradients were not finite
+  std::string sums;                  // what was asked for so that two runs have equal bits; empty: nothing
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunResult, peak_bytes, budget_bytes, resident_max_bytes, bytes_in, bytes_out,
                                    stall_count, stall_ns, faults, smallest_budget, optimizer_state_bytes, step_ns,
                                    step_cpu_ns, step_phase, step_bytes_in, step_bytes_out, step_stall_count,
                                    step_stall_ns, step_faults, step_bytes_recomputed, step_ops_recomputed,
-                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch, sums,
-                                   energy_mj)
+                                   step_recompute_ns, losses, state, planned_from, mechanism, tracker, torch, amp,
+                                   loss_scale, steps_left_out, sums, energy_mj)
 
 // Prints progress to standard output. Throws std::exception with a sentence.
 RunResult run(const RunOptions& options);

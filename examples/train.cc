@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -26,6 +25,7 @@
 #include "models/state.h"
 #include "profiler/recorder.h"
 #include "run.h"
+#include "sizes.h"
 #include "vedette/policy.h"
 #include "vedette/session.h"
 
@@ -38,41 +38,6 @@ struct Arguments {
   bool plain = false, compare = false;
   std::string json;
 };
-
-// The value of --fast-memory: bytes, or a share of a peak that is still to be measured.
-struct FastMemory {
-  std::uint64_t bytes = 0;
-  double share = 0;  // 0: bytes
-};
-
-double parse_number(const std::string& text, std::string& unit) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  unit = end;
-  return end != text.c_str() && std::isfinite(number) && number > 0 ? number : 0;
-}
-
-std::uint64_t parse_bytes(const std::string& text) {
-  std::string unit;
-  const double number = parse_number(text, unit);
-  constexpr std::pair<std::string_view, double> units[] = {
-      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  for (const auto& [name, factor] : units) {
-    if (unit == name && number * factor >= 1 && number * factor < 1e18)
-      return static_cast<std::uint64_t>(number * factor);
-  }
-  throw std::runtime_error("'" + text + "' is no size: write 500MiB, 2GiB or a number of bytes");
-}
-
-FastMemory parse_fast_memory(const std::string& text) {
-  if (text.empty() || text.back() != '%') return {.bytes = parse_bytes(text)};
-  std::string unit;
-  const double percent = parse_number(text, unit);
-  if (unit != "%" || percent <= 0 || percent > 1e6)
-    throw std::runtime_error("'" + text + "' is no share of the peak: write 25%, for instance");
-  return {.share = percent / 100};
-}
 
 // Refuses a file that cannot be written before hours of training, not after. An existing file stays.
 void require_writable(const std::string& path) {
@@ -106,6 +71,7 @@ std::vector<std::string> words_of(const RunOptions& options) {
   if (options.small) words.push_back("--small");
   if (options.made_up_data) words.push_back("--made-up-data");
   if (options.deterministic) words.push_back("--deterministic");
+  if (options.amp) words.push_back("--amp");
   if (options.step_in_backward) words.push_back("--step-in-backward");
   if (options.shard_optimizer) words.push_back("--shard-optimizer");
   if (options.ranks > 1) words.insert(words.end(), {"--lag", std::to_string(options.lag)});
@@ -181,6 +147,7 @@ nlohmann::ordered_json table(const std::string& model, const RunResult& plain, c
           {"step_joules_plain", joules(plain, first)},
           {"step_joules_guarded", joules(guarded, first)},
           {"optimizer_state_bytes", guarded.optimizer_state_bytes},
+          {"amp", guarded.amp},
           {"losses_equal", plain.losses == guarded.losses},
           {"first_difference", first_difference(plain.state, guarded.state)}};
 }
@@ -324,6 +291,10 @@ void require_sense(const Arguments& arguments) {
   if (options.ranks > 1 && (options.step_in_backward || !(options.record + options.trace).empty()))
     throw std::runtime_error(
         "--ranks steps in backward itself, and the ranks would write one --record or --trace: leave these out");
+  if (options.amp && (options.ranks > 1 || options.step_in_backward || !options.checkpoint.empty()))
+    throw std::runtime_error(
+        "--amp steps when all gradients are there, and its scale is in no checkpoint: leave out --ranks, "
+        "--step-in-backward and --checkpoint");
   if (options.table_memory > 0 && options.device == "cpu")
     throw std::runtime_error("--table-memory is of a GPU's memory: add --device cuda, or leave it out");
   if (arguments.compare && !options.checkpoint.empty())
@@ -413,6 +384,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_flag("--made-up-data", options.made_up_data, "bytes made up from a seed, where the data's packages are not");
   app.add_flag("--deterministic", options.deterministic,
                "operators that have a deterministic form take it, as --compare needs on a GPU");
+  app.add_flag("--amp", options.amp, "the forward pass under autocast to bf16, and gradients of a scaled loss");
   app.add_flag("--plain", arguments.plain, "train without a guard");
   app.add_flag("--compare", arguments.compare, "train plain, then inside the budget, and print both side by side");
 }

@@ -10,6 +10,7 @@
 #include <torch/utils.h>
 
 #include "models/data.h"
+#include "models/mixed_precision.h"
 #include "models/model.h"
 
 namespace vedette::examples {
@@ -78,18 +79,26 @@ class Dcgan final : public Model {
   float train_step(std::int64_t step, std::int64_t size) override {
     if (size == 0) size = batch_;
     both_->judges->zero_grad();
-    const at::Tensor real = judge(here(images_->batch(step, batch_, size).images.mul_(2).sub_(1)), 1);
-    real.backward();
-    const at::Tensor made = both_->generates->forward(here(torch::randn({size, noise_width, 1, 1})));
-    const at::Tensor fake = judge(made.detach(), 0);
+    const at::Tensor real =
+        forward([&] { return judge(here(images_->batch(step, batch_, size).images.mul_(2).sub_(1)), 1); });
+    scaled(real).backward();
+    const at::Tensor made = forward([&] {
+      return both_->generates->forward(here(torch::randn({size, noise_width, 1, 1})));
+    });
+    const at::Tensor fake = forward([&] { return judge(made.detach(), 0); });
     step_by(*discriminator_adam_, fake);
     both_->generates->zero_grad();
-    const at::Tensor fooled = judge(made, 1);
+    const at::Tensor fooled = forward([&] { return judge(made, 1); });
     step_by(*generator_adam_, fooled);
+    end_step();
     return real.item<float>() + fake.item<float>() + fooled.item<float>();
   }
 
  private:
+  at::Tensor forward(const auto& pass) {
+    const Autocast cast = autocast();
+    return pass();
+  }
   at::Tensor judge(const at::Tensor& images, double truth) {
     const at::Tensor scores = both_->judges->forward(images).flatten();
     return nn::functional::binary_cross_entropy_with_logits(scores, torch::full_like(scores, truth));

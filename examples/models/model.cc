@@ -7,6 +7,7 @@
 #include <array>
 
 #include "models/data.h"
+#include "models/mixed_precision.h"
 
 namespace vedette::examples {
 namespace {
@@ -19,22 +20,48 @@ void read_nothing() {}
 
 std::vector<torch::optim::Optimizer*> Model::optimizers() { return {&optimizer()}; }
 
-at::Tensor Model::here(const at::Tensor& data) {
-  // A run on the CPU has no operator here: recordings count operators.
+c10::Device Model::device() {
   const auto parameters = module().parameters();
-  return parameters.empty() || parameters.front().is_cpu() ? data : data.to(parameters.front().device());
+  return parameters.empty() ? c10::Device(at::kCPU) : parameters.front().device();
 }
 
-void Model::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const {
+at::Tensor Model::here(const at::Tensor& data) {
+  // A run on the CPU has no operator here: recordings count operators.
+  const c10::Device where = device();
+  return where.is_cpu() ? data : data.to(where);
+}
+
+Autocast Model::autocast() { return Autocast(device().type(), mixed_precision_); }
+
+at::Tensor Model::scaled(const at::Tensor& loss) {
+  if (!mixed_precision_) return loss;
+  if (!scaler_) scaler_ = std::make_shared<GradScaler>(device());
+  return scaler_->scale(loss);
+}
+
+void Model::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
   if (step_by_) return step_by_(optimizer, [&] { loss.backward(); });
-  loss.backward();
-  optimizer.step();
+  scaled(loss).backward();
+  if (scaler_) {
+    scaler_->step(optimizer);
+  } else {
+    optimizer.step();
+  }
+}
+
+void Model::end_step() {
+  if (scaler_) scaler_->update();
 }
 
 float Model::train_step(std::int64_t step, std::int64_t size) {
   optimizer().zero_grad();
-  const at::Tensor value = loss(step, size == 0 ? batch() : size);
+  at::Tensor value;
+  {
+    const Autocast cast = autocast();
+    value = loss(step, size == 0 ? batch() : size);
+  }
   step_by(optimizer(), value);
+  end_step();
   return value.item<float>();
 }
 

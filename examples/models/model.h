@@ -16,6 +16,9 @@
 namespace at {
 class Tensor;
 }
+namespace c10 {
+struct Device;
+}
 namespace torch::nn {
 class Module;
 }
@@ -24,6 +27,9 @@ class Optimizer;
 }
 
 namespace vedette::examples {
+
+class Autocast;
+class GradScaler;
 
 struct ModelOptions {
   std::int64_t batch = 0;  // samples; 0: the model's own
@@ -48,13 +54,25 @@ class Model {
   // How `optimizer` is stepped by a backward pass: vedette::step_in_backward, or else the one after the other.
   using StepBy = std::function<void(torch::optim::Optimizer& optimizer, const std::function<void()>& backward)>;
   void use(StepBy way) { step_by_ = std::move(way); }
+  // From the next step on: autocast to bf16, and gradients of a scaled loss (models/mixed_precision.h). Not together
+  // with use().
+  void use_mixed_precision() { mixed_precision_ = true; }
+  const GradScaler* scaler() const noexcept { return scaler_.get(); }  // nullptr before the first such step
 
  protected:
   at::Tensor here(const at::Tensor& data);  // on the device of the parameters
-  void step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) const;
+  // Of a step: a forward pass runs while autocast() lives, step_by() or a backward pass of scaled() follows, and
+  // end_step() is the last. Without mixed precision the first, the second and the last do nothing.
+  Autocast autocast();
+  at::Tensor scaled(const at::Tensor& loss);
+  void step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
+  void end_step();
 
  private:
+  c10::Device device();
   StepBy step_by_;
+  bool mixed_precision_ = false;
+  std::shared_ptr<GradScaler> scaler_;
 };
 
 struct ModelEntry {

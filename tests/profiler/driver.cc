@@ -33,6 +33,7 @@ TEST(Driver, SaysInOneSentenceWhatItCannotDoBeforeItTrains) {
                           {"--json /nowhere/table.json", 1, "/nowhere/table.json cannot be written"},
                           {"--compare --record '" + letter + "'", 1, "exists and is no recording"},
                           {"--plain --record run.vedette", 1, "a plain run has no --record"},
+                          {"--amp --step-in-backward", 1, "leave out --ranks, --step-in-backward and --checkpoint"},
                           {"--script '" + letter + "'", 1, "leave out --model mlp"}};
   for (const Wrong& wrong : wrongs) {
     const told::Ran ran = told::run(train + wrong.words);
@@ -68,6 +69,28 @@ TEST(Driver, TellsTheRecordingWhatAPlainStepTook) {
   // run.
   EXPECT_GT(plain, compared["step_ns_plain"].get<double>() / 100);
   EXPECT_LT(plain, compared["step_ns_plain"].get<double>() * 100);
+}
+
+TEST(Driver, TrainsInMixedPrecisionWithThePlainRunsBits) {
+  for (const std::string model : {"gpt", "mlp"}) {
+    const std::string table = told::fresh_path("table.json"), result = told::fresh_path("result.json");
+    const std::string words = VEDETTE_TRAIN " --small --steps 8 --slow host --chunk 64KiB --model " + model;
+    const told::Ran ran = told::run(words + " --compare --amp --fast-memory 50% --json '" + table + "'");
+    ASSERT_EQ(ran.status, 0) << ran.output;
+    std::ifstream file(table);
+    const auto compared = nlohmann::json::parse(file);
+    EXPECT_EQ(compared["amp"], true);
+    EXPECT_EQ(compared["losses_equal"], true);
+    EXPECT_EQ(compared["first_difference"], "");
+    EXPECT_GT(compared["bytes_out"], 0);
+    std::vector<nlohmann::json> losses;
+    for (const std::string amp : {"", " --amp"}) {
+      ASSERT_EQ(told::run(words + amp + " --plain --json '" + result + "'").status, 0);
+      std::ifstream told(result);
+      losses.push_back(nlohmann::json::parse(told)["losses"]);
+    }
+    EXPECT_NE(losses[0], losses[1]) << "nothing ran in bf16";
+  }
 }
 
 TEST(Driver, TellsThePhasesThatTheRecordingTells) {

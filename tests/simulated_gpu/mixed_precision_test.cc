@@ -2,8 +2,9 @@
 // torch.amp.GradScaler is. Losses, scales, parameters and optimizer state have the bits of the same loop without a
 // guard, also where gradients overflow and a step is left out. There is no fp16 here: the CPU's kernels have no softmax
 // from it to float.
+#include "models/mixed_precision.h"
+
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -21,46 +22,6 @@ namespace {
 constexpr int steps = 8;
 constexpr int overflows_at = 5;  // a step whose gradients are infinite
 const c10::Device device(at::kCUDA, 0);
-
-class Autocast {  // while it lives, operators of CUDA tensors run in bf16
- public:
-  Autocast() {
-    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-    at::autocast::increment_nesting();
-  }
-  ~Autocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-};
-
-// The operators of torch.amp.GradScaler, whose growth interval is two steps here.
-class GradScaler {
- public:
-  at::Tensor scale(const at::Tensor& loss) const { return loss * scale_.squeeze(); }
-  // False: gradients were infinite, and the optimizer took no step.
-  bool step(torch::optim::Optimizer& optimizer) {
-    std::vector<at::Tensor> gradients;
-    for (const auto& group : optimizer.param_groups()) {
-      for (const at::Tensor& parameter : group.params()) {
-        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-      }
-    }
-    at::Tensor infinite = at::zeros({1}, device);
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, infinite, scale_.reciprocal());
-    const bool finite = infinite.item<float>() == 0;
-    if (finite) optimizer.step();
-    at::_amp_update_scale_(scale_, grown_, infinite, 2.0, 0.5, 2);
-    return finite;
-  }
-  float value() const { return scale_.item<float>(); }
-
- private:
-  at::Tensor scale_ = at::full({1}, 1024.0, device), grown_ = at::zeros({1}, at::TensorOptions(device).dtype(at::kInt));
-};
 
 struct Trained {
   std::string losses;  // and scales, a line a step
@@ -82,7 +43,7 @@ Trained train(const std::string& name, std::optional<Bytes> budget) {
     guard->watch(model->module());
     guard->watch(optimizer);
   }
-  GradScaler scaler;
+  examples::GradScaler scaler(device, {.scale = 1024, .growth_interval = 2});
   std::ostringstream losses;
   for (int i = 0; i < steps; ++i) {
     std::optional<Guard::Step> step;
@@ -90,12 +51,13 @@ Trained train(const std::string& name, std::optional<Bytes> budget) {
     optimizer.zero_grad();
     at::Tensor loss;
     {
-      const Autocast autocast;
+      const examples::Autocast autocast(at::kCUDA);
       loss = model->loss(i, model->batch());
     }
     if (i == overflows_at) loss = loss * std::numeric_limits<float>::infinity();
     scaler.scale(loss.to(at::kFloat)).backward();
     if (!scaler.step(optimizer)) ++trained.left_out;
+    scaler.update();
     losses << std::hexfloat << loss.item<float>() << ' ' << scaler.value() << '\n';
   }
   trained.losses = losses.str();

@@ -58,6 +58,25 @@ TEST_F(SimulatedGuard, ARecordingHasTheEnergyOfItsSteps) {
   EXPECT_EQ(Recording::open(path).value().energy().value().steps, 0u);
   std::filesystem::remove(path);
 }
+TEST_F(SimulatedGuard, MixedPrecisionHasThePlainRunsBits) {
+  for (const char* const model : {"gpt", "dcgan"}) {
+    const std::string words = std::string("--small --steps 6 --amp --model ") + model;
+    const Training whole = plain(words, "cuda");
+    ASSERT_EQ(whole.status, 0) << whole.output;
+    EXPECT_EQ(whole.result["amp"], true);
+    EXPECT_EQ(whole.result["loss_scale"], 65536);
+    EXPECT_NE(plain(std::string("--small --steps 6 --model ") + model, "cuda").result["losses"], whole.result["losses"])
+        << "nothing ran in bf16";
+    for (const int percent : {50, 35}) {
+      const auto budget = static_cast<std::uint64_t>(whole.result["peak_bytes"].get<double>() * percent / 100);
+      const Training inside = train(words + " --fast-memory " + std::to_string(budget), "cuda");
+      ASSERT_EQ(inside.status, 0) << inside.output;
+      expect_equal(inside, whole, model);
+      EXPECT_EQ(inside.result["step_phase"].back(), "planned");
+      EXPECT_GT(inside.result["bytes_out"], 0);
+    }
+  }
+}
 // As on a GPU, where two runs have equal bits only if they ask for them. The script sets a workspace for cuBLAS.
 TEST_F(SimulatedTraining, AComparisonAsksForSumsOfOneOrder) {
   const std::string words = "--small --steps 4 --model mlp";
