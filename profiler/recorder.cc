@@ -17,6 +17,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "profiler/live.h"
 #include "profiler/origin.h"
 #include "profiler/ring.h"
+#include "profiler/stacks.h"
 #include "profiler/tables.h"
 
 namespace vedette {
@@ -57,6 +59,15 @@ class NameNumbers {
 
 using Message = std::function<void(Tables&)>;  // a whole value, on its way to its table
 
+struct Births {  // of the running step, and their stacks by number
+  StackTable stacks;
+  FrameNames names;  // the writer's alone
+  std::uint64_t step = 0;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> stack_of;  // by birth
+  std::vector<std::uint32_t> profiled;                            // of each tensor of the next profile; 0: none
+};
+constexpr std::size_t most_births = 1 << 20;  // of a step; later ones have no stack
+
 }  // namespace
 
 struct Recorder::State {
@@ -83,6 +94,7 @@ struct Recorder::State {
   std::optional<std::uint64_t> step_bucket;
 
   std::unique_ptr<LivePage> live;  // nullptr: there is none
+  std::unique_ptr<Births> births;  // guarded by the session's lock; nullptr: stacks are not wanted
 
   Ring<Event> of_engine;                // moved, stalled, faulted
   Ring<Event> of_program;               // ops and their names
@@ -171,6 +183,7 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   for (const auto& [key, value] : facts_of_this_run()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);
+  if (options.stacks) state->births = std::make_unique<Births>();
   state->writer = start_quiet_thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
 }
@@ -266,7 +279,37 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
 }
 
 void Recorder::profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
-  state_->send([step, bucket, trace](Tables& tables) { tables.profile(step, bucket, trace); });
+  std::vector<std::uint32_t> stacks;
+  if (state_->births) stacks = std::exchange(state_->births->profiled, {});
+  state_->send([step, bucket, trace, stacks = std::move(stacks)](Tables& tables) {
+    tables.profile(step, bucket, trace);
+    tables.tensor_stacks(stacks);
+  });
+}
+
+bool Recorder::wants_births() const noexcept { return state_->births != nullptr; }
+
+void Recorder::born(std::uint64_t step, std::uint32_t birth) noexcept {
+  Births& births = *state_->births;
+  if (std::exchange(births.step, step) != step) births.stack_of.clear();
+  if (births.stack_of.size() == most_births) return;
+  const std::size_t known = births.stacks.size();
+  const std::uint32_t number = births.stacks.here();
+  if (number == 0) return;
+  births.stack_of.emplace_back(birth, number);
+  if (births.stacks.size() == known) return;
+  state_->send([number, stack = births.stacks[number], state = state_.get()](Tables& tables) {
+    tables.stack(number, state->births->names.of(stack.all()));
+  });
+}
+
+void Recorder::births_profiled(std::uint64_t step, std::span<const std::uint32_t> of_tensors) {
+  Births& births = *state_->births;
+  births.profiled.assign(of_tensors.size(), 0);
+  if (births.step != step) return;
+  std::unordered_map<std::uint32_t, std::uint32_t> stack_of(births.stack_of.begin(), births.stack_of.end());
+  for (std::size_t t = 0; t < of_tensors.size(); ++t)
+    if (const auto found = stack_of.find(of_tensors[t]); found != stack_of.end()) births.profiled[t] = found->second;
 }
 
 void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {

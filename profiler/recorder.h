@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "vedette/birth_observer.h"
 #include "vedette/gpu_observer.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
@@ -32,10 +33,12 @@ struct RecorderOptions {
   bool live = true;                    // show counters to `vedette top` (profiler/live.h)
   // Time of a step without vedette, where it was measured: reports compare with it.
   std::optional<Nanoseconds> plain_step = {};
+  // Keep the stack of calls of each allocation in a profiled step: some microseconds each.
+  bool stacks = false;
   std::string libtorch = {};  // its version, for `meta`; empty: the program uses none, or does not say
 };
 
-class Recorder final : public Observer, public GpuObserver {
+class Recorder final : public Observer, public GpuObserver, public BirthObserver {
  public:
   // Errors: Cause::system when the file cannot be made; Cause::unsupported when `path` is a file that is no recording;
   // Cause::unavailable when another recorder writes it.
@@ -52,6 +55,9 @@ class Recorder final : public Observer, public GpuObserver {
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
   void moves_by(std::string_view mechanism) override;
+  bool wants_births() const noexcept override;
+  void born(std::uint64_t step, std::uint32_t birth) noexcept override;
+  void births_profiled(std::uint64_t step, std::span<const std::uint32_t> births) override;
   void counts_energy(const EnergyCounter& counter) override;
   void step_began(std::uint64_t step, Nanoseconds now) override;
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;

@@ -3,6 +3,7 @@
 #include "profiler/recording.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -101,10 +102,10 @@ Result<TableTexts> tables_of_schema(std::int64_t schema) {
 
 // A file that says it is a recording must have exactly a recording's tables; others beside them do no harm.
 std::optional<Error> unlike_the_schema(Database& database, const std::string& path) {
-  static const Result<TableTexts> older = tables_of_schema(oldest_recording_schema),
-                                  newest = tables_of_schema(recording_schema);
+  static const std::array of_each{tables_of_schema(4), tables_of_schema(5), tables_of_schema(6)};
+  static_assert(of_each.size() == recording_schema - oldest_recording_schema + 1);
   const std::int64_t schema = pragma(database, "PRAGMA user_version");
-  const Result<TableTexts>& expected = schema < recording_schema ? older : newest;
+  const Result<TableTexts>& expected = of_each.at(static_cast<std::size_t>(schema - oldest_recording_schema));
   if (!expected) return expected.error();
   const TableTexts found = tables_of(database);
   if (database.failure()) return database.failure();
@@ -147,7 +148,7 @@ Result<Database> open_recording(const std::string& path) {
                                          " to " + std::to_string(recording_schema) + "; use the vedette that wrote it" +
                                          (schema < recording_schema ? ", or record anew" : ", or a newer one")};
   }
-  database->run(newest_views_sql(schema));
+  database->run(newest_views_sql(schema).c_str());
   return database;
 }
 

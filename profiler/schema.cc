@@ -18,6 +18,8 @@ CREATE TABLE tensors(profile INTEGER NOT NULL, tensor INTEGER NOT NULL, name TEX
   kind TEXT NOT NULL, persistent INTEGER NOT NULL, shape TEXT, site_layer TEXT, site_op TEXT, PRIMARY KEY(profile, tensor)) WITHOUT ROWID;
 CREATE TABLE tensor_places(profile INTEGER NOT NULL, tensor INTEGER NOT NULL, begin_byte INTEGER NOT NULL, end_byte INTEGER NOT NULL,
   PRIMARY KEY(profile, tensor)) WITHOUT ROWID;
+CREATE TABLE stacks(stack INTEGER NOT NULL, position INTEGER NOT NULL, frame TEXT NOT NULL, PRIMARY KEY(stack, position)) WITHOUT ROWID;
+CREATE TABLE tensor_stacks(profile INTEGER NOT NULL, tensor INTEGER NOT NULL, stack INTEGER NOT NULL, PRIMARY KEY(profile, tensor)) WITHOUT ROWID;
 CREATE TABLE layers(profile INTEGER NOT NULL, layer INTEGER NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL,
   PRIMARY KEY(profile, layer)) WITHOUT ROWID;
 CREATE TABLE ops(profile INTEGER NOT NULL, op INTEGER NOT NULL, name TEXT NOT NULL, layer INTEGER, phase TEXT NOT NULL,
@@ -64,26 +66,39 @@ CREATE TABLE recomputations(step INTEGER NOT NULL, recomputation INTEGER NOT NUL
   PRIMARY KEY(step, recomputation)) WITHOUT ROWID;
 )";
 
-// Schema 4 lacks a table, and a column of op_times.
+// Schema 5 lacks two tables of stacks; schema 4 another table, too, and a column of op_times.
+constexpr std::string_view tables_of_6[] = {"CREATE TABLE stacks(", "CREATE TABLE tensor_stacks("};
 constexpr std::string_view table_of_5 = "CREATE TABLE step_energy(", column_of_5 = ", stream INTEGER";
+
+void leave_out(std::string& sql, std::string_view table) {
+  const std::size_t at = sql.find(table);
+  sql.erase(at, sql.find('\n', at) + 1 - at);
+}
 
 }  // namespace
 
 std::string recording_schema_sql(std::int64_t schema) {
   std::string sql = newest;
-  if (schema >= 5) return sql;
-  const std::size_t table = sql.find(table_of_5);
-  sql.erase(table, sql.find('\n', table) + 1 - table);
-  return sql.erase(sql.find(column_of_5), column_of_5.size());
+  if (schema < 6)
+    for (const std::string_view table : tables_of_6) leave_out(sql, table);
+  if (schema < 5) {
+    leave_out(sql, table_of_5);
+    sql.erase(sql.find(column_of_5), column_of_5.size());
+  }
+  return sql;
 }
 
-const char* newest_views_sql(std::int64_t schema) noexcept {
-  if (schema >= 5) return "";
-  return R"(
-PRAGMA temp_store=MEMORY;
-CREATE TEMP VIEW op_times AS SELECT *, NULL AS stream FROM main.op_times;
-CREATE TEMP VIEW step_energy AS SELECT 0 AS step, '' AS device, 0 AS millijoules, 0 AS watched_ns WHERE 0;
-)";
+std::string newest_views_sql(std::int64_t schema) {
+  std::string sql = "PRAGMA temp_store=MEMORY;";
+  if (schema < 6)
+    sql +=
+        "CREATE TEMP VIEW stacks AS SELECT 0 AS stack, 0 AS position, '' AS frame WHERE 0;"
+        "CREATE TEMP VIEW tensor_stacks AS SELECT 0 AS profile, 0 AS tensor, 0 AS stack WHERE 0;";
+  if (schema < 5)
+    sql +=
+        "CREATE TEMP VIEW op_times AS SELECT *, NULL AS stream FROM main.op_times;"
+        "CREATE TEMP VIEW step_energy AS SELECT 0 AS step, '' AS device, 0 AS millijoules, 0 AS watched_ns WHERE 0;";
+  return sql;
 }
 
 std::span<const std::string_view> recording_tables() noexcept {
@@ -94,6 +109,8 @@ std::span<const std::string_view> recording_tables() noexcept {
                                                 "notes",
                                                 "tensors",
                                                 "tensor_places",
+                                                "stacks",
+                                                "tensor_stacks",
                                                 "layers",
                                                 "ops",
                                                 "operands",

@@ -211,6 +211,17 @@ void Tables::profile(std::uint64_t step, std::uint64_t bucket, const Trace& trac
   }
 }
 
+void Tables::stack(std::uint32_t number, const std::vector<std::string>& frames) {
+  Statement frame(database_, "INSERT OR REPLACE INTO stacks VALUES(?, ?, ?)");
+  for (std::size_t i = 0; i < frames.size(); ++i) frame.run(number, i, frames[i]);
+}
+
+void Tables::tensor_stacks(std::span<const std::uint32_t> stacks) {
+  Statement of_tensor(database_, "INSERT INTO tensor_stacks VALUES(?, ?, ?)");
+  for (std::size_t t = 0; t < stacks.size(); ++t)
+    if (stacks[t] != 0) of_tensor.run(profiles_, t, stacks[t]);
+}
+
 void Tables::places(std::uint64_t bucket, PlacesRecord record) {
   unit_places_ = std::move(record.units);
   const auto profile = profile_of_.find(bucket);

@@ -57,7 +57,9 @@ class Tables {
   // `samples`: of each of the trace's page accesses, how many samples saw it; empty where they were seen exactly.
   void profile(std::uint64_t step, std::uint64_t bucket, const Trace& trace,
                std::span<const std::uint64_t> samples = {});
-  void places(std::uint64_t bucket, PlacesRecord record);  // of the bucket's last profile, and of its next plan
+  void stack(std::uint32_t number, const std::vector<std::string>& frames);
+  void tensor_stacks(std::span<const std::uint32_t> stacks);  // of the latest profile's tensors; 0: not known
+  void places(std::uint64_t bucket, PlacesRecord record);     // of the bucket's last profile, and of its next plan
   void plan(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan);
   void step(const StepRecord& record);
   void recomputed(const RecomputeRecord& record);

@@ -225,6 +225,7 @@ Json of(const TensorRow& t) {
           {"role", t.role},
           {"shape", t.shape},
           {"site", t.site},
+          {"stack", t.stack.empty() ? Json(nullptr) : Json(t.stack)},
           {"bytes", of(t.bytes)},
           {"persistent", t.persistent},
           {"life", life},

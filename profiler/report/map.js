@@ -27,6 +27,7 @@ section('pages', 'Pages', 'How often each layer uses which pages',
   });
   host_chart.style.position = 'relative';
   point_at(run, state, host_chart, words => { readout.textContent = words; }, row => { if (state.tensor === null && tensor_of(run, row.first)) zoom(row.first); });
+  const stack = element('div', {class: 'map-stack', hidden: ''});
   const all = element('button', {type: 'button', hidden: '', on: {click: () => zoom(null)}}, 'All tensors');
   const closer = element('button', {type: 'button', title: 'half as many pages', on: {click: () => step_in(0.5)}}, '+');
   const farther = element('button', {type: 'button', title: 'twice as many pages', on: {click: () => step_in(2)}}, '\u2212');
@@ -64,13 +65,16 @@ section('pages', 'Pages', 'How often each layer uses which pages',
     state.tensor = tensor;
     all.hidden = tensor === null;
     readout.textContent = tensor === null ? '' : heat_title(run, tensor);
+    const frames = tensor_of(run, tensor)?.stack ?? [];
+    stack.hidden = frames.length === 0;
+    stack.replaceChildren('Allocated by', element('ol', {}, ...frames.map(frame => element('li', {}, frame))));
     look(0, null);
   }
   run.zoom = tensor => { host_chart.scrollIntoView({block: 'center'}); zoom(tensor); search.value = tensor_name(run, tensor); };
   host.addEventListener('keydown', event => { if (event.key === 'Escape') zoom(null); });
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, radios('kind', 'Count', ['both', 'reads', 'writes'].map(kind => [kind, kind])),
     radios('mean', 'Row shows its', [['most', 'maximum'], ['mean', 'mean']]), order, element('label', {title: heat.places.length === 0 ? 'the recording does not say where tensors lay, or there are too many places' : ''}, places, ' where they lay'),
-    closer, farther, search, list, all), key, host_chart, readout),
+    closer, farther, search, list, all), key, host_chart, readout, stack),
     element('p', {class: 'map-counted'}, counted_words[heat.counted] + ' Pages of ' + bytes(heat.page_bytes) + '.' +
       (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
 }, {});

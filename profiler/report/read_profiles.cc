@@ -120,6 +120,18 @@ void read_places(Reader& reader, Run& run, Profile& profile) {
   }
 }
 
+void read_stacks(Reader& reader, Profile& profile) {
+  Statement ask(
+      reader.database(),
+      "SELECT tensor, frame FROM tensor_stacks JOIN stacks USING(stack) WHERE profile = ? ORDER BY tensor, position");
+  for (ask.ask(profile.profile); reader.row(ask);) {
+    const std::uint32_t t = reader.below(ask, 0, profile.trace.tensors.size(), "tensor");
+    if (reader.bad()) return;
+    profile.stacks.resize(profile.trace.tensors.size());
+    reader.keep(std::string(), {profile.stacks[t].emplace_back(ask.text(1))});
+  }
+}
+
 }  // namespace
 
 void read_pages(Reader& reader, Profile& profile) {
@@ -178,6 +190,7 @@ void read_profiles(Reader& reader, Run& run) {
     if (!reader.bad()) read_ops(reader, p);
     if (!reader.bad()) read_operands(reader, p);
     if (!reader.bad()) read_places(reader, run, p);
+    if (!reader.bad()) read_stacks(reader, p);
   }
 }
 

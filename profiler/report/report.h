@@ -150,7 +150,8 @@ struct TensorRow {
   std::uint32_t tensor = 0;
   std::string name, role;
   std::vector<std::int64_t> shape;
-  std::string site;  // layer and op that allocated it
+  std::string site;                     // layer and op that allocated it
+  std::vector<std::string> stack = {};  // of that allocation: the program's frames, the innermost first
   Bytes bytes;
   bool persistent = false;
   std::optional<Span<std::uint32_t>> life;  // ops

@@ -90,6 +90,8 @@ struct Profile {
   std::vector<std::uint32_t> samples;
   // of its tensors under a plan, bytes from the arena's first; or empty
   std::vector<std::optional<std::uint64_t>> places;
+  // of its tensors' allocations: the program's frames, the innermost first; or empty
+  std::vector<std::vector<std::string>> stacks;
 };
 
 struct PlanUnit {

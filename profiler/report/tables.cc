@@ -199,6 +199,8 @@ std::vector<TensorRow> tensors_of(const Run& run) {
                   .role = std::string(roles[static_cast<std::size_t>(tensor.kind)]),
                   .shape = tensor.shape,
                   .site = site_text(tensor.site),
+
+                  .stack = t < profile->stacks.size() ? profile->stacks[t] : std::vector<std::string>(),
                   .bytes = tensor.bytes,
                   .persistent = tensor.persistent};
     if (alive[t].begin < alive[t].end) row.life = {alive[t].begin.value, alive[t].end.value};

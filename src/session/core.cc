@@ -27,6 +27,8 @@ void SessionCore::start(Memory memory) {
   machine_ = std::move(memory.machine);
   frames_ = memory.frames;
   tracking_ = std::move(memory.tracking);
+  if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
+    logger_.watch_births(births);
   machine_.can_recompute = options_.recompute != Recompute::off && executor_->can_drop();
   if (!machine_.can_recompute) return;
   const Recomputer::Parts parts{.mutex = mutex_,
@@ -195,6 +197,7 @@ bool SessionCore::log_birth(const Arena::Place& place, const AllocateOptions& al
   const Live& live = arena_.add(place, std::move(what));
   if (!in_step) return false;
   const std::uint32_t index = logger_.born(place.offset, live, in_op);
+  if (buckets_.current() == nullptr) logger_.tell_birth(index);
   if (recomputer_ != nullptr)
     recomputer_->lineage().born(index, in_op_of_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
   if (pages_ != nullptr) pages_->born(place.offset, place.bytes, index);

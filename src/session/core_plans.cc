@@ -60,6 +60,7 @@ void SessionCore::learn() {
   auto fresh = std::make_unique<Bucket>(
       buckets_.next_id(), log, logger_.hashes(), std::move(addresses),
       StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range});
+  logger_.tell_births();
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   if (!measured) fresh->plan.was_not_measured();
   fresh->profiled(logger_.step(),

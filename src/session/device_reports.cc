@@ -15,7 +15,10 @@ Nanoseconds host_now() { return host_program().now(); }
 }  // namespace
 
 DeviceReports::DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer)
-    : device_(std::move(device)), observer_(observer), gpu_observer_(dynamic_cast<GpuObserver*>(observer)) {
+    : device_(std::move(device)),
+      observer_(observer),
+      gpu_observer_(dynamic_cast<GpuObserver*>(observer)),
+      birth_observer_(dynamic_cast<BirthObserver*>(observer)) {
   const auto stream = cuda::Stream::create(device_);
   if (!stream) return;
   const Mark first = mark(stream->handle());
@@ -113,6 +116,16 @@ void DeviceReports::finish() {
 void DeviceReports::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
   if (observer_ != nullptr) observer_->opened(machine, policy, budget, chunk);
   if (gpu_observer_ != nullptr) gpu_observer_->counts_energy(cuda::energy_counter(device_->bus_id()));
+}
+
+bool DeviceReports::wants_births() const noexcept {
+  return birth_observer_ != nullptr && birth_observer_->wants_births();
+}
+
+void DeviceReports::born(std::uint64_t step, std::uint32_t birth) noexcept { birth_observer_->born(step, birth); }
+
+void DeviceReports::births_profiled(std::uint64_t step, std::span<const std::uint32_t> births) {
+  birth_observer_->births_profiled(step, births);
 }
 
 void DeviceReports::moves_by(std::string_view mechanism) {

@@ -23,12 +23,13 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "vedette/birth_observer.h"
 #include "vedette/gpu_observer.h"
 #include "vedette/observer.h"
 
 namespace vedette::detail {
 
-class DeviceReports final : public Observer {
+class DeviceReports final : public Observer, public BirthObserver {
  public:
   DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer);
   DeviceReports(const DeviceReports&) = delete;
@@ -44,6 +45,11 @@ class DeviceReports final : public Observer {
   void again_is_queued(cuda::StreamHandle stream);
   // Waits for the device, reports the rest, and forgets the observer.
   void finish();
+
+  // --- BirthObserver: passed on
+  bool wants_births() const noexcept override;
+  void born(std::uint64_t step, std::uint32_t birth) noexcept override;
+  void births_profiled(std::uint64_t step, std::span<const std::uint32_t> births) override;
 
   // --- Observer
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
@@ -112,6 +118,7 @@ class DeviceReports final : public Observer {
   std::mutex mutex_;  // over all that follows
   Observer* observer_;
   GpuObserver* gpu_observer_;                // nullptr: the observer is none
+  BirthObserver* const birth_observer_;      // as well
   std::vector<cuda::StreamHandle> streams_;  // by number
   std::vector<cuda::Event> events_;
   std::vector<std::size_t> unused_;

@@ -23,6 +23,7 @@
 #include "pack/units.h"
 #include "session/arena.h"
 #include "session/logged_offsets.h"
+#include "vedette/birth_observer.h"
 
 namespace vedette::detail {
 
@@ -47,6 +48,11 @@ class StepLogger {
   std::uint32_t next_of_size(std::uint64_t bytes) { return allocations_[bytes]++; }  // how many came before
   TensorKind kind_of_birth(TensorKind kind) const noexcept;  // of an activation in backward: a gradient
   std::uint32_t born(std::uint64_t offset, const Live& live, bool in_op);
+  void watch_births(BirthObserver* births) { births_ = births; }  // nullptr: nothing is told
+  void tell_birth(std::uint32_t tensor) const {
+    if (births_ != nullptr) births_->born(step_, tensor);
+  }
+  void tell_births() const;  // which of them the tensors of the log's trace are
   void died(std::uint64_t offset, const Live& live);
   void unborn(std::uint64_t offset);                  // the birth failed
   void label(std::uint64_t offset, TensorKind kind);  // of a tensor that may be in the log
@@ -80,6 +86,7 @@ class StepLogger {
     return next;
   }
 
+  BirthObserver* births_ = nullptr;
   std::uint64_t step_ = 0;
   bool running_ = false;
   StepLog log_;

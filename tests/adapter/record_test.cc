@@ -12,6 +12,18 @@
 #include "profiler/sqlite.h"
 #include "vedette/torch.h"
 
+namespace program {  // what lies in vedette is left out of stacks
+namespace {
+
+__attribute__((noinline)) torch::Tensor makes_a_batch() {
+  torch::Tensor batch = torch::ones({1024, 64});
+  batch[0][0] = 2;  // so that the call above is not the function's last
+  return batch;
+}
+
+}  // namespace
+}  // namespace program
+
 namespace vedette {
 namespace {
 
@@ -138,6 +150,39 @@ TEST(RecordingGuard, LeavesTheProgramsObserverAlone) {
   EXPECT_EQ(observer.steps, 2);
   EXPECT_THAT(said, HasSubstr("VEDETTE_RECORD is not used"));
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// Functions of this program that export nothing, and none of libtorch's between them.
+TEST(RecordingGuard, HasTheStacksOfAllocationsWhereTheEnvironmentAsks) {
+  for (const bool asked : {true, false}) {
+    const std::string path = fresh("stacks.vedette");
+    {
+      const FromEnvironment recorded(path);
+      if (asked) ::setenv("VEDETTE_RECORD_STACKS", "1", 1);
+      Guard guard(small_guard());
+      ::unsetenv("VEDETTE_RECORD_STACKS");
+      auto model = torch::nn::Linear(64, 512);
+      guard.watch(*model);
+      for (int i = 0; i < 4; ++i) {
+        auto step = guard.step();
+        model->forward(program::makes_a_batch()).square().sum().backward();
+      }
+    }
+    auto database = open_recording(path).value();
+    const auto count = [&](const char* sql) {
+      Statement ask(database, sql);
+      ask.ask();
+      return ask.row() ? ask.integer(0) : -1;
+    };
+    const auto known = count(
+        "SELECT COUNT(*) FROM tensor_stacks JOIN stacks USING(stack) WHERE position = 0 AND frame LIKE "
+        "'%makes_a_batch%'");
+    EXPECT_EQ(known > 0, asked) << known;
+    EXPECT_EQ(count("SELECT COUNT(*) FROM stacks WHERE frame LIKE 'at::%' OR frame LIKE 'vedette::adapter%' OR frame "
+                    "LIKE 'c10::%'"),
+              0);
+    std::filesystem::remove(path);
+  }
 }
 
 TEST(RecordingGuard, SaysWhereItCannotRecord) {

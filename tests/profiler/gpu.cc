@@ -155,6 +155,8 @@ TEST(GpuRecording, TellsStreamsDevicesAndLinksByName) {
 constexpr const char* as_schema_4 = R"(
 CREATE TABLE kept AS SELECT step, op, name, began_ns, ended_ns, resident_bytes, live_bytes FROM op_times;
 DROP TABLE step_energy;
+DROP TABLE stacks;
+DROP TABLE tensor_stacks;
 DROP TABLE op_times;
 CREATE TABLE op_times(step INTEGER NOT NULL, op INTEGER NOT NULL, name INTEGER NOT NULL, began_ns INTEGER NOT NULL,
   ended_ns INTEGER NOT NULL, resident_bytes INTEGER, live_bytes INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID;

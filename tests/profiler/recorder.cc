@@ -112,7 +112,7 @@ TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
     GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("shell.vedette", 3);
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
-  EXPECT_EQ(shell(path, "PRAGMA user_version"), "5\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version"), "6\n");
   EXPECT_EQ(
       shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"),
       "mm|6|10\nrelu|3|20\n");

@@ -175,6 +175,7 @@ def use(browser, page, folder):
     browser.value("document.querySelector('#tensors .in-cell').focus()")
     browser.key("Enter")
     told["zoomed"] = settled(browser, "document.querySelector('#pages input[type=search]').value", "weight")
+    told["allocated"] = browser.value("[...document.querySelectorAll('#pages .map-stack:not([hidden])')].map(e => [e.firstChild, ...e.querySelectorAll('li')].map(n => n.textContent).join('\\n')).join()")
     told["zoom_title"] = settled(browser, "document.querySelector('#pages .readout').textContent", "weight, weight, 16.0 KiB")
     browser.value("document.querySelector('#pages input[type=search]').focus()")
     browser.key("Escape")

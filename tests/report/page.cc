@@ -280,7 +280,9 @@ TEST_F(Page, FitsAPhoneAndADesk) {
 
 TEST_F(Page, ObeysItsKeysAndPrints) {
   if (std::string_view(PYTHON3).empty()) GTEST_SKIP() << "no python3 was found when this was configured";
-  const std::string page = write("used.html", format_page(hand_made(), nullptr));
+  Report report = hand_made();
+  report.tensors[0].stack = {"program::makes_a_weight()", "main"};
+  const std::string page = write("used.html", format_page(report, nullptr));
   const Answer used =
       run("timeout 400 " PYTHON3 " '" BROWSER "' use '" CHROMIUM "' '" + page + "' '" + folder_.file(".") + "' 2>&1");
   ASSERT_EQ(used.status, 0) << used.text;
@@ -292,6 +294,7 @@ TEST_F(Page, ObeysItsKeysAndPrints) {
   EXPECT_EQ(told["filter_text"], "weight t");
   EXPECT_EQ(told["filtered"], "1 of 3 tensors");
   EXPECT_EQ(told["zoomed"], "weight");
+  EXPECT_EQ(told["allocated"], "Allocated by\nprogram::makes_a_weight()\nmain");
   EXPECT_EQ(told["zoomed_out"], "");
   EXPECT_EQ(told["sorted"], "ascending");
   EXPECT_EQ(told["part_open"], "true");

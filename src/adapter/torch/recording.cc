@@ -39,9 +39,12 @@ GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(s
     say_("VEDETTE_RECORD is not used, because the program has an observer of its own.");
     return;
   }
-  recorder_ =
-      Recorder::open({.path = with_rank(path), .program = ::program_invocation_short_name, .libtorch = TORCH_VERSION})
-          .value();
+  const char* const stacks = std::getenv("VEDETTE_RECORD_STACKS");
+  recorder_ = Recorder::open({.path = with_rank(path),
+                              .program = ::program_invocation_short_name,
+                              .stacks = stacks != nullptr && std::string_view(stacks) == "1",
+                              .libtorch = TORCH_VERSION})
+                  .value();
 }
 
 GuardRecording::~GuardRecording() {

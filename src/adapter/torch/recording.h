@@ -1,5 +1,6 @@
 // The recording that a guard makes where its options or the environment ask for one. It is the one place of the library
-// that reads an environment variable: a program that cannot be built again is recorded by VEDETTE_RECORD=FILE.
+// that reads the environment: a program that cannot be built again is recorded by VEDETTE_RECORD=FILE. With
+// VEDETTE_RECORD_STACKS=1 recordings have the stack of calls of each allocation.
 // Each rank of a job makes a file of its own, FILE with .rank-R before its suffix.
 //
 // Thread rule: the training thread.
