@@ -1,20 +1,16 @@
 // ResNet-50 (He et al., CVPR'16, table 1) in its form for images of 224 x 224: a 7 x 7 stem, max-pooling, bottlenecks
 // of three convolutions. Fashion-MNIST is enlarged and repeated to three channels. Activations are nearly all of its
 // memory: some 170 MB an image in float32.
-#include <ATen/ops/upsample_nearest2d.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 #include <torch/optim/sgd.h>
-#include <torch/utils.h>
 
 #include <array>
 
-#include "models/data.h"
-#include "models/model.h"
+#include "models/large_images.h"
 
 namespace vedette::examples {
 namespace {
@@ -90,40 +86,19 @@ struct ResNet50Impl : nn::Module {
 };
 TORCH_MODULE(ResNet50);
 
-class Training final : public Model {
- public:
-  Training(const Shape& shape, const ModelOptions& options)
-      : shape_(shape),
-        batch_(options.batch > 0 ? options.batch : shape.batch),
-        images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
-    torch::manual_seed(options.seed);
-    net_ = ResNet50(shape);
-    sgd_ = std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
-  }
-
-  nn::Module& module() override { return *net_; }
-  torch::optim::Optimizer& optimizer() override { return *sgd_; }
-  std::int64_t batch() const override { return batch_; }
-  at::Tensor loss(std::int64_t step, std::int64_t size) override {
-    const auto data = images_->batch(step, batch_, size);
-    const auto large = at::upsample_nearest2d(here(data.images), {shape_.side, shape_.side});
-    return nn::functional::cross_entropy(net_(large.expand({-1, 3, -1, -1}).contiguous()), here(data.labels));
-  }
-
- private:
-  const Shape shape_;
-  const std::int64_t batch_;
-  std::shared_ptr<const Images> images_;
-  ResNet50 net_{nullptr};
-  std::unique_ptr<torch::optim::SGD> sgd_;
-};
-
 }  // namespace
 
 std::unique_ptr<Model> make_resnet50(const ModelOptions& options) {
   constexpr Shape shape = {.width = 64, .side = 224, .classes = 1000, .batch = 256, .blocks = {3, 4, 6, 3}};
   constexpr Shape test_shape = {.width = 8, .side = 48, .classes = 10, .batch = 8, .blocks = {1, 2, 2, 1}};
-  return std::make_unique<Training>(options.small ? test_shape : shape, options);
+  const Shape& chosen = options.small ? test_shape : shape;
+  return make_large_images({.side = chosen.side, .batch = chosen.batch}, options, [&] {
+    const ResNet50 net(chosen);
+    return ImageNet{.module = net.ptr(),
+                    .classify = [net = net.ptr()](const at::Tensor& images) { return net->forward(images); },
+                    .optimizer = std::make_unique<torch::optim::SGD>(net->parameters(),
+                                                                     torch::optim::SGDOptions(0.01).momentum(0.9))};
+  });
 }
 
 }  // namespace vedette::examples

@@ -2,19 +2,15 @@
 // as in an encoder with layer norm first. Attention is one operator, but in the small form. Fashion-MNIST is enlarged
 // and repeated to three channels.
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/upsample_nearest2d.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/optim/adamw.h>
-#include <torch/utils.h>
 
 #include <cmath>
 #include <vector>
 
-#include "models/data.h"
-#include "models/model.h"
+#include "models/large_images.h"
 
 namespace vedette::examples {
 namespace {
@@ -86,34 +82,6 @@ struct EncoderImpl : nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-class Training final : public Model {
- public:
-  Training(const Shape& shape, const ModelOptions& options)
-      : shape_(shape),
-        batch_(options.batch > 0 ? options.batch : shape.batch),
-        images_(options.small ? Images::made_up(batch_ * 16, options.seed) : Images::fashion_mnist()) {
-    torch::manual_seed(options.seed);
-    net_ = Encoder(shape);
-    adam_ = std::make_unique<torch::optim::AdamW>(net_->parameters(), torch::optim::AdamWOptions(3e-4));
-  }
-
-  nn::Module& module() override { return *net_; }
-  torch::optim::Optimizer& optimizer() override { return *adam_; }
-  std::int64_t batch() const override { return batch_; }
-  at::Tensor loss(std::int64_t step, std::int64_t size) override {
-    const auto data = images_->batch(step, batch_, size);
-    const auto large = at::upsample_nearest2d(here(data.images), {shape_.side, shape_.side});
-    return nn::functional::cross_entropy(net_(large.expand({-1, 3, -1, -1}).contiguous()), here(data.labels));
-  }
-
- private:
-  const Shape shape_;
-  const std::int64_t batch_;
-  std::shared_ptr<const Images> images_;
-  Encoder net_{nullptr};
-  std::unique_ptr<torch::optim::AdamW> adam_;
-};
-
 }  // namespace
 
 std::unique_ptr<Model> make_vit(const ModelOptions& options) {
@@ -121,7 +89,14 @@ std::unique_ptr<Model> make_vit(const ModelOptions& options) {
       .layers = 12, .heads = 12, .width = 768, .side = 224, .patch = 16, .classes = 1000, .batch = 512};
   constexpr Shape test_shape = {
       .layers = 2, .heads = 4, .width = 64, .side = 64, .patch = 8, .classes = 10, .batch = 8, .fused = false};
-  return std::make_unique<Training>(options.small ? test_shape : shape, options);
+  const Shape& chosen = options.small ? test_shape : shape;
+  return make_large_images({.side = chosen.side, .batch = chosen.batch}, options, [&] {
+    const Encoder net(chosen);
+    return ImageNet{
+        .module = net.ptr(),
+        .classify = [net = net.ptr()](const at::Tensor& images) { return net->forward(images); },
+        .optimizer = std::make_unique<torch::optim::AdamW>(net->parameters(), torch::optim::AdamWOptions(3e-4))};
+  });
 }
 
 }  // namespace vedette::examples

@@ -28,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "simulated_gpu/memory_file.h"
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
@@ -80,28 +81,6 @@ std::string train(Recompute recompute) {
 struct Shared {  // of the test and the process that trains
   std::atomic<unsigned> nth{0}, right{0}, sentences{0};
   char failure[4096] = {};
-};
-
-class MemoryFile {
- public:
-  MemoryFile() : file_(::memfd_create("training", 0)) {}
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  int number() const { return file_; }
-  void write(const std::string& text) const {
-    if (::write(file_, text.data(), text.size()) < 0) std::abort();
-  }
-  std::string read() const {
-    std::string text;
-    char piece[4096];
-    for (ssize_t got = 0; (got = ::pread(file_, piece, sizeof piece, static_cast<off_t>(text.size()))) > 0;)
-      text.append(piece, static_cast<std::size_t>(got));
-    return text;
-  }
-
- private:
-  const int file_;
 };
 
 class Training {

@@ -5,7 +5,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 
 #include "models/model.h"
 #include "models/state.h"
+#include "simulated_gpu/memory_file.h"
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
@@ -56,28 +56,6 @@ struct Failing {
   std::string call;  // empty: none
   unsigned nth = 1;
   int error = 999;
-};
-
-class MemoryFile {
- public:
-  MemoryFile() : file_(::memfd_create("training", 0)) {}
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  int number() const { return file_; }
-  void write(const std::string& text) const {
-    if (::write(file_, text.data(), text.size()) < 0) std::abort();
-  }
-  std::string read() const {
-    std::string text;
-    char piece[4096];
-    for (ssize_t got = 0; (got = ::pread(file_, piece, sizeof piece, static_cast<off_t>(text.size()))) > 0;)
-      text.append(piece, static_cast<std::size_t>(got));
-    return text;
-  }
-
- private:
-  const int file_;
 };
 
 [[noreturn]] void train_in_child(const Failing& failing, const MemoryFile& state, const MemoryFile& calls,
