@@ -176,7 +176,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   Units units;
   units.trace.name = "step";
   units.trace.source = "vedette";
-  units.trace.device = "cpu";
+  units.trace.device = log.device;
   units.trace.layers = log.layers;
   units.trace.ops.reserve(log.ops.size());
   for (const LoggedOp& op : log.ops)
@@ -258,7 +258,7 @@ void add_pages(Trace& trace, const StepLog& log, const std::vector<std::optional
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, WithinOneOp short_lived) {
   Trace trace{.name = "step",
               .source = "vedette",
-              .device = "cpu",
+              .device = log.device,
               .notes = {},
               .tensors = {},
               .layers = log.layers,

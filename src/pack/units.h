@@ -51,6 +51,7 @@ struct StepLog {
   std::vector<LoggedOp> ops;
   std::vector<Layer> layers;
   std::vector<LoggedPages> pages;  // empty when nothing was tracked
+  std::string device = "cpu";      // as the traces of this step name it
 };
 
 struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the arena

@@ -27,6 +27,7 @@ void SessionCore::start(Memory memory) {
   machine_ = std::move(memory.machine);
   frames_ = memory.frames;
   tracking_ = std::move(memory.tracking);
+  if (options_.fast != "dram") logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
   machine_.can_recompute = options_.recompute != Recompute::off && executor_->can_drop();

@@ -31,7 +31,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept;
 
 class StepLogger {
  public:
-  void begin_step();  // asserts that no step runs
+  void computes_on(std::string_view device) { log_.device = device; }  // before the first step; else on the CPU
+  void begin_step();                                                   // asserts that no step runs
   void end_step() { running_ = false; }
   bool running() const noexcept { return running_; }
   std::uint64_t step() const noexcept { return step_; }  // counts from 1; 0: no step has begun

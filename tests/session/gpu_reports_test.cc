@@ -49,7 +49,12 @@ class Listener final : public Observer {
   std::string mechanism;
   std::vector<HeardStep> heard;
   std::uint64_t ended = 0;
+  std::vector<std::string> devices;  // that traces name
 
+  void profiled(std::uint64_t, std::uint64_t, const Trace& trace) override { devices.push_back(trace.device); }
+  void planned(std::uint64_t, std::uint64_t, const Trace& units, const Plan&) override {
+    devices.push_back(units.device);
+  }
   void opened(const Machine& m, std::string_view, Bytes, Bytes) override { machine = m; }
   void moves_by(std::string_view in_words) override { mechanism = in_words; }
   void step_began(std::uint64_t step, Nanoseconds now) override { heard.push_back({.number = step, .began = now}); }
@@ -105,6 +110,8 @@ TEST_F(GpuReports, EveryStepIsToldWithAllThatItMoved) {
   EXPECT_EQ(listener.machine.tiers[1].name, "host");
   EXPECT_EQ(listener.machine.links.size(), 2u);
   EXPECT_THAT(listener.mechanism, ::testing::HasSubstr("copied on a stream each way"));
+  EXPECT_GE(listener.devices.size(), 2u);
+  EXPECT_THAT(listener.devices, ::testing::Each("gpu:0"));
   Nanoseconds before;
   for (const HeardStep& step : listener.heard) {
     SCOPED_TRACE("step " + std::to_string(step.number));
