@@ -227,10 +227,12 @@ class AdaptiveSolver final : public Shape {
         xs.pop_back();
       }
       for (; xs.size() > 1; xs.pop_back()) {
-        for (const std::size_t l : {1, 0}) player_.changed("backward", {moments_[l]}, {xs.back(), weights_[l]});
+        for (const std::size_t l : {std::size_t{1}, std::size_t{0}})
+          player_.changed("backward", {moments_[l]}, {xs.back(), weights_[l]});
         player_.drop(xs.back());
       }
-      for (const std::size_t l : {0, 1}) player_.changed("update", {weights_[l]}, {moments_[l]});
+      for (const std::size_t l : {std::size_t{0}, std::size_t{1}})
+        player_.changed("update", {weights_[l]}, {moments_[l]});
     });
   }
 };

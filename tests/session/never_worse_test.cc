@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Links, NeverWorseInTheReplay,
                          [](const auto& each) { return std::string(each.param.name); });
 
 TEST(NeverWorse, TheReplayIsTheSameEveryTime) {
-  for (const std::uint64_t seed : {1, 16, 29})
+  for (const std::uint64_t seed : {1u, 16u, 29u})
     for (const char* policy : {"on-demand", "vedette"}) {
       const Replayed first = replay(seed, policy, LinkStore::of_a_chunk),
                      second = replay(seed, policy, LinkStore::of_a_chunk);
