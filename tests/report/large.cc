@@ -82,7 +82,7 @@ TEST_F(Large, MovesOfManyStepsAreSummedUp) {
 }
 
 TEST_F(Large, OpsOfOneStepEnd) {
-  expect_an_end(grown("INSERT INTO op_times SELECT 3, 10 + ?1 + i, 1, 3000000, 3000001, 65536, 65536 FROM n"));
+  expect_an_end(grown("INSERT INTO op_times SELECT 3, 10 + ?1 + i, 1, 3000000, 3000001, 65536, 65536, NULL FROM n"));
 }
 
 TEST_F(Large, StepsWithoutEndEnd) {
