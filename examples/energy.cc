@@ -1,34 +1,23 @@
 // NVML's counter: see energy.h.
 #include "energy.h"
 
+#include <utility>
+
 #include "cuda/device.h"
 #include "cuda/nvml.h"
 
 namespace vedette::examples {
 
-struct Energy::Counter {
-  std::shared_ptr<const cuda::Nvml> nvml;
-  cuda::Nvml::DeviceHandle device;
-};
-
 Energy::Energy(const std::string& device) {
   if (device != "cuda") return;
-  auto nvml = cuda::Nvml::load();
-  if (!nvml) return;
   auto driver = cuda::Driver::load();
   if (!driver) return;
   const auto gpu = cuda::Device::open(std::move(*driver), 0);
   if (!gpu) return;
-  const auto handle = (*nvml)->device((*gpu)->bus_id());
-  if (handle) counter_ = std::make_unique<const Counter>(Counter{std::move(*nvml), *handle});
+  counter_ = cuda::energy_counter((*gpu)->bus_id());
+  static_cast<void>(counter_());  // loads NVML now, and not beside a step
 }
 
-Energy::~Energy() = default;
-
-std::optional<std::uint64_t> Energy::millijoules() const {
-  if (counter_ == nullptr) return std::nullopt;
-  const auto read = counter_->nvml->energy_mj(counter_->device);
-  return read ? std::optional(*read) : std::nullopt;
-}
+std::optional<std::uint64_t> Energy::millijoules() const { return counter_ ? counter_() : std::nullopt; }
 
 }  // namespace vedette::examples

@@ -3,7 +3,7 @@
 // Thread rule: one thread.
 #pragma once
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,15 +11,11 @@ namespace vedette::examples {
 
 class Energy {
  public:
-  explicit Energy(const std::string& device);  // "cpu": there is none; "cuda": of the first GPU
-  ~Energy();
-  Energy(const Energy&) = delete;
-  Energy& operator=(const Energy&) = delete;
+  explicit Energy(const std::string& device);        // "cpu": there is none; "cuda": of the first GPU
   std::optional<std::uint64_t> millijoules() const;  // since the driver was loaded
 
  private:
-  struct Counter;
-  std::unique_ptr<const Counter> counter_;  // nullptr: there is none
+  std::function<std::optional<std::uint64_t>()> counter_;  // empty: there is none
 };
 
 }  // namespace vedette::examples

@@ -5,8 +5,8 @@
 // of evicts. Of these each link has as many as moves were in flight at once, so that slices of one track never overlap.
 // An op on a GPU says on which stream it ran. It stays a "cpu_op": readers look for launches of kernels otherwise.
 //
-// Flows lead from a layer's forward to its backward
-// ("fwdbwd"), and from the op during which a fetch was issued to the fetch. Counters tell each tier's bytes.
+// Flows lead from a layer's forward to its backward ("fwdbwd"), and from the op during which a fetch was issued to the
+// fetch. Counters tell each tier's bytes.
 #include <algorithm>
 #include <map>
 

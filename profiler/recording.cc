@@ -3,7 +3,6 @@
 #include "profiler/recording.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -102,10 +101,8 @@ Result<TableTexts> tables_of_schema(std::int64_t schema) {
 
 // A file that says it is a recording must have exactly a recording's tables; others beside them do no harm.
 std::optional<Error> unlike_the_schema(Database& database, const std::string& path) {
-  static const std::array of_each{tables_of_schema(4), tables_of_schema(5), tables_of_schema(6)};
-  static_assert(of_each.size() == recording_schema - oldest_recording_schema + 1);
   const std::int64_t schema = pragma(database, "PRAGMA user_version");
-  const Result<TableTexts>& expected = of_each.at(static_cast<std::size_t>(schema - oldest_recording_schema));
+  const Result<TableTexts> expected = tables_of_schema(schema);
   if (!expected) return expected.error();
   const TableTexts found = tables_of(database);
   if (database.failure()) return database.failure();

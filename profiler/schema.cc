@@ -89,6 +89,7 @@ std::string recording_schema_sql(std::int64_t schema) {
 }
 
 std::string newest_views_sql(std::int64_t schema) {
+  if (schema == recording_schema) return {};
   std::string sql = "PRAGMA temp_store=MEMORY;";
   if (schema < 6)
     sql +=

@@ -199,7 +199,6 @@ std::vector<TensorRow> tensors_of(const Run& run) {
                   .role = std::string(roles[static_cast<std::size_t>(tensor.kind)]),
                   .shape = tensor.shape,
                   .site = site_text(tensor.site),
-
                   .stack = t < profile->stacks.size() ? profile->stacks[t] : std::vector<std::string>(),
                   .bytes = tensor.bytes,
                   .persistent = tensor.persistent};

@@ -2,7 +2,6 @@
 // those that are used last leave before their room is wanted. A wrong expectation costs transfers.
 #include <algorithm>
 
-#include "base/sort_again.h"
 #include "engine/engine.h"
 
 namespace vedette {
@@ -33,15 +32,15 @@ void Engine::mark_changes(std::span<const ChunkRange> operands, std::span<const 
       if (books_[c].live > 0) books_.may_change(c);
 }
 
-// The chunks still to come, in order of need. All but those that were asked for last are in order already.
+// The chunks still to come, in order of need.
 void Engine::sort_fetches() {
   std::erase_if(queues_.fetches, [&](ChunkIndex c) {
     const Books::Chunk& chunk = books_[c];
     const bool comes = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     return chunk.live == 0 || !comes || books_.operand(chunk);  // operands are urgent
   });
-  sort_again(queues_.fetches.begin(), queues_.fetches.end(),
-             [&](ChunkIndex a, ChunkIndex b) { return books_[a].next_use < books_[b].next_use; });
+  std::stable_sort(queues_.fetches.begin(), queues_.fetches.end(),
+                   [&](ChunkIndex a, ChunkIndex b) { return books_[a].next_use < books_[b].next_use; });
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside

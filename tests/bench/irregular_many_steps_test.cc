@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <string_view>
 
 #include "counting_allocator.h"
 #include "irregular_programs.h"
+#include "support/resident_bytes.h"
 
 namespace vedette::bench {
 namespace {
@@ -20,14 +20,9 @@ namespace {
 const bool plain_runs_are_counted = (examples::count_allocations(), true);
 const bool plain_runs_are_exact = (resolve_vector_math(), true);
 
-constexpr int steps = 10'000, first = 1'000;
+using testing::resident_bytes;
 
-std::uint64_t resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stoull(line.substr(6)) << 10;
-  return 0;
-}
+constexpr int steps = 10'000, first = 1'000;
 
 class ManyIrregularSteps : public ::testing::TestWithParam<const char*> {};
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <string>
 
 #include "session/irregular_shapes.h"
+#include "support/resident_bytes.h"
 
 namespace vedette {
 namespace {
@@ -17,18 +17,12 @@ using testing::ExpertsDrawn;
 using testing::GrowingCache;
 using testing::make_shape;
 using testing::ReplayBuffer;
+using testing::resident_bytes;
 using testing::SessionPlayer;
 using testing::Shape;
 using testing::ShapeEntry;
 
 constexpr std::size_t steps = 10'000, first = 1'000;
-
-std::uint64_t resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stoull(line.substr(6)) << 10;
-  return 0;
-}
 
 struct Figures {
   std::uint64_t resident = 0;

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "session/loop.h"
+#include "support/resident_bytes.h"
 
 namespace vedette {
 namespace {
@@ -20,10 +21,9 @@ struct Figures {
 };
 
 Figures figures() {
-  Figures now;
+  Figures now{.resident = testing::resident_bytes()};
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) now.resident += std::stoull(line.substr(6)) << 10;
     if (line.starts_with("Threads:")) now.threads = std::stoull(line.substr(8));
   }
   std::ifstream maps("/proc/self/maps");
