@@ -237,6 +237,20 @@ void Recorder::counts_energy(const EnergyCounter& counter) {
   state_->send([counter, energy = &state_->energy](Tables&) { energy->watch(counter); });
 }
 
+// A table may be freed before the session ends: its bytes stay told.
+void Recorder::has_tables(const GpuTableCounters& counters) {
+  state_->send([counters](Tables& tables) {
+    const auto tell = [&](std::string_view key, std::uint64_t value) { tables.meta(key, std::to_string(value)); };
+    if (counters.device_bytes + counters.host_bytes > 0) {
+      tell("table_device_bytes", counters.device_bytes);
+      tell("table_host_bytes", counters.host_bytes);
+    }
+    tell("table_rows_on_device", counters.rows_on_device);
+    tell("table_rows_on_host", counters.rows_on_host);
+    tell("table_moves", counters.moves);
+  });
+}
+
 void Recorder::moves_by(std::string_view mechanism) {
   state_->send([text = std::string(mechanism)](Tables& tables) { tables.meta("mechanism", text); });
 }

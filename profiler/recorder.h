@@ -59,6 +59,7 @@ class Recorder final : public Observer, public GpuObserver, public BirthObserver
   void born(std::uint64_t step, std::uint32_t birth) noexcept override;
   void births_profiled(std::uint64_t step, std::span<const std::uint32_t> births) override;
   void counts_energy(const EnergyCounter& counter) override;
+  void has_tables(const GpuTableCounters& tables) override;
   void step_began(std::uint64_t step, Nanoseconds now) override;
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
   void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;

@@ -161,6 +161,11 @@ Origin origin_of(Database& recording) {
           .mechanism = meta(recording, "mechanism"),
           .cores = meta_number(recording, "cores"),
           .memory = {meta_number(recording, "memory_bytes")},
+          .tables = {.rows_on_device = meta_number(recording, "table_rows_on_device"),
+                     .rows_on_host = meta_number(recording, "table_rows_on_host"),
+                     .moves = meta_number(recording, "table_moves"),
+                     .device_bytes = meta_number(recording, "table_device_bytes"),
+                     .host_bytes = meta_number(recording, "table_host_bytes")},
           .schema = pragma(recording, "PRAGMA user_version")};
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "profiler/sqlite.h"
+#include "vedette/gpu.h"
 #include "vedette/model.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
@@ -23,6 +24,7 @@ struct Origin {
   std::string mechanism;                  // the way in which chunks moved, in words
   std::uint64_t cores = 0;
   Bytes memory;
+  GpuTableCounters tables;  // as they were when last told
   std::int64_t schema = 0;  // of the file
 };
 

@@ -53,6 +53,7 @@ struct GpuTableCounters {
   std::uint64_t rows_on_device = 0, rows_on_host = 0;  // looked up, where they lay then
   std::uint64_t moves = 0;                             // pieces that became the device's
   std::uint64_t device_bytes = 0, host_bytes = 0;      // of living tables
+  std::uint64_t most_device_bytes = 0;                 // at once
 };
 
 // The functions of a GPU session beside Session's. Thread rule: any thread in which the device's context is current.

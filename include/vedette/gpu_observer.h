@@ -1,12 +1,13 @@
-// A session on a GPU tells more than Observer's events: the stream of each op, and how to read the device's energy. An
-// observer that inherits from GpuObserver as well is found by its type.
+// A session on a GPU tells more than Observer's events: the stream of each op, how to read the device's energy, and
+// what its tables are. An observer that inherits from GpuObserver as well is found by its type.
 //
-// Thread rule: both calls come as Observer::op_began() does.
+// Thread rule: all calls come as Observer::op_began() does.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <optional>
 
+#include "vedette/gpu.h"
 #include "vedette/model.h"
 
 namespace vedette {
@@ -22,6 +23,8 @@ class GpuObserver {
   virtual void counts_energy(const EnergyCounter& /*of_the_device*/) {}  // called after opened()
   // Streams count from 0, in the order in which ops first came to them. Called before op_ended().
   virtual void op_ran_on(std::uint64_t /*step*/, OpIndex, std::uint32_t /*stream*/) {}
+  // Where the session has memory for tables: as a step begins, and as the session ends. It allocates no table.
+  virtual void has_tables(const GpuTableCounters& /*since_opened*/) {}
 };
 
 }  // namespace vedette

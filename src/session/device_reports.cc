@@ -95,6 +95,11 @@ void DeviceReports::again_is_queued(cuda::StreamHandle stream) {
   if (running_ && !running_->again.empty()) running_->again.back().end = mark(stream);
 }
 
+void DeviceReports::has_tables(const GpuTableCounters& tables) {
+  const std::lock_guard lock(mutex_);
+  if (gpu_observer_ != nullptr) gpu_observer_->has_tables(tables);
+}
+
 void DeviceReports::finish() {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);

@@ -8,7 +8,8 @@
 //
 // Where an event is refused, the host's time stands for it.
 //
-// An observer that is a GpuObserver, too, is told each op's stream and how to read the device's energy.
+// An observer that is a GpuObserver, too, is told each op's stream, how to read the device's energy, and what the
+// tables are.
 //
 // Thread rule: the Observer's calls as Observer says; others from any thread in which the device's context is current.
 // Its lock is the innermost: no function calls the session or the executor.
@@ -43,6 +44,7 @@ class DeviceReports final : public Observer, public BirthObserver {
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
   void again_queues(cuda::StreamHandle stream);  // recomputations
   void again_is_queued(cuda::StreamHandle stream);
+  void has_tables(const GpuTableCounters& tables);
   // Waits for the device, reports the rest, and forgets the observer.
   void finish();
 

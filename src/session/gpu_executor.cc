@@ -78,6 +78,7 @@ void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
 void GpuExecutor::set_observer(Observer* observer) noexcept {
   VEDETTE_ASSERT(observer == nullptr);
   if (options_.reports == nullptr) return;
+  if (tables_ != nullptr) options_.reports->has_tables(tables_->counters());
   options_.reports->finish();
   const std::lock_guard lock(mutex_);
   places_->watch(nullptr);
@@ -170,7 +171,10 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
 
 void GpuExecutor::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
-  if (tables_ != nullptr) note(tables_->between_steps());
+  if (tables_ != nullptr) {
+    note(tables_->between_steps());
+    if (options_.reports != nullptr) options_.reports->has_tables(tables_->counters());
+  }
   const std::uint64_t misplaced = places_->counters().misplaced;
   times_.begin_step(step, planned_, options_.reports != nullptr);
   followed_ = misplaced == misplaced_ ? planned_ : nullptr;  // else blocks lie elsewhere than the plan has them

@@ -157,6 +157,7 @@ Result<void> GpuTables::make_hot(std::span<const Piece> pieces) {
     }
     if (auto came = pieces[i].table->range.move(pieces[i].number, Kind::device); !came) return came;
     ++there;
+    counters_.most_device_bytes = std::max(counters_.most_device_bytes, there * piece_.value);
     ++counters_.moves;
   }
   return {};

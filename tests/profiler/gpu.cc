@@ -121,6 +121,28 @@ TEST(GpuRecording, TheNextSessionHasACounterOfItsOwn) {
   EXPECT_EQ(energies(path), (Readings{5, std::nullopt}));
 }
 
+TEST(GpuRecording, HasTheTablesAsTheyWereWhenLastThere) {
+  const std::string path = told::fresh_path("tables.vedette");
+  auto recorder = Recorder::open({.path = path, .live = false}).value();
+  recorder->opened(gpu_host_and_disk(), "vedette", 1_MiB, 4_KiB);
+  recorder->has_tables({.rows_on_device = 1, .device_bytes = 0, .host_bytes = (8_MiB).value});
+  tell_step(*recorder, 1);
+  recorder->has_tables({.rows_on_device = 90,
+                        .rows_on_host = 10,
+                        .moves = 1,
+                        .device_bytes = (2_MiB).value,
+                        .host_bytes = (6_MiB).value});
+  recorder->has_tables({.rows_on_device = 95, .rows_on_host = 11, .moves = 1});  // they are freed
+  recorder->flush();
+  const GpuTableCounters tables = Recording::open(path).value().headline().value().origin.tables;
+  EXPECT_EQ(tables.device_bytes, (2_MiB).value);
+  EXPECT_EQ(tables.host_bytes, (6_MiB).value);
+  EXPECT_EQ(tables.rows_on_device, 95u);
+  EXPECT_EQ(tables.rows_on_host, 11u);
+  EXPECT_EQ(tables.moves, 1u);
+  EXPECT_EQ(report::load_run(path).value().origin.tables.rows_on_host, 11u);
+}
+
 TEST(GpuRecording, TellsStreamsDevicesAndLinksByName) {
   const std::string path = record("streams.vedette", {0, 7});
   const auto run = report::load_run(path).value();

@@ -1,4 +1,4 @@
-// The energy of a run's steps, where a GPU's counter was read beside them.
+// The energy of a run's steps, where a GPU's counter was read beside them, and its tables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 namespace vedette::report {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -54,6 +55,16 @@ TEST(ReportEnergy, IsAbsentAndNotNoneWhereNoCounterWasRead) {
   const auto json = nlohmann::json::parse(format_json(report, nullptr))["run"];
   EXPECT_TRUE(json["energy"].is_null());
   EXPECT_TRUE(json["steps"][3]["energy_mj"].is_null());
+}
+
+TEST(ReportTables, AreARemark) {
+  report::Run run = hand_made();
+  run.origin.tables = {
+      .rows_on_device = 95, .rows_on_host = 11, .device_bytes = (2_MiB).value, .host_bytes = (6_MiB).value};
+  EXPECT_THAT(analyse(run, {}).remarks,
+              ::testing::Contains(AllOf(HasSubstr("Tables of 8.0 MiB have 2.0 MiB in GPU memory"),
+                                        HasSubstr("Of 106 rows that ops looked up, 11 lay in the host's memory."))));
+  EXPECT_THAT(format_text(analyse(hand_made(), {}), nullptr), Not(HasSubstr("Tables of")));
 }
 
 // A step whose counter could not be read counts neither as one nor as none.

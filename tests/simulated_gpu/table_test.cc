@@ -1,6 +1,7 @@
 // A recommender whose table of rows is larger than the memory for it: hot pieces of the table are in GPU memory, cold
 // ones in the host's, where operators use them. It has the plain run's bits on the simulated GPU, within the budget.
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
@@ -10,8 +11,10 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include <filesystem>
 #include <random>
 
+#include "profiler/recording.h"
 #include "simulated_gpu/torch_device.h"
 #include "vedette/gpu.h"
 #include "vedette/torch.h"
@@ -156,6 +159,51 @@ TEST_F(TableOfRows, LargerThanTheBudgetHasThePlainRunsBitsAndItsHotRowsInGpuMemo
   }
   const std::string plain = train_plain(steps);
   for (const std::string& state : states_) EXPECT_TRUE(state == plain);
+}
+
+std::int64_t allocated_beside(const GpuMemory& memory) {  // the statistics, without tensors in the guard's range
+  constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(0);
+  EXPECT_GE(stats.allocated_bytes[all].peak, stats.allocated_bytes[all].current);
+  EXPECT_GE(stats.reserved_bytes[all].current, stats.allocated_bytes[all].current);
+  return stats.allocated_bytes[all].current - static_cast<std::int64_t>(memory.memory().in_use);
+}
+
+TEST_F(TableOfRows, StatisticsAndARecordingTellIt) {
+  const std::string path = ::testing::TempDir() + "table_of_rows.vedette";
+  std::filesystem::remove(path);
+  std::optional<Guard> guard(std::in_place, GuardOptions{.fast_memory = 16_MiB,
+                                                         .fast = "gpu:0",
+                                                         .table_memory = 4_MiB,
+                                                         .slow = "host",
+                                                         .on_message = [](auto) {},
+                                                         .record = path});
+  GpuTableCounters told;
+  {
+    Recommender model;
+    model.watch(*guard);
+    const GpuMemory& memory = *guard->session().gpu();
+    std::int64_t cold = 0;
+    for (int i = 0; i < steps; ++i) {
+      const auto step = guard->step();
+      model.step(i, false);
+      if (i == 0) {
+        EXPECT_EQ(memory.tables().device_bytes, 0u);
+        cold = allocated_beside(memory);
+      }
+    }
+    told = memory.tables();
+    EXPECT_EQ(told.device_bytes, (4_MiB).value);
+    EXPECT_NEAR(static_cast<double>(allocated_beside(memory) - cold), static_cast<double>((4_MiB).value), 1 << 20);
+  }
+  guard.reset();
+  const GpuTableCounters recorded = Recording::open(path).value().headline().value().origin.tables;
+  EXPECT_EQ(recorded.device_bytes, told.device_bytes);
+  EXPECT_EQ(recorded.host_bytes, told.host_bytes);
+  EXPECT_EQ(recorded.moves, told.moves);
+  EXPECT_GT(recorded.rows_on_device, 0u);
+  EXPECT_GT(recorded.rows_on_host, 0u);
+  EXPECT_GE(recorded.rows_on_device + recorded.rows_on_host, told.rows_on_device + told.rows_on_host);
 }
 
 TEST_F(TableOfRows, RowsThatBecomeHotLaterComeThen) {

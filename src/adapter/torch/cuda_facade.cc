@@ -50,8 +50,9 @@ class Facade final : public CudaDelegate {
   void recordStream(const c10::DataPtr& memory, c10::cuda::CUDAStream stream) override {
     if (!hooks_.record_stream(memory, stream.stream())) native_->recordStream(memory, stream);
   }
-  // Allocated and active: the tensors that lie in GPU memory now; those that are away are not counted. Reserved: the
-  // whole budget. The sum of two peaks, libtorch's and ours, is at least the peak of the sum.
+  // Allocated and active: the tensors that lie in GPU memory now, and the hot pieces of tables; what is away is not
+  // counted. Reserved: the budget of tensors, and the hot pieces. The sum of peaks, libtorch's and ours, is at least
+  // the peak of the sum.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(Device device) override {
     auto stats = native_->getDeviceStats(device);
     const auto held = device == 0 ? hooks_.held(false) : std::nullopt;
@@ -64,10 +65,10 @@ class Facade final : public CudaDelegate {
         array[type].peak += static_cast<std::int64_t>(most);
       }
     };
-    add(stats.allocated_bytes, held->memory.in_use, held->memory.most_in_use);
-    add(stats.active_bytes, held->memory.in_use, held->memory.most_in_use);
-    add(stats.requested_bytes, held->memory.in_use, held->memory.most_in_use);
-    add(stats.reserved_bytes, held->memory.bytes, held->memory.bytes);
+    const std::uint64_t hot = held->tables.device_bytes, most_hot = held->tables.most_device_bytes;
+    for (auto* const array : {&stats.allocated_bytes, &stats.active_bytes, &stats.requested_bytes})
+      add(*array, held->memory.in_use + hot, held->memory.most_in_use + most_hot);
+    add(stats.reserved_bytes, held->memory.bytes + hot, held->memory.bytes + most_hot);
     return stats;
   }
   // One more segment: the guard's range, with blocks and holes.

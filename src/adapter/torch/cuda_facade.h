@@ -28,6 +28,7 @@ class CudaHooks {
       std::uint64_t address = 0, bytes = 0;
     };
     GpuMemory::Range memory;
+    GpuTableCounters tables;
     std::vector<Block> blocks;  // those in place, in the order of their addresses
   };
   virtual std::optional<Held> held(bool with_blocks) = 0;

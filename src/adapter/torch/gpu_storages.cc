@@ -269,7 +269,7 @@ std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
   Session* const session = session_.load();
   if (session == nullptr) return std::nullopt;
   const GpuMemory& memory = *session->gpu();
-  Held held{.memory = memory.memory(), .blocks = {}};
+  Held held{.memory = memory.memory(), .tables = memory.tables(), .blocks = {}};
   if (!with_blocks) return held;
   std::vector<std::pair<const void*, std::size_t>> names;
   {
