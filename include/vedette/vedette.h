@@ -1,7 +1,10 @@
 // Everything but the libtorch adapter.
 #pragma once
+#include "vedette/birth_observer.h"
 #include "vedette/bound.h"
 #include "vedette/check.h"
+#include "vedette/gpu.h"
+#include "vedette/gpu_observer.h"
 #include "vedette/machine.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"

@@ -14,17 +14,18 @@ Bucket::Extent extent_of(const LoggedTensor& tensor) { return {.offset = tensor.
 
 }  // namespace
 
-Bucket::Program Bucket::program_of(const StepLog& log) {
+Bucket::Program Bucket::program_of(const StepLog& log, std::vector<std::uint32_t>* tensors) {
   std::vector<std::uint32_t> logged;
   Program program{.trace = PackedTrace(program_trace(log, &logged)), .places = {}};
   program.places.reserve(logged.size());
   for (const std::uint32_t t : logged) program.places.push_back(extent_of(log.tensors[t]));
+  if (tensors != nullptr) *tensors = std::move(logged);
   return program;
 }
 
 Bucket::Bucket(std::uint64_t id, const StepLog& log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
-               StepPlan::Options options)
-    : program_(program_of(log)), plan(log, options), id_(id), addresses_(std::move(addresses)) {
+               StepPlan::Options options, std::vector<std::uint32_t>* tensors)
+    : program_(program_of(log, tensors)), plan(log, options), id_(id), addresses_(std::move(addresses)) {
   prefixes_.reserve(hashes.size());
   for (const std::uint64_t hash : hashes) prefixes_.push_back(mix(prefixes_.empty() ? 0 : prefixes_.back(), hash));
   for (const LoggedTensor& t : log.tensors)

@@ -39,15 +39,16 @@ class Bucket {
     PackedTrace trace;
     std::vector<Extent> places;  // of its tensors
   };
-  static Program program_of(const StepLog& log);
+  static Program program_of(const StepLog& log, std::vector<std::uint32_t>* tensors);
 
   // Made before the plan: packing's memory for a while is not on top of planning's.
   const Program program_;
 
  public:
-  // `log` as the profiled step left it, with the addresses of `addresses`; `hashes` of its ops.
+  // `log` as the profiled step left it, with the addresses of `addresses`; `hashes` of its ops. `tensors` gets the
+  // numbers in the log of program()'s tensors.
   Bucket(std::uint64_t id, const StepLog& log, std::span<const std::uint64_t> hashes, AddressPlan addresses,
-         StepPlan::Options options);
+         StepPlan::Options options, std::vector<std::uint32_t>* tensors = nullptr);
 
   std::uint64_t id() const noexcept { return id_; }
   bool begins(std::size_t op, std::uint64_t prefix) const { return op < prefixes_.size() && prefixes_[op] == prefix; }

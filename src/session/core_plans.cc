@@ -57,10 +57,12 @@ void SessionCore::learn() {
   const std::optional<Bytes> range = executor_->range();
   AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
                         range ? Heap::Chunks::of_one_tensor : Heap::Chunks::shared);
+  std::vector<std::uint32_t> logged;
   auto fresh = std::make_unique<Bucket>(
       buckets_.next_id(), log, logger_.hashes(), std::move(addresses),
-      StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range});
-  logger_.tell_births();
+      StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range},
+      &logged);
+  logger_.tell_births(logged);
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   if (!measured) fresh->plan.was_not_measured();
   fresh->profiled(logger_.step(),

@@ -110,13 +110,6 @@ std::uint32_t StepLogger::born(std::uint64_t offset, const Live& live, bool in_o
   return index;
 }
 
-void StepLogger::tell_births() const {
-  if (births_ == nullptr) return;
-  std::vector<std::uint32_t> logged;
-  static_cast<void>(program_trace(log_, &logged));
-  births_->births_profiled(step_, logged);
-}
-
 void StepLogger::died(std::uint64_t offset, const Live& live) {
   LoggedTensor& logged = log_.tensors[tensor(offset, live)];
   describe(logged, live);

@@ -53,7 +53,10 @@ class StepLogger {
   void tell_birth(std::uint32_t tensor) const {
     if (births_ != nullptr) births_->born(step_, tensor);
   }
-  void tell_births() const;  // which of them the tensors of the log's trace are
+  // The numbers in the log of the tensors of its trace.
+  void tell_births(std::span<const std::uint32_t> logged) const {
+    if (births_ != nullptr) births_->births_profiled(step_, logged);
+  }
   void died(std::uint64_t offset, const Live& live);
   void unborn(std::uint64_t offset);                  // the birth failed
   void label(std::uint64_t offset, TensorKind kind);  // of a tensor that may be in the log

@@ -13,6 +13,20 @@
 #include "support/gpu_net.h"
 #include "vedette/gpu_observer.h"
 
+namespace program {  // frames of vedette's own are left out of stacks
+namespace {
+
+using vedette::testing::WordsOnGpu;
+
+__attribute__((noinline)) WordsOnGpu::Tensor allocates_in_the_middle(WordsOnGpu& gpu, std::size_t words) {
+  WordsOnGpu::Tensor made = gpu.make(words);
+  asm volatile("");  // the call above is not the function's last
+  return made;
+}
+
+}  // namespace
+}  // namespace program
+
 namespace vedette::testing {
 namespace {
 
@@ -233,6 +247,35 @@ TEST_F(GpuReports, AnOpIsToldWithItsStream) {
   // load, two layers of forward and scratch, the op aside, then loss and two layers of backward, moment and update
   EXPECT_EQ(listener.streams, (std::vector<std::uint32_t>{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_TRUE(listener.counter) << "though whether it can be read depends on the machine";
+}
+
+TEST_F(GpuReports, ARecordingHasTheStacksOfAllocations) {
+  const std::string path = ::testing::TempDir() + "gpu_stacks_test.vedette";
+  constexpr std::size_t aside = words / 2;
+  {
+    auto recorder = Recorder::open({.path = path, .live = false, .stacks = true}).value();
+    WordsOnGpu gpu({.fast_memory = budget, .policy = "vedette", .observer = recorder.get()});
+    NetOnGpu net(gpu, 2, words);
+    net.in_the_middle = [&](const std::vector<WordsOnGpu::Tensor>&) {
+      WordsOnGpu::Tensor made = program::allocates_in_the_middle(gpu, aside);
+      gpu.op("aside", made, {}, 5u);
+      gpu.op("again", made, {});  // what one op alone uses is its workspace
+      gpu.drop(made);
+    };
+    for (int s = 0; s < 6; ++s) net.step(static_cast<std::uint32_t>(s));
+    gpu.session.reset();
+  }
+  const report::Report report = report::analyse(report::load_run(path).value(), {});
+  std::size_t named = 0;
+  for (const report::TensorRow& row : report.tensors) {
+    const bool is_aside = row.bytes.value == aside * sizeof(std::uint32_t) && !row.persistent;
+    const bool says_so = !row.stack.empty() && row.stack[0].find("allocates_in_the_middle") != std::string::npos;
+    EXPECT_EQ(is_aside, says_so) << row.name;
+    named += says_so ? 1 : 0;
+    EXPECT_EQ(row.stack.empty(), row.persistent) << row.name << ": it was there before the profiled step";
+  }
+  EXPECT_EQ(named, 1u);
+  std::filesystem::remove(path);
 }
 
 TEST_F(GpuReports, ARecordingHasWhatTheCountersHave) {

@@ -4,9 +4,16 @@
 #include <cstdio>
 #include <cstring>
 
+// One header has all that a program without libtorch may inherit from.
+class Listener final : public vedette::Observer, public vedette::GpuObserver, public vedette::BirthObserver {
+ public:
+  bool wants_births() const noexcept override { return false; }
+};
+
 int main() {
   using namespace vedette::literals;
-  vedette::SessionOptions options{.fast_memory = 64_MiB, .slow = "host", .chunk = 64_KiB};
+  Listener listener;
+  vedette::SessionOptions options{.fast_memory = 64_MiB, .slow = "host", .chunk = 64_KiB, .observer = &listener};
   auto session = vedette::Session::open(options).value();
   std::byte* memory = session->allocate({.bytes = 1_MiB, .name = "numbers"}).value();
   {
