@@ -82,6 +82,7 @@ Result<void> Engine::birth(ChunkRange range) {
       }
     }
   }
+  maker_.unused.note(spare_frames());
   if (waited) add_stall(began, true);
   return {};
 }

@@ -8,7 +8,7 @@ using enum ChunkState;
 
 Books::Books(std::uint32_t chunks, std::uint32_t frames) : count_(chunks), frames_(frames), pool_(frames) {
   chunks_.reserve(chunks);  // of addresses: memory follows the chunks that are used
-  idle_list_.idle_prev = idle_list_.idle_next = idle_head();
+  idle_list_.idle.prev = idle_list_.idle.next = idle_head();
 }
 
 Books::Chunk& Books::at(ChunkIndex c) {
@@ -155,7 +155,12 @@ void Books::give_free(FrameIndex frame) {
 }
 
 std::optional<ChunkIndex> Books::longest_idle() const noexcept {
-  return idle_ > 0 ? std::optional(idle_list_.idle_next) : std::nullopt;
+  return idle_ > 0 ? std::optional(idle_list_.idle.next) : std::nullopt;
+}
+
+std::optional<ChunkIndex> Books::idle_for_a_window() const noexcept {
+  const auto c = longest_idle();
+  return c && (*this)[*c].idle.since + 1 < window_ ? c : std::nullopt;
 }
 
 FrameIndex Books::take_from_idle(ChunkIndex c) {
@@ -188,18 +193,19 @@ void Books::idle_push(ChunkIndex c) {
   const ChunkIndex head = idle_head();
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(chunk.state == idle && chunk.live == 0 && !chunk.busy);
-  chunk.idle_prev = idle_list_.idle_prev;
-  chunk.idle_next = head;
-  link(chunk.idle_prev).idle_next = c;
-  idle_list_.idle_prev = c;
+  chunk.idle.prev = idle_list_.idle.prev;
+  chunk.idle.next = head;
+  link(chunk.idle.prev).idle.next = c;
+  idle_list_.idle.prev = c;
+  chunk.idle.since = window_;
   ++idle_;
 }
 
 void Books::idle_remove(ChunkIndex c) {
   Chunk& chunk = chunks_[c];
   VEDETTE_ASSERT(chunk.state == idle && !chunk.busy);
-  link(chunk.idle_prev).idle_next = chunk.idle_next;
-  link(chunk.idle_next).idle_prev = chunk.idle_prev;
+  link(chunk.idle.prev).idle.next = chunk.idle.next;
+  link(chunk.idle.next).idle.prev = chunk.idle.prev;
   --idle_;
 }
 

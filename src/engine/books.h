@@ -40,8 +40,12 @@ class Books {
     std::uint32_t births_wait = 0;  // it stays until they have seen it
     FrameIndex frame;               // valid in all states but empty, unbacked, away and dropped
     std::optional<SlotIndex>
-        slot;  // from its eviction until it is resident and may change, or dead, and no I/O runs there
-    ChunkIndex idle_prev, idle_next;
+        slot;      // from its eviction until it is resident and may change, or dead, and no I/O runs there
+    struct Idle {  // its place in the list
+      ChunkIndex prev, next;
+      std::uint32_t since = 0;  // the window of time in which it became idle
+    } idle = {};
+    std::uint32_t strays = 0;     // faults told since nothing lives here
     std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
     Ticks last_use = 0, next_use = never;
     Ticks dead_at = never;          // its only tensor is dead then, as is expected
@@ -50,7 +54,6 @@ class Books {
     std::uint64_t arrival = 0;      // order of becoming resident
     std::uint8_t failed_reads = 0;  // in a row
     std::uint64_t fault = 0;        // the number of its last fault; 0: none yet
-    std::uint32_t strays = 0;       // faults told since nothing lives here
   };
 
   Books(std::uint32_t chunks, std::uint32_t frames);
@@ -102,6 +105,8 @@ class Books {
   std::optional<FrameIndex> take_free() { return pool_.take(); }
   void give_free(FrameIndex frame);  // parked, and no chunk's from now on
   std::optional<ChunkIndex> longest_idle() const noexcept;
+  void begin_window() { ++window_; }                             // of time
+  std::optional<ChunkIndex> idle_for_a_window() const noexcept;  // the longest idle, if it was so for a whole one
   FrameIndex take_from_idle(ChunkIndex chunk);    // it was hidden: the chunk is empty, the frame the caller's
   void back(ChunkIndex chunk, FrameIndex frame);  // an unbacked chunk shows this frame
   void set_busy(ChunkIndex chunk);
@@ -203,6 +208,7 @@ class Books {
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;  // chunks; held ones are counted in held_
   bool in_op_ = false, paged_ = false;
   Ticks tick_ = 0;
+  std::uint32_t window_ = 0;
 };
 
 }  // namespace vedette

@@ -39,7 +39,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
   }
   migrator_.thread = start_quiet_thread([this]() noexcept { run(); });
   arrived_.wait(lock, [&] { return !slow_.habits.empty(); });
-  if (books_.pool().unmade() > 0) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
+  if (!slow_.registered) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
   return slow_.habits;
 }
 
@@ -371,6 +371,7 @@ void Engine::forget_plan() noexcept {
 void Engine::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   figures_.step = step;
+  maker_.unused.step_begins(program_.now());
   if (failed_writes_.forgive()) books_.forgive_writes();
 }
 

@@ -9,8 +9,9 @@
 // rest. So the thread that begins and ends ops shows arrived chunks and hides those that the plan evicts; the migrator
 // does both for threads that wait.
 //
-// Frames are made as they are needed, ahead of need by a thread of their own, which ends when all are there. A birth
-// that finds none ready makes one itself, and so does the migrator for a thread that waits.
+// Frames are made as they are needed, ahead of need by a thread of their own. A birth that finds none ready makes one
+// itself, and so does the migrator for a thread that waits. The migrator gives back those that no chunk needed for a
+// while (unused_frames.h).
 //
 // Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex
 // guards all; memory for frames is made without it, and an op for which there is nothing to do runs without it
@@ -37,6 +38,7 @@
 #include "engine/failed_writes.h"
 #include "engine/frame_watch.h"
 #include "engine/quick_op.h"
+#include "engine/unused_frames.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/link_habits.h"
@@ -248,6 +250,7 @@ class Engine {
     std::condition_variable wanted;
     FrameKind kind = FrameKind::fast;  // of frames that are made
     bool winding_down = false, failed = false;
+    UnusedFrames unused = {};
   };
 
   // --- the program's side (engine.cc, births.cc, faults.cc) ---
@@ -311,9 +314,11 @@ class Engine {
   std::uint32_t frames_at_once(std::uint32_t lacking) const noexcept;
   // Takes the lock itself. False: none is left to make, or there is no memory.
   bool make_frames(std::uint32_t lacking = 1);
-  void await_frame(std::unique_lock<std::mutex>& lock);  // that another thread makes
-  bool lacks_frame() const noexcept;                     // the migrator could start a read
-  bool give_frames_back();                               // while winding down
+  void await_frame(std::unique_lock<std::mutex>& lock);                          // that another thread makes
+  bool lacks_frame() const noexcept;                                             // the migrator could start a read
+  bool give_frames_back();                                                       // while winding down
+  std::uint32_t spare_frames() const noexcept;                                   // ready, beyond those wanted
+  bool give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
 
   // --- the migrator (migrator.cc, measure.cc) ---
   void run() noexcept;

@@ -1,6 +1,7 @@
-// Frames that no chunk has: those that are ready, those that have no memory yet, and those whose memory is being made.
+// Frames that no chunk has: those that are ready, those that have no memory, and those whose memory comes or goes.
 // Together with the frames of chunks they are the budget. Pure; the owner's lock guards it.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -34,7 +35,7 @@ class FramePool {
   std::uint32_t frames() const noexcept { return frames_; }  // at most, those of chunks included
   std::uint32_t ready() const noexcept { return static_cast<std::uint32_t>(ready_.size()); }
   std::uint32_t unmade() const noexcept { return static_cast<std::uint32_t>(unmade_.size()); }
-  std::uint32_t making() const noexcept { return making_; }
+  std::uint32_t making() const noexcept { return making_; }  // or given back just now
   std::uint32_t size() const noexcept { return ready() + unmade() + making_; }
   bool has_memory(FrameIndex frame) const noexcept { return has_memory_[frame.value]; }
 
@@ -72,6 +73,23 @@ class FramePool {
     making_ -= run.count;
     frames_ -= run.count + unmade();
     unmade_.clear();
+  }
+  // The memory of so many ready frames goes: the caller gives it back and says gone().
+  std::vector<FrameIndex> start_unmaking(std::uint32_t most) {
+    std::vector<FrameIndex> going;
+    while (going.size() < most && !ready_.empty()) {
+      going.push_back(ready_.back());
+      ready_.pop_back();
+      has_memory_[going.back().value] = false;
+    }
+    making_ += static_cast<std::uint32_t>(going.size());
+    return going;
+  }
+  void gone(const std::vector<FrameIndex>& frames) {
+    making_ -= static_cast<std::uint32_t>(frames.size());
+    unmade_.insert(unmade_.end(), frames.begin(), frames.end());
+    // made again in runs
+    std::sort(unmade_.begin(), unmade_.end(), [](FrameIndex a, FrameIndex b) { return a.value > b.value; });
   }
   std::optional<FrameIndex> unmake() {  // the caller gives the memory of this one back
     const auto frame = take();

@@ -1,4 +1,5 @@
-// Memory for frames: made ahead of need while the program goes on, and given back when it has no more ops here.
+// Memory for frames: made ahead of need while the program goes on, and given back when nothing needed it for a while,
+// or when the program has no more ops here.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -18,6 +19,7 @@ constexpr Bytes most_ready = 128_MiB;                          // residency foll
 // The most that a program may take before the maker has run: an eighth of all it has taken, so that a large one finds
 // enough.
 std::uint32_t Engine::ready_wanted() const noexcept {
+  if (by_hand_) return 0;
   const auto in_chunks = [&](Bytes bytes) { return std::max<std::uint64_t>(bytes.value / chunk_bytes_.value, 1); };
   const std::uint64_t used = books_.frames() - std::min(books_.frames(), books_.available());
   return static_cast<std::uint32_t>(std::clamp(used / 8, in_chunks(least_ready), in_chunks(most_ready)));
@@ -31,9 +33,9 @@ std::uint32_t Engine::frames_at_once(std::uint32_t lacking) const noexcept {
 
 void Engine::make_ahead() noexcept {
   std::unique_lock lock(mutex_);
-  const auto over = [&] { return migrator_.stop || maker_.winding_down || books_.pool().unmade() == 0; };
+  const auto over = [&] { return migrator_.stop || maker_.winding_down; };
   while (!over()) {
-    if (books_.pool().ready() >= ready_wanted()) {
+    if (books_.pool().unmade() == 0 || books_.pool().ready() >= ready_wanted()) {
       maker_.wanted.wait(lock);
       continue;
     }
@@ -57,6 +59,7 @@ bool Engine::make_frames(std::uint32_t lacking) {
       static_cast<void>(memory_->trackable()->convert({run.first.value + k}, std::nullopt, maker_.kind, false));
     }
     books_.pool().made(run);
+    maker_.unused.made(run.count, program_.now());
   } else {
     books_.pool().not_made(run);
     if (words_.on_message && !std::exchange(maker_.failed, true))
@@ -79,6 +82,38 @@ bool Engine::lacks_frame() const noexcept {
   if (!queues_.urgent.empty()) return true;
   return !queues_.fetches.empty() && waiting_need() == 0 && books_.available() > promised() &&
          planned_start(StoreRequest::Direction::read) > 0;
+}
+
+// --- what nothing needs ----------------------------------------------------------------------------------------------
+
+std::uint32_t Engine::spare_frames() const noexcept {
+  const std::uint32_t ready = books_.pool().ready();
+  return ready - std::min(ready, ready_wanted());
+}
+
+bool Engine::give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+  // the kernel holds the memory of registered frames; a profiled step sees its frames as they are
+  if (maker_.winding_down || slow_.registered || watch_ != nullptr) return false;
+  UnusedFrames& unused = maker_.unused;
+  const Nanoseconds now = program_.now();
+  if (unused.window_ends(now)) books_.begin_window();
+  const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(most_at_once.value / chunk_bytes_.value, 1));
+  std::uint32_t dead = 0;
+  for (auto c = books_.idle_for_a_window(); c && dead < most; c = books_.idle_for_a_window()) {
+    if (!hide(*c, books_[*c].frame)) continue;  // busy, and no longer among them
+    books_.give_free(books_.take_from_idle(*c));
+    ++dead;
+  }
+  unused.found(dead);
+  const std::vector<FrameIndex> going = books_.pool().start_unmaking(std::min(unused.due(spare_frames()), most));
+  if (going.empty()) return false;
+  lock.unlock();
+  for (const FrameIndex frame : going) memory_->give_back(frame);
+  lock.lock();
+  books_.pool().gone(going);
+  unused.given(static_cast<std::uint32_t>(going.size()), now);
+  arrived_.notify_all();
+  return true;
 }
 
 // --- the end of the program's ops ------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept 
     lock.lock();
     if (made) return true;
   }
-  return give_slots_back_unlocking(lock);
+  return give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
 }
 
 void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
@@ -109,6 +109,7 @@ void Engine::pump() {
   start_planned_fetches();
   figures_.counters.resident_max_bytes = std::max(
       figures_.counters.resident_max_bytes, std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
+  maker_.unused.note(spare_frames());
 }
 
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }

@@ -105,7 +105,7 @@ class ChunkMemory {
   // Frames [first, first + count) without memory get some, of this kind; they are parked, with undefined bytes. 0, or
   // an errno and none of them has. May run beside every call that names other frames.
   virtual int make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept = 0;
-  // A parked frame gives its memory back.
+  // A parked frame gives its memory back. May run beside every call that names other frames.
   virtual void give_back(FrameIndex frame) noexcept = 0;
 
   // parked -> shown; threads that wait for the chunk go on

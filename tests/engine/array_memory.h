@@ -29,7 +29,9 @@ class ArrayMemory final : public ChunkMemory, private Faults {
     for (FrameIndex f = first; f.value < first.value + count; ++f.value) {
       VEDETTE_ASSERT(!made_[f]);
       made_[f] = true;
+      ++times_made_;
     }
+    most_made_ = std::max(most_made_, frames_made());
     return 0;
   }
   void give_back(FrameIndex frame) noexcept override {
@@ -68,6 +70,8 @@ class ArrayMemory final : public ChunkMemory, private Faults {
   std::uint32_t frames_made() const {
     return static_cast<std::uint32_t>(std::count(made_.begin(), made_.end(), char{true}));
   }
+  std::uint32_t most_made() const { return most_made_; }    // at once
+  std::uint64_t times_made() const { return times_made_; }  // frames, those that were given back meanwhile included
   void allow_at_most(std::uint32_t frames) { at_most_ = frames; }  // to be made
   void refuse_every(std::uint64_t nth) { refuse_every_ = nth; }    // hide and shift; 0: never
 
@@ -81,7 +85,8 @@ class ArrayMemory final : public ChunkMemory, private Faults {
   Indexed<FrameIndex, char> made_, shown_;
   std::mt19937_64& random_;
   std::uint64_t refuse_every_ = 0;
-  std::uint32_t at_most_ = ~0u;
+  std::uint32_t at_most_ = ~0u, most_made_ = made_at_first;
+  std::uint64_t times_made_ = 0;
 };
 
 }  // namespace vedette::testing

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <vector>
@@ -19,7 +20,7 @@ class Driver {
   }
 
   void step() {
-    switch (below(8)) {
+    switch (below(10)) {
       case 0:
         return take();
       case 1:
@@ -32,6 +33,10 @@ class Driver {
         if (below(10) == 0) end_making(false);
         return;
       case 5:
+        return start_unmaking();
+      case 6:
+        return end_unmaking();
+      case 7:
         if (const auto frame = pool_.unmake()) {
           EXPECT_EQ(ready_.erase(frame->value), 1u);
           unmade_.insert(frame->value);
@@ -49,6 +54,7 @@ class Driver {
     EXPECT_EQ(pool_.unmade(), unmade_.size());
     std::uint32_t making = 0;
     for (const FramePool::Run run : making_) making += run.count;
+    for (const auto& frames : going_) making += static_cast<std::uint32_t>(frames.size());
     EXPECT_EQ(pool_.making(), making);
     EXPECT_EQ(pool_.size(), ready_.size() + unmade_.size() + making);
     EXPECT_EQ(pool_.frames(), frames_);
@@ -56,6 +62,8 @@ class Driver {
     for (const std::uint32_t f : ready_) EXPECT_TRUE(pool_.has_memory({f}));
     for (const std::uint32_t f : out_) EXPECT_TRUE(pool_.has_memory({f}));
     for (const std::uint32_t f : unmade_) EXPECT_FALSE(pool_.has_memory({f}));
+    for (const auto& frames : going_)
+      for (const FrameIndex f : frames) EXPECT_FALSE(pool_.has_memory(f));
   }
 
  private:
@@ -96,6 +104,19 @@ class Driver {
       unmade_.clear();
     }
   }
+  void start_unmaking() {
+    const std::uint32_t most = below(5);
+    const std::vector<FrameIndex> going = pool_.start_unmaking(most);
+    EXPECT_EQ(going.size(), std::min<std::size_t>(most, ready_.size()));
+    for (const FrameIndex f : going) EXPECT_EQ(ready_.erase(f.value), 1u);
+    if (!going.empty()) going_.push_back(going);
+  }
+  void end_unmaking() {
+    if (going_.empty()) return;
+    for (const FrameIndex f : going_.back()) unmade_.insert(f.value);
+    pool_.gone(going_.back());
+    going_.pop_back();
+  }
   void retire() {
     EXPECT_EQ(pool_.retire(), !unmade_.empty());
     if (unmade_.empty()) return;
@@ -114,6 +135,7 @@ class Driver {
   FramePool pool_;
   std::set<std::uint32_t> ready_, unmade_, out_;
   std::vector<FramePool::Run> making_;
+  std::vector<std::vector<FrameIndex>> going_;
 };
 
 TEST(FramePool, HoldsThroughRandomEvents) {
@@ -137,6 +159,19 @@ TEST(FramePool, MakesTheLowestFramesFirstAndInRuns) {
   EXPECT_EQ(rest.first, FrameIndex{7});
   EXPECT_EQ(rest.count, 3u);
   EXPECT_EQ(pool.start_making(4).count, 0u);
+}
+
+TEST(FramePool, MakesWhatWasGivenBackInRuns) {
+  FramePool pool(10);
+  pool.begin_with(8);
+  const std::vector<FrameIndex> some = pool.start_unmaking(2), others = pool.start_unmaking(3);
+  pool.gone(others);
+  pool.gone(some);
+  EXPECT_EQ(pool.ready(), 3u);
+  const FramePool::Run run = pool.start_making(10);
+  EXPECT_EQ(run.first, FrameIndex{0});
+  EXPECT_EQ(run.count, 5u);
+  EXPECT_EQ(pool.start_making(10).first, FrameIndex{8});
 }
 
 }  // namespace

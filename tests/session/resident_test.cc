@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <deque>
 #include <fstream>
+#include <thread>
 
 #include "session/loop.h"
 #include "support/sanitized.h"
@@ -56,6 +58,41 @@ TEST(Resident, FollowsWhatAProgramUses) {
   EXPECT_LE(above(before), budget + beside + Bytes{300_MiB}) << "1.25 GiB live, some of it in a slow tier of memory";
   EXPECT_LE(session->counters().resident_max_bytes, budget.value);
   for (std::uint64_t b = 0; b < blocks.size(); ++b) EXPECT_TRUE(blocks[b].holds(b)) << b;
+}
+
+// 768 MiB are needed, then 12 MiB for many steps, then 768 MiB again.
+TEST(Resident, FallsWhenTheNeedFalls) {
+  if (testing::sanitized) GTEST_SKIP() << "a sanitizer keeps freed memory resident";
+  constexpr auto most = std::chrono::seconds(60);
+  constexpr Bytes all = 768_MiB;
+  const Bytes before = resident();
+  const auto session = open_session(1_GiB, "host", "vedette", 2_MiB);
+  Loop loop(*session, 2, 1 << 20);
+  std::uint64_t steps = 0;
+  const auto need_much = [&] {
+    std::vector<Block> blocks;
+    for (std::uint64_t b = 0; b < 24; ++b) {
+      blocks.emplace_back(*session, 32 << 20, true);
+      blocks.back().fill(b);
+    }
+    EXPECT_GE(above(before), all);
+    for (std::uint64_t b = 0; b < 24; ++b) EXPECT_TRUE(blocks[b].holds(b)) << b;
+  };
+  for (; steps < 6; ++steps) loop.step(steps);
+  need_much();
+  const auto began = std::chrono::steady_clock::now();
+  while (above(before) > beside + 64_MiB && std::chrono::steady_clock::now() - began < most) {
+    loop.step(steps++);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LE(above(before), beside + 64_MiB) << "12 MiB are used";
+  const Counters small = session->counters();
+  EXPECT_EQ(small.faults, 0u);
+  EXPECT_EQ(small.bytes_in, 0u);
+  need_much();
+  loop.step(steps);
+  EXPECT_EQ(session->counters().bytes_out, small.bytes_out);
+  EXPECT_EQ(session->counters().faults, 0u);
 }
 
 // A guard inside the function that trains an epoch; something of every epoch is kept.
