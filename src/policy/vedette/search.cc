@@ -410,6 +410,13 @@ void Search::search_everything() {
     while (search_around() || search_tiers()) {
     }
     search_on();
+    // The best way of dealing without that rule need not be the best with it.
+    using Rule = TierShares::Rule;
+    for (const Rule rule : {Rule::in_proportion, Rule::far_keeps_up, Rule::longest_first}) {
+      if (!best_.overflows) break;
+      tries_ = 0;
+      search_from(all_of_it, {.rule = rule});
+    }
     if (without_gaps.cost <= best_.cost) best_ = without_gaps;
     if (trace_.ops.size() <= many_ops) search_finely();
   }
