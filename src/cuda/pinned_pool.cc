@@ -121,6 +121,11 @@ Result<std::byte*> PinnedPool::take(Bytes wanted) {
   return take_hole(bytes);
 }
 
+std::byte* PinnedPool::take_registered(Bytes wanted) {
+  const std::lock_guard lock(guard_);
+  return take_hole(rounded(wanted));
+}
+
 void PinnedPool::give_back(std::byte* slot, Bytes wanted) {
   const std::size_t bytes = rounded(wanted);
   const std::lock_guard lock(guard_);

@@ -64,7 +64,20 @@ bool HostSlots::make_room_of_what_ended() {
   return ended || buried;
 }
 
+std::byte* HostSlots::memory_of_the_dead(Bytes bytes) {
+  std::byte* memory = pool_.take_registered(bytes);
+  while (memory == nullptr && !dead_.empty()) {
+    const Slot& oldest = slots_[dead_.front().value];
+    if (!points_.wait(oldest.filled) || !points_.wait(oldest.last_read) || !bury_the_dead()) return nullptr;
+    memory = pool_.take_registered(bytes);
+  }
+  return memory;
+}
+
 Result<std::byte*> HostSlots::memory_for(Bytes bytes, bool may_wait) {
+  if (prepared_ && may_wait) {
+    if (std::byte* const memory = memory_of_the_dead(bytes)) return memory;
+  }
   auto memory = pool_.take(bytes);
   // A slot that does not fit waits for room; a refusal of the driver is the caller's.
   const auto lacks_room = [&] { return !memory && memory.error().cause == Cause::out_of_memory; };
@@ -112,6 +125,20 @@ bool HostSlots::give_up_a_wish() {
     return true;
   }
   return false;
+}
+
+// The largest first, which have the fewest holes to lie in.
+void HostSlots::prepare(std::vector<Bytes> slots) {
+  std::sort(slots.begin(), slots.end(), [](Bytes a, Bytes b) { return a > b; });
+  prepared_ = true;
+  std::vector<std::pair<std::byte*, Bytes>> taken;
+  for (const Bytes bytes : slots) {
+    if (limit_.value != 0 && pool_.usage().registered + bytes > Bytes{limit_.value / 2}) break;
+    const auto memory = pool_.take(bytes);
+    if (!memory) break;  // take() says so where the slot is needed
+    taken.emplace_back(*memory, bytes);
+  }
+  for (const auto& [memory, bytes] : taken) pool_.give_back(memory, bytes);
 }
 
 Result<HostSlot> HostSlots::take(Bytes bytes) {

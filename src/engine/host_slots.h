@@ -43,6 +43,10 @@ class HostSlots {
 
   bool has_disk() const noexcept { return disk_ != nullptr; }
 
+  // Registers memory for slots of these sizes, all at once, so that take() does not. It uses half of the limit at most:
+  // slots that are larger than a piece need pieces of their own. From then on take() waits for copies of dead slots
+  // before it registers more: a host that runs ahead of the device takes no more memory with each step.
+  void prepare(std::vector<Bytes> slots);
   // A near slot, contents undefined. Errors: out_of_memory where all other slots together leave no room; of the disk.
   Result<HostSlot> take(Bytes bytes);
   void give_back(HostSlot slot);  // its memory serves others when the copies that use it have ended
@@ -79,7 +83,8 @@ class HostSlots {
 
   std::uint64_t room_of(Bytes bytes) const noexcept;  // in whole pieces
   Result<std::byte*> memory_for(Bytes bytes, bool may_wait);
-  bool end_jobs();  // of those that have ended; false: none had
+  std::byte* memory_of_the_dead(Bytes bytes);  // waits for their copies; nullptr: they leave no such hole
+  bool end_jobs();                             // of those that have ended; false: none had
   void end_job(Slot& slot, int error);
   bool let_go(Slot& slot);         // a dead one: false while copies or transfers use it
   bool bury_the_dead();            // false: none could go
@@ -102,6 +107,7 @@ class HostSlots {
   std::vector<HostSlot> unused_, dead_;
   std::vector<SlotIndex> free_pieces_;
   std::uint32_t pieces_ = 0;
+  bool prepared_ = false;
   std::uint64_t ages_ = 0;
   std::optional<Error> failed_;  // of the latest transfer that failed
   Bytes to_disk_, from_disk_;

@@ -112,6 +112,8 @@ class PlaceExecutor {
   // bring() do nothing. False: it may not leave.
   bool drop(BlockIndex);
   bool is_dropped(BlockIndex) const;
+  bool has_slot(BlockIndex) const;  // of host memory
+  void prepare_slots(std::vector<Bytes> slots);
   Place dropped_from(BlockIndex) const;  // where it lay, or would lie again first; nullopt: it is not dropped
   // `to`, which is dropped, gets the place and the bytes of `from`, which is in place and has the same size, and is
   // left without either.

@@ -19,6 +19,16 @@ Result<void> PlaceExecutor::make_slot(Block& block) {
   return {};
 }
 
+bool PlaceExecutor::has_slot(BlockIndex index) const {
+  const std::lock_guard lock(guard_);
+  return blocks_[index.value].slot.has_value();
+}
+
+void PlaceExecutor::prepare_slots(std::vector<Bytes> slots) {
+  const std::lock_guard lock(guard_);
+  host_.prepare(std::move(slots));
+}
+
 Result<void> PlaceExecutor::copy(const Transfer& transfer, Address to, Address from) {
   if (watcher_ != nullptr) watcher_->begins(transfer);
   if (auto queued = device_->copy(transfer.stream, to, from, transfer.bytes); !queued) return queued;

@@ -156,6 +156,7 @@ class SessionCore {
   void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
   void cut_into_sections_of(Bucket& ran);
   void make_plan(Bucket& bucket);
+  void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
   void retire_buckets();
   void advise_on_rows();

@@ -135,11 +135,29 @@ void SessionCore::make_plan(Bucket& bucket) {
   const std::uint32_t free = frames_ - executor_->held_chunks();
   machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
   if (auto made = bucket.plan.prepare(machine_, *executor_); !made) messages_.post(made.error().message);
+  if (executor_->range()) announce_leaving(bucket.plan);
   report_places(bucket);
   if (options_.observer == nullptr) return;
   const std::span<const std::uint32_t> first = bucket.plan.first_parts();
   options_.observer->planned(logger_.step(), bucket.id(), whole_ops(bucket.plan.planned_trace(), first),
                              whole_ops(bucket.plan.plan(), first));
+}
+
+void SessionCore::announce_leaving(const StepPlan& plan) {
+  const Units& units = plan.units();
+  std::vector<char> leaves(units.trace.tensors.size());
+  for (const Move& move : plan.plan().moves) {
+    if (move.verb == Verb::evict) leaves[move.extent.tensor.value] = 1;
+  }
+  std::vector<Executor::Leaving> leaving;
+  for (std::uint32_t u = 0; u < leaves.size(); ++u) {
+    const Tensor& unit = units.trace.tensors[u];
+    if (leaves[u] != 0)
+      leaving.push_back({.chunks = ChunkRange::of({units.where[u].first}, units.where[u].count),
+                         .bytes = unit.bytes,
+                         .persistent = unit.persistent});
+  }
+  if (!leaving.empty()) executor_->will_leave(leaving);
 }
 
 void SessionCore::report_places(const Bucket& placed) const {

@@ -116,6 +116,15 @@ class Executor {
   // demand.
   virtual Result<void> accepts(const Plan& plan) const = 0;
 
+  // A plan is made that sends these tensors to slower memory in each step: memory for them may be taken now, so that no
+  // step has to. Between two steps.
+  struct Leaving {
+    ChunkRange chunks;
+    Bytes bytes;
+    bool persistent = false;  // else another one of its kind comes in the next step
+  };
+  virtual void will_leave(std::span<const Leaving>) noexcept {}
+
   // --- tensors come and go -------------------------------------------------------------------------------------------
   // One more tensor, of so many bytes, lives in each chunk; waits for room. Error: out_of_memory, of fast memory or of
   // the slow tier.

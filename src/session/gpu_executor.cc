@@ -52,6 +52,20 @@ Result<void> GpuExecutor::accepts(const Plan& plan) const {
   return {};
 }
 
+// Slots of a step's own tensors are free when the copies that use them have passed. The host runs ahead: two steps have
+// theirs at once.
+void GpuExecutor::will_leave(std::span<const Leaving> tensors) noexcept {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  std::vector<Bytes> slots;
+  for (const Leaving& each : tensors) {
+    const BlockIndex* const block = each.persistent ? block_of(each.chunks) : nullptr;
+    if (block != nullptr && places_->has_slot(*block)) continue;
+    slots.insert(slots.end(), each.persistent ? 1 : 2, each.bytes);
+  }
+  places_->prepare_slots(std::move(slots));
+}
+
 const void* GpuExecutor::name_of(BlockIndex block) const {
   return options_.arena + names_[block.value].first().value * options_.chunk.value;
 }

@@ -55,6 +55,7 @@ class GpuExecutor final : public Executor,
   Result<void> accepts(const Plan& plan) const override;
   std::optional<Bytes> range() const noexcept override { return options_.budget; }
   Stretch range_of_plans() const noexcept override;
+  void will_leave(std::span<const Leaving> tensors) noexcept override;
 
   Result<void> born(ChunkRange chunks, Bytes bytes) override;
   void died(ChunkRange chunks) noexcept override;

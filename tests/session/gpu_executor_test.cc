@@ -8,6 +8,7 @@
 namespace vedette::testing {
 namespace {
 
+using detail::Executor;
 using detail::GpuExecutor;
 using detail::OpMoves;
 using detail::PlannedPlaces;
@@ -26,6 +27,7 @@ class GpuPlans : public SimulatedGpu, public GpuProgram {
   }
   void SetUp() override {
     SimulatedGpu::SetUp();
+    registered_before_ = pinned_pieces();
     device_ = open_device();
     stream_.emplace(cuda::Stream::create(device_).value());
     executor_ = GpuExecutor::make(
@@ -52,6 +54,9 @@ class GpuPlans : public SimulatedGpu, public GpuProgram {
     executor_->end_op(departures);
   }
 
+  unsigned registrations() const { return pinned_pieces() - registered_before_; }
+
+  unsigned registered_before_ = 0;
   std::vector<std::byte> names_ = std::vector<std::byte>(32 * tensor.value);
   std::vector<std::uint32_t> living_;
   std::shared_ptr<cuda::Device> device_;
@@ -86,6 +91,20 @@ TEST_F(GpuPlans, SendAwayWhatLeavesAndNothingElse) {
   EXPECT_NE(address(0), 0u);
   EXPECT_EQ(address(1), 0u);
   EXPECT_NE(address(2), 0u);
+}
+
+TEST_F(GpuPlans, HaveRegisteredMemoryForWhatLeavesBeforeTheStep) {
+  const std::vector<Executor::Leaving> leaving = {{.chunks = chunks(0), .bytes = tensor, .persistent = true},
+                                                  {.chunks = chunks(1), .bytes = tensor},
+                                                  {.chunks = chunks(2), .bytes = 65_MiB}};
+  executor_->will_leave(leaving);
+  // A tensor of 65 MiB has a piece of its own, once for each of two steps.
+  EXPECT_EQ(registrations(), 3u);
+  for (std::uint32_t n = 0; n < 2; ++n) born(n);
+  leave({0, 1});
+  EXPECT_EQ(address(1), 0u);
+  executor_->will_leave(leaving);
+  EXPECT_EQ(registrations(), 3u) << "pinned memory stays";
 }
 
 TEST_F(GpuPlans, LeaveWhatIsHeldUntilItsLastHoldEnds) {

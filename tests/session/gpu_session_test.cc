@@ -45,6 +45,27 @@ Ran run(Bytes budget, const std::string& policy, int steps, const std::string& s
   return ran;
 }
 
+// More leaves in forward than one piece of pinned memory holds, and nothing waits for the device between steps. What is
+// registered when a step has ended and its plan is made is none of a step.
+TEST_F(GpuSession, AStepByItsPlanRegistersNoMemory) {
+  WordsOnGpu gpu({.fast_memory = 40_MiB, .slow = "host", .policy = "vedette"});
+  gpu.spin = 5'000'000;  // the device is slower than the host, which runs ahead of it
+  NetOnGpu net(gpu, 12, 1 << 20);
+  int planned = 0;
+  unsigned before = 0;
+  net.in_the_middle = [&](const std::vector<WordsOnGpu::Tensor>&) {
+    if (gpu.session->phase() != "planned") return;
+    ++planned;
+    EXPECT_EQ(pinned_pieces(), before) << "planned step " << planned;
+  };
+  for (std::uint32_t s = 0; s < 10; ++s) {
+    before = pinned_pieces();
+    net.step(s);
+  }
+  EXPECT_GT(planned, 4);
+  net.expect_right();
+}
+
 TEST_F(GpuSession, TrainsInPartsOfItsPeakByAPlan) {
   const Ran whole = run(16_MiB, "vedette", until_settled);
   EXPECT_EQ(whole.later.bytes_in + whole.later.bytes_out, 0u) << "all of it fits";

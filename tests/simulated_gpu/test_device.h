@@ -64,6 +64,16 @@ inline void launch_read(cuda::StreamHandle stream, cuda::Address from, std::size
   });
 }
 
+inline unsigned pinned_pieces() {  // registered, or allocated by the driver, since the process began
+  const auto calls = control().calls();
+  unsigned made = 0;
+  for (const char* const name : {"cuMemHostRegister_v2", "cuMemHostAlloc"}) {
+    const auto found = calls.find(name);
+    made += found == calls.end() ? 0 : found->second;
+  }
+  return made;
+}
+
 inline cuda::Address address_of(const void* at) { return reinterpret_cast<cuda::Address>(at); }
 
 }  // namespace vedette::testing
