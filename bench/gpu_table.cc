@@ -45,7 +45,7 @@ using Json = nlohmann::json;
 
 struct Options {
   bool small = false, deterministic = false;
-  int rounds = 3, steps = 10, warm_up = 30;  // a guard plans anew for what it measured, six times at most
+  int rounds = 3, steps = 10, warm_up = 40;  // by then a guard has tried its plans, and keeps one
   bool recompute = false;                    // of the one cell
   double seconds = 86400;                    // of the whole table
   std::string model = "decoder", json_path, resume, slow = "host", cell, result;
@@ -365,7 +365,7 @@ class Table {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_flag("--small", options.small, "a decoder of a few megabytes, for the simulated GPU");
+  app.add_flag("--small", options.small, "shapes of a few megabytes where none is given, for the simulated GPU");
   app.add_option("--rounds", options.rounds, "how often each cell runs")->check(CLI::Range(1, 100));
   app.add_option("--steps", options.steps, "that count, of each run")->check(CLI::Range(1, 10000));
   app.add_option("--warm-up", options.warm_up, "steps of a guard before those")->check(CLI::Range(3, 10000));
@@ -389,6 +389,19 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--result", options.result)->group("");
 }
 
+// The small form of the decoder's shape, but for what was given.
+void make_small(const CLI::App& app, DecoderShape& shape) {
+  const auto unless_given = [&](const char* name, std::int64_t& value, std::int64_t small) {
+    if (app.count(name) == 0) value = small;
+  };
+  unless_given("--layers", shape.layers, 4);
+  unless_given("--heads", shape.heads, 4);
+  unless_given("--width", shape.width, 128);
+  unless_given("--context", shape.context, 128);
+  unless_given("--batch", shape.batch, 8);
+  shape.symbols = 97;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -396,7 +409,7 @@ int main(int count, char** words) {
   CLI::App app("What training in less GPU memory costs");
   add_options(app, options);
   CLI11_PARSE(app, count, words);
-  if (options.small) options.shape = {.layers = 4, .heads = 4, .width = 128, .context = 128, .batch = 8, .symbols = 97};
+  if (options.small) make_small(app, options.shape);
   if (options.model == "decoder" && options.shape.batch == 0)
     options.shape.batch = fitting_batch(options.shape, free_memory());
   if (options.cell.empty()) {

@@ -6,7 +6,8 @@
 A model's name is followed by the share of the plain run's peak that is the budget, and may be followed by the samples a step. A speed is in GB/s, both
 directions together (--slow nvme:DIRECTORY@0.2GB/s); 0 is the disk as it is. In every round a run without and one with --recompute follow each other for each
 speed, in turn first, each in a process of its own. Of each run the last `--counted` steps count: by then the policy has tried its plans and keeps one. Printed are
-medians with quartiles over all rounds, what a step moved and recomputed, and whether all losses are those of the plain run.
+medians with quartiles over all rounds, what a step moved and recomputed, and whether all losses are those of the plain run. "Faster by" is the median over pairs:
+the same step of the two runs of a round, since steps of one model are of several lengths.
 """
 import argparse
 import json
@@ -41,6 +42,11 @@ class Cell:
     def last(self, key, scale):
         return [value * scale for run in self.runs for value in run[key][self.begins:]]
 
+    def faster_than(self, other):
+        """Percent that the other cell's steps take longer: the median over steps of one number in runs of one round."""
+        ratios = [theirs / ours for ours, theirs in zip(self.last("step_ns", 1), other.last("step_ns", 1))]
+        return 100 * (statistics.median(ratios) - 1)
+
     def mean(self, key, scale):
         return statistics.mean(self.last(key, scale))
 
@@ -72,7 +78,7 @@ def compare(args, folder, words):
     for speed in args.speeds:
         without, again = cells[speed, False].row(), cells[speed, True].row()
         equal = all(run["losses"] == plain["losses"] for cell in (cells[speed, False], cells[speed, True]) for run in cell.runs)
-        gain = 100 * (without["step_ms"] / again["step_ms"] - 1)
+        gain = cells[speed, True].faster_than(cells[speed, False])
         for kind, row in (("without", without), ("with", again)):
             print(f"  {speed + ' GB/s' if speed != '0' else 'as it is':9} {kind:8} {row['step_ms']:9.1f} ms ({row['quartiles_ms'][0]:.1f} to {row['quartiles_ms'][1]:.1f}), "
                   f"waits {row['waits_ms']:.1f}, in {row['in_mib']:.1f}, out {row['out_mib']:.1f} MiB; "

@@ -48,8 +48,9 @@ print(f"{2 * 1024**3 / best / 1e9 * 50 / 400e3:.5f}")
 PYTHON
 )
 echo "simulated GPU: a link of $gbs GB/s"
-for model in decoder vit; do
+for cell in decoder:8 vit:32; do
+  model=${cell%:*} batch=${cell#*:}
   SIMULATED_GPU="memory_mib=2048 races=0 gbs=$gbs" scripts/with_simulated_gpu "$build/bench/gpu_table" --small \
-    --model $model --only plain --only 'guard, 50' --only 'again, 50' --json "$folder/gpu_$model.json" "${cells[@]}" |
-    tee "$folder/gpu_$model.txt"
+    --model "$model" --batch "$batch" --only plain --only 'guard, 50' --only 'again, 50' \
+    --json "$folder/gpu_$model.json" "${cells[@]}" | tee "$folder/gpu_$model.txt"
 done

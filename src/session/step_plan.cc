@@ -111,6 +111,8 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
+  places_.reset();
+  best_.reset();
   fitting_.reset();
   moves_ = MoveTable(units_.trace.ops.size());
   least_times_.clear();
@@ -133,11 +135,42 @@ void StepPlan::cut(SectionedLog log) {
   times_are_guesses_ = true;
 }
 
+// plan_ is about to be replaced.
+void StepPlan::keep_if_best() {
+  if (!places_ || least_.value == 0) return;
+  if (best_ && best_->room == room_ && best_->least <= least_) return;
+  best_ = {std::move(plan_), *std::move(places_), std::exchange(moves_, MoveTable(0)), least_, room_};
+}
+
+bool StepPlan::was_better_before() const {
+  constexpr std::int64_t noise = 50;  // a fiftieth
+  return places_ && best_ && best_->room == room_ && best_->least.value + best_->least.value / noise < least_.value;
+}
+
+// False: there is none, or it was made for other memory.
+bool StepPlan::take_best() {
+  if (!best_ || best_->room != room_) return best_.reset(), false;
+  plan_ = std::move(best_->plan);
+  places_ = std::move(best_->places);
+  moves_ = std::move(best_->moves);
+  best_.reset();
+  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
+  return true;
+}
+
 Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
+  const bool back = std::exchange(back_to_best_, false);
+  if (!back) keep_if_best();
+  const Executor::Stretch stretch = executor.range_of_plans();
+  room_ = {machine.tiers[0].capacity.value, stretch.first, stretch.bytes.value};
+  steps_ = 0;
+  least_ = {};
   plan_ = {};
   places_.reset();
+  if (back && take_best()) return {};
   Result<void> made;
   if (policy_ != nullptr) made = options_.range ? plan_in_places(machine, executor) : plan_in_chunks(machine, executor);
+  if (!made && take_best()) return {};
   if (!made)
     made =
         Error{.cause = made.error().cause,
@@ -203,7 +236,12 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   const bool replan =
       policy_->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &told}, view)
           .replan;
-  return std::exchange(not_measured_, false) || replan;
+  // The first step by a plan begins with what the plan before left; the policy may want others for some steps more.
+  constexpr std::uint32_t settled = 5;
+  if (++steps_ > 1) least_ = least_.value == 0 ? measured.time : std::min(least_, measured.time);
+  if (std::exchange(not_measured_, false) || replan) return true;
+  back_to_best_ = steps_ >= settled && was_better_before();
+  return back_to_best_;
 }
 
 Nanoseconds StepPlan::least_time_of(std::uint32_t op) const {

@@ -79,6 +79,24 @@ class StepPlan {
   void form(const StepLog& log, const std::vector<char>& runs_again);  // [part]; empty: none does
   Result<void> plan_in_chunks(const Machine& machine, const Executor& executor);
   Result<void> plan_in_places(const Machine& machine, const Executor& executor);
+  void keep_if_best();
+  bool was_better_before() const;
+  bool take_best();
+
+  // Fast memory, and the stretch of it in which places are: a plan for another room is none.
+  struct Room {
+    std::uint64_t capacity = 0, first = 0, bytes = 0;
+    bool operator==(const Room&) const = default;
+  };
+  // A plan with places, and how it went. Policies estimate waits for room, and how places cut it, only roughly, so that
+  // a later plan may take longer: the one whose steps took the least time stays.
+  struct Placed {
+    Plan plan;
+    PlannedPlaces places;
+    MoveTable moves;
+    Nanoseconds least;  // of its whole steps
+    Room room;
+  };
 
   const Options options_;
   Units units_;  // without needs
@@ -89,6 +107,11 @@ class StepPlan {
   Plan plan_;
   std::optional<PlannedPlaces> places_;
   std::uint32_t room_percent_ = 100;  // with a range: the part of it for which the policy plans
+  Room room_;                         // when plan_ was made
+  Nanoseconds least_;                 // of whole steps by plan_; 0: none yet
+  std::uint32_t steps_ = 0;           // that were measured by plan_
+  std::optional<Placed> best_;        // of the plans before plan_
+  bool back_to_best_ = false;
   std::unique_ptr<Policy> policy_;
   MoveTable moves_;
   std::vector<bool> makes_recomputed_;  // [part]
