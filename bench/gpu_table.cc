@@ -400,6 +400,7 @@ void make_small(const CLI::App& app, DecoderShape& shape) {
   unless_given("--context", shape.context, 128);
   unless_given("--batch", shape.batch, 8);
   shape.symbols = 97;
+  shape.bf16 = shape.fused = false;
 }
 
 }  // namespace

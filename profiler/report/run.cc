@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -140,8 +142,9 @@ void read_causes(Reader& reader, Run& run) {
 }
 
 // Which steps stand for the run, and which of them is shown. A step of warm-up or profiling stands for no other: where
-// a run was killed before it planned, one of those is shown and none is steady.
-void choose_step(Run& run) {
+// a run was killed before it planned, one of those is shown and none is steady. A step that begins with what another
+// plan left is not shown where there are others.
+void choose_step(Reader& reader, Run& run) {
   const auto prepares = [](const StepRow& s) { return s.phase == "warm-up" || s.phase == "profiling"; };
   std::map<std::string, std::size_t> repeated;
   for (const StepRow& s : run.steps)
@@ -156,7 +159,14 @@ void choose_step(Run& run) {
   if (by_time.empty()) return;
   std::stable_sort(by_time.begin(), by_time.end(),
                    [&](auto a, auto b) { return run.steps[a].time() < run.steps[b].time(); });
-  run.shown = by_time[(by_time.size() - 1) / 2];
+  std::set<std::uint64_t> first;  // steps by a plan
+  Statement plans(reader.database(), "SELECT step FROM plans");
+  while (reader.row(plans)) reader.keep(*first.insert(reader.natural(plans, 0, "a plan's step") + 1).first);
+  std::vector<std::size_t> settled;
+  std::copy_if(by_time.begin(), by_time.end(), std::back_inserter(settled),
+               [&](std::size_t i) { return !first.contains(run.steps[i].step); });
+  const std::vector<std::size_t>& shown = settled.empty() ? by_time : settled;
+  run.shown = shown[(shown.size() - 1) / 2];
 }
 
 std::vector<OpRow> ops_of(Reader& reader, std::uint64_t step) {
@@ -393,7 +403,7 @@ Result<Run> load_run(const std::string& path, const LoadOptions& options) {
   read_causes(reader, run);
   if (!reader.bad()) read_profiles(reader, run);
   if (!reader.bad()) {
-    choose_step(run);
+    choose_step(reader, run);
     if (run.shown) {
       run.ops = ops_of(reader, run.shown_step()->step);
       run.moves = moves_of(reader, run, run.shown_step()->step);
