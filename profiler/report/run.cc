@@ -143,7 +143,7 @@ void read_causes(Reader& reader, Run& run) {
 
 // Which steps stand for the run, and which of them is shown. A step of warm-up or profiling stands for no other: where
 // a run was killed before it planned, one of those is shown and none is steady. A step that begins with what another
-// plan left is not shown where there are others.
+// plan left is not shown where most do not.
 void choose_step(Reader& reader, Run& run) {
   const auto prepares = [](const StepRow& s) { return s.phase == "warm-up" || s.phase == "profiling"; };
   std::map<std::string, std::size_t> repeated;
@@ -165,7 +165,7 @@ void choose_step(Reader& reader, Run& run) {
   std::vector<std::size_t> settled;
   std::copy_if(by_time.begin(), by_time.end(), std::back_inserter(settled),
                [&](std::size_t i) { return !first.contains(run.steps[i].step); });
-  const std::vector<std::size_t>& shown = settled.empty() ? by_time : settled;
+  const std::vector<std::size_t>& shown = 2 * settled.size() > by_time.size() ? settled : by_time;
   run.shown = shown[(shown.size() - 1) / 2];
 }
 
