@@ -26,7 +26,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -87,6 +86,21 @@ std::int64_t fitting_batch(const DecoderShape& s, double free) {
     if (fixed + static_cast<double>(batch) * sample <= 0.92 * free) found = batch;
   return found;
 }
+
+// What of the decoder's shape is an option, and its value where --small is given and it is not.
+struct Size {
+  const char* name;
+  std::int64_t DecoderShape::*member;
+  std::int64_t small, least;
+  const char* what;
+};
+constexpr Size sizes[] = {
+    {"--layers", &DecoderShape::layers, 4, 1, "of the decoder"},
+    {"--heads", &DecoderShape::heads, 4, 1, "of the decoder"},
+    {"--width", &DecoderShape::width, 128, 1, "of the decoder"},
+    {"--context", &DecoderShape::context, 128, 1, "of the decoder"},
+    {"--batch", &DecoderShape::batch, 8, 0, "samples; 0: as many as should fit without a guard"},
+};
 
 constexpr unsigned shares[] = {50, 30, 20};  // of the peak, in percent
 
@@ -227,13 +241,7 @@ class Table {
     if (options_.small) words.push_back("--small");
     if (options_.deterministic) words.push_back("--deterministic");
     if (cell.recompute) words.push_back("--recompute");
-    const DecoderShape& shape = options_.shape;
-    const std::pair<const char*, std::int64_t> sizes[] = {{"--layers", shape.layers},
-                                                          {"--heads", shape.heads},
-                                                          {"--width", shape.width},
-                                                          {"--context", shape.context},
-                                                          {"--batch", shape.batch}};
-    for (const auto& [name, value] : sizes) words.insert(words.end(), {name, std::to_string(value)});
+    for (const Size& size : sizes) words.insert(words.end(), {size.name, std::to_string(options_.shape.*size.member)});
     return words;
   }
 
@@ -376,13 +384,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--json", options.json_path, "raw results, written after each cell");
   app.add_option("--resume", options.resume, "raw results of a table that was cut off: its cells are taken");
   app.add_option("--slow", options.slow, "below the guard's GPU: host, or host:SIZE+nvme:DIRECTORY");
-  for (const auto& [name, value] : std::map<std::string, std::int64_t*>{{"--layers", &options.shape.layers},
-                                                                        {"--heads", &options.shape.heads},
-                                                                        {"--width", &options.shape.width},
-                                                                        {"--context", &options.shape.context}})
-    app.add_option(name, *value, "of the decoder")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--batch", options.shape.batch, "samples; 0: as many as should fit without a guard")
-      ->check(CLI::Range(0, 1 << 20));
+  for (const Size& size : sizes)
+    app.add_option(size.name, options.shape.*size.member, size.what)
+        ->check(CLI::Range(size.least, std::int64_t{1} << 20));
   app.add_option("--cell", options.cell, "one cell, in this process")->group("");
   app.add_option("--budget", options.budget)->group("");
   app.add_flag("--recompute", options.recompute)->group("");
@@ -391,14 +395,8 @@ void add_options(CLI::App& app, Options& options) {
 
 // The small form of the decoder's shape, but for what was given.
 void make_small(const CLI::App& app, DecoderShape& shape) {
-  const auto unless_given = [&](const char* name, std::int64_t& value, std::int64_t small) {
-    if (app.count(name) == 0) value = small;
-  };
-  unless_given("--layers", shape.layers, 4);
-  unless_given("--heads", shape.heads, 4);
-  unless_given("--width", shape.width, 128);
-  unless_given("--context", shape.context, 128);
-  unless_given("--batch", shape.batch, 8);
+  for (const Size& size : sizes)
+    if (app.count(size.name) == 0) shape.*size.member = size.small;
   shape.symbols = 97;
   shape.bf16 = shape.fused = false;
 }

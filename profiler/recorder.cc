@@ -241,7 +241,7 @@ void Recorder::counts_energy(const EnergyCounter& counter) {
 void Recorder::has_tables(const GpuTableCounters& counters) {
   state_->send([counters](Tables& tables) {
     const auto tell = [&](std::string_view key, std::uint64_t value) { tables.meta(key, std::to_string(value)); };
-    if (counters.device_bytes + counters.host_bytes > 0) {
+    if (counters.bytes() > 0) {
       tell("table_device_bytes", counters.device_bytes);
       tell("table_host_bytes", counters.host_bytes);
     }

@@ -54,6 +54,7 @@ struct GpuTableCounters {
   std::uint64_t moves = 0;                             // pieces that became the device's
   std::uint64_t device_bytes = 0, host_bytes = 0;      // of living tables
   std::uint64_t most_device_bytes = 0;                 // at once
+  std::uint64_t bytes() const noexcept { return device_bytes + host_bytes; }
 };
 
 // The functions of a GPU session beside Session's. Thread rule: any thread in which the device's context is current.

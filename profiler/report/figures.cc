@@ -234,8 +234,7 @@ namespace {
 
 std::string about_tables(const GpuTableCounters& tables) {
   const std::uint64_t rows = tables.rows_on_device + tables.rows_on_host;
-  std::string said = "Tables of " + readable({tables.device_bytes + tables.host_bytes}) + " have " +
-                     readable({tables.device_bytes}) +
+  std::string said = "Tables of " + readable({tables.bytes()}) + " have " + readable({tables.device_bytes}) +
                      " in GPU memory; other rows are used where they lie in the host's.";
   if (rows > 0)
     said += " Of " + std::to_string(rows) + " rows that ops looked up, " + std::to_string(tables.rows_on_host) +
@@ -288,7 +287,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.noise = noise_of(run, h);
   report.noise.energy = energy_of(run);
   remark(report.noise.disturbed, report.noise.why);
-  remark(run.origin.tables.device_bytes + run.origin.tables.host_bytes > 0, about_tables(run.origin.tables));
+  remark(run.origin.tables.bytes() > 0, about_tables(run.origin.tables));
   remark(
       h.bound && h.plain_step && *h.plain_step < *h.bound,
       "A plain step was faster than the bound: the bound counts operators at their times in this recording, when they "

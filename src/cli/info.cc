@@ -70,10 +70,9 @@ void print_headline(const Headline& h) {
   if (h.tiers.size() > 2)
     fmt::print("               of it {} in and {} out with {}; {} between the slow tiers\n", readable(h.far.in),
                readable(h.far.out), shown(h.tiers.back().name), readable(h.far.between));
-  if (const std::uint64_t tables = h.origin.tables.device_bytes + h.origin.tables.host_bytes; tables > 0)
+  if (const GpuTableCounters& tables = h.origin.tables; tables.bytes() > 0)
     fmt::print("tables         {}, {} of it in GPU memory; {} rows looked up there, {} in the host's\n",
-               readable({tables}), readable({h.origin.tables.device_bytes}), h.origin.tables.rows_on_device,
-               h.origin.tables.rows_on_host);
+               readable({tables.bytes()}), readable({tables.device_bytes}), tables.rows_on_device, tables.rows_on_host);
   fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time),
              h.faults);
   fmt::print("profiles       {}\nplans          {}\n", h.profiles, h.plans);

@@ -39,10 +39,10 @@ class Books {
     std::uint32_t live = 0, holds = 0;
     std::uint32_t births_wait = 0;  // it stays until they have seen it
     FrameIndex frame;               // valid in all states but empty, unbacked, away and dropped
-    std::optional<SlotIndex>
-        slot;      // from its eviction until it is resident and may change, or dead, and no I/O runs there
-    struct Idle {  // its place in the list
-      ChunkIndex prev, next;
+    // From its eviction until it is resident and may change, or dead, and no I/O runs there.
+    std::optional<SlotIndex> slot;
+    struct Idle {
+      ChunkIndex prev, next;    // in the list
       std::uint32_t since = 0;  // the window of time in which it became idle
     } idle = {};
     std::uint32_t strays = 0;     // faults told since nothing lives here

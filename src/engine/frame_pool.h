@@ -78,8 +78,7 @@ class FramePool {
   std::vector<FrameIndex> start_unmaking(std::uint32_t most) {
     std::vector<FrameIndex> going;
     while (going.size() < most && !ready_.empty()) {
-      going.push_back(ready_.back());
-      ready_.pop_back();
+      going.push_back(*take());
       has_memory_[going.back().value] = false;
     }
     making_ += static_cast<std::uint32_t>(going.size());

@@ -19,7 +19,7 @@ constexpr Bytes most_ready = 128_MiB;                          // residency foll
 // The most that a program may take before the maker has run: an eighth of all it has taken, so that a large one finds
 // enough.
 std::uint32_t Engine::ready_wanted() const noexcept {
-  if (by_hand_) return 0;
+  if (by_hand_) return 0;  // no thread makes any
   const auto in_chunks = [&](Bytes bytes) { return std::max<std::uint64_t>(bytes.value / chunk_bytes_.value, 1); };
   const std::uint64_t used = books_.frames() - std::min(books_.frames(), books_.available());
   return static_cast<std::uint32_t>(std::clamp(used / 8, in_chunks(least_ready), in_chunks(most_ready)));

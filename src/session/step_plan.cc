@@ -154,23 +154,23 @@ bool StepPlan::take_best() {
   places_ = std::move(best_->places);
   moves_ = std::move(best_->moves);
   best_.reset();
-  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
   return true;
 }
 
 Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
   const bool back = std::exchange(back_to_best_, false);
   if (!back) keep_if_best();
-  const Executor::Stretch stretch = executor.range_of_plans();
-  room_ = {machine.tiers[0].capacity.value, stretch.first, stretch.bytes.value};
+  room_ = {machine.tiers[0].capacity, executor.range_of_plans()};
   steps_ = 0;
   least_ = {};
   plan_ = {};
   places_.reset();
-  if (back && take_best()) return {};
   Result<void> made;
-  if (policy_ != nullptr) made = options_.range ? plan_in_places(machine, executor) : plan_in_chunks(machine, executor);
-  if (!made && take_best()) return {};
+  if (!back || !take_best()) {
+    if (policy_ != nullptr)
+      made = options_.range ? plan_in_places(machine, executor) : plan_in_chunks(machine, executor);
+    if (!made && take_best()) made = {};
+  }
   if (!made)
     made =
         Error{.cause = made.error().cause,

@@ -19,6 +19,7 @@
 #include "pack/packed_trace.h"
 #include "pack/tensor_units.h"
 #include "pack/units.h"
+#include "session/executor.h"
 #include "session/move_table.h"
 #include "vedette/policy.h"
 
@@ -85,7 +86,8 @@ class StepPlan {
 
   // Fast memory, and the stretch of it in which places are: a plan for another room is none.
   struct Room {
-    std::uint64_t capacity = 0, first = 0, bytes = 0;
+    Bytes capacity;
+    Executor::Stretch places;
     bool operator==(const Room&) const = default;
   };
   // A plan with places, and how it went. Policies estimate waits for room, and how places cut it, only roughly, so that

@@ -1,47 +1,18 @@
 // Of plans with places the one whose steps took the least time stays, also where the policy has forgotten it.
 #include <gtest/gtest.h>
 
-#include "session/executor.h"
+#include "session/idle_executor.h"
 #include "session/step_plan.h"
-#include "support/manual_program.h"
 
 namespace vedette::detail {
 namespace {
 
-constexpr Bytes chunk{4096};
+constexpr Bytes chunk{4096}, fast{160 * chunk.value};
 
-// Takes any plan, and gives all of its range to plans' places.
-class TakesAnyPlan final : public Executor {
+// Gives all of its range to plans' places.
+class HasARange final : public testing::IdleExecutor {
  public:
-  explicit TakesAnyPlan(Bytes range) : range_(range) {}
-  std::optional<Bytes> range() const noexcept override { return range_; }
-  Result<void> accepts(const Plan&) const override { return {}; }
-  Result<void> born(ChunkRange, Bytes) override { return {}; }
-  void died(ChunkRange) noexcept override {}
-  Result<void> hold(ChunkRange) override { return {}; }
-  void release_hold(ChunkRange) noexcept override {}
-  std::uint32_t wind_down(std::uint32_t most) noexcept override { return most; }
-  void begin_step(std::uint64_t) override {}
-  void begin_op(OpIndex, std::string_view, const Part&) override {}
-  void continue_op(std::span<const OpMoves::Departure>, const Part&, const std::function<void()>&) override {}
-  void end_op(std::span<const OpMoves::Departure>) noexcept override {}
-  void forget_plan() noexcept override {}
-  bool can_observe() const noexcept override { return false; }
-  void observe(std::span<const ChunkRange>) noexcept override {}
-  bool was_touched(ChunkRange) const noexcept override { return false; }
-  std::uint64_t early_touches() const noexcept override { return 0; }
-  Program& program() noexcept override { return clock_; }
-  Nanoseconds stalled_since_last_asked() noexcept override { return {}; }
-  Counters counters() const noexcept override { return {}; }
-  std::optional<Error> take_error() noexcept override { return std::nullopt; }
-  std::uint32_t held_chunks() const noexcept override { return 0; }
-  std::uint32_t largest_op_chunks() const noexcept override { return 0; }
-  std::string mechanism() const override { return "none"; }
-  void set_observer(Observer*) noexcept override {}
-
- private:
-  const Bytes range_;
-  ManualProgram clock_;
+  std::optional<Bytes> range() const noexcept override { return fast; }
 };
 
 // Forward makes sixteen tensors of a weight, backward reads them in the other order.
@@ -94,28 +65,28 @@ class BestPlan : public ::testing::Test {
     return plan_.measure({.time = {ms * 1'000'000}, .stall = {}, .recomputing = {}, .times = took, .stalls = stalls},
                          {.tiers = {}, .links = {}});
   }
-  void three_steps_that_recompute(std::int64_t ms) {
+  void three_steps_that_recompute() {
     plan(20'000'000);
     ASSERT_TRUE(recomputes());
-    for (int s = 0; s < 3; ++s) step(ms);
+    for (int s = 0; s < 3; ++s) step(20);
     plan(10'000'000'000);
     ASSERT_FALSE(recomputes());
   }
 
   const StepLog log_ = there_and_back();
-  TakesAnyPlan executor_{{160 * chunk.value}};
-  StepPlan plan_{log_, {.chunk = chunk, .policy = "vedette", .range = Bytes{160 * chunk.value}}};
+  HasARange executor_;
+  StepPlan plan_{log_, {.chunk = chunk, .policy = "vedette", .range = fast}};
 };
 
 TEST_F(BestPlan, ComesBackWhereTheNextOneTakesLonger) {
-  three_steps_that_recompute(20);
+  three_steps_that_recompute();
   for (int s = 0; s < 20; ++s)
     if (step(recomputes() ? 20 : 30)) plan(10'000'000'000);
   EXPECT_TRUE(recomputes());
 }
 
 TEST_F(BestPlan, IsTheNextOneWhereThatTakesNoLonger) {
-  three_steps_that_recompute(20);
+  three_steps_that_recompute();
   for (int s = 0; s < 20; ++s)
     if (step(20)) plan(10'000'000'000);
   EXPECT_FALSE(recomputes());

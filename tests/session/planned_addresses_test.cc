@@ -6,6 +6,7 @@
 #include <future>
 
 #include "session/core.h"
+#include "session/idle_executor.h"
 #include "session/loop.h"
 
 namespace vedette {
@@ -71,9 +72,8 @@ TEST(PlannedAddresses, AreNotGivenOutWhereATensorOutlivedTheProfile) {
 }
 
 // An executor without memory: while a chunk dies, another thread asks for as much as has died.
-class Dying final : public detail::Executor {
+class Dying final : public testing::IdleExecutor {
  public:
-  Result<void> accepts(const Plan&) const override { return {}; }
   Result<void> born(ChunkRange chunks, Bytes) override {
     latest = chunks;
     return {};
@@ -84,26 +84,6 @@ class Dying final : public detail::Executor {
     answer = std::async(std::launch::async, ask);
     early = answer.wait_for(std::chrono::milliseconds(200)) == std::future_status::ready && latest == chunks;
   }
-  Result<void> hold(ChunkRange) override { return Error{.message = "nothing can be held"}; }
-  void release_hold(ChunkRange) noexcept override {}
-  std::uint32_t wind_down(std::uint32_t) noexcept override { return 0; }
-  void begin_step(std::uint64_t) override {}
-  void begin_op(OpIndex, std::string_view, const Part&) override {}
-  void continue_op(std::span<const detail::OpMoves::Departure>, const Part&, const std::function<void()>&) override {}
-  void end_op(std::span<const detail::OpMoves::Departure>) noexcept override {}
-  void forget_plan() noexcept override {}
-  bool can_observe() const noexcept override { return false; }
-  void observe(std::span<const ChunkRange>) noexcept override {}
-  bool was_touched(ChunkRange) const noexcept override { return false; }
-  std::uint64_t early_touches() const noexcept override { return 0; }
-  Program& program() noexcept override { return host_program(); }
-  Nanoseconds stalled_since_last_asked() noexcept override { return {}; }
-  Counters counters() const noexcept override { return {}; }
-  std::optional<Error> take_error() noexcept override { return std::nullopt; }
-  std::uint32_t held_chunks() const noexcept override { return 0; }
-  std::uint32_t largest_op_chunks() const noexcept override { return 0; }
-  std::string mechanism() const override { return "none"; }
-  void set_observer(Observer*) noexcept override {}
 
   std::function<std::byte*()> on_death;
   std::future<std::byte*> answer;
