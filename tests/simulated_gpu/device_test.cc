@@ -171,6 +171,32 @@ TEST_F(SimulatedGpuDeathTest, AKernelThatTouchesWhatIsNotMappedEndsTheProcess) {
       ExitedWithCode(70), "CUDA_ERROR_ILLEGAL_ADDRESS: fill touches chunk .* which has no memory");
 }
 
+// As oneDNN's cache: a kernel's first run makes it.
+struct Cache {
+  ~Cache() { there = false; }
+  std::atomic<bool> there = true;
+};
+
+TEST_F(SimulatedGpuDeathTest, KernelsThatAreQueuedAtTheEndRunBeforeTheirGlobalsAreDestroyed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench;
+        const auto queue = [&](int ms) {
+          control().launch(bench.stream.handle(), "cached", {}, [ms] {
+            static Cache cache;
+            std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+            if (!cache.there) std::_Exit(3);
+          });
+        };
+        queue(0);
+        bench.stream.synchronize().value();
+        queue(100);
+        std::exit(0);
+      },
+      ExitedWithCode(0), "");
+}
+
 TEST_F(SimulatedGpuDeathTest, UnmappingBesideAKernelThatUsesTheMemoryEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

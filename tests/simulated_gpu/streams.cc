@@ -2,6 +2,7 @@
 #include "simulated_gpu/streams.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -33,7 +34,8 @@ struct All {
   std::set<cuda::StreamHandle> stream_handles;
   std::set<cuda::EventHandle> event_handles;
   Link to_device, to_host;
-  std::mutex one_at_a_time;  // kernels and copies, where copies wait for kernels
+  std::set<std::string> have_run;  // kernels, by name
+  std::mutex one_at_a_time;        // kernels and copies, where copies wait for kernels
 };
 
 All& all() {
@@ -218,12 +220,27 @@ void note_accesses(Stream& stream, std::string_view what, const std::vector<Acce
   for (const Access& access : accesses) order().access(stream.number(), interval(access), access.write, what);
 }
 
+namespace {
+
+// A kernel's first run makes globals that later runs use, oneDNN's cache for instance. As the process ends they are
+// destroyed before an exit handler of earlier runs, so that it waits too late.
+void wait_at_exit_before_globals_of(const std::string& kernel) {
+  {
+    const std::lock_guard lock(all().guard);
+    if (!all().have_run.insert(kernel).second) return;
+  }
+  static_cast<void>(std::atexit(wait_for_device));
+}
+
+}  // namespace
+
 void launch(Stream& stream, std::string_view what, const std::vector<Access>& accesses, std::function<void()> kernel) {
   note_accesses(stream, what, accesses);
   stream.push([name = std::string(what), kernel = std::move(kernel)] {
     running = name.c_str();
     alone_where_asked(kernel);
     running = nullptr;
+    wait_at_exit_before_globals_of(name);
   });
 }
 
