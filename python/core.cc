@@ -98,6 +98,9 @@ GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, co
   options.seed = words["seed"].cast<std::uint64_t>();
   options.ranks = words["ranks"].cast<std::uint32_t>();
   options.interference_percent = words["interference_percent"].cast<std::optional<std::uint32_t>>();
+  if (const auto fault = words["fault_ns"].cast<std::optional<std::int64_t>>())
+    options.fault_time = Nanoseconds{*fault};
+  options.table_memory = Bytes{words["table_memory"].cast<std::uint64_t>()};
   options.checksums = words["checksums"].cast<bool>();
   options.record = words["record"].cast<std::string>();
   options.recompute =

@@ -31,6 +31,27 @@ def train(guard=None):
     return losses, [parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters()]
 
 
+def train_table(guard=None):
+    import torch
+
+    torch.manual_seed(2)
+    table = torch.nn.Embedding(1 << 16, 64, sparse=True).to("cuda")  # 16 MiB
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.5)
+    if guard:
+        guard.watch(table)
+    losses = []
+    for step in range(6):
+        with guard.step() if guard else contextlib.nullcontext():
+            rows = torch.randint(0, 1 << 16, (256,), generator=torch.Generator().manual_seed(step)).to("cuda")
+            loss = (table(rows) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            del loss, rows
+    return losses, table.weight.detach().cpu().numpy().tobytes()
+
+
 def main():
     import torch
     import vedette
@@ -45,6 +66,15 @@ def main():
         assert guard.phase == "planned", guard.phase
         assert guard.counters.bytes_in > 0
         print(f"{guard.mechanism}: {guard.budget >> 10} of {peak >> 10} KiB, in {guard.counters.bytes_in >> 10} KiB")
+    plain = train_table()
+    try:
+        vedette.Guard("16MiB", fast="gpu:0", slow="host", table_memory="16MiB")
+        raise AssertionError("a table's memory leaves nothing of the budget")
+    except vedette.Failure as failure:
+        assert "table_memory" in str(failure), failure
+    with vedette.Guard("16MiB", fast="gpu:0", slow="host", table_memory="4MiB", on_message=print) as guard:
+        assert train_table(guard) == plain
+        assert torch.cuda.memory_allocated() < 16 << 20, "a table of 16 MiB has 4 MiB of the GPU"
     print("the same bits")
 
 

@@ -45,6 +45,17 @@ class Sizes(unittest.TestCase):
                 vedette.Guard(size)
         with self.assertRaisesRegex(ValueError, "^chunk: 'big' is no size"):
             vedette.Guard("8MiB", chunk="big")
+        with self.assertRaisesRegex(ValueError, "^table_memory: 'big' is no size"):
+            vedette.Guard("8MiB", fast="gpu:0", table_memory="big")
+
+    def test_that_are_no_times_are_refused(self):
+        for time in (-1, 1e9, float("nan")):
+            with self.assertRaisesRegex(ValueError, "^fault_us: .* is no time"):
+                vedette.Guard("8MiB", fault_us=time)
+        for time in (True, "fast"):
+            with self.assertRaisesRegex(TypeError, "^fault_us: .* is no time"):
+                vedette.Guard("8MiB", fault_us=time)
+        small_guard(fault_us=12.5).close()
 
 
 class Failures(unittest.TestCase):

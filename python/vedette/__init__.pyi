@@ -84,10 +84,12 @@ class Guard:
         seed: int = 1,
         ranks: int = 1,
         interference_percent: int | None = None,
+        fault_us: float | None = None,
         checksums: bool = False,
         record: str = "",
         recompute: Literal["off", "planned", "always"] = "off",
         fast: str = "dram",
+        table_memory: int | str | None = None,
     ) -> None:
         """Opens the guard; measures the slow tier for about 0.25 s.
 
@@ -102,10 +104,12 @@ class Guard:
         on_message: is called with each diagnostic, one sentence; None writes each once to sys.stderr. What it raises is ignored.
         ranks: processes of this machine that share the disk; 1 means what LOCAL_WORLD_SIZE says.
         interference_percent: as `vedette doctor` measures it.
+        fault_us: what a page fault costs beside its transfer, as `vedette doctor` measures it; None is 100.
         checksums: compares the hash of each fetched chunk with that of the evicted one.
         record: a file that becomes a recording of all steps, for `python -m vedette report`.
         recompute: whether tensors may be dropped and recomputed, with the same bits.
         fast: "dram", or "gpu:N" (see docs/gpu-tier.md).
+        table_memory: with "gpu:N", how much of the budget is for hot rows of embedding tables; None: there are no tables.
 
         Raises Failure: "unsupported" for an option's value, "unavailable" where a guard is open already or the machine lacks something,
         "system" where the slow tier cannot be opened.

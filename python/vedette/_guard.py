@@ -42,6 +42,16 @@ def _to_stderr():
     return say
 
 
+def _nanoseconds(option, microseconds):
+    if microseconds is None:
+        return None
+    if isinstance(microseconds, bool) or not isinstance(microseconds, (int, float)):
+        raise TypeError(f"{option}: {microseconds!r} is no time; write a number of microseconds.")
+    if not 0 <= microseconds < 1e9:
+        raise ValueError(f"{option}: {microseconds} is no time; write microseconds, at least 0 and below 1e9.")
+    return round(microseconds * 1000)
+
+
 def _local(tensor):
     """The tensor whose memory this process has: a DTensor's part, or the tensor itself."""
     return getattr(tensor, "_local_tensor", tensor)
@@ -123,14 +133,15 @@ class Guard:
     """A budget of fast memory around a training loop. See vedette/__init__.pyi and docs/python.md."""
 
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
-                 tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, checksums=False, record="",
-                 recompute="off", fast="dram"):
+                 tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
+                 record="", recompute="off", fast="dram", table_memory=None):
         size, share = budget_of(fast_memory)
         self._say = on_message or _to_stderr()
         words = dict(slow=slow, policy=policy, chunk=bytes_of("chunk", chunk), warmup_steps=warmup_steps, profile=profile,
                      tracker=tracker, on_message=self._say, seed=seed, ranks=ranks,
-                     interference_percent=interference_percent, checksums=checksums, record=str(record), recompute=recompute,
-                     fast=fast)
+                     interference_percent=interference_percent, fault_ns=_nanoseconds("fault_us", fault_us), checksums=checksums,
+                     record=str(record), recompute=recompute, fast=fast,
+                     table_memory=0 if table_memory is None else bytes_of("table_memory", table_memory))
         self._modules = []     # (weak reference, name)
         self._optimizers = []  # weak references
         self._names_change = False
