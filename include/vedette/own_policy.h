@@ -25,7 +25,7 @@ constexpr std::uint64_t policy_interface() noexcept {
   for (const std::size_t size :
        {sizeof(Tensor), sizeof(Layer), sizeof(Op), sizeof(PageAccess), sizeof(Trace), sizeof(Tier), sizeof(Link),
         sizeof(Machine), sizeof(Move), sizeof(Recomputation), sizeof(Plan), sizeof(StepMeasured), sizeof(Event),
-        sizeof(Portion), sizeof(View), sizeof(Reaction), sizeof(Result<Plan>), sizeof(PolicyEntry)})
+        sizeof(PlacedExtent), sizeof(View), sizeof(Reaction), sizeof(Result<Plan>), sizeof(PolicyEntry)})
     mixed = mixed * 1'000'003 + size;
   return meaning << 32 | (mixed ^ mixed >> 32) % 0xffff'ffff;
 }

@@ -40,17 +40,17 @@ struct Event {
 };
 
 // A run of bytes of one tensor that moves as one; the whole tensor unless a move takes less.
-struct Portion {
+struct PlacedExtent {
   enum class State : std::uint8_t {
     absent,  // not born, dead or dropped
-    lies,
+    resident,
     leaving,
-    coming,
+    arriving,
     dead,  // and still there, where Plan::after_life is `dropped`
   } state = State::absent;
   TensorIndex tensor;
   Span<Bytes> bytes;
-  TierIndex tier;  // lies: there; leaving, coming: from there
+  TierIndex tier;  // resident: there; leaving, arriving: from there
   // serial number of the last op that used it, counted through all steps; 0: none yet
   std::uint64_t last_use = 0;
 };
@@ -58,9 +58,9 @@ struct Portion {
 struct View {  // the state that a policy may read; borrowed for the length of the call
   const Trace& trace;
   const Machine& machine;
-  std::span<const TierIndex> where;     // where[t]: tier that holds tensor t now
-  std::span<const Bytes> room;          // room[k]: free bytes in tier k
-  std::span<const Portion> parts = {};  // by tensor, then begin; empty where it is not known (live)
+  std::span<const TierIndex> where;            // where[t]: tier that holds tensor t now
+  std::span<const Bytes> room;                 // room[k]: free bytes in tier k
+  std::span<const PlacedExtent> extents = {};  // by tensor, then begin; empty where it is not known (live)
 };
 
 struct Reaction {

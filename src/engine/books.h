@@ -93,6 +93,7 @@ class Books {
   void pin(ChunkIndex chunk);  // an operand of the running op, or born in it: it does not leave before the op ends
   void go_paged();             // the op needs more than there is: its operands may leave
   bool in_op() const noexcept { return in_op_; }
+  Ticks tick() const noexcept { return tick_; }  // of the running op, or of the last one
   bool paged() const noexcept { return paged_; }
   bool op_fits() const noexcept { return op_pinned_ <= frames() - held_; }
   bool operand(const Chunk& chunk) const noexcept { return in_op_ && chunk.op_serial == op_serial_; }

@@ -117,7 +117,7 @@ void Engine::hand_over() {
 void Engine::take_over(const QuickOp::What& op) {
   op_.index = op.op;
   op_.name = op.name;
-  op_.needs = op.needs;
+  op_.frames_to_come = op.frames_to_come;
   op_.operands_of_whole_op = {};
   op_.expected.reset();
   op_.events = 0;
@@ -130,7 +130,7 @@ void Engine::take_over(const QuickOp::What& op) {
 
 bool Engine::is_calm() const noexcept {
   return books_.all_resident() && watch_ == nullptr && books_.in_flight() == 0 && queues_.urgent.empty() &&
-         queues_.fetches.empty() && queues_.evictions.empty() && waiting_frames_ == 0 && busy_.empty() &&
+         !queues_.has_fetches() && queues_.evictions.empty() && waiting_frames_ == 0 && busy_.empty() &&
          requests_.settling.empty() && !maker_.winding_down;
 }
 
@@ -144,6 +144,7 @@ void Engine::take_plan(const Planned& planned) {
       books_.expect_unchanged(c, fetch.unchanged);
       queues_.fetches.push_back(c);
     }
+  catch_up(planned);
 }
 
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
@@ -158,7 +159,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
       missing += books_.present(c) ? 0 : 1;
     }
   if (planned.written) mark_changes(operands, *planned.written);
-  op_.needs = planned.needs;
+  op_.frames_to_come = planned.frames_to_come;
   op_.operands_of_whole_op = planned.operands_of_whole_op;
   op_.events = 0;
   if (!books_.op_fits()) go_paged();
@@ -192,7 +193,7 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
     }
   op_.covered.clear();
   books_.end_op();
-  op_.needs = {};
+  op_.frames_to_come = {};
   op_.operands_of_whole_op = {};
   for (const PlannedEviction& eviction : evictions) {
     if (eviction.source.value != 0) {
@@ -334,8 +335,7 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
                  .message = "frames that are registered for I/O cannot change their memory",
                  .errno_value = 0};
   }
-  queues_.fetches.clear();
-  queues_.evictions.clear();
+  queues_.forget_plan();
   kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
   disturb();
@@ -361,8 +361,7 @@ void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) no
 
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
-  queues_.fetches.clear();
-  queues_.evictions.clear();
+  queues_.forget_plan();
   op_.expected.reset();
   make_resident_all();
   books_.forget_next_uses();
@@ -426,8 +425,7 @@ void Engine::set_observer(Observer* observer) noexcept {
 
 void Engine::quiesce() noexcept {
   std::unique_lock lock(mutex_);
-  queues_.fetches.clear();
-  queues_.evictions.clear();
+  queues_.forget_plan();
   kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
   make_resident_all();

@@ -114,9 +114,12 @@ class Engine {
     std::span<const PlannedFetch> fetches;
     std::span<const NextUse> next_uses;
     Ticks base = 0;
+    // As the step begins after one of another plan: what its plan has in fast memory, in order of need, and what not,
+    // the first to leave first. `tick`: of the first use, after `base`.
+    std::span<const NextUse> begins_near = {}, begins_away = {};
     std::optional<Expected> expected = {};  // nothing of this is planned: an earlier step lets expect it
-    // after the k-th birth or death in the op: chunks it will yet hold beyond those it holds
-    std::span<const std::uint32_t> needs;
+    // after the k-th birth or death in the op: frames it will yet take beyond those it holds
+    std::span<const std::uint32_t> frames_to_come;
     std::span<const ChunkRange> operands_of_whole_op;  // of an op in sections; lives until the op ends
     // Operands that the op writes, where that is known: one that it only reads may leave for nothing.
     std::optional<std::span<const ChunkRange>> written = {};
@@ -131,10 +134,10 @@ class Engine {
   void end_op(std::span<const PlannedEviction> evictions) noexcept;
   // An op that has run before, for which the plan moves nothing, of whose operands and births the books know already
   // how much it needs. True: all chunks are resident and stay so; nothing was locked, and end_quick_op() ends it, or
-  // end_op() where that says false. False: it begins by begin_op(). `operands` and `needs` live until it ends.
+  // end_op() where that says false. False: it begins by begin_op(). `operands` and `frames_to_come` live until it ends.
   bool begin_quick_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
-                      std::span<const std::uint32_t> needs) {
-    return quick_.begin(tick, op, name, operands, needs);
+                      std::span<const std::uint32_t> frames_to_come) {
+    return quick_.begin(tick, op, name, operands, frames_to_come);
   }
   bool end_quick_op() noexcept { return quick_.end(); }
   // The running op goes on to its next section: the end of one op and the beginning of another with the same name and
@@ -197,7 +200,14 @@ class Engine {
   };
   struct Queues {
     std::deque<ChunkIndex> urgent, fetches;
+    std::deque<ChunkIndex> catching_up;  // fetches of what the plan has at its step's begin, in order of need
     std::deque<Leaving> evictions;
+    bool has_fetches() const noexcept { return !fetches.empty() || !catching_up.empty(); }
+    void forget_plan() {
+      fetches.clear();
+      catching_up.clear();
+      evictions.clear();
+    }
   };
   struct Settling {  // between slow tiers
     SlotIndex slot;
@@ -211,7 +221,7 @@ class Engine {
   struct RunningOp {
     OpIndex index;
     std::string name;
-    std::span<const std::uint32_t> needs;  // of the bucket, which outlives the op
+    std::span<const std::uint32_t> frames_to_come;  // of the bucket, which outlives the op
     std::span<const ChunkRange> operands_of_whole_op;
     std::optional<Expected> expected;  // until the next op begins
     std::uint32_t events = 0;          // births and deaths in it
@@ -267,6 +277,8 @@ class Engine {
   bool is_calm() const noexcept;  // nothing is away, moves or waits
   void settle(const PlannedEviction& move);
   void take_plan(const Planned& planned);
+  void catch_up(const Planned& planned);  // catching_up.cc
+  ChunkIndex take_next_fetch();
   void take_expected(const Planned& planned);  // expected.cc
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();

@@ -116,8 +116,8 @@ std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + que
 
 std::uint32_t Engine::promised() const noexcept {
   if (op_.expected) return op_.expected->births + op_.expected->next_births;
-  if (!books_.in_op() || books_.paged() || op_.events >= op_.needs.size()) return 0;
-  return op_.needs[op_.events];
+  if (!books_.in_op() || books_.paged() || op_.events >= op_.frames_to_come.size()) return 0;
+  return op_.frames_to_come[op_.events];
 }
 
 bool Engine::room_impossible() const noexcept {
@@ -132,7 +132,7 @@ bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed
 bool Engine::can_start() const noexcept {
   if (waiting_need() > 0) return true;
   return (!queues_.evictions.empty() && books_.writes_in_flight() == 0 && !writes_wait()) ||
-         (!queues_.fetches.empty() && books_.reads_in_flight() == 0 && books_.available() > promised());
+         (queues_.has_fetches() && books_.reads_in_flight() == 0 && books_.available() > promised());
 }
 
 void Engine::start_urgent() {
@@ -171,7 +171,7 @@ std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noe
 
 // One disk serves both directions, so a write that can wait slows down reads that ops will wait for.
 bool Engine::writes_wait() const noexcept {
-  return (!queues_.fetches.empty() || books_.reads_in_flight() > 0) && waiting_need() == 0 &&
+  return (queues_.has_fetches() || books_.reads_in_flight() > 0) && waiting_need() == 0 &&
          books_.available() > promised() + room_for_reads;
 }
 
@@ -199,10 +199,9 @@ void Engine::start_planned_evictions() {
 
 void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
-  while (!queues_.fetches.empty() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
+  while (queues_.has_fetches() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
          books_.available() > promised()) {
-    const ChunkIndex c = queues_.fetches.front();
-    queues_.fetches.pop_front();
+    const ChunkIndex c = take_next_fetch();
     const Books::Chunk& chunk = books_[c];
     if (chunk.live == 0) continue;
     books_.plan_to_stay(c);

@@ -36,19 +36,19 @@ class QuickOp {
     std::uint64_t tick = 0;
     OpIndex op;
     std::string name;
-    std::span<const ChunkRange> operands;  // live until the op ends, as do needs
-    std::span<const std::uint32_t> needs;
+    std::span<const ChunkRange> operands;  // live until the op ends, as do frames_to_come
+    std::span<const std::uint32_t> frames_to_come;
   };
 
   // False: the engine has something to do, so the op begins with its lock.
   bool begin(std::uint64_t tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
-             std::span<const std::uint32_t> needs) {
+             std::span<const std::uint32_t> frames_to_come) {
     if (state_.load(std::memory_order_relaxed) != State::calm) return false;  // a hint
     what_.tick = tick;
     what_.op = op;
     what_.name.assign(name);
     what_.operands = operands;
-    what_.needs = needs;
+    what_.frames_to_come = frames_to_come;
     State calm = State::calm;
     // release: what_ is there for disturb(). acquire: changes of memory before settle() are seen
     if (!state_.compare_exchange_strong(calm, State::running, std::memory_order_acq_rel, std::memory_order_relaxed))

@@ -41,7 +41,7 @@ TensorUnits tensor_units(const StepLog& log, Bytes chunk) {
   TensorUnits made;
   std::vector<std::uint32_t> logged;
   made.units.trace = program_trace(log, &logged, WithinOneOp::are_tensors);
-  made.units.needs.resize(log.ops.size());
+  made.units.frames_to_come.resize(log.ops.size());
   made.moments.ops = moments_of_ops(log);
   made.moments.length = last_event(log) + 2 * static_cast<std::uint32_t>(log.ops.size()) + 1;
   const std::uint32_t length = made.moments.length;

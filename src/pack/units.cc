@@ -141,10 +141,10 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   units.trace.ops[static_cast<std::uint32_t>(std::clamp<std::int64_t>(h.death_op, 0, last))].frees.push_back(index);
 }
 
-// Chunks born and dead by event number, turned into the chunks that each op still needs after each of its events.
-std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log,
-                                                 const std::map<std::uint32_t, std::int64_t>& chunks_by_event) {
-  std::vector<std::vector<std::uint32_t>> needs(log.ops.size());
+// Chunks born and dead by event number, turned into the frames that each op will yet take after each of its events.
+std::vector<std::vector<std::uint32_t>> frames_to_come_of(
+    const StepLog& log, const std::map<std::uint32_t, std::int64_t>& chunks_by_event) {
+  std::vector<std::vector<std::uint32_t>> frames_to_come(log.ops.size());
   for (std::size_t i = 0; i < log.ops.size(); ++i) {
     const auto [begin, end] = log.ops[i].events;
     std::vector<std::int64_t> held{0};
@@ -152,14 +152,14 @@ std::vector<std::vector<std::uint32_t>> needs_of(const StepLog& log,
       const auto change = chunks_by_event.find(event);
       held.push_back(held.back() + (change == chunks_by_event.end() ? 0 : change->second));
     }
-    needs[i].resize(held.size());
+    frames_to_come[i].resize(held.size());
     std::int64_t most = held.back();
     for (std::size_t k = held.size(); k-- > 0;) {
       most = std::max(most, held[k]);
-      needs[i][k] = static_cast<std::uint32_t>(most - held[k]);
+      frames_to_come[i][k] = static_cast<std::uint32_t>(most - held[k]);
     }
   }
-  return needs;
+  return frames_to_come;
 }
 
 }  // namespace
@@ -222,7 +222,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
   }
   for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk);
   add_workspaces(units.trace, scratch, chunk);
-  units.needs = needs_of(log, chunks_by_event);
+  units.frames_to_come = frames_to_come_of(log, chunks_by_event);
   for (Op& op : units.trace.ops) sort_operands(op);
   return units;
 }

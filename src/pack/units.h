@@ -62,9 +62,9 @@ struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the 
 struct Units {
   Trace trace;                    // tensors are units
   std::vector<UnitChunks> where;  // where[u] for each tensor of the trace
-  // needs[i][k]: after the k-th allocation or release inside op i, the number of further frames the op will still take.
-  // The migrator leaves that many free.
-  std::vector<std::vector<std::uint32_t>> needs;
+  // frames_to_come[i][k]: after the k-th allocation or release inside op i, the number of further frames the op will
+  // still take. The migrator leaves that many free.
+  std::vector<std::vector<std::uint32_t>> frames_to_come;
 };
 
 void sort_operands(Op& op);  // reads, writes and frees as Op wants them: sorted, each once

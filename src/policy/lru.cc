@@ -47,9 +47,9 @@ class OnDemand final : public Policy {
   // Tensors that lie in the fastest tier, without `busy`. View::where alone would count pieces that are dead or on
   // their way out, whose eviction frees nothing.
   static std::vector<TensorIndex> candidates(const View& view, const std::vector<TensorIndex>& busy) {
-    std::vector<char> near(view.where.size(), view.parts.empty());
-    for (const Portion& part : view.parts)
-      if (part.state == Portion::State::lies) near.at(part.tensor.value) = 1;
+    std::vector<char> near(view.where.size(), view.extents.empty());
+    for (const PlacedExtent& extent : view.extents)
+      if (extent.state == PlacedExtent::State::resident) near.at(extent.tensor.value) = 1;
     std::vector<TensorIndex> found;
     for (std::uint32_t t = 0; t < view.where.size(); ++t) {
       if (near[t] != 0 && view.where[t].value == 0 && !std::binary_search(busy.begin(), busy.end(), TensorIndex{t}))

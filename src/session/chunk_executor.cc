@@ -44,10 +44,18 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
     fetches_.push_back({fetch.chunks, fetch.unchanged});
   for (const OpMoves::NextUse& use : ahead != nullptr ? ahead->next_uses : part.moves.next_uses)
     next_uses_.push_back({use.chunks, use.after, use.dead_at ? Ticks{*use.dead_at} : never});
+  begins_near_.clear();
+  begins_away_.clear();
+  if (part.start != nullptr) {
+    for (const StepStart::Unit& unit : part.start->near) begins_near_.push_back({unit.chunks, unit.first_use});
+    for (const StepStart::Unit& unit : part.start->away) begins_away_.push_back({unit.chunks, unit.first_use});
+  }
   Engine::Planned planned{.fetches = fetches_,
                           .next_uses = next_uses_,
                           .base = part.step_begins,
-                          .needs = part.needs,
+                          .begins_near = begins_near_,
+                          .begins_away = begins_away_,
+                          .frames_to_come = part.frames_to_come,
                           .operands_of_whole_op = part.operands_of_whole_op,
                           .written = part.written};
   if (ahead != nullptr)
@@ -72,7 +80,9 @@ std::span<const Engine::PlannedEviction> ChunkExecutor::leaving(std::span<const 
 
 void ChunkExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
   const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty();
-  if (part.repeats && !moves && engine_->begin_quick_op(part.tick, op, name, part.operands, part.needs)) return;
+  if (part.repeats && !moves && part.start == nullptr &&
+      engine_->begin_quick_op(part.tick, op, name, part.operands, part.frames_to_come))
+    return;
   engine_->begin_op(part.tick, op, name, part.operands, planned(part));
 }
 

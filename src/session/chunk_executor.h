@@ -65,7 +65,7 @@ class ChunkExecutor final : public Executor {
   const std::uint32_t slow_tiers_;
   // The op at hand in the engine's types; the op thread's.
   std::vector<Engine::PlannedFetch> fetches_;
-  std::vector<Engine::NextUse> next_uses_;
+  std::vector<Engine::NextUse> next_uses_, begins_near_, begins_away_;
   std::vector<Engine::PlannedEviction> leaving_;
 };
 

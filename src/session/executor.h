@@ -76,6 +76,16 @@ struct OpMoves {
   std::span<const Made> made;             // recomputed before the op
 };
 
+// What a plan has where as its step begins.
+struct StepStart {
+  struct Unit {
+    ChunkRange chunks;
+    std::uint32_t first_use = 0;  // part
+  };
+  std::vector<Unit> near;  // in fast memory, or about to come: in order of first use
+  std::vector<Unit> away;  // the latest first use first
+};
+
 // The next ops of a step without a plan, as an earlier step lets expect them.
 struct Ahead {
   std::span<const OpMoves::Fetch> fetches;      // in order of need; chunks in fast memory stay there
@@ -146,12 +156,15 @@ class Executor {
     OpMoves moves;                          // of the plan that runs; the spans live until the step ends
     const PlannedPlaces* places = nullptr;  // with a plan and a range()
     Ticks step_begins = 0;                  // the tick that OpMoves::NextUse counts from
-    // needs[k]: chunks that the part will yet take after its k-th allocation or release; lives until it ends
-    std::span<const std::uint32_t> needs;
-    std::span<const ChunkRange> operands_of_whole_op;         // of a section; lives until the op ends
-    const Ahead* ahead = nullptr;                             // without a plan
+    // frames_to_come[k]: frames that the part will yet take after its k-th allocation or release; lives until it ends
+    std::span<const std::uint32_t> frames_to_come;
+    std::span<const ChunkRange> operands_of_whole_op;  // of a section; lives until the op ends
+    const Ahead* ahead = nullptr;                      // without a plan
+    // The first part of a step by a plan that did not run whole in the step before: memory is as another plan left it.
+    const StepStart* start = nullptr;
     std::optional<std::span<const ChunkRange>> written = {};  // operands that it writes, where no plan says more
-    // A followed plan has this op, so that one like it has run before; `operands` and `needs` live until it ends.
+    // A followed plan has this op, so that one like it has run before; `operands` and `frames_to_come` live until it
+    // ends.
     bool repeats = false;
   };
   virtual void begin_step(std::uint64_t step) = 0;

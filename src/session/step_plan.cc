@@ -8,6 +8,7 @@
 
 #include "pack/large_ops.h"
 #include "session/planned_places.h"
+#include "session/step_start.h"
 
 namespace vedette::detail {
 namespace {
@@ -107,7 +108,7 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   } else {
     units_ = form_units(log, options_.chunk);
   }
-  needs_ = Grouped<std::uint32_t>(std::exchange(units_.needs, {}));
+  frames_to_come_ = Grouped<std::uint32_t>(std::exchange(units_.frames_to_come, {}));
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
   plan_ = {};
@@ -115,6 +116,7 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   best_.reset();
   fitting_.reset();
   moves_ = MoveTable(units_.trace.ops.size());
+  start_ = {};
   least_times_.clear();
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
 }
@@ -176,7 +178,10 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
         Error{.cause = made.error().cause,
               .message = "policy " + std::string(policy_->name()) + ": " + made.error().message + "; running on demand",
               .errno_value = 0};
-  if (!places_) moves_ = tabulate(units_, plan_, options_.chunk);
+  if (!places_) {
+    moves_ = tabulate(units_, plan_, options_.chunk);
+    start_ = start_of(units_, plan_);
+  }
   makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
   return made;
 }

@@ -69,8 +69,9 @@ class StepPlan {
     return first_[op] < makes_recomputed_.size() && makes_recomputed_[first_[op]];
   }
   OpMoves moves_at(std::uint32_t part) const { return moves_[part]; }
+  const StepStart& start() const noexcept { return start_; }                              // without a range
   const PlannedPlaces* places() const noexcept { return places_ ? &*places_ : nullptr; }  // with a range, and a plan
-  std::span<const std::uint32_t> needs(std::uint32_t part) const { return needs_[part]; }
+  std::span<const std::uint32_t> frames_to_come(std::uint32_t part) const { return frames_to_come_[part]; }
   std::span<const Nanoseconds> least_times() const noexcept { return least_times_; }
   Nanoseconds least_time_of(std::uint32_t op) const;
   // in the program's tensors; nullopt: no op has sections
@@ -101,9 +102,9 @@ class StepPlan {
   };
 
   const Options options_;
-  Units units_;  // without needs
+  Units units_;  // without frames_to_come
   std::optional<Trace> fitting_;
-  Grouped<std::uint32_t> needs_;
+  Grouped<std::uint32_t> frames_to_come_;
   std::vector<std::uint32_t> first_;
   Moments moments_;  // with a range
   Plan plan_;
@@ -116,6 +117,7 @@ class StepPlan {
   bool back_to_best_ = false;
   std::unique_ptr<Policy> policy_;
   MoveTable moves_;
+  StepStart start_;
   std::vector<bool> makes_recomputed_;  // [part]
   std::vector<Nanoseconds> least_times_;
   bool times_are_guesses_ = false, not_measured_ = false;

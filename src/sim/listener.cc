@@ -1,19 +1,20 @@
-// The view is made anew for each event; the parts are kept up to date by Traffic.
+// The view is made anew for each event; the extents are kept up to date by Traffic.
 #include "sim/listener.h"
 
 namespace vedette::sim {
 
 void Listener::prepare() {
   if (!listens()) return;
-  parts_.resize(traffic_.pieces().size());
-  for (std::uint32_t p = 0; p < parts_.size(); ++p) {
+  extents_.resize(traffic_.pieces().size());
+  for (std::uint32_t p = 0; p < extents_.size(); ++p) {
     const Piece& piece = traffic_.piece(p);
-    parts_[p] = {.state = piece.place == Piece::Place::nowhere ? Portion::State::absent : Portion::State::lies,
-                 .tensor = {piece.tensor},
-                 .bytes = {{piece.bytes.begin}, {piece.bytes.end}},
-                 .tier = {piece.tier}};
+    extents_[p] = {
+        .state = piece.place == Piece::Place::nowhere ? PlacedExtent::State::absent : PlacedExtent::State::resident,
+        .tensor = {piece.tensor},
+        .bytes = {{piece.bytes.begin}, {piece.bytes.end}},
+        .tier = {piece.tier}};
   }
-  traffic_.parts = &parts_;
+  traffic_.extents = &extents_;
   where_.resize(in_.trace.tensors.size());
   room_.resize(in_.machine.tiers.size());
 }
@@ -26,7 +27,7 @@ Reaction Listener::tell(const Event& event) {
   }
   for (std::uint32_t k = 0; k < room_.size(); ++k) room_[k] = {traffic_.free_room(k)};
   return in_.policy->react(
-      event, {.trace = in_.trace, .machine = in_.machine, .where = where_, .room = room_, .parts = parts_});
+      event, {.trace = in_.trace, .machine = in_.machine, .where = where_, .room = room_, .extents = extents_});
 }
 
 void Listener::obey(const Reaction& reaction) {

@@ -26,7 +26,7 @@ class Listener {
   std::uint32_t moves_ = 0;
   std::vector<TierIndex> where_;
   std::vector<Bytes> room_;
-  std::vector<Portion> parts_;
+  std::vector<PlacedExtent> extents_;
 };
 
 }  // namespace vedette::sim

@@ -395,18 +395,18 @@ void Traffic::measure(Replayed* into, bool timeline) {
 }
 
 void Traffic::update(std::uint32_t index) {
-  if (parts == nullptr) return;
+  if (extents == nullptr) return;
   const Piece& piece = pieces_.all[index];
-  Portion& part = (*parts)[index];
-  part = {.state = Portion::State::lies,
-          .tensor = {piece.tensor},
-          .bytes = {{piece.bytes.begin}, {piece.bytes.end}},
-          .tier = {piece.tier},
-          .last_use = piece.last_use};
-  if (piece.place == Piece::Place::nowhere) part.state = Portion::State::absent;
-  if (piece.dead) part.state = Portion::State::dead;
+  PlacedExtent& extent = (*extents)[index];
+  extent = {.state = PlacedExtent::State::resident,
+            .tensor = {piece.tensor},
+            .bytes = {{piece.bytes.begin}, {piece.bytes.end}},
+            .tier = {piece.tier},
+            .last_use = piece.last_use};
+  if (piece.place == Piece::Place::nowhere) extent.state = PlacedExtent::State::absent;
+  if (piece.dead) extent.state = PlacedExtent::State::dead;
   if (piece.place == Piece::Place::queued || piece.place == Piece::Place::moving)
-    part.state = piece.target < piece.tier ? Portion::State::coming : Portion::State::leaving;
+    extent.state = piece.target < piece.tier ? PlacedExtent::State::arriving : PlacedExtent::State::leaving;
 }
 
 }  // namespace vedette::sim

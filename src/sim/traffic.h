@@ -68,7 +68,7 @@ class Traffic {
     if (result_ != nullptr) ++result_->unplanned;
   }
   std::uint64_t peak() const { return peak_; }
-  std::vector<Portion>* parts = nullptr;  // kept up to date where given, one a piece
+  std::vector<PlacedExtent>* extents = nullptr;  // kept up to date where given, one a piece
 
  private:
   void place_at_home();

@@ -215,11 +215,19 @@ class RandomProgram {
     for (std::uint32_t n = below(3); n > 0; --n) evictions.push_back(some());
     for (std::uint32_t n = below(3); n > 0; --n) fetches.push_back({.range = some(), .unchanged = false});
     for (std::uint32_t n = below(4); n > 0; --n) uses.push_back({.range = some(), .tick = tick_ + below(40)});
+    std::vector<Engine::NextUse> begins_near, begins_away;
+    for (std::uint32_t n = below(6) == 0 ? below(8) : 0; n > 0; --n)
+      (below(2) == 0 ? begins_near : begins_away).push_back({.range = some(), .tick = tick_ + below(40)});
     std::optional<Engine::Expected> expected;
     if (below(3) == 0) expected = Engine::Expected{.births = below(4), .until = tick_ + below(20)};
     const Nanoseconds began = program_.now();
     engine_->begin_op(++tick_, {0}, "op", operands,
-                      {.fetches = fetches, .next_uses = uses, .base = 0, .expected = expected});
+                      {.fetches = fetches,
+                       .next_uses = uses,
+                       .base = 0,
+                       .begins_near = begins_near,
+                       .begins_away = begins_away,
+                       .expected = expected});
     longest_call_ = std::max(longest_call_, program_.now() - began);
     if (below(3) == 0) engine_->observe_operands(operands);
     for (const ChunkRange range : operands)

@@ -540,9 +540,10 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({at(0, 4)});
-  const std::vector<std::uint32_t> needs{2, 1, 0};
+  const std::vector<std::uint32_t> frames_to_come{2, 1, 0};
   const std::vector<Engine::PlannedFetch> fetches{{at(0, 4)}};
-  rig.engine().begin_op(1'000, {0}, "op", {}, {.fetches = fetches, .next_uses = {}, .base = 0, .needs = needs});
+  rig.engine().begin_op(1'000, {0}, "op", {},
+                        {.fetches = fetches, .next_uses = {}, .base = 0, .frames_to_come = frames_to_come});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
   rig.born(8, 8);
   std::this_thread::sleep_for(30ms);

@@ -50,7 +50,7 @@ class GpuPlans : public SimulatedGpu, public GpuProgram {
   void leave(std::vector<std::uint32_t> gone, const PlannedPlaces* places = nullptr) {
     std::vector<OpMoves::Departure> departures;
     for (const std::uint32_t n : gone) departures.push_back({.chunks = chunks(n), .source = {}, .target = {1}});
-    executor_->begin_op({0}, "op", {.operands = {}, .moves = {}, .places = places, .needs = {}});
+    executor_->begin_op({0}, "op", {.operands = {}, .moves = {}, .places = places, .frames_to_come = {}});
     executor_->end_op(departures);
   }
 

@@ -9,6 +9,7 @@
 #include "session/chunk_executor.h"
 #include "session/stack.h"
 #include "session/step_logger.h"
+#include "session/step_start.h"
 
 namespace vedette::detail {
 namespace {
@@ -23,7 +24,7 @@ Units two_units() {
     units.where.push_back({.first = 10 * (t + 1), .count = 4});
   }
   for (const std::uint32_t t : {0u, 1u, 0u}) units.trace.ops.push_back({.name = "op", .reads = {{t}}});
-  units.needs.resize(3);
+  units.frames_to_come.resize(3);
   return units;
 }
 
@@ -52,6 +53,36 @@ TEST(Tabulate, CarriesTiersToTheParts) {
   ASSERT_EQ(parts[1].fetches.size(), 1u) << "one part before the plan says";
   EXPECT_EQ(parts[1].fetches[0].source, TierIndex{2});
   EXPECT_EQ(parts[1].fetches[0].chunks, ChunkRange::of({21}, 2));
+}
+
+// The plan keeps unit 0, and fetches unit 1 in each step.
+TEST(StepStart, SaysWhatThePlanHasInFastMemoryAndWhatNot) {
+  Plan plan;
+  plan.moves = {move(0, 1, 1, 0, Verb::fetch), move(1, 1, 0, 1, Verb::evict)};
+  plan.moves[0].due = {1};
+  const StepStart start = start_of(two_units(), plan);
+  ASSERT_EQ(start.near.size(), 1u);
+  EXPECT_EQ(start.near[0].chunks, ChunkRange::of({10}, 4));
+  EXPECT_EQ(start.near[0].first_use, 0u);
+  ASSERT_EQ(start.away.size(), 1u);
+  EXPECT_EQ(start.away[0].chunks, ChunkRange::of({20}, 4));
+  EXPECT_EQ(start.away[0].first_use, 1u);
+}
+
+TEST(StepStart, CountsWhatIsFetchedForTheNextStepAsThere) {
+  Plan plan;  // unit 1 comes at the step's end, for op 1 of the next one; unit 0 is dropped, and no matter of ours
+  plan.moves = {move(1, 1, 0, 1, Verb::evict), move(2, 1, 1, 0, Verb::fetch), move(2, 0, 0, 1, Verb::drop)};
+  plan.moves[1].due = {1};
+  const StepStart start = start_of(two_units(), plan);
+  ASSERT_EQ(start.near.size(), 1u);
+  EXPECT_EQ(start.near[0].chunks, ChunkRange::of({20}, 4));
+  EXPECT_TRUE(start.away.empty());
+}
+
+TEST(StepStart, IsNothingWithoutMoves) {
+  const StepStart start = start_of(two_units(), {});
+  EXPECT_TRUE(start.near.empty());
+  EXPECT_TRUE(start.away.empty());
 }
 
 TEST(Tabulate, LeavesTheTierToTheStoreWhereAPlanKnowsOne) {

@@ -1,0 +1,46 @@
+// A step by a plan, after one of another plan, or of none: memory is as that one left it. What this plan has in fast
+// memory as its step begins comes beside its own fetches, in order of need. What it has away leaves beside the first
+// ops, before their births wait for its room.
+#include "engine/engine.h"
+
+namespace vedette {
+
+void Engine::catch_up(const Planned& planned) {
+  if (planned.begins_near.empty() && planned.begins_away.empty()) return;
+  const Ticks now = books_.tick();
+  for (const auto units : {planned.begins_near, planned.begins_away})
+    for (const NextUse& unit : units)
+      for (const ChunkIndex c : unit.range)
+        if (books_[c].live > 0 && planned.base + unit.tick >= now) books_.set_next_use(c, planned.base + unit.tick);
+  queues_.catching_up.clear();
+  for (const NextUse& unit : planned.begins_near) {
+    if (planned.base + unit.tick < now) continue;  // the plan took over in the middle of a step
+    for (const ChunkIndex c : unit.range) {
+      const ChunkState state = books_[c].state;
+      if (books_[c].live > 0 && (state == ChunkState::away || state == ChunkState::evicting))
+        queues_.catching_up.push_back(c);
+    }
+  }
+  for (const NextUse& unit : planned.begins_away) {
+    if (planned.base + unit.tick <= now) break;  // the latest first
+    for (const ChunkIndex c : unit.range) {
+      if (!books_.may_leave(c)) continue;
+      books_.plan_to_leave(c);
+      queues_.evictions.push_back({c, TierIndex{}});
+      hide_ahead(c);
+    }
+  }
+}
+
+// Of both queues the chunk that is used first; a plan's own fetches go before those for which it names no use.
+ChunkIndex Engine::take_next_fetch() {
+  const bool catches_up = !queues_.catching_up.empty() &&
+                          (queues_.fetches.empty() ||
+                           books_[queues_.catching_up.front()].next_use < books_[queues_.fetches.front()].next_use);
+  std::deque<ChunkIndex>& queue = catches_up ? queues_.catching_up : queues_.fetches;
+  const ChunkIndex c = queue.front();
+  queue.pop_front();
+  return c;
+}
+
+}  // namespace vedette
