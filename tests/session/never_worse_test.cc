@@ -90,16 +90,17 @@ class NeverWorseInTheReplay : public ::testing::TestWithParam<Speed> {};
 TEST_P(NeverWorseInTheReplay, WhatIsExpectedOrPlannedTakesHardlyLongerThanLeastRecentlyUsed) {
   Replayed expected_in_all, lru_in_all;
   double worst = 0;
+  std::uint64_t worst_seed = 0;
   for (std::uint64_t seed = 1; seed <= 80; ++seed) {
     const Nanoseconds computing{LinkStore::of_a_chunk.value / GetParam().moving};
     const Replayed lru = replay(seed, "on-demand", computing), expected = replay(seed, "vedette", computing);
     EXPECT_LE(expected.ns, lru.ns * GetParam().worst) << "seed " << seed;
-    worst = std::max(worst, expected.ns / lru.ns);
+    if (expected.ns / lru.ns > worst) worst = expected.ns / lru.ns, worst_seed = seed;
     expected_in_all = {.moved = expected_in_all.moved + expected.moved, .ns = expected_in_all.ns + expected.ns};
     lru_in_all = {.moved = lru_in_all.moved + lru.moved, .ns = lru_in_all.ns + lru.ns};
   }
-  std::printf("of least recently used memory: time %.3f at worst, %.3f in all; bytes %.3f in all\n", worst,
-              expected_in_all.ns / lru_in_all.ns, expected_in_all.moved / lru_in_all.moved);
+  std::printf("of least recently used memory: time %.3f at worst (seed %lu), %.3f in all; bytes %.3f in all\n", worst,
+              worst_seed, expected_in_all.ns / lru_in_all.ns, expected_in_all.moved / lru_in_all.moved);
   EXPECT_LE(expected_in_all.ns, lru_in_all.ns * GetParam().in_all);
   EXPECT_LE(expected_in_all.moved, lru_in_all.moved * 0.9);
 }
@@ -107,7 +108,7 @@ TEST_P(NeverWorseInTheReplay, WhatIsExpectedOrPlannedTakesHardlyLongerThanLeastR
 INSTANTIATE_TEST_SUITE_P(Links, NeverWorseInTheReplay,
                          ::testing::Values(Speed{"as_fast_as_ops", 1, 1.02, 0.94},
                                            Speed{"four_times_slower", 4, 1.02, 0.88},
-                                           Speed{"sixteen_times_slower", 16, 1.07, 0.88}),
+                                           Speed{"sixteen_times_slower", 16, 1.06, 0.88}),
                          [](const auto& each) { return std::string(each.param.name); });
 
 TEST(NeverWorse, TheReplayIsTheSameEveryTime) {
