@@ -20,6 +20,7 @@ HostSlots::HostSlots(std::shared_ptr<const cuda::Device> device, cuda::Points& p
       points_(points),
       limit_(options.most_pinned),
       disk_(std::move(options.disk)),
+      waiting_(std::move(options.waiting)),
       pool_(device_, {.most = limit_, .alignment = disk_ == nullptr ? 4_KiB : disk_->piece()}) {}
 
 HostSlots::~HostSlots() {
@@ -41,6 +42,21 @@ void HostSlots::drop_memory(Slot& slot) {
 bool HostSlots::has_passed(cuda::StreamPoint use) {
   const auto passed = points_.passed(use);
   return passed && *passed;
+}
+
+Result<void> HostSlots::wait_for(cuda::StreamPoint use) {
+  if (has_passed(use)) return {};
+  if (waiting_) waiting_(WaitsFor::room, true);
+  auto waited = points_.wait(use);
+  if (waiting_) waiting_(WaitsFor::room, false);
+  return waited;
+}
+
+int HostSlots::wait_for_job(const Slot& slot, WaitsFor what) {
+  if (waiting_) waiting_(what, true);
+  const int error = disk_->wait(slot.job);
+  if (waiting_) waiting_(what, false);
+  return error;
 }
 
 bool HostSlots::let_go(Slot& slot) {
@@ -68,7 +84,7 @@ std::byte* HostSlots::memory_of_the_dead(Bytes bytes) {
   std::byte* memory = pool_.take_registered(bytes);
   while (memory == nullptr && !dead_.empty()) {
     const Slot& oldest = slots_[dead_.front().value];
-    if (!points_.wait(oldest.filled) || !points_.wait(oldest.last_read) || !bury_the_dead()) return nullptr;
+    if (!wait_for(oldest.filled) || !wait_for(oldest.last_read) || !bury_the_dead()) return nullptr;
     memory = pool_.take_registered(bytes);
   }
   return memory;
@@ -103,14 +119,14 @@ bool HostSlots::wait_for_something(Bytes bytes) {
     }
     for (Slot& slot : slots_) {
       if (slot.state != State::writing) continue;
-      end_job(slot, disk_->wait(slot.job));
+      end_job(slot, wait_for_job(slot, WaitsFor::room));
       return true;
     }
     if (give_up_a_wish()) return true;
   }
   for (const HostSlot dead : dead_) {
-    static_cast<void>(points_.wait(slots_[dead.value].filled));
-    static_cast<void>(points_.wait(slots_[dead.value].last_read));
+    static_cast<void>(wait_for(slots_[dead.value].filled));
+    static_cast<void>(wait_for(slots_[dead.value].last_read));
   }
   return bury_the_dead();
 }
@@ -120,7 +136,7 @@ bool HostSlots::give_up_a_wish() {
   for (Slot& slot : slots_) {
     if (!slot.wanted || slot.needed || slot.dead || slot.state == State::far) continue;
     slot.wanted = false;
-    if (slot.state == State::reading) end_job(slot, disk_->wait(slot.job));
+    if (slot.state == State::reading) end_job(slot, wait_for_job(slot, WaitsFor::room));
     if (slot.state == State::near && !start_write(slot, true)) continue;
     return true;
   }
@@ -201,7 +217,7 @@ Result<void> HostSlots::make_pieces(Slot& slot) {
 bool HostSlots::start_write(Slot& slot, bool may_wait) {
   for (const cuda::StreamPoint& use : {slot.filled, slot.last_read}) {
     if (may_wait) {
-      if (!points_.wait(use)) return false;
+      if (!wait_for(use)) return false;
     } else if (!has_passed(use)) {
       return false;
     }
@@ -296,7 +312,7 @@ Result<void> HostSlots::need(HostSlot slot) {
   if (found.state == State::far) {
     if (auto begun = start_read(slot, true); !begun) return give_up(begun.error());
   }
-  if (found.state == State::reading) end_job(found, disk_->wait(found.job));
+  if (found.state == State::reading) end_job(found, wait_for_job(found, WaitsFor::bytes));
   if (memory(slot) != nullptr) return {};
   return give_up(*std::exchange(failed_, std::nullopt));
 }

@@ -14,6 +14,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,9 +29,13 @@ using HostSlot = Index<struct HostSlotTag>;
 
 class HostSlots {
  public:
+  enum class WaitsFor : std::uint8_t { room, bytes };  // of the disk
+  // The calling thread begins to wait, or has waited. Calls do not nest.
+  using Waiting = std::function<void(WaitsFor, bool begins)>;
   struct Options {
     Bytes most_pinned;                           // 0: without limit
     std::unique_ptr<DiskThread> disk = nullptr;  // nullptr: there is none
+    Waiting waiting = {};
   };
   struct Counters {
     Bytes pinned;              // registered; it never shrinks
@@ -90,6 +95,8 @@ class HostSlots {
   bool bury_the_dead();            // false: none could go
   bool make_room_of_what_ended();  // false: nothing has
   bool has_passed(cuda::StreamPoint use);
+  Result<void> wait_for(cuda::StreamPoint use);
+  int wait_for_job(const Slot& slot, WaitsFor what);
   bool start_write(Slot& slot, bool may_wait);
   Result<void> start_read(HostSlot slot, bool may_wait);
   std::optional<HostSlot> coldest() const;
@@ -102,6 +109,7 @@ class HostSlots {
   cuda::Points& points_;
   const Bytes limit_;
   std::unique_ptr<DiskThread> disk_;
+  const Waiting waiting_;
   cuda::PinnedPool pool_;
   std::vector<Slot> slots_;
   std::vector<HostSlot> unused_, dead_;

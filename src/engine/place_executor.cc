@@ -42,7 +42,10 @@ PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const O
       in_(std::move(parts.in)),
       out_(std::move(parts.out)),
       points_(device_, events_a_stream),
-      host_(device_, points_, {.most_pinned = options.most_pinned, .disk = std::move(parts.disk)}),
+      host_(device_, points_,
+            {.most_pinned = options.most_pinned,
+             .disk = std::move(parts.disk),
+             .waiting = [this](HostSlots::WaitsFor what, bool begins) { tell_of_wait(what, begins); }}),
       in_number_(points_.number_of(in_.handle())),
       out_number_(points_.number_of(out_.handle())),
       arena_(options.budget, options.alignment) {}
@@ -84,6 +87,21 @@ Result<void> PlaceExecutor::let_wait(std::uint32_t stream, const Fences& fences)
     if (auto waits = points_.let_wait(stream, each); !waits) return waits;
   }
   return {};
+}
+
+void PlaceExecutor::tell_of_wait(HostSlots::WaitsFor what, bool begins) {
+  if (watcher_ == nullptr) return;
+  if (begins) watcher_->wait_begins(what);
+  if (!begins) watcher_->wait_ends();
+}
+
+Result<void> PlaceExecutor::let_wait_for_room(std::uint32_t stream, const Fences& fences) {
+  const bool waits = std::any_of(fences.begin(), fences.end(),
+                                 [&](const StreamPoint& each) { return points_.has_to_wait(stream, each); });
+  if (waits) tell_of_wait(HostSlots::WaitsFor::room, true);
+  auto waited = let_wait(stream, fences);
+  if (waits) tell_of_wait(HostSlots::WaitsFor::room, false);
+  return waited;
 }
 
 std::uint64_t PlaceExecutor::rounded(Bytes bytes) const noexcept {
@@ -201,7 +219,7 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle st
   const std::uint32_t number = points_.number_of(stream);
   const std::uint64_t whole = rounded(bytes);
   const Fences fences = take_fences(*offset, whole);
-  if (auto waits = let_wait(number, fences); !waits) {
+  if (auto waits = let_wait_for_room(number, fences); !waits) {
     remember(*offset, whole, fences);
     return give_up(waits.error());
   }

@@ -65,6 +65,11 @@ class PlaceExecutor {
     virtual ~Watcher() = default;
     virtual void begins(const Transfer&) noexcept = 0;
     virtual void is_queued(const Transfer&) noexcept = 0;
+    // Work that the calling thread queues next may be late: its stream waits for room, or the thread itself waits for
+    // room in pinned memory or for the disk. The wait of begin_op()'s answer is none of these. Each ends in the same
+    // call.
+    virtual void wait_begins(HostSlots::WaitsFor) noexcept {}
+    virtual void wait_ends() noexcept {}
   };
 
   struct Options {
@@ -191,6 +196,8 @@ class PlaceExecutor {
   bool clear(const std::vector<BlockIndex>&, Result<void>& left);
   void bury(BlockIndex);  // a block that is released and in no open op
   std::uint64_t rounded(Bytes) const noexcept;
+  void tell_of_wait(HostSlots::WaitsFor what, bool begins);
+  Result<void> let_wait_for_room(std::uint32_t stream, const Fences&);
   void remember(std::uint64_t offset, std::uint64_t bytes, const Fences&);
   Fences take_fences(std::uint64_t offset, std::uint64_t bytes);
   Result<void> let_wait(std::uint32_t stream, const Fences&);

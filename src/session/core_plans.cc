@@ -115,7 +115,8 @@ void SessionCore::measure_later(Bucket& ran) {
                         .stall = stall,
                         .recomputing = known->recomputing,
                         .times = known->times,
-                        .stalls = known->stalls},
+                        .stalls = known->stalls,
+                        .for_room = known->for_room},
                        machine_))
     make_plan(ran);
 }

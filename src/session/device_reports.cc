@@ -84,6 +84,16 @@ void DeviceReports::move_is_queued(const MoveRecord& move, cuda::StreamHandle st
   running_->moves.push_back({.record = move, .begin = std::exchange(move_begin_, {}), .end = mark(stream)});
 }
 
+void DeviceReports::wait_queues(cuda::StreamHandle stream, bool for_room) {
+  const std::lock_guard lock(mutex_);
+  if (running_) running_->waits.push_back({.for_room = for_room, .begin = mark(stream), .end = {}});
+}
+
+void DeviceReports::wait_is_queued(cuda::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (running_ && !running_->waits.empty()) running_->waits.back().end = mark(stream);
+}
+
 void DeviceReports::again_queues(cuda::StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   if (running_)
@@ -160,6 +170,8 @@ void DeviceReports::step_began(std::uint64_t step, Nanoseconds now) {
   // Copies between two steps, and before the first, are the next one's.
   std::vector<Move> before;
   if (running_) before = std::move(running_->moves);
+  if (running_)
+    for (Wait& wait : running_->waits) give_back(wait.begin), give_back(wait.end);
   running_ = Step{.number = step, .began = now, .moves = std::move(before)};
 }
 
@@ -203,6 +215,7 @@ template <typename Visit>
 void DeviceReports::each_mark(const Step& step, Visit visit) {
   for (const Op& op : step.ops) visit(op.begin), visit(op.end);
   for (const Move& move : step.moves) visit(move.begin), visit(move.end);
+  for (const Wait& wait : step.waits) visit(wait.begin), visit(wait.end);
   for (const Again& again : step.again) visit(again.begin), visit(again.end);
 }
 
@@ -272,22 +285,52 @@ void DeviceReports::tell(const Step& step) {
   observer_->step_ended(step.number, told_until_, counters);
 }
 
+// Tells the waits of a step on the way from op to op; none overlaps another one, or time that was told before.
+class DeviceReports::Stalls {
+ public:
+  Stalls(DeviceReports& reports, const Step& step, Counters& counters)
+      : reports_(reports), step_(step), counters_(counters), next_(step.waits.begin()) {
+    counters_.stall_count = counters_.stall_ns = 0;
+  }
+  void tell(const Op& op, bool for_room, Nanoseconds began, Nanoseconds ended) {
+    if (ended <= began) return;
+    reports_.observer_->stalled(
+        {.step = step_.number, .op = op.op, .in_allocation = for_room, .began = began, .ended = ended});
+    ++counters_.stall_count;
+    counters_.stall_ns += static_cast<std::uint64_t>((ended - began).value);
+  }
+  // Those that end by `until`: they are the op's. Returns until when all is told, which was `from` before.
+  Nanoseconds tell_until(const Op& op, Nanoseconds from, Nanoseconds until) {
+    for (; next_ != step_.waits.end(); ++next_) {
+      const Nanoseconds ended = reports_.time_of(next_->end);
+      if (ended > until) break;
+      tell(op, next_->for_room, std::max(from, reports_.time_of(next_->begin)), ended);
+      from = std::max(from, ended);
+    }
+    return from;
+  }
+
+ private:
+  DeviceReports& reports_;
+  const Step& step_;
+  Counters& counters_;
+  std::vector<Wait>::const_iterator next_;
+};
+
 // Returns when the last op ended. None begins before the step, whatever the clocks say.
 Nanoseconds DeviceReports::tell_ops(const Step& step, Nanoseconds step_began, Counters& counters) {
-  counters.stall_count = counters.stall_ns = 0;
-  Nanoseconds before = step_began;  // when the op before had ended
+  Nanoseconds before = step_began;  // until when all is told
   auto again = step.again.begin();
+  Stalls stalls(*this, step, counters);
   for (const Op& op : step.ops) {
+    before = stalls.tell_until(op, before, time_of(op.begin));
     for (; again != step.again.end() && again->before <= static_cast<std::size_t>(&op - step.ops.data()); ++again)
       before = std::max(before, std::min(time_of(again->end), time_of(op.begin)));
     const Nanoseconds began = std::max(time_of(op.begin), before), ended = std::max(time_of(op.end), began);
-    if (op.waits && &op != &step.ops.front() && began > before) {
-      observer_->stalled({.step = step.number, .op = op.op, .began = before, .ended = began});
-      ++counters.stall_count;
-      counters.stall_ns += static_cast<std::uint64_t>((began - before).value);
-    }
+    if (op.waits) stalls.tell(op, false, before, began);
     observer_->op_began(step.number, op.op, op.name, began);
     if (gpu_observer_ != nullptr) gpu_observer_->op_ran_on(step.number, op.op, op.stream);
+    stalls.tell_until(op, began, ended);
     observer_->sampled(step.number, op.op, op.resident, op.live);
     observer_->op_ended(step.number, op.op, ended);
     before = ended;

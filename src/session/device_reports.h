@@ -42,6 +42,9 @@ class DeviceReports final : public Observer, public BirthObserver {
   void move_queues(cuda::StreamHandle stream);
   // The copy of the latest move_queues() is queued; `move` lacks its times.
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
+  // Work that is queued next may be late, though no op says so: it waits for room, or for bytes.
+  void wait_queues(cuda::StreamHandle stream, bool for_room);
+  void wait_is_queued(cuda::StreamHandle stream);
   void again_queues(cuda::StreamHandle stream);  // recomputations
   void again_is_queued(cuda::StreamHandle stream);
   void has_tables(const GpuTableCounters& tables);
@@ -86,6 +89,10 @@ class DeviceReports final : public Observer, public BirthObserver {
     MoveRecord record;
     Mark begin, end;
   };
+  struct Wait {
+    bool for_room = false;
+    Mark begin, end;
+  };
   struct Again {             // recomputed in one go
     std::size_t before = 0;  // the op of that number, which comes next
     std::vector<RecomputeRecord> records;
@@ -96,6 +103,7 @@ class DeviceReports final : public Observer, public BirthObserver {
     Nanoseconds began, ended;  // by the host
     std::vector<Op> ops;
     std::vector<Move> moves;
+    std::vector<Wait> waits = {};
     std::vector<Again> again = {};
     std::string phase;
     std::optional<std::uint64_t> bucket;
@@ -112,6 +120,7 @@ class DeviceReports final : public Observer, public BirthObserver {
   void tell_moves(const Step& step);
   Nanoseconds tell_again(const Step& step, Nanoseconds step_began, Counters& counters);  // the end of the last one
   Nanoseconds tell_ops(const Step& step, Nanoseconds step_began, Counters& counters);    // the end of the last one
+  class Stalls;                                                                          // of one step
   void give_back(Mark& mark);
   Mark set_clock(const Step& step);  // the step's latest event
   Nanoseconds time_of(const Mark& mark) const;

@@ -200,8 +200,8 @@ class Executor {
   // Where ops run later than they are announced: times and stalls of the ops of an earlier step, once they are known.
   struct StepTimes {
     std::uint64_t step = 0;
-    std::vector<Nanoseconds> times, stalls;  // by op
-    Nanoseconds whole, recomputing;          // `whole` includes `recomputing`
+    std::vector<Nanoseconds> times, stalls, for_room;  // by op; `stalls` include waits for room
+    Nanoseconds whole, recomputing;                    // `whole` includes `recomputing`
   };
   virtual bool runs_later() const noexcept { return false; }
   // Of the latest step that is known of and was not given out; `wait`: of the step that ended last.

@@ -21,7 +21,7 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
     if (!tables) return tables.error();
     executor->tables_ = std::move(*tables);
   }
-  if (options.reports != nullptr) executor->places_->watch(executor.get());
+  executor->places_->watch(executor.get());
   return executor;
 }
 
@@ -77,10 +77,11 @@ void GpuExecutor::moved(BlockIndex block, cuda::Address address) noexcept {
 }
 
 void GpuExecutor::begins(const PlaceExecutor::Transfer& transfer) noexcept {
-  options_.reports->move_queues(transfer.stream);
+  if (options_.reports != nullptr) options_.reports->move_queues(transfer.stream);
 }
 
 void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
+  if (options_.reports == nullptr) return;
   options_.reports->move_is_queued({.verb = transfer.verb,
                                     .cause = transfer.cause,
                                     .slow = transfer.slow,
@@ -89,13 +90,25 @@ void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
                                    transfer.stream);
 }
 
+// Waits of a recomputation, or of a trial, are its own time.
+void GpuExecutor::wait_begins(HostSlots::WaitsFor what) noexcept {
+  if (aside_runs_) return;
+  const bool for_room = what == HostSlots::WaitsFor::room;
+  times_.begin_aside(stream(), for_room ? StreamTimes::Aside::waits_for_room : StreamTimes::Aside::waits_for_bytes);
+  if (options_.reports != nullptr) options_.reports->wait_queues(stream(), for_room);
+}
+
+void GpuExecutor::wait_ends() noexcept {
+  if (aside_runs_) return;
+  times_.end_aside(stream());
+  if (options_.reports != nullptr) options_.reports->wait_is_queued(stream());
+}
+
 void GpuExecutor::set_observer(Observer* observer) noexcept {
   VEDETTE_ASSERT(observer == nullptr);
   if (options_.reports == nullptr) return;
   if (tables_ != nullptr) options_.reports->has_tables(tables_->counters());
   options_.reports->finish();
-  const std::lock_guard lock(mutex_);
-  places_->watch(nullptr);
 }
 
 const GpuExecutor::BlockIndex* GpuExecutor::block_of(ChunkRange chunks) const {
@@ -184,13 +197,14 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
 // --- ops -------------------------------------------------------------------------------------------------------------
 
 void GpuExecutor::begin_step(std::uint64_t step) {
+  const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
   if (tables_ != nullptr) {
     note(tables_->between_steps());
     if (options_.reports != nullptr) options_.reports->has_tables(tables_->counters());
   }
   const std::uint64_t misplaced = places_->counters().misplaced;
-  times_.begin_step(step, planned_, options_.reports != nullptr);
+  times_.begin_step(step, stream(), planned_, options_.reports != nullptr);
   followed_ = misplaced == misplaced_ ? planned_ : nullptr;  // else blocks lie elsewhere than the plan has them
   planned_ = nullptr;
   made_ = {};
@@ -281,14 +295,7 @@ void GpuExecutor::forget_plan() noexcept {
 
 std::optional<Executor::StepTimes> GpuExecutor::take_times(bool wait) noexcept {
   const std::lock_guard lock(mutex_);
-  auto times = times_.take(wait);
-  if (!times) return times;
-  const std::uint64_t steps = times_.steps_like_it();
-  for (const Nanoseconds stall : times->stalls) {
-    if (stall.value > 0) sums_.stall_count += steps, sums_.stall_ns += steps * static_cast<std::uint64_t>(stall.value);
-  }
-  sums_.recompute_ns += steps * static_cast<std::uint64_t>(times->recomputing.value);
-  return times;
+  return times_.take(wait);
 }
 
 Counters GpuExecutor::counters() const noexcept {
@@ -299,9 +306,9 @@ Counters GpuExecutor::counters() const noexcept {
           .bytes_dropped = places.unchanged.value,
           .far_bytes_in = places.from_far.value,
           .moved_between_slow_tiers = places.host.to_disk.value,
-          .stall_count = sums_.stall_count,
-          .stall_ns = sums_.stall_ns,
-          .recompute_ns = sums_.recompute_ns,
+          .stall_count = times_.totals().stall_count,
+          .stall_ns = times_.totals().stall_ns,
+          .recompute_ns = times_.totals().recompute_ns,
           .resident_bytes = places.in_use.value,
           .resident_max_bytes = places.most_in_use.value,
           .ops = ops_};

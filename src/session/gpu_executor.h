@@ -123,7 +123,7 @@ class GpuExecutor final : public Executor,
   };
 
   GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options);
-  // These four with the lock held.
+  // These six with the lock held.
   bool may_move(BlockIndex block) noexcept override;
   void moved(BlockIndex block, cuda::Address address) noexcept override;
   void begins(const PlaceExecutor::Transfer& transfer) noexcept override;
@@ -131,6 +131,8 @@ class GpuExecutor final : public Executor,
   const void* name_of(BlockIndex block) const;
   const BlockIndex* block_of(ChunkRange chunks) const;
   const BlockIndex* block_of(const void* name) const;
+  void wait_begins(HostSlots::WaitsFor what) noexcept override;
+  void wait_ends() noexcept override;
   cuda::StreamHandle stream() const noexcept;
   void restore(const PlannedPlaces& places);
   void bring(const OpMoves& moves);
@@ -157,14 +159,10 @@ class GpuExecutor final : public Executor,
   const PlannedPlaces* planned_ = nullptr;   // of the running step
   const PlannedPlaces* followed_ = nullptr;  // of the step before, whole; nullptr: blocks may lie anywhere
   std::uint64_t misplaced_ = 0;              // when the running step began
-  bool step_is_new_ = false, op_runs_ = false;
+  bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false;
   std::vector<BlockIndex> operands_;  // of the running op
   std::uint32_t op_chunks_ = 0;       // of its operands and births
   cuda::StreamHandle op_stream_ = nullptr;
-  struct Sums {
-    std::uint64_t stall_count = 0, stall_ns = 0, recompute_ns = 0;
-  };
-  Sums sums_;  // of steps whose times are known
   std::uint64_t ops_ = 0;
   std::span<const OpMoves::Made> made_;  // before the part that runs, by the plan
   struct Staging {

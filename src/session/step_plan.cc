@@ -230,8 +230,10 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   constexpr Nanoseconds noticeable{50'000};
   for (std::uint32_t m = 0; m < plan_.moves.size(); ++m) {
     const Move& move = plan_.moves[m];
-    const bool waited = move.due.value < measured.stalls.size() && measured.stalls[move.due.value] > noticeable;
-    if (move.verb == Verb::fetch && waited) told.late.push_back(m);
+    if (move.verb != Verb::fetch || move.due.value >= measured.stalls.size()) continue;
+    Nanoseconds waited = measured.stalls[move.due.value];
+    if (!measured.for_room.empty()) waited = waited - measured.for_room[move.due.value];
+    if (waited > noticeable) told.late.push_back(m);
   }
   for (std::size_t i = 0; i < least_times_.size(); ++i) {
     units_.trace.ops[i].time = least_times_[i];

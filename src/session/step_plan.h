@@ -52,6 +52,7 @@ class StepPlan {
   struct Measured {
     Nanoseconds time, stall, recomputing;  // of the step
     std::span<const Nanoseconds> times, stalls;
+    std::span<const Nanoseconds> for_room = {};  // of the stalls; empty: it is not known
   };
   bool measure(const Measured& measured, const Machine& machine);
 

@@ -6,14 +6,16 @@
 
 namespace vedette::detail {
 
-void StreamTimes::begin_step(std::uint64_t step, const void* plan, bool always) {
+void StreamTimes::begin_step(std::uint64_t step, cuda::StreamHandle stream, const void* plan, bool always) {
   constexpr std::uint64_t settled = 16, one_in = 16;
   following_.steps = plan != nullptr && plan == following_.plan ? following_.steps + 1 : 0;
   following_.plan = plan;
   const bool timed = always || following_.steps < settled || following_.steps % one_in == 0;
-  if (!timed) ++following_.untimed;
   timing_ = timed && steps_.size() < most_open;
-  if (timing_) steps_.push_back({.number = step, .ops = {}});
+  if (!timing_) ++untimed_;
+  if (timing_)
+    steps_.push_back(
+        {.number = step, .untimed_before = std::exchange(untimed_, 0), .ops = {}, .begin = record(stream)});
 }
 
 std::optional<std::size_t> StreamTimes::record(cuda::StreamHandle stream) {
@@ -47,22 +49,22 @@ void StreamTimes::end_op(cuda::StreamHandle stream) {
   if (!event) steps_.back().failed = true;
 }
 
-std::vector<StreamTimes::Aside>& StreamTimes::asides() {
+std::vector<StreamTimes::Apart>& StreamTimes::asides() {
   Step& step = steps_.back();
   return step.ops.empty() || step.ops.back().ended ? step.before_next : step.ops.back().inside;
 }
 
-void StreamTimes::begin_aside(cuda::StreamHandle stream, bool counts) {
+void StreamTimes::begin_aside(cuda::StreamHandle stream, Aside what) {
   if (!timing_) return;
   const auto event = record(stream);
   if (!event) steps_.back().failed = true;
-  if (event) asides().push_back({.begin = *event, .counts = counts});
+  if (event) asides().push_back({.begin = *event, .what = what});
 }
 
 void StreamTimes::end_aside(cuda::StreamHandle stream) {
   if (!timing_ || asides().empty() || asides().back().ended) return;
   const auto event = record(stream);
-  Aside& aside = asides().back();
+  Apart& aside = asides().back();
   aside.ended = event.has_value();
   if (event) aside.end = *event;
   if (!event) steps_.back().failed = true;
@@ -79,38 +81,53 @@ bool StreamTimes::passed(const Step& step, bool wait) {
   return true;
 }
 
+Nanoseconds StreamTimes::between(std::size_t begin, std::size_t end) const {
+  const auto took = events_[end].since(events_[begin]);
+  return {took ? std::max<std::int64_t>(took->value, 0) : 0};
+}
+
+void StreamTimes::add(const std::vector<Apart>& asides, Sums& sums) const {
+  for (const Apart& aside : asides)
+    if (aside.ended) sums.of[static_cast<std::size_t>(aside.what)] += between(aside.begin, aside.end);
+}
+
 Executor::StepTimes StreamTimes::times_of(const Step& step) {
-  Executor::StepTimes times{.step = step.number, .times = {}, .stalls = {}, .whole = {}, .recomputing = {}};
-  const Op* before = nullptr;
-  const auto between = [&](std::size_t from, std::size_t to) {
-    const auto took = events_[to].since(events_[from]);
-    return Nanoseconds{took ? std::max<std::int64_t>(took->value, 0) : 0};
-  };
-  Nanoseconds counted;
-  const auto all_of = [&](const std::vector<Aside>& asides) {
-    Nanoseconds all;
-    for (const Aside& aside : asides) {
-      const Nanoseconds one = aside.ended ? between(aside.begin, aside.end) : Nanoseconds{};
-      all += one;
-      if (aside.counts) counted += one;
-    }
-    return all;
-  };
+  Executor::StepTimes times{.step = step.number};
   const auto without = [](Nanoseconds whole, Nanoseconds part) {
     return Nanoseconds{std::max<std::int64_t>((whole - part).value, 0)};
   };
+  const auto of = [](const Sums& sums, Aside what) { return sums.of[static_cast<std::size_t>(what)]; };
+  const Op* before = nullptr;
   for (const Op& op : step.ops) {
-    const Nanoseconds aside = all_of(op.before), inside = all_of(op.inside);
-    const Nanoseconds idle = before == nullptr ? Nanoseconds{} : without(between(before->end, op.begin), aside);
-    const Nanoseconds took = without(between(op.begin, op.end), inside);
+    Sums earlier, inside;
+    add(op.before, earlier);
+    add(op.inside, inside);
+    Nanoseconds idle;
+    if (before != nullptr) idle = without(between(before->end, op.begin), earlier.all());
+    if (before == nullptr && op.waits && step.begin) idle = without(between(*step.begin, op.begin), earlier.all());
+    const Nanoseconds took = without(between(op.begin, op.end), inside.all());
+    const Nanoseconds for_room = of(earlier, Aside::waits_for_room) + of(inside, Aside::waits_for_room);
+    const Nanoseconds for_bytes =
+        of(earlier, Aside::waits_for_bytes) + of(inside, Aside::waits_for_bytes) + (op.waits ? idle : Nanoseconds{});
     times.times.push_back(op.waits ? took : took + idle);
-    times.stalls.push_back(op.waits ? idle : Nanoseconds{});
-    times.whole += took + idle;
+    times.stalls.push_back(for_bytes + for_room);
+    times.for_room.push_back(for_room);
+    times.recomputing += of(earlier, Aside::recomputation) + of(inside, Aside::recomputation);
+    times.whole += times.times.back() + times.stalls.back();
     before = &op;
   }
-  times.recomputing = counted;
-  times.whole += counted;
+  times.whole += times.recomputing;
   return times;
+}
+
+void StreamTimes::count(const Step& step, const Executor::StepTimes& times) {
+  const std::uint64_t steps = 1 + step.untimed_before;
+  for (const Nanoseconds stall : times.stalls) {
+    if (stall.value == 0) continue;
+    totals_.stall_count += steps;
+    totals_.stall_ns += steps * static_cast<std::uint64_t>(stall.value);
+  }
+  totals_.recompute_ns += steps * static_cast<std::uint64_t>(times.recomputing.value);
 }
 
 void StreamTimes::recycle(const Step& step) {
@@ -123,6 +140,7 @@ void StreamTimes::recycle(const Step& step) {
     for (const auto* asides : {&op.before, &op.inside}) std::for_each(asides->begin(), asides->end(), give_back);
   }
   std::for_each(step.before_next.begin(), step.before_next.end(), give_back);
+  if (step.begin) unused_.push_back(*step.begin);
 }
 
 std::optional<Executor::StepTimes> StreamTimes::take(bool wait) {
@@ -130,7 +148,9 @@ std::optional<Executor::StepTimes> StreamTimes::take(bool wait) {
   while (!steps_.empty()) {
     const Step& oldest = steps_.front();
     if (!oldest.failed && !passed(oldest, wait)) break;
+    if (oldest.failed) untimed_ += 1 + oldest.untimed_before;
     if (!oldest.failed) latest = times_of(oldest);
+    if (!oldest.failed) count(oldest, *latest);
     recycle(oldest);
     steps_.pop_front();
   }

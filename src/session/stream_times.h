@@ -1,11 +1,12 @@
 // How long the ops of a step take on a stream: an event before an op's work and one behind it. They are read when the
 // device has passed them, which is a step later where nothing waits.
 //
-// Work aside of ops (recomputation, trials) is no op's time. Of recomputation alone the time is kept.
+// Work aside of ops (recomputation, trials) is no op's time. Of recomputation alone the time is kept. Waits for room
+// are between two events, too, in an op or before it; they are stalls of that op.
 //
 // What always holds: at most `most_open` steps are being timed; a step that begins beyond that is not timed. The time
-// of an op is that between its two events. Time between two ops counts as a stall where the later one waited for a
-// transfer, else as the later one's time.
+// of an op is that between its two events. Other time before an op counts as a stall where it waited for a transfer.
+// Else it is the op's own, and before a step's first op none.
 //
 // Thread rule: one thread at a time, in which the device's context is current.
 #pragma once
@@ -26,40 +27,54 @@ class StreamTimes {
   explicit StreamTimes(std::shared_ptr<const cuda::Device> device) : device_(std::move(device)) {}
 
   // An event costs the host a microsecond, and each op has two. `plan`: that of the step before; nullptr: none. While
-  // steps follow one unchanged plan, one in 16 tells enough; `always`: each is timed.
-  void begin_step(std::uint64_t step, const void* plan = nullptr, bool always = false);
+  // steps follow one unchanged plan, one in 16 tells enough; `always`: each is timed. `stream`: of what comes first.
+  void begin_step(std::uint64_t step, cuda::StreamHandle stream, const void* plan = nullptr, bool always = false);
   void forget_plan() noexcept { following_.plan = nullptr; }
   void begin_op(cuda::StreamHandle stream, bool waits);  // its waits are queued, its work is not
   void end_op(cuda::StreamHandle stream);
-  void begin_aside(cuda::StreamHandle stream, bool counts);  // between ops, or in one; not in another one
+  enum class Aside : std::uint8_t { trial, recomputation, waits_for_bytes, waits_for_room };
+  void begin_aside(cuda::StreamHandle stream, Aside what);  // between ops, or in one; not in another one
   void end_aside(cuda::StreamHandle stream);
   // The latest step that the device has passed, once; older ones are forgotten. `wait`: the calling thread waits for
   // the latest step. nullopt: none, or an event failed.
   std::optional<Executor::StepTimes> take(bool wait);
-  // How many steps the one stands for that was taken: those before it that were not timed were like it.
-  std::uint64_t steps_like_it() noexcept { return 1 + std::exchange(following_.untimed, 0); }
+  // Of all steps that the device is known to have passed, once each; those that were not timed count as the next one
+  // that was.
+  struct Totals {
+    std::uint64_t stall_count = 0, stall_ns = 0, recompute_ns = 0;
+  };
+  const Totals& totals() const noexcept { return totals_; }
 
  private:
   static constexpr std::size_t most_open = 3;
-  struct Aside {
+  struct Apart {
     std::size_t begin = 0, end = 0;  // of events_
-    bool counts = false, ended = false;
+    Aside what = Aside::trial;
+    bool ended = false;
   };
   struct Op {
     std::size_t begin = 0, end = 0;  // of events_
     bool waits = false, ended = false;
-    std::vector<Aside> before = {}, inside = {};
+    std::vector<Apart> before = {}, inside = {};
   };
   struct Step {
-    std::uint64_t number = 0;
+    std::uint64_t number = 0, untimed_before = 0;
     std::vector<Op> ops;
-    std::vector<Aside> before_next = {};  // the next op
+    std::vector<Apart> before_next = {};  // the next op
+    std::optional<std::size_t> begin = {};
     bool failed = false;
   };
-  std::vector<Aside>& asides();  // of the op that runs, or comes
+  struct Sums {  // by Aside
+    Nanoseconds of[4];
+    Nanoseconds all() const { return of[0] + of[1] + of[2] + of[3]; }
+  };
+  std::vector<Apart>& asides();  // of the op that runs, or comes
   std::optional<std::size_t> record(cuda::StreamHandle stream);
   bool passed(const Step& step, bool wait);
+  Nanoseconds between(std::size_t begin, std::size_t end) const;  // of events_; 0: an event failed, or the other way
+  void add(const std::vector<Apart>& asides, Sums& sums) const;
   Executor::StepTimes times_of(const Step& step);
+  void count(const Step& step, const Executor::StepTimes& times);
   void recycle(const Step& step);
 
   const std::shared_ptr<const cuda::Device> device_;
@@ -69,9 +84,11 @@ class StreamTimes {
   bool timing_ = false;
   struct Following {
     const void* plan = nullptr;
-    std::uint64_t steps = 0, untimed = 0;  // one after the other; since the last one that was timed
+    std::uint64_t steps = 0;  // one after the other
   };
   Following following_;
+  std::uint64_t untimed_ = 0;  // steps since the last one that was timed
+  Totals totals_;
 };
 
 }  // namespace vedette::detail

@@ -24,21 +24,16 @@ class NetOnGpu {
   void step(std::uint32_t input) {
     const auto scope = gpu_.session->step();
     std::vector<Tensor> activations;
-    activations.push_back(gpu_.make(words_));
-    gpu_.op("load", activations.back(), {}, input);
+    activations.push_back(fresh("load", words_, {}, input));
     for (const Tensor& weight : weights_) {
-      activations.push_back(gpu_.make(words_));
-      gpu_.op("forward", activations.back(), {&activations[activations.size() - 2], &weight}, 1u);
-      Tensor scratch = gpu_.make(words_ / 4);
-      gpu_.op("scratch", scratch, {&weight}, 2u);
+      activations.push_back(fresh("forward", words_, {&activations.back(), &weight}, 1u));
+      Tensor scratch = fresh("scratch", words_ / 4, {&weight}, 2u);
       gpu_.drop(scratch);
     }
     if (in_the_middle) in_the_middle(activations);
-    Tensor gradient = gpu_.make(words_);
-    gpu_.op("loss", gradient, {&activations.back()}, 3u);
+    Tensor gradient = fresh("loss", words_, {&activations.back()}, 3u);
     for (std::size_t l = weights_.size(); l-- > 0;) {
-      Tensor next = gpu_.make(words_);
-      gpu_.op("backward", next, {&gradient, &activations[l], &weights_[l]}, 4u);
+      Tensor next = fresh("backward", words_, {&gradient, &activations[l], &weights_[l]}, 4u);
       gpu_.drop(activations[l + 1]);
       gpu_.drop(gradient);
       gradient = next;
@@ -57,8 +52,16 @@ class NetOnGpu {
   }
 
   std::function<void(std::vector<Tensor>&)> in_the_middle;  // between forward and backward
+  bool born_in_ops = false;                                 // as libtorch's results are; else before them
 
  private:
+  Tensor fresh(const char* what, std::size_t words, const std::vector<const Tensor*>& from, std::uint32_t seed) {
+    if (born_in_ops) return gpu_.made_in_op(what, words, from, seed);
+    Tensor made = gpu_.make(words);
+    gpu_.op(what, made, from, seed);
+    return made;
+  }
+
   WordsOnGpu& gpu_;
   const std::size_t words_;
   std::vector<Tensor> weights_, moments_;

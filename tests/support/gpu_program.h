@@ -69,20 +69,18 @@ class WordsOnGpu final : public GpuProgram {
   // to[i] = mixed(to[i], from[i]) for each of `from`, in turn; `fresh`: of to[i] = seed.
   void op(std::string_view what, Tensor& to, const std::vector<const Tensor*>& from,
           std::optional<std::uint32_t> fresh = {}) {
-    std::vector<const void*> reads, writes{to.name};
-    for (const Tensor* each : from) reads.push_back(each->name);
+    std::vector<const void*> reads = names_of(from), writes{to.name};
     if (!fresh) reads.push_back(to.name);
     const auto scope = session->op(what, reads, writes);
-    Launched launched{.what = std::string(what), .to = {to.name, to.words.size()}, .from = {}, .fresh = fresh};
-    for (const Tensor* each : from) launched.from.push_back({each->name, each->words.size()});
-    launch(launched, [this](const std::byte* name) { return addresses_.at(name); });
-    if (recipes && session->wants_recipe()) session->keep_recipe(std::make_unique<Again>(*this, launched));
-    session->gpu()->allow_moves(to.name);
-    if (fresh) std::fill(to.words.begin(), to.words.end(), *fresh);
-    for (const Tensor* each : from) {
-      for (std::size_t i = 0; i < to.words.size(); ++i)
-        to.words[i] = mixed(to.words[i], each->words[i % each->words.size()]);
-    }
+    run(what, to, from, fresh);
+  }
+  // The same as make() and op(), with a tensor that is born in the op, as libtorch's results are.
+  Tensor made_in_op(std::string_view what, std::size_t words, const std::vector<const Tensor*>& from,
+                    std::uint32_t fresh) {
+    const auto scope = session->op(what, names_of(from), {});
+    Tensor to = make(words);
+    run(what, to, from, fresh);
+    return to;
   }
 
   void expect_right(const Tensor& tensor, const std::string& what) {
@@ -151,6 +149,26 @@ class WordsOnGpu final : public GpuProgram {
     WordsOnGpu& gpu_;
     const Launched launched_;
   };
+
+  static std::vector<const void*> names_of(const std::vector<const Tensor*>& tensors) {
+    std::vector<const void*> names;
+    for (const Tensor* each : tensors) names.push_back(each->name);
+    return names;
+  }
+
+  void run(std::string_view what, Tensor& to, const std::vector<const Tensor*>& from,
+           std::optional<std::uint32_t> fresh) {
+    Launched launched{.what = std::string(what), .to = {to.name, to.words.size()}, .from = {}, .fresh = fresh};
+    for (const Tensor* each : from) launched.from.push_back({each->name, each->words.size()});
+    launch(launched, [this](const std::byte* name) { return addresses_.at(name); });
+    if (recipes && session->wants_recipe()) session->keep_recipe(std::make_unique<Again>(*this, launched));
+    session->gpu()->allow_moves(to.name);
+    if (fresh) std::fill(to.words.begin(), to.words.end(), *fresh);
+    for (const Tensor* each : from) {
+      for (std::size_t i = 0; i < to.words.size(); ++i)
+        to.words[i] = mixed(to.words[i], each->words[i % each->words.size()]);
+    }
+  }
 
   template <class AddressOf>
   void launch(const Launched& op, const AddressOf& address_of, std::uint32_t more = 0) {
