@@ -147,14 +147,6 @@ void PinnedPool::give_back(std::byte* slot, Bytes wanted) {
   }
 }
 
-Result<void> PinnedPool::prepare(Bytes bytes) {
-  const std::lock_guard lock(guard_);
-  while (registered_ - taken_ < bytes.value) {
-    if (auto grown = grow(options_.piece.value); !grown) return grown;
-  }
-  return {};
-}
-
 PinnedPool::Usage PinnedPool::usage() const {
   const std::lock_guard lock(guard_);
   return {.registered = {registered_}, .taken = {taken_}, .on_nearest_node = on_nearest_node_, .of_driver = of_driver_};

@@ -46,7 +46,6 @@ class PinnedPool {
   Result<std::byte*> take(Bytes bytes);
   std::byte* take_registered(Bytes bytes);  // the same of memory that is there; nullptr: no hole is wide enough
   void give_back(std::byte* slot, Bytes bytes);
-  Result<void> prepare(Bytes bytes);  // registers so much ahead, so that no take() in a step waits
   Usage usage() const;
 
  private:

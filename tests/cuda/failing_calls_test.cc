@@ -94,11 +94,10 @@ Result<void> use_everything() {
   if (!range) return range.error();
   if (auto grown = range->resize(8_MiB); !grown) return grown;
   PinnedPool pool(*device, {.piece = 1_MiB});
-  if (auto ready = pool.prepare(2_MiB); !ready) return ready;
   if (auto done = round_trip(*device, *range, pool); !done) return done;
   if (auto done = move_a_piece(*device, pool); !done) return done;
   PinnedPool of_driver(*device, {.piece = 1_MiB, .of_driver = true});
-  if (auto ready = of_driver.prepare(1_MiB); !ready) return ready;
+  if (auto slot = of_driver.take(1_MiB); !slot) return slot.error();
   return range->resize(2_MiB);
 }
 

@@ -50,11 +50,14 @@ TEST_F(Pool, TheLimitHoldsAndIsASentence) {
   EXPECT_EQ(pool.usage().registered, 3_MiB);
 }
 
-TEST_F(Pool, WhatWasPreparedIsNotRegisteredInAStep) {
+TEST_F(Pool, WhatIsRegisteredIsTakenWithoutARegistration) {
   PinnedPool pool(device, {.piece = 1_MiB});
-  pool.prepare(3_MiB).value();
+  EXPECT_EQ(pool.take_registered(1_MiB), nullptr);
+  std::byte* const slot = pool.take(1_MiB).value();
   const unsigned before = control().calls().at("cuMemHostRegister_v2");
-  for (int i = 0; i < 3; ++i) static_cast<void>(pool.take(1_MiB).value());
+  EXPECT_EQ(pool.take_registered(4_KiB), nullptr) << "all of it is taken";
+  pool.give_back(slot, 1_MiB);
+  EXPECT_EQ(pool.take_registered(1_MiB), slot);
   EXPECT_EQ(control().calls().at("cuMemHostRegister_v2"), before);
 }
 
