@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -53,7 +54,7 @@ class PinnedPool {
     std::byte* data = nullptr;
     std::optional<Mapping> mapping;  // nullopt: the driver's
   };
-  using Holes = std::map<std::byte*, std::size_t>;  // bytes by begin
+  using Holes = std::pmr::map<std::byte*, std::size_t>;  // bytes by begin
   std::size_t rounded(Bytes) const noexcept;
   std::byte* take_hole(std::size_t bytes);
   Result<void> grow(std::size_t bytes);
@@ -65,7 +66,8 @@ class PinnedPool {
   const Options options_;
   mutable std::mutex guard_;
   std::vector<Piece> pieces_;  // from here on under guard_
-  Holes holes_;
+  std::pmr::unsynchronized_pool_resource pool_;
+  Holes holes_{&pool_};
   std::size_t registered_ = 0, taken_ = 0;
   bool on_nearest_node_ = false, of_driver_ = false;
 };

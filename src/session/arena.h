@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +35,7 @@ struct Live {  // a tensor that lives; small ones of the slab have none
 
 class Arena {
  public:
-  using Tensors = std::map<std::uint64_t, Live>;  // by offset
+  using Tensors = std::pmr::map<std::uint64_t, Live>;  // by offset
 
   struct Wanted {
     std::uint64_t bytes = 1, alignment = 64;
@@ -129,7 +130,8 @@ class Arena {
   Mapping memory_;
   const std::uint64_t chunk_;
   Heap heap_;
-  Tensors tensors_;
+  std::pmr::unsynchronized_pool_resource pool_;  // births and deaths of a steady step allocate nothing
+  Tensors tensors_{&pool_};
   std::uint64_t small_ = 0;             // living ones
   mutable std::vector<Recent> recent_;  // by offset; removed ones are forgotten
   std::vector<SlabChunk> slab_;         // by chunk

@@ -100,7 +100,7 @@ const Foresight::Succession* Foresight::between(const LikeStep* before, const Li
 
 void Foresight::begin_step() {
   now_ = {};
-  window_ = {};
+  window_.clear();
   is_new_position_ = false;
   positions_ = ops_told_ = 0;
 }

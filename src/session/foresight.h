@@ -69,6 +69,12 @@ class Foresight {
     std::deque<std::uint32_t> chunks;  // that each op of it needs more than those before
     std::uint64_t chunks_in_all = 0;
     std::vector<std::uint32_t> used;  // [tensor of `like`]: one past the last op up to `end` that uses it
+    void clear() {                    // another deque would be allocated in each step
+      end = 0;
+      chunks.clear();
+      chunks_in_all = 0;
+      used.clear();
+    }
   };
 
   struct Succession {  // one step came after another, the last time

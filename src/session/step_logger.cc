@@ -33,7 +33,9 @@ void StepLogger::begin_step() {
   hashes_.clear();
   kinds_.clear();
   events_.store(0, std::memory_order_relaxed);
-  allocations_.clear();
+  constexpr std::size_t most_sizes = 4096;  // that are remembered with their entries
+  if (allocations_.size() > most_sizes) allocations_.clear();
+  for (auto& [bytes, count] : allocations_) count = 0;
   prefix_ = 0;
   layer_.reset();
   layer_phase_ = Phase::forward;

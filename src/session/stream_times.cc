@@ -13,9 +13,13 @@ void StreamTimes::begin_step(std::uint64_t step, cuda::StreamHandle stream, cons
   const bool timed = always || following_.steps < settled || following_.steps % one_in == 0;
   timing_ = timed && steps_.size() < most_open;
   if (!timing_) ++untimed_;
-  if (timing_)
-    steps_.push_back(
-        {.number = step, .untimed_before = std::exchange(untimed_, 0), .ops = {}, .begin = record(stream)});
+  if (!timing_) return;
+  if (spare_.empty()) spare_.emplace_back();
+  steps_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  steps_.back().number = step;
+  steps_.back().untimed_before = std::exchange(untimed_, 0);
+  steps_.back().begin = record(stream);
 }
 
 std::optional<std::size_t> StreamTimes::record(cuda::StreamHandle stream) {
@@ -35,9 +39,7 @@ void StreamTimes::begin_op(cuda::StreamHandle stream, bool waits) {
   if (!timing_) return;
   const auto event = record(stream);
   if (!event) steps_.back().failed = true;
-  if (event)
-    steps_.back().ops.push_back(
-        {.begin = *event, .waits = waits, .before = std::exchange(steps_.back().before_next, {})});
+  if (event) steps_.back().ops.push_back({.begin = *event, .waits = waits});
 }
 
 void StreamTimes::end_op(cuda::StreamHandle stream) {
@@ -49,22 +51,20 @@ void StreamTimes::end_op(cuda::StreamHandle stream) {
   if (!event) steps_.back().failed = true;
 }
 
-std::vector<StreamTimes::Apart>& StreamTimes::asides() {
-  Step& step = steps_.back();
-  return step.ops.empty() || step.ops.back().ended ? step.before_next : step.ops.back().inside;
-}
-
 void StreamTimes::begin_aside(cuda::StreamHandle stream, Aside what) {
   if (!timing_) return;
   const auto event = record(stream);
-  if (!event) steps_.back().failed = true;
-  if (event) asides().push_back({.begin = *event, .what = what});
+  Step& step = steps_.back();
+  if (!event) step.failed = true;
+  const bool inside = !step.ops.empty() && !step.ops.back().ended;
+  if (event)
+    step.asides.push_back({.begin = *event, .op = step.ops.size() - (inside ? 1 : 0), .inside = inside, .what = what});
 }
 
 void StreamTimes::end_aside(cuda::StreamHandle stream) {
-  if (!timing_ || asides().empty() || asides().back().ended) return;
+  if (!timing_ || steps_.back().asides.empty() || steps_.back().asides.back().ended) return;
   const auto event = record(stream);
-  Apart& aside = asides().back();
+  Apart& aside = steps_.back().asides.back();
   aside.ended = event.has_value();
   if (event) aside.end = *event;
   if (!event) steps_.back().failed = true;
@@ -86,22 +86,21 @@ Nanoseconds StreamTimes::between(std::size_t begin, std::size_t end) const {
   return {took ? std::max<std::int64_t>(took->value, 0) : 0};
 }
 
-void StreamTimes::add(const std::vector<Apart>& asides, Sums& sums) const {
-  for (const Apart& aside : asides)
-    if (aside.ended) sums.of[static_cast<std::size_t>(aside.what)] += between(aside.begin, aside.end);
-}
-
 Executor::StepTimes StreamTimes::times_of(const Step& step) {
   Executor::StepTimes times{.step = step.number};
+  for (auto* const each : {&times.times, &times.stalls, &times.for_room}) each->reserve(step.ops.size());
   const auto without = [](Nanoseconds whole, Nanoseconds part) {
     return Nanoseconds{std::max<std::int64_t>((whole - part).value, 0)};
   };
   const auto of = [](const Sums& sums, Aside what) { return sums.of[static_cast<std::size_t>(what)]; };
   const Op* before = nullptr;
+  auto aside = step.asides.begin();
   for (const Op& op : step.ops) {
     Sums earlier, inside;
-    add(op.before, earlier);
-    add(op.inside, inside);
+    for (; aside != step.asides.end() && aside->op == static_cast<std::size_t>(&op - step.ops.data()); ++aside)
+      if (aside->ended)
+        (aside->inside ? inside : earlier).of[static_cast<std::size_t>(aside->what)] +=
+            between(aside->begin, aside->end);
     Nanoseconds idle;
     if (before != nullptr) idle = without(between(before->end, op.begin), earlier.all());
     if (before == nullptr && op.waits && step.begin) idle = without(between(*step.begin, op.begin), earlier.all());
@@ -130,17 +129,18 @@ void StreamTimes::count(const Step& step, const Executor::StepTimes& times) {
   totals_.recompute_ns += steps * static_cast<std::uint64_t>(times.recomputing.value);
 }
 
-void StreamTimes::recycle(const Step& step) {
+void StreamTimes::recycle(Step step) {
   const auto give_back = [&](const auto& each) {
     unused_.push_back(each.begin);
     if (each.ended) unused_.push_back(each.end);
   };
-  for (const Op& op : step.ops) {
-    give_back(op);
-    for (const auto* asides : {&op.before, &op.inside}) std::for_each(asides->begin(), asides->end(), give_back);
-  }
-  std::for_each(step.before_next.begin(), step.before_next.end(), give_back);
+  std::for_each(step.ops.begin(), step.ops.end(), give_back);
+  std::for_each(step.asides.begin(), step.asides.end(), give_back);
   if (step.begin) unused_.push_back(*step.begin);
+  step.ops.clear();
+  step.asides.clear();
+  step.failed = false;
+  spare_.push_back(std::move(step));
 }
 
 std::optional<Executor::StepTimes> StreamTimes::take(bool wait) {
@@ -151,8 +151,8 @@ std::optional<Executor::StepTimes> StreamTimes::take(bool wait) {
     if (oldest.failed) untimed_ += 1 + oldest.untimed_before;
     if (!oldest.failed) latest = times_of(oldest);
     if (!oldest.failed) count(oldest, *latest);
-    recycle(oldest);
-    steps_.pop_front();
+    recycle(std::move(steps_.front()));
+    steps_.erase(steps_.begin());
   }
   timing_ = timing_ && !steps_.empty();
   return latest;

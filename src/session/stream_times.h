@@ -11,7 +11,6 @@
 // Thread rule: one thread at a time, in which the device's context is current.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -49,38 +48,38 @@ class StreamTimes {
   static constexpr std::size_t most_open = 3;
   struct Apart {
     std::size_t begin = 0, end = 0;  // of events_
+    std::size_t op = 0;              // in which it is, or before which
+    bool inside = false;
     Aside what = Aside::trial;
     bool ended = false;
   };
   struct Op {
     std::size_t begin = 0, end = 0;  // of events_
     bool waits = false, ended = false;
-    std::vector<Apart> before = {}, inside = {};
   };
   struct Step {
     std::uint64_t number = 0, untimed_before = 0;
-    std::vector<Op> ops;
-    std::vector<Apart> before_next = {};  // the next op
     std::optional<std::size_t> begin = {};
     bool failed = false;
+    std::vector<Op> ops = {};
+    std::vector<Apart> asides = {};  // in the order of their ops
   };
   struct Sums {  // by Aside
     Nanoseconds of[4];
     Nanoseconds all() const { return of[0] + of[1] + of[2] + of[3]; }
   };
-  std::vector<Apart>& asides();  // of the op that runs, or comes
   std::optional<std::size_t> record(cuda::StreamHandle stream);
   bool passed(const Step& step, bool wait);
   Nanoseconds between(std::size_t begin, std::size_t end) const;  // of events_; 0: an event failed, or the other way
-  void add(const std::vector<Apart>& asides, Sums& sums) const;
   Executor::StepTimes times_of(const Step& step);
   void count(const Step& step, const Executor::StepTimes& times);
-  void recycle(const Step& step);
+  void recycle(Step step);
 
   const std::shared_ptr<const cuda::Device> device_;
   std::vector<cuda::Event> events_;
   std::vector<std::size_t> unused_;
-  std::deque<Step> steps_;  // the last one may still run
+  std::vector<Step> steps_;  // the oldest first; the last one may still run
+  std::vector<Step> spare_;  // empty ones, whose room is used again
   bool timing_ = false;
   struct Following {
     const void* plan = nullptr;

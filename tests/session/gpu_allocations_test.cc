@@ -1,0 +1,142 @@
+// What a steady planned step of a session on the simulated GPU allocates on the training thread: announcements of ops,
+// births, deaths, and moves by the plan.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "simulated_gpu/test_device.h"
+#include "vedette/gpu.h"
+#include "vedette/session.h"
+
+namespace {
+thread_local bool counts = false;
+unsigned allocations = 0;
+
+bool is_of_the_driver(const void* caller) {  // the simulated one's
+  Dl_info found{};
+  return ::dladdr(caller, &found) != 0 && std::strstr(found.dli_fname, "libcuda") != nullptr;
+}
+}  // namespace
+
+// Not inlined: the compiler would find malloc's memory given to delete.
+__attribute__((noinline)) void* operator new(std::size_t bytes) {
+  if (counts && !is_of_the_driver(__builtin_return_address(0))) ++allocations;
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace vedette::testing {
+namespace {
+
+constexpr std::size_t layers = 8;
+constexpr Bytes of_activation = 256_KiB, of_weight = 128_KiB;
+
+// Queues no work: its tensors alone come, go and move.
+class Program final : public GpuProgram {
+ public:
+  Program() {
+    auto opened = Session::open({.fast_memory = 2_MiB, .fast = "gpu:0", .gpu = this, .policy = "vedette"});
+    EXPECT_TRUE(opened) << opened.error().message;
+    session_ = std::move(*opened);
+    for (std::size_t l = 0; l < 2 * layers; ++l) weights_[l] = make(of_weight, true);
+  }
+  ~Program() override {
+    for (std::byte* const weight : weights_) Session::release(weight);
+    session_.reset();
+  }
+  void* current_stream() noexcept override { return stream_.handle(); }
+  void moved(const void*, DeviceAddress) noexcept override {}
+
+  // Of its ops; and with its begin and end.
+  struct Counted {
+    unsigned ops = 0, whole = 0;
+  };
+  Counted step() {
+    Counted counted;
+    allocations = 0;
+    counts = true;
+    {
+      const auto scope = session_->step();
+      const unsigned before = allocations;
+      forward_and_backward();
+      counted.ops = allocations - before;
+    }
+    counts = false;
+    counted.whole = allocations;
+    stream_.synchronize().value();
+    return counted;
+  }
+  std::string_view phase() const { return session_->phase(); }
+  Counters counters() const { return session_->counters(); }
+
+ private:
+  std::byte* make(Bytes bytes, bool persistent = false) {
+    std::byte* const made = session_->allocate({.bytes = bytes, .persistent = persistent}).value();
+    session_->gpu()->allow_moves(made);  // no code has its address
+    return made;
+  }
+  void op(std::string_view name, std::byte* to, std::initializer_list<const void*> from) {
+    const void* const writes[] = {to};
+    const auto scope = session_->op(name, {from.begin(), from.size()}, writes);
+  }
+  void forward_and_backward() {
+    std::byte* activations[layers + 1];
+    activations[0] = make(of_activation);
+    op("aten::load_of_a_batch", activations[0], {});
+    for (std::size_t l = 0; l < layers; ++l) {
+      activations[l + 1] = make(of_activation);
+      op("aten::forward_of_a_layer", activations[l + 1], {activations[l], weights_[l]});
+    }
+    std::byte* gradient = make(of_activation);
+    op("aten::loss", gradient, {activations[layers]});
+    for (std::size_t l = layers; l-- > 0;) {
+      std::byte* const next = make(of_activation);
+      op("aten::backward_of_a_layer", next, {gradient, activations[l], weights_[l]});
+      Session::release(activations[l + 1]);
+      Session::release(gradient);
+      gradient = next;
+      op("aten::update_of_a_moment", weights_[layers + l], {gradient, weights_[layers + l]});
+      op("aten::update_of_a_weight", weights_[l], {weights_[layers + l], weights_[l]});
+    }
+    Session::release(gradient);
+    Session::release(activations[0]);
+  }
+
+  std::shared_ptr<cuda::Device> device_ = open_device();
+  cuda::Stream stream_ = cuda::Stream::create(device_).value();
+  std::unique_ptr<Session> session_;
+  std::byte* weights_[2 * layers] = {};
+};
+
+class GpuAllocations : public SimulatedGpu {};
+
+// One step in 16 of a settled plan is timed, and its times are told to the policy in a few lists when it ends.
+TEST_F(GpuAllocations, ASteadyStepByItsPlanAllocatesNothing) {
+  constexpr unsigned of_times = 16;
+  constexpr int until_rings_are_full = 400;  // of events, 4096 a stream
+  Program program;
+  for (int s = 0; s < until_rings_are_full; ++s) program.step();
+  EXPECT_EQ(program.phase(), "planned");
+  const Counters before = program.counters();
+  int timed = 0;
+  for (int s = 0; s < 32; ++s) {
+    const Program::Counted counted = program.step();
+    EXPECT_EQ(counted.ops, 0u) << "step " << s;
+    EXPECT_LE(counted.whole, of_times) << "step " << s;
+    timed += counted.whole > 0 ? 1 : 0;
+  }
+  EXPECT_LE(timed, 2);
+  const Counters after = program.counters();
+  EXPECT_GT(after.bytes_in, before.bytes_in) << "nothing moved";
+  EXPECT_GT(after.bytes_out, before.bytes_out) << "nothing moved";
+}
+
+}  // namespace
+}  // namespace vedette::testing
