@@ -253,9 +253,9 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.advised = advised_of(run, options, report.waterfall);
   const std::size_t stride = std::max<std::size_t>(
       1, (run.steps.size() + options.most_steps - 1) / std::max<std::size_t>(options.most_steps, 1));
-  for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.push_back(run.steps[i]);
-  report.steps_left_out = run.steps.size() - report.steps.size();
-  if (run.shown_step() != nullptr) report.shown_step = run.shown_step()->step;
+  for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.rows.push_back(run.steps[i]);
+  report.steps.left_out = run.steps.size() - report.steps.rows.size();
+  if (run.shown_step() != nullptr) report.steps.shown = run.shown_step()->step;
   report.causes = run.causes;
   report.machine = run.machine;
   report.memory = memory_of(run);
@@ -285,7 +285,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;
   report.noise = noise_of(run, h);
-  report.noise.energy = energy_of(run);
+  report.energy = energy_of(run);
   remark(report.noise.disturbed, report.noise.why);
   remark(run.origin.tables.bytes() > 0, about_tables(run.origin.tables));
   remark(

@@ -347,9 +347,9 @@ Json of(const Report& r) {
   all["waterfall"] = of(r.waterfall);
   all["advised"] = of(r.advised);
   all["machine"] = of(r.machine);
-  all["steps"] = list(r.steps);
-  all["steps_left_out"] = r.steps_left_out;
-  all["shown_step"] = of(r.shown_step);
+  all["steps"] = list(r.steps.rows);
+  all["steps_left_out"] = r.steps.left_out;
+  all["shown_step"] = of(r.steps.shown);
   all["causes"] = list(r.causes);
   all["memory"] = of(r.memory);
   all["heat"] = of(r.heat);
@@ -362,7 +362,7 @@ Json of(const Report& r) {
   all["plan"] = of(r.plan);
   all["recomputed"] = of(r.recomputed);
   all["noise"] = of(r.noise);
-  all["energy"] = of(r.noise.energy);
+  all["energy"] = of(r.energy);
   all["timeline"] = {{"steps", list(r.timeline.steps)}, {"steps_left_out", r.timeline.steps_left_out}};
   all["followed"] = list(r.followed);
   all["overhead"] = of(r.overhead);

@@ -58,7 +58,6 @@ struct Noise {
   std::uint64_t switches = 0;  // involuntary
   // of the step's time: taken by a hypervisor (of all processors' time), and in which some task of the machine waited
   std::optional<double> steal, processor_wait, memory_wait, io_wait;
-  Energy energy;
   bool disturbed = false;  // steps differ by more than a fifth, or another program or machine took part of the time
   std::string why;         // a sentence; empty: it is not disturbed
 };
@@ -306,6 +305,12 @@ struct Overhead {
   std::optional<std::uint64_t> events_written, events_dropped;
 };
 
+struct ToldSteps {
+  std::vector<StepRow> rows;  // at most as many as fit a picture
+  std::uint64_t left_out = 0;
+  std::optional<std::uint64_t> shown;  // by number
+};
+
 struct Report {
   std::string path;
   // warnings: still being written, events dropped, pages not tracked
@@ -314,9 +319,7 @@ struct Report {
   Origin origin;
   Waterfall waterfall;
   Advised advised;
-  std::vector<StepRow> steps;  // at most as many as fit a picture; see steps_left_out
-  std::uint64_t steps_left_out = 0;
-  std::optional<std::uint64_t> shown_step;
+  ToldSteps steps;
   std::vector<CauseTotal> causes;
   Machine machine;
   Memory memory;
@@ -331,6 +334,7 @@ struct Report {
   Recomputed recomputed;
   Timeline timeline;
   Noise noise;
+  Energy energy;
   std::vector<Followed> followed;  // in order of the first step; empty: phases are not told
   Overhead overhead;
 };

@@ -72,7 +72,7 @@ void noise(Lines& out, const Report& a, const Report* b) {
 
 // Nothing where no GPU's counter was read.
 void energy(Lines& out, const Report& a, const Report* b) {
-  if (a.noise.energy.steps == 0 && (b == nullptr || b->noise.energy.steps == 0)) return;
+  if (a.energy.steps == 0 && (b == nullptr || b->energy.steps == 0)) return;
   const auto told = [](const Energy& e) {
     return e.steps == 0 ? std::string("-")
                         : fmt::format("{:.3f} J, {:.0f} W, {}", e.median_j, e.watts, printable(e.device, 12));
@@ -80,8 +80,8 @@ void energy(Lines& out, const Report& a, const Report* b) {
   const auto mean = [](const Energy& e) {
     return e.steps == 0 ? std::string("-") : fmt::format("{:.3f} J of {}", e.mean_j, e.steps);
   };
-  out.figure("energy of a step, median", {told(a.noise.energy), b != nullptr ? told(b->noise.energy) : std::string()});
-  out.figure("energy of a step, mean", {mean(a.noise.energy), b != nullptr ? mean(b->noise.energy) : std::string()});
+  out.figure("energy of a step, median", {told(a.energy), b != nullptr ? told(b->energy) : std::string()});
+  out.figure("energy of a step, mean", {mean(a.energy), b != nullptr ? mean(b->energy) : std::string()});
 }
 
 void headline(Lines& out, const Report& a, const Report* b) {

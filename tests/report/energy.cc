@@ -30,7 +30,7 @@ Run with_energy() {
 }
 
 TEST(ReportEnergy, IsTheSteadySteps) {
-  const Energy energy = analyse(with_energy(), {}).noise.energy;
+  const Energy energy = analyse(with_energy(), {}).energy;
   EXPECT_EQ(energy.steps, 3u);
   EXPECT_EQ(energy.device, "gpu:0");
   EXPECT_DOUBLE_EQ(energy.median_j, 12);

@@ -61,8 +61,8 @@ TEST(ReportHeadline, BoundsAStepByOpsThatWereSlowOnlyWhileProfiled) {
 
 TEST(ReportHeadline, ShowsTheStepOfMedianTimeAmongThoseThatRanThePlan) {
   const Report r = hand_made();
-  EXPECT_EQ(r.shown_step, 5u);
-  EXPECT_EQ(r.steps.size(), 5u);
+  EXPECT_EQ(r.steps.shown, 5u);
+  EXPECT_EQ(r.steps.rows.size(), 5u);
   EXPECT_TRUE(r.remarks.empty()) << r.remarks.front();
 }
 
@@ -84,7 +84,7 @@ TEST(ReportHeadline, CountsNoStepOfWarmUpAsSteady) {
   const Report killed = analyse(load_run(path).value(), {});
   EXPECT_EQ(killed.headline.steps, 1u);
   EXPECT_EQ(killed.headline.steady_steps, 0u);
-  EXPECT_EQ(killed.shown_step, 1u);
+  EXPECT_EQ(killed.steps.shown, 1u);
   EXPECT_THAT(killed.remarks, testing::Contains(HasSubstr("No step ran after warm-up and profiling")));
 }
 

@@ -120,7 +120,7 @@ TEST_F(Page, TellsEnergyAndStreamsOfARunOnAGpuAlone) {
   EXPECT_THAT(cpu, HasSubstr("op 2: sum</b>, 19.0 \u00b5s, from 21.0 \u00b5s on</li>"));
   EXPECT_THAT(cpu, Not(HasSubstr("<dt>Energy of a step</dt>")));
   report.machine.tiers[0].name = "gpu:0";
-  report.noise.energy = {.steps = 3, .device = "gpu:0", .median_j = 0.25, .mean_j = 12.5, .watts = 310};
+  report.energy = {.steps = 3, .device = "gpu:0", .median_j = 0.25, .mean_j = 12.5, .watts = 310};
   for (StepTimeline& step : report.timeline.steps)
     for (TimelineOp& op : step.ops) op.stream = op.name == "sum" ? 1 : 0;
   const std::string gpu = open(write("gpu.html", format_page(report, nullptr)), "--dump-dom", at);
