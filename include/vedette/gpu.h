@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "vedette/result.h"
 #include "vedette/units.h"
@@ -79,6 +80,12 @@ class GpuMemory {
   // Between the begin and the end of the op that looks them up, so that the numbers lie where it has them.
   virtual void looked_up(const GpuLookup& lookup, void* stream) noexcept = 0;
   virtual GpuTableCounters tables() const noexcept = 0;
+  // The parts of living tables that are in device memory now, by address; neighbours of one table are one.
+  struct HotPart {
+    DeviceAddress address = 0;
+    std::uint64_t bytes = 0;
+  };
+  virtual std::vector<HotPart> table_parts() const = 0;
 
  protected:
   ~GpuMemory() = default;

@@ -114,6 +114,9 @@ class GpuExecutor final : public Executor,
   GpuTableCounters tables() const noexcept override {
     return tables_ == nullptr ? GpuTableCounters() : tables_->counters();
   }
+  std::vector<GpuMemory::HotPart> table_parts() const override {
+    return tables_ == nullptr ? std::vector<GpuMemory::HotPart>() : tables_->hot_parts();
+  }
 
  private:
   using BlockIndex = PlaceExecutor::BlockIndex;
@@ -128,11 +131,11 @@ class GpuExecutor final : public Executor,
   void moved(BlockIndex block, cuda::Address address) noexcept override;
   void begins(const PlaceExecutor::Transfer& transfer) noexcept override;
   void is_queued(const PlaceExecutor::Transfer& transfer) noexcept override;
+  void wait_begins(HostSlots::WaitsFor what) noexcept override;
+  void wait_ends() noexcept override;
   const void* name_of(BlockIndex block) const;
   const BlockIndex* block_of(ChunkRange chunks) const;
   const BlockIndex* block_of(const void* name) const;
-  void wait_begins(HostSlots::WaitsFor what) noexcept override;
-  void wait_ends() noexcept override;
   cuda::StreamHandle stream() const noexcept;
   void restore(const PlannedPlaces& places);
   void bring(const OpMoves& moves);

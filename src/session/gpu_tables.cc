@@ -188,6 +188,23 @@ Result<void> GpuTables::between_steps() {
   return done;
 }
 
+std::vector<GpuMemory::HotPart> GpuTables::hot_parts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<GpuMemory::HotPart> parts;
+  for (const std::weak_ptr<Table>& each : tables_) {
+    const auto table = each.lock();
+    bool goes_on = false;
+    for (std::size_t i = 0; table && i < table->range.pieces(); ++i) {
+      const bool hot = table->range.kind(i) == Kind::device;
+      if (hot && !goes_on) parts.push_back({.address = table->range.address() + i * piece_.value});
+      if (hot) parts.back().bytes += piece_.value;
+      goes_on = hot;
+    }
+  }
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  return parts;
+}
+
 GpuTableCounters GpuTables::counters() const {
   const std::lock_guard lock(mutex_);
   GpuTableCounters counters = counters_;

@@ -42,6 +42,7 @@ class GpuTables {
   void looked_up(const GpuLookup& lookup, cuda::StreamHandle stream);
   Result<void> between_steps();
   GpuTableCounters counters() const;
+  std::vector<GpuMemory::HotPart> hot_parts() const;  // see GpuMemory::table_parts()
 
  private:
   struct Table {

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <vedette/gpu.h>
 #include <vedette/torch.h>
 
 #include <cstdlib>
@@ -79,6 +80,36 @@ TEST_F(Inside, ASnapshotHasTheGuardsRangeAsASegment) {
   const auto first_address = reinterpret_cast<std::size_t>(first.const_data_ptr());
   EXPECT_GE(first_address, range.address);
   EXPECT_LT(first_address, range.address + range.total_size);
+}
+
+// Look-ups of the rows of every other piece make those two hot.
+TEST_F(Inside, ASnapshotHasTheHotPiecesOfTablesAsSegments) {
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  constexpr std::int64_t width = 16, rows_of_piece = (2 << 20) / (width * 4), pieces = 8;
+  Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0", .table_memory = 4_MiB}};
+  const at::Tensor table = at::ones({pieces * rows_of_piece, width}, on_gpu);
+  const auto numbers = at::cat({at::arange(64), at::arange(64) + 2 * rows_of_piece}).to(at::kCUDA);
+  const auto before = caching::snapshot().segments.size();
+  for (int s = 0; s < 3; ++s) {
+    const auto step = guard.step();
+    EXPECT_TRUE(at::embedding(table, numbers).eq(1).all().cpu().item<bool>());
+  }
+  ASSERT_EQ(guard.session().gpu()->tables().device_bytes, (4_MiB).value);
+  const auto segments = caching::snapshot().segments;
+  ASSERT_EQ(segments.size(), before + 2);
+  const auto address = reinterpret_cast<std::size_t>(table.const_data_ptr());
+  for (const std::size_t nth : {0u, 1u}) {
+    const auto& segment = segments[before + nth];
+    EXPECT_EQ(segment.address, address + nth * 2 * (2_MiB).value);
+    EXPECT_EQ(segment.total_size, (2_MiB).value);
+    EXPECT_EQ(segment.allocated_size, (2_MiB).value);
+    ASSERT_EQ(segment.blocks.size(), 1u);
+    EXPECT_TRUE(segment.blocks[0].allocated);
+  }
+  std::int64_t reserved = 0;
+  for (const auto& segment : segments) reserved += static_cast<std::int64_t>(segment.total_size);
+  constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  EXPECT_EQ(caching::getDeviceStats(0).reserved_bytes[all].current, reserved) << "as the statistics have it";
 }
 
 TEST_F(Inside, MemoryThatItsDeleterCannotFreeHasNoRawDeleter) {

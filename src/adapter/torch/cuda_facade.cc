@@ -71,32 +71,14 @@ class Facade final : public CudaDelegate {
     add(stats.reserved_bytes, held->memory.bytes + hot, held->memory.bytes + most_hot);
     return stats;
   }
-  // One more segment: the guard's range, with blocks and holes.
+  // More segments: the guard's range, with blocks and holes, and behind it the hot pieces of tables, neighbours as one.
   caching::SnapshotInfo snapshot(Pool pool, bool traces) override {
     auto info = native_->snapshot(pool, traces);
     const auto held = pool == Pool{0, 0} ? hooks_.held(true) : std::nullopt;
     if (!held) return info;
-    c10::CachingDeviceAllocator::SegmentInfo segment;
-    segment.address = held->memory.address;
-    segment.total_size = held->memory.bytes;
-    segment.is_large = true;
-    std::uint64_t at = held->memory.address;
-    const auto add = [&](std::uint64_t bytes, bool used) {
-      if (bytes == 0) return;
-      c10::CachingDeviceAllocator::BlockInfo block;
-      block.size = block.requested_size = bytes;
-      block.allocated = block.active = used;
-      segment.blocks.push_back(std::move(block));
-      at += bytes;
-    };
-    for (const CudaHooks::Held::Block& block : held->blocks) {
-      add(block.address - at, false);
-      add(block.bytes, true);
-      segment.allocated_size += block.bytes;
-    }
-    add(held->memory.address + held->memory.bytes - at, false);
-    segment.active_size = segment.requested_size = segment.allocated_size;
-    info.segments.push_back(std::move(segment));
+    info.segments.push_back(segment_of(held->memory.address, held->memory.bytes, held->blocks));
+    for (const GpuMemory::HotPart& part : held->table_parts)
+      info.segments.push_back(segment_of(part.address, part.bytes, {{part.address, part.bytes}}));
     return info;
   }
   // The first thing that a capture asks for, and a MemPool.
@@ -108,6 +90,31 @@ class Facade final : public CudaDelegate {
   }
 
  private:
+  static c10::CachingDeviceAllocator::SegmentInfo segment_of(std::uint64_t address, std::uint64_t bytes,
+                                                             const std::vector<CudaHooks::Held::Block>& blocks) {
+    c10::CachingDeviceAllocator::SegmentInfo segment;
+    segment.address = address;
+    segment.total_size = bytes;
+    segment.is_large = true;
+    std::uint64_t at = address;
+    const auto add = [&](std::uint64_t size, bool used) {
+      if (size == 0) return;
+      c10::CachingDeviceAllocator::BlockInfo block;
+      block.size = block.requested_size = size;
+      block.allocated = block.active = used;
+      segment.blocks.push_back(std::move(block));
+      at += size;
+    };
+    for (const CudaHooks::Held::Block& block : blocks) {
+      add(block.address - at, false);
+      add(block.bytes, true);
+      segment.allocated_size += block.bytes;
+    }
+    add(address + bytes - at, false);
+    segment.active_size = segment.requested_size = segment.allocated_size;
+    return segment;
+  }
+
   CudaHooks& hooks_;
 };
 

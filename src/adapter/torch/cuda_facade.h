@@ -29,7 +29,8 @@ class CudaHooks {
     };
     GpuMemory::Range memory;
     GpuTableCounters tables;
-    std::vector<Block> blocks;  // those in place, in the order of their addresses
+    std::vector<Block> blocks;                    // those in place, in the order of their addresses
+    std::vector<GpuMemory::HotPart> table_parts;  // with blocks alone
   };
   virtual std::optional<Held> held(bool with_blocks) = 0;
 };

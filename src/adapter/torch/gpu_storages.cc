@@ -269,8 +269,9 @@ std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
   Session* const session = session_.load();
   if (session == nullptr) return std::nullopt;
   const GpuMemory& memory = *session->gpu();
-  Held held{.memory = memory.memory(), .tables = memory.tables(), .blocks = {}};
+  Held held{.memory = memory.memory(), .tables = memory.tables(), .blocks = {}, .table_parts = {}};
   if (!with_blocks) return held;
+  held.table_parts = memory.table_parts();
   std::vector<std::pair<const void*, std::size_t>> names;
   {
     const std::lock_guard lock(mutex_);
