@@ -28,8 +28,8 @@ struct ProfileMatch {
   std::vector<LayerMatch> layers;  // in the order of their first op
 };
 
-// `pages` was profiled at each op. Tensors below `least` bytes count in neither: libtorch's own allocator keeps those
-// of a GPU, so that its profile lacks them. O((ops + D) D) for D ops that are in one profile alone.
-ProfileMatch match_profiles(const Trace& pages, const Trace& operands, Bytes least = {64 << 10});
+// `pages` was profiled at each op. Tensors below `least` bytes count in neither. O((ops + D) D) for D ops that are in
+// one profile alone.
+ProfileMatch match_profiles(const Trace& pages, const Trace& operands, Bytes least = {});
 
 }  // namespace vedette

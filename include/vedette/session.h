@@ -241,6 +241,17 @@ class Session {
   void shape(const void* memory, std::span<const std::int64_t> sizes);
   bool wants_shapes() const noexcept;
 
+  // The running op uses memory outside of the session, as small tensors of a GPU are: profiles have it, plans do not.
+  // It is used while wants_uses_beside(): in a step on a GPU that may become a profile. Thread rule as above.
+  struct UseBeside {
+    const void* address = nullptr;  // the same for one tensor all through a step; never read
+    Bytes bytes;
+    bool written = false;
+    std::string_view name = {};  // empty: it has none
+  };
+  void uses_beside(const UseBeside& use);
+  bool wants_uses_beside() const noexcept;
+
   StepScope step();
   LayerScope layer(std::string_view name, Phase phase = Phase::forward);
   // The ops that follow belong to this layer, until the next mark, a layer scope or the step's end. For programs that

@@ -4,6 +4,9 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
+
+#include "base/readable.h"
 
 namespace vedette {
 namespace {
@@ -303,6 +306,24 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
   add_workspaces(trace, scratch, 1);
   add_pages(trace, log, index);
   return trace;
+}
+
+void add_beside(Trace& trace, const StepLog& log) {
+  std::map<std::pair<std::uint64_t, Bytes>, TensorIndex> index;
+  for (const LoggedBeside& use : log.beside) {
+    const auto [found, fresh] =
+        index.try_emplace({use.address, use.bytes}, TensorIndex{static_cast<std::uint32_t>(trace.tensors.size())});
+    if (fresh)
+      trace.tensors.push_back({.name = use.name.empty() ? "beside " + readable(use.bytes) : use.name,
+                               .bytes = use.bytes,
+                               .kind = use.name.empty() ? TensorKind::activation : TensorKind::weight,
+                               .persistent = true,
+                               .shape = {},
+                               .site = {}});
+    Op& op = trace.ops[use.op];
+    (use.written ? op.writes : op.reads).push_back(found->second);
+  }
+  for (Op& op : trace.ops) sort_operands(op);
 }
 
 }  // namespace vedette

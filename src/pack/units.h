@@ -46,12 +46,22 @@ struct LoggedPages {  // as PageAccess, of a tensor of the log
   bool operator==(const LoggedPages&) const = default;
 };
 
+// An op's use of memory that the session does not have: it is in no unit, and in no plan.
+struct LoggedBeside {
+  std::uint32_t op = 0;
+  std::uint64_t address = 0;  // with its bytes: of one tensor
+  Bytes bytes;
+  bool written = false;
+  std::string name;
+};
+
 struct StepLog {
   std::vector<LoggedTensor> tensors;
   std::vector<LoggedOp> ops;
   std::vector<Layer> layers;
   std::vector<LoggedPages> pages;  // empty when nothing was tracked
-  std::string device = "cpu";      // as the traces of this step name it
+  std::vector<LoggedBeside> beside;
+  std::string device = "cpu";  // as the traces of this step name it
 };
 
 struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the arena
@@ -76,5 +86,7 @@ Units form_units(const StepLog& log, Bytes chunk);
 enum class WithinOneOp : std::uint8_t { are_workspace, are_tensors };
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr,
                     WithinOneOp short_lived = WithinOneOp::are_workspace);
+// Adds what ops used beside, behind the trace's tensors: each address with its size is a tensor that persists.
+void add_beside(Trace& trace, const StepLog& log);
 
 }  // namespace vedette

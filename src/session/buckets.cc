@@ -16,7 +16,9 @@ Bucket::Extent extent_of(const LoggedTensor& tensor) { return {.offset = tensor.
 
 Bucket::Program Bucket::program_of(const StepLog& log, std::vector<std::uint32_t>* tensors) {
   std::vector<std::uint32_t> logged;
-  Program program{.trace = PackedTrace(program_trace(log, &logged)), .places = {}};
+  Trace trace = program_trace(log, &logged);
+  add_beside(trace, log);
+  Program program{.trace = PackedTrace(std::move(trace)), .places = {}};
   program.places.reserve(logged.size());
   for (const std::uint32_t t : logged) program.places.push_back(extent_of(log.tensors[t]));
   if (tensors != nullptr) *tensors = std::move(logged);

@@ -295,6 +295,15 @@ void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes)
   if (found != arena_.tensors().end()) arena_.shape(found->first, sizes);
 }
 
+bool SessionCore::wants_uses_beside() const noexcept {
+  return executor_->range() && logger_.running() && buckets_.current() == nullptr;
+}
+
+void SessionCore::uses_beside(const Session::UseBeside& use) {
+  const std::lock_guard lock(mutex_);
+  if (op_depth_ > 0 && wants_uses_beside()) logger_.uses_beside(use);
+}
+
 std::optional<ChunkRange> SessionCore::hold(const void* memory, std::chrono::milliseconds patience) {
   ChunkRange chunks;
   {

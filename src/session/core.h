@@ -74,6 +74,8 @@ class SessionCore {
   void label(const void* memory, std::string_view name, TensorKind kind);
   bool wants_shapes() const noexcept;
   void shape(const void* memory, std::span<const std::int64_t> sizes);
+  bool wants_uses_beside() const noexcept;
+  void uses_beside(const Session::UseBeside& use);
   // nullopt: always in fast memory, or there was no room within `patience`
   std::optional<ChunkRange> hold(const void* memory, std::chrono::milliseconds patience);
   void release_hold(ChunkRange chunks) noexcept;

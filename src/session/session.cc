@@ -83,6 +83,13 @@ void Session::shape(const void* memory, std::span<const std::int64_t> sizes) {
   if (!in_child()) core_->shape(memory, sizes);
 }
 
+bool Session::wants_uses_beside() const noexcept { return !in_child() && core_->wants_uses_beside(); }
+
+void Session::uses_beside(const UseBeside& use) {
+  const Uncancelled in_here;
+  if (!in_child()) core_->uses_beside(use);
+}
+
 StepScope Session::step() {
   const Uncancelled in_here;
   if (in_child()) return StepScope(*this);

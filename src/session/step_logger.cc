@@ -27,6 +27,7 @@ void StepLogger::begin_step() {
   for (LoggedOp& op : std::span(log_.ops).first(std::min(log_.ops.size(), most_spare_names)))
     spare_names_.push_back(std::move(op.name));
   log_.pages.clear();
+  log_.beside.clear();
   log_.tensors.clear();
   log_.ops.clear();
   logged_.clear();
@@ -129,6 +130,16 @@ void StepLogger::unborn(std::uint64_t offset) {
 
 void StepLogger::label(std::uint64_t offset, TensorKind kind) {
   if (const auto found = running_ ? logged_.find(offset) : std::nullopt) log_.tensors[*found].kind = kind;
+}
+
+void StepLogger::uses_beside(const Session::UseBeside& use) {
+  constexpr std::size_t most = 200'000;  // 64 bytes each; the rest of a step that has more is left out
+  if (log_.ops.empty() || log_.beside.size() == most) return;
+  log_.beside.push_back({.op = next_op() - 1,
+                         .address = reinterpret_cast<std::uintptr_t>(use.address),
+                         .bytes = use.bytes,
+                         .written = use.written,
+                         .name = std::string(use.name)});
 }
 
 std::string StepLogger::name_of_next_op(std::string_view name) {

@@ -62,6 +62,8 @@ class StepLogger {
   void label(std::uint64_t offset, TensorKind kind);  // of a tensor that may be in the log
   void touched_in_parts(std::uint32_t tensor) { log_.tensors[tensor].in_parts = true; }
 
+  void uses_beside(const Session::UseBeside& use);  // of the latest op
+
   // --- ops -----------------------------------------------------------------------------------------------------------
   std::uint32_t next_op() const noexcept { return static_cast<std::uint32_t>(log_.ops.size()); }
   // `hash` is of the op alone, `kind` the same whatever the sizes are. Returns the op's number.

@@ -199,6 +199,27 @@ TEST(ProgramTrace, KeepsTheProgramsOwnTensors) {
   EXPECT_TRUE(has(trace.ops[1].frees, 1));
 }
 
+TEST(ProgramTrace, GetsWhatOpsUsedBesideBehindItsTensors) {
+  StepLog log;
+  log.tensors = {tensor(0, 100)};
+  log.ops = {op({0}, {}), op({0}, {})};
+  log.beside = {{.op = 0, .address = 4096, .bytes = {40}, .written = true, .name = "bias"},
+                {.op = 1, .address = 4096, .bytes = {40}, .written = false, .name = "bias"},
+                {.op = 1, .address = 4096, .bytes = {8}, .written = true, .name = ""}};
+  Trace trace = program_trace(log);
+  add_beside(trace, log);
+  ASSERT_EQ(trace.tensors.size(), 3u) << "memory that is used again in another size is another tensor";
+  EXPECT_EQ(trace.tensors[1].name, "bias");
+  EXPECT_EQ(trace.tensors[1].kind, TensorKind::weight);
+  EXPECT_EQ(trace.tensors[2].bytes, Bytes{8});
+  EXPECT_TRUE(has(trace.ops[0].writes, 1));
+  EXPECT_TRUE(has(trace.ops[1].reads, 1));
+  EXPECT_TRUE(has(trace.ops[1].writes, 2));
+  const auto again = parse_trace(format_trace(trace));
+  EXPECT_TRUE(again) << again.error().message;
+  EXPECT_EQ(form_units(log, chunk).trace.tensors.size(), 1u) << "no plan has it";
+}
+
 TEST(ProgramTrace, ReadsNothingWhereATensorIsBornInPlace) {
   StepLog log;
   log.tensors = {temporary(0, 200, 1, 0, 2, 1)};

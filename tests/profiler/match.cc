@@ -88,7 +88,10 @@ TEST(MatchedProfiles, BytesAreThoseOfPagesAndOfOperandsByLayer) {
                  {.op = {0}, .tensor = {2}, .pages = {0, 17}, .written = true},
                  {.op = {1}, .tensor = {0}, .pages = {4, 6}, .read = true},
                  {.op = {1}, .tensor = {0}, .pages = {8, 9}, .written = true}};
-  const auto layers = match_profiles(pages, operands).layers;
+  const auto all = match_profiles(pages, operands).layers, layers = match_profiles(pages, operands, 64_KiB).layers;
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].by_pages, Bytes{(132 << 10) + 65'537});
+  EXPECT_EQ(all[0].by_operands, all[0].by_pages);
   ASSERT_EQ(layers.size(), 2u);
   EXPECT_EQ(layers[0].by_pages, Bytes{(128 << 10) + 65'537}) << "the last page is no whole one, and the bias is small";
   EXPECT_EQ(layers[0].by_operands, layers[0].by_pages);

@@ -26,6 +26,7 @@
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/small_operands.h"
 #include "base/assert.h"
 
 namespace vedette::adapter {
@@ -47,6 +48,7 @@ struct Operands {  // addresses of storages
   c10::SmallVector<const void*, 16> reads, writes;
   std::vector<Part> parts;
   std::optional<LayerIndex> parameter;
+  SmallOperands small;
 };
 
 // The whole storage is written: its former bytes are of no use.
@@ -66,8 +68,9 @@ void add(const c10::TensorImpl* tensor, std::uint8_t use, const Announcer& owner
   if (tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
   c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
   const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(*storage) : session_memory(*storage);
-  if (memory == nullptr || use == Operator::nothing) return;
+  if ((memory == nullptr && owner.gpu == nullptr) || use == Operator::nothing) return;
   if (!operands.parameter) operands.parameter = owner.watched.layer_of(storage);
+  if (memory == nullptr) return operands.small.add(*storage, (use & (Operator::write | Operator::overwrite)) != 0);
   if (use & (Operator::write | Operator::overwrite)) operands.writes.push_back(memory);
   const bool reads = (use & Operator::read) || ((use & Operator::overwrite) && !covers_its_storage(*tensor, *storage));
   if (reads) operands.reads.push_back(memory);
@@ -88,20 +91,6 @@ bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> in
   if (owner.gpu != nullptr || inputs.empty() || !inputs[0].isTensorList()) return false;
   const auto list = inputs[0].toListRef();
   return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
-}
-
-// Storages of CUDA tensors in a value.
-template <class Each>
-void each_storage(const c10::IValue& value, const Each& each) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined() && tensor.is_cuda() && tensor.has_storage()) each(*tensor.storage().unsafeGetStorageImpl());
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) {
-      if (!item.isTensor() && !item.isNone()) break;
-      each_storage(item, each);
-    }
-  }
 }
 
 // The writes go on when the operator has returned, on a stream of its own: the guard would move their memory.
@@ -175,6 +164,7 @@ struct Kept {
 struct OpContext final : at::ObserverContext, Kept<OpContext> {
   OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const Operands& operands)
       : OpContext(a, function.name(), operands, arguments_of(function)) {
+    operands.small.tell();
     if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session, owner.gpu);
     if (op.communicates && owner.gpu == nullptr) works.emplace(arguments_of(function));
   }
@@ -270,7 +260,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
   if (owner.gpu != nullptr && op.communicates) refuse_to_communicate(function.name(), inputs);
   if (owner.gpu != nullptr) owner.gpu->prepare_workspaces(nodes_here == 0);
-  Operands operands;
+  Operands operands{.reads = {}, .writes = {}, .parts = {}, .parameter = {}, .small = SmallOperands(owner)};
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (static_cast<int>(i) == in_parts) continue;
@@ -378,6 +368,10 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   }
   for (const c10::IValue& output : function.outputs()) see(output, *owner->gpu);
   if (!ends_op) return;
+  SmallOperands results(*owner);
+  for (const c10::IValue& output : function.outputs())
+    each_storage(output, [&](c10::StorageImpl& storage) { results.add(storage, true); });
+  results.tell();
   for (const auto& made : std::exchange(made_in_op, {})) {
     if (const auto storage = made.lock()) owner->gpu->seen(*storage);
   }

@@ -63,6 +63,11 @@ class Watched {
     return found == entries_.end() ? std::nullopt : found->second.layer;
   }
 
+  std::string_view name_of(const c10::StorageImpl* storage) const {  // empty: it is not watched
+    const auto found = entries_.find(storage);
+    return found == entries_.end() ? std::string_view() : std::string_view(found->second.name);
+  }
+
  private:
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Entry {
