@@ -1,6 +1,6 @@
 # GPU_PROBE_CUDA_HEADERS: the folder of CUDA's headers as the wheels beside libtorch bring them, or empty where one is
-# missing. They check bench/gpu_probe's own declarations (tests/bench/gpu_layout.cc) and let the CUDA part of
-# gpu_probe_torch be compiled; the probe itself does without.
+# missing. They check the declarations of src/cuda and of bench/gpu_probe (tests/cuda/layout.cc,
+# tests/bench/gpu_layout.cc) and let what needs libtorch's CUDA part be compiled; vedette and the probe do without.
 set(GPU_PROBE_CUDA_HEADERS)
 file(GLOB _vedette_cuda_headers ${VEDETTE_TORCH_DIR}/../nvidia/cu13/include
   ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include)

@@ -192,10 +192,10 @@ class Measurement {
   void tell_energy(Training& plain, Placed& placed, double step_ms, Cell& cell) {
     const Driver driver(options_.driver);
     const Nvml nvml(options_.energy);
-    Device device = 0;
+    DeviceNumber device = 0;
     driver.device(&device, 0);
     char bus[32] = "";
-    driver.device_pci_bus_id(bus, sizeof bus, device);
+    driver.bus_id(bus, sizeof bus, device);
     Nvml::DeviceHandle handle{};
     nvml.device(bus, &handle);
     const auto measure = [&](const char* quantity, const auto& step) {

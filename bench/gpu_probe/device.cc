@@ -29,7 +29,7 @@ Gpu::Gpu(const std::string& driver_file) : cuda(driver_file) {
   cuda.module_function(&kernels.touch, module_, "touch");
   cuda.module_function(&kernels.store, module_, "store");
   void* words = nullptr;
-  cuda.host_allocate(&words, 4096, host_alloc_portable | host_alloc_mapped);
+  cuda.host_allocate(&words, 4096, host_allocate_portable | host_allocate_mapped);
   words_ = static_cast<volatile std::uint32_t*>(words);
   for (std::size_t i = 0; i < Word::count; ++i) words_[i] = 0;
   cuda.device_pointer(&words_device_, words, 0);
@@ -63,7 +63,7 @@ std::string Gpu::name() const {
 
 std::string Gpu::pci_bus_id() const {
   char text[64] = "";
-  cuda.device_pci_bus_id(text, sizeof text, device);
+  cuda.bus_id(text, sizeof text, device);
   return text;
 }
 
@@ -115,7 +115,7 @@ std::size_t granularity(const Gpu& gpu, Location location) {
 }
 
 Pinned::Pinned(const Gpu& gpu, std::size_t bytes) : gpu_(gpu) {
-  gpu.cuda.host_allocate(&data_, bytes, host_alloc_portable | host_alloc_mapped);
+  gpu.cuda.host_allocate(&data_, bytes, host_allocate_portable | host_allocate_mapped);
   gpu.cuda.device_pointer(&address_, data_, 0);
 }
 

@@ -43,11 +43,11 @@ class Gpu {
 
   const Driver cuda;
   Kernels kernels;
-  Device device = 0;
+  DeviceNumber device = 0;
   unsigned multiprocessors = 1;
 
  private:
-  Context context_{};
+  ContextHandle context_{};
   Module module_{};
   volatile std::uint32_t* words_ = nullptr;
   Address words_device_ = 0;

@@ -27,8 +27,8 @@ void measure_device(const ProbeOptions& options, Recorder& recorder) {
       {"host_register", Attribute::host_register_supported},
       {"registered_memory_at_host_address", Attribute::can_use_host_pointer_for_registered_memory},
       {"virtual_memory_management", Attribute::virtual_memory_management_supported},
-      {"host_frames", Attribute::host_virtual_memory_management_supported},
-      {"host_numa_frames", Attribute::host_numa_virtual_memory_management_supported},
+      {"host_frames", Attribute::host_memory_management_supported},
+      {"host_numa_frames", Attribute::host_numa_memory_management_supported},
       {"nearest_numa_node", Attribute::host_numa_id},
   };
   // each a cell of its own: an older driver does not know the younger ones

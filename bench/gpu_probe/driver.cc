@@ -16,7 +16,7 @@ void* by_proc_address(const Library& library, const char* exported) {
   return get != nullptr && get(name.c_str(), &found, interface_version, 0, &status) == 0 ? found : nullptr;
 }
 
-std::string error_name(const Library& library, int error) {
+std::string driver_error_name(const Library& library, int error) {
   using GetErrorName = int (*)(int, const char**);
   const auto get = reinterpret_cast<GetErrorName>(library.exported("cuGetErrorName"));
   const char* name = nullptr;
@@ -26,7 +26,8 @@ std::string error_name(const Library& library, int error) {
 }  // namespace
 
 Driver::Driver(const std::string& file)
-    : library({.what = "driver", .names = {file}, .other_lookup = by_proc_address, .name_of_error = error_name}) {
+    : library(
+          {.what = "driver", .names = {file}, .other_lookup = by_proc_address, .name_of_error = driver_error_name}) {
   init(0);
 }
 

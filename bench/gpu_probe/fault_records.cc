@@ -3,9 +3,10 @@
 //
 // The device reads every block of a managed range, then, after the host took them back, writes them. Records count when
 // their address lies in the range.
+#include "cuda/fault_records.h"
+
 #include <set>
 
-#include "gpu_probe/activity.h"
 #include "gpu_probe/groups.h"
 #include "gpu_probe/managed_memory.h"
 #include "gpu_probe/transfer.h"
@@ -22,13 +23,13 @@ Seen count(const std::vector<CounterRecord>& records, const ManagedMemory& memor
   Seen seen;
   for (const CounterRecord& record : records) {
     if (record.kind == CounterKind::bytes_to_device || record.kind == CounterKind::bytes_to_host) ++seen.moves;
-    if (record.kind != CounterKind::device_page_fault) continue;
+    if (!record.is_fault_of_device()) continue;
     ++seen.faults;
     if (record.address < memory.address() || record.address >= memory.address() + memory.bytes()) continue;
     ++seen.inside;
     seen.blocks.insert((record.address - memory.address()) / block_bytes);
-    seen.reads += record.flags == static_cast<std::uint32_t>(FaultAccess::read) ? 1 : 0;
-    seen.writes += record.flags == static_cast<std::uint32_t>(FaultAccess::write) ? 1 : 0;
+    seen.reads += record.access() == FaultAccess::read ? 1 : 0;
+    seen.writes += record.access() == FaultAccess::write ? 1 : 0;
   }
   return seen;
 }
@@ -44,20 +45,26 @@ void touch_by_host(const ManagedMemory& memory) {
   for (std::size_t at = 0; at < memory.bytes(); at += 4096) words[at / sizeof(std::uint32_t)] = 3;
 }
 
-void measure_records(const Gpu& gpu, Activity& activity, bool quick, Cell& cell) {
+std::vector<CounterRecord> taken(FaultRecords& faults) {
+  auto records = faults.take();
+  if (!records) throw Refused(records.error().message);
+  return *std::move(records);
+}
+
+void measure_records(const Gpu& gpu, FaultRecords& faults, bool quick, Cell& cell) {
   const ManagedMemory memory(gpu, quick);
   Lane lane(gpu);
   const std::uint64_t stride = block_bytes, blocks = memory.blocks();
   touch_by_host(memory);
-  activity.flush();
+  taken(faults);
   const double plain = lane.time_us([&] {
     launch(gpu, gpu.kernels.touch, {}, lane.stream, memory.address(), stride, blocks, gpu.word_address(Word::sink));
   });
-  const Seen read = count(activity.flush(), memory);
+  const Seen read = count(taken(faults), memory);
   touch_by_host(memory);
-  activity.flush();
+  taken(faults);
   lane.time_us([&] { launch(gpu, gpu.kernels.store, {}, lane.stream, memory.address(), stride, blocks); });
-  const Seen written = count(activity.flush(), memory);
+  const Seen written = count(taken(faults), memory);
   cell.fact("after_reads", json_of(read, memory));
   cell.fact("after_writes", json_of(written, memory));
   cell.fact("carries_address", read.inside > 0 && written.inside > 0);
@@ -77,9 +84,12 @@ void measure_fault_records(const ProbeOptions& options, Recorder& recorder) {
                     {"after_writes", ""},
                     {"fault_recorded", "us"}},
                    [&](Cell& cell) {
-                     Activity activity(options.activity);
+                     constexpr CounterKind kinds[] = {CounterKind::bytes_to_device, CounterKind::bytes_to_host,
+                                                      CounterKind::host_page_fault, CounterKind::device_page_fault};
+                     const auto faults = FaultRecords::open(kinds, options.activity);
+                     if (!faults) throw Refused(faults.error().message);
                      const Gpu gpu(options.driver);
-                     measure_records(gpu, activity, recorder.quick(), cell);
+                     measure_records(gpu, **faults, recorder.quick(), cell);
                    });
 }
 

@@ -11,7 +11,7 @@ class ManagedMemory {
   ManagedMemory(const Gpu& gpu, bool quick, std::size_t bytes = 64 * mebibyte)
       : gpu_(gpu), bytes_(quick ? 4 * mebibyte : bytes) {
     if (bytes_ > gpu.free_bytes() / 4) throw Refused("less than four times as much device memory is free");
-    gpu.cuda.allocate_managed(&address_, bytes_, attach_global);
+    gpu.cuda.allocate_managed(&address_, bytes_, managed_attached_global);
   }
   ~ManagedMemory() { gpu_.cuda.free.error(address_); }
   ManagedMemory(const ManagedMemory&) = delete;

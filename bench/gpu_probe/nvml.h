@@ -1,11 +1,8 @@
-// The functions of NVML that the probe calls, loaded at run time.
-//
-// Source: nvml.h of CUDA 13.5: nvmlDeviceGetTotalEnergyConsumption(device, unsigned long long* mJ), Volta and later;
-// nvmlDeviceGetPowerUsage(device, unsigned* mW); every function answers 0 or the number of an error.
-// tests/bench/gpu_layout.cc compares these declarations with the header.
+// The functions of NVML that the probe calls, loaded at run time: those of src/cuda/nvml_calls.def, and one more.
 #pragma once
 #include <string>
 
+#include "cuda/nvml.h"
 #include "gpu_probe/library.h"
 
 namespace vedette::gpu {
@@ -22,13 +19,12 @@ struct Nvml {
     init();
   }
 
-  using DeviceHandle = struct NvmlDeviceTag*;
+  using DeviceHandle = cuda::Nvml::DeviceHandle;
   Library library;
-  Call<> init{library, "nvmlInit_v2"};
+#define CALL(member, header_name, exported_name, ...) Call<__VA_ARGS__> member{library, #exported_name};
+#include "cuda/nvml_calls.def"
+#undef CALL
   Call<char*, unsigned> driver_version{library, "nvmlSystemGetDriverVersion"};
-  Call<const char*, DeviceHandle*> device{library, "nvmlDeviceGetHandleByPciBusId_v2"};
-  Call<DeviceHandle, unsigned long long*> energy_mj{library, "nvmlDeviceGetTotalEnergyConsumption"};
-  Call<DeviceHandle, unsigned*> power_mw{library, "nvmlDeviceGetPowerUsage"};
 };
 
 }  // namespace vedette::gpu

@@ -44,6 +44,8 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& file) {
     if (function == nullptr) missing = name;
   };
 #define CALL(member, header_name, exported_name, ...) find(driver->calls_.member, #exported_name);
+#include "cuda/managed_calls.def"
+  missing = nullptr;  // an older driver lacks some of these
 #include "cuda/calls.def"
 #undef CALL
   if (missing != nullptr)

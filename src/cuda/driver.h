@@ -15,6 +15,7 @@ namespace vedette::cuda {
 struct Calls {
 #define CALL(member, header_name, exported_name, ...) int (*member)(__VA_ARGS__) = nullptr;
 #include "cuda/calls.def"
+#include "cuda/managed_calls.def"
 #undef CALL
 };
 

@@ -1,4 +1,4 @@
-// The five functions: see nvml.h.
+// Loading, and the sentences of errors: see nvml.h.
 #include "cuda/nvml.h"
 
 #include <dlfcn.h>
@@ -23,11 +23,10 @@ Result<std::shared_ptr<const Nvml>> Nvml::load(const std::string& file) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
     whole = whole && function != nullptr;
   };
-  find(nvml->init_, "nvmlInit_v2");
   find(nvml->name_of_error_, "nvmlErrorString");
-  find(nvml->device_, "nvmlDeviceGetHandleByPciBusId_v2");
-  find(nvml->energy_, "nvmlDeviceGetTotalEnergyConsumption");
-  find(nvml->power_, "nvmlDeviceGetPowerUsage");
+#define CALL(member, header_name, exported_name, ...) find(nvml->member##_, #exported_name);
+#include "cuda/nvml_calls.def"
+#undef CALL
   if (!whole) return unavailable("NVML (" + file + ") lacks a function; install the driver's own");
   if (auto begun = nvml->check(nvml->init_(), "starting NVML"); !begun) return begun.error();
   return std::shared_ptr<const Nvml>(std::move(nvml));
@@ -48,13 +47,13 @@ Result<Nvml::DeviceHandle> Nvml::device(const std::string& bus_id) const {
 
 Result<std::uint64_t> Nvml::energy_mj(DeviceHandle device) const {
   unsigned long long energy = 0;
-  if (auto read = check(energy_(device, &energy), "reading a GPU's energy"); !read) return read.error();
+  if (auto read = check(energy_mj_(device, &energy), "reading a GPU's energy"); !read) return read.error();
   return std::uint64_t{energy};
 }
 
 Result<std::uint32_t> Nvml::power_mw(DeviceHandle device) const {
   unsigned power = 0;
-  if (auto read = check(power_(device, &power), "reading a GPU's power"); !read) return read.error();
+  if (auto read = check(power_mw_(device, &power), "reading a GPU's power"); !read) return read.error();
   return std::uint32_t{power};
 }
 

@@ -1,7 +1,8 @@
 // Power and energy of GPUs by NVML, loaded at run time: a driver may come without it.
 //
-// Source: nvml.h of CUDA 13.5. The energy counter is Volta's and later ones'; it counts millijoules since the driver
-// was loaded, all processes together. A loaded library stays loaded. Thread rule: any thread.
+// Source: nvml.h of CUDA 13.5; tests/cuda/layout.cc compares the declarations with it. The energy counter is Volta's
+// and later ones'; it counts millijoules since the driver was loaded, all processes together. A loaded library stays
+// loaded. Thread rule: any thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,11 +29,10 @@ class Nvml {
   Nvml() = default;
   Result<void> check(int error, const char* doing) const;
 
-  int (*init_)() = nullptr;
   const char* (*name_of_error_)(int) = nullptr;
-  int (*device_)(const char*, DeviceHandle*) = nullptr;
-  int (*energy_)(DeviceHandle, unsigned long long*) = nullptr;
-  int (*power_)(DeviceHandle, unsigned*) = nullptr;
+#define CALL(member, header_name, exported_name, ...) int (*member##_)(__VA_ARGS__) = nullptr;
+#include "cuda/nvml_calls.def"
+#undef CALL
 };
 
 // The energy counter, in millijoules, of the device at `bus_id`, as Device::bus_id() tells it; nullopt: none can be

@@ -8,6 +8,7 @@
 
 #include "cuda/api.h"
 #include "simulated_gpu/entry.h"
+#include "simulated_gpu/managed.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
 #include "simulated_gpu/streams.h"
@@ -38,6 +39,7 @@ struct Books {
   std::map<std::uintptr_t, std::shared_ptr<Physical>> allocated;
   std::map<std::uintptr_t, std::size_t> host_allocated;
   cuda::Handle next = 100;
+  unsigned maps = 0;
 };
 
 Books& books() {
@@ -98,6 +100,7 @@ int allocate_managed(void** out, std::size_t bytes) {
   show(*at, *physical);
   for (std::size_t i = 0; i < physical->frames.size(); ++i)
     memory().show_host(*at + i * chunk_bytes, physical->frames[i]);
+  managed_pages().add(*at, whole);
   const std::lock_guard lock(books().guard);
   books().allocated[*at] = std::move(physical);
   *out = reinterpret_cast<void*>(*at);
@@ -113,6 +116,22 @@ bool is_managed(const void* at, std::size_t bytes) {
   return physical->of == Memory::Of::host && address + bytes <= begin + physical->bytes();
 }
 
+int prefetch_managed(const void* at, std::size_t bytes, bool to_device, void* stream) {
+  if (!is_managed(at, bytes)) return cuda::error_invalid_value;
+  stream_of(static_cast<cuda::StreamHandle>(stream))->push([=] {
+    managed_pages().prefetch(reinterpret_cast<std::uintptr_t>(at), bytes, to_device);
+  });
+  return cuda::success;
+}
+
+int advise_managed(const void* at, std::size_t bytes, int advice) {
+  if (!is_managed(at, bytes)) return cuda::error_invalid_value;
+  const auto wanted = static_cast<cuda::Advice>(advice);
+  if (wanted == cuda::Advice::set_read_mostly || wanted == cuda::Advice::unset_read_mostly)
+    managed_pages().read_mostly(reinterpret_cast<std::uintptr_t>(at), bytes, wanted == cuda::Advice::set_read_mostly);
+  return cuda::success;  // other advice says where pages are best, and moves none
+}
+
 int free_device(void* at) {
   if (at == nullptr) return cuda::success;
   wait_for_device();  // as the real one does
@@ -121,6 +140,7 @@ int free_device(void* at) {
   if (found == books().allocated.end()) misuse("memory is freed that is not allocated; free an allocation once");
   const auto [begin, physical] = *found;
   take_away(begin, physical->bytes(), "cuMemFree");
+  if (physical->of == Memory::Of::host) managed_pages().remove(begin, physical->bytes());
   memory().hide(begin, physical->bytes());
   if (physical->of == Memory::Of::host) memory().hide_from_host(begin, physical->bytes());
   memory().give_back(begin, physical->bytes());
@@ -194,9 +214,30 @@ SIMULATED_EXPORT int cuMemFree_v2(Address at) {
   return free_device(reinterpret_cast<void*>(at));
 }
 
+SIMULATED_EXPORT int cuMemAllocManaged(Address* at, std::size_t bytes, unsigned) {
+  if (const int error = enter("cuMemAllocManaged"); error != 0) return error;
+  return allocate_managed(reinterpret_cast<void**>(at), bytes);
+}
+
+SIMULATED_EXPORT int cuMemPrefetchAsync_v2(Address at, std::size_t bytes, Location to, unsigned, StreamHandle stream) {
+  if (const int error = enter("cuMemPrefetchAsync_v2"); error != 0) return error;
+  return prefetch_managed(reinterpret_cast<void*>(at), bytes, to.type == LocationType::device, stream);
+}
+
+SIMULATED_EXPORT int cuMemAdvise_v2(Address at, std::size_t bytes, Advice advice, Location) {
+  if (const int error = enter("cuMemAdvise_v2"); error != 0) return error;
+  return advise_managed(reinterpret_cast<void*>(at), bytes, static_cast<int>(advice));
+}
+
 SIMULATED_EXPORT int cuMemHostAlloc(void** at, std::size_t bytes, unsigned) {
   if (const int error = enter("cuMemHostAlloc"); error != 0) return error;
   return allocate_host(at, bytes);
+}
+
+SIMULATED_EXPORT int cuMemHostGetDevicePointer_v2(Address* at, void* memory, unsigned) {
+  if (const int error = enter("cuMemHostGetDevicePointer_v2"); error != 0) return error;
+  *at = reinterpret_cast<Address>(memory);
+  return success;
 }
 
 SIMULATED_EXPORT int cuMemFreeHost(void* at) {
@@ -250,8 +291,12 @@ SIMULATED_EXPORT int cuMemAddressFree(Address at, std::size_t bytes) {
 SIMULATED_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const AllocationProperties* properties,
                                  unsigned long long) {
   if (const int error = enter("cuMemCreate"); error != 0) return error;
-  if (bytes == 0 || bytes % chunk_bytes != 0 || properties->location.id != 0) return error_invalid_value;
-  const Memory::Of of = properties->location.type == LocationType::device ? Memory::Of::device : Memory::Of::host;
+  const LocationType type = properties->location.type;
+  const std::string kind = type == LocationType::device ? "device" : type == LocationType::host ? "host" : "host_numa";
+  if (const int error = follow_script("cuMemCreate/" + kind); error != 0) return error;
+  if (bytes == 0 || bytes % chunk_bytes != 0 || (type == LocationType::device && properties->location.id != 0))
+    return error_invalid_value;
+  const Memory::Of of = type == LocationType::device ? Memory::Of::device : Memory::Of::host;
   auto frames = memory().take(bytes / chunk_bytes, of);
   if (!frames) return error_out_of_memory;
   const std::lock_guard lock(books().guard);
@@ -275,7 +320,13 @@ SIMULATED_EXPORT int cuMemMap(Address at, std::size_t bytes, std::size_t offset,
   const auto next = books().mapped.lower_bound(at);
   if (next != books().mapped.end() && next->first < at + bytes)
     misuse("cuMemMap: there is memory at these addresses; call cuMemUnmap first");
-  books().mapped[at] = {.memory = found->second};
+  auto shown = found->second;
+  if (constexpr unsigned right_ones = 2; options().stale_maps && ++books().maps > right_ones) {
+    auto frames = memory().take(bytes / chunk_bytes, shown->of);
+    if (!frames) return error_out_of_memory;
+    shown = std::make_shared<Physical>(std::move(*frames), shown->of);
+  }
+  books().mapped[at] = {.memory = std::move(shown)};
   return success;
 }
 

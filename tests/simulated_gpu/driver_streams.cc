@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "cuda/api.h"
@@ -26,7 +28,7 @@ SIMULATED_EXPORT int cuDriverGetVersion(int* version) {
 }
 
 SIMULATED_EXPORT int cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = std::min(options().devices, 1);
   return enter("cuDeviceGetCount", false);
 }
 
@@ -49,12 +51,22 @@ SIMULATED_EXPORT int cuDeviceGetPCIBusId(char* id, int length, DeviceNumber) {
 }
 
 SIMULATED_EXPORT int cuDeviceGetAttribute(int* value, Attribute which, DeviceNumber) {
-  *value = 0;
-  if (which == Attribute::multiprocessor_count) *value = 132;
-  if (which == Attribute::async_engine_count) *value = options().one_engine ? 1 : 2;
-  if (which == Attribute::compute_capability_major) *value = 9;
-  if (which == Attribute::virtual_memory_management_supported) *value = 1;
-  if (which == Attribute::host_numa_memory_management_supported) *value = 1;
+  const std::map<Attribute, int> values = {
+      {Attribute::multiprocessor_count, 132},
+      {Attribute::async_engine_count, options().one_engine ? 1 : 2},
+      {Attribute::compute_capability_major, 9},
+      {Attribute::managed_memory, options().managed},
+      {Attribute::concurrent_managed_access, options().managed},
+      {Attribute::pageable_memory_access, options().pageable},
+      {Attribute::pageable_memory_access_uses_host_page_tables, options().page_tables},
+      {Attribute::can_use_host_pointer_for_registered_memory, 1},
+      {Attribute::host_register_supported, 1},
+      {Attribute::virtual_memory_management_supported, 1},
+      {Attribute::host_numa_memory_management_supported, 1},
+      {Attribute::host_memory_management_supported, 1},
+  };
+  const auto found = values.find(which);
+  *value = found == values.end() ? 0 : found->second;
   return enter("cuDeviceGetAttribute", false);
 }
 
@@ -67,7 +79,9 @@ SIMULATED_EXPORT int cuDevicePrimaryCtxRetain(ContextHandle* context, DeviceNumb
 
 SIMULATED_EXPORT int cuDevicePrimaryCtxRelease_v2(DeviceNumber) {
   if (const int error = enter("cuDevicePrimaryCtxRelease_v2", false); error != 0) return error;
-  if (--retained < 0) misuse("the primary context is released more often than it was retained; release it once");
+  const int left = --retained;
+  if (left == 0) tell_leaks_where_asked();
+  if (left < 0) misuse("the primary context is released more often than it was retained; release it once");
   return success;
 }
 
@@ -97,12 +111,15 @@ SIMULATED_EXPORT int cuCtxSynchronize() {
 
 SIMULATED_EXPORT int cuGetErrorName(int error, const char** name) {
   if (const int failed = enter("cuGetErrorName", false); failed != 0) return failed;
-  *name = error == error_out_of_memory        ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : error == error_invalid_value      ? "CUDA_ERROR_INVALID_VALUE"
-          : error == error_no_device          ? "CUDA_ERROR_NO_DEVICE"
-          : error == error_invalid_context    ? "CUDA_ERROR_INVALID_CONTEXT"
-          : error == error_already_registered ? "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"
-                                              : nullptr;
+  static const std::map<int, const char*> names = {
+      {error_invalid_value, "CUDA_ERROR_INVALID_VALUE"},
+      {error_out_of_memory, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {error_no_device, "CUDA_ERROR_NO_DEVICE"},
+      {error_invalid_context, "CUDA_ERROR_INVALID_CONTEXT"},
+      {error_already_registered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
+      {error_not_supported, "CUDA_ERROR_NOT_SUPPORTED"}};
+  const auto found = names.find(error);
+  *name = found == names.end() ? nullptr : found->second;
   return *name == nullptr ? error_invalid_value : success;
 }
 
@@ -114,6 +131,26 @@ SIMULATED_EXPORT int cuGetErrorString(int, const char** text) {
 SIMULATED_EXPORT int cuMemcpyAsync(Address to, Address from, std::size_t bytes, StreamHandle stream) {
   if (const int error = enter("cuMemcpyAsync"); error != 0) return error;
   return copy_async(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes, stream);
+}
+
+namespace {
+int copy_batch(Address* to, Address* from, std::size_t* bytes, std::size_t count, void*, std::size_t* first,
+               std::size_t attribute_count, StreamHandle stream) {
+  if (const int error = enter("cuMemcpyBatchAsync_v2"); error != 0) return error;
+  if (attribute_count != 1 || *first != 0) return error_invalid_value;  // one set of attributes for all
+  for (std::size_t i = 0; i < count; ++i)
+    copy_async(reinterpret_cast<void*>(to[i]), reinterpret_cast<const void*>(from[i]), bytes[i], stream);
+  return success;
+}
+}  // namespace
+
+// Of the one function that this driver does not export by name.
+SIMULATED_EXPORT int cuGetProcAddress_v2(const char* name, void** function, int version, std::uint64_t, int* status) {
+  if (const int error = enter("cuGetProcAddress_v2", false); error != 0) return error;
+  const bool there = options().batched_copies && version >= 13000 && std::strcmp(name, "cuMemcpyBatchAsync") == 0;
+  *function = there ? reinterpret_cast<void*>(&copy_batch) : nullptr;
+  if (status != nullptr) *status = there ? 0 : 1;  // CU_GET_PROC_ADDRESS_SUCCESS, ..._SYMBOL_NOT_FOUND
+  return there ? success : error_not_found;
 }
 
 SIMULATED_EXPORT int cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, StreamHandle stream) {

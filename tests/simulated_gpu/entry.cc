@@ -37,15 +37,23 @@ thread_local bool current = false;
 int enter(const char* call, bool needs_context) {
   at_exit_tell_races();
   Calls& all = calls();
+  unsigned number = 0;
   {
     const std::lock_guard lock(all.guard);
-    const unsigned number = ++all.made[call];
-    const auto [begin, end] = all.failing.equal_range(call);
-    for (auto each = begin; each != end; ++each) {
-      if (each->second.nth == number) return each->second.error;
-    }
+    number = ++all.made[call];
   }
+  if (const int error = follow_script(call, number); error != 0) return error;
   return needs_context && !current ? cuda::error_invalid_context : cuda::success;
+}
+
+int follow_script(const std::string& call, unsigned number) {
+  std::multimap<std::string, Failing> script;  // of this call: what it says may take a while, or for ever
+  {
+    const std::lock_guard lock(calls().guard);
+    const auto [begin, end] = calls().failing.equal_range(call);
+    script.insert(begin, end);
+  }
+  return follow(script, call, number);
 }
 
 void fail_call(const std::string& call, unsigned nth, int error) {
@@ -69,6 +77,17 @@ std::map<std::string, unsigned> calls_made() {
 void make_context_current(bool wanted) { current = wanted; }
 bool context_is_current() { return current; }
 
+namespace {
+
+std::vector<std::string> all_leaks() {
+  std::vector<std::string> found = memory_leaks();
+  if (const std::size_t n = live_streams(); n != 0) found.push_back(std::to_string(n) + " streams were not destroyed");
+  if (const std::size_t n = live_events(); n != 0) found.push_back(std::to_string(n) + " events were not destroyed");
+  return found;
+}
+
+}  // namespace
+
 int copy_async(void* to, const void* from, std::size_t bytes, void* handle) {
   if (bytes == 0) return cuda::success;
   const auto stream = stream_of(static_cast<cuda::StreamHandle>(handle));
@@ -76,6 +95,11 @@ int copy_async(void* to, const void* from, std::size_t bytes, void* handle) {
   const auto pageable = [&](const void* at) { return !memory().holds(at) && !memory().pinned(at, bytes); };
   if (pageable(to) || pageable(from)) stream->wait();
   return cuda::success;
+}
+
+void tell_leaks_where_asked() {
+  const std::vector<std::string> leaks = all_leaks();
+  if (options().leaks && !leaks.empty()) misuse("when the primary context is released, " + leaks.front());
 }
 
 // Kernels that are still queued would run while the program's globals are being destroyed.
@@ -100,13 +124,7 @@ class Controlled final : public Control {
   std::map<std::string, unsigned> calls() override { return calls_made(); }
   std::vector<std::string> races() override { return order().races(); }
   void forget_races() override { order().forget_races(); }
-  std::vector<std::string> leaks() override {
-    std::vector<std::string> found = memory_leaks();
-    if (const std::size_t n = live_streams(); n != 0)
-      found.push_back(std::to_string(n) + " streams were not destroyed");
-    if (const std::size_t n = live_events(); n != 0) found.push_back(std::to_string(n) + " events were not destroyed");
-    return found;
-  }
+  std::vector<std::string> leaks() override { return all_leaks(); }
   std::size_t most_in_use() override { return memory().most_in_use(); }
   void launch(cuda::StreamHandle stream, std::string_view what, const std::vector<Access>& accesses,
               std::function<void()> kernel) override {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,18 +13,27 @@
 #include <cstring>
 #include <iterator>
 
+#include "simulated_gpu/managed.h"
+
 namespace vedette::simulated {
 
 thread_local const char* running = nullptr;
 
 namespace {
 
-constexpr std::size_t range_bytes = std::size_t{64} << 30;
+constexpr std::size_t range_bytes = Memory::range_bytes;
 constexpr int hole = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 struct sigaction before {};
 
+bool is_write(const void* context) {
+  constexpr greg_t write = 2;  // of the x86-64's page fault error code
+  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & write) != 0;
+}
+
 void on_fault(int number, siginfo_t* info, void* context) {
+  ManagedPages* const managed = managed_pages_if_any();
+  if (managed != nullptr && managed->fault(reinterpret_cast<std::uintptr_t>(info->si_addr), is_write(context))) return;
   char text[320];
   if (memory().fault(reinterpret_cast<std::uintptr_t>(info->si_addr), text, sizeof text) != nullptr) {
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) std::abort();

@@ -24,6 +24,7 @@ constexpr std::size_t chunk_bytes = std::size_t{2} << 20;
 class Memory {
  public:
   using Frame = std::uint32_t;
+  static constexpr std::size_t range_bytes = std::size_t{64} << 30;  // of addresses
   enum class Of : std::uint8_t { device, host };
 
   explicit Memory(std::size_t bytes);

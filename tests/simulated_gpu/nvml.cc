@@ -1,11 +1,18 @@
 // libnvidia-ml.so.1 that is none: one GPU at the simulated bus id, which takes 100 W whatever it does, or as much for
-// each reading of its counter as a test says. It has what
-// vedette calls, and what libtorch looks up, all of it, before it tells that a GPU's memory is used up.
+// each reading of its counter as a test says. It has what vedette and its probe call, and what libtorch looks up, all
+// of it, before it tells that a GPU's memory is used up. It follows the script of SIMULATED_GPU by itself, without the
+// simulated driver: a machine may have the one without the other.
 //
 // Thread rule: any thread.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "simulated_gpu/options.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -19,17 +26,34 @@ int device = 0;
 const Clock::time_point began = Clock::now();                 // when the driver was loaded, as it were
 std::atomic<unsigned long long> a_reading = 0, readings = 0;  // relaxed: a test that chooses has one thread that reads
 
+// Counts the call; not 0: the error that it returns.
+int enter(const char* call) {
+  using namespace vedette::simulated;
+  static const Options options = [] {
+    const char* const text = std::getenv("SIMULATED_GPU");
+    return parse_options(text == nullptr ? "" : text);
+  }();
+  static std::mutex guard;
+  static std::map<std::string, unsigned> made;
+  std::unique_lock lock(guard);
+  const unsigned number = ++made[call];
+  lock.unlock();
+  return follow(options.failing, call, number);
+}
+
 }  // namespace
 
-NVML_EXPORT int nvmlInit_v2() { return success; }
+NVML_EXPORT int nvmlInit_v2() { return enter("nvmlInit_v2"); }
 
-NVML_EXPORT const char* nvmlErrorString(int error) { return error == success ? "Success" : "Not Found"; }
+NVML_EXPORT const char* nvmlErrorString(int error) {
+  return error == success ? "Success" : error == not_supported ? "Not Supported" : "Not Found";
+}
 
 NVML_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* wanted, void** handle) {
   const std::size_t domain = std::strspn(wanted, "0");
   if ((domain != 4 && domain != 8) || std::strcmp(wanted + domain, bus_id) != 0) return not_found;
   *handle = &device;
-  return success;
+  return enter("nvmlDeviceGetHandleByPciBusId_v2");
 }
 
 NVML_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
@@ -39,6 +63,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
 }
 
 NVML_EXPORT int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
+  if (const int error = enter("nvmlDeviceGetTotalEnergyConsumption"); error != success) return error;
   const std::chrono::duration<double> since = Clock::now() - began;
   const unsigned long long each = a_reading.load(std::memory_order_relaxed);
   *millijoules = each > 0 ? each * (readings.fetch_add(1, std::memory_order_relaxed) + 1)
@@ -54,12 +79,18 @@ NVML_EXPORT unsigned long long simulated_nvml_readings() { return readings.load(
 
 NVML_EXPORT int nvmlDeviceGetPowerUsage(void*, unsigned* power) {
   *power = milliwatts;
-  return success;
+  return enter("nvmlDeviceGetPowerUsage");
 }
 
 NVML_EXPORT int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) {
   *count = 0;
   return success;
+}
+
+NVML_EXPORT int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  std::strncpy(text, "580.00", length - 1);
+  text[length - 1] = 0;
+  return enter("nvmlSystemGetDriverVersion");
 }
 
 NVML_EXPORT int nvmlSystemGetCudaDriverVersion_v2(int* version) {

@@ -191,15 +191,15 @@ RUNTIME_CALL cudaMallocManaged(void** out, std::size_t bytes, unsigned) {
   return note(allocate_managed(out, bytes));
 }
 
-RUNTIME_CALL cudaMemAdvise(const void* at, std::size_t bytes, cudaMemoryAdvise, cudaMemLocation) {
+RUNTIME_CALL cudaMemAdvise(const void* at, std::size_t bytes, cudaMemoryAdvise advice, cudaMemLocation) {
   ENTER("cudaMemAdvise");
-  return note(is_managed(at, bytes) ? cudaSuccess : cudaErrorInvalidValue);
+  return note(advise_managed(at, bytes, advice));
 }
 
-RUNTIME_CALL cudaMemPrefetchAsync(const void* at, std::size_t bytes, cudaMemLocation, unsigned, cudaStream_t stream) {
+RUNTIME_CALL cudaMemPrefetchAsync(const void* at, std::size_t bytes, cudaMemLocation to, unsigned,
+                                  cudaStream_t stream) {
   ENTER("cudaMemPrefetchAsync");
-  static_cast<void>(stream_of(ours(stream)));
-  return note(is_managed(at, bytes) ? cudaSuccess : cudaErrorInvalidValue);
+  return note(prefetch_managed(at, bytes, to.type == cudaMemLocationTypeDevice, stream));
 }
 
 RUNTIME_CALL cudaMemGetInfo(std::size_t* free, std::size_t* total) {

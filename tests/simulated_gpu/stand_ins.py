@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT BLAS_OBJECT: libraries that libtorch_cuda.so needs and that
-do nothing.
+"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT BLAS_OBJECT CUPTI_OBJECT: libraries that those of libtorch
+need, and that do nothing.
 
 Each symbol of cuBLAS, cuDNN, NCCL and so on that the installed wheel's libraries name becomes a function that ends the
-process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. RUNTIME_OBJECT and
-BLAS_OBJECT, with such functions for all that they lack, become libcudart.so.13 and libcublas.so.13. The names are read
-from the wheel by nm: nothing of another project is kept here.
+process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. The three objects,
+with such functions for all that they lack, become libcudart.so.13, libcublas.so.13 and libcupti.so.13. The names are
+read from the wheel by nm: nothing of another project is kept here.
 """
 import pathlib
 import re
@@ -14,7 +14,7 @@ import sys
 
 USERS = ["libtorch_cuda.so", "libtorch_nvshmem.so", "libc10_cuda.so", "libcaffe2_nvrtc.so", "libtorch_cpu.so",
          "libtorch_cuda_linalg.so", "libtorch_python.so"]
-RUNTIME, BLAS, DRIVER = "libcudart.so.13", "libcublas.so.13", "libcuda.so.1"
+RUNTIME, BLAS, CUPTI, DRIVER = "libcudart.so.13", "libcublas.so.13", "libcupti.so.13", "libcuda.so.1"
 # A version's name is the SONAME of its library, with one exception.
 HOMES = {"NVSHMEM": "libnvshmem_host.so.3"}
 # Symbols without versions belong to the library of their prefix; the longest prefix first.
@@ -40,7 +40,7 @@ def wanted_by(users):
     libraries = {}
     for user in users:
         for name in needed(user):
-            if re.match(r"lib(cu|nccl|nv)(?!pti)", name) and not (user.parent / name).exists():
+            if re.match(r"lib(cu|nccl|nv)", name) and not (user.parent / name).exists():
                 libraries.setdefault(name, {})
     plain = set()
     for user in users:
@@ -94,10 +94,10 @@ def build(compiler, out, library, names, *more):
 
 
 def main():
-    torch, out, compiler, driver, runtime, blas = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), *sys.argv[3:7]
+    torch, out, compiler, driver, runtime, blas, cupti = map(pathlib.Path, sys.argv[1:8])
     libraries = wanted_by([torch / user for user in USERS if (torch / user).exists()])
     have = {line.split("@")[0] for line in symbols("--defined-only", driver)}
-    own = {RUNTIME: runtime, BLAS: blas}
+    own = {RUNTIME: runtime, BLAS: blas, CUPTI: cupti}
     for library, names in sorted(libraries.items()):
         if library == DRIVER:
             build(compiler, out, DRIVER_REST, {name: version for name, version in names.items() if name not in have})
