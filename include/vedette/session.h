@@ -167,8 +167,9 @@ struct SessionOptions {
   // The budget: resident bytes, in-flight buffers included, never exceed it. They are allocated as they are needed, and
   // some ahead.
   Bytes fast_memory;
-  // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk,
-  // profile, tracker and checksums are not used, and a fast_memory of 0 is the free memory less a twentieth.
+  // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk and
+  // checksums are not used, profile only with the tracker "cupti"; fast_memory of 0 is the free memory less a
+  // twentieth.
   std::string fast = "dram";
   GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
   // With "gpu:N": so much of fast_memory is for hot rows of tables. A tensor that is larger than this, and than half of
@@ -187,7 +188,7 @@ struct SessionOptions {
   std::uint32_t warmup_steps = 1;  // run on demand before the profiling epoch; optimizers have their state afterwards
   ProfileTicks profile = ProfileTicks::layers;
   // The page tracker of the profiling step, one of tracker_names(). open() refuses one that this machine or its memory
-  // does not allow.
+  // does not allow. "cupti" makes the GPU's memory managed memory, for small runs (docs/gpu-tier.md).
   std::string tracker = "best";
   Observer* observer = nullptr;  // borrowed; outlives the session
   // Diagnostics, one sentence each. Called on a thread that calls the session, at the end of that call, with no lock
@@ -211,8 +212,8 @@ struct SessionOptions {
   Recompute recompute = Recompute::off;
 };
 
-// "best", and every page tracker by name: zap, missing, mprotect. With mprotect, and with missing where userfaultfd is
-// for user mode only, system calls into memory that is being profiled and that no ResidentScope holds fail with EFAULT.
+// "best", and every page tracker: zap, missing, mprotect; of a GPU cupti. With mprotect, and with missing where
+// userfaultfd is for user mode only, system calls into profiled memory that no ResidentScope holds fail with EFAULT.
 std::vector<std::string_view> tracker_names();
 
 class Session {

@@ -24,11 +24,24 @@ Result<DeviceRange> DeviceRange::make(std::shared_ptr<const Device> device, cons
   range.largest_ = rounded_up(std::max<std::size_t>(options.handle.value, 1), range.granule_);
   const std::size_t most = rounded_up(std::max(options.bytes.value, options.most.value), range.granule_);
   if (most == 0) return Error{.cause = Cause::malformed_input, .message = "a range of no bytes; name a budget above 0"};
+  if (options.managed) {
+    if (auto taken = range.take_managed(rounded_up(options.bytes.value, range.granule_)); !taken) return taken.error();
+    return range;
+  }
   const int number = calls.reserve(&range.address_, most, range.granule_, 0, 0);
   if (number != success) return gpu.driver().error(number, "reserving " + readable({most}) + " of GPU addresses");
   range.reserved_ = most;
   if (auto mapped = range.resize(options.bytes); !mapped) return mapped.error();
   return range;
+}
+
+Result<void> DeviceRange::take_managed(std::size_t bytes) {
+  const int number = device_->calls().allocate_managed(&address_, bytes, managed_attached_global);
+  if (number != success)
+    return device_->driver().error(number, "taking " + readable({bytes}) + " of managed GPU memory");
+  managed_ = true;
+  reserved_ = mapped_ = bytes;
+  return {};
 }
 
 DeviceRange::DeviceRange(DeviceRange&& other) noexcept
@@ -38,12 +51,17 @@ DeviceRange::DeviceRange(DeviceRange&& other) noexcept
       reserved_(std::exchange(other.reserved_, 0)),
       mapped_(std::exchange(other.mapped_, 0)),
       largest_(other.largest_),
+      managed_(other.managed_),
       address_(other.address_),
       pieces_(std::exchange(other.pieces_, {})) {}
 
 DeviceRange::~DeviceRange() {
   if (reserved_ == 0) return;
   const Current current(*device_);
+  if (managed_) {
+    device_->calls().free(address_);
+    return;
+  }
   while (!pieces_.empty()) unmap_last();
   device_->calls().free_range(address_, reserved_);
 }

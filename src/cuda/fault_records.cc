@@ -19,7 +19,7 @@ struct Filled {
   std::size_t valid_bytes = 0;
 };
 
-// What CUPTI's callbacks collect.
+// CUPTI's callbacks collect here.
 std::mutex guard;
 std::vector<Filled> filled;          // guarded by `guard`
 std::atomic<bool> one_lives{false};  // relaxed: a flag alone

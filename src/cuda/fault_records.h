@@ -30,8 +30,8 @@ class FaultRecords {
   FaultRecords(const FaultRecords&) = delete;
   FaultRecords& operator=(const FaultRecords&) = delete;
 
-  // What came since the last call, oldest first. What a kernel did is there once the device was waited for. An error
-  // where CUPTI lost records for want of room: those that it has are gone, too.
+  // Records since the last call, oldest first. A kernel's are there once the device was waited for. An error where
+  // CUPTI lost records for want of room: those that it has are gone, too.
   Result<std::vector<CounterRecord>> take();
 
  private:

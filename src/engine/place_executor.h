@@ -76,6 +76,7 @@ class PlaceExecutor {
     Bytes budget;       // of device memory, mapped at the start in whole granules (2 MiB)
     Bytes most_pinned;  // of host memory; 0: without limit
     Bytes alignment = {512};
+    bool managed = false;  // the device's memory is managed (cuda/managed_tracker.h)
   };
   struct Born {
     BlockIndex block;

@@ -40,6 +40,8 @@ class SessionCore {
   struct Tracking {
     const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
     std::string passed_over;               // why not a better one
+    // Of a GPU's memory, until a step is profiled: ranges of it are named as the arena's are.
+    std::unique_ptr<PageTracker> of_gpu = nullptr;
   };
   struct Memory {  // its mover, and the tiers between which it moves
     std::unique_ptr<Executor> executor;

@@ -14,13 +14,18 @@ void SessionCore::start_profiling() {
   if (Engine* const engine = executor_->pages(); engine != nullptr)
     pages_ = PageProfile::start({.engine = engine,
                                  .arena = arena_.base(),
+                                 .ticks = options_.profile,
                                  .chunk = options_.chunk,
                                  .chunks = static_cast<std::uint32_t>(arena_.bytes().value / options_.chunk.value),
-                                 .ticks = options_.profile,
                                  .tracker = tracking_.tracker,
                                  .passed_over = tracking_.passed_over,
                                  .or_mprotect = options_.tracker == "best",
                                  .on_message = [this](std::string_view sentence) { messages_.post(sentence); }});
+  if (tracking_.of_gpu != nullptr)
+    pages_ = PageProfile::start_with(std::move(tracking_.of_gpu),
+                                     {.arena = arena_.base(),
+                                      .ticks = options_.profile,
+                                      .on_message = [this](std::string_view sentence) { messages_.post(sentence); }});
   if (pages_ != nullptr) {
     for (const auto& [offset, live] : arena_.tensors())
       pages_->lives(offset, live.bytes.value, logger_.tensor(offset, live));

@@ -201,6 +201,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   Executor::Part part = part_now(op_.needs_more_than_operands() ? operands : op_.operands());
   part.ahead = ahead;
   executor_->begin_op({index}, name, part);
+  if (in_step && pages_ != nullptr) pages_->op_is_ready();
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   if (!in_step) return;
   // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.

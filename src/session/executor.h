@@ -119,6 +119,7 @@ class Executor {
   struct Stretch {
     std::uint64_t first = 0;
     Bytes bytes;
+    Bytes unit = {512};  // places are multiples of it, and have whole ones
     bool operator==(const Stretch&) const = default;
   };
   virtual Stretch range_of_plans() const noexcept { return {.first = 0, .bytes = range().value_or(Bytes{})}; }

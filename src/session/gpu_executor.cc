@@ -12,8 +12,10 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
                                                        std::unique_ptr<DiskThread> disk) {
   options.disk = disk != nullptr;
   std::unique_ptr<GpuExecutor> executor(new GpuExecutor(device, options));
-  auto places = PlaceExecutor::make(std::move(device), {.budget = options.budget, .most_pinned = options.host},
-                                    *executor, std::move(disk));
+  auto places = PlaceExecutor::make(
+      std::move(device),
+      {.budget = options.budget, .most_pinned = options.host, .alignment = options.unit, .managed = options.managed},
+      *executor, std::move(disk));
   if (!places) return places.error();
   executor->places_ = std::move(*places);
   if (options.tables.value > 0) {
@@ -30,7 +32,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Optio
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
   const place::Arena::Stretch movable = places_->longest_movable();
-  return {.first = movable.first, .bytes = movable.bytes};
+  return {.first = movable.first, .bytes = movable.bytes, .unit = options_.unit};
 }
 
 Result<void> GpuExecutor::accepts(const Plan& plan) const {

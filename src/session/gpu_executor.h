@@ -47,6 +47,8 @@ class GpuExecutor final : public Executor,
     GpuProgram* program = nullptr;                     // borrowed
     std::shared_ptr<DeviceReports> reports = nullptr;  // nullptr: there is no observer
     Bytes tables;                                      // of device memory beside the budget; 0: there are none
+    Bytes unit = {512};                                // of places
+    bool managed = false;                              // the device's memory (cuda/managed_tracker.h)
   };
   static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, Options options,
                                                    std::unique_ptr<DiskThread> disk = nullptr);

@@ -44,7 +44,10 @@ Result<void> validate(const SessionOptions& options) {
     return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " +
                        readable_exactly({pages}));
   if (options.ranks == 0) return unsupported("ranks is 0; it counts this process, so it is at least 1");
-  const auto trackers = tracker_names();
+  if (options.tracker == detail::managed_tracker)
+    return unsupported("page tracker 'cupti' does not work here: it sees a GPU's memory (fast = \"gpu:0\"); use best");
+  std::vector<std::string_view> trackers = tracker_names();
+  trackers.pop_back();  // a GPU's
   if (std::find(trackers.begin(), trackers.end(), options.tracker) == trackers.end()) {
     std::string known;
     for (const std::string_view name : trackers) known.append(known.empty() ? "" : ", ").append(name);
@@ -108,6 +111,7 @@ std::uint32_t arena_chunks(const SessionOptions& options) {
 std::vector<std::string_view> tracker_names() {
   std::vector<std::string_view> names{"best"};
   for (const TrackerKind& kind : tracker_kinds()) names.push_back(kind.name);
+  names.push_back(detail::managed_tracker);
   return names;
 }
 

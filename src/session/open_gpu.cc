@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/readable.h"
+#include "cuda/managed_tracker.h"
 #include "session/below_gpu.h"
 #include "session/gpu_executor.h"
 #include "session/stack.h"
@@ -53,14 +54,38 @@ Bytes names_for(Bytes budget) {
   return {std::clamp(budget.value * times, least, most)};
 }
 
-Machine machine_of_gpu(std::string_view name, Bytes budget, const BelowGpu& below) {
-  Machine machine = machine_of(budget, {512}, below.tiers, below.habits);
+Machine machine_of_gpu(std::string_view name, Bytes budget, Bytes unit, const BelowGpu& below) {
+  Machine machine = machine_of(budget, unit, below.tiers, below.habits);
   machine.tiers[0].name = name;
   machine.fault_time = {};
   machine.whole_tensors = true;
   machine.habits = {};  // a copy starts when its place is free, both ways at once
   return machine;
 }
+
+// Records of managed memory's faults; nullptr: no page is to be seen.
+Result<std::unique_ptr<cuda::FaultRecords>> open_faults(const SessionOptions& options, const cuda::Device& device) {
+  if (options.tracker != managed_tracker || options.profile == ProfileTicks::operands)
+    return std::unique_ptr<cuda::FaultRecords>();
+  if (auto works = cuda::ManagedTracker::works_on(device); !works) return works.error();
+  constexpr cuda::CounterKind kinds[] = {cuda::CounterKind::device_page_fault};
+  return cuda::FaultRecords::open(kinds);
+}
+
+SessionCore::Tracking tracking_of(std::shared_ptr<const cuda::Device> device, const GpuMemory& memory, Bytes budget,
+                                  std::unique_ptr<cuda::FaultRecords> faults) {
+  static constexpr TrackerKind kind{managed_tracker, FrameKind::fast, nullptr};
+  const auto address_of = [&memory](const std::byte* name) -> cuda::Address { return memory.address(name); };
+  const cuda::ManagedTracker::Memory range{
+      .address = memory.memory().address, .bytes = budget, .address_of = address_of};
+  return {.tracker = &kind,
+          .passed_over = {},
+          .of_gpu = std::make_unique<cuda::ManagedTracker>(std::move(device), std::move(faults), range)};
+}
+
+constexpr std::string_view slow_profile =
+    "profiling sees pages by CUPTI: the GPU's memory is managed, and in the profiled step all of it is brought to the "
+    "host before each op or layer; that is for small runs";
 
 }  // namespace
 
@@ -73,6 +98,10 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!driver) return driver.error();
   auto device = cuda::Device::open(std::move(*driver), *ordinal);
   if (!device) return device.error();
+  auto faults = open_faults(options, **device);
+  if (!faults) return faults.error();
+  const bool sees_pages = *faults != nullptr;
+  const Bytes unit{sees_pages ? page_size : std::size_t{512}};  // a page has one tensor
   const auto budget = budget_of(options, **device);
   if (!budget) return budget.error();
   if (options.table_memory.value % name_unit.value != 0 || options.table_memory + least_budget > *budget)
@@ -84,7 +113,7 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!below) return below.error();
   options.fast_memory = *budget;
   options.chunk = name_unit;
-  options.profile = ProfileTicks::operands;
+  if (!sees_pages) options.profile = ProfileTicks::operands;
   auto names = Mapping::reserve(names_for(*budget), name_unit);
   if (!names) return names.error();
   GpuProgram* const program = options.gpu;
@@ -101,13 +130,19 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
                                      .chunk = name_unit,
                                      .program = program,
                                      .reports = std::move(reports),
-                                     .tables = tables},
+                                     .tables = tables,
+                                     .unit = unit,
+                                     .managed = sees_pages},
                                     std::move(below->disk));
   if (!executor) return executor.error();
   SessionCore::Memory memory;
   memory.executor = std::move(*executor);
-  memory.machine = machine_of_gpu(fast, places, *below);
+  memory.machine = machine_of_gpu(fast, places, unit, *below);
   memory.frames = static_cast<std::uint32_t>(places.value / name_unit.value);
+  if (sees_pages) {
+    memory.tracking = tracking_of(*device, *memory.executor->gpu(), places, std::move(*faults));
+    core->post(slow_profile);
+  }
   core->start(std::move(memory));
   return core;
 }

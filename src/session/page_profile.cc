@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -98,6 +99,10 @@ std::unique_ptr<PageProfile> PageProfile::start(Options options) {
   return nullptr;
 }
 
+std::unique_ptr<PageProfile> PageProfile::start_with(std::unique_ptr<PageTracker> tracker, Options options) {
+  return std::make_unique<PageProfile>(std::move(options), std::move(tracker), FrameKind::fast);
+}
+
 PageProfile::PageProfile(Options options, std::unique_ptr<PageTracker> tracker, FrameKind frames)
     : options_(std::move(options)), tracker_(std::move(tracker)), frames_(frames), tracked_(options_.chunks) {}
 
@@ -106,7 +111,9 @@ PageProfile::~PageProfile() { VEDETTE_ASSERT(tracked_pages_ == 0); }
 // --- chunks come and go
 // ------------------------------------------------------------------------------------------------
 
-void PageProfile::watch() { options_.engine->set_watch(this); }
+void PageProfile::watch() {
+  if (options_.engine != nullptr) options_.engine->set_watch(this);
+}
 
 void PageProfile::shown(ChunkIndex chunk, bool held) noexcept {
   const std::lock_guard lock(mutex_);
@@ -189,6 +196,13 @@ void PageProfile::op_begins(std::uint32_t op, const LoggedOp& what, std::span<co
     }
 }
 
+void PageProfile::op_is_ready() {
+  if (options_.engine != nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(armed_, true)) return;
+  if (auto armed = tracker_->arm({}); !armed) failed(armed.error());
+}
+
 void PageProfile::op_ended() {
   const std::lock_guard lock(mutex_);
   if (in_tick_ && options_.ticks == ProfileTicks::ops) end_tick();
@@ -208,7 +222,7 @@ void PageProfile::end_tick() {
   collect();
   settle();
   ticks_.push_back(ops_);
-  in_tick_ = false;
+  in_tick_ = armed_ = false;
   ++tick_;
   operands_.clear();
   newborn_.clear();
@@ -222,6 +236,10 @@ void PageProfile::look_at_everything() {
 
 void PageProfile::look_at(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t chunk = options_.chunk.value, end = offset + whole_pages(bytes);
+  if (options_.engine == nullptr) {
+    ranges_.push_back({options_.arena + offset, end - offset});
+    return;
+  }
   for (std::uint64_t begin = offset; begin < end;) {
     const std::uint64_t c = begin / chunk, until = std::min(end, (c + 1) * chunk);
     if (tracked_[{static_cast<std::uint32_t>(c)}] != 0) ranges_.push_back({options_.arena + begin, until - begin});
@@ -267,9 +285,14 @@ void PageProfile::settle() {
 // -----------------------------------------------------------------------------------------------------------
 
 void PageProfile::finish(StepLog& log) {
-  options_.engine->set_watch(nullptr);  // looks at everything that is shown
+  if (options_.engine != nullptr) options_.engine->set_watch(nullptr);  // looks at everything that is shown
   {
     const std::lock_guard lock(mutex_);
+    if (options_.engine == nullptr) {
+      ranges_.clear();
+      look_at_everything();
+      collect();
+    }
     const auto of_last =
         std::find_if(pages_.begin(), pages_.end(), [&](const LoggedPages& p) { return p.op == ops_.last; });
     if (!in_tick_) {  // accesses after the last op count as the last op's
@@ -282,6 +305,8 @@ void PageProfile::finish(StepLog& log) {
     if (!log.ops.empty()) log.pages = pages_;
     announce(log);
   }
+  if (options_.engine == nullptr)
+    if (auto open = tracker_->disarm({}); !open) failed(open.error());
   if (frames_ == FrameKind::fast) return;
   if (auto fast = options_.engine->convert(FrameKind::fast); !fast) failed(fast.error());
 }

@@ -7,10 +7,14 @@
 // arenas of up to free_pages: at its tick, too). Pages of a tensor that dies, or of a chunk that leaves, are looked at
 // before.
 //
+// On a GPU there are no chunks that come and go: a tensor's pages are looked at where it lies, and all of them are
+// armed as a tick begins, once its operands are there.
+//
 // The tracker sees whether a page was written. No tracker sees whether a written page was read as well: the reads that
 // the ops of the tick announced count there.
 //
-// Locks: its own, taken after the session's or the engine's; it calls neither while it holds it.
+// Locks: its own, taken after the session's or the engine's; it calls neither while it holds it. A GPU executor's comes
+// after it: the tracker asks where tensors lie.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,11 +38,11 @@ namespace vedette::detail {
 class PageProfile final : public FrameWatch {
  public:
   struct Options {
-    Engine* engine = nullptr;  // borrowed
+    Engine* engine = nullptr;  // borrowed; nullptr: the memory is a GPU's, which needs nothing from `chunk` on
     std::byte* arena = nullptr;
+    ProfileTicks ticks = ProfileTicks::layers;
     Bytes chunk;
     std::uint32_t chunks = 0;
-    ProfileTicks ticks = ProfileTicks::layers;
     const TrackerKind* tracker = nullptr;  // nullptr: no page can be seen
     std::string passed_over;               // why not a better one
     bool or_mprotect = false;              // where the frames cannot become of the tracker's kind, after all
@@ -47,6 +51,9 @@ class PageProfile final : public FrameWatch {
   // Between steps. Frames become trackable where the source needs it, and everything resident is watched from here on.
   // nullptr: no page can be seen here; a message has said why.
   static std::unique_ptr<PageProfile> start(Options options);
+
+  // The same without an engine.
+  static std::unique_ptr<PageProfile> start_with(std::unique_ptr<PageTracker> tracker, Options options);
 
   PageProfile(Options options, std::unique_ptr<PageTracker> tracker, FrameKind frames);
   ~PageProfile() override;  // after finish()
@@ -58,6 +65,7 @@ class PageProfile final : public FrameWatch {
   // after its last access, while its chunks are there
   void died(std::uint64_t offset);
   void op_begins(std::uint32_t op, const LoggedOp& what, std::span<const LoggedTensor> tensors);
+  void op_is_ready();  // its operands are in place, and nothing of it has run
   void op_ended();
   // Ends the last tick and all watching; frames are fast again. Unannounced writes become announced ones.
   void finish(StepLog& log);
@@ -102,7 +110,7 @@ class PageProfile final : public FrameWatch {
   bool failed_ = false;
 
   // The running tick.
-  bool in_tick_ = false;
+  bool in_tick_ = false, armed_ = false;
   std::uint64_t tick_ = 1;
   Tick ops_;
   std::optional<LayerIndex> layer_;

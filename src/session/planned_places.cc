@@ -168,7 +168,7 @@ Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTabl
                            .ops = {{each.moments.begin}, {each.moments.end}},
                            .bytes = trace.tensors[each.unit].bytes});
   add_scratch(step, time, plan, residencies);
-  auto placed = place::place_step(residencies, {.ops = time.length(), .budget = range.bytes});
+  auto placed = place::place_step(residencies, {.ops = time.length(), .budget = range.bytes, .alignment = range.unit});
   if (!placed) return placed.error();
   PlannedPlaces places;
   for (std::size_t i = 0; i < intervals.size(); ++i) {

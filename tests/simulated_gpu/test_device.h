@@ -33,7 +33,7 @@ inline std::shared_ptr<cuda::Device> open_device() {
 class SimulatedGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    control().choose(simulated::Options{.memory = std::size_t{256} << 20});
+    control().choose(options());
     control().fail_none();
     control().forget_races();
   }
@@ -41,6 +41,7 @@ class SimulatedGpu : public ::testing::Test {
     EXPECT_EQ(control().races(), std::vector<std::string>()) << "a test that plants a race forgets it";
     EXPECT_EQ(control().leaks(), std::vector<std::string>());
   }
+  virtual simulated::Options options() const { return {.memory = std::size_t{256} << 20}; }
 };
 
 // Tests race on the device's memory on purpose, and the simulated GPU's own detector looks for that.

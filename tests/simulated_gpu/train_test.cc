@@ -108,6 +108,10 @@ TEST_F(SimulatedGuard, AnOperatorThatNeedsMoreThanTheBudgetEndsTheProcessWithASe
   EXPECT_NE(run.status, 0);
   EXPECT_THAT(run.output, ::testing::HasSubstr("give a larger budget, or a smaller batch"));
 }
+// All of the GPU's memory is managed memory then, also in the steps by a plan.
+TEST_F(SimulatedGuard, TrainsToTheSameBitsWhereCuptiSeesPages) {
+  expect_equal_bits_at("mlp", {100, 50}, "", "--tracker cupti");
+}
 TEST_F(SimulatedGuard, WithoutAGpuThereIsASentence) {
   const std::string log = ::testing::TempDir() + "guard_without_gpu";
   const int status =
