@@ -61,6 +61,11 @@ Bucket& BucketStore::add(std::unique_ptr<Bucket> fresh) {
   return *latest_;
 }
 
+bool BucketStore::takes_over(std::uint64_t step) {
+  if (std::exchange(begun_, current_) == current_) return false;
+  return current_->last_run() + 1 != step || current_->follows_since() > current_->last_run();
+}
+
 bool BucketStore::follow(std::size_t op, std::uint64_t prefix) {
   if (current_ != nullptr && current_->begins(op, prefix)) return false;
   Bucket* const before = std::exchange(current_, nullptr);

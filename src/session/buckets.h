@@ -107,7 +107,12 @@ class BucketStore {
 
   // --- the running step ----------------------------------------------------------------------------------------------
   Bucket* current() const noexcept { return current_; }  // whose plan runs; nullptr: on demand
-  void begin_step() { current_ = latest_ != nullptr && latest_->is_trusted() ? latest_ : nullptr; }  // the likeliest
+  void begin_step() {                                    // with the likeliest
+    current_ = latest_ != nullptr && latest_->is_trusted() ? latest_ : nullptr;
+    begun_ = nullptr;
+  }
+  // Once in a step for each plan that runs: memory is not as the plan's own step left it, just before step `step`.
+  bool takes_over(std::uint64_t step);
   // After op `op`, with the hash of all ops so far. True: another bucket, or none, is current now.
   bool follow(std::size_t op, std::uint64_t prefix);
   void leave() { current_ = nullptr; }
@@ -129,6 +134,7 @@ class BucketStore {
   std::vector<std::unique_ptr<Bucket>> buckets_;
   Bucket* current_ = nullptr;
   Bucket* latest_ = nullptr;
+  const Bucket* begun_ = nullptr;                  // that takes_over() was asked about last, in the running step
   static constexpr std::size_t told_apart_by = 8;  // first ops: other lengths and batches differ in these already
   struct PassedOver {
     std::uint64_t prefix = 0;

@@ -130,7 +130,6 @@ class SessionCore {
   void add_parts(std::span<const Part> parts, LoggedOp& op, std::uint64_t& hash);
   std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash, std::uint64_t kind);
   void find_sections(std::uint32_t index);
-  const StepStart* take_start();
   Executor::Part part_now(std::span<const ChunkRange> operands);
   void before_birth(std::uint64_t bytes);  // of the op thread, in an op, of more than the slab takes
   void next_section(bool runs);            // false: the op ended without it
@@ -192,7 +191,6 @@ class SessionCore {
   Counters at_step_begin_;
 
   BucketStore buckets_;
-  const Bucket* begun_ = nullptr;           // whose plan has begun in the running step; the op thread's
   Foresight foresight_{arena_};             // of steps without a plan
   std::unique_ptr<PageProfile> pages_;      // while a step is profiled
   std::unique_ptr<Recomputer> recomputer_;  // nullptr: nothing is dropped

@@ -40,7 +40,6 @@ void SessionCore::begin_step() {
   op_.begin_step();
   rows_.begin_step();
   buckets_.begin_step();
-  begun_ = nullptr;
   foresight_.begin_step();
   step_begins_ += ticks_of_a_step;
   const Nanoseconds now = executor_->program().now();
@@ -136,14 +135,6 @@ void SessionCore::find_sections(std::uint32_t index) {
   bucket.sections.time_op(index);
 }
 
-// Nothing where the plan ran whole in the step before, or has begun already in this one.
-const StepStart* SessionCore::take_start() {
-  const Bucket* const bucket = buckets_.current();
-  if (std::exchange(begun_, bucket) == bucket) return nullptr;
-  const bool goes_on = bucket->last_run() + 1 == logger_.step() && bucket->follows_since() <= bucket->last_run();
-  return goes_on ? nullptr : &bucket->plan.start();
-}
-
 Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
   Executor::Part part{.tick = step_begins_ + op_.part(),
                       .operands = operands,
@@ -163,7 +154,7 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
   const StepPlan& plan = buckets_.current()->plan;
   part.moves = plan.moves_at(op_.part());
   part.places = plan.places();
-  part.start = take_start();
+  if (buckets_.takes_over(logger_.step())) part.start = &plan.start();
   part.frames_to_come = plan.frames_to_come(op_.part());
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
   part.repeats = !op_.needs_more_than_operands() && !op_.observed();

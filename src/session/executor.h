@@ -76,7 +76,7 @@ struct OpMoves {
   std::span<const Made> made;             // recomputed before the op
 };
 
-// What a plan has where as its step begins.
+// Where a plan expects the tensors that live as its step begins.
 struct StepStart {
   struct Unit {
     ChunkRange chunks;

@@ -1,5 +1,5 @@
-// What a plan has in fast memory, and what not, when its step begins: a step after one of another plan, or of none,
-// begins with something else.
+// A plan expects its step to begin as the same plan's step ended. A step after one of another plan, or of none, begins
+// otherwise.
 //
 // Pure.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace vedette::detail {
 
-// Units that the step finds and moves whole. What the plan recomputes or keeps by parts is in neither list.
+// Units that live before the step and move whole. Units that the plan drops, or moves in parts, are in neither list.
 StepStart start_of(const Units& units, const Plan& plan);
 
 }  // namespace vedette::detail
