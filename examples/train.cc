@@ -291,10 +291,10 @@ void require_sense(const Arguments& arguments) {
   if (options.ranks > 1 && (options.step_in_backward || !(options.record + options.trace).empty()))
     throw std::runtime_error(
         "--ranks steps in backward itself, and the ranks would write one --record or --trace: leave these out");
-  if (options.amp && (options.ranks > 1 || options.step_in_backward || !options.checkpoint.empty()))
+  if (options.amp && (options.step_in_backward || options.shard_optimizer))
     throw std::runtime_error(
-        "--amp steps when all gradients are there, and its scale is in no checkpoint: leave out --ranks, "
-        "--step-in-backward and --checkpoint");
+        "--amp leaves a step out where any gradient is infinite, which it knows when all are there: leave out "
+        "--step-in-backward, which has freed them by then, and --shard-optimizer, where no rank has all of them");
   if (options.table_memory > 0 && options.device == "cpu")
     throw std::runtime_error("--table-memory is of a GPU's memory: add --device cuda, or leave it out");
   if (arguments.compare && !options.checkpoint.empty())

@@ -6,6 +6,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
 
+#include <cstdint>
+#include <vector>
+
 namespace torch::optim {
 class Optimizer;
 }
@@ -40,6 +43,7 @@ class GradScaler {
   bool step(torch::optim::Optimizer& optimizer);
   void update();  // after the last optimizer's step
   float value() const;
+  std::vector<at::Tensor> state() const { return {scale_, finite_steps_}; }  // between two steps, for a checkpoint
   std::uint64_t left_out() const noexcept { return left_out_; }
 
  private:

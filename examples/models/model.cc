@@ -40,13 +40,18 @@ at::Tensor Model::scaled(const at::Tensor& loss) {
 }
 
 void Model::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
-  if (step_by_) return step_by_(optimizer, [&] { loss.backward(); });
-  scaled(loss).backward();
+  const auto backward = [&] { scaled(loss).backward(); };
+  step_by_ ? step_by_(optimizer, backward) : backward();
   if (scaler_) {
     scaler_->step(optimizer);
-  } else {
+  } else if (!step_by_) {
     optimizer.step();
   }
+}
+
+std::vector<at::Tensor> Model::scaler_state() {
+  if (mixed_precision_ && !scaler_) scaler_ = std::make_shared<GradScaler>(device());
+  return scaler_ ? scaler_->state() : std::vector<at::Tensor>();
 }
 
 void Model::end_step() {

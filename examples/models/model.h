@@ -51,12 +51,13 @@ class Model {
   virtual float train_step(std::int64_t step, std::int64_t batch = 0);
   float evaluate(std::int64_t step);  // the loss alone: no gradients, no dropout
 
-  // How `optimizer` is stepped by a backward pass: vedette::step_in_backward, or else the one after the other.
+  // How `optimizer` is stepped by a backward pass: vedette::step_in_backward, or else the one after the other. In mixed
+  // precision it runs the backward pass alone, and the scaler steps when all gradients are there.
   using StepBy = std::function<void(torch::optim::Optimizer& optimizer, const std::function<void()>& backward)>;
   void use(StepBy way) { step_by_ = std::move(way); }
-  // From the next step on: autocast to bf16, and gradients of a scaled loss (models/mixed_precision.h). Not together
-  // with use().
+  // From the next step on: autocast to bf16, and gradients of a scaled loss (models/mixed_precision.h).
   void use_mixed_precision() { mixed_precision_ = true; }
+  std::vector<at::Tensor> scaler_state();  // as GradScaler has it; empty: there is no mixed precision
   const GradScaler* scaler() const noexcept { return scaler_.get(); }  // nullptr before the first such step
 
  protected:

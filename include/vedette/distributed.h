@@ -26,6 +26,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "vedette/torch.h"
 
@@ -88,26 +89,35 @@ class DataParallel {
   // same optimizers and hooks as step_in_backward(). After an exception the ranks are out of step, and the job has to
   // end.
   void step(const std::function<void()>& backward);
+  // The same without the updates: afterwards each gradient is the mean of all ranks', and stays. For a step that looks
+  // at all gradients first, as a scaler's of mixed precision does. Throws with a sharded optimizer, where the owner
+  // alone has the mean.
+  void reduce(const std::function<void()>& backward);
 
   bool owns(const at::Tensor& parameter) const;  // this rank updates it
 
  private:
   class Pass;
   struct State;
+  void pass(const std::function<void()>& backward, bool updates);
   std::unique_ptr<State> state_;
 };
 
 // A folder with all that a job needs to go on with the same bits: parameters, buffers, optimizer state and the
-// generator of each rank. Ranks of several machines share the folder. A job that is killed while it writes goes on from
-// the checkpoint before.
+// generators of each rank. Ranks of several machines share the folder. A job that is killed while it writes goes on
+// from the checkpoint before.
 class Checkpoints {
  public:
   Checkpoints(Ranks& ranks, std::string folder);
+  // Tensors of the training that are in neither, as a scaler's state is: as many in each call, in the same order.
+  using Others = std::vector<at::Tensor>;
   // Of `steps` steps that are done. All ranks call it. Afterwards older checkpoints are gone.
-  void save(torch::nn::Module& module, torch::optim::Optimizer& optimizer, std::int64_t steps);
+  void save(torch::nn::Module& module, torch::optim::Optimizer& optimizer, std::int64_t steps,
+            const Others& others = {});
   // The number of steps that the loaded checkpoint had done; nullopt, and nothing is changed, where there is none.
   // Before Guard::watch(). Throws where the checkpoint is of another number of ranks, or a part of it is missing.
-  std::optional<std::int64_t> load(torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  std::optional<std::int64_t> load(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                                   const Others& others = {});
 
  private:
   std::string path_of(std::int64_t steps) const;

@@ -44,6 +44,55 @@ TEST(Checkpoints, AJobThatLosesARankGoesOnWithTheSameBits) {
   }
 }
 
+TEST(Checkpoints, InMixedPrecisionHaveTheScaleOfTheGradients) {
+  const Folder folder;
+  Training training{.model = "mlp", .steps = 7, .amp = true};
+  const auto whole = train_on(2, training);
+  training.checkpoint = folder.path;
+  const auto resumed = train_and_lose(/*victim=*/0, /*step=*/5, training);
+  expect_same_end(resumed, whole);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(resumed[rank]["first"], 3);
+    EXPECT_EQ(resumed[rank]["scale"], whole[rank]["scale"]);
+  }
+}
+
+// A scale that grows with every second step: the checkpoint of step 3 has half of the way to the next.
+TEST(Checkpoints, HaveOtherTensorsThatTheyWereGiven) {
+  const Folder folder;
+  const auto told = parsed(run_job(1, [&] {
+    Ranks ranks;
+    Checkpoints checkpoints(ranks, folder.path);
+    std::vector<std::string> scales;
+    for (const bool resumes : {false, true}) {
+      const auto model = examples::make_model("mlp", {.small = true, .seed = 7, .script = {}});
+      examples::GradScaler scaler(at::kCPU, {.scale = 8, .growth_interval = 2});
+      const std::int64_t first =
+          resumes ? checkpoints.load(model->module(), model->optimizer(), scaler.state()).value() : 0;
+      std::string each;
+      for (std::int64_t step = first; step < 6; ++step) {
+        model->optimizer().zero_grad();
+        scaler.scale(model->loss(step, 4)).backward();
+        scaler.step(model->optimizer());
+        scaler.update();
+        if (step + 1 > 3) each += std::to_string(scaler.value()) + " ";
+        if (!resumes && step + 1 == 3) checkpoints.save(model->module(), model->optimizer(), 3, scaler.state());
+      }
+      scales.push_back(each);
+    }
+    return nlohmann::json(scales).dump();
+  }));
+  EXPECT_EQ(told[0][0], "32.000000 32.000000 64.000000 ");
+  EXPECT_EQ(told[0][1], told[0][0]);
+}
+
+TEST(Checkpoints, WithoutTheTensorsThatAreWantedAreRefused) {
+  const Folder folder;
+  (void)train_on(1, {.steps = 3, .checkpoint = folder.path});
+  const auto told = run_job(1, [&] { return train({.steps = 3, .amp = true, .checkpoint = folder.path}).dump(); });
+  EXPECT_THAT(told[0], HasSubstr("the checkpoint is of another model or training"));
+}
+
 TEST(Checkpoints, OfAnotherNumberOfRanksAreRefused) {
   const Folder folder;
   (void)train_on(1, {.steps = 3, .checkpoint = folder.path});

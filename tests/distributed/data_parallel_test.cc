@@ -5,6 +5,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
+#include <limits>
+
 #include "distributed/job.h"
 #include "support/nobody.h"
 
@@ -15,16 +17,17 @@ using ::testing::HasSubstr;
 
 struct Case {
   std::string model;
-  bool shard = false;
+  bool shard = false, amp = false;
 };
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return info.param.model + (info.param.shard ? "_sharded" : "");
+  return info.param.model + (info.param.shard ? "_sharded" : "") + (info.param.amp ? "_in_mixed_precision" : "");
 }
 
 class EqualBits : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EqualBits, AtAllHalfAndAQuarterOfTheMemory) {
-  Training training{.model = GetParam().model, .parallel = {.shard_optimizer = GetParam().shard}};
+  Training training{
+      .model = GetParam().model, .parallel = {.shard_optimizer = GetParam().shard}, .amp = GetParam().amp};
   const auto plain = train_on(2, training);
   EXPECT_EQ(plain[0]["parameters"], plain[1]["parameters"]);
   EXPECT_NE(plain[0]["losses"], plain[1]["losses"]) << "ranks train on different batches";
@@ -44,7 +47,8 @@ TEST_P(EqualBits, AtAllHalfAndAQuarterOfTheMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DataParallel, EqualBits,
-                         ::testing::Values(Case{"mlp"}, Case{"mlp", true}, Case{"resnet18"}, Case{"resnet18", true}),
+                         ::testing::Values(Case{"mlp"}, Case{"mlp", true}, Case{"resnet18"}, Case{"resnet18", true},
+                                           Case{"resnet18", false, true}),
                          name_of);
 
 TEST(DataParallel, HasTheSameBitsWithAnyLag) {
@@ -62,21 +66,6 @@ TEST(DataParallel, OfAShardedOptimizerTrainsTheSameParametersWithHalfOfTheState)
     bytes += sharded[rank]["optimizer_bytes"].get<std::uint64_t>();
   }
   EXPECT_EQ(bytes, whole[0]["optimizer_bytes"]) << "both ranks have the state once, together";
-}
-
-TEST(DataParallel, AloneStepsInBackward) {
-  // A job of one, in a child as the others are.
-  const auto alone = train_on(1, {});
-  const auto by_hand = parsed(run_job(1, [] {
-    const auto model = examples::make_model("mlp", {.small = true, .seed = 7, .script = {}});
-    torch::manual_seed(100);
-    model->use(&step_in_backward);
-    std::vector<std::uint32_t> losses;
-    for (std::int64_t step = 0; step < 10; ++step)
-      losses.push_back(std::bit_cast<std::uint32_t>(model->train_step(step)));
-    return nlohmann::json{{"losses", losses}, {"state", examples::digests(*model)}}.dump();
-  }));
-  expect_same(alone, by_hand);
 }
 
 // Two layers of their own, for what tests do by hand.
@@ -108,6 +97,74 @@ struct Net {
 };
 
 constexpr int steps_by_hand = 4;
+
+// Each gradient stays, as the one that step() would have used.
+TEST(DataParallel, ReducesForAStepThatComesLater) {
+  const auto digest_of = [](bool reduces) {
+    return parsed(run_job(2, [=] {
+      Ranks ranks;
+      Net net;
+      DataParallel parallel(ranks, *net.adam);
+      for (int step = 0; step < steps_by_hand; ++step) {
+        const at::Tensor loss = net.loss(2 * step + ranks.rank());
+        const auto backward = [&] { loss.backward(); };
+        if (!reduces) {
+          parallel.step(backward);
+          continue;
+        }
+        parallel.reduce(backward);
+        net.adam->step();
+        net.adam->zero_grad();
+      }
+      return net.digest().dump();
+    }));
+  };
+  EXPECT_EQ(digest_of(true), digest_of(false));
+}
+
+TEST(DataParallel, OfAShardedOptimizerDoesNotReduceAlone) {
+  const auto told = run_job(2, [] {
+    Ranks ranks;
+    Net net;
+    DataParallel parallel(ranks, *net.adam, {.shard_optimizer = true});
+    parallel.reduce([&] { net.loss(0).backward(); });
+    return std::string("it was not refused");
+  });
+  for (const std::string& text : told) EXPECT_THAT(text, HasSubstr("leave shard_optimizer out"));
+}
+
+// An infinite gradient of one rank leaves the step out on all of them, and halves the scale of all.
+TEST(DataParallel, ALossThatOverflowsOnOneRankLeavesTheStepOutOnAll) {
+  const auto told = parsed(run_job(2, [] {
+    Ranks ranks;
+    Net net;
+    DataParallel parallel(ranks, *net.adam);
+    examples::GradScaler scaler(at::kCPU, {.scale = 1024});
+    const auto before = net.digest();
+    at::Tensor loss = net.loss(ranks.rank());
+    if (ranks.rank() == 1) loss = loss * std::numeric_limits<float>::infinity();
+    parallel.reduce([&] { scaler.scale(loss).backward(); });
+    const bool stepped = scaler.step(*net.adam);
+    scaler.update();
+    return nlohmann::json{{"stepped", stepped}, {"same", net.digest() == before}, {"scale", scaler.value()}}.dump();
+  }));
+  for (const auto& rank : told) EXPECT_EQ(rank, (nlohmann::json{{"stepped", false}, {"same", true}, {"scale", 512.0}}));
+}
+
+TEST(DataParallel, AloneStepsInBackward) {
+  // A job of one, in a child as the others are.
+  const auto alone = train_on(1, {});
+  const auto by_hand = parsed(run_job(1, [] {
+    const auto model = examples::make_model("mlp", {.small = true, .seed = 7, .script = {}});
+    torch::manual_seed(100);
+    model->use(&step_in_backward);
+    std::vector<std::uint32_t> losses;
+    for (std::int64_t step = 0; step < 10; ++step)
+      losses.push_back(std::bit_cast<std::uint32_t>(model->train_step(step)));
+    return nlohmann::json{{"losses", losses}, {"state", examples::digests(*model)}}.dump();
+  }));
+  expect_same(alone, by_hand);
+}
 
 TEST(DataParallel, IsTheMeanOfTheRanksAccumulatedGradients) {
   const auto together = parsed(run_job(2, [] {

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "models/mixed_precision.h"
 #include "models/model.h"
 #include "models/state.h"
 #include "vedette/distributed.h"
@@ -111,6 +112,7 @@ struct Training {
   std::uint64_t budget = 0;  // bytes; 0: no guard
   std::string policy = "vedette", slow = "host";
   std::int64_t steps = 10;
+  bool amp = false;             // autocast to bf16, and a scaler of gradients
   std::string checkpoint = {};  // folder; empty: none
   std::function<void(int rank, std::int64_t step)> before_step = {};
 };
@@ -133,12 +135,15 @@ inline nlohmann::json train(const Training& training) {
   ranks.broadcast(model->module());
   torch::manual_seed(100 + static_cast<std::uint64_t>(ranks.rank()));
   DataParallel parallel(ranks, model->optimizer(), training.parallel);
-  model->use([&](torch::optim::Optimizer&, const std::function<void()>& backward) { parallel.step(backward); });
+  if (training.amp) model->use_mixed_precision();
+  model->use([&](torch::optim::Optimizer&, const std::function<void()>& backward) {
+    training.amp ? parallel.reduce(backward) : parallel.step(backward);
+  });
   std::unique_ptr<Checkpoints> checkpoints;
   std::int64_t first = 0;
   if (!training.checkpoint.empty()) {
     checkpoints = std::make_unique<Checkpoints>(ranks, training.checkpoint);
-    first = checkpoints->load(model->module(), model->optimizer()).value_or(0);
+    first = checkpoints->load(model->module(), model->optimizer(), model->scaler_state()).value_or(0);
   }
   told["first"] = first;
   if (guard) guard->watch(model->module());
@@ -158,10 +163,11 @@ inline nlohmann::json train(const Training& training) {
     faults.push_back(now.faults - before.faults);
     constexpr std::int64_t between_checkpoints = 3;
     if (checkpoints && (step + 1) % between_checkpoints == 0)
-      checkpoints->save(model->module(), model->optimizer(), step + 1);
+      checkpoints->save(model->module(), model->optimizer(), step + 1, model->scaler_state());
   }
   told["losses"] = losses;
   told["state"] = examples::digests(*model);
+  if (model->scaler() != nullptr) told["scale"] = model->scaler()->value();
   // Buffers are each rank's own, of its batches.
   for (const auto& parameter : model->module().named_parameters())
     told["parameters"][parameter.key()] = told["state"][parameter.key()];

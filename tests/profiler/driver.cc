@@ -33,7 +33,8 @@ TEST(Driver, SaysInOneSentenceWhatItCannotDoBeforeItTrains) {
                           {"--json /nowhere/table.json", 1, "/nowhere/table.json cannot be written"},
                           {"--compare --record '" + letter + "'", 1, "exists and is no recording"},
                           {"--plain --record run.vedette", 1, "a plain run has no --record"},
-                          {"--amp --step-in-backward", 1, "leave out --ranks, --step-in-backward and --checkpoint"},
+                          {"--amp --step-in-backward", 1, "leave out --step-in-backward, which has freed them"},
+                          {"--amp --ranks 2 --shard-optimizer", 1, "where no rank has all of them"},
                           {"--script '" + letter + "'", 1, "leave out --model mlp"}};
   for (const Wrong& wrong : wrongs) {
     const told::Ran ran = told::run(train + wrong.words);
@@ -91,6 +92,24 @@ TEST(Driver, TrainsInMixedPrecisionWithThePlainRunsBits) {
     }
     EXPECT_NE(losses[0], losses[1]) << "nothing ran in bf16";
   }
+}
+
+TEST(Driver, GoesOnFromACheckpointInMixedPrecision) {
+  const std::string result = told::fresh_path("result.json"), folder = told::fresh_path("checkpoint");
+  const auto trained = [&](const std::string& words) {
+    const told::Ran ran =
+        told::run(VEDETTE_TRAIN " --small --amp --model mlp --state --json '" + result + "' " + words);
+    EXPECT_EQ(ran.status, 0) << ran.output;
+    std::ifstream file(result);
+    return nlohmann::json::parse(file);
+  };
+  const auto whole = trained("--plain --steps 6");
+  trained("--plain --steps 3 --every 3 --checkpoint '" + folder + "'");
+  const auto rest = trained("--fast-memory 4MiB --slow host --chunk 64KiB --steps 6 --checkpoint '" + folder + "'");
+  ASSERT_EQ(rest["losses"].size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(rest["losses"][i], whole["losses"][i + 3]) << i;
+  EXPECT_EQ(rest["state"], whole["state"]);
+  EXPECT_EQ(rest["loss_scale"], whole["loss_scale"]);
 }
 
 TEST(Driver, TellsThePhasesThatTheRecordingTells) {

@@ -1,9 +1,11 @@
 // Checkpoints of a job: see Checkpoints in vedette/distributed.h. Each rank has a file "step-S.rank-R-of-N": its
-// buffers, its part of the optimizer's state and its generator; rank 0's has the parameters, too.
+// buffers, its part of the optimizer's state, its generators and what else it was given; rank 0's has the parameters,
+// too.
 //
 // Invariant: a file has its final name only when every rank's file of that step is whole. So where one is final, a rank
 // that was killed before it renamed its own still has it, as a ".part".
 #include <ATen/Context.h>
+#include <c10/core/Device.h>
 #include <fcntl.h>
 #include <torch/serialize/archive.h>
 #include <unistd.h>
@@ -109,16 +111,35 @@ std::vector<std::pair<std::string, at::Tensor>> tensors_of(torch::nn::Module& mo
   return found;
 }
 
-void write_part(torch::nn::Module& module, torch::optim::Optimizer& optimizer, bool with_parameters, File& file) {
+std::vector<std::pair<std::string, at::Tensor>> named(const Checkpoints::Others& others) {
+  std::vector<std::pair<std::string, at::Tensor>> found;
+  for (const at::Tensor& tensor : others) found.emplace_back("other" + std::to_string(found.size()), tensor);
+  return found;
+}
+
+// The processor's, and that of the parameters' GPU.
+std::vector<std::pair<std::string, at::Generator>> generators_of(torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Generator>> found{
+      {"generator", at::globalContext().defaultGenerator(c10::kCPU)}};
+  const auto parameters = module.parameters();
+  if (!parameters.empty() && parameters.front().is_cuda())
+    found.emplace_back("generator_of_gpu", at::globalContext().defaultGenerator(parameters.front().device()));
+  return found;
+}
+
+void write_part(torch::nn::Module& module, torch::optim::Optimizer& optimizer, const Checkpoints::Others& others,
+                bool with_parameters, File& file) {
   torch::serialize::OutputArchive archive, state;
   if (with_parameters)
     for (const auto& [key, tensor] : tensors_of(module, true)) archive.write(key, tensor);
   for (const auto& [key, tensor] : tensors_of(module, false)) archive.write(key, tensor, /*is_buffer=*/true);
   optimizer.save(state);
   archive.write("optimizer", state);
-  at::Generator generator = at::globalContext().defaultGenerator(c10::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  archive.write("generator", generator.get_state());
+  for (const auto& [key, tensor] : named(others)) archive.write(key, tensor, /*is_buffer=*/true);
+  for (auto& [key, generator] : generators_of(module)) {
+    const std::lock_guard lock(generator.mutex());
+    archive.write(key, generator.get_state());
+  }
   archive.save_to([&](const void* data, std::size_t bytes) { return file.write(data, bytes); });
   file.finish();
 }
@@ -129,7 +150,8 @@ void read_tensors(torch::serialize::InputArchive& archive,
     at::Tensor kept;
     if (!archive.try_read(key, kept) || kept.sizes() != tensor.sizes() || kept.scalar_type() != tensor.scalar_type())
       throw Failure({Cause::malformed_input,
-                     "the checkpoint is of another model: its " + key + " is missing or has another shape", 0});
+                     "the checkpoint is of another model or training: its " + key + " is missing or has another shape",
+                     0});
     tensor.copy_(kept);
   }
 }
@@ -154,12 +176,13 @@ std::string Checkpoints::path_of(std::int64_t steps) const {
          std::to_string(ranks_.size());
 }
 
-void Checkpoints::save(torch::nn::Module& module, torch::optim::Optimizer& optimizer, std::int64_t steps) {
+void Checkpoints::save(torch::nn::Module& module, torch::optim::Optimizer& optimizer, std::int64_t steps,
+                       const Others& others) {
   const at::NoGradGuard no_gradients;
   const std::string path = path_of(steps), part = path + std::string(part_ending);
   {
     File file(part, O_WRONLY | O_CREAT | O_TRUNC);
-    write_part(module, optimizer, ranks_.rank() == 0, file);
+    write_part(module, optimizer, others, ranks_.rank() == 0, file);
   }
   ranks_.barrier();
   std::error_code failed;
@@ -175,7 +198,8 @@ void Checkpoints::save(torch::nn::Module& module, torch::optim::Optimizer& optim
   }
 }
 
-std::optional<std::int64_t> Checkpoints::load(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+std::optional<std::int64_t> Checkpoints::load(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                                              const Others& others) {
   std::int64_t newest = -1, other_size = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
     const auto name = name_of(entry.path().filename().string());
@@ -210,11 +234,13 @@ std::optional<std::int64_t> Checkpoints::load(torch::nn::Module& module, torch::
   read_tensors(archive, tensors_of(module, false));
   archive.read("optimizer", state);
   optimizer.load(state);
-  at::Tensor random;
-  archive.read("generator", random);
-  at::Generator generator = at::globalContext().defaultGenerator(c10::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(random);
+  read_tensors(archive, named(others));
+  for (auto& [key, generator] : generators_of(module)) {
+    at::Tensor random;
+    archive.read(key, random);
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(random);
+  }
   return newest;
 }
 

@@ -66,7 +66,7 @@ struct DataParallel::State {
 
 class DataParallel::Pass {
  public:
-  explicit Pass(State& state) : state_(state), complete_(state.parameters.size(), false) {}
+  Pass(State& state, bool updates) : state_(state), updates_(updates), complete_(state.parameters.size(), false) {}
 
   void complete(std::size_t number) {
     complete_[number] = true;
@@ -139,6 +139,7 @@ class DataParallel::Pass {
     Reducing reduced = std::move(reducing_.front());
     reducing_.pop_front();
     reduced.gradient.wait();
+    if (!updates_) return;
     at::Tensor& parameter = state_.parameters[reduced.number];
     if (is_mine(reduced.number)) {
       adapter::step_one(state_.optimizer, parameter, state_.optimizer.param_groups()[state_.groups[reduced.number]]);
@@ -156,6 +157,7 @@ class DataParallel::Pass {
   }
 
   State& state_;
+  const bool updates_;
   std::vector<bool> complete_;
   std::vector<std::size_t> completed_;  // in the first pass
   std::size_t next_ = 0;                // in State::order
@@ -173,7 +175,15 @@ DataParallel::DataParallel(Ranks& ranks, Optimizer& optimizer, DataParallelOptio
 
 DataParallel::~DataParallel() = default;
 
-void DataParallel::step(const std::function<void()>& backward) {
+void DataParallel::step(const std::function<void()>& backward) { pass(backward, true); }
+
+void DataParallel::reduce(const std::function<void()>& backward) {
+  if (!state_->owners.empty())
+    refuse("each gradient of a sharded optimizer is reduced for its owner alone; leave shard_optimizer out, or step()");
+  pass(backward, false);
+}
+
+void DataParallel::pass(const std::function<void()>& backward, bool updates) {
   State& state = *state_;
   if (state.failed) refuse("an earlier step of this job failed, and its ranks are out of step; end the process");
   if (parameters_of(state.optimizer).size() != state.parameters.size())
@@ -181,7 +191,7 @@ void DataParallel::step(const std::function<void()>& backward) {
   adapter::refuse_to_step_in_backward(state.optimizer);
   state.failed = true;
   {
-    Pass pass(state);
+    Pass pass(state, updates);
     {
       const adapter::GradientHooks hooks(state.optimizer, [&](const adapter::GradientHooks::Parameter& parameter) {
         const at::NoGradGuard no_gradients;
