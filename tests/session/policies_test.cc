@@ -1,6 +1,7 @@
 // Every policy of the table runs live: the same loop ends with the same bytes, within the budget, whichever policy
 // plans. The laboratory agrees with the live run: the policy, asked again, makes the same plan, and judge and simulator
-// accept it. The engine made the planned moves, each no more often than planned.
+// accept it. The engine made the planned moves, each no more often than planned; and as a plan takes over, once what
+// brings memory to where the plan begins.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "session/loop.h"
+#include "session/step_start.h"
 #include "vedette/check.h"
 #include "vedette/observer.h"
 #include "vedette/policy.h"
@@ -68,11 +70,24 @@ class Witness final : public Observer {
         for (std::uint64_t c = begin / chunk.value; c * chunk.value < end; ++c)
           asked[{move.verb == Verb::fetch, c}] += steps - std::min(steps, each.step);
       }
+      const detail::StepStart start = start_of(each);
+      for (const auto& unit : start.near)
+        for (const ChunkIndex c : unit.chunks) ++asked[{true, c.value}];
+      for (const auto& unit : start.away)
+        for (const ChunkIndex c : unit.chunks) ++asked[{false, c.value}];
     }
     return asked;
   }
 
  private:
+  static detail::StepStart start_of(const Planned& planned) {
+    Units units{.trace = planned.units, .where = {}, .frames_to_come = {}};
+    for (const Placed& unit : planned.where)
+      units.where.push_back({.first = static_cast<std::uint32_t>(unit.offset.value / chunk.value),
+                             .count = static_cast<std::uint32_t>(unit.bytes.value / chunk.value)});
+    return detail::start_of(units, planned.plan);
+  }
+
   Machine machine_;
   std::vector<Placed> where_;
   std::vector<Planned> plans_;
