@@ -44,7 +44,6 @@ class ManagedTracker final : public PageTracker {
  private:
   struct Access {
     bool read = false, written = false;
-    bool operator==(const Access&) const = default;
   };
   Result<void> read_mostly(Advice advice) const;
   void note(const CounterRecord& record);

@@ -23,12 +23,8 @@ void Engine::catch_up(const Planned& planned) {
   }
   for (const NextUse& unit : planned.begins_away) {
     if (planned.base + unit.tick <= now) break;  // the latest first
-    for (const ChunkIndex c : unit.range) {
-      if (!books_.may_leave(c)) continue;
-      books_.plan_to_leave(c);
-      queues_.evictions.push_back({c, TierIndex{}});
-      hide_ahead(c);
-    }
+    for (const ChunkIndex c : unit.range)
+      if (books_.may_leave(c)) let_leave(c);
   }
 }
 

@@ -200,13 +200,15 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
       settle(eviction);
       continue;
     }
-    for (const ChunkIndex c : eviction.range) {
-      books_.plan_to_leave(c);
-      queues_.evictions.push_back({c, eviction.target});
-      hide_ahead(c);
-    }
+    for (const ChunkIndex c : eviction.range) let_leave(c, eviction.target);
   }
   make_room_ahead(0);
+}
+
+void Engine::let_leave(ChunkIndex c, TierIndex target) {
+  books_.plan_to_leave(c);
+  queues_.evictions.push_back({c, target});
+  hide_ahead(c);
 }
 
 // Chunks that are in fast memory by now stay there.

@@ -274,7 +274,8 @@ class Engine {
   void disturb();    // before anything is hidden: an op that runs quickly is one that the books know
   void hand_over();  // the same, where nothing is hidden
   void take_over(const QuickOp::What& op);
-  bool is_calm() const noexcept;  // nothing is away, moves or waits
+  bool is_calm() const noexcept;                            // nothing is away, moves or waits
+  void let_leave(ChunkIndex chunk, TierIndex target = {});  // queues its eviction. Target 0: where the store has room
   void settle(const PlannedEviction& move);
   void take_plan(const Planned& planned);
   void catch_up(const Planned& planned);  // catching_up.cc

@@ -54,11 +54,8 @@ void Engine::make_room_ahead(std::size_t missing) {
                     wanted = missing + births + fetches;
   const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions.size();
   if (wanted <= coming) return;
-  for (const ChunkIndex c : books_.victims_unused_until(op_.expected->until, op_.expected->step, wanted - coming)) {
-    books_.plan_to_leave(c);
-    queues_.evictions.push_back({c, TierIndex{}});
-    hide_ahead(c);
-  }
+  for (const ChunkIndex c : books_.victims_unused_until(op_.expected->until, op_.expected->step, wanted - coming))
+    let_leave(c);
 }
 
 }  // namespace vedette

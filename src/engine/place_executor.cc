@@ -91,8 +91,7 @@ Result<void> PlaceExecutor::let_wait(std::uint32_t stream, const Fences& fences)
 
 void PlaceExecutor::tell_of_wait(HostSlots::WaitsFor what, bool begins) {
   if (watcher_ == nullptr) return;
-  if (begins) watcher_->wait_begins(what);
-  if (!begins) watcher_->wait_ends();
+  begins ? watcher_->wait_begins(what) : watcher_->wait_ends();
 }
 
 Result<void> PlaceExecutor::let_wait_for_room(std::uint32_t stream, const Fences& fences) {

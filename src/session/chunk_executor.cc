@@ -44,11 +44,14 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
     fetches_.push_back({fetch.chunks, fetch.unchanged});
   for (const OpMoves::NextUse& use : ahead != nullptr ? ahead->next_uses : part.moves.next_uses)
     next_uses_.push_back({use.chunks, use.after, use.dead_at ? Ticks{*use.dead_at} : never});
+  const auto first_uses = [](const std::vector<StepStart::Unit>& units, std::vector<Engine::NextUse>& uses) {
+    for (const StepStart::Unit& unit : units) uses.push_back({unit.chunks, unit.first_use});
+  };
   begins_near_.clear();
   begins_away_.clear();
   if (part.start != nullptr) {
-    for (const StepStart::Unit& unit : part.start->near) begins_near_.push_back({unit.chunks, unit.first_use});
-    for (const StepStart::Unit& unit : part.start->away) begins_away_.push_back({unit.chunks, unit.first_use});
+    first_uses(part.start->near, begins_near_);
+    first_uses(part.start->away, begins_away_);
   }
   Engine::Planned planned{.fetches = fetches_,
                           .next_uses = next_uses_,

@@ -32,6 +32,12 @@ Result<void> known_policy(const SessionOptions& options) {
   return unsupported("no policy '" + options.policy + "'; there are: " + known);
 }
 
+std::vector<std::string_view> names_of_host_trackers() {
+  std::vector<std::string_view> names{"best"};
+  for (const TrackerKind& kind : tracker_kinds()) names.push_back(kind.name);
+  return names;
+}
+
 Result<void> validate(const SessionOptions& options) {
   const std::uint64_t chunk = options.chunk.value;
   if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0)
@@ -46,8 +52,7 @@ Result<void> validate(const SessionOptions& options) {
   if (options.ranks == 0) return unsupported("ranks is 0; it counts this process, so it is at least 1");
   if (options.tracker == detail::managed_tracker)
     return unsupported("page tracker 'cupti' does not work here: it sees a GPU's memory (fast = \"gpu:0\"); use best");
-  std::vector<std::string_view> trackers = tracker_names();
-  trackers.pop_back();  // a GPU's
+  const std::vector<std::string_view> trackers = names_of_host_trackers();
   if (std::find(trackers.begin(), trackers.end(), options.tracker) == trackers.end()) {
     std::string known;
     for (const std::string_view name : trackers) known.append(known.empty() ? "" : ", ").append(name);
@@ -109,8 +114,7 @@ std::uint32_t arena_chunks(const SessionOptions& options) {
 }  // namespace
 
 std::vector<std::string_view> tracker_names() {
-  std::vector<std::string_view> names{"best"};
-  for (const TrackerKind& kind : tracker_kinds()) names.push_back(kind.name);
+  std::vector<std::string_view> names = names_of_host_trackers();
   names.push_back(detail::managed_tracker);
   return names;
 }

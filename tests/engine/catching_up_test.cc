@@ -9,13 +9,13 @@ namespace {
 using namespace testing;
 using Uses = std::vector<Engine::NextUse>;
 
-// The first op of a step that begins at `tick`: its plan has `near` in fast memory by then, and not `away`.
-void begin_step(Rig& rig, Ticks tick, const Uses& near, const Uses& away,
-                const std::vector<Engine::PlannedFetch>& fetches = {}) {
+// The first op by a plan, at `tick`, of a step that begins at `base`: the plan has `near` in fast memory by then, and
+// not `away`.
+void begin_plan(Rig& rig, Ticks base, Ticks tick, const Uses& near, const Uses& away) {
   rig.engine().begin_op(tick, {0}, "op", {},
-                        {.fetches = fetches,
+                        {.fetches = {},
                          .next_uses = {},
-                         .base = tick,
+                         .base = base,
                          .begins_near = near,
                          .begins_away = away,
                          .frames_to_come = {},
@@ -28,7 +28,7 @@ TEST(CatchingUp, WhatThePlanHasComesAndWhatItHasAwayLeaves) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({at(0, 2)});
   rig.born(4, 4);
-  begin_step(rig, 1'000, {{at(0), 3}, {at(1), 4}, {at(4), 5}}, {{at(3), 9}, {at(2), 8}});
+  begin_plan(rig, 1'000, 1'000, {{at(0), 3}, {at(1), 4}, {at(4), 5}}, {{at(3), 9}, {at(2), 8}});
   EXPECT_TRUE(eventually([&] { return rig.here(0) && rig.here(1); }));
   EXPECT_TRUE(eventually([&] { return !rig.here(2) && !rig.here(3); }));
   EXPECT_TRUE(rig.here(4));
@@ -43,7 +43,7 @@ TEST(CatchingUp, AFullMemoryMakesTheRoomOfWhatThePlanHasAway) {
   rig.evict({at(0, 2)});
   rig.born(4, 4);
   rig.born(5, 5);
-  begin_step(rig, 1'000, {{at(0), 3}, {at(1), 4}}, {{at(3), 9}, {at(2), 8}});
+  begin_plan(rig, 1'000, 1'000, {{at(0), 3}, {at(1), 4}}, {{at(3), 9}, {at(2), 8}});
   EXPECT_TRUE(eventually([&] { return rig.here(0) && rig.here(1); }));
   EXPECT_TRUE(rig.here(4));
   EXPECT_TRUE(rig.here(5));
@@ -54,16 +54,7 @@ TEST(CatchingUp, WhatWasUsedBeforeStays) {
   Rig rig(4);
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c);
   rig.evict({at(0)});
-  const Uses near = {{at(0), 3}}, away = {{at(2), 9}, {at(1), 4}};
-  rig.engine().begin_op(1'005, {0}, "op", {},
-                        {.fetches = {},
-                         .next_uses = {},
-                         .base = 1'000,
-                         .begins_near = near,
-                         .begins_away = away,
-                         .frames_to_come = {},
-                         .operands_of_whole_op = {}});
-  rig.engine().end_op({});
+  begin_plan(rig, 1'000, 1'005, {{at(0), 3}}, {{at(2), 9}, {at(1), 4}});
   EXPECT_TRUE(eventually([&] { return !rig.here(2); }));
   rig.engine().quiesce();
   EXPECT_TRUE(rig.here(1));
@@ -76,7 +67,7 @@ TEST(CatchingUp, EndsWithThePlan) {
   rig.evict({at(0)});
   rig.born(1, 1);
   rig.born(2, 2);
-  begin_step(rig, 1'000, {{at(0), 3}}, {});  // no room, so it waits
+  begin_plan(rig, 1'000, 1'000, {{at(0), 3}}, {});  // no room, so it waits
   rig.engine().forget_plan();
   rig.engine().death(at(1));
   rig.engine().quiesce();

@@ -1,34 +1,10 @@
 // What a steady step of blocks on the simulated GPU allocates on the host: nothing, whether its blocks stay, are born
 // and die, or leave and come back by a plan.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-
 #include "engine/place_executor.h"
+#include "support/counted_allocations.h"
 #include "support/places.h"
-
-namespace {
-thread_local bool counts = false;
-unsigned allocations = 0;
-
-bool is_of_the_driver(const void* caller) {  // the simulated one's
-  Dl_info found{};
-  return ::dladdr(caller, &found) != 0 && std::strstr(found.dli_fname, "libcuda") != nullptr;
-}
-}  // namespace
-
-// Not inlined: the compiler would find malloc's memory given to delete.
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  if (counts && !is_of_the_driver(__builtin_return_address(0))) ++allocations;
-  if (void* const memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace vedette::testing {
 namespace {
@@ -54,9 +30,9 @@ class PlaceAllocations : public SimulatedGpu {
     for (int i = 0; i < 40; ++i) step();
     stream_->synchronize().value();
     allocations = 0;
-    counts = true;
+    counts_allocations = true;
     step();
-    counts = false;
+    counts_allocations = false;
     return allocations;
   }
   void SetUp() override {

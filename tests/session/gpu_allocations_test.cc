@@ -1,36 +1,13 @@
 // What a steady planned step of a session on the simulated GPU allocates on the training thread: announcements of ops,
 // births, deaths, and moves by the plan.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <vector>
 
 #include "simulated_gpu/test_device.h"
+#include "support/counted_allocations.h"
 #include "vedette/gpu.h"
 #include "vedette/session.h"
-
-namespace {
-thread_local bool counts = false;
-unsigned allocations = 0;
-
-bool is_of_the_driver(const void* caller) {  // the simulated one's
-  Dl_info found{};
-  return ::dladdr(caller, &found) != 0 && std::strstr(found.dli_fname, "libcuda") != nullptr;
-}
-}  // namespace
-
-// Not inlined: the compiler would find malloc's memory given to delete.
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  if (counts && !is_of_the_driver(__builtin_return_address(0))) ++allocations;
-  if (void* const memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace vedette::testing {
 namespace {
@@ -61,14 +38,14 @@ class Program final : public GpuProgram {
   Counted step() {
     Counted counted;
     allocations = 0;
-    counts = true;
+    counts_allocations = true;
     {
       const auto scope = session_->step();
       const unsigned before = allocations;
       forward_and_backward();
       counted.ops = allocations - before;
     }
-    counts = false;
+    counts_allocations = false;
     counted.whole = allocations;
     stream_.synchronize().value();
     return counted;
