@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/storages.h"
 #include "base/readable.h"
 
 namespace vedette::adapter {
@@ -47,19 +48,6 @@ struct Operands final : c10::DebugInfoBase {
   std::vector<WeakStorage> storages;
 };
 
-template <class Each>
-void each_storage(const c10::IValue& value, const Each& each) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined() && tensor.is_cpu() && tensor.has_storage()) each(*tensor.storage().unsafeGetStorageImpl());
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) {
-      if (!item.isTensor() && !item.isList()) break;
-      each_storage(item, each);
-    }
-  }
-}
-
 class Work final : public at::ObserverContext {
  public:
   Work() { carried_here = this; }
@@ -76,7 +64,7 @@ class Work final : public at::ObserverContext {
     for (std::size_t i = 0; op != nullptr && i < op->storages.size(); ++i)
       if (auto storage = op->storages[i].lock()) storages.push_back(std::move(storage));
     for (const c10::IValue& input : function.inputs())
-      each_storage(input, [&](c10::StorageImpl& storage) {
+      each_storage(input, c10::kCPU, [&](c10::StorageImpl& storage) {
         storages.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
       });
     for (const auto& storage : storages) {
@@ -169,7 +157,7 @@ OpOfWorks::OpOfWorks(c10::ArrayRef<const c10::IValue> arguments)
     : guard_(our_kind, [&] {
         auto operands = std::make_shared<Operands>();
         for (const c10::IValue& argument : arguments)
-          each_storage(argument, [&](c10::StorageImpl& storage) {
+          each_storage(argument, c10::kCPU, [&](c10::StorageImpl& storage) {
             operands->storages.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
           });
         return operands;
@@ -181,7 +169,7 @@ void send_from_ordinary_memory(c10::ArrayRef<const c10::IValue> arguments) {
   std::set<c10::StorageImpl*> storages;
   std::uint64_t bytes = 0;
   for (const c10::IValue& argument : arguments)
-    each_storage(argument, [&](c10::StorageImpl& storage) {
+    each_storage(argument, c10::kCPU, [&](c10::StorageImpl& storage) {
       const void* const memory = storage.data_ptr().get();
       if (memory != nullptr && Session::owns(memory) && storages.insert(&storage).second) bytes += storage.nbytes();
     });

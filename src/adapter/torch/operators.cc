@@ -27,6 +27,7 @@
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/small_operands.h"
+#include "adapter/torch/storages.h"
 #include "base/assert.h"
 
 namespace vedette::adapter {
@@ -102,16 +103,7 @@ void refuse_to_communicate(const char* name, c10::ArrayRef<const c10::IValue> in
          "tensor before the guard, or train on several GPUs without one")
             .c_str());
   };
-  for (const c10::IValue& input : inputs) {
-    each_storage(input, refuse);
-    if (!input.isList() || input.isTensorList()) continue;
-    for (const c10::IValue& list : input.toListRef()) each_storage(list, refuse);
-  }
-}
-
-// From now on these storages may move, but for the time of an op that has them.
-void see(const c10::IValue& value, GpuStorages& storages) {
-  each_storage(value, [&](c10::StorageImpl& storage) { storages.seen(storage); });
+  for (const c10::IValue& input : inputs) each_storage(input, c10::kCUDA, refuse);
 }
 
 // A tensor that fills its storage tells the storage's shape.
@@ -309,7 +301,7 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::R
       die("an operator of a thread that does not train needs a tensor for which the budget has no room now; give a "
           "larger budget");
   };
-  for (const c10::IValue& input : arguments_of(function)) each_storage(input, hold);
+  for (const c10::IValue& input : arguments_of(function)) each_storage(input, c10::kCUDA, hold);
   if (context != nullptr) owner.gpu->settle();
   return context;
 }
@@ -360,17 +352,19 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (!in_op && !trains && nodes_here == 0) return;
   if (in_op && !ends_op) {
     for (const c10::IValue& output : function.outputs())
-      each_storage(output, [](c10::StorageImpl& storage) {
+      each_storage(output, c10::kCUDA, [](c10::StorageImpl& storage) {
         if (GpuStorages::name_of(storage) != nullptr)
           made_in_op.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
       });
     return;
   }
-  for (const c10::IValue& output : function.outputs()) see(output, *owner->gpu);
-  if (!ends_op) return;
-  SmallOperands results(*owner);
+  SmallOperands results = ends_op ? SmallOperands(*owner) : SmallOperands();
   for (const c10::IValue& output : function.outputs())
-    each_storage(output, [&](c10::StorageImpl& storage) { results.add(storage, true); });
+    each_storage(output, c10::kCUDA, [&](c10::StorageImpl& storage) {
+      owner->gpu->seen(storage);  // from now on it may move, but for the time of an op that has it
+      results.add(storage, true);
+    });
+  if (!ends_op) return;
   results.tell();
   for (const auto& made : std::exchange(made_in_op, {})) {
     if (const auto storage = made.lock()) owner->gpu->seen(*storage);

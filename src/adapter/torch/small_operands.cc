@@ -10,8 +10,9 @@ SmallOperands::SmallOperands(const Announcer& owner)
     : owner_(owner.gpu != nullptr && owner.in_step && owner.session.wants_uses_beside() ? &owner : nullptr) {}
 
 void SmallOperands::add(const c10::StorageImpl& storage, bool written) {
+  if (owner_ == nullptr) return;
   const std::size_t bytes = storage.nbytes();
-  if (owner_ == nullptr || bytes == 0 || !storage.device().is_cuda() || !owner_->gpu->leaves_to_libtorch(bytes)) return;
+  if (bytes == 0 || !storage.device().is_cuda() || !owner_->gpu->leaves_to_libtorch(bytes)) return;
   uses_.push_back({.address = storage.data_ptr().get(),
                    .bytes = {bytes},
                    .written = written,

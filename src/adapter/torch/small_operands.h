@@ -4,8 +4,6 @@
 //
 // Thread rule: the thread whose op runs.
 #pragma once
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/SmallVector.h>
 
@@ -25,19 +23,5 @@ class SmallOperands {
   const Announcer* owner_ = nullptr;
   c10::SmallVector<Session::UseBeside, 4> uses_;
 };
-
-// Storages of CUDA tensors in a value.
-template <class Each>
-void each_storage(const c10::IValue& value, const Each& each) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined() && tensor.is_cuda() && tensor.has_storage()) each(*tensor.storage().unsafeGetStorageImpl());
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) {
-      if (!item.isTensor() && !item.isNone()) break;
-      each_storage(item, each);
-    }
-  }
-}
 
 }  // namespace vedette::adapter
