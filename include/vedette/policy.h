@@ -3,7 +3,7 @@
 // the live engine call the same two functions of the same object.
 //
 // A policy uses no clock, thread or address: the same inputs and seed give the same answer, byte for byte. Thread rule:
-// one thread at a time calls a policy.
+// one thread at a time calls a policy, not always the same one: a session has plans made beside the program.
 #pragma once
 #include <memory>
 #include <span>

@@ -67,13 +67,17 @@ class Bucket {
 
   std::uint64_t last_run() const noexcept { return last_run_; }  // step
   std::uint64_t runs() const noexcept { return runs_; }          // whole steps by its plan
-  // Steps that begin as the bucket does end as it does, often enough.
-  bool is_trusted() const noexcept { return runs_ > 0 || left_ < 2; }
-  void left() { ++left_; }  // by a step, in the middle, for no other bucket
+  // It has its plan, and steps that begin as the bucket does end as it does, often enough.
+  bool is_trusted() const noexcept { return !waits_for_plan_ && (runs_ > 0 || left_ < 2); }
+  void waits_for_plan() noexcept { waits_for_plan_ = true; }  // its first
+  void left() { ++left_; }                                    // by a step, in the middle, for no other bucket
   void came_again() { left_ = 0; }
   void profiled(std::uint64_t step, std::uint32_t unplanned_chunks);
   void ran(std::uint64_t step);
-  void planned(std::uint64_t step) { follows_since_ = step + 1; }
+  void planned(std::uint64_t step) {
+    follows_since_ = step + 1;
+    waits_for_plan_ = false;
+  }
   // The first of the steps up to the last run that all ran by the plan that the bucket has now.
   std::uint64_t follows_since() const noexcept { return follows_since_; }
   // of each op of `log`, whether its recipe was tried and right
@@ -92,6 +96,7 @@ class Bucket {
   AddressPlan addresses_;
   std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
   std::uint32_t unplanned_ = 0, left_ = 0;
+  bool waits_for_plan_ = false;
   std::vector<char> runs_again_;
 };
 
@@ -124,8 +129,10 @@ class BucketStore {
   bool may_be_learned(std::span<const std::uint64_t> hashes) const;
   void ran_whole() { latest_ = current_; }
 
+  Bucket* find(std::uint64_t id) const noexcept;       // nullptr: it is gone
   Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
   const std::vector<std::unique_ptr<Bucket>>& all() const noexcept { return buckets_; }
+  bool has_run() const noexcept;  // some bucket, whole
   // Removes a bucket that is too many, or takes too much; nullptr: none does. Its zone is the caller's to give back.
   std::unique_ptr<Bucket> retire();
   void clear();

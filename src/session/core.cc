@@ -46,6 +46,7 @@ void SessionCore::start(Memory memory) {
 }
 
 void SessionCore::close() noexcept {
+  making_.clear();
   {
     const std::lock_guard lock(mutex_);
     logger_.end_step();

@@ -25,6 +25,7 @@
 #include "session/messages.h"
 #include "session/op_times.h"
 #include "session/page_profile.h"
+#include "session/plan_in_making.h"
 #include "session/recomputer.h"
 #include "session/row_log.h"
 #include "session/running_op.h"
@@ -160,6 +161,10 @@ class SessionCore {
   void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
   void cut_into_sections_of(Bucket& ran);
   void make_plan(Bucket& bucket);
+  void make_plan_beside(Bucket& bucket);
+  void take_plan(PlanInMaking& made);
+  void tell_plan(Bucket& bucket);
+  Machine machine_for(const Bucket& bucket) const;
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
   void retire_buckets();
@@ -191,10 +196,14 @@ class SessionCore {
   Counters at_step_begin_;
 
   BucketStore buckets_;
-  Foresight foresight_{arena_};             // of steps without a plan
-  std::unique_ptr<PageProfile> pages_;      // while a step is profiled
-  std::unique_ptr<Recomputer> recomputer_;  // nullptr: nothing is dropped
-  bool profiled_once_ = false, advised_on_rows_ = false;
+  Foresight foresight_{arena_};                        // of steps without a plan
+  std::vector<std::unique_ptr<PlanInMaking>> making_;  // plans that are made beside, one a bucket at most
+  std::unique_ptr<PageProfile> pages_;                 // while a step is profiled
+  std::unique_ptr<Recomputer> recomputer_;             // nullptr: nothing is dropped
+  struct Once {
+    bool profiled = false, advised_on_rows = false;
+  };
+  Once once_;
 };
 
 }  // namespace vedette::detail

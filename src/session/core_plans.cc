@@ -40,7 +40,7 @@ void SessionCore::finish_profiling() {
     pages_.reset();
     times_.replace_by_usual(logger_.hashes(), logger_.log_to_finish().ops);
   }
-  if (logger_.step() > options_.warmup_steps && !logger_.log().ops.empty()) profiled_once_ = true;
+  if (logger_.step() > options_.warmup_steps && !logger_.log().ops.empty()) once_.profiled = true;
 }
 
 namespace {
@@ -79,7 +79,10 @@ void SessionCore::learn() {
   fresh->sections =
       SectionLearner(fresh->plan.has_policy() && executor_->can_observe() ? worth_observing(units, log, options_.chunk)
                                                                           : std::vector<char>(units.ops.size()));
-  make_plan(buckets_.add(std::move(fresh)));
+  const bool others_run = buckets_.has_run();
+  Bucket& added = buckets_.add(std::move(fresh));
+  // Where no step has a plan yet, the next is the likeliest to be this one again, and waits.
+  others_run ? make_plan_beside(added) : make_plan(added);
   buckets_.leave();
   retire_buckets();
   give_back_unused(log.ops.size());
@@ -99,7 +102,7 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
       break;
   }
   if (executor_->runs_later()) return measure_later(ran);
-  if (ran.plan.measure(measured, machine_)) make_plan(ran);
+  if (ran.plan.measure(measured, machine_)) make_plan_beside(ran);
 }
 
 // The times of ops that were announced before they ran: the host waits for the profiled step alone. False: the step was
@@ -130,18 +133,49 @@ void SessionCore::measure_later(Bucket& ran) {
 void SessionCore::cut_into_sections_of(Bucket& ran) {
   StepLog log = logger_.finished(arena_);
   for (std::uint32_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = ran.plan.least_time_of(i);
+  std::erase_if(making_, [&](const auto& plan) { return plan->bucket() == ran.id(); });  // of the uncut step
   ran.plan.cut(cut_into_sections(std::move(log), ran.sections.sectioned(op_.seen())));
   executor_->forget_plan();
   make_plan(ran);
 }
 
+// --- plans -----------------------------------------------------------------------------------------------------------
+
+Machine SessionCore::machine_for(const Bucket& bucket) const {
+  Machine machine = machine_;
+  const std::uint32_t free = frames_ - executor_->held_chunks();
+  machine.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
+  return machine;
+}
+
 void SessionCore::make_plan(Bucket& bucket) {
   if (executor_->range()) executor_->forget_plan();  // its places go with the plan
-  bucket.planned(logger_.step());
-  const std::uint32_t free = frames_ - executor_->held_chunks();
-  machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
+  machine_ = machine_for(bucket);
   if (auto made = bucket.plan.prepare(machine_, *executor_); !made) messages_.post(made.error().message);
   if (executor_->range()) announce_leaving(bucket.plan);
+  tell_plan(bucket);
+}
+
+// Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. Places of a plan go
+// with it, so that a GPU's is made between two steps; so is one of a program on another clock, which a replay repeats.
+void SessionCore::make_plan_beside(Bucket& bucket) {
+  if (executor_->range() || &executor_->program() != &host_program()) return make_plan(bucket);
+  if (bucket.runs() == 0) bucket.waits_for_plan();
+  machine_ = machine_for(bucket);
+  making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_)));
+}
+
+// Between two steps.
+void SessionCore::take_plan(PlanInMaking& made) {
+  Bucket* const bucket = buckets_.find(made.bucket());
+  if (bucket == nullptr) return;  // it has gone meanwhile
+  if (auto taken = bucket->plan.finish(made.take(), *executor_); !taken) messages_.post(taken.error().message);
+  tell_plan(*bucket);
+  give_back_unused(bucket->ops());
+}
+
+void SessionCore::tell_plan(Bucket& bucket) {
+  bucket.planned(logger_.step());
   report_places(bucket);
   if (options_.observer == nullptr) return;
   const std::span<const std::uint32_t> first = bucket.plan.first_parts();
@@ -189,10 +223,10 @@ void SessionCore::retire_buckets() {
 // KiB (docs/results.md).
 void SessionCore::advise_on_rows() {
   constexpr Bytes suitable = 64_KiB;
-  if (advised_on_rows_ || rows_.chunks() == 0 || options_.chunk <= suitable ||
+  if (once_.advised_on_rows || rows_.chunks() == 0 || options_.chunk <= suitable ||
       arena_.peak_bytes() <= options_.fast_memory.value)
     return;
-  advised_on_rows_ = true;
+  once_.advised_on_rows = true;
   messages_.post("rows of tables are looked up, and a row that is away brings a chunk of " + readable(options_.chunk) +
                  ": with chunk = 64_KiB (train --chunk 64KiB) a step moves less");
 }

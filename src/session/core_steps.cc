@@ -28,9 +28,13 @@ void SessionCore::mark_layer(std::string_view name, Phase phase) {
 
 void SessionCore::begin_step() {
   come_first_for_segv();
+  const auto made =
+      std::stable_partition(making_.begin(), making_.end(), [](const auto& plan) { return !plan->is_made_soon(); });
   const std::lock_guard lock(mutex_);
+  std::for_each(made, making_.end(), [&](const auto& plan) { take_plan(*plan); });
+  making_.erase(made, making_.end());
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
-  if (profiled_once_ || options_.profile == ProfileTicks::operands) {
+  if (once_.profiled || options_.profile == ProfileTicks::operands) {
     times_.forget_usual();
   } else {
     times_.remember_as_usual(logger_.hashes(), logger_.log().ops);
@@ -49,7 +53,7 @@ void SessionCore::begin_step() {
   executor_->stalled_since_last_asked();
   executor_->begin_step(logger_.step());
   if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
-  if (logger_.step() > options_.warmup_steps && !profiled_once_) start_profiling();
+  if (logger_.step() > options_.warmup_steps && !once_.profiled) start_profiling();
 }
 
 // The step's log ends before its program does: later ops run as those between steps do, and nothing is learned.

@@ -111,6 +111,7 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   frames_to_come_ = Grouped<std::uint32_t>(std::exchange(units_.frames_to_come, {}));
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
+  in_draft_ = false;
   plan_ = {};
   places_.reset();
   best_.reset();
@@ -160,6 +161,59 @@ bool StepPlan::take_best() {
 }
 
 Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
+  if (options_.range) return prepare_places(machine, executor);
+  std::unique_ptr<Draft> draft = drafted(std::move(units_.trace), machine);
+  draft->make();
+  units_.trace = std::move(draft->trace);
+  return finish(std::move(draft), executor);
+}
+
+Error StepPlan::runs_on_demand(const Error& cause) const {
+  return {.cause = cause.cause,
+          .message = "policy " + std::string(policy_->name()) + ": " + cause.message + "; running on demand",
+          .errno_value = 0};
+}
+
+// --- in chunks -------------------------------------------------------------------------------------------------------
+
+void StepPlan::Draft::make() noexcept {
+  if (policy == nullptr) return;
+  fitting = with_ops_that_fit(trace, machine.tiers[0].capacity);
+  plan = policy->prepare(planned_trace(), machine);
+}
+
+std::unique_ptr<StepPlan::Draft> StepPlan::drafted(Trace trace, const Machine& machine) {
+  in_draft_ = policy_ != nullptr;
+  return std::make_unique<Draft>(Draft{.trace = std::move(trace), .machine = machine, .policy = std::move(policy_)});
+}
+
+std::unique_ptr<StepPlan::Draft> StepPlan::begin(const Machine& machine) { return drafted(units_.trace, machine); }
+
+Result<void> StepPlan::finish(std::unique_ptr<Draft> draft, const Executor& executor) {
+  policy_ = std::move(draft->policy);
+  in_draft_ = false;
+  steps_ = 0;
+  least_ = {};
+  plan_ = {};
+  fitting_ = std::move(draft->fitting);
+  for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
+  Result<void> made;
+  if (!draft->plan) {
+    made = runs_on_demand(draft->plan.error());
+  } else if (auto accepted = acceptable(*draft->plan, draft->machine, executor); !accepted) {
+    made = runs_on_demand(accepted.error());
+  } else {
+    plan_ = *std::move(draft->plan);
+  }
+  moves_ = tabulate(units_, plan_, options_.chunk);
+  start_ = start_of(units_, plan_);
+  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
+  return made;
+}
+
+// --- in places -------------------------------------------------------------------------------------------------------
+
+Result<void> StepPlan::prepare_places(const Machine& machine, const Executor& executor) {
   const bool back = std::exchange(back_to_best_, false);
   if (!back) keep_if_best();
   room_ = {machine.tiers[0].capacity, executor.range_of_plans()};
@@ -169,30 +223,16 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
   places_.reset();
   Result<void> made;
   if (!back || !take_best()) {
-    if (policy_ != nullptr)
-      made = options_.range ? plan_in_places(machine, executor) : plan_in_chunks(machine, executor);
+    if (policy_ != nullptr) made = plan_in_places(machine, executor);
     if (!made && take_best()) made = {};
   }
-  if (!made)
-    made =
-        Error{.cause = made.error().cause,
-              .message = "policy " + std::string(policy_->name()) + ": " + made.error().message + "; running on demand",
-              .errno_value = 0};
+  if (!made) made = runs_on_demand(made.error());
   if (!places_) {
     moves_ = tabulate(units_, plan_, options_.chunk);
     start_ = start_of(units_, plan_);
   }
   makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
   return made;
-}
-
-Result<void> StepPlan::plan_in_chunks(const Machine& machine, const Executor& executor) {
-  fitting_ = with_ops_that_fit(units_.trace, machine.tiers[0].capacity);
-  auto plan = policy_->prepare(planned_trace(), machine);
-  if (!plan) return plan.error();
-  if (auto accepted = acceptable(*plan, machine, executor); !accepted) return accepted;
-  plan_ = *std::move(plan);
-  return {};
 }
 
 // A plan counts bytes, and not where they lie: where no places are found for one, another plan leaves some room.

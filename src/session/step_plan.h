@@ -48,6 +48,21 @@ class StepPlan {
   // cannot follow it; then the plan is empty and the step runs on demand.
   Result<void> prepare(const Machine& machine, const Executor& executor);
 
+  // The same in three parts, without a range: the plan before runs on while any thread makes the next. Until finish()
+  // the policy is the draft's, and asks for no other plan. A draft from before cut() is to be forgotten.
+  struct Draft {
+    Trace trace;
+    std::optional<Trace> fitting = {};
+    Machine machine;
+    std::unique_ptr<Policy> policy;
+    Result<Plan> plan = Plan{};
+
+    void make() noexcept;  // takes long
+    const Trace& planned_trace() const noexcept { return fitting ? *fitting : trace; }
+  };
+  std::unique_ptr<Draft> begin(const Machine& machine);
+  Result<void> finish(std::unique_ptr<Draft> draft, const Executor& executor);
+
   // After a whole step by the plan: times and stalls of all parts. True: the policy wants to plan anew.
   struct Measured {
     Nanoseconds time, stall, recomputing;  // of the step
@@ -62,7 +77,7 @@ class StepPlan {
   const Plan& plan() const noexcept { return plan_; }
   // The times of the log are none: the first measured ones have another plan made.
   void was_not_measured() noexcept { times_are_guesses_ = not_measured_ = true; }
-  bool has_policy() const noexcept { return policy_ != nullptr; }
+  bool has_policy() const noexcept { return policy_ != nullptr || in_draft_; }
   std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
   std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
   // The plan recomputes a tensor that the op writes.
@@ -80,7 +95,9 @@ class StepPlan {
 
  private:
   void form(const StepLog& log, const std::vector<char>& runs_again);  // [part]; empty: none does
-  Result<void> plan_in_chunks(const Machine& machine, const Executor& executor);
+  std::unique_ptr<Draft> drafted(Trace trace, const Machine& machine);
+  Result<void> prepare_places(const Machine& machine, const Executor& executor);
+  Error runs_on_demand(const Error& cause) const;
   Result<void> plan_in_places(const Machine& machine, const Executor& executor);
   void keep_if_best();
   bool was_better_before() const;
@@ -117,6 +134,7 @@ class StepPlan {
   std::optional<Placed> best_;        // of the plans before plan_
   bool back_to_best_ = false;
   std::unique_ptr<Policy> policy_;
+  bool in_draft_ = false;  // the policy is
   MoveTable moves_;
   StepStart start_;
   std::vector<bool> makes_recomputed_;  // [part]

@@ -1,0 +1,38 @@
+#include "session/plan_in_making.h"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "base/quiet_thread.h"
+
+namespace vedette::detail {
+
+PlanInMaking::PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft)
+    : bucket_(bucket), draft_(std::move(draft)) {
+  try {
+    thread_ = start_quiet_thread([this] { make(); });
+  } catch (const std::system_error&) {
+    make();
+  }
+}
+
+PlanInMaking::~PlanInMaking() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void PlanInMaking::make() noexcept {
+  draft_->make();
+  const std::lock_guard lock(mutex_);
+  made_ = true;
+  made_changed_.notify_all();
+}
+
+bool PlanInMaking::is_made_soon() {
+  constexpr std::chrono::milliseconds patience{200};
+  std::unique_lock lock(mutex_);
+  const auto wait = std::exchange(patient_, false) ? patience : std::chrono::milliseconds{0};
+  return made_changed_.wait_for(lock, wait, [&] { return made_; });
+}
+
+}  // namespace vedette::detail

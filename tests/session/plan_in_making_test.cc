@@ -1,0 +1,123 @@
+// A plan that is made beside the program: steps go on by the plan before, and the next one comes when it is there.
+#include "session/plan_in_making.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <thread>
+
+#include "session/buckets.h"
+#include "session/idle_executor.h"
+
+namespace vedette::detail {
+namespace {
+
+constexpr Bytes chunk = {64 << 10};
+
+// Moves nothing until it is let go; then it evicts unit 0 after op 0. Once told of a step it wants another plan.
+class Slow final : public Policy {
+ public:
+  Slow(std::latch& begun, std::latch& goes_on) : begun_(begun), goes_on_(goes_on) {}
+  std::string_view name() const noexcept override { return "slow"; }
+  Result<Plan> prepare(const Trace&, const Machine&) override {
+    begun_.count_down();
+    goes_on_.wait();
+    Plan plan;
+    plan.moves.push_back({.extent = {{0}, {}}, .source = {0}, .target = {1}, .verb = Verb::evict});
+    return plan;
+  }
+  Reaction react(const Event&, const View&) override { return {.replan = true}; }
+
+ private:
+  std::latch &begun_, &goes_on_;
+};
+
+StepLog two_ops() {
+  StepLog log;
+  log.tensors.push_back({.name = "weight", .bytes = chunk, .kind = TensorKind::weight});
+  for (int i = 0; i < 2; ++i) {
+    log.ops.push_back({.name = "op", .time = {1'000'000}});
+    log.ops.back().reads = {0};
+  }
+  return log;
+}
+
+class MadeBeside : public ::testing::Test {
+ protected:
+  std::unique_ptr<StepPlan::Draft> draft() {
+    std::unique_ptr<StepPlan::Draft> made = plan_.begin(machine_);
+    made->policy = std::make_unique<Slow>(begun_, goes_on_);
+    return made;
+  }
+  bool measure(std::int64_t ns) {
+    const std::vector<Nanoseconds> times(2, {ns}), stalls(2);
+    return plan_.measure({.time = {2 * ns}, .stall = {}, .recomputing = {}, .times = times, .stalls = stalls},
+                         machine_);
+  }
+
+  const Machine machine_{.tiers = {{.name = "dram", .capacity = {4 * chunk.value}, .addressable = true},
+                                   {.name = "host", .capacity = {1 << 30}}},
+                         .links = {{.source = {1}, .target = {0}, .bytes_per_s = 1'000'000'000},
+                                   {.source = {0}, .target = {1}, .bytes_per_s = 1'000'000'000}},
+                         .granule = chunk};
+  std::latch begun_{1}, goes_on_{1};
+  testing::IdleExecutor executor_;
+  StepPlan plan_{two_ops(), {.chunk = chunk, .policy = "vedette"}};
+};
+
+TEST_F(MadeBeside, ComesWhenItIsThereAndStepsAreMeasuredMeanwhile) {
+  ASSERT_TRUE(plan_.prepare(machine_, executor_));
+  ASSERT_TRUE(plan_.plan().moves.empty());
+  PlanInMaking making(7, draft());
+  begun_.wait();
+  EXPECT_EQ(making.bucket(), 7u);
+  EXPECT_FALSE(making.is_made_soon());
+  EXPECT_TRUE(plan_.has_policy());
+  EXPECT_FALSE(measure(700'000)) << "the policy makes a plan: it asks for no other";
+  EXPECT_EQ(plan_.least_times()[0].value, 700'000);
+  goes_on_.count_down();
+  while (!making.is_made_soon()) std::this_thread::yield();
+  EXPECT_TRUE(plan_.plan().moves.empty()) << "not before it is taken";
+  ASSERT_TRUE(plan_.finish(making.take(), executor_));
+  ASSERT_EQ(plan_.plan().moves.size(), 1u);
+  EXPECT_EQ(plan_.moves_at(0).departures.size(), 1u);
+  EXPECT_TRUE(measure(600'000)) << "the policy is back";
+}
+
+TEST_F(MadeBeside, IsForgottenWithItsMaker) {
+  goes_on_.count_down();
+  { PlanInMaking making(7, draft()); }
+  EXPECT_TRUE(begun_.try_wait());
+  ASSERT_TRUE(plan_.plan().moves.empty());
+}
+
+TEST_F(MadeBeside, IsWaitedForOnce) {
+  PlanInMaking making(7, draft());
+  EXPECT_FALSE(making.is_made_soon());
+  const auto began = std::chrono::steady_clock::now();
+  for (int step = 0; step < 1000; ++step) EXPECT_FALSE(making.is_made_soon());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60)) << "a thousand waits take 200 s";
+  goes_on_.count_down();
+}
+
+// A bucket is followed once it has its plan.
+TEST(Buckets, WaitForTheirFirstPlan) {
+  BucketStore store;
+  const std::vector<std::uint64_t> hashes = {11, 12};
+  Bucket& bucket = store.add(std::make_unique<Bucket>(store.next_id(), two_ops(), hashes, AddressPlan(),
+                                                      StepPlan::Options{.chunk = chunk, .policy = "on-demand"}));
+  bucket.waits_for_plan();
+  store.begin_step();
+  EXPECT_EQ(store.current(), nullptr);
+  EXPECT_EQ(store.find(bucket.id()), &bucket);
+  EXPECT_EQ(store.find(99), nullptr);
+  bucket.planned(3);
+  store.begin_step();
+  EXPECT_EQ(store.current(), &bucket);
+  EXPECT_FALSE(store.has_run());
+  bucket.ran(4);
+  EXPECT_TRUE(store.has_run());
+}
+
+}  // namespace
+}  // namespace vedette::detail
