@@ -3,10 +3,14 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <utility>
 
@@ -29,59 +33,6 @@ Database with_tables(Database database) {
 
 }  // namespace
 
-namespace {
-
-// Makes room for a new recording: removes an earlier one.
-void remove_recording(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
-  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + suffix, ignored);
-}
-
-// A byte of a recording in use is locked, behind those that SQLite locks (sqlite.org/fileformat: the lock-byte page).
-// The lock belongs to an open file: SQLite drops all that belong to the process.
-struct flock byte_of_use() {
-  constexpr off_t behind_sqlites = 0x40000000 + 1024;
-  struct flock byte {};
-  byte.l_type = F_WRLCK;
-  byte.l_whence = SEEK_SET;
-  byte.l_start = behind_sqlites;
-  byte.l_len = 1;
-  return byte;
-}
-
-// A forked child of a recorder that was killed may hold its lock for a while.
-Result<void> is_not_in_use(const std::string& path) {
-  const Fd there(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  struct flock lock = byte_of_use();
-  if (!there || ::fcntl(there.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
-  std::int64_t recorder = 0;
-  if (auto database = Database::open(path, Database::Mode::read)) {
-    Statement ask(*database, "SELECT value FROM meta WHERE key = 'pid'");
-    ask.ask();
-    if (ask.row()) recorder = ask.integer(0);
-  }
-  if (recorder > 0 && ::kill(static_cast<pid_t>(recorder), 0) != 0 && errno == ESRCH) return {};
-  return Error{Cause::unavailable, path + " is being recorded by " +
-                                       (recorder > 0 ? "process " + std::to_string(recorder) : "another process") +
-                                       "; name another file for this one"};
-}
-
-// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; SQLite's
-// files beside it have the same mode.
-Result<Fd> make_private_file(const std::string& path) {
-  Fd made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!made) {
-    const int error = errno;
-    return Error{Cause::system, path + ": unable to open database file (" + std::strerror(error) + ")", error};
-  }
-  struct flock lock = byte_of_use();
-  (void)::fcntl(made.get(), F_OFD_SETLK, &lock);  // some network file systems have no locks
-  return made;
-}
-
-}  // namespace
-
 Result<void> may_become_recording(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return {};
@@ -96,11 +47,111 @@ Result<void> may_become_recording(const std::string& path) {
   return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
 }
 
-Result<NewRecording> create_recording(const std::string& path) {
-  if (auto may = may_become_recording(path); !may) return may.error();
-  if (auto free = is_not_in_use(path); !free) return free.error();
+namespace {
+
+// Makes room for a new recording: removes an earlier one. Its name goes last: then another process may use it.
+void remove_recording(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  for (const char* suffix : {"-wal", "-shm", "-journal", ""}) std::filesystem::remove(path + suffix, ignored);
+}
+
+// A byte of a recording in use is locked, behind those that SQLite locks (sqlite.org/fileformat: the lock-byte page),
+// and one whose place is the number of its process. So a rival need not read the file: SQLite finds the files beside it
+// by name, and would remove those of a recording that has just replaced this one. The locks belong to an open file:
+// SQLite drops all that belong to the process.
+constexpr off_t byte_of_use = 0x40000000 + 1024, bytes_of_processes = byte_of_use + 1;
+constexpr off_t most_processes = off_t{1} << 22;  // PID_MAX_LIMIT
+
+struct flock lock_of(off_t first, off_t bytes) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = first;
+  lock.l_len = bytes;
+  return lock;
+}
+
+void tell_process(const Fd& recording) {
+  struct flock mine = lock_of(bytes_of_processes + ::getpid(), 1);
+  (void)::fcntl(recording.get(), F_OFD_SETLK, &mine);
+}
+
+// Of a file whose byte of use is locked.
+Result<void> has_ended(const Fd& recording, const std::string& path) {
+  struct flock found = lock_of(bytes_of_processes, most_processes + 1);
+  const bool told = ::fcntl(recording.get(), F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK;
+  const off_t recorder = told ? found.l_start - bytes_of_processes : 0;
+  if (recorder > 0 && ::kill(static_cast<pid_t>(recorder), 0) != 0 && errno == ESRCH) return {};
+  return Error{Cause::unavailable, path + " is being recorded by " +
+                                       (recorder > 0 ? "process " + std::to_string(recorder) : "another process") +
+                                       "; name another file for this one"};
+}
+
+bool is_at(const Fd& file, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file.get(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+// Only a file whose lock was got is looked at and removed, so that of several processes one does it. A lock whose
+// recorder has ended is that of a process which removes the file, for an instant, or of a forked child, for longer.
+Result<void> make_way(const std::string& path) {
+  constexpr int instants = 100;
+  constexpr timespec an_instant{0, 10'000'000};
+  const Fd there(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  const int errno_of_open = errno;
+  struct flock lock = lock_of(byte_of_use, 1);
+  for (int waited = 0; there && waited < instants && ::fcntl(there.get(), F_OFD_SETLK, &lock) != 0; ++waited) {
+    if (errno != EAGAIN && errno != EACCES) break;  // no locks here
+    if (!is_at(there, path)) return {};
+    if (auto ended = has_ended(there, path); !ended) return ended;
+    ::nanosleep(&an_instant, nullptr);
+  }
+  const bool is_there = there || errno_of_open != ENOENT;
+  if (!is_there || (there && !is_at(there, path))) return {};  // it has gone
+  if (auto may = may_become_recording(path); !may) return may;
   remove_recording(path);
-  auto made = make_private_file(path);
+  return {};
+}
+
+// Made here and not by SQLite, which would let others read it and follow a link to a file that is not there; SQLite's
+// files beside it have the same mode. It is locked before it has its name.
+Result<Fd> make_private_file(const std::string& path) {
+  const auto make = [](const std::string& name) {
+    Fd made(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct flock lock = lock_of(byte_of_use, 1);
+    if (made) (void)::fcntl(made.get(), F_OFD_SETLK, &lock);  // some network file systems have no locks
+    if (made) tell_process(made);
+    return made;
+  };
+  static std::atomic<unsigned> number = 0;  // relaxed: only its value counts
+  const std::string first = path + ".new-" + std::to_string(::getpid()) + "-" +
+                            std::to_string(number.fetch_add(1, std::memory_order_relaxed));
+  Fd made = make(first);
+  if (made && ::renameat2(AT_FDCWD, first.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
+    const int error = errno;
+    ::unlink(first.c_str());
+    made.reset();
+    errno = error;
+    if (error == EINVAL) made = make(path);  // a file system that cannot say whether the name is free
+  }
+  if (made) return made;
+  const int error = errno;
+  return Error{Cause::system, path + ": unable to open database file (" + std::strerror(error) + ")", error};
+}
+
+}  // namespace
+
+Result<NewRecording> create_recording(const std::string& path) {
+  constexpr int most_others = 100;  // that were quicker
+  Result<Fd> made = Fd{};
+  for (int others = 0; others < most_others; ++others) {
+    if (auto way = make_way(path); !way) return way.error();
+    made = make_private_file(path);
+    if (made || made.error().errno_value != EEXIST) break;
+  }
   if (!made) return made.error();
   auto database = Database::open(path, Database::Mode::create);
   if (!database) return database.error();

@@ -6,11 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "profiler/recording.h"
 #include "profiler/told_run.h"
@@ -19,6 +23,7 @@
 namespace vedette {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -324,6 +329,32 @@ TEST(Recorder, RefusesAFileThatAnotherProcessRecords) {
   }
   EXPECT_EQ(Recording::open(path).value().headline().value().steps, 2u);
   EXPECT_EQ(opens_in_a_child(), 0);
+}
+
+// Over nothing, over an earlier recording, and over one whose recorder has ended.
+TEST(Recorder, OneOfSeveralThatOpenAFileAtOnceRecordsIt) {
+  constexpr std::size_t several = 6;
+  const std::string path = fresh_path("raced.vedette");
+  for (int round = 0; round < 40; ++round) {
+    std::barrier at_once(several);
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Recorder>> opened;
+    std::vector<std::string> refused;
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < several; ++i)
+      threads.emplace_back([&] {
+        at_once.arrive_and_wait();
+        auto recorder = Recorder::open({.path = path});
+        const std::lock_guard lock(mutex);
+        recorder ? opened.push_back(std::move(recorder).value()) : refused.push_back(recorder.error().message);
+      });
+    threads.clear();
+    ASSERT_EQ(opened.size(), 1u) << "round " << round << ::testing::PrintToString(refused);
+    EXPECT_THAT(refused, Each(HasSubstr(" is being recorded by ")));
+    tell_run(*opened[0], 2);
+    opened.clear();
+    EXPECT_EQ(Recording::open(path).value().headline().value().steps, 2u);
+  }
 }
 
 TEST(Recorder, SaysInASentenceWhereItCannotWrite) {
