@@ -15,6 +15,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -107,7 +108,7 @@ struct Cell {
   bool swaps = false;   // plain within a limit of the kernel
   std::vector<double> ms, ratio;
   nlohmann::json latest;
-  bool equal = true;
+  bool equal = true, killed = false;  // killed: the kernel found nothing to swap
 };
 
 double counted_ms(const nlohmann::json& run) {
@@ -131,6 +132,7 @@ class Table {
     for (Cell& cell : cells_) {
       const nlohmann::json run = child(cell);
       const nlohmann::json& plain = cells_.front().latest;
+      if (cell.killed = run.contains("killed"); cell.killed) continue;
       cell.ms.push_back(counted_ms(run));
       if (cell.percent > 0) {
         cell.ratio.push_back(cells_.front().ms.back() / cell.ms.back());
@@ -145,6 +147,11 @@ class Table {
     for (const Cell& cell : cells_) {
       const auto figure = [&](const char* key) { return cell.latest.value(key, 0.0); };
       right = right && cell.equal;
+      if (cell.killed) {
+        fmt::print("{:<20} {:>8} killed for memory in a limit of so much\n", program_.name,
+                   fmt::format("{:.0f} % swap", cell.percent));
+        continue;
+      }
       fmt::print(
           "{:<20} {:>8} {:>10.0f} {:>8.3f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>9.0f} "
           "{:>8.0f}  {}\n",
@@ -168,7 +175,7 @@ class Table {
     for (const Cell& cell : cells_) {
       nlohmann::ordered_json row = {{"program", program_.name},  {"percent", cell.percent}, {"before", cell.before},
                                     {"kernel_swap", cell.swaps}, {"ms", cell.ms},           {"x_plain", cell.ratio},
-                                    {"equal", cell.equal}};
+                                    {"equal", cell.equal},       {"killed", cell.killed}};
       for (const auto& [key, value] : cell.latest.items())
         if (key != "losses" && key != "bits") row[key] = value;
       rows.push_back(row);
@@ -213,6 +220,8 @@ class Table {
     const std::string log = folder_ + "/log";
     const ChildRun ran =
         limit > 0 ? run_within({limit}, words, log, slowest_run_s).run : run_child(words, log, slowest_run_s);
+    constexpr int killed = 128 + SIGKILL;
+    if (cell.swaps && ran.status == killed) return {{"killed", true}};
     std::ifstream file(folder_ + "/result");
     auto json = nlohmann::json::parse(file, nullptr, false);
     if (ran.status != 0 || json.is_discarded())
