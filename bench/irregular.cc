@@ -108,7 +108,9 @@ struct Cell {
   bool swaps = false;   // plain within a limit of the kernel
   std::vector<double> ms, ratio;
   nlohmann::json latest;
-  bool equal = true, killed = false;  // killed: the kernel found nothing to swap
+  bool equal = true;
+
+  bool killed() const { return latest.contains("killed"); }  // the kernel found nothing to swap
 };
 
 double counted_ms(const nlohmann::json& run) {
@@ -130,15 +132,15 @@ class Table {
 
   void play() {
     for (Cell& cell : cells_) {
-      const nlohmann::json run = child(cell);
+      cell.latest = child(cell);
+      const nlohmann::json& run = cell.latest;
       const nlohmann::json& plain = cells_.front().latest;
-      if (cell.killed = run.contains("killed"); cell.killed) continue;
+      if (cell.killed()) continue;
       cell.ms.push_back(counted_ms(run));
       if (cell.percent > 0) {
         cell.ratio.push_back(cells_.front().ms.back() / cell.ms.back());
         cell.equal = cell.equal && run.at("losses") == plain.at("losses") && run.at("bits") == plain.at("bits");
       }
-      cell.latest = run;
     }
   }
 
@@ -147,7 +149,7 @@ class Table {
     for (const Cell& cell : cells_) {
       const auto figure = [&](const char* key) { return cell.latest.value(key, 0.0); };
       right = right && cell.equal;
-      if (cell.killed) {
+      if (cell.killed()) {
         fmt::print("{:<20} {:>8} killed for memory in a limit of so much\n", program_.name,
                    fmt::format("{:.0f} % swap", cell.percent));
         continue;
@@ -175,7 +177,7 @@ class Table {
     for (const Cell& cell : cells_) {
       nlohmann::ordered_json row = {{"program", program_.name},  {"percent", cell.percent}, {"before", cell.before},
                                     {"kernel_swap", cell.swaps}, {"ms", cell.ms},           {"x_plain", cell.ratio},
-                                    {"equal", cell.equal},       {"killed", cell.killed}};
+                                    {"equal", cell.equal}};
       for (const auto& [key, value] : cell.latest.items())
         if (key != "losses" && key != "bits") row[key] = value;
       rows.push_back(row);

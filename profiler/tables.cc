@@ -33,20 +33,6 @@ Database with_tables(Database database) {
 
 }  // namespace
 
-Result<void> may_become_recording(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return {};
-  auto database = Database::open(path, Database::Mode::read);
-  std::int64_t id = 0;
-  if (database) {
-    Statement ask(*database, "PRAGMA application_id");
-    ask.ask();
-    if (ask.row()) id = ask.integer(0);
-  }
-  if (id == recording_application_id) return {};
-  return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
-}
-
 namespace {
 
 // Makes room for a new recording: removes an earlier one. Its name goes last: then another process may use it.
@@ -70,11 +56,6 @@ struct flock lock_of(off_t first, off_t bytes) {
   lock.l_start = first;
   lock.l_len = bytes;
   return lock;
-}
-
-void tell_process(const Fd& recording) {
-  struct flock mine = lock_of(bytes_of_processes + ::getpid(), 1);
-  (void)::fcntl(recording.get(), F_OFD_SETLK, &mine);
 }
 
 // Of a file whose byte of use is locked.
@@ -101,7 +82,7 @@ Result<void> make_way(const std::string& path) {
   constexpr int instants = 100;
   constexpr timespec an_instant{0, 10'000'000};
   const Fd there(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  const int errno_of_open = errno;
+  if (!there && errno == ENOENT) return {};
   struct flock lock = lock_of(byte_of_use, 1);
   for (int waited = 0; there && waited < instants && ::fcntl(there.get(), F_OFD_SETLK, &lock) != 0; ++waited) {
     if (errno != EAGAIN && errno != EACCES) break;  // no locks here
@@ -109,8 +90,7 @@ Result<void> make_way(const std::string& path) {
     if (auto ended = has_ended(there, path); !ended) return ended;
     ::nanosleep(&an_instant, nullptr);
   }
-  const bool is_there = there || errno_of_open != ENOENT;
-  if (!is_there || (there && !is_at(there, path))) return {};  // it has gone
+  if (there && !is_at(there, path)) return {};  // it has gone
   if (auto may = may_become_recording(path); !may) return may;
   remove_recording(path);
   return {};
@@ -121,9 +101,10 @@ Result<void> make_way(const std::string& path) {
 Result<Fd> make_private_file(const std::string& path) {
   const auto make = [](const std::string& name) {
     Fd made(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    struct flock lock = lock_of(byte_of_use, 1);
-    if (made) (void)::fcntl(made.get(), F_OFD_SETLK, &lock);  // some network file systems have no locks
-    if (made) tell_process(made);
+    for (const off_t byte : {byte_of_use, bytes_of_processes + ::getpid()}) {
+      struct flock lock = lock_of(byte, 1);
+      if (made) (void)::fcntl(made.get(), F_OFD_SETLK, &lock);  // some network file systems have no locks
+    }
     return made;
   };
   static std::atomic<unsigned> number = 0;  // relaxed: only its value counts
@@ -143,6 +124,20 @@ Result<Fd> make_private_file(const std::string& path) {
 }
 
 }  // namespace
+
+Result<void> may_become_recording(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return {};
+  auto database = Database::open(path, Database::Mode::read);
+  std::int64_t id = 0;
+  if (database) {
+    Statement ask(*database, "PRAGMA application_id");
+    ask.ask();
+    if (ask.row()) id = ask.integer(0);
+  }
+  if (id == recording_application_id) return {};
+  return Error{Cause::unsupported, path + " exists and is no recording; name another file, or remove it"};
+}
 
 Result<NewRecording> create_recording(const std::string& path) {
   constexpr int most_others = 100;  // that were quicker

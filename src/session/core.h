@@ -164,7 +164,7 @@ class SessionCore {
   void make_plan_beside(Bucket& bucket);
   void take_plan(PlanInMaking& made);
   void tell_plan(Bucket& bucket);
-  Machine machine_for(const Bucket& bucket) const;
+  void size_machine_for(const Bucket& bucket);
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
   void retire_buckets();

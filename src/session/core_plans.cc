@@ -141,16 +141,14 @@ void SessionCore::cut_into_sections_of(Bucket& ran) {
 
 // --- plans -----------------------------------------------------------------------------------------------------------
 
-Machine SessionCore::machine_for(const Bucket& bucket) const {
-  Machine machine = machine_;
+void SessionCore::size_machine_for(const Bucket& bucket) {
   const std::uint32_t free = frames_ - executor_->held_chunks();
-  machine.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
-  return machine;
+  machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
 }
 
 void SessionCore::make_plan(Bucket& bucket) {
   if (executor_->range()) executor_->forget_plan();  // its places go with the plan
-  machine_ = machine_for(bucket);
+  size_machine_for(bucket);
   if (auto made = bucket.plan.prepare(machine_, *executor_); !made) messages_.post(made.error().message);
   if (executor_->range()) announce_leaving(bucket.plan);
   tell_plan(bucket);
@@ -161,7 +159,7 @@ void SessionCore::make_plan(Bucket& bucket) {
 void SessionCore::make_plan_beside(Bucket& bucket) {
   if (executor_->range() || &executor_->program() != &host_program()) return make_plan(bucket);
   if (bucket.runs() == 0) bucket.waits_for_plan();
-  machine_ = machine_for(bucket);
+  size_machine_for(bucket);
   making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_)));
 }
 

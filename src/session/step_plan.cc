@@ -174,6 +174,21 @@ Error StepPlan::runs_on_demand(const Error& cause) const {
           .errno_value = 0};
 }
 
+void StepPlan::forget_plan() {
+  steps_ = 0;
+  least_ = {};
+  plan_ = {};
+  places_.reset();
+}
+
+void StepPlan::tabulate_plan() {
+  if (!places_) {
+    moves_ = tabulate(units_, plan_, options_.chunk);
+    start_ = start_of(units_, plan_);
+  }
+  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
+}
+
 // --- in chunks -------------------------------------------------------------------------------------------------------
 
 void StepPlan::Draft::make() noexcept {
@@ -192,9 +207,7 @@ std::unique_ptr<StepPlan::Draft> StepPlan::begin(const Machine& machine) { retur
 Result<void> StepPlan::finish(std::unique_ptr<Draft> draft, const Executor& executor) {
   policy_ = std::move(draft->policy);
   in_draft_ = false;
-  steps_ = 0;
-  least_ = {};
-  plan_ = {};
+  forget_plan();
   fitting_ = std::move(draft->fitting);
   for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
   Result<void> made;
@@ -205,9 +218,7 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft, const Executor& exec
   } else {
     plan_ = *std::move(draft->plan);
   }
-  moves_ = tabulate(units_, plan_, options_.chunk);
-  start_ = start_of(units_, plan_);
-  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
+  tabulate_plan();
   return made;
 }
 
@@ -217,21 +228,14 @@ Result<void> StepPlan::prepare_places(const Machine& machine, const Executor& ex
   const bool back = std::exchange(back_to_best_, false);
   if (!back) keep_if_best();
   room_ = {machine.tiers[0].capacity, executor.range_of_plans()};
-  steps_ = 0;
-  least_ = {};
-  plan_ = {};
-  places_.reset();
+  forget_plan();
   Result<void> made;
   if (!back || !take_best()) {
     if (policy_ != nullptr) made = plan_in_places(machine, executor);
     if (!made && take_best()) made = {};
   }
   if (!made) made = runs_on_demand(made.error());
-  if (!places_) {
-    moves_ = tabulate(units_, plan_, options_.chunk);
-    start_ = start_of(units_, plan_);
-  }
-  makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
+  tabulate_plan();
   return made;
 }
 

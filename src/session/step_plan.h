@@ -98,6 +98,8 @@ class StepPlan {
   std::unique_ptr<Draft> drafted(Trace trace, const Machine& machine);
   Result<void> prepare_places(const Machine& machine, const Executor& executor);
   Error runs_on_demand(const Error& cause) const;
+  void forget_plan();
+  void tabulate_plan();
   Result<void> plan_in_places(const Machine& machine, const Executor& executor);
   void keep_if_best();
   bool was_better_before() const;
