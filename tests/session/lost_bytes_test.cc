@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <string>
+
 #include "session/loop.h"
 #include "support/store_file.h"
 
@@ -33,7 +35,7 @@ struct Program {
   std::vector<Block> blocks;
 };
 
-constexpr const char* named =
+const std::string named =
     "reading chunk [0-9]+ of the arena \\(0x[0-9a-f]+ to 0x[0-9a-f]+, tensor 'block [0-9]+' of 58.6 KiB";
 
 TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCause) {
@@ -43,8 +45,7 @@ TEST(LostBytesDeathTest, AFileThatOthersCutEndsWhoNeedsItWithAddressTensorAndCau
     program.read_all();
     ::_exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGABRT),
-              std::string(named) + ".*back from the slow tier: .*error.*lost");
+  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGABRT), named + ".*back from the slow tier: .*error.*lost");
 }
 
 TEST(LostBytesDeathTest, AFileThatOthersOverwriteEndsWhoNeedsItWhereChecksumsAreOn) {
@@ -54,7 +55,7 @@ TEST(LostBytesDeathTest, AFileThatOthersOverwriteEndsWhoNeedsItWhereChecksumsAre
     program.read_all();
     ::_exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGABRT), std::string(named) + ".*checksum.*lost");
+  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGABRT), named + ".*checksum.*lost");
 }
 
 TEST(LostBytesDeathTest, WhoNeedsNoneOfTheLostBytesGoesOn) {
