@@ -203,21 +203,10 @@ std::string table_of(const std::vector<const Row*>& rows, const std::vector<Poli
   return table + "</table>\n";
 }
 
-constexpr const char* head =
-    R"(<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>vedette compare</title>
-<style>:root{--ink:#16202b;--soft:#55616f;--line:#dde2e8;--page:#fff}
-@media(prefers-color-scheme:dark){:root{--ink:#e6ebf0;--soft:#9aa7b4;--line:#2a343f;--page:#0e1318}}
-body{font:14px sans-serif;margin:1.5em auto;padding:0 1em;max-width:84em;color:var(--ink);background:var(--page);overflow-wrap:anywhere}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;overflow-wrap:normal}
-td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:var(--soft);white-space:normal;min-width:22em}
+constexpr const char* style =
+    R"(td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:var(--soft);white-space:normal;min-width:22em}
 figure{margin:1em 0}figcaption{color:var(--soft);max-width:60em}
-svg{display:block;width:100%;height:auto;color:var(--ink)}svg text{font:11px sans-serif;fill:currentColor}
-svg .grid{stroke:var(--line)}svg .soft{fill:var(--soft)}g.line:hover polyline{stroke-width:5}
-dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.2em 1em}dt{color:var(--soft)}dd{margin:0}code{font-size:.95em}</style>
-<h1>Policies compared</h1>
-)";
+svg .soft{fill:var(--soft)}g.line:hover polyline{stroke-width:5})";
 
 std::string provenance_of(const Provenance& from) {
   std::string tiers, links;
@@ -242,7 +231,7 @@ std::string provenance_of(const Provenance& from) {
 
 std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries,
                          const std::vector<Timeline>& timelines, const Provenance& provenance) {
-  std::string page = head;
+  std::string page = page_head("vedette compare", style) + "<h1>Policies compared</h1>\n";
   std::vector<std::string> traces;
   for (const Row& row : rows) {
     if (std::find(traces.begin(), traces.end(), row.trace) == traces.end()) traces.push_back(row.trace);

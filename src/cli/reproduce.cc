@@ -53,22 +53,12 @@ Json provenance_of(const ReproduceOptions& options, const Reproduced& made) {
   return json;
 }
 
-constexpr const char* head =
-    R"(<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>vedette reproduce</title>
-<style>:root{--ink:#16202b;--soft:#55616f;--line:#dde2e8;--page:#fff}
-@media(prefers-color-scheme:dark){:root{--ink:#e6ebf0;--soft:#9aa7b4;--line:#2a343f;--page:#0e1318}}
-body{font:14px sans-serif;margin:1.5em auto;padding:0 1em;max-width:84em;color:var(--ink);background:var(--page);overflow-wrap:anywhere}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;overflow-wrap:normal}
-td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;vertical-align:top}
-td:first-child,th:first-child,td.words{text-align:left}td.words{white-space:normal;min-width:18em}
-svg{display:block;width:100%;min-width:44rem;height:auto;color:var(--ink)}svg text{font:11px sans-serif;fill:currentColor}
-svg .grid{stroke:var(--line)}p{max-width:60em}
-dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.2em 1em}dt{color:var(--soft)}dd{margin:0}code{font-size:.95em}</style>
-)";
+constexpr const char* style =
+    R"(td,th{vertical-align:top}td:first-child,th:first-child,td.words{text-align:left}
+td.words{white-space:normal;min-width:18em}svg{min-width:44rem}p{max-width:60em})";
 
 std::string page_of(const Reproduced& made, const Json& provenance) {
-  std::string page = head;
+  std::string page = page_head("vedette reproduce", style);
   page += "<h1>" + html_escaped(made.title) + "</h1>\n" + made.body + "<h2>Made from</h2>\n<dl>";
   for (const char* key : {"vedette", "commit", "command"})
     page += fmt::format("<dt>{}<dd><code>{}</code>", key, html_escaped(provenance[key].get<std::string>()));
