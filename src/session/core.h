@@ -163,6 +163,7 @@ class SessionCore {
   void make_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
   void take_plan(PlanInMaking& made);
+  void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
   void size_machine_for(const Bucket& bucket);
   void announce_leaving(const StepPlan& plan);

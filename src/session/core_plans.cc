@@ -126,7 +126,7 @@ void SessionCore::measure_later(Bucket& ran) {
                         .stalls = known->stalls,
                         .for_room = known->for_room},
                        machine_))
-    make_plan(ran);
+    make_plan_beside(ran);
 }
 
 // The log of the step that ended, with its large ops in sections, is planned anew.
@@ -149,27 +149,36 @@ void SessionCore::size_machine_for(const Bucket& bucket) {
 void SessionCore::make_plan(Bucket& bucket) {
   if (executor_->range()) executor_->forget_plan();  // its places go with the plan
   size_machine_for(bucket);
-  if (auto made = bucket.plan.prepare(machine_, *executor_); !made) messages_.post(made.error().message);
-  if (executor_->range()) announce_leaving(bucket.plan);
-  tell_plan(bucket);
+  plan_is_made(bucket, bucket.plan.prepare(machine_, *executor_));
 }
 
-// Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. Places of a plan go
-// with it, so that a GPU's is made between two steps; so is one of a program on another clock, which a replay repeats.
+// Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. The plan of a program
+// on another clock is waited for: a replay repeats it.
 void SessionCore::make_plan_beside(Bucket& bucket) {
-  if (executor_->range() || &executor_->program() != &host_program()) return make_plan(bucket);
+  if (bucket.plan.goes_back() || &executor_->program() != &host_program()) return make_plan(bucket);
   if (bucket.runs() == 0) bucket.waits_for_plan();
   size_machine_for(bucket);
-  making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_)));
+  making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_, *executor_)));
 }
 
 // Between two steps.
 void SessionCore::take_plan(PlanInMaking& made) {
   Bucket* const bucket = buckets_.find(made.bucket());
   if (bucket == nullptr) return;  // it has gone meanwhile
-  if (auto taken = bucket->plan.finish(made.take(), *executor_); !taken) messages_.post(taken.error().message);
-  tell_plan(*bucket);
+  std::unique_ptr<StepPlan::Draft> draft = made.take();
+  if (!draft->suits_memory()) {
+    bucket->plan.give_up(std::move(draft));
+    return make_plan(*bucket);
+  }
+  if (executor_->range()) executor_->forget_plan();
+  plan_is_made(*bucket, bucket->plan.finish(std::move(draft)));
   give_back_unused(bucket->ops());
+}
+
+void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
+  if (!made) messages_.post(made.error().message);
+  if (executor_->range()) announce_leaving(bucket.plan);
+  tell_plan(bucket);
 }
 
 void SessionCore::tell_plan(Bucket& bucket) {

@@ -150,7 +150,6 @@ bool StepPlan::was_better_before() const {
   return places_ && best_ && best_->room == room_ && best_->least.value + best_->least.value / noise < least_.value;
 }
 
-// False: there is none, or it was made for other memory.
 bool StepPlan::take_best() {
   if (!best_ || best_->room != room_) return best_.reset(), false;
   plan_ = std::move(best_->plan);
@@ -158,14 +157,6 @@ bool StepPlan::take_best() {
   moves_ = std::move(best_->moves);
   best_.reset();
   return true;
-}
-
-Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
-  if (options_.range) return prepare_places(machine, executor);
-  std::unique_ptr<Draft> draft = drafted(std::move(units_.trace), machine);
-  draft->make();
-  units_.trace = std::move(draft->trace);
-  return finish(std::move(draft), executor);
 }
 
 Error StepPlan::runs_on_demand(const Error& cause) const {
@@ -189,76 +180,96 @@ void StepPlan::tabulate_plan() {
   makes_recomputed_ = parts_that_make_recomputed(units_.trace, plan_);
 }
 
-// --- in chunks -------------------------------------------------------------------------------------------------------
+// --- a plan is made --------------------------------------------------------------------------------------------------
 
 void StepPlan::Draft::make() noexcept {
   if (policy == nullptr) return;
-  fitting = with_ops_that_fit(trace, machine.tiers[0].capacity);
+  if (places) return make_in_places();
+  fitting = with_ops_that_fit(units.trace, machine.tiers[0].capacity);
   plan = policy->prepare(planned_trace(), machine);
-}
-
-std::unique_ptr<StepPlan::Draft> StepPlan::drafted(Trace trace, const Machine& machine) {
-  in_draft_ = policy_ != nullptr;
-  return std::make_unique<Draft>(Draft{.trace = std::move(trace), .machine = machine, .policy = std::move(policy_)});
-}
-
-std::unique_ptr<StepPlan::Draft> StepPlan::begin(const Machine& machine) { return drafted(units_.trace, machine); }
-
-Result<void> StepPlan::finish(std::unique_ptr<Draft> draft, const Executor& executor) {
-  policy_ = std::move(draft->policy);
-  in_draft_ = false;
-  forget_plan();
-  fitting_ = std::move(draft->fitting);
-  for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
-  Result<void> made;
-  if (!draft->plan) {
-    made = runs_on_demand(draft->plan.error());
-  } else if (auto accepted = acceptable(*draft->plan, draft->machine, executor); !accepted) {
-    made = runs_on_demand(accepted.error());
-  } else {
-    plan_ = *std::move(draft->plan);
-  }
-  tabulate_plan();
-  return made;
-}
-
-// --- in places -------------------------------------------------------------------------------------------------------
-
-Result<void> StepPlan::prepare_places(const Machine& machine, const Executor& executor) {
-  const bool back = std::exchange(back_to_best_, false);
-  if (!back) keep_if_best();
-  room_ = {machine.tiers[0].capacity, executor.range_of_plans()};
-  forget_plan();
-  Result<void> made;
-  if (!back || !take_best()) {
-    if (policy_ != nullptr) made = plan_in_places(machine, executor);
-    if (!made && take_best()) made = {};
-  }
-  if (!made) made = runs_on_demand(made.error());
-  tabulate_plan();
-  return made;
+  if (!plan) return;
+  if (auto accepted = acceptable(*plan, machine, *executor); !accepted) plan = accepted.error();
 }
 
 // A plan counts bytes, and not where they lie: where no places are found for one, another plan leaves some room.
-Result<void> StepPlan::plan_in_places(const Machine& machine, const Executor& executor) {
+void StepPlan::Draft::make_in_places() {
   constexpr std::uint32_t less = 3, least = 60;  // percent
   Machine assumed = machine;
-  for (;; room_percent_ -= less, policy_ = make_policy(options_.policy, options_.seed)) {
-    assumed.tiers[0].capacity = {machine.tiers[0].capacity.value / 100 * room_percent_};
-    auto plan = policy_->prepare(units_.trace, assumed);
-    if (!plan) return plan.error();
-    if (auto accepted = acceptable(*plan, machine, executor); !accepted) return accepted;
-    MoveTable parts = tabulate(units_, *plan, options_.chunk, Fetches::as_planned);
-    auto places = arrange({units_, moments_}, *plan, parts, executor.range_of_plans());
-    if (places) {
-      plan_ = *std::move(plan);
-      places_ = *std::move(places);
-      moves_ = std::move(parts);
-      return {};
-    }
-    if (room_percent_ < least + less) return places.error();
+  for (;; places->room_percent -= less, policy = make_policy(options.policy, options.seed)) {
+    assumed.tiers[0].capacity = {machine.tiers[0].capacity.value / 100 * places->room_percent};
+    plan = policy->prepare(units.trace, assumed);
+    if (!plan) return;
+    if (auto accepted = acceptable(*plan, machine, *executor); !accepted) return void(plan = accepted.error());
+    places->moves = tabulate(units, *plan, options.chunk, Fetches::as_planned);
+    auto found = arrange({units, places->moments}, *plan, places->moves, places->range);
+    if (found) return void(places->found = *std::move(found));
+    if (places->room_percent < least + less) return void(plan = found.error());
   }
 }
+
+bool StepPlan::Draft::suits_memory() const noexcept { return !places || places->range == executor->range_of_plans(); }
+
+std::unique_ptr<StepPlan::Draft> StepPlan::drafted(Units units, Moments moments, const Machine& machine,
+                                                   const Executor& executor) {
+  in_draft_ = policy_ != nullptr;
+  auto draft = std::make_unique<Draft>(Draft{.options = options_,
+                                             .executor = &executor,
+                                             .units = std::move(units),
+                                             .machine = machine,
+                                             .policy = std::move(policy_)});
+  if (options_.range)
+    draft->places = {.moments = std::move(moments), .range = executor.range_of_plans(), .room_percent = room_percent_};
+  return draft;
+}
+
+std::unique_ptr<StepPlan::Draft> StepPlan::begin(const Machine& machine, const Executor& executor) {
+  return drafted(units_, moments_, machine, executor);
+}
+
+Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
+  if (std::exchange(back_to_best_, false)) {
+    room_ = {machine.tiers[0].capacity, executor.range_of_plans()};
+    forget_plan();
+    if (take_best()) return tabulate_plan(), Result<void>();
+  }
+  std::unique_ptr<Draft> draft = drafted(std::move(units_), std::move(moments_), machine, executor);
+  draft->make();
+  units_ = std::move(draft->units);
+  if (draft->places) moments_ = std::move(draft->places->moments);
+  return finish(std::move(draft));
+}
+
+void StepPlan::give_up(std::unique_ptr<Draft> draft) noexcept {
+  policy_ = std::move(draft->policy);
+  in_draft_ = false;
+}
+
+Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
+  policy_ = std::move(draft->policy);
+  in_draft_ = false;
+  keep_if_best();
+  forget_plan();
+  fitting_ = std::move(draft->fitting);
+  for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
+  if (draft->places) {
+    room_ = {draft->machine.tiers[0].capacity, draft->places->range};
+    room_percent_ = draft->places->room_percent;
+  }
+  Result<void> made;
+  if (draft->plan) {
+    plan_ = *std::move(draft->plan);
+    if (draft->places && policy_ != nullptr) {
+      places_ = std::move(draft->places->found);
+      moves_ = std::move(draft->places->moves);
+    }
+  } else if (!take_best()) {
+    made = runs_on_demand(draft->plan.error());
+  }
+  tabulate_plan();
+  return made;
+}
+
+// --- how it went -----------------------------------------------------------------------------------------------------
 
 bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   if (measured.times.size() != moves_.size()) return false;  // it began by another plan, with other sections

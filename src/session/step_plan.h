@@ -48,20 +48,37 @@ class StepPlan {
   // cannot follow it; then the plan is empty and the step runs on demand.
   Result<void> prepare(const Machine& machine, const Executor& executor);
 
-  // The same in three parts, without a range: the plan before runs on while any thread makes the next. Until finish()
-  // the policy is the draft's, and asks for no other plan. A draft from before cut() is to be forgotten.
+  // The same in three parts: the plan before runs on while any thread makes the next. Until finish() the policy is the
+  // draft's, and asks for no other plan. A draft from before cut() is to be forgotten.
   struct Draft {
-    Trace trace;
-    std::optional<Trace> fitting = {};
+    const Options options;
+    const Executor* executor;  // outlives the draft
+    Units units;
     Machine machine;
     std::unique_ptr<Policy> policy;
+    struct Places {  // with a range
+      Moments moments;
+      Executor::Stretch range;
+      std::uint32_t room_percent = 100;
+      PlannedPlaces found = {};  // where there is a plan, and its moves to them
+      MoveTable moves{};
+    };
+    std::optional<Places> places = {};
+    std::optional<Trace> fitting = {};
     Result<Plan> plan = Plan{};
 
     void make() noexcept;  // takes long
-    const Trace& planned_trace() const noexcept { return fitting ? *fitting : trace; }
+    const Trace& planned_trace() const noexcept { return fitting ? *fitting : units.trace; }
+    bool suits_memory() const noexcept;  // the stretch for places is what it was when the draft began
+
+   private:
+    void make_in_places();
   };
-  std::unique_ptr<Draft> begin(const Machine& machine);
-  Result<void> finish(std::unique_ptr<Draft> draft, const Executor& executor);
+  std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
+  Result<void> finish(std::unique_ptr<Draft> draft);
+  void give_up(std::unique_ptr<Draft> draft) noexcept;  // the policy is back, the plan before stays
+  // prepare() will make no plan: it takes one from before, whose steps took less time.
+  bool goes_back() const noexcept { return back_to_best_; }
 
   // After a whole step by the plan: times and stalls of all parts. True: the policy wants to plan anew.
   struct Measured {
@@ -95,15 +112,13 @@ class StepPlan {
 
  private:
   void form(const StepLog& log, const std::vector<char>& runs_again);  // [part]; empty: none does
-  std::unique_ptr<Draft> drafted(Trace trace, const Machine& machine);
-  Result<void> prepare_places(const Machine& machine, const Executor& executor);
+  std::unique_ptr<Draft> drafted(Units units, Moments moments, const Machine& machine, const Executor& executor);
   Error runs_on_demand(const Error& cause) const;
   void forget_plan();
   void tabulate_plan();
-  Result<void> plan_in_places(const Machine& machine, const Executor& executor);
   void keep_if_best();
   bool was_better_before() const;
-  bool take_best();
+  bool take_best();  // false: there is none, or it was made for other memory
 
   // Fast memory, and the stretch of it in which places are: a plan for another room is none.
   struct Room {

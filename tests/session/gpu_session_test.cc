@@ -46,22 +46,20 @@ Ran run(Bytes budget, const std::string& policy, int steps, const std::string& s
 }
 
 // More leaves in forward than one piece of pinned memory holds, and nothing waits for the device between steps. What is
-// registered when a step has ended and its plan is made is none of a step.
+// registered between two steps, as a plan is made or taken, is none of a step.
 TEST_F(GpuSession, AStepByItsPlanRegistersNoMemory) {
   WordsOnGpu gpu({.fast_memory = 40_MiB, .slow = "host", .policy = "vedette"});
   gpu.spin = 5'000'000;  // the device is slower than the host, which runs ahead of it
   NetOnGpu net(gpu, 12, 1 << 20);
   int planned = 0;
   unsigned before = 0;
+  net.at_the_begin = [&] { before = pinned_pieces(); };
   net.in_the_middle = [&](const std::vector<WordsOnGpu::Tensor>&) {
     if (gpu.session->phase() != "planned") return;
     ++planned;
     EXPECT_EQ(pinned_pieces(), before) << "planned step " << planned;
   };
-  for (std::uint32_t s = 0; s < 10; ++s) {
-    before = pinned_pieces();
-    net.step(s);
-  }
+  for (std::uint32_t s = 0; s < 10; ++s) net.step(s);
   EXPECT_GT(planned, 4);
   net.expect_right();
 }

@@ -46,7 +46,7 @@ StepLog two_ops() {
 class MadeBeside : public ::testing::Test {
  protected:
   std::unique_ptr<StepPlan::Draft> draft() {
-    std::unique_ptr<StepPlan::Draft> made = plan_.begin(machine_);
+    std::unique_ptr<StepPlan::Draft> made = plan_.begin(machine_, executor_);
     made->policy = std::make_unique<Slow>(begun_, goes_on_);
     return made;
   }
@@ -79,7 +79,7 @@ TEST_F(MadeBeside, ComesWhenItIsThereAndStepsAreMeasuredMeanwhile) {
   goes_on_.count_down();
   while (!making.is_made_soon()) std::this_thread::yield();
   EXPECT_TRUE(plan_.plan().moves.empty()) << "not before it is taken";
-  ASSERT_TRUE(plan_.finish(making.take(), executor_));
+  ASSERT_TRUE(plan_.finish(making.take()));
   ASSERT_EQ(plan_.plan().moves.size(), 1u);
   EXPECT_EQ(plan_.moves_at(0).departures.size(), 1u);
   EXPECT_TRUE(measure(600'000)) << "the policy is back";
@@ -99,6 +99,49 @@ TEST_F(MadeBeside, IsWaitedForOnce) {
   for (int step = 0; step < 1000; ++step) EXPECT_FALSE(making.is_made_soon());
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60)) << "a thousand waits take 200 s";
   goes_on_.count_down();
+}
+
+// Memory in which tensors have places; what others keep there makes the stretch for them smaller.
+class HasARange final : public testing::IdleExecutor {
+ public:
+  std::optional<Bytes> range() const noexcept override { return Bytes{8 * chunk.value}; }
+  Stretch range_of_plans() const noexcept override { return {.first = first, .bytes = {4 * chunk.value}}; }
+  std::uint64_t first = 0;
+};
+
+class MadeBesideInPlaces : public MadeBeside {
+ protected:
+  bool lies_in_stretch() const {
+    const PlannedPlaces* const places = plan_in_places_.places();
+    return places != nullptr && places->at_start.size() == 1 && places->at_start[0].offset >= gpu_.first;
+  }
+
+  HasARange gpu_;
+  StepPlan plan_in_places_{two_ops(), {.chunk = chunk, .policy = "vedette", .range = gpu_.range()}};
+};
+
+TEST_F(MadeBesideInPlaces, ComesWithItsPlaces) {
+  PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_));
+  while (!making.is_made_soon()) std::this_thread::yield();
+  EXPECT_EQ(plan_in_places_.places(), nullptr);
+  std::unique_ptr<StepPlan::Draft> draft = making.take();
+  ASSERT_TRUE(draft->suits_memory());
+  ASSERT_TRUE(plan_in_places_.finish(std::move(draft)));
+  EXPECT_TRUE(lies_in_stretch());
+}
+
+TEST_F(MadeBesideInPlaces, IsGivenUpWhereOthersHaveTakenItsPlaces) {
+  ASSERT_TRUE(plan_in_places_.prepare(machine_, gpu_));
+  PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_));
+  while (!making.is_made_soon()) std::this_thread::yield();
+  gpu_.first = 2 * chunk.value;
+  std::unique_ptr<StepPlan::Draft> draft = making.take();
+  ASSERT_FALSE(draft->suits_memory());
+  plan_in_places_.give_up(std::move(draft));
+  EXPECT_FALSE(lies_in_stretch()) << "the plan before";
+  ASSERT_TRUE(plan_in_places_.has_policy());
+  ASSERT_TRUE(plan_in_places_.prepare(machine_, gpu_));
+  EXPECT_TRUE(lies_in_stretch());
 }
 
 // A bucket is followed once it has its plan.

@@ -23,6 +23,7 @@ class NetOnGpu {
 
   void step(std::uint32_t input) {
     const auto scope = gpu_.session->step();
+    if (at_the_begin) at_the_begin();
     std::vector<Tensor> activations;
     activations.push_back(fresh("load", words_, {}, input));
     for (const Tensor& weight : weights_) {
@@ -51,6 +52,7 @@ class NetOnGpu {
     }
   }
 
+  std::function<void()> at_the_begin;                       // of a step, before its first op
   std::function<void(std::vector<Tensor>&)> in_the_middle;  // between forward and backward
   bool born_in_ops = false;                                 // as libtorch's results are; else before them
 
