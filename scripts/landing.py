@@ -3,7 +3,10 @@
 
     landing.py idea OUT.svg               what a guard does, in one drawing
     landing.py speed OUT.svg              speed over memory, from bench/results: measured rows alone, the kernel's swap beside ours
+    landing.py policies OUT.svg           a step under each policy over memory, simulated
     landing.py top OUT.svg [BUILD]        `vedette top` beside a small training run, which this starts: a few looks, one after the other
+    landing.py report OUT.webp RUN.vedette [BUILD [dark]]
+                                          a walk through the report of a recording in Chromium, moving; needs Pillow (.venv has it)
 
 `speed` takes the rows of one sitting on one machine; the kernel's swap was measured in a memory cgroup on two machines, and the picture says so.
 """
@@ -11,9 +14,11 @@ import html
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STYLE = """
@@ -70,7 +75,8 @@ def idea(path):
 
 def measured():
     """(share of the peak in percent, speed) of ResNet-18 by kind of run, and of the kernel's swap."""
-    training = json.loads((ROOT / "bench/results/training.json").read_text())["tables"][0]
+    tables = json.loads((ROOT / "bench/results/training.json").read_text())["tables"]
+    training = next(table for table in tables if table["question"].startswith("What does a step cost inside a budget?"))
     swap = json.loads((ROOT / "bench/results/kernel_swap.json").read_text())["tables"]
     columns = {name: place for place, name in enumerate(training["columns"])}
     plain, points = None, {"guarded": [], "guarded, step_in_backward": []}
@@ -117,6 +123,42 @@ def speed(path):
     write(path, width, height, "Speed of ResNet-18 over its memory, guarded and with the kernel's swap", parts)
 
 
+def apart(places, least):
+    """The same places in their order, each at least `least` below the one before."""
+    moved = []
+    for place in sorted(places):
+        moved.append(max(place, moved[-1] + least) if moved else place)
+    return moved
+
+
+def policies(path):
+    """Speed of a step under each policy over memory, simulated, from bench/results/policies.json."""
+    table = json.loads((ROOT / "bench/results/policies.json").read_text())["tables"][0]
+    lines = {}
+    for policy, share, percent, bound in table["rows"]:
+        if percent is not None:
+            lines.setdefault(policy, []).append((share, percent))
+    width, height, left, right, top, bottom = 720, 438, 50, 150, 52, 330
+    x = lambda share: left + (width - left - right) * (85 - share) / 70
+    y = lambda value: bottom - (bottom - top) * value / 105
+    parts = [words(left, 24, "BERT-base, batch 512, in less memory: speed of a step, % of ideal", "title")]
+    for value in (0, 20, 40, 60, 80, 100):
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>' + words(left - 8, y(value) + 4, f"{value}", "soft", "end"))
+    for share in (80, 60, 50, 40, 30, 20):
+        parts.append(words(x(share), bottom + 18, f"{share} %", "soft", "middle"))
+    parts.append(words((left + width - right) / 2, bottom + 36, "GPU memory, of the step's peak", "soft", "middle"))
+    # the names at the right, in the order of their lines' ends
+    names = sorted(lines, key=lambda name: -min(lines[name])[1])
+    for name, at in zip(names, apart([y(min(lines[name])[1]) for name in names], 15)):
+        line, ours = sorted(lines[name], reverse=True), name == "vedette"
+        parts.append(f'<polyline points="{" ".join(f"{x(share):.1f},{y(value):.1f}" for share, value in line)}" style="fill:none;stroke:var(--{"good" if ours else "fast"});stroke-width:{3 if ours else 1.3}"/>')
+        parts.append(f'<path d="M{x(line[-1][0]):.1f} {y(line[-1][1]):.1f} L{width - right + 4} {at:.1f}" style="fill:none;stroke:var(--line)"/>' + words(width - right + 8, at + 4, name, "" if ours else "soft"))
+    parts += [words(left, bottom + 58, "Simulated: the trace and the machine of G10's artifact (an A100 behind PCIe at 15.8 GB/s); vedette compare.", "soft"),
+              words(left, bottom + 76, "No plan passes the bound, 100 % here; a line ends where its policy has no plan.", "soft"),
+              words(left, bottom + 94, "Rows: bench/results/policies.json.", "soft")]
+    write(path, width, height, "Speed of a step of BERT-base over its memory under each policy", parts)
+
+
 def looks(build):
     """What `vedette top` writes while a small model trains."""
     with tempfile.TemporaryDirectory() as folder:
@@ -154,13 +196,64 @@ def top(path, build):
     write(path, width, height, "vedette top beside a training run", parts)
 
 
+# A walk through a report: a sentence for the bar below each picture, and what is done before it.
+CHART = "document.querySelector('#pages .chart')"
+TO = "document.querySelector('{}').scrollIntoView({{block: '{}', behavior: 'instant'}})"
+WALK = (("A recording becomes a page: where the step's time went, and what to change", None),
+        ("Live bytes against the budget over one step, and what moves", TO.format("#memory .chart", "center")),
+        ("Which layer uses which pages, and how often", TO.format("#pages .chart", "center")),
+        ("Drag over rows: down to single pages", f"Plotly.relayout({CHART}, {{'yaxis.range': (r => [r[0] + (r[1] - r[0]) * 0.35, r[0] + (r[1] - r[0]) * 0.6])({CHART}._fullLayout.yaxis.range)}}).then(() => true)"),
+        ("Operators, stalls and moves of any step", TO.format("#timeline h2", "start")),
+        ("Where time, bytes and stalls go, by layer", TO.format("#layers h2", "start")),
+        ("What other budgets would cost", TO.format("#budgets .chart", "center")))
+
+
+def report(path, recording, build, theme="light"):
+    from PIL import Image, ImageDraw, ImageFont
+    sys.path.insert(0, str(ROOT / "tests/report"))
+    from browser import Browser, settled
+
+    chromium = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    if not chromium:
+        sys.exit("landing.py: there is no Chromium (scripts/setup.sh installs it)")
+    width, height, bar = 1100, 760, 36
+    font = ImageFont.truetype("DejaVuSans.ttf", 17)
+    paper, ink = ("#18212a", "#e6ebf0") if theme == "dark" else ("#f4f6f8", "#16202b")
+    pictures = []
+    with tempfile.TemporaryDirectory() as folder:
+        page, shot = f"{folder}/report.html", f"{folder}/shot.png"
+        subprocess.run([f"{build}/vedette", "report", os.path.basename(recording), "-o", page], cwd=os.path.dirname(os.path.abspath(recording)), check=True, stdout=subprocess.DEVNULL)
+        browser = Browser(chromium, width, height)
+        try:
+            browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+            browser.open(f"{page}#theme={theme}")
+            for sentence, action in WALK:
+                if action:
+                    browser.value(action)
+                time.sleep(2)             # the page scrolls, charts are drawn
+                settled(browser, "[...document.querySelectorAll('.chart')].filter(c => { const b = c.getBoundingClientRect(); return b.top < innerHeight && b.bottom > 0 && !c.children.length; }).length", 0)
+                browser.picture(shot)
+                frame = Image.new("RGB", (width, height + bar), paper)
+                frame.paste(Image.open(shot).convert("RGB"), (0, 0))
+                ImageDraw.Draw(frame).text((16, height + 8), sentence, fill=ink, font=font)
+                pictures.append(frame)
+        finally:
+            browser.close()
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=2200, loop=0, quality=72, method=6)
+    print(f"{path}: {os.path.getsize(path) / 1024:.1f} KiB")
+
+
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("idea", "speed", "top"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("idea", "speed", "policies", "top", "report") or (sys.argv[1] == "report" and len(sys.argv) < 4):
         sys.exit(__doc__)
+    default = str(ROOT / "build" / "release")
+    if sys.argv[1] == "report":
+        report(sys.argv[2], sys.argv[3], os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else default, *sys.argv[5:6])
+        return
     if sys.argv[1] == "top":
-        top(sys.argv[2], os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else str(ROOT / "build" / "release"))
+        top(sys.argv[2], os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else default)
     else:
-        {"idea": idea, "speed": speed}[sys.argv[1]](sys.argv[2])
+        {"idea": idea, "speed": speed, "policies": policies}[sys.argv[1]](sys.argv[2])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # Sets up, builds everything with g++ and everything that needs no libtorch with clang++ (warnings are errors), and
 # runs the tests.
 #
-#   scripts/test.sh          25 to 40 minutes on 2 cores from a clean checkout, 15 when nothing changed
+#   scripts/test.sh          25 to 65 minutes on 2 cores from a clean checkout, 15 when nothing changed
 #   scripts/test.sh --full   adds the slow tests, minutes of stress, and the tests under the address,
 #                            undefined-behaviour and thread sanitizers
 #
