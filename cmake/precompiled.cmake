@@ -2,9 +2,9 @@
 # that they leave to be instantiated are so in each file that reads them (10 s of libtorch's, 0.8 s of GoogleTest's), so
 # that CLI11's and json's gained nothing in small files. Only for g++ in release builds: the clang++ build reads all
 # headers in each file, so that a file that lacks an include is found there. A wheel is built without them, too.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT SKBUILD)
-  option(VEDETTE_PRECOMPILED "Precompile headers (g++, release)" ON)
-endif()
+include(CMakeDependentOption)
+cmake_dependent_option(VEDETTE_PRECOMPILED "Precompile headers (g++, release)" ON
+  "CMAKE_CXX_COMPILER_ID STREQUAL GNU;CMAKE_BUILD_TYPE STREQUAL Release;NOT SKBUILD" OFF)
 if(VEDETTE_PRECOMPILED AND CCACHE)  # what ccache asks for where headers are precompiled
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()

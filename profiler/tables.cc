@@ -31,10 +31,6 @@ Database with_tables(Database database) {
   return database;
 }
 
-}  // namespace
-
-namespace {
-
 // Makes room for a new recording: removes an earlier one. Its name goes last: then another process may use it.
 void remove_recording(const std::string& path) {
   std::error_code ignored;

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Draws the pictures of a landing page, each one SVG that follows its reader's theme and loads nothing.
+"""Draws the pictures of a landing page: SVG that follows its reader's theme and loads nothing, and a moving one.
 
     landing.py idea OUT.svg               what a guard does, in one drawing
     landing.py speed OUT.svg              speed over memory, from bench/results: measured rows alone, the kernel's swap beside ours
     landing.py policies OUT.svg           a step under each policy over memory, simulated
     landing.py top OUT.svg [BUILD]        `vedette top` beside a small training run, which this starts: a few looks, one after the other
-    landing.py report OUT.webp RUN.vedette [BUILD [dark]]
-                                          a walk through the report of a recording in Chromium, moving; needs Pillow (.venv has it)
+    landing.py report OUT.webp PAGE.html CHROMIUM [dark]
+                                          a walk through a report, moving; needs Pillow (.venv has it)
 
 `speed` takes the rows of one sitting on one machine; the kernel's swap was measured in a memory cgroup on two machines, and the picture says so.
 """
 import html
+import inspect
+import io
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,22 @@ def arrow(points, colour):
     (x1, y1), (x2, y2) = points
     return (f'<path class="arrow" d="M{x1} {y1} C{x1} {(y1 + y2) / 2} {x2} {(y1 + y2) / 2} {x2} {y2}" style="stroke:var(--{colour})"/>'
             f'<path d="M{x2 - 5} {y2 + (9 if y2 < y1 else -9)} L{x2} {y2} L{x2 + 5} {y2 + (9 if y2 < y1 else -9)}" class="arrow" style="stroke:var(--{colour})"/>')
+
+
+def axes(x, y, edges, values, shares, caption):
+    """Lines across for values, percent of memory below. `edges`: left, right, bottom."""
+    left, right, bottom = edges
+    parts = []
+    for value in values:
+        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>' + words(left - 8, y(value) + 4, f"{value:g}", "soft", "end"))
+    for share in shares:
+        parts.append(words(x(share), bottom + 18, f"{share} %", "soft", "middle"))
+    return parts + [words((left + right) / 2, bottom + 36, caption, "soft", "middle")]
+
+
+def line_of(x, y, places, colour, width):
+    points = " ".join(f"{x(share):.1f},{y(value):.1f}" for share, value in places)
+    return f'<polyline points="{points}" style="fill:none;stroke:var(--{colour});stroke-width:{width}"/>'
 
 
 def idea(path):
@@ -99,15 +116,10 @@ def speed(path):
     x = lambda share: left + (width - left - right) * share / 105
     y = lambda value: bottom - (bottom - top) * value / 1.2
     parts = [words(left, 24, f"ResNet-18 with less memory than its {plain} MiB: speed of a step, x plain libtorch", "title")]
-    for value in (0, 0.2, 0.4, 0.6, 0.8, 1, 1.2):
-        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>' + words(left - 8, y(value) + 4, f"{value:g}", "soft", "end"))
-    for share in (0, 20, 40, 60, 80, 100):
-        parts.append(words(x(share), bottom + 18, f"{share} %", "soft", "middle"))
-    parts.append(words((left + width - right) / 2, bottom + 36, "fast memory, of the plain run's peak", "soft", "middle"))
+    parts += axes(x, y, (left, width - right, bottom), (0, 0.2, 0.4, 0.6, 0.8, 1, 1.2), (0, 20, 40, 60, 80, 100), "fast memory, of the plain run's peak")
     parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y(1):.1f}" y2="{y(1):.1f}" style="stroke:var(--soft);stroke-dasharray:5 4"/>' + words(width - right + 8, y(1) + 4, "plain, all memory", "soft"))
     for kind, colour, places in (("guarded, step_in_backward", "good", points["guarded, step_in_backward"]), ("guarded", "fast", points["guarded"])):
-        line = " ".join(f"{x(share):.1f},{y(value):.1f}" for share, value in sorted(places))
-        parts.append(f'<polyline points="{line}" style="fill:none;stroke:var(--{colour});stroke-width:2.5"/>')
+        parts.append(line_of(x, y, sorted(places), colour, 2.5))
         parts += [f'<circle cx="{x(share):.1f}" cy="{y(value):.1f}" r="4.5" style="fill:var(--{colour})"/>' for share, value in places]
     share = 100 * 400 / plain        # the limit is the whole process's
     for swapped, guarded in limit:
@@ -135,23 +147,19 @@ def policies(path):
     """Speed of a step under each policy over memory, simulated, from bench/results/policies.json."""
     table = json.loads((ROOT / "bench/results/policies.json").read_text())["tables"][0]
     lines = {}
-    for policy, share, percent, bound in table["rows"]:
+    for policy, share, percent, _ in table["rows"]:
         if percent is not None:
             lines.setdefault(policy, []).append((share, percent))
     width, height, left, right, top, bottom = 720, 438, 50, 150, 52, 330
     x = lambda share: left + (width - left - right) * (85 - share) / 70
     y = lambda value: bottom - (bottom - top) * value / 105
     parts = [words(left, 24, "BERT-base, batch 512, in less memory: speed of a step, % of ideal", "title")]
-    for value in (0, 20, 40, 60, 80, 100):
-        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>' + words(left - 8, y(value) + 4, f"{value}", "soft", "end"))
-    for share in (80, 60, 50, 40, 30, 20):
-        parts.append(words(x(share), bottom + 18, f"{share} %", "soft", "middle"))
-    parts.append(words((left + width - right) / 2, bottom + 36, "GPU memory, of the step's peak", "soft", "middle"))
+    parts += axes(x, y, (left, width - right, bottom), (0, 20, 40, 60, 80, 100), (80, 60, 50, 40, 30, 20), "GPU memory, of the step's peak")
     # the names at the right, in the order of their lines' ends
     names = sorted(lines, key=lambda name: -min(lines[name])[1])
     for name, at in zip(names, apart([y(min(lines[name])[1]) for name in names], 15)):
         line, ours = sorted(lines[name], reverse=True), name == "vedette"
-        parts.append(f'<polyline points="{" ".join(f"{x(share):.1f},{y(value):.1f}" for share, value in line)}" style="fill:none;stroke:var(--{"good" if ours else "fast"});stroke-width:{3 if ours else 1.3}"/>')
+        parts.append(line_of(x, y, line, "good" if ours else "fast", 3 if ours else 1.3))
         parts.append(f'<path d="M{x(line[-1][0]):.1f} {y(line[-1][1]):.1f} L{width - right + 4} {at:.1f}" style="fill:none;stroke:var(--line)"/>' + words(width - right + 8, at + 4, name, "" if ours else "soft"))
     parts += [words(left, bottom + 58, "Simulated: the trace and the machine of G10's artifact (an A100 behind PCIe at 15.8 GB/s); vedette compare.", "soft"),
               words(left, bottom + 76, "No plan passes the bound, 100 % here; a line ends where its policy has no plan.", "soft"),
@@ -178,7 +186,7 @@ def looks(build):
             training.wait()
 
 
-def top(path, build):
+def top(path, build=str(ROOT / "build" / "release")):
     frames = looks(build)
     if not frames:
         sys.exit("landing.py: vedette top showed nothing; is the build there?")
@@ -208,52 +216,41 @@ WALK = (("A recording becomes a page: where the step's time went, and what to ch
         ("What other budgets would cost", TO.format("#budgets .chart", "center")))
 
 
-def report(path, recording, build, theme="light"):
+def report(path, page, chromium, theme="light"):
     from PIL import Image, ImageDraw, ImageFont
     sys.path.insert(0, str(ROOT / "tests/report"))
-    from browser import Browser, settled
+    from browser import Browser, settled, undrawn
 
-    chromium = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if not chromium:
-        sys.exit("landing.py: there is no Chromium (scripts/setup.sh installs it)")
     width, height, bar = 1100, 760, 36
     font = ImageFont.truetype("DejaVuSans.ttf", 17)
     paper, ink = ("#18212a", "#e6ebf0") if theme == "dark" else ("#f4f6f8", "#16202b")
     pictures = []
-    with tempfile.TemporaryDirectory() as folder:
-        page, shot = f"{folder}/report.html", f"{folder}/shot.png"
-        subprocess.run([f"{build}/vedette", "report", os.path.basename(recording), "-o", page], cwd=os.path.dirname(os.path.abspath(recording)), check=True, stdout=subprocess.DEVNULL)
-        browser = Browser(chromium, width, height)
-        try:
-            browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-            browser.open(f"{page}#theme={theme}")
-            for sentence, action in WALK:
-                if action:
-                    browser.value(action)
-                time.sleep(2)             # the page scrolls, charts are drawn
-                settled(browser, "[...document.querySelectorAll('.chart')].filter(c => { const b = c.getBoundingClientRect(); return b.top < innerHeight && b.bottom > 0 && !c.children.length; }).length", 0)
-                browser.picture(shot)
-                frame = Image.new("RGB", (width, height + bar), paper)
-                frame.paste(Image.open(shot).convert("RGB"), (0, 0))
-                ImageDraw.Draw(frame).text((16, height + 8), sentence, fill=ink, font=font)
-                pictures.append(frame)
-        finally:
-            browser.close()
+    browser = Browser(chromium, width, height)
+    try:
+        browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        browser.open(f"{page}#theme={theme}")
+        for sentence, action in WALK:
+            if action:
+                browser.value(action)
+            time.sleep(2)             # the page scrolls, charts are drawn
+            settled(browser, undrawn("scrollY", "scrollY + innerHeight"), 0)
+            frame = Image.new("RGB", (width, height + bar), paper)
+            frame.paste(Image.open(io.BytesIO(browser.shot())).convert("RGB"), (0, 0))
+            ImageDraw.Draw(frame).text((16, height + 8), sentence, fill=ink, font=font)
+            pictures.append(frame)
+    finally:
+        browser.close()
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=2200, loop=0, quality=72, method=6)
     print(f"{path}: {os.path.getsize(path) / 1024:.1f} KiB")
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("idea", "speed", "policies", "top", "report") or (sys.argv[1] == "report" and len(sys.argv) < 4):
+    draw = {"idea": idea, "speed": speed, "policies": policies, "top": top, "report": report}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    try:
+        inspect.signature(draw).bind(*sys.argv[2:])
+    except TypeError:                # no such picture, or other words than it takes
         sys.exit(__doc__)
-    default = str(ROOT / "build" / "release")
-    if sys.argv[1] == "report":
-        report(sys.argv[2], sys.argv[3], os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else default, *sys.argv[5:6])
-        return
-    if sys.argv[1] == "top":
-        top(sys.argv[2], os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else default)
-    else:
-        {"idea": idea, "speed": speed, "policies": policies}[sys.argv[1]](sys.argv[2])
+    draw(*sys.argv[2:])
 
 
 if __name__ == "__main__":

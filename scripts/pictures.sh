@@ -33,5 +33,5 @@ picture report-budgets '#budgets h2' '#budgets .card'
 "$python" scripts/landing.py speed docs/landing-speed.svg
 "$python" scripts/landing.py policies docs/landing-policies.svg
 "$python" scripts/landing.py top docs/landing-top.svg "$(dirname "$vedette")"
-"$python" scripts/landing.py report docs/landing-report.webp "$recording" "$(dirname "$vedette")"
-"$python" scripts/landing.py report docs/landing-report-dark.webp "$recording" "$(dirname "$vedette")" dark
+"$python" scripts/landing.py report docs/landing-report.webp "$folder/report.html" "$chromium"
+"$python" scripts/landing.py report docs/landing-report-dark.webp "$folder/report.html" "$chromium" dark

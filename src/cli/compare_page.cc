@@ -204,7 +204,8 @@ std::string table_of(const std::vector<const Row*>& rows, const std::vector<Poli
 }
 
 constexpr const char* style =
-    R"(td:nth-child(3),th:nth-child(3),td.why{text-align:left}td.why{color:var(--soft);white-space:normal;min-width:22em}
+    R"(td:nth-child(3),th:nth-child(3),td.why{text-align:left}
+td.why{color:var(--soft);white-space:normal;min-width:22em}
 figure{margin:1em 0}figcaption{color:var(--soft);max-width:60em}
 svg .soft{fill:var(--soft)}g.line:hover polyline{stroke-width:5})";
 

@@ -8,7 +8,8 @@ namespace vedette::cli {
 constexpr const char* page_style =
     R"(:root{--ink:#16202b;--soft:#55616f;--line:#dde2e8;--page:#fff}
 @media(prefers-color-scheme:dark){:root{--ink:#e6ebf0;--soft:#9aa7b4;--line:#2a343f;--page:#0e1318}}
-body{font:14px sans-serif;margin:1.5em auto;padding:0 1em;max-width:84em;color:var(--ink);background:var(--page);overflow-wrap:anywhere}
+body{font:14px sans-serif;margin:1.5em auto;padding:0 1em;max-width:84em;
+color:var(--ink);background:var(--page);overflow-wrap:anywhere}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 svg{display:block;width:100%;height:auto;color:var(--ink)}svg text{font:11px sans-serif;fill:currentColor}

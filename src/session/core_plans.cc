@@ -167,7 +167,7 @@ void SessionCore::take_plan(PlanInMaking& made) {
   if (bucket == nullptr) return;  // it has gone meanwhile
   std::unique_ptr<StepPlan::Draft> draft = made.take();
   if (!draft->suits_memory()) {
-    bucket->plan.give_up(std::move(draft));
+    bucket->plan.take_back_policy(*draft);
     return make_plan(*bucket);
   }
   if (executor_->range()) executor_->forget_plan();

@@ -21,10 +21,6 @@ Result<void> acceptable(const Plan& plan, const Machine& machine, const Executor
   return executor.accepts(moves);
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<bool> parts_that_make_recomputed(const Trace& trace, const Plan& plan) {
   std::vector<bool> recomputed(trace.tensors.size()), parts(trace.ops.size());
   for (const Recomputation& each : plan.recomputations) recomputed[each.tensor.value] = true;
@@ -239,14 +235,13 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
   return finish(std::move(draft));
 }
 
-void StepPlan::give_up(std::unique_ptr<Draft> draft) noexcept {
-  policy_ = std::move(draft->policy);
+void StepPlan::take_back_policy(Draft& draft) noexcept {
+  policy_ = std::move(draft.policy);
   in_draft_ = false;
 }
 
 Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
-  policy_ = std::move(draft->policy);
-  in_draft_ = false;
+  take_back_policy(*draft);
   keep_if_best();
   forget_plan();
   fitting_ = std::move(draft->fitting);
@@ -258,7 +253,7 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
   Result<void> made;
   if (draft->plan) {
     plan_ = *std::move(draft->plan);
-    if (draft->places && policy_ != nullptr) {
+    if (draft->places) {
       places_ = std::move(draft->places->found);
       moves_ = std::move(draft->places->moves);
     }

@@ -60,7 +60,7 @@ class StepPlan {
       Moments moments;
       Executor::Stretch range;
       std::uint32_t room_percent = 100;
-      PlannedPlaces found = {};  // where there is a plan, and its moves to them
+      std::optional<PlannedPlaces> found = {};  // those of the plan, and its moves to them
       MoveTable moves{};
     };
     std::optional<Places> places = {};
@@ -76,7 +76,7 @@ class StepPlan {
   };
   std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
   Result<void> finish(std::unique_ptr<Draft> draft);
-  void give_up(std::unique_ptr<Draft> draft) noexcept;  // the policy is back, the plan before stays
+  void take_back_policy(Draft& draft) noexcept;  // of a draft that is to be forgotten: the plan before stays
   // prepare() will make no plan: it takes one from before, whose steps took less time.
   bool goes_back() const noexcept { return back_to_best_; }
 

@@ -110,9 +110,8 @@ class Browser:
             self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, button="left", buttons=1)
         self.ask("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
 
-    def picture(self, path, whole=False):
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
+    def shot(self, **how):
+        return base64.b64decode(self.ask("Page.captureScreenshot", **how)["data"])
 
     def part(self, path, first, last):
         """A picture from the begin of one element to the end of another, with every chart in it drawn."""
@@ -121,13 +120,12 @@ class Browser:
         top, bottom = self.value(ask)
         self.ask("Emulation.setDeviceMetricsOverride", width=self.width, height=int(bottom - top) + 200, deviceScaleFactor=1, mobile=False)
         self.value(f"scrollTo({{top: {top} - 80, behavior: 'instant'}})")
-        drawn = f"[...document.querySelectorAll('.chart')].filter(c => c.getBoundingClientRect().top + scrollY < {bottom} && c.getBoundingClientRect().bottom + scrollY > {top} && !c.children.length).length"
-        settled(self, drawn, 0)
+        settled(self, undrawn(top, bottom), 0)
         time.sleep(1)                # transitions, and charts that fit themselves to the width
         top, bottom = self.value(ask)
         clip = {"x": 0, "y": max(0, top - 16), "width": self.width, "height": bottom - max(0, top - 16) + 16, "scale": 1}
         with open(path, "wb") as file:
-            file.write(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]))
+            file.write(self.shot(captureBeyondViewport=True, clip=clip))
 
     def pdf(self, path):
         with open(path, "wb") as file:
@@ -140,6 +138,11 @@ class Browser:
             self.folder.cleanup()
         except OSError:              # its other processes may still be leaving
             pass
+
+
+def undrawn(top, bottom):
+    """How many charts between two heights of the page have nothing in them yet, for `settled`."""
+    return f"[...document.querySelectorAll('.chart')].filter(c => c.getBoundingClientRect().top + scrollY < {bottom} && c.getBoundingClientRect().bottom + scrollY > {top} && !c.children.length).length"
 
 
 def settled(browser, expression, wanted):

@@ -38,6 +38,7 @@ class Landing(unittest.TestCase):
         rows = json.loads((ROOT / "bench/results/policies.json").read_text())["tables"][0]["rows"]
         policies = {row[0] for row in rows if row[2] is not None}
         self.assertLessEqual(policies, set(texts(picture)))
+        self.assertEqual({row[3] for row in rows}, {100.0}, "the picture says that the bound is 100 % everywhere")
         self.assertEqual(len(list(picture.iter(SVG + "polyline"))), len(policies))
         heights = sorted(float(text.get("y")) for text in picture.iter(SVG + "text") if text.text in policies)
         self.assertGreaterEqual(min(b - a for a, b in zip(heights, heights[1:])), 13)

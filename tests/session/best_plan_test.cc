@@ -9,12 +9,6 @@ namespace {
 
 constexpr Bytes chunk{4096}, fast{160 * chunk.value};
 
-// Gives all of its range to plans' places.
-class HasARange final : public testing::IdleExecutor {
- public:
-  std::optional<Bytes> range() const noexcept override { return fast; }
-};
-
 // Forward makes sixteen tensors of a weight, backward reads them in the other order.
 StepLog there_and_back() {
   constexpr std::uint32_t layers = 16;
@@ -74,7 +68,7 @@ class BestPlan : public ::testing::Test {
   }
 
   const StepLog log_ = there_and_back();
-  HasARange executor_;
+  testing::IdleExecutorWithRange executor_{fast};
   StepPlan plan_{log_, {.chunk = chunk, .policy = "vedette", .range = fast}};
 };
 

@@ -32,4 +32,16 @@ class IdleExecutor : public detail::Executor {
   void set_observer(Observer*) noexcept override {}
 };
 
+// Memory in which tensors have places, all of it for plans' unless a test says less.
+class IdleExecutorWithRange : public IdleExecutor {
+ public:
+  explicit IdleExecutorWithRange(Bytes range) : places{.first = 0, .bytes = range}, range_(range) {}
+  std::optional<Bytes> range() const noexcept override { return range_; }
+  Stretch range_of_plans() const noexcept override { return places; }
+  Stretch places;
+
+ private:
+  const Bytes range_;
+};
+
 }  // namespace vedette::testing

@@ -101,22 +101,14 @@ TEST_F(MadeBeside, IsWaitedForOnce) {
   goes_on_.count_down();
 }
 
-// Memory in which tensors have places; what others keep there makes the stretch for them smaller.
-class HasARange final : public testing::IdleExecutor {
- public:
-  std::optional<Bytes> range() const noexcept override { return Bytes{8 * chunk.value}; }
-  Stretch range_of_plans() const noexcept override { return {.first = first, .bytes = {4 * chunk.value}}; }
-  std::uint64_t first = 0;
-};
-
 class MadeBesideInPlaces : public MadeBeside {
  protected:
   bool lies_in_stretch() const {
     const PlannedPlaces* const places = plan_in_places_.places();
-    return places != nullptr && places->at_start.size() == 1 && places->at_start[0].offset >= gpu_.first;
+    return places != nullptr && places->at_start.size() == 1 && places->at_start[0].offset >= gpu_.places.first;
   }
 
-  HasARange gpu_;
+  testing::IdleExecutorWithRange gpu_{{8 * chunk.value}};
   StepPlan plan_in_places_{two_ops(), {.chunk = chunk, .policy = "vedette", .range = gpu_.range()}};
 };
 
@@ -134,10 +126,10 @@ TEST_F(MadeBesideInPlaces, IsGivenUpWhereOthersHaveTakenItsPlaces) {
   ASSERT_TRUE(plan_in_places_.prepare(machine_, gpu_));
   PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_));
   while (!making.is_made_soon()) std::this_thread::yield();
-  gpu_.first = 2 * chunk.value;
+  gpu_.places = {.first = 2 * chunk.value, .bytes = {4 * chunk.value}};
   std::unique_ptr<StepPlan::Draft> draft = making.take();
   ASSERT_FALSE(draft->suits_memory());
-  plan_in_places_.give_up(std::move(draft));
+  plan_in_places_.take_back_policy(*draft);
   EXPECT_FALSE(lies_in_stretch()) << "the plan before";
   ASSERT_TRUE(plan_in_places_.has_policy());
   ASSERT_TRUE(plan_in_places_.prepare(machine_, gpu_));
