@@ -156,9 +156,12 @@ void SessionCore::make_plan(Bucket& bucket) {
 // on another clock is waited for: a replay repeats it.
 void SessionCore::make_plan_beside(Bucket& bucket) {
   if (bucket.plan.goes_back() || &executor_->program() != &host_program()) return make_plan(bucket);
-  if (bucket.runs() == 0) bucket.waits_for_plan();
+  const bool first = bucket.runs() == 0;
+  if (first) bucket.waits_for_plan();
   size_machine_for(bucket);
-  making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_, *executor_)));
+  making_.push_back(std::make_unique<PlanInMaking>(
+      bucket.id(), bucket.plan.begin(machine_, *executor_),
+      first ? PlanInMaking::Meanwhile::steps_without_plan : PlanInMaking::Meanwhile::steps_by_plan_before));
 }
 
 // Between two steps.

@@ -8,8 +8,8 @@
 
 namespace vedette::detail {
 
-PlanInMaking::PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft)
-    : bucket_(bucket), draft_(std::move(draft)) {
+PlanInMaking::PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile)
+    : bucket_(bucket), draft_(std::move(draft)), patient_(meanwhile == Meanwhile::steps_without_plan) {
   try {
     thread_ = start_quiet_thread([this] { make(); });
   } catch (const std::system_error&) {

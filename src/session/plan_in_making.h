@@ -15,14 +15,15 @@ namespace vedette::detail {
 
 class PlanInMaking {
  public:
+  enum class Meanwhile { steps_without_plan, steps_by_plan_before };
   // `bucket`: the id of the one whose plan it will be. Where no thread can be started, the calling thread makes it.
-  PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft);
+  PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile);
   ~PlanInMaking();  // waits for the plan
   PlanInMaking(const PlanInMaking&) = delete;
   PlanInMaking& operator=(const PlanInMaking&) = delete;
 
   std::uint64_t bucket() const noexcept { return bucket_; }
-  // Whether it is there. The first time it is waited for, for as long as that costs less than steps by another plan.
+  // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose.
   bool is_made_soon();
   std::unique_ptr<StepPlan::Draft> take() noexcept { return std::move(draft_); }
 
@@ -34,7 +35,7 @@ class PlanInMaking {
   std::mutex mutex_;
   std::condition_variable made_changed_;
   bool made_ = false;  // under mutex_
-  bool patient_ = true;
+  bool patient_;
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <deque>
 #include <latch>
 #include <thread>
 
@@ -14,6 +15,8 @@ namespace vedette::detail {
 namespace {
 
 constexpr Bytes chunk = {64 << 10};
+constexpr auto without_plan = PlanInMaking::Meanwhile::steps_without_plan;
+constexpr auto by_plan_before = PlanInMaking::Meanwhile::steps_by_plan_before;
 
 // Moves nothing until it is let go; then it evicts unit 0 after op 0. Once told of a step it wants another plan.
 class Slow final : public Policy {
@@ -69,7 +72,7 @@ class MadeBeside : public ::testing::Test {
 TEST_F(MadeBeside, ComesWhenItIsThereAndStepsAreMeasuredMeanwhile) {
   ASSERT_TRUE(plan_.prepare(machine_, executor_));
   ASSERT_TRUE(plan_.plan().moves.empty());
-  PlanInMaking making(7, draft());
+  PlanInMaking making(7, draft(), without_plan);
   begun_.wait();
   EXPECT_EQ(making.bucket(), 7u);
   EXPECT_FALSE(making.is_made_soon());
@@ -87,17 +90,33 @@ TEST_F(MadeBeside, ComesWhenItIsThereAndStepsAreMeasuredMeanwhile) {
 
 TEST_F(MadeBeside, IsForgottenWithItsMaker) {
   goes_on_.count_down();
-  { PlanInMaking making(7, draft()); }
+  { PlanInMaking making(7, draft(), without_plan); }
   EXPECT_TRUE(begun_.try_wait());
   ASSERT_TRUE(plan_.plan().moves.empty());
 }
 
 TEST_F(MadeBeside, IsWaitedForOnce) {
-  PlanInMaking making(7, draft());
+  PlanInMaking making(7, draft(), without_plan);
   EXPECT_FALSE(making.is_made_soon());
   const auto began = std::chrono::steady_clock::now();
   for (int step = 0; step < 1000; ++step) EXPECT_FALSE(making.is_made_soon());
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60)) << "a thousand waits take 200 s";
+  goes_on_.count_down();
+}
+
+TEST_F(MadeBeside, IsNotWaitedForWhereStepsHaveAPlan) {
+  constexpr int plans = 150;
+  std::latch begun(plans);
+  std::deque<PlanInMaking> making;
+  for (int plan = 0; plan < plans; ++plan) {
+    std::unique_ptr<StepPlan::Draft> slow = draft();
+    slow->policy = std::make_unique<Slow>(begun, goes_on_);
+    making.emplace_back(7, std::move(slow), by_plan_before);
+  }
+  begun.wait();
+  const auto began = std::chrono::steady_clock::now();
+  for (PlanInMaking& plan : making) EXPECT_FALSE(plan.is_made_soon());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15)) << "150 waits take 30 s";
   goes_on_.count_down();
 }
 
@@ -113,7 +132,7 @@ class MadeBesideInPlaces : public MadeBeside {
 };
 
 TEST_F(MadeBesideInPlaces, ComesWithItsPlaces) {
-  PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_));
+  PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_), by_plan_before);
   while (!making.is_made_soon()) std::this_thread::yield();
   EXPECT_EQ(plan_in_places_.places(), nullptr);
   std::unique_ptr<StepPlan::Draft> draft = making.take();
@@ -124,7 +143,7 @@ TEST_F(MadeBesideInPlaces, ComesWithItsPlaces) {
 
 TEST_F(MadeBesideInPlaces, IsGivenUpWhereOthersHaveTakenItsPlaces) {
   ASSERT_TRUE(plan_in_places_.prepare(machine_, gpu_));
-  PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_));
+  PlanInMaking making(7, plan_in_places_.begin(machine_, gpu_), by_plan_before);
   while (!making.is_made_soon()) std::this_thread::yield();
   gpu_.places = {.first = 2 * chunk.value, .bytes = {4 * chunk.value}};
   std::unique_ptr<StepPlan::Draft> draft = making.take();
