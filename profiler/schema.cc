@@ -10,7 +10,7 @@ constexpr const char* newest = R"(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE tiers(tier INTEGER PRIMARY KEY, name TEXT NOT NULL, capacity_bytes INTEGER NOT NULL, addressable INTEGER NOT NULL);
 CREATE TABLE links(source INTEGER NOT NULL, target INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL, latency_ns INTEGER NOT NULL,
-  shared INTEGER);
+  shared INTEGER, alone_bytes_per_s INTEGER NOT NULL);
 CREATE TABLE profiles(profile INTEGER PRIMARY KEY, step INTEGER NOT NULL, bucket TEXT NOT NULL, name TEXT NOT NULL,
   source TEXT NOT NULL, device TEXT NOT NULL, page_bytes INTEGER NOT NULL, tracked INTEGER NOT NULL);
 CREATE TABLE notes(profile INTEGER NOT NULL, position INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(profile, position)) WITHOUT ROWID;
@@ -66,7 +66,8 @@ CREATE TABLE recomputations(step INTEGER NOT NULL, recomputation INTEGER NOT NUL
   PRIMARY KEY(step, recomputation)) WITHOUT ROWID;
 )";
 
-// Schema 5 lacks two tables of stacks; schema 4 another table, too, and a column of op_times.
+// Schema 6 lacks a column of links; schema 5 two tables of stacks, too; schema 4 one more, and a column of op_times.
+constexpr std::string_view column_of_7 = ", alone_bytes_per_s INTEGER NOT NULL";
 constexpr std::string_view tables_of_6[] = {"CREATE TABLE stacks(", "CREATE TABLE tensor_stacks("};
 constexpr std::string_view table_of_5 = "CREATE TABLE step_energy(", column_of_5 = ", stream INTEGER";
 
@@ -79,6 +80,7 @@ void leave_out(std::string& sql, std::string_view table) {
 
 std::string recording_schema_sql(std::int64_t schema) {
   std::string sql = newest;
+  if (schema < 7) sql.erase(sql.find(column_of_7), column_of_7.size());
   if (schema < 6)
     for (const std::string_view table : tables_of_6) leave_out(sql, table);
   if (schema < 5) {
@@ -90,7 +92,9 @@ std::string recording_schema_sql(std::int64_t schema) {
 
 std::string newest_views_sql(std::int64_t schema) {
   if (schema == recording_schema) return {};
-  std::string sql = "PRAGMA temp_store=MEMORY;";
+  std::string sql =
+      "PRAGMA temp_store=MEMORY;"
+      "CREATE TEMP VIEW links AS SELECT *, 0 AS alone_bytes_per_s FROM main.links;";
   if (schema < 6)
     sql +=
         "CREATE TEMP VIEW stacks AS SELECT 0 AS stack, 0 AS position, '' AS frame WHERE 0;"

@@ -201,9 +201,9 @@ void Tables::session(const SessionRecord& session) {
   for (std::size_t i = 0; i < machine.tiers.size(); ++i) {
     tier.run(i, machine.tiers[i].name, machine.tiers[i].capacity.value, machine.tiers[i].addressable);
   }
-  Statement link(database_, "INSERT INTO links VALUES(?, ?, ?, ?, ?)");
+  Statement link(database_, "INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)");
   for (const Link& l : machine.links)
-    link.run(l.source.value, l.target.value, l.bytes_per_s, l.latency.value, l.shared);
+    link.run(l.source.value, l.target.value, l.bytes_per_s, l.latency.value, l.shared, l.alone_bytes_per_s);
 }
 
 namespace {

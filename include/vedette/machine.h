@@ -27,6 +27,10 @@ struct MachinePreset {
 };
 std::span<const MachinePreset> machine_presets() noexcept;
 
+// As transfers run, where links tell their shares of a bus: each slow tier's links on a bus, with their bandwidth
+// alone.
+Machine on_its_bus(Machine);
+
 // Errors: malformed_input, naming the place.
 Result<Machine> parse_machine(std::string_view json);
 std::string format_machine(const Machine&, std::string_view name = {});

@@ -10,7 +10,8 @@
 // - During its latency a move holds its link, but takes no share of a bus.
 // - A fetch of a tensor whose eviction is still queued cancels that eviction, and so does an op that uses it. A fetch
 //   of a tensor that is moving out begins when that has ended. Other moves of a tensor that moves do nothing.
-// - Links of one `shared` group split their bus fairly while more than one of them is busy.
+// - Links of one `shared` group split their bus fairly while more than one of them is busy. Links that tell their
+//   shares of a bus (Link::alone_bytes_per_s) are on it; a policy plans with these shares, as in a session.
 // - A fetch starts when its target has room: its size rounded up to Machine::granule in the fastest tier. Unless an op
 //   stalls for it, it leaves free Plan::reserved and the room that the waiting op lacks. It has its room from its start
 //   on.

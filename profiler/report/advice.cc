@@ -5,7 +5,7 @@
 // moves, which follows the bytes that move; waits, which follow the simulated ones; and ops that run again.
 //
 // The difference of two simulated steps promises too much. A simulated operator is never slower beside moves, so that
-// it waits for moves that slower operators hide in truth (docs/report.md has predictions beside real runs).
+// the next waits for moves that slower operators hide in truth (docs/report.md has predictions beside real runs).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,8 +20,9 @@ namespace {
 // Of the measured step. Less is within what steps differ by themselves.
 constexpr double worth_telling = 0.02;
 constexpr double same_speed = 0.005;
-// A running plan was planned again from what its steps took; another one is simulated as it is planned first.
-constexpr double worth_another_policy = 0.05;
+// A running plan was planned again from what its steps took; another one is simulated as it is planned first. What a
+// move costs beside its bytes differs from disk to disk.
+constexpr double worth_another_policy = 0.05, worth_other_chunks = 0.05;
 constexpr std::array more_memory = {1.05, 1.1, 1.25, 1.5, 2.0};
 constexpr std::array less_memory = {0.6, 0.7, 0.8, 0.9};
 // Time of a chunk's move beside that of its bytes: ResNet-18 and MLP with chunks of 256 KiB and 2 MiB on NVMe
@@ -97,7 +98,13 @@ class Prices {
     return ran;
   }
 
-  // Waits that are new come as they are simulated.
+  // Of simulated waits, slower operators hide in truth what the run as it was has less: of the change's waits as much.
+  // Where the simulated run waits less than the measured one, waits shrink as the simulated ones do.
+  double waits_change(double now, double later) const {
+    const auto measured = static_cast<double>(waits_.value);
+    if (later >= now) return later - now;  // new ones
+    return now > measured ? std::max(-measured, later - now) : measured * (later - now) / now;
+  }
   Nanoseconds predicted(const Simulated& then) const {
     const auto of = [](Nanoseconds measured, double now, double then_) {
       return now <= 0 ? 0.0 : static_cast<double>(measured.value) * (then_ - now) / now;
@@ -105,8 +112,7 @@ class Prices {
     const auto moved = [](const Simulated& s) { return static_cast<double>((s.bytes_in + s.bytes_out).value); };
     const auto now = static_cast<double>(now_.stall.value), later = static_cast<double>(then.stall.value);
     const double change = of(beside_moves_, moved(now_), moved(then)) +
-                          static_cast<double>((then.recompute - now_.recompute).value) +
-                          (later > now ? later - now : of(waits_, now, later));
+                          static_cast<double>((then.recompute - now_.recompute).value) + waits_change(now, later);
     return std::max(Nanoseconds{1}, measured_ + Nanoseconds{static_cast<std::int64_t>(change)});
   }
   double gain(const Simulated& then) const {
@@ -177,7 +183,7 @@ class Prices {
     for (const std::uint64_t size : chunks) {
       if (size == run_.chunk.value || 8 * size > run_.budget.value) continue;
       const auto then = simulate(trace_, run_.budget, {size}, run_.policy);
-      if (!then || gain(*then) < worth_telling || (best && best->step <= predicted(*then))) continue;
+      if (!then || gain(*then) < worth_other_chunks || (best && best->step <= predicted(*then))) continue;
       best = line(Change::chunk, *then, "Move chunks of " + readable(Bytes{size}) + ": " + arrow(*then) + ".");
       best->chunk = {size};
     }

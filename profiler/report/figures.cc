@@ -5,6 +5,7 @@
 #include "base/readable.h"
 #include "model/liveness.h"
 #include "profiler/report/report.h"
+#include "vedette/machine.h"
 
 namespace vedette::report {
 
@@ -55,7 +56,8 @@ void add_bounds(Headline& h, const Run& run, const Bound& bound) {
   for (const Op& op : trace.ops) compute += op.time;
   h.compute = h.bound = compute;
   const std::uint64_t peak = peak_bytes(trace).value;
-  const Link* link = run.machine.link({1}, {0});
+  const Machine as_it_runs = on_its_bus(run.machine);
+  const Link* link = as_it_runs.link({1}, {0});
   if (bound && !run.machine.tiers.empty())
     h.bound = bound(trace, run.machine);
   else if (link != nullptr && peak > run.budget.value)

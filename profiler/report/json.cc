@@ -145,6 +145,7 @@ Json of(const Machine& machine) {
     links.push_back({{"source", l.source.value},
                      {"target", l.target.value},
                      {"bytes_per_s", l.bytes_per_s},
+                     {"alone_bytes_per_s", l.alone_bytes_per_s > 0 ? Json(l.alone_bytes_per_s) : Json(nullptr)},
                      {"latency_ns", of(l.latency)}});
   }
   return {{"tiers", tiers}, {"links", links}};

@@ -269,7 +269,7 @@ function advice(run) {
     const price = figure(run, 'advised.lines.' + i + '.step_ns', ns => Math.abs(ns / measured - 1) < 0.005 ? 'as fast' : signed(Math.round((ns / measured - 1) * 1000) / 1000, percent), 'b');
     price.className = line.step_ns < measured * 0.995 ? 'good' : '';
     return element('li', {}, line.sentence.replace(' -> ', ' \u2192 '), ' ', price);
-  })), element('p', {}, 'Simulated on this recording, in chunks as a session lays them; the run as it was simulates to ', figure(run, 'advised.simulated_ns', time), '. A line is the measured step, of which stalls shrink as the simulated ones do, and what operators take longer beside moves as the moved bytes do; stalls that are new, and operators that run again, come as simulated.'));
+  })), element('p', {}, 'Simulated on this recording, in chunks as a session lays them; the run as it was simulates to ', figure(run, 'advised.simulated_ns', time), '. A line is the measured step, of which stalls shrink by as much as the simulated ones do, and what operators take longer beside moves as the moved bytes do; stalls that are new, and operators that run again, come as simulated.'));
   if (a.note !== '') made.append(element('p', {}, a.note));
   return made;
 }

@@ -10,6 +10,7 @@
 
 #include "model/liveness.h"
 #include "profiler/report/report.h"
+#include "vedette/machine.h"
 
 namespace vedette::report {
 
@@ -121,7 +122,8 @@ Reuse reuse_of(const Run& run, const ReportOptions& options) {
       std::none_of(shares.begin(), shares.end(), [&](double s) { return std::abs(s - own) < 0.005; }))
     shares.push_back(own);
   std::sort(shares.begin(), shares.end());
-  const Link* link = machine.link({1}, {0});
+  const Machine as_it_runs = on_its_bus(machine);
+  const Link* link = as_it_runs.link({1}, {0});
   const Trace step = simulated_trace(run);
   reuse.in_parts = step.tensors.size() > profile->trace.tensors.size();
   for (const double share : shares) {

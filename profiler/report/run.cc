@@ -50,7 +50,8 @@ void read_machine(Reader& reader, Run& run) {
         {.name = tier.text(0), .capacity = {reader.capacity(tier, 1)}, .addressable = tier.integer(2) != 0});
     reader.keep(run.machine.tiers.back(), {run.machine.tiers.back().name});
   }
-  Statement link(reader.database(), "SELECT source, target, bytes_per_s, latency_ns, shared FROM links");
+  Statement link(reader.database(),
+                 "SELECT source, target, bytes_per_s, latency_ns, shared, alone_bytes_per_s FROM links");
   for (link.ask(); reader.row(link);) {
     Link& l = run.machine.links.emplace_back();
     l.source = {reader.below(link, 0, run.machine.tiers.size(), "a link's tier")};
@@ -58,6 +59,7 @@ void read_machine(Reader& reader, Run& run) {
     l.bytes_per_s = reader.natural(link, 2, "a link's bandwidth");
     l.latency = {static_cast<std::int64_t>(reader.natural(link, 3, "a link's latency"))};
     if (!link.is_null(4)) l.shared = reader.number(link, 4, "a link's bus");
+    l.alone_bytes_per_s = reader.natural(link, 5, "a link's bandwidth");
     reader.keep(l);
   }
 }

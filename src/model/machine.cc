@@ -8,6 +8,16 @@
 #include "model/broken_json.h"
 
 namespace vedette {
+
+Machine on_its_bus(Machine machine) {
+  for (Link& link : machine.links) {
+    if (link.alone_bytes_per_s == 0) continue;
+    link.bytes_per_s = link.alone_bytes_per_s;
+    link.shared = std::max(link.source.value, link.target.value);
+  }
+  return machine;
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;

@@ -119,7 +119,7 @@ Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, s
     const TierIndex here{k + 1};
     // Link::shared would name the bus, but plans of one bus are slower in sessions (docs/tried.md, "one bus of the
     // mixed bandwidth"), since links of half the speed leave slack. Planners that want the bus ask
-    // planning::on_its_bus.
+    // on_its_bus.
     const Shares shares = shares_of(habits[k].speed);
     machine.tiers.push_back(slow[k]);
     machine.links.push_back({.source = here,

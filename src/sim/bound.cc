@@ -35,6 +35,7 @@
 
 #include "model/producers.h"
 #include "sim/step.h"
+#include "vedette/machine.h"
 
 namespace vedette {
 namespace {
@@ -344,7 +345,8 @@ Nanoseconds lower_bound(const Trace& trace, const Machine& machine) {
   Nanoseconds time;
   for (const Op& op : trace.ops) time += op.time;
   if (machine.tiers.size() < 2) return time;
-  const double waiting = Bound(trace, machine).waiting();
+  const Machine as_it_runs = on_its_bus(machine);
+  const double waiting = Bound(trace, as_it_runs).waiting();
   // rounding never makes it too much
   return time + Nanoseconds{static_cast<std::int64_t>(std::max(0.0, waiting * (1 - 1e-9)))};
 }

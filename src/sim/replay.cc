@@ -3,6 +3,7 @@
 
 #include "sim/rows.h"
 #include "sim/simulator.h"
+#include "vedette/machine.h"
 
 namespace vedette {
 namespace {
@@ -11,13 +12,14 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
                                std::span<const sim::Operands> in_turn = {}) {
   constexpr int most_plans = 16;  // a policy that never settles is measured with its last plan
   const sim::Step step = sim::flatten(trace);
+  const Machine as_it_runs = on_its_bus(machine);
   for (int plans = 1;; ++plans) {
     auto plan = policy.prepare(trace, machine);
     if (!plan) return plan.error();
     bool replan = false;
     auto replayed = sim::simulate({.trace = trace,
                                    .step = step,
-                                   .machine = machine,
+                                   .machine = as_it_runs,
                                    .plan = *plan,
                                    .options = options,
                                    .policy = &policy,
@@ -32,7 +34,7 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
 }  // namespace
 
 Result<Replayed> replay(const Trace& trace, const Machine& machine, const Plan& plan, const ReplayOptions& options) {
-  return sim::simulate(trace, sim::flatten(trace), machine, plan, options);
+  return sim::simulate(trace, sim::flatten(trace), on_its_bus(machine), plan, options);
 }
 
 Result<Replayed> replay(const Trace& trace, const Machine& machine, Policy& policy, const ReplayOptions& options) {

@@ -89,7 +89,7 @@ TEST(Damaged, SaysWhichVersionItIs) {
   change(path, "PRAGMA user_version=1");
   EXPECT_THAT(
       Recording::open(path).error().message,
-      HasSubstr("has schema 1, and this program reads schemas 4 to 6; use the vedette that wrote it, or record anew"));
+      HasSubstr("has schema 1, and this program reads schemas 4 to 7; use the vedette that wrote it, or record anew"));
   change(path, "PRAGMA user_version=99");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("or a newer one"));
   EXPECT_EQ(Recording::open(path).error().cause, Cause::unsupported);
@@ -103,7 +103,7 @@ TEST(Damaged, RefusesForeignFiles) {
   std::filesystem::remove(path);
   change(path, "CREATE TABLE moves(a); INSERT INTO moves VALUES(1)");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("is not a recording"));
-  change(path, "PRAGMA application_id=1986294900; PRAGMA user_version=6");
+  change(path, "PRAGMA application_id=1986294900; PRAGMA user_version=7");
   EXPECT_EQ(Recording::open(path).error().cause, Cause::malformed_input);
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("is damaged"));
   EXPECT_FALSE(Recording::open(std::filesystem::temp_directory_path()).ok());

@@ -176,6 +176,7 @@ TEST(GpuRecording, TellsStreamsDevicesAndLinksByName) {
 // The table as schema 4 had it, and the number; all else is the same.
 constexpr const char* as_schema_4 = R"(
 CREATE TABLE kept AS SELECT step, op, name, began_ns, ended_ns, resident_bytes, live_bytes FROM op_times;
+ALTER TABLE links DROP COLUMN alone_bytes_per_s;
 DROP TABLE step_energy;
 DROP TABLE stacks;
 DROP TABLE tensor_stacks;

@@ -117,7 +117,7 @@ TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
     GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("shell.vedette", 3);
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
-  EXPECT_EQ(shell(path, "PRAGMA user_version"), "6\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version"), "7\n");
   EXPECT_EQ(
       shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"),
       "mm|6|10\nrelu|3|20\n");
@@ -131,7 +131,7 @@ TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
   EXPECT_EQ(shell(path, "SELECT * FROM faults WHERE step = 1"), "1|1|1|7|5|1|1000030|1000040\n");
   EXPECT_EQ(shell(path, "SELECT tier, name, capacity_bytes, addressable FROM tiers"),
             "0|dram|1048576|1\n1|nvme|67108864|0\n");
-  EXPECT_EQ(shell(path, "SELECT * FROM links"), "0|1|1000000000|80000|1\n1|0|2000000000|80000|1\n");
+  EXPECT_EQ(shell(path, "SELECT * FROM links"), "0|1|1000000000|80000|1|0\n1|0|2000000000|80000|1|3000000000\n");
   EXPECT_EQ(shell(path, "SELECT tensor, shape, site_layer, site_op FROM tensors"), "0|128x128||\n1|2500|linear|mm\n");
   EXPECT_EQ(shell(path, "SELECT * FROM tensor_places"), "1|0|0|65536\n1|1|65536|75536\n");
   EXPECT_EQ(shell(path, "SELECT unit, name, home, begin_byte, end_byte FROM plan_units"),

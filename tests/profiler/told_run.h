@@ -62,7 +62,12 @@ inline Trace two_layers() {
 inline Machine dram_and_disk() {
   return {.tiers = {{.name = "dram", .capacity = 1_MiB, .addressable = true}, {.name = "nvme", .capacity = 64_MiB}},
           .links = {{.source = {0}, .target = {1}, .bytes_per_s = 1000000000, .latency = {80000}, .shared = 1},
-                    {.source = {1}, .target = {0}, .bytes_per_s = 2000000000, .latency = {80000}, .shared = 1}},
+                    {.source = {1},
+                     .target = {0},
+                     .bytes_per_s = 2000000000,
+                     .latency = {80000},
+                     .shared = 1,
+                     .alone_bytes_per_s = 3000000000}},
           .fault_time = {74000}};
 }
 

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "os/devices.h"
-#include "policy/vedette/machines.h"
 #include "session/buckets.h"
 #include "session/chunk_executor.h"
 #include "session/stack.h"
 #include "session/step_logger.h"
 #include "session/step_start.h"
+#include "vedette/machine.h"
 
 namespace vedette::detail {
 namespace {
@@ -292,7 +292,7 @@ TEST(Stack, TwoHalfDuplexTiersAreTwoBuses) {
   const Tier slow[] = {{.name = "host", .capacity = {1 << 20}}, {.name = "nvme", .capacity = {1 << 30}}};
   const LinkHabits half_duplex{.speed = {.read = 3'000, .write = 2'000, .mixed = 2'500}, .latency = {}};
   const LinkHabits habits[] = {half_duplex, half_duplex};
-  const Machine bus = planning::on_its_bus(machine_of({1 << 16}, chunk, slow, habits));
+  const Machine bus = on_its_bus(machine_of({1 << 16}, chunk, slow, habits));
   EXPECT_TRUE(share_a_bus(*bus.link({1}, {0}), *bus.link({0}, {1})));
   EXPECT_TRUE(share_a_bus(*bus.link({2}, {0}), *bus.link({0}, {2})));
   EXPECT_FALSE(share_a_bus(*bus.link({1}, {0}), *bus.link({2}, {0})));

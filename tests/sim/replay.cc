@@ -6,6 +6,7 @@
 
 #include "sim/made.h"
 #include "support/traces.h"
+#include "vedette/bound.h"
 
 namespace vedette {
 namespace {
@@ -43,6 +44,27 @@ TEST(Replay, TakesTheSumOfTheOpsWhereEverythingIsNear) {
   EXPECT_EQ(got.measured.stall, Nanoseconds{0});
   EXPECT_EQ(got.peak, Bytes{10});
   EXPECT_EQ(got.step_times, (std::vector<Nanoseconds>{{150}, {150}, {150}}));
+}
+
+// Each direction of the disk carries half as much beside the other.
+TEST(Replay, RunsOnTheBusWhereLinksTellTheirSharesOfIt) {
+  Machine disk = machine(80);
+  for (Link& link : disk.links) link = {link.source, link.target, 500'000'000, {}, {}, 1'000'000'000};
+  const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
+  const Plan comes = plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)});
+  EXPECT_EQ(replay(one, disk, comes)->measured.stall, Nanoseconds{30}) << "as on a link of 1 GB/s";
+  EXPECT_LE(lower_bound(one, disk), Nanoseconds{90});
+
+  struct Asked final : Policy {
+    std::string_view name() const noexcept override { return "asked"; }
+    Result<Plan> prepare(const Trace&, const Machine& machine) override {
+      speed = machine.links[0].bytes_per_s;
+      return plan({slow});
+    }
+    std::uint64_t speed = 0;
+  } policy;
+  ASSERT_TRUE(replay(one, disk, policy));
+  EXPECT_EQ(policy.speed, 500'000'000u) << "as a session's policy plans";
 }
 
 TEST(Replay, TakesWhatTheProgramMadeOutsideOfOpsAsBornWhereItIsReadFirst) {

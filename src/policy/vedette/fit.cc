@@ -10,6 +10,7 @@
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/machines.h"
+#include "vedette/machine.h"
 
 namespace vedette::planning {
 namespace {

@@ -57,15 +57,6 @@ bool first_holds_all(const Trace& trace, const Machine& machine) {
 }
 
 // The machine as its disk is, where its links are told with their shares of a bus.
-Machine on_its_bus(Machine machine) {
-  for (Link& link : machine.links) {
-    if (link.alone_bytes_per_s == 0) continue;
-    link.bytes_per_s = link.alone_bytes_per_s;
-    link.shared = std::max(link.source.value, link.target.value);  // each slow tier has its own
-  }
-  return machine;
-}
-
 // Transfers beside ops count in the cost of a plan, by the time that links are busy; they do not move its stalls.
 Machine without_interference(Machine machine) {
   machine.interference_percent = 0;

@@ -12,7 +12,6 @@ TierIndex tier_for_all(const Trace& trace,
 TierIndex nearest_tier(const Machine& machine);  // the fastest of the slower ones; 0: there is none
 bool first_holds_all(const Trace& trace,
                      const Machine& machine);  // whether the tier below the fastest has room for all
-Machine on_its_bus(Machine machine);           // as its disk is, where links say their shares of a bus
 Machine without_interference(Machine machine);
 // The weight of a link's time in the cost of a plan; of two equal plans the one that moves less is better.
 std::int64_t link_time_percent(const Machine& machine);

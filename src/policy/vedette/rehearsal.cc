@@ -6,6 +6,7 @@
 #include "base/readable.h"
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/machines.h"
+#include "vedette/machine.h"
 
 namespace vedette::planning {
 namespace {
