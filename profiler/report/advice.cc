@@ -20,6 +20,7 @@ namespace {
 // Of the measured step. Less is within what steps differ by themselves.
 constexpr double worth_telling = 0.02;
 constexpr double same_speed = 0.005;
+constexpr std::size_t most_lines = 5;
 // A running plan was planned again from what its steps took; another one is simulated as it is planned first. What a
 // move costs beside its bytes differs from disk to disk.
 constexpr double worth_another_policy = 0.05, worth_other_chunks = 0.05;
@@ -66,6 +67,7 @@ class Prices {
       if (line) advised.lines.push_back(*line);
     std::stable_sort(advised.lines.begin(), advised.lines.end(),
                      [](const Advice& a, const Advice& b) { return a.step < b.step; });
+    if (advised.lines.size() > most_lines) advised.lines.erase(advised.lines.begin() + most_lines, advised.lines.end());
     if (over_)
       advised.note = "The time for simulations was over before every change was tried; --simulate-seconds gives more.";
     else if (advised.lines.empty())

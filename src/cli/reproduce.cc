@@ -131,13 +131,14 @@ double geometric_mean(const std::vector<double>& values) {
 }
 
 void add_reproduce(CLI::App& app) {
-  std::string says = "Makes an experiment of the docs again, with where it came from:";
+  std::string says = "Experiments:";
   std::vector<std::string> names;
   for (const Experiment& each : experiments) {
-    says.append(" ").append(each.name).append(" (").append(each.says).append(")");
+    says.append("\n  ").append(each.name).append(": ").append(each.says);
     names.emplace_back(each.name);
   }
-  auto* verb = app.add_subcommand("reproduce", says);
+  auto* verb = app.add_subcommand("reproduce", "Makes an experiment of the docs again, with where it came from");
+  verb->footer(says);
   const auto options = std::make_shared<ReproduceOptions>();
   options->data = "data";
   verb->add_option("what", options->what, "the experiment")->required()->check(CLI::IsMember(names));
