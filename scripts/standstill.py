@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+PROC = pathlib.Path("/proc")
+
 
 def read(path: pathlib.Path) -> str:
     try:
@@ -21,14 +23,15 @@ def read(path: pathlib.Path) -> str:
         return ""
 
 
-def parents(proc: pathlib.Path) -> dict[int, int]:
+def stat(folder: pathlib.Path) -> list[str]:
+    """What stands behind the name of a process or thread, its state first; nothing where it is gone."""
+    return read(folder / "stat").rpartition(")")[2].split()
+
+
+def parents() -> dict[int, int]:
     """Each process's parent."""
-    found = {}
-    for entry in proc.iterdir():
-        after_name = read(entry / "stat").rpartition(")")[2].split() if entry.name.isdigit() else []
-        if after_name:
-            found[int(entry.name)] = int(after_name[1])
-    return found
+    found = ((int(entry.name), stat(entry)) for entry in PROC.iterdir() if entry.name.isdigit())
+    return {pid: int(fields[1]) for pid, fields in found if fields}
 
 
 def below(root: int, parent_of: dict[int, int]) -> list[int]:
@@ -50,26 +53,26 @@ def calls(pid: int) -> str:
     return "".join(f"    {line}\n" for line in ended.stdout.splitlines() if line.startswith(("Thread ", "#")))
 
 
-def describe(pid: int, proc: pathlib.Path) -> str:
-    folder = proc / str(pid)
-    fields = read(folder / "stat").rpartition(")")[2].split()
+def describe(pid: int) -> str:
+    folder = PROC / str(pid)
+    fields = stat(folder)
     if not fields:
         return ""
-    age = float(read(proc / "uptime").split()[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    age = float(read(PROC / "uptime").split()[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
     lines = [f"  process {pid}, {fields[0]}, {age:.0f} s old: {read(folder / 'cmdline')[:300]}"]
     for thread in sorted((folder / "task").glob("*"), key=lambda task: int(task.name)):
-        state = read(thread / "stat").rpartition(")")[2].split()
+        state = stat(thread)
         kernel = read(thread / "stack").splitlines()[:8] or [read(thread / "wchan")]
         lines.append(f"    thread {thread.name} {read(thread / 'comm')}, {state[0] if state else 'gone'}, "
                      f"{' < '.join(call.split('] ')[-1].split('+')[0] for call in kernel)}")
     return "\n".join(lines) + "\n"
 
 
-def tell(root: int, proc: pathlib.Path = pathlib.Path("/proc")) -> str:
+def tell(root: int) -> str:
     told = ""
-    for pid in below(root, parents(proc)):
-        if pid != os.getpid() and read(proc / str(pid) / "comm") not in ("tee", "grep"):
-            told += describe(pid, proc) + (calls(pid) if "_test" in read(proc / str(pid) / "cmdline") else "")
+    for pid in below(root, parents()):
+        if pid != os.getpid() and read(PROC / str(pid) / "comm") not in ("tee", "grep"):
+            told += describe(pid) + (calls(pid) if "_test" in read(PROC / str(pid) / "cmdline") else "")
     return told
 
 

@@ -100,21 +100,20 @@ class Prices {
     return ran;
   }
 
-  // Of simulated waits, slower operators hide in truth what the run as it was has less: of the change's waits as much.
-  // Where the simulated run waits less than the measured one, waits shrink as the simulated ones do.
+  static double in_proportion(Nanoseconds measured, double now, double later) {
+    return now <= 0 ? 0.0 : static_cast<double>(measured.value) * (later - now) / now;
+  }
+  // Slower operators hide the simulated waits that the measured run lacks, and of a change's waits as many.
   double waits_change(double now, double later) const {
     const auto measured = static_cast<double>(waits_.value);
     if (later >= now) return later - now;  // new ones
-    return now > measured ? std::max(-measured, later - now) : measured * (later - now) / now;
+    return now > measured ? std::max(-measured, later - now) : in_proportion(waits_, now, later);
   }
   Nanoseconds predicted(const Simulated& then) const {
-    const auto of = [](Nanoseconds measured, double now, double then_) {
-      return now <= 0 ? 0.0 : static_cast<double>(measured.value) * (then_ - now) / now;
-    };
     const auto moved = [](const Simulated& s) { return static_cast<double>((s.bytes_in + s.bytes_out).value); };
-    const auto now = static_cast<double>(now_.stall.value), later = static_cast<double>(then.stall.value);
-    const double change = of(beside_moves_, moved(now_), moved(then)) +
-                          static_cast<double>((then.recompute - now_.recompute).value) + waits_change(now, later);
+    const double change = in_proportion(beside_moves_, moved(now_), moved(then)) +
+                          static_cast<double>((then.recompute - now_.recompute).value) +
+                          waits_change(static_cast<double>(now_.stall.value), static_cast<double>(then.stall.value));
     return std::max(Nanoseconds{1}, measured_ + Nanoseconds{static_cast<std::int64_t>(change)});
   }
   double gain(const Simulated& then) const {
