@@ -1,7 +1,8 @@
-// Every call of the driver fails once at each of its positions in a program that uses all of src/cuda. The program gets
-// an error with a sentence, or right bytes. Nothing is leaked, nothing hangs.
+// Every call of the driver and of CUPTI fails once at each of its positions in a program that uses all of src/cuda. The
+// program gets an error with a sentence, or right bytes. Nothing is leaked, nothing hangs.
 #include <gmock/gmock.h>
 
+#include "cuda/managed_tracker.h"
 #include "cuda/mixed_range.h"
 #include "simulated_gpu/test_device.h"
 
@@ -11,6 +12,8 @@ namespace {
 using cuda::Device;
 using cuda::DeviceRange;
 using cuda::Event;
+using cuda::FaultRecords;
+using cuda::ManagedTracker;
 using cuda::MixedRange;
 using cuda::PinnedPool;
 using cuda::Stream;
@@ -80,6 +83,36 @@ Result<void> move_a_piece(const std::shared_ptr<Device>& device, PinnedPool& poo
   return moved;
 }
 
+// A kernel writes managed memory, whose pages are told.
+Result<void> watch_pages(const std::shared_ptr<Device>& device) {
+  constexpr cuda::CounterKind faults[] = {cuda::CounterKind::device_page_fault};
+  auto records = FaultRecords::open(faults, SIMULATED_CUPTI);
+  if (!records) return records.error();
+  if (auto works = ManagedTracker::works_on(*device); !works) return works;
+  auto range = DeviceRange::make(device, {.bytes = bytes, .managed = true});
+  if (!range) return range.error();
+  auto stream = Stream::create(device);
+  if (!stream) return stream.error();
+  ManagedTracker tracker(device, std::move(*records),
+                         {.address = range->address(), .bytes = bytes, .address_of = [](const std::byte* name) {
+                            return address_of(name);
+                          }});
+  const AddressRange whole[] = {{reinterpret_cast<std::byte*>(range->address()), bytes.value}};
+  std::vector<TouchedRange> touched;
+  const auto work = [&]() -> Result<void> {
+    if (auto armed = tracker.arm(whole); !armed) return armed;
+    launch_fill(stream->handle(), range->address(), bytes.value / 4, 7);
+    if (auto collected = tracker.collect(whole, touched); !collected) return collected;
+    return tracker.disarm(whole);
+  };
+  const auto done = work();
+  if (!stream->synchronize()) static_cast<void>(stream->synchronize());
+  if (!done) return done;
+  EXPECT_EQ(touched.size(), 1u);
+  for (const TouchedRange& each : touched) EXPECT_EQ(each.pages.bytes, bytes.value);
+  return {};
+}
+
 Result<void> use_everything() {
   auto driver = cuda::Driver::load(SIMULATED_DRIVER);
   if (!driver) return driver.error();
@@ -96,6 +129,7 @@ Result<void> use_everything() {
   PinnedPool pool(*device, {.piece = 1_MiB});
   if (auto done = round_trip(*device, *range, pool); !done) return done;
   if (auto done = move_a_piece(*device, pool); !done) return done;
+  if (auto done = watch_pages(*device); !done) return done;
   PinnedPool of_driver(*device, {.piece = 1_MiB, .of_driver = true});
   if (auto slot = of_driver.take(1_MiB); !slot) return slot.error();
   return range->resize(2_MiB);
@@ -104,7 +138,8 @@ Result<void> use_everything() {
 // These are called when something is given back, where an error has no receiver and the memory goes with the process.
 const std::set<std::string> giving_back = {
     "cuStreamDestroy_v2", "cuEventDestroy_v2",   "cuMemUnmap",      "cuMemRelease",    "cuMemAddressFree",
-    "cuMemFreeHost",      "cuMemHostUnregister", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuDevicePrimaryCtxRelease_v2"};
+    "cuMemFreeHost",      "cuMemHostUnregister", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuDevicePrimaryCtxRelease_v2",
+    "cuMemFree_v2",       "cuptiActivityDisable"};
 
 class FailingCalls : public SimulatedGpu {
  protected:
@@ -125,7 +160,11 @@ TEST_F(FailingCalls, AProgramWithoutFailuresUsesAllThatIsDeclared) {
   const auto made = calls_of_a_run();
 #define CALL(member, header_name, exported_name, ...) EXPECT_TRUE(made.contains(#exported_name)) << #exported_name;
 #include "cuda/calls.def"
+#include "cuda/managed_calls.def"
 #undef CALL
+  for (const char* const name : {"cuptiActivityRegisterCallbacks", "cuptiActivityConfigureUnifiedMemoryCounter",
+                                 "cuptiActivityEnable", "cuptiActivityFlushAll", "cuptiActivityGetNumDroppedRecords"})
+    EXPECT_TRUE(made.contains(name)) << name;
 }
 
 TEST_F(FailingCalls, EachAtEachOfItsPositionsIsAnErrorAndLeaksNothing) {
