@@ -82,14 +82,12 @@ class Prices {
   Result<Simulated> simulate(const Trace& trace, Bytes budget, Bytes chunk, const std::string& policy,
                              bool recomputes) {
     if (over_) return Error{Cause::unavailable, "not simulated: the time was over"};
-    Machine machine = run_.machine;
+    Machine machine = machine_of_session(run_);
     machine.tiers[0].capacity = budget;
-    machine.habits = habits_of_sessions;
     machine.can_recompute = recomputes;
-    // on a GPU a tensor moves whole, and chunks are only a way to name places
     const bool whole = machine.whole_tensors;
-    if (!whole) machine.granule = chunk;
     if (!whole && chunk != run_.chunk) {
+      machine.granule = chunk;
       for (Link& link : machine.links) {
         for (std::uint64_t* const speed : {&link.bytes_per_s, &link.alone_bytes_per_s})
           if (*speed > 0) *speed = speed_in(chunk, run_.chunk, *speed);

@@ -97,6 +97,15 @@ class Cutter {
 
 }  // namespace
 
+Machine machine_of_session(const Run& run) {
+  Machine machine = run.machine;
+  machine.tiers[0].capacity = run.budget;
+  machine.habits = habits_of_sessions;
+  // On a GPU a tensor moves whole, and chunks are only a way to name places.
+  if (!machine.whole_tensors) machine.granule = run.chunk;
+  return machine;
+}
+
 Trace simulated_trace(const Run& run) {
   Trace trace = steady_trace(run);
   const Profile& profile = *run.shown_profile();

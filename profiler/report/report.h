@@ -397,6 +397,9 @@ Trace steady_trace(const Run&);
 // The same for a simulator: where pages were tracked, persistent tensors are cut into the runs of chunks that the same
 // ops touch, and ops have only those as operands. Needs a shown profile.
 Trace simulated_trace(const Run&);
+// The run's machine as the session had it: its budget is the fast tier, and what it moves are its chunks, or whole
+// tensors. Needs a tier.
+Machine machine_of_session(const Run&);
 Headline headline_of(const Run&, const ReportOptions&);
 Waterfall waterfall_of(const Run&, const Headline&);
 Advised advised_of(const Run&, const ReportOptions&, const Waterfall&);

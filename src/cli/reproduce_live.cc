@@ -35,10 +35,7 @@ Json compared(const std::string& path) {
     made["error"] = "no step ran by a plan of a policy that is known here, over a slow tier";
     return made;
   }
-  Machine machine = run.machine;
-  machine.tiers[0].capacity = run.budget;
-  machine.habits = habits_of_sessions;
-  if (!machine.whole_tensors) machine.granule = run.chunk;
+  const Machine machine = report::machine_of_session(run);
   const Trace trace = report::simulated_trace(run);
   const auto ran =
       replay(machine.whole_tensors ? trace : in_chunks(trace, run.chunk, machine.can_recompute), machine, *policy);
