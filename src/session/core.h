@@ -165,6 +165,7 @@ class SessionCore {
   void take_plan(PlanInMaking& made);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
+  void replace_plan(Bucket& bucket, StepPlan replacement);
   void size_machine_for(const Bucket& bucket);
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
@@ -198,7 +199,7 @@ class SessionCore {
 
   BucketStore buckets_;
   Foresight foresight_{arena_};                        // of steps without a plan
-  std::vector<std::unique_ptr<PlanInMaking>> making_;  // plans that are made beside, one a bucket at most
+  std::vector<std::unique_ptr<PlanInMaking>> making_;  // plans that are made beside
   std::unique_ptr<PageProfile> pages_;                 // while a step is profiled
   std::unique_ptr<Recomputer> recomputer_;             // nullptr: nothing is dropped
   struct Once {

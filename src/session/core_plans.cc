@@ -102,7 +102,8 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
       break;
   }
   if (executor_->runs_later()) return measure_later(ran);
-  if (ran.plan.measure(measured, machine_)) make_plan_beside(ran);
+  const bool wants_another = ran.plan.measure(measured, machine_);
+  if (wants_another && !ran.sections.waits_for_plan()) make_plan_beside(ran);
 }
 
 // The times of ops that were announced before they ran: the host waits for the profiled step alone. False: the step was
@@ -129,14 +130,25 @@ void SessionCore::measure_later(Bucket& ran) {
     make_plan_beside(ran);
 }
 
-// The log of the step that ended, with its large ops in sections, is planned anew.
+// The log of the step that ended, with its large ops in sections, is planned anew. Steps go on by the plan before.
 void SessionCore::cut_into_sections_of(Bucket& ran) {
   StepLog log = logger_.finished(arena_);
   for (std::uint32_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = ran.plan.least_time_of(i);
-  std::erase_if(making_, [&](const auto& plan) { return plan->bucket() == ran.id(); });  // of the uncut step
-  ran.plan.cut(cut_into_sections(std::move(log), ran.sections.sectioned(op_.seen())));
+  StepPlan cut = ran.plan.in_sections(cut_into_sections(std::move(log), ran.sections.sectioned(op_.seen())));
+  for (const auto& plan : making_)
+    if (plan->bucket() == ran.id()) plan->give_up();  // of the step as it was
+  if (&executor_->program() != &host_program()) {
+    replace_plan(ran, std::move(cut));
+    return make_plan(ran);
+  }
+  size_machine_for(ran);
+  making_.push_back(std::make_unique<PlanInMaking>(ran.id(), std::move(cut), machine_, *executor_));
+}
+
+void SessionCore::replace_plan(Bucket& bucket, StepPlan replacement) {
+  bucket.plan = std::move(replacement);
+  bucket.sections.plan_is_there();
   executor_->forget_plan();
-  make_plan(ran);
 }
 
 // --- plans -----------------------------------------------------------------------------------------------------------
@@ -168,6 +180,7 @@ void SessionCore::make_plan_beside(Bucket& bucket) {
 void SessionCore::take_plan(PlanInMaking& made) {
   Bucket* const bucket = buckets_.find(made.bucket());
   if (bucket == nullptr) return;  // it has gone meanwhile
+  if (made.replacement()) replace_plan(*bucket, *std::move(made.replacement()));
   std::unique_ptr<StepPlan::Draft> draft = made.take();
   if (!draft->suits_memory()) {
     bucket->plan.take_back_policy(*draft);

@@ -10,11 +10,28 @@ namespace vedette::detail {
 
 PlanInMaking::PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile)
     : bucket_(bucket), draft_(std::move(draft)), patient_(meanwhile == Meanwhile::steps_without_plan) {
+  start();
+}
+
+PlanInMaking::PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor)
+    : bucket_(bucket),
+      replacement_(std::move(replacement)),
+      draft_(replacement_->begin(machine, executor)),
+      patient_(true) {
+  start();
+}
+
+void PlanInMaking::start() {
   try {
     thread_ = start_quiet_thread([this] { make(); });
   } catch (const std::system_error&) {
     make();
   }
+}
+
+void PlanInMaking::give_up() noexcept {
+  bucket_ = no_bucket;
+  patient_ = false;
 }
 
 PlanInMaking::~PlanInMaking() {

@@ -1,5 +1,6 @@
 // A plan that is made beside the program, by a thread of its own. The draft holds all that the plan is made of, so that
-// the step plan that asked for it, and its bucket, may change or go meanwhile.
+// the step plan that asked for it, and its bucket, may change or go meanwhile. It is the bucket's next plan, or that of
+// a step plan which replaces the bucket's: the same step in sections.
 //
 // Thread rule: one thread; the draft is the maker's until is_made_soon() says yes.
 #pragma once
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "session/step_plan.h"
@@ -18,19 +20,28 @@ class PlanInMaking {
   enum class Meanwhile { steps_without_plan, steps_by_plan_before };
   // `bucket`: the id of the one whose plan it will be. Where no thread can be started, the calling thread makes it.
   PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile);
+  // of a step whose ops are other parts than the bucket's plan has
+  PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor);
   ~PlanInMaking();  // waits for the plan
   PlanInMaking(const PlanInMaking&) = delete;
   PlanInMaking& operator=(const PlanInMaking&) = delete;
 
   std::uint64_t bucket() const noexcept { return bucket_; }
-  // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose.
+  // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose,
+  // and the plan of a replacement, which comes once.
   bool is_made_soon();
   std::unique_ptr<StepPlan::Draft> take() noexcept { return std::move(draft_); }
+  std::optional<StepPlan>& replacement() noexcept { return replacement_; }
+  void give_up() noexcept;  // it is no bucket's any more, and not waited for
 
  private:
+  void start();
   void make() noexcept;
 
-  const std::uint64_t bucket_;
+  static constexpr std::uint64_t no_bucket = ~std::uint64_t{0};
+
+  std::uint64_t bucket_;
+  std::optional<StepPlan> replacement_;  // its policy is the draft's
   std::unique_ptr<StepPlan::Draft> draft_;
   std::mutex mutex_;
   std::condition_variable made_changed_;

@@ -47,9 +47,9 @@ void SectionLearner::add_time(std::uint32_t op, Nanoseconds took) {
   if (stage_ == Stage::timing && worth_[op] != 0) times_[op].push_back(took);
 }
 
-bool SectionLearner::learn(std::span<const ObservedOp> ops, const Planned& planned) {
+SectionLearner::Sections SectionLearner::learn(std::span<const ObservedOp> ops, const Planned& planned) {
   const std::uint32_t least_difference = std::max(2u, planned.frames / 64);
-  bool some = false;
+  Sections learned;
   for (const ObservedOp& op : ops) {
     const std::vector<Nanoseconds>& times = times_[op.op];
     if (times.size() != op.sections.size()) continue;  // it does not allocate alike at every step
@@ -64,10 +64,9 @@ bool SectionLearner::learn(std::span<const ObservedOp> ops, const Planned& plann
     const double share = static_cast<double>(planned.least_time[planned.first[op.op]].value) /
                          static_cast<double>(std::max<std::int64_t>(in_all.value, 1));
     for (WatchedSection& s : worth) s.time = {static_cast<std::int64_t>(static_cast<double>(s.time.value) * share)};
-    sections_[op.op] = std::move(worth);
-    some = true;
+    learned[op.op] = std::move(worth);
   }
-  return some;
+  return learned;
 }
 
 SectionLearner::Outcome SectionLearner::step_ended(std::span<const ObservedOp> ops, const Planned& planned) {
@@ -78,26 +77,36 @@ SectionLearner::Outcome SectionLearner::step_ended(std::span<const ObservedOp> o
   }
   if (stage_ == Stage::observing) {
     stage_ = Stage::learned;
-    const bool some = learn(ops, planned);
+    Sections learned = learn(ops, planned);
     times_.clear();
-    return some ? Outcome::changed : Outcome::observed;
+    if (learned.empty()) return Outcome::observed;
+    next_ = std::move(learned);
+    return Outcome::changed;
   }
-  if (failed_.empty()) return Outcome::nothing;
+  const std::vector<std::uint32_t> failed = std::exchange(failed_, {});
+  if (failed.empty() || waits_for_plan()) return Outcome::nothing;
+  next_ = sections_;
   for (const ObservedOp& op : ops) {
-    const auto found = sections_.find(op.op);
-    if (found == sections_.end()) continue;
+    const auto found = next_->find(op.op);
+    if (found == next_->end()) continue;
     std::vector<WatchedSection>& of_op = found->second;
     for (std::size_t s = 0; s < of_op.size(); ++s) of_op[s].time = planned.least_time[planned.first[op.op] + s];
   }
-  for (const std::uint32_t op : std::exchange(failed_, {})) sections_.erase(op);
+  for (const std::uint32_t op : failed) next_->erase(op);
   return Outcome::changed;
+}
+
+void SectionLearner::plan_is_there() noexcept {
+  sections_ = *std::exchange(next_, std::nullopt);
+  failed_.clear();
 }
 
 std::vector<SectionedOp> SectionLearner::sectioned(std::span<const ObservedOp> ops) const {
   std::vector<SectionedOp> sectioned;
   for (const ObservedOp& op : ops) {
-    const auto& of_op = of(op.op);
-    if (of_op.size() < 2) continue;
+    const auto found = next_->find(op.op);
+    if (found == next_->end()) continue;
+    const std::vector<WatchedSection>& of_op = found->second;
     SectionedOp& cut = sectioned.emplace_back(SectionedOp{.op = op.op, .sections = {}});
     for (const WatchedSection& s : of_op) {
       LogSection& logged =

@@ -1,18 +1,20 @@
 // Large ops in sections, for one sequence of ops. Of the steps by its plan the first is timed: it tells when large ops
 // allocate. In the second their operands are observed at each allocation, so that the operands touched until the next
-// one are known. Then their sections are learned and the step is planned anew. An op that touches something in another
-// section than it was seen to is an op without sections from then on.
+// one are known. Then their sections are learned and the step is planned anew: ops have the new sections from then on
+// that this plan is there. An op that touches something in another section than it was seen to is planned without
+// sections.
 //
 //        first whole step           second whole step
 //   timing --------------> observing ------------------> learned
 //      \____________________________________________________^   where no op is worth observing
 //
 // What always holds: stages follow in this order; an op has no section or at least two; times are kept only while
-// timing.
+// timing; of() is as the plan has it that the step runs by.
 //
 // Lock rule: the op thread's. `after_event` of sections is noted with the session's lock held.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -56,25 +58,30 @@ class SectionLearner {
   void failed(std::uint32_t op) { failed_.push_back(op); }  // its sections do not match its touches
 
   // --- after a whole step by the plan --------------------------------------------------------------------------------
-  enum class Outcome : std::uint8_t { nothing, observed, changed };  // changed: some ops have other sections now
-  struct Planned {                                                   // the plan by which the step ran
+  // changed: some ops have other sections in the next plan. Until that is there nothing else changes.
+  enum class Outcome : std::uint8_t { nothing, observed, changed };
+  struct Planned {                            // the plan by which the step ran
     std::span<const std::uint32_t> first;     // of each op, its first section; one more at the end
     std::span<const Nanoseconds> least_time;  // of each section
     Bytes chunk;
     std::uint32_t frames = 0;
   };
   Outcome step_ended(std::span<const ObservedOp> ops, const Planned& planned);
-  // The sections of those ops that have some, with the tensors of the log that they touch.
+  // After a change: the next sections of those ops that have some, with the tensors of the log that they touch.
   std::vector<SectionedOp> sectioned(std::span<const ObservedOp> ops) const;
+  bool waits_for_plan() const noexcept { return next_.has_value(); }
+  void plan_is_there() noexcept;  // by which the next step runs
 
  private:
-  bool learn(std::span<const ObservedOp> ops, const Planned& planned);
+  using Sections = std::unordered_map<std::uint32_t, std::vector<WatchedSection>>;  // of ops that have some
+  Sections learn(std::span<const ObservedOp> ops, const Planned& planned);
 
   Stage stage_ = Stage::timing;
   std::vector<char> worth_;
-  std::unordered_map<std::uint32_t, std::vector<WatchedSection>> sections_;  // of ops that have some
-  std::unordered_map<std::uint32_t, std::vector<Nanoseconds>> times_;        // of ops that are worth observing
-  std::vector<std::uint32_t> failed_;                                        // in the latest step
+  Sections sections_;
+  std::optional<Sections> next_;                                       // in a plan that is not there yet
+  std::unordered_map<std::uint32_t, std::vector<Nanoseconds>> times_;  // of ops that are worth observing
+  std::vector<std::uint32_t> failed_;                                  // in the latest step
 };
 
 }  // namespace vedette::detail

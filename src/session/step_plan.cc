@@ -107,14 +107,7 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
   frames_to_come_ = Grouped<std::uint32_t>(std::exchange(units_.frames_to_come, {}));
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
   policy_ = make_policy(options_.policy, options_.seed);
-  in_draft_ = false;
-  plan_ = {};
-  places_.reset();
-  best_.reset();
-  fitting_.reset();
   moves_ = MoveTable(units_.trace.ops.size());
-  start_ = {};
-  least_times_.clear();
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
 }
 
@@ -124,14 +117,17 @@ void StepPlan::can_recompute(const StepLog& log, std::vector<char> ops) {
 }
 
 // Sections cannot run again by themselves.
-void StepPlan::cut(SectionedLog log) {
+StepPlan StepPlan::in_sections(SectionedLog log) const {
+  StepPlan cut(options_);
+  cut.runs_again_ = runs_again_;
   std::vector<char> runs_again(runs_again_.empty() ? 0 : log.log.ops.size());
   for (std::size_t i = 0; i + 1 < log.first.size() && i < runs_again_.size(); ++i)
     if (log.first[i + 1] == log.first[i] + 1) runs_again[log.first[i]] = runs_again_[i];
-  program_in_sections_.emplace(program_trace(log.log));
-  form(log.log, runs_again);
-  first_ = std::move(log.first);
-  times_are_guesses_ = true;
+  cut.program_in_sections_.emplace(program_trace(log.log));
+  cut.form(log.log, runs_again);
+  cut.first_ = std::move(log.first);
+  cut.times_are_guesses_ = true;
+  return cut;
 }
 
 // plan_ is about to be replaced.

@@ -38,8 +38,8 @@ class StepPlan {
     std::optional<Bytes> range = {};  // as Executor::range(): tensors move whole, and get places
   };
   StepPlan(const StepLog& log, Options options);
-  // The same step with other large ops in sections; its plan is empty until prepare().
-  void cut(SectionedLog log);
+  // The same step with other large ops in sections; it has no plan yet.
+  StepPlan in_sections(SectionedLog log) const;
 
   // Of each op, whether it can run again: policies may plan that from now on.
   void can_recompute(const StepLog& log, std::vector<char> ops);
@@ -49,7 +49,7 @@ class StepPlan {
   Result<void> prepare(const Machine& machine, const Executor& executor);
 
   // The same in three parts: the plan before runs on while any thread makes the next. Until finish() the policy is the
-  // draft's, and asks for no other plan. A draft from before cut() is to be forgotten.
+  // draft's, and asks for no other plan.
   struct Draft {
     const Options options;
     const Executor* executor;  // outlives the draft
@@ -111,6 +111,7 @@ class StepPlan {
   const std::optional<PackedTrace>& program_in_sections() const noexcept { return program_in_sections_; }
 
  private:
+  explicit StepPlan(Options options) : options_(options) {}
   void form(const StepLog& log, const std::vector<char>& runs_again);  // [part]; empty: none does
   std::unique_ptr<Draft> drafted(Units units, Moments moments, const Machine& machine, const Executor& executor);
   Error runs_on_demand(const Error& cause) const;
@@ -136,7 +137,7 @@ class StepPlan {
     Room room;
   };
 
-  const Options options_;
+  Options options_;
   Units units_;  // without frames_to_come
   std::optional<Trace> fitting_;
   Grouped<std::uint32_t> frames_to_come_;

@@ -104,20 +104,60 @@ TEST_F(MadeBeside, IsWaitedForOnce) {
   goes_on_.count_down();
 }
 
-TEST_F(MadeBeside, IsNotWaitedForWhereStepsHaveAPlan) {
-  constexpr int plans = 150;
-  std::latch begun(plans);
-  std::deque<PlanInMaking> making;
-  for (int plan = 0; plan < plans; ++plan) {
-    std::unique_ptr<StepPlan::Draft> slow = draft();
-    slow->policy = std::make_unique<Slow>(begun, goes_on_);
-    making.emplace_back(7, std::move(slow), by_plan_before);
+constexpr int many = 150;  // waits take 30 s
+
+class ManyMadeBeside : public MadeBeside {
+ protected:
+  std::deque<PlanInMaking> begin(PlanInMaking::Meanwhile meanwhile) {
+    std::deque<PlanInMaking> making;
+    for (int plan = 0; plan < many; ++plan) {
+      std::unique_ptr<StepPlan::Draft> slow = draft();
+      slow->policy = std::make_unique<Slow>(all_begun_, goes_on_);
+      making.emplace_back(7, std::move(slow), meanwhile);
+    }
+    all_begun_.wait();
+    return making;
   }
-  begun.wait();
-  const auto began = std::chrono::steady_clock::now();
-  for (PlanInMaking& plan : making) EXPECT_FALSE(plan.is_made_soon());
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15)) << "150 waits take 30 s";
+  static void expect_no_wait(std::deque<PlanInMaking>& making) {
+    const auto began = std::chrono::steady_clock::now();
+    for (PlanInMaking& plan : making) EXPECT_FALSE(plan.is_made_soon());
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+  }
+
+  std::latch all_begun_{many};
+};
+
+TEST_F(ManyMadeBeside, AreNotWaitedForWhereStepsHaveAPlan) {
+  std::deque<PlanInMaking> making = begin(by_plan_before);
+  expect_no_wait(making);
   goes_on_.count_down();
+}
+
+TEST_F(ManyMadeBeside, AreNobodysAndNotWaitedForOnceTheyAreGivenUp) {
+  std::deque<PlanInMaking> making = begin(without_plan);
+  for (PlanInMaking& plan : making) plan.give_up();
+  expect_no_wait(making);
+  for (const PlanInMaking& plan : making) EXPECT_NE(plan.bucket(), 7u);
+  goes_on_.count_down();
+}
+
+// Op 0 in two sections, the first of which evicts the unit.
+TEST_F(MadeBeside, ReplacesAStepByTheSameInSections) {
+  ASSERT_TRUE(plan_.prepare(machine_, executor_));
+  const SectionedOp in_two{.op = 0, .sections = {{}, {}}};
+  PlanInMaking making(7, plan_.in_sections(cut_into_sections(two_ops(), std::span(&in_two, 1))), machine_, executor_);
+  EXPECT_EQ(plan_.units().trace.ops.size(), 2u);
+  EXPECT_TRUE(plan_.has_policy()) << "of its own";
+  EXPECT_FALSE(measure(700'000)) << "it runs on";
+  while (!making.is_made_soon()) std::this_thread::yield();
+  ASSERT_TRUE(making.replacement());
+  plan_ = *std::move(making.replacement());
+  ASSERT_TRUE(plan_.finish(making.take()));
+  EXPECT_EQ(plan_.units().trace.ops.size(), 3u);
+  EXPECT_EQ(plan_.first_part(1), 2u);
+  EXPECT_TRUE(plan_.has_policy());
+  EXPECT_FALSE(measure(700'000)) << "of a step that began by the plan before";
+  EXPECT_EQ(plan_.least_times().size(), 3u);
 }
 
 class MadeBesideInPlaces : public MadeBeside {

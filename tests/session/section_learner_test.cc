@@ -46,14 +46,36 @@ TEST(SectionLearner, TimesThenObservesThenHasSections) {
   EXPECT_FALSE(l.learner.observes(1));
   EXPECT_EQ(l.learner.step_ended(observed(), l.planned()), Outcome::changed);
   EXPECT_EQ(l.learner.stage(), Stage::learned);
-  ASSERT_EQ(l.learner.of(0).size(), 2u);
-  // the op takes 4 ms at its best, where it took 8 while it was timed
-  EXPECT_EQ(l.learner.of(0)[0].time, ms);
-  EXPECT_EQ(l.learner.of(0)[1].time, Nanoseconds{3 * ms.value});
   const auto cut = l.learner.sectioned(observed());
   ASSERT_EQ(cut.size(), 1u);
   EXPECT_EQ(cut[0].sections[0].touched, std::vector<std::uint32_t>{5});
   EXPECT_EQ(cut[0].sections[1].touched, std::vector<std::uint32_t>{6});
+  l.learner.plan_is_there();
+  ASSERT_EQ(l.learner.of(0).size(), 2u);
+  // the op takes 4 ms at its best, where it took 8 while it was timed
+  EXPECT_EQ(l.learner.of(0)[0].time, ms);
+  EXPECT_EQ(l.learner.of(0)[1].time, Nanoseconds{3 * ms.value});
+}
+
+TEST(SectionLearner, HasTheSectionsOfThePlanThatRuns) {
+  Learned l;
+  l.through_timing();
+  l.learner.step_ended(observed(), l.planned());
+  EXPECT_TRUE(l.learner.waits_for_plan());
+  EXPECT_TRUE(l.learner.of(0).empty()) << "steps run whole until the plan in sections is there";
+  EXPECT_EQ(l.learner.step_ended({}, l.planned()), Outcome::nothing);
+  l.learner.plan_is_there();
+  EXPECT_FALSE(l.learner.waits_for_plan());
+  l.first = {0, 2, 3};
+  l.least = {ms, ms, ms};
+  l.learner.failed(0);
+  EXPECT_EQ(l.learner.step_ended(observed(), l.planned()), Outcome::changed);
+  EXPECT_EQ(l.learner.of(0).size(), 2u) << "the plan that runs has them";
+  l.learner.failed(0);
+  EXPECT_EQ(l.learner.step_ended(observed(), l.planned()), Outcome::nothing) << "a plan without them is being made";
+  l.learner.plan_is_there();
+  EXPECT_TRUE(l.learner.of(0).empty());
+  EXPECT_EQ(l.learner.step_ended({}, l.planned()), Outcome::nothing) << "they failed in steps before";
 }
 
 TEST(SectionLearner, ObservesNothingWhereNoOpIsWorthIt) {
@@ -76,11 +98,13 @@ TEST(SectionLearner, AnOpWhoseSectionsFailIsWholeAgain) {
   Learned l;
   l.through_timing();
   l.learner.step_ended(observed(), l.planned());
+  l.learner.plan_is_there();
   l.first = {0, 2, 3};
   l.least = {ms, ms, ms};
   EXPECT_EQ(l.learner.step_ended(observed(), l.planned()), Outcome::nothing);
   l.learner.failed(0);
   EXPECT_EQ(l.learner.step_ended(observed(), l.planned()), Outcome::changed);
+  l.learner.plan_is_there();
   EXPECT_TRUE(l.learner.of(0).empty());
   EXPECT_EQ(l.learner.step_ended({}, l.planned()), Outcome::nothing);
 }

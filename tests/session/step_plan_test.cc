@@ -155,13 +155,13 @@ TEST(StepPlan, KnowsWhatRunsAgainHoweverOftenOpsAreCut) {
   };
   const SectionedOp in_three{.op = 0, .sections = std::vector<LogSection>(3)}, in_two{.op = 1, .sections = {{}, {}}};
   const std::vector<std::string> make = {"make"};
-  plan.cut(cut_into_sections(log, std::span(&in_three, 1)));
+  plan = plan.in_sections(cut_into_sections(log, std::span(&in_three, 1)));
   EXPECT_EQ(runs_again(), make);
-  plan.cut(cut_into_sections(log, {}));
+  plan = plan.in_sections(cut_into_sections(log, {}));
   EXPECT_EQ(runs_again(), make) << "as numbered by the program, not by the sections of before";
-  plan.cut(cut_into_sections(log, std::span(&in_two, 1)));
+  plan = plan.in_sections(cut_into_sections(log, std::span(&in_two, 1)));
   EXPECT_EQ(runs_again(), std::vector<std::string>()) << "a section does not run again by itself";
-  plan.cut(cut_into_sections(log, std::span(&in_three, 1)));
+  plan = plan.in_sections(cut_into_sections(log, std::span(&in_three, 1)));
   EXPECT_EQ(runs_again(), make);
 }
 
