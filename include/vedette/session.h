@@ -264,6 +264,13 @@ class Session {
   // first.
   OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
              std::span<const Part> parts = {});
+  // False: many steps have moved nothing and waited for nothing, so that the session rests. Ops may go unannounced
+  // until the next step begins, and Counters::ops stands still; a step after something has moved wants them again.
+  // Never so with an observer, on a GPU, or where a system call fails on memory that is away; and no session rests
+  // whose program has not asked.
+  bool wants_ops() noexcept;
+  // From the next step on ops are wanted, as if steps had moved something. On the thread of steps, between them.
+  void hear_ops() noexcept;
   // In an op: the session would keep a recipe of it, and does, given one before the op ends.
   bool wants_recipe() const noexcept;
   void keep_recipe(std::unique_ptr<Recipe> recipe);

@@ -27,6 +27,7 @@
 #include "session/page_profile.h"
 #include "session/plan_in_making.h"
 #include "session/recomputer.h"
+#include "session/rest.h"
 #include "session/row_log.h"
 #include "session/running_op.h"
 #include "session/step_logger.h"
@@ -89,6 +90,8 @@ class SessionCore {
   void begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
                 std::span<const Part> parts);
   void end_op() noexcept;
+  bool wants_ops() noexcept { return !rest_.ask(); }
+  void hear_ops() noexcept { rest_.end(); }
   void push_layer(std::string_view name, Phase phase);
   void pop_layer();
   void mark_layer(std::string_view name, Phase phase);
@@ -125,6 +128,7 @@ class SessionCore {
   bool in_op_of_this_thread() const noexcept;
 
   // --- steps and ops
+  void pass_step();
   void cut_step();
   void add_operands(std::span<const void* const> addresses, bool written, OperandList& logged, std::uint64_t& hash,
                     std::uint64_t& kind);
@@ -141,6 +145,7 @@ class SessionCore {
   void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
   void report_step_end(Nanoseconds now);
   bool runs_whole() const noexcept;
+  bool is_settled() const noexcept;
   bool foresees() const noexcept { return executor_->looks_ahead() && options_.policy != "on-demand"; }
   std::string_view phase_now() const noexcept;
 
@@ -160,12 +165,12 @@ class SessionCore {
   void measure_later(Bucket& ran);
   void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
   void cut_into_sections_of(Bucket& ran);
+  void replace_plan(Bucket& bucket, StepPlan replacement);
   void make_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
   void take_plan(PlanInMaking& made);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
-  void replace_plan(Bucket& bucket, StepPlan replacement);
   void size_machine_for(const Bucket& bucket);
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
@@ -194,8 +199,12 @@ class SessionCore {
   RowLog rows_;
   std::atomic<int> op_depth_ = 0;             // the op thread's; other threads look whether an op runs
   std::atomic<std::thread::id> op_thread_{};  // relaxed: equal to a thread's own only if that thread wrote it
-  Ticks step_begins_ = 0;
-  Counters at_step_begin_;
+  struct StepBegin {
+    Ticks tick = 0;
+    Counters counters;
+  };
+  StepBegin begin_;
+  Rest rest_;
 
   BucketStore buckets_;
   Foresight foresight_{arena_};                        // of steps without a plan

@@ -33,6 +33,7 @@ void SessionCore::begin_step() {
   const std::lock_guard lock(mutex_);
   std::for_each(made, making_.end(), [&](const auto& plan) { take_plan(*plan); });
   making_.erase(made, making_.end());
+  if (rest_.goes_on(executor_->counters())) return pass_step();
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
   if (once_.profiled || options_.profile == ProfileTicks::operands) {
     times_.forget_usual();
@@ -45,15 +46,23 @@ void SessionCore::begin_step() {
   rows_.begin_step();
   buckets_.begin_step();
   foresight_.begin_step();
-  step_begins_ += ticks_of_a_step;
+  begin_.tick += ticks_of_a_step;
   const Nanoseconds now = executor_->program().now();
   times_.begin_step(now);
-  at_step_begin_ = executor_->counters();
-  count_recomputed(at_step_begin_);
+  begin_.counters = executor_->counters();
+  count_recomputed(begin_.counters);
   executor_->stalled_since_last_asked();
   executor_->begin_step(logger_.step());
   if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
   if (logger_.step() > options_.warmup_steps && !once_.profiled) start_profiling();
+}
+
+// One that is not heard: what the engine knows of next uses would be wrong in it.
+void SessionCore::pass_step() {
+  if (buckets_.current() != nullptr) executor_->forget_plan();
+  buckets_.leave();
+  logger_.pass_step();
+  executor_->begin_step(logger_.step());
 }
 
 // The step's log ends before its program does: later ops run as those between steps do, and nothing is learned.
@@ -140,11 +149,11 @@ void SessionCore::find_sections(std::uint32_t index) {
 }
 
 Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
-  Executor::Part part{.tick = step_begins_ + op_.part(),
+  Executor::Part part{.tick = begin_.tick + op_.part(),
                       .operands = operands,
                       .moves = {},
                       .places = nullptr,
-                      .step_begins = step_begins_,
+                      .step_begins = begin_.tick,
                       .frames_to_come = {},
                       .operands_of_whole_op = {},
                       .ahead = nullptr,
@@ -312,9 +321,17 @@ std::string_view SessionCore::phase() const noexcept {
 
 std::string_view SessionCore::phase_now() const noexcept {
   if (logger_.step() <= options_.warmup_steps) return "warm-up";
+  if (rest_.rests()) return "planned";
   const Bucket* const bucket = buckets_.current();
   if (bucket != nullptr) return bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
   return foresight_.ops_told() * 2 > logger_.next_op() ? "foreseen" : "profiling";
+}
+
+// An op that is not heard may wait in a system call for what is away, where the memory allows that.
+bool SessionCore::is_settled() const noexcept {
+  const Bucket* const bucket = buckets_.current();
+  return executor_->can_observe() && options_.observer == nullptr && making_.empty() &&
+         (bucket == nullptr || bucket->sections.stage() == Stage::learned);
 }
 
 bool SessionCore::runs_whole() const noexcept {
@@ -331,7 +348,7 @@ void SessionCore::report_step_end(Nanoseconds now) {
                        &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::stall_count,
                        &Counters::stall_ns, &Counters::faults, &Counters::ops, &Counters::bytes_recomputed,
                        &Counters::ops_recomputed, &Counters::recompute_ns})
-    of_step.*counter -= at_step_begin_.*counter;
+    of_step.*counter -= begin_.counters.*counter;
   of_step.steps = 1;
   options_.observer->step_ran(logger_.step(), phase_now(),
                               runs_whole() ? std::optional(buckets_.current()->id()) : std::nullopt);
@@ -348,10 +365,11 @@ void SessionCore::end_step() noexcept {
   Counters then = executor_->counters();
   count_recomputed(then);
   const auto since = [&](std::uint64_t Counters::*counter) {
-    return Nanoseconds{static_cast<std::int64_t>(then.*counter - at_step_begin_.*counter)};
+    return Nanoseconds{static_cast<std::int64_t>(then.*counter - begin_.counters.*counter)};
   };
   report_step_end(now);
   finish_profiling();
+  rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
   const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix());
   if (runs_whole()) {

@@ -118,6 +118,12 @@ OpScope Session::op(std::string_view name, std::span<const void* const> reads, s
   return OpScope(*this);
 }
 
+bool Session::wants_ops() noexcept { return in_child() || core_->wants_ops(); }
+
+void Session::hear_ops() noexcept {
+  if (!in_child()) core_->hear_ops();
+}
+
 bool Session::wants_recipe() const noexcept { return !in_child() && core_->wants_recipe(); }
 
 void Session::keep_recipe(std::unique_ptr<Recipe> recipe) {

@@ -192,10 +192,15 @@ Guard::~Guard() {
 }
 
 void Guard::watch(torch::nn::Module& module, std::string_view name) {
+  session().hear_ops();
   state_->watched->watch(module, std::string(name));
 }
-void Guard::watch(torch::optim::Optimizer& optimizer) { state_->watched->watch(optimizer); }
+void Guard::watch(torch::optim::Optimizer& optimizer) {
+  session().hear_ops();  // it makes its state in its first step
+  state_->watched->watch(optimizer);
+}
 void Guard::watch(std::span<const Named> tensors) {
+  session().hear_ops();
   for (const Named& each : tensors) state_->watched->watch(each.tensor, each.name, each.kind);
   state_->watched->end_of_a_list();
 }
@@ -221,6 +226,9 @@ Session& without_error(Session& session) {
 
 Guard::Step::Step(Guard& guard) : state_(*guard.state_), scope_(without_error(*state_.session).step()) {
   state_.layers.begin_step();
+  if (state_.gpu == nullptr)
+    adapter::listen_to_operators(state_.session->wants_ops() ? adapter::Listening::to_operands
+                                                             : adapter::Listening::off);
   state_.announcer->in_step = true;
   adapter::announce_this_thread(*state_.announcer);
   adapter::set_between_steps(false);

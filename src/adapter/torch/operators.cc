@@ -271,7 +271,8 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
 std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
                                                   std::span<const at::Tensor> writes) {
   Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
-  if (owner == nullptr || owner->session.in_child() || !announces_this_thread() || !take_turn()) return nullptr;
+  if (owner == nullptr || owner->session.in_child() || !owner->session.wants_ops()) return nullptr;
+  if (!announces_this_thread() || !take_turn()) return nullptr;
   try {
     Operands operands;
     for (const at::Tensor& tensor : reads) add(tensor.unsafeGetTensorImpl(), Operator::read, *owner, operands);

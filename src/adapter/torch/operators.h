@@ -1,7 +1,8 @@
 // Announces the operators of the training thread to the session. RecordFunction reports its begin, its end and its
 // inputs. The operator's schema tells which of them it writes, the watched parameters to which layer it belongs.
 //
-// The callback is registered with libtorch once and is off while no guard lives. It acts on one thread, the one that
+// The callback is registered with libtorch once and is off while no guard lives, and while the session rests, for then
+// libtorch lists no operator's inputs. It acts on one thread, the one that
 // ran the last step or made the guard, in steps and between them, and on the outermost operator there. Threads of the
 // user's own, data loaders for instance, are left alone. Under a guard of GPU memory it acts on autograd's device
 // threads, too, while they run nodes of a backward pass. Operators of the user's other threads then hold their operands
