@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """How much faster is a step where the policy may recompute instead of move? With the slow tier bounded, and at the disk's own speed.
 
-    recompute.py [--models resnet18:25,bert:25] [--speeds 0.2,0.5,0] [--rounds 3] [--steps 20] [--counted 6] [--slow DIRECTORY] [--json FILE] [--results FILE]
+    recompute.py [--models resnet18:25,bert:25:4:48:16] [--speeds 0.2,0.5,0] [--rounds 3] [--steps 20] [--counted 6] [--slow DIRECTORY] [--json FILE] [--results FILE]
 
-A model's name is followed by the share of the plain run's peak that is the budget, and may be followed by the samples a step. A speed is in GB/s, both
+A model's name is followed by the share of the plain run's peak that is the budget, and may be followed by the samples a step, and by --steps and --counted
+of its own: steps of several lengths try their plans each on its own. A speed is in GB/s, both
 directions together (--slow nvme:DIRECTORY@0.2GB/s); 0 is the disk as it is. In every round a run without and one with --recompute follow each other for each
 speed, in turn first, each in a process of its own. Of each run the last `--counted` steps count: by then the policy has tried its plans and keeps one. Printed are
 medians with quartiles over all rounds, what a step moved and recomputed, and whether all losses are those of the plain run. "Faster by" is the median over pairs:
@@ -19,9 +20,9 @@ import tempfile
 import time
 
 
-def train(args, folder, model, batch, *more):
+def train(args, folder, model, batch, steps, *more):
     result = os.path.join(folder, "result.json")
-    command = [args.train, "--model", model, "--batch", batch, "--steps", str(args.steps), "--threads", str(args.threads), "--json", result, *more]
+    command = [args.train, "--model", model, "--batch", batch, "--steps", str(steps), "--threads", str(args.threads), "--json", result, *more]
     if args.small:
         command.append("--small")
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=args.timeout)
@@ -60,9 +61,9 @@ class Cell:
 
 
 def compare(args, folder, words):
-    name, share, batch = (words.split(":") + ["", ""])[:3]
-    share, batch = share or "25", batch or "0"
-    plain = train(args, folder, name, batch, "--plain")
+    name, share, batch, steps, counted = (words.split(":") + [""] * 4)[:5]
+    share, batch, steps, counted = share or "25", batch or "0", int(steps or args.steps), int(counted or args.counted)
+    plain = train(args, folder, name, batch, steps, "--plain")
     budget = plain["peak_bytes"] * int(share) // 100
     cells = {(speed, again): Cell() for speed in args.speeds for again in (False, True)}
     for number in range(args.rounds):
@@ -71,8 +72,8 @@ def compare(args, folder, words):
                 slow = args.slow if speed == "0" else f"{args.slow}@{speed}GB/s"
                 more = ["--recompute"] if again else []
                 cell = cells[speed, again]
-                cell.begins = args.steps - args.counted
-                cell.runs.append(train(args, folder, name, batch, "--fast-memory", str(budget), "--slow", slow, "--chunk", args.chunk, *more))
+                cell.begins = steps - counted
+                cell.runs.append(train(args, folder, name, batch, steps, "--fast-memory", str(budget), "--slow", slow, "--chunk", args.chunk, *more))
     print(f"{name}{' batch ' + batch if batch != '0' else ''} at {share} %, {budget / 2**20:.0f} of {plain['peak_bytes'] / 2**20:.0f} MiB", flush=True)
     rows = []
     for speed in args.speeds:
@@ -84,7 +85,7 @@ def compare(args, folder, words):
                   f"waits {row['waits_ms']:.1f}, in {row['in_mib']:.1f}, out {row['out_mib']:.1f} MiB; "
                   f"{row['ops_again']:.0f} ops again make {row['recomputed_mib']:.1f} MiB in {row['recompute_ms']:.1f} ms")
         print(f"  {'':9} faster by {gain:+.1f} %, losses equal: {'yes' if equal else 'NO'}", flush=True)
-        rows.append({"model": name, "batch": int(batch), "share": int(share), "budget_bytes": budget, "gb_per_s": float(speed), "faster_percent": round(gain, 1),
+        rows.append({"model": name, "batch": int(batch), "steps": steps, "counted": counted, "share": int(share), "budget_bytes": budget, "gb_per_s": float(speed), "faster_percent": round(gain, 1),
                      "losses_equal": equal, "without": without, "with": again})
     return rows
 
@@ -92,7 +93,7 @@ def compare(args, folder, words):
 def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "release")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet18:25,bert:25")
+    parser.add_argument("--models", default="resnet18:25,bert:25:4:48:16")
     parser.add_argument("--speeds", default="0.2,0.5,0", type=lambda text: text.split(","))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)

@@ -21,18 +21,24 @@ if [ "${1:-}" = --few ]; then few=yes; shift; fi
 folder=$(mkdir -p "${1:-build/recompute_shows}" && realpath "${1:-build/recompute_shows}")
 build=${VEDETTE_BUILD:-build/release} python=${PYTHON:-python3}
 
-gains=() beside=() cells=(--rounds 3) models=mlp:50,resnet18:25,gpt:25:4,bert:50:4
+gains=() beside=() cells=(--rounds 3) gaining=resnet18:25,bert:25:4:48:16 models=mlp:50,resnet18:25,gpt:25:4
+# Steps of BERT are of four lengths; of each the first eight by a plan try plans.
+lengths=(--models bert:50:4 --rounds 2 --steps 72 --counted 32)
 if [ -n "$few" ]; then
   gains=(--small --rounds 1 --steps 7 --counted 2 --chunk 64KiB)
   beside=(--rounds 1 --steps 6)
   cells=(--rounds 1 --steps 1 --warm-up 3)
-  models=mlp:50
+  models=mlp:50 lengths=() gaining=resnet18:25,bert:25
 fi
 
-"$python" bench/recompute.py --models resnet18:25,bert:25 --speeds 0.2,0.5,0 --slow "nvme:$folder" \
+"$python" bench/recompute.py --models "$gaining" --speeds 0.2,0.5,0 --slow "nvme:$folder" \
   --train "$build/examples/train" --results "$folder/recompute.json" "${gains[@]}" | tee "$folder/recompute.txt"
 "$python" bench/sim_vs_live.py --recompute --speed 0.5 --models "$models" --slow "$folder" \
   --train "$build/examples/train" --vedette "$build/vedette" "${beside[@]}" | tee "$folder/sim_vs_live.txt"
+if [ ${#lengths[@]} -gt 0 ]; then
+  "$python" bench/sim_vs_live.py --recompute --speed 0.5 "${lengths[@]}" --plain-steps 24 --slow "$folder" \
+    --train "$build/examples/train" --vedette "$build/vedette" | tee -a "$folder/sim_vs_live.txt"
+fi
 
 if [ ! -e "$build/tests/simulated_gpu/lib/preload" ] || [ ! -x "$build/bench/gpu_table" ]; then
   echo "recompute_shows: $build has no simulated GPU (targets simulated_gpu, gpu_table): its part was not run"

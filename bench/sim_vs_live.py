@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Does the simulator say how fast training inside a budget will be? Predicted and measured ratio to plain training, for each model.
 
-    sim_vs_live.py [--models mlp,resnet18:25,gpt:50:4,recommender:50::64KiB] [--share 50] [--rounds 3] [--steps 16] [--slow DIRECTORY] [--speed GB/s] [--recompute] [--keep FOLDER]
+    sim_vs_live.py [--models mlp,resnet18:25,gpt:50:4,recommender:50::64KiB] [--share 50] [--rounds 3] [--steps 16] [--counted N] [--slow DIRECTORY] [--speed GB/s] [--recompute] [--keep FOLDER]
 
 A model's name may be followed by the share of the plain run's peak that is the budget, by the samples a step, and by the size of a chunk. Plain runs, runs inside all
 the memory they need (a quarter more than the plain run's peak, nothing moves), runs inside the budget, and a look at the disk (`vedette doctor`)
 take turns, each in a process of its own. Measured is the ratio of the medians of plain and planned steps (so 1 is as fast as plain), over the
-steps that ran by a plan, with quartiles; of a model whose steps are of several kinds, the ratio of the sums of the kinds' medians.
+steps that ran by a plan, or the last N of a run, with quartiles: a session tries plans without recomputation in a kind's first eight steps. Of a model whose steps are of several kinds, the ratio of the sums of the kinds' medians.
 
 Predicted is what `vedette replay` says of the step as the runs with all their memory saw it (its tensors in chunks, its ops' least times scaled so
 that they add up to the median step) on the machine that doctor measured, after as many steps as ran. So what the prediction knows are the disk
@@ -81,11 +81,13 @@ def quartiles(values):
     return statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
 
 
-def steady(runs, kinds):
-    """Quartiles in ms: of each kind of step, over the steps that ran by a plan."""
+def steady(runs, kinds, counted):
+    """Quartiles in ms: of each kind of step, over the steps that ran by a plan, the last `counted` of a run unless that is 0."""
     found = [[] for _ in range(kinds)]
     for each in runs:
         begin = min(max(each["planned_from"], 3), len(each["step_ns"]) - 1)
+        if counted:
+            begin = max(begin, len(each["step_ns"]) - counted)
         for number, ns in enumerate(each["step_ns"][begin:], begin):
             found[number % kinds].append(ns * 1e-6)
     return [quartiles(values) for values in found if values], sum(map(len, found))
@@ -100,10 +102,9 @@ def machine_of(model, args):
     machines = model.runs("machine", args)
     for number, link in enumerate(machines[0]["links"]):
         link["bytes_per_s"] = round(statistics.median(each["links"][number]["bytes_per_s"] for each in machines))
-        if args.speed:
-            link["bytes_per_s"] = min(link["bytes_per_s"], round(float(args.speed) * 1e9))
-            link["bus"] = 1
-            link.pop("alone_bytes_per_s", None)
+        if args.speed:  # as a session has it that opens there: each direction's share, and what it gets alone
+            alone = min(link.get("alone_bytes_per_s", link["bytes_per_s"]), round(float(args.speed) * 1e9))
+            link.update(bytes_per_s=min(link["bytes_per_s"], alone // 2), alone_bytes_per_s=alone, bus=1)
     machines[0]["can_recompute"] = args.recompute
     path = model.file("machine", "")
     with open(path, "w") as file:
@@ -149,7 +150,7 @@ def report(args, model):
           f"losses equal: {'yes' if equal else 'NO'}; {rates}")
     at = {}
     for kind in ("plain", "all", "planned"):
-        rows, count = steady(runs[kind], kinds)
+        rows, count = steady(runs[kind], kinds, args.counted)
         at[kind] = mean(rows)
         print(f"  {kind:8} {at[kind]:9.1f} ms ({mean(rows, 0):.1f} to {mean(rows, 2):.1f}), {count} steps")
     live = runs["planned"][0]
@@ -173,6 +174,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=16, help="of a run inside the budget")
     parser.add_argument("--plain-steps", type=int, default=0, help="of a plain run; one with all its memory takes two more (default: as --steps)")
+    parser.add_argument("--counted", type=int, default=0, help="of the last N steps of a run (default: all that ran by a plan)")
     parser.add_argument("--slow", default=".")
     parser.add_argument("--speed", help="GB/s that the disk is bounded to; not given: as it is")
     parser.add_argument("--recompute", action="store_true", help="tensors may be dropped and recomputed")
