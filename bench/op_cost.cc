@@ -205,8 +205,7 @@ std::vector<Row> rows_of(const Runs& runs) {
 void print(const Options& options, const Runs& runs) {
   fmt::print(
       "machine: {}, load {:.2f} a core\n{} layers of {} by {}, batch {}: {} ops a step, {} bytes moved; guarded, "
-      "sessions {}; {} "
-      "rounds\n\n",
+      "sessions {}; {} rounds\n\n",
       machine_line(), load_per_core(), options.layers, options.width, options.width, options.batch, runs.ops,
       runs.moved, runs.rests ? "rest" : "do NOT rest", options.rounds);
   fmt::print("{:<34} {:>9} {:>9} {:>9}\n", "", "median", "lower", "upper");

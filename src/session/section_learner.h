@@ -1,8 +1,7 @@
 // Large ops in sections, for one sequence of ops. Of the steps by its plan the first is timed: it tells when large ops
 // allocate. In the second their operands are observed at each allocation, so that the operands touched until the next
-// one are known. Then their sections are learned and the step is planned anew: ops have the new sections from then on
-// that this plan is there. An op that touches something in another section than it was seen to is planned without
-// sections.
+// one are known. Then their sections are learned and the step is planned anew, and ops have the new sections once this
+// plan is there. An op that touches something in another section than it was seen to is planned without sections.
 //
 //        first whole step           second whole step
 //   timing --------------> observing ------------------> learned

@@ -2,6 +2,7 @@
 // the plain run, and operators are heard again.
 #include <gtest/gtest.h>
 
+#include "adapter/torch/gloo_works.h"
 #include "adapter/training.h"
 
 namespace vedette::test {
@@ -31,7 +32,7 @@ TEST_P(GuardAtRest, HasThePlainRunsBitsWhenStepsGrow) {
   }
   const auto model = model_of(GetParam());
   Guard guard{{.fast_memory = Bytes{peak_of_few + 64 * small_chunk.value}, .slow = "host", .chunk = small_chunk}};
-  if (!guard.session().mechanism().starts_with("userfaultfd, "))
+  if (!adapter::serves_system_calls(guard.session()))
     GTEST_SKIP() << "system calls fail here on memory that is away, so that all operators are heard";
   guard.watch(model->module());
   for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);

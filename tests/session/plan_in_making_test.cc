@@ -141,7 +141,7 @@ TEST_F(ManyMadeBeside, AreNobodysAndNotWaitedForOnceTheyAreGivenUp) {
   goes_on_.count_down();
 }
 
-// Op 0 in two sections, the first of which evicts the unit.
+// Op 0 in two sections.
 TEST_F(MadeBeside, ReplacesAStepByTheSameInSections) {
   ASSERT_TRUE(plan_.prepare(machine_, executor_));
   const SectionedOp in_two{.op = 0, .sections = {{}, {}}};
