@@ -35,6 +35,7 @@ std::vector<Row> rows() {
           {"without cleaning ahead", {.cleaning = false}},
           {"without looking ahead", {.looking_ahead = false}},
           {"without issuing early", {.issuing_early = false}},
+          {"without covers", {.covering = false}},
           {"without recomputing", {.recomputing = false}},
           {"without shares, going around and chance", {.searching = false}},
           {"none of them",
@@ -43,6 +44,7 @@ std::vector<Row> rows() {
             .looking_ahead = false,
             .issuing_early = false,
             .searching = false,
+            .covering = false,
             .recomputing = false}}};
 }
 

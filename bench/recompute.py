@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much faster is a step where the policy may recompute instead of move? With the slow tier bounded, and at the disk's own speed.
 
-    recompute.py [--models resnet18:25,bert:25:4:48:16] [--speeds 0.2,0.5,0] [--rounds 3] [--steps 20] [--counted 6] [--slow DIRECTORY] [--json FILE] [--results FILE]
+    recompute.py [--models resnet18:25,bert:25:4:60:16] [--speeds 0.2,0.5,0] [--rounds 3] [--steps 20] [--counted 6] [--slow DIRECTORY] [--json FILE] [--results FILE]
 
 A model's name is followed by the share of the plain run's peak that is the budget, and may be followed by the samples a step, and by --steps and --counted
 of its own: steps of several lengths try their plans each on its own. A speed is in GB/s, both
@@ -93,7 +93,7 @@ def compare(args, folder, words):
 def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "release")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet18:25,bert:25:4:48:16")
+    parser.add_argument("--models", default="resnet18:25,bert:25:4:60:16")
     parser.add_argument("--speeds", default="0.2,0.5,0", type=lambda text: text.split(","))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)

@@ -21,7 +21,7 @@ if [ "${1:-}" = --few ]; then few=yes; shift; fi
 folder=$(mkdir -p "${1:-build/recompute_shows}" && realpath "${1:-build/recompute_shows}")
 build=${VEDETTE_BUILD:-build/release} python=${PYTHON:-python3}
 
-gains=() beside=() cells=(--rounds 3) gaining=resnet18:25,bert:25:4:48:16 models=mlp:50,resnet18:25,gpt:25:4
+gains=() beside=() cells=(--rounds 3) gaining=resnet18:25,bert:25:4:60:16 models=mlp:50,resnet18:25,gpt:25:4
 # Steps of BERT are of four lengths; of each the first eight by a plan try plans.
 lengths=(--models bert:50:4 --rounds 2 --steps 72 --counted 32)
 if [ -n "$few" ]; then

@@ -77,7 +77,7 @@ TEST(Kinds, OverAFullMiddleTierNoPolicyIsAheadOfOurs) {
 // What the optimizer's last ops use comes and goes beside ops that hide no transfers: it has to stay, and activations
 // move in its place.
 TEST(Kinds, OnADiskWithOneBusNoPolicyIsAheadOfOurs) {
-  for (const Sizes& each : {Sizes{75, 35}, {75, 30}, {100, 35}, {125, 35}}) {
+  for (const Sizes& each : {Sizes{50, 35}, {75, 35}, {75, 30}, {100, 35}, {125, 35}}) {
     if (testing::sanitized && each.time != 100) continue;
     SCOPED_TRACE(std::to_string(each.time) + " %");
     const Trace trace = in_time(testing::eager_step(24), each.time);

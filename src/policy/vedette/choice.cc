@@ -24,6 +24,12 @@ std::uint64_t fingerprint_of(const TierShares& far) {
   return fingerprint;
 }
 
+std::uint64_t fingerprint_of(const LinkPrices& prices) {
+  std::uint64_t fingerprint = 5;
+  for (const double price : prices.of) fingerprint = mixed(fingerprint, std::bit_cast<std::uint64_t>(price));
+  return fingerprint;
+}
+
 void RandomChanges::start_anew_with_gaps() {
   state_ = seed;
   gaps_ = true;
@@ -34,12 +40,24 @@ std::uint64_t RandomChanges::draw(std::uint64_t below) {
   return (state_ >> 33) % below;
 }
 
+// Of up to four stretches in a row, which may reach into the next step.
+void RandomChanges::change_prices(LinkPrices& prices) {
+  constexpr std::array factors = {0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0};
+  const std::uint64_t first = draw(LinkPrices::stretches), count = 1 + draw(4);
+  const double factor = factors[draw(factors.size())];
+  for (std::uint64_t i = first; i < first + count; ++i) prices.of[i % LinkPrices::stretches] *= factor;
+}
+
 Choice RandomChanges::apply(Choice choice) {
   constexpr std::array coarse = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
   constexpr std::array fine = {0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25};
   const auto& factors = fine_ ? fine : coarse;
   constexpr std::uint64_t least_gap = 5;
   for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
+    if (choice.cover && draw(10) != 0) {
+      change_prices(*choice.cover);
+      continue;
+    }
     const double factor = factors[draw(factors.size())];
     if (deals_ && draw(3) == 0) {
       double& weight = choice.far.weights[draw(choice.far.weights.size())];

@@ -2,7 +2,9 @@
 // same.
 #pragma once
 #include <cstdint>
+#include <optional>
 
+#include "policy/vedette/cover.h"
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/sweep.h"
 #include "policy/vedette/tiers.h"
@@ -17,11 +19,13 @@ struct Choice {
   // percent of fast memory that is planned with: what a plan for less does not use comes in early
   std::uint32_t share = all_of_it;
   TierShares far;
+  std::optional<LinkPrices> cover;  // stays are a cover by these prices; else those of the sweep with its knobs
 };
 
 std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value);
 std::uint64_t fingerprint_of(const Knobs& knobs);
 std::uint64_t fingerprint_of(const TierShares& far);
+std::uint64_t fingerprint_of(const LinkPrices& prices);
 
 class RandomChanges {
  public:
@@ -35,6 +39,7 @@ class RandomChanges {
 
  private:
   std::uint64_t draw(std::uint64_t below);
+  void change_prices(LinkPrices& prices);
 
   static constexpr std::uint64_t seed = 7919;
   const std::int64_t step_ns_;

@@ -15,6 +15,7 @@ struct Features {
   bool looking_ahead = true;  // tensors also leave for operands of later ops, not only of the op at hand
   bool issuing_early = true;  // fetches are issued as early as room allows, not only when the sweep issues them
   bool searching = true;      // shares of the memory, rounds around the best choice and random changes are tried
+  bool covering = true;       // stays are also chosen as a cover
   bool recomputing = true;    // tensors may be dropped and recomputed
 
   Knobs of(Knobs knobs) const {

@@ -10,7 +10,6 @@
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/machines.h"
-#include "vedette/machine.h"
 
 namespace vedette::planning {
 namespace {
@@ -91,8 +90,8 @@ class SessionFit {
       : trace_(parts.trace),
         uses_(uses_of(trace_)),
         step_(sim::flatten(trace_)),
-        early_(with(without_interference(machine), {.early_fetches = machine.habits.early_fetches})),
-        bus_(on_its_bus(with(without_interference(machine), machine.habits))),
+        early_(session_of(machine, false)),
+        bus_(session_of(machine, true)),
         setting_(setting),
         features_(features),
         link_cost_{.percent = link_time_percent(machine), .slow = setting.slow},
@@ -101,7 +100,6 @@ class SessionFit {
 
   void run() {
     clean_after_last_use();
-    // elsewhere plans fitted to the bus wait longer live (docs/tried.md)
     const PlanCost plan_cost = on(machine());
     leave_stays_out(plan_cost);
     Fitted sent = evict_after_last_use(trace_, uses_, setting_, std::move(found_.plan), plan_cost,

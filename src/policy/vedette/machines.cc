@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "vedette/machine.h"
+
 namespace vedette::planning {
 // The slower tiers that links join with the fastest both ways, fastest first.
 std::vector<TierIndex> slower_tiers(const Machine& machine) {
@@ -56,7 +58,6 @@ bool first_holds_all(const Trace& trace, const Machine& machine) {
   return nearest_tier(machine).value == 1 && machine.tiers[1].capacity.value >= bytes_of_all(trace);
 }
 
-// The machine as its disk is, where its links are told with their shares of a bus.
 // Transfers beside ops count in the cost of a plan, by the time that links are busy; they do not move its stalls.
 Machine without_interference(Machine machine) {
   machine.interference_percent = 0;
@@ -71,6 +72,13 @@ std::int64_t link_time_percent(const Machine& machine) {
 Machine with(Machine machine, const Habits& habits) {
   machine.habits = habits;
   return machine;
+}
+
+// The machine on which plans for a session are compared: its links with their shares, because plans fitted to the bus
+// wait longer live (docs/tried.md). A write that spares a later one shows on the bus alone.
+Machine session_of(const Machine& machine, bool on_bus) {
+  if (on_bus) return on_its_bus(with(without_interference(machine), machine.habits));
+  return with(without_interference(machine), {.early_fetches = machine.habits.early_fetches});
 }
 
 }  // namespace vedette::planning

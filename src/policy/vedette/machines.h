@@ -16,5 +16,6 @@ Machine without_interference(Machine machine);
 // The weight of a link's time in the cost of a plan; of two equal plans the one that moves less is better.
 std::int64_t link_time_percent(const Machine& machine);
 Machine with(Machine machine, const Habits& habits);
+Machine session_of(const Machine& machine, bool on_bus);
 
 }  // namespace vedette::planning

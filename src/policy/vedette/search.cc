@@ -1,10 +1,8 @@
-// The order of the tries: prices of recomputation, knobs, shares of memory and tiers, around the best, at random.
+// The order of the tries: prices of recomputation, knobs, shares of memory and tiers, around the best, at random; then
+// covers.
 #include "policy/vedette/search.h"
 
 #include <algorithm>
-#include <deque>
-#include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,10 +11,12 @@
 #include "base/readable.h"
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/choice.h"
+#include "policy/vedette/cover.h"
 #include "policy/vedette/knobs.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/tiers.h"
+#include "policy/vedette/variants.h"
 
 namespace vedette::planning {
 namespace {
@@ -24,36 +24,9 @@ namespace {
 constexpr std::size_t most_work = 900'000, most_work_of_knobs = 80'000;  // tries times ops
 // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::size_t many_ops = 4'000;
-constexpr std::size_t kept_variants = 4;
 // changes at random that all were for nothing: large ones, and small ones around finds of large ones
 constexpr std::size_t most_failures = 60, most_fine_failures = 300;
-
-// A trace with some tensors recomputed, cut into parts, ready to be planned for.
-struct Variant {
-  RecomputeRule rule;
-  std::uint32_t share = all_of_it;
-  Recomputed recomputed;
-  Split parts;
-  Uses uses;
-  sim::Step step;
-  std::uint64_t fingerprint = 0;  // the same where the same is recomputed
-};
-
-// Planning with a share of the memory only.
-struct Smaller {
-  Machine machine;
-  Setting setting;
-  std::unique_ptr<Recomputer> recomputer;
-};
-
-std::uint64_t fingerprint_of(const Recomputed& recomputed) {
-  std::uint64_t fingerprint = 1;
-  for (const Recomputation& each : recomputed.recomputations)
-    fingerprint = mixed(mixed(mixed(fingerprint, each.before.value), each.producer.value), each.tensor.value);
-  for (const Move& drop : recomputed.drops)
-    fingerprint = mixed(mixed(fingerprint, drop.issue.value), drop.extent.tensor.value);
-  return fingerprint;
-}
+constexpr std::size_t most_failed_covers = 100, most_failed_beside_knobs = 24;
 
 struct Best {  // of the tries so far
   bool found = false;
@@ -74,16 +47,15 @@ class Search {
         features_(features),
         rules_(rules),
         step_ns_(time_of_ops(trace).value),
-        changes_(step_ns_, machine.can_recompute && features.recomputing) {}
+        changes_(step_ns_, machine.can_recompute && features.recomputing),
+        variants_(trace, machine, setting, features) {}
 
   Result<Found> run();
 
  private:
-  const Smaller& smaller(std::uint32_t share);
-  const Variant& variant(const RecomputeRule& rule, std::uint32_t share);
   bool consider(Choice choice);
   void consider(const RecomputeRule& rule, const Knobs& knobs) {
-    consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far});
+    consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far, .cover = {}});
   }
   void search_prices();
   bool search_kept();
@@ -102,6 +74,7 @@ class Search {
                                                             : most_work;
     return best_.found && tries_ * trace_.ops.size() > most;
   }
+  void search_covers();
   void search_everything();
 
   const Trace& trace_;
@@ -109,55 +82,14 @@ class Search {
   const Setting& setting_;
   const Features features_;
   const SearchRules rules_;
-  std::map<std::uint32_t, Smaller> smaller_;
   const std::int64_t step_ns_;
   std::size_t tries_ = 0;
   RandomChanges changes_;
-  bool with_gaps_ = false;         // whether gaps that are short are looked at
-  std::deque<Variant> variants_;   // the best one's, and the latest
+  bool with_gaps_ = false;  // whether gaps that are short are looked at
+  Variants variants_;
   std::set<std::uint64_t> tried_;  // fingerprints
   Best best_;
 };
-
-const Smaller& Search::smaller(std::uint32_t share) {
-  Smaller& made = smaller_[share];
-  if (made.recomputer) return made;
-  made.machine = machine_;
-  made.machine.tiers[0].capacity.value = machine_.tiers[0].capacity.value / all_of_it * share;
-  if (share == all_of_it) made.machine.tiers[0].capacity = machine_.tiers[0].capacity;
-  made.setting = setting_;
-  made.setting.budget = static_cast<std::int64_t>(made.machine.tiers[0].capacity.value);
-  made.recomputer = std::make_unique<Recomputer>(trace_, made.machine);
-  return made;
-}
-
-const Variant& Search::variant(const RecomputeRule& rule, std::uint32_t share) {
-  for (const Variant& each : variants_) {
-    if (each.rule == rule && each.share == share) return each;
-  }
-  Variant made{.rule = rule,
-               .share = share,
-               .recomputed = smaller(share).recomputer->apply(rule),
-               .parts = {},
-               .uses = {},
-               .step = {}};
-  made.fingerprint = mixed(fingerprint_of(made.recomputed), share);
-  for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
-    if (each.fingerprint != made.fingerprint) continue;
-    each.rule = rule;
-    return each;
-  }
-  made.parts = split(made.recomputed.trace,
-                     features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
-                                     : rounded(peak_bytes(trace_).value, setting_.granule));
-  made.uses = uses_of(made.parts.trace);
-  made.step = sim::flatten(made.parts.trace);
-  variants_.push_front(std::move(made));
-  if (variants_.size() > kept_variants) {
-    variants_.erase(variants_.end() - (variants_.back().fingerprint == best_.fingerprint ? 2 : 1));
-  }
-  return variants_.front();
-}
 
 RecomputeRule uniform(double ns_per_byte, std::uint32_t depth) {
   RecomputeRule rule{.depth = depth};
@@ -169,17 +101,21 @@ bool recomputes(const RecomputeRule& rule) {
   return *std::max_element(rule.ns_per_byte.begin(), rule.ns_per_byte.end()) > 0;
 }
 
+std::vector<Stay> stays_of(const Choice& choice, const Trace& trace, const Uses& uses, const Setting& setting) {
+  return choice.cover ? cover(trace, uses, setting, *choice.cover) : sweep(trace, uses, setting, choice.knobs);
+}
+
 // True: better than all before.
 bool Search::consider(Choice choice) {
   if (spent()) return false;
   choice.knobs = features_.of(choice.knobs);
-  const Variant& v = variant(choice.rule, choice.share);
-  if (!tried_.insert(mixed(v.fingerprint, mixed(fingerprint_of(choice.knobs), fingerprint_of(choice.far)))).second)
-    return false;
+  const Variant& v = variants_.of(choice.rule, choice.share, best_.fingerprint);
+  const std::uint64_t of_stays = choice.cover ? fingerprint_of(*choice.cover) : fingerprint_of(choice.knobs);
+  if (!tried_.insert(mixed(v.fingerprint, mixed(of_stays, fingerprint_of(choice.far)))).second) return false;
   ++tries_;
   const Trace& trace = v.parts.trace;
-  const Setting& setting = smaller(choice.share).setting;
-  auto gaps = lay_out(trace, v.uses, setting, sweep(trace, v.uses, setting, choice.knobs));
+  const Setting& setting = variants_.setting(choice.share);
+  auto gaps = lay_out(trace, v.uses, setting, stays_of(choice, trace, v.uses, setting));
   if (!gaps) return false;
   std::vector<Stay> stays = rules_.knobs_only ? *gaps : std::vector<Stay>{};
   const Spread spread = spread_over_tiers(trace, machine_, setting_, choice.far, *gaps);
@@ -201,13 +137,14 @@ bool Search::consider(Choice choice) {
                 .step = replayed->measured.time,
                 .recomputing = {},
                 .knobs = choice.knobs,
+                .covers = choice.cover.has_value(),
                 .recomputed = {},
                 .parts = {},
                 .stays = std::move(stays),
                 .plan_of_parts = {}};
   if (rules_.knobs_only) best_.kept.plan_of_parts = std::move(plan);
   for (const Recomputation& each : v.recomputed.recomputations)
-    best_.kept.recomputing += smaller(choice.share).recomputer->time_of(each.producer);
+    best_.kept.recomputing += variants_.recomputer(choice.share).time_of(each.producer);
   return true;
 }
 
@@ -383,6 +320,24 @@ void Search::search_on() {
   if (best_.found) search_at_random();
 }
 
+// The same with stays that are a cover, from what the best one recomputes and its tiers; then the best of both stays.
+void Search::search_covers() {
+  if (!best_.found || !features_.covering) return;
+  const Best before = std::move(best_);
+  best_ = {.choice = before.choice};
+  best_.choice.cover = LinkPrices{};
+  tries_ = 0;
+  for (const std::uint32_t share : {before.choice.share, all_of_it}) {
+    Choice choice = best_.choice;
+    choice.share = share;
+    consider(choice);
+  }
+  const std::size_t most = rules_.knobs_only ? most_failed_beside_knobs : most_failed_covers;
+  for (std::size_t failed = 0; !spent() && failed < most;)
+    failed = consider(changes_.apply(best_.choice)) ? 0 : failed + 1;
+  if (!best_.found || before.cost <= best_.cost) best_ = before;
+}
+
 // From the first find the search goes on twice, without and with the rule that leaves short gaps alone: each finds
 // plans that the other misses. Of many ops only with it, for the time it takes.
 void Search::search_everything() {
@@ -420,11 +375,14 @@ void Search::search_everything() {
     if (without_gaps.cost <= best_.cost) best_ = without_gaps;
     if (trace_.ops.size() <= many_ops) search_finely();
   }
+  // A session's plan is fitted to it between two tiers, where covers are tried.
+  if (features_.searching && !machine_.habits.early_fetches) search_covers();
 }
 
 Result<Found> Search::run() {
   if (rules_.knobs_only) {
     search_knobs();
+    search_covers();
   } else {
     search_everything();
   }
@@ -432,7 +390,7 @@ Result<Found> Search::run() {
     return Error{
         Cause::infeasible,
         "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
-  const Variant& kept = variant(best_.choice.rule, best_.choice.share);
+  const Variant& kept = variants_.of(best_.choice.rule, best_.choice.share, best_.fingerprint);
   best_.kept.recomputed = kept.recomputed;
   best_.kept.parts = kept.parts;
   return std::move(best_.kept);

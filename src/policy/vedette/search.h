@@ -1,5 +1,6 @@
-// The one search of the planner. A try is a choice: prices of recomputation, knobs of the sweep, shares of the memory
-// and of the tiers. It is swept, laid out, and simulated on the machine; the try of least cost is kept. Pure.
+// The one search of the planner. A try is a choice: prices of recomputation, knobs of the sweep or prices of a cover,
+// shares of the memory and of the tiers. It is swept or covered, laid out, and simulated on the machine; the try of
+// least cost is kept. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,8 +16,8 @@
 namespace vedette::planning {
 
 struct SearchRules {
-  // Knobs of the sweep are tried alone, some 40 for 2,000 ops (0.1 s). A machine with two tiers that cannot recompute
-  // needs no more; a session plans while its program runs.
+  // Knobs of the sweep are tried alone, some 40 for 2,000 ops (0.1 s), then as many covers. A machine with two tiers
+  // that cannot recompute needs no more; a session plans while its program runs.
   bool knobs_only = false;
   LinkCost link_cost;
 };
@@ -24,7 +25,8 @@ struct SearchRules {
 struct Found {
   Plan plan;
   Nanoseconds step, recomputing;  // simulated: of the whole step, and of it running producers again
-  Knobs knobs;
+  Knobs knobs;                    // of the best sweep
+  bool covers = false;            // the stays are a cover
   Recomputed recomputed;
   Split parts;  // of recomputed.trace
   // Of the parts, before fetches were issued early; and their plan. Empty where more than knobs were tried.

@@ -1,5 +1,5 @@
-// A plan between fast memory and one slower tier in which nothing is recomputed: the search tries knobs of the sweep
-// alone, and for a session its plan is fitted to how moves run there. Pure.
+// A plan between fast memory and one slower tier in which nothing is recomputed. The search tries knobs of the sweep
+// and covers alone; for a session its plan is fitted to how moves run there. Pure.
 #pragma once
 #include <cstdint>
 

@@ -1,0 +1,57 @@
+// The traces that a search plans for: some tensors recomputed, the rest cut into parts, for a share of the memory. The
+// latest few are kept, and the best one's. Pure.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "policy/canvas/uses.h"
+#include "policy/vedette/choice.h"
+#include "policy/vedette/features.h"
+#include "policy/vedette/recompute.h"
+#include "policy/vedette/split.h"
+#include "policy/vedette/sweep.h"
+#include "sim/step.h"
+#include "vedette/model.h"
+
+namespace vedette::planning {
+
+struct Variant {
+  RecomputeRule rule;
+  std::uint32_t share = all_of_it;
+  Recomputed recomputed;
+  Split parts;
+  Uses uses;
+  sim::Step step;
+  std::uint64_t fingerprint = 0;  // the same where the same is recomputed
+};
+
+class Variants {
+ public:
+  // All four outlive it.
+  Variants(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features)
+      : trace_(trace), machine_(machine), setting_(setting), features_(features) {}
+
+  // The result lives until the next call; that of the fingerprint `best` is made once, while others come and go.
+  const Variant& of(const RecomputeRule& rule, std::uint32_t share, std::uint64_t best);
+  const Setting& setting(std::uint32_t share) { return smaller(share).setting; }
+  Recomputer& recomputer(std::uint32_t share) { return *smaller(share).recomputer; }
+
+ private:
+  struct Smaller {  // a share of the memory
+    Machine machine;
+    Setting setting;
+    std::unique_ptr<Recomputer> recomputer;
+  };
+  const Smaller& smaller(std::uint32_t share);
+
+  const Trace& trace_;
+  const Machine& machine_;
+  const Setting& setting_;
+  const Features& features_;
+  std::map<std::uint32_t, Smaller> smaller_;
+  std::deque<Variant> variants_;  // the best one's, and the latest
+};
+
+}  // namespace vedette::planning
