@@ -375,8 +375,8 @@ void Search::search_everything() {
     if (without_gaps.cost <= best_.cost) best_ = without_gaps;
     if (trace_.ops.size() <= many_ops) search_finely();
   }
-  // A session's plan is fitted to it between two tiers, where covers are tried.
-  if (features_.searching && !machine_.habits.early_fetches) search_covers();
+  // A session's plan is fitted to it between two tiers, where covers are tried. Of many ops they take too long.
+  if (features_.searching && !machine_.habits.early_fetches && trace_.ops.size() <= many_ops) search_covers();
 }
 
 Result<Found> Search::run() {
