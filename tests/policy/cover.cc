@@ -17,7 +17,6 @@
 #include "support/step_kinds.h"
 #include "support/traces.h"
 #include "vedette/check.h"
-#include "vedette/replay.h"
 
 namespace vedette::planning {
 namespace {

@@ -19,12 +19,11 @@ struct Gap {
   std::uint32_t tensor = 0, last_use = 0, next_use = 0;
   bool returns = true, changed = false;  // changed: by the last use
   std::int64_t bytes = 0, read_ns = 0, write_ns = 0;
-  // Ops at which it gives room when it is written first, and when not.
-  std::uint32_t written = 0, left = 0, until = 0;
-  double wait_ns = 0;  // by which both transfers take longer than the gap
+  std::uint32_t written = 0, until = 0;  // it gives room from the op at which it is written to this one
+  double wait_ns = 0;                    // by which both transfers take longer than the gap
   bool chosen = false, writes = true;
   double cost = 0, worth = 0;
-  std::uint32_t from() const { return writes ? written : left; }
+  std::uint32_t from() const { return writes ? written : last_use + 1; }
 };
 
 // Time that a link has left, op by op, of a step that repeats.
@@ -164,9 +163,9 @@ void Cover::add_gap(std::uint32_t t, std::size_t use) {
           .bytes = static_cast<std::int64_t>(rounded(bytes.value, setting_.granule)),
           .write_ns = transfer_time(bytes, setting_.write_bytes_per_s).value};
   if (gap.returns) gap.read_ns = transfer_time(bytes, setting_.read_bytes_per_s).value;
-  gap.left = gap.written = gap.last_use + 1;
+  gap.written = gap.last_use + 1;
   gap.until = gap.next_use;
-  const std::int64_t gone = starts_[gap.left] + gap.write_ns, comes = starts_[gap.until] - gap.read_ns;
+  const std::int64_t gone = starts_[gap.written] + gap.write_ns, comes = starts_[gap.until] - gap.read_ns;
   if (gone < comes) {
     gap.written = static_cast<std::uint32_t>(std::lower_bound(starts_.begin(), starts_.end(), gone) - starts_.begin());
     gap.until =
@@ -175,7 +174,6 @@ void Cover::add_gap(std::uint32_t t, std::size_t use) {
     gap.wait_ns = static_cast<double>(gone - comes);
   }
   gap.written = std::min(gap.written, gap.until);
-  gap.left = std::min(gap.left, gap.until);
   gaps_.push_back(gap);
 }
 
@@ -209,8 +207,7 @@ void Cover::weigh(const std::vector<double>& memory) {
   see_what_is_written();
   for (Gap& gap : gaps_) {
     gap.cost = 1 + static_cast<double>(gap.read_ns) * price_at(gap.until);
-    if (gap.writes)
-      gap.cost += static_cast<double>(gap.write_ns) * price_at(gap.written == 0 ? 0 : gap.written - 1) + gap.wait_ns;
+    if (gap.writes) gap.cost += static_cast<double>(gap.write_ns) * price_at(gap.written - 1) + gap.wait_ns;
     gap.worth = static_cast<double>(gap.bytes) * (sums_[gap.until] - sums_[gap.from()]);
   }
 }
