@@ -324,8 +324,14 @@ bool Books::birth_goes_on() const noexcept {
                      [](const Chunk& chunk) { return chunk.births_wait > 0 && chunk.state == resident; });
 }
 
+// One instruction may need two operands at once, each over a chunk's edge. It would never end if one of the four left
+// for another, whatever the plan needs next.
+bool Books::needed_now(const Chunk& chunk) const noexcept {
+  constexpr std::uint64_t at_once = 4;
+  return chunk.fault > 0 && chunk.fault + at_once > faults_;
+}
+
 // A program that runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again.
-// One instruction may need two of them at once, and the plan may say that neither is needed for long.
 bool Books::cycles(const Chunk& chunk) const noexcept {
   const std::uint64_t recent = std::max(frames() / 4, 4u);
   return (paged_ && chunk.op_serial == op_serial_) || (chunk.fault > 0 && chunk.fault + recent > faults_);
@@ -333,6 +339,8 @@ bool Books::cycles(const Chunk& chunk) const noexcept {
 
 bool Books::leaves_before(ChunkIndex first, ChunkIndex second) const noexcept {
   const Chunk &a = chunks_[first], &b = chunks_[second];
+  const bool a_now = needed_now(a), b_now = needed_now(b);
+  if (a_now != b_now) return b_now;
   // A chunk that has arrived and was not used yet is the one that the plan needs next.
   const bool a_arrived = a.state == arrived, b_arrived = b.state == arrived;
   if (a_arrived != b_arrived) return b_arrived;

@@ -180,7 +180,7 @@ class RandomProgram {
       case 5:
         return below(8) == 0 ? engine_->forget_plan() : engine_->begin_step(++steps_);
       case 6:
-        return touch({below(chunks)});
+        return below(2) == 0 ? touch({below(chunks)}) : touch_both({below(chunks - 1)});
       default:
         return op();
     }
@@ -268,6 +268,17 @@ class RandomProgram {
     if (memory_->word(c) == nullptr) return;
     EXPECT_EQ(*memory_->word(c), marks_[c]) << "chunk " << c.value;
     if (below(2) == 0) write(c);
+  }
+
+  // One instruction over the edge of two chunks: it is done when both are there at once.
+  void touch_both(ChunkIndex first) {
+    const ChunkIndex second{first.value + 1};
+    if (live_[first] == 0 || live_[second] == 0) return;
+    for (int turns = 0; memory_->word(first) == nullptr || memory_->word(second) == nullptr; ++turns) {
+      ASSERT_LT(turns, 1'000) << "chunks " << first.value << " and the next do not come both";
+      bring(first);
+      bring(second);
+    }
   }
 
   void check() {

@@ -641,6 +641,19 @@ TEST(Engine, ServesAnInstructionThatNeedsTwoChunksThatNobodyNeedsForLong) {
   EXPECT_EQ(both, last >> 32 | first << 32);
 }
 
+// The plan has filled all frames but one ahead of the next op: what an instruction needs comes before that.
+TEST(Engine, ServesAnInstructionThatNeedsTwoChunksWhileThePlanHasFilledFastMemory) {
+  Rig rig(6);
+  for (std::uint32_t c = 0; c < 10; ++c) rig.born(c, c + 1);
+  rig.evict({at(0, 10)});
+  rig.op({}, {.fetches = {{at(2, 5)}}, .evictions = {}, .next_uses = {}});
+  for (std::uint32_t c = 2; c < 7; ++c)
+    ASSERT_TRUE(eventually([&] { return rig.engine().state({c}) == ChunkState::arrived; })) << c;
+  std::uint64_t both = 0;
+  std::memcpy(&both, reinterpret_cast<const std::byte*>(rig.words(1)) - 4, sizeof both);
+  EXPECT_EQ(both, (1 * 1'000'003 + words_per_chunk - 1) >> 32 | std::uint64_t{2 * 1'000'003} << 32);
+}
+
 // A memory whose reader of faults has one more to tell while the memory already ends: who faulted has gone on long ago.
 class LateMemory final : public ChunkMemory {
  public:
