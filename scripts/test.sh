@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sets up, builds everything with g++ and everything that needs no libtorch with clang++ (warnings are errors), and
-# runs the tests.
+# Sets up, builds everything with g++ and the library, its tools and the fuzzers with clang++ (warnings are errors; what
+# needs libtorch with g++ alone), and runs the tests.
 #
 #   scripts/test.sh          25 to 65 minutes on 2 cores from a clean checkout, 15 when nothing changed
-#   scripts/test.sh --full   adds the slow tests, minutes of stress, and the tests under the address,
-#                            undefined-behaviour and thread sanitizers
+#   scripts/test.sh --full   adds the slow tests, minutes of stress, tests and benchmarks by clang++, and the tests
+#                            under the address, undefined-behaviour and thread sanitizers
 #
 # Ends with the list of tests that this machine could not run, each with its reason, and ctest's closing line.
 # The data of some tests is read from the folder in VEDETTE_DATA; its default is ../shared/data where that exists.
@@ -71,7 +71,9 @@ check() {
 }
 
 mkdir -p build
-build clang all all_verify_interface_header_sets
+by_clang=(src/all profiler/all examples/all tests/fuzz/all)  # the tests and benchmarks take as long again
+[ -z "$full" ] || by_clang=(all)
+build clang "${by_clang[@]}" all_verify_interface_header_sets
 build release all all_verify_interface_header_sets
 if [ -n "$full" ]; then
   sanitizer_tests=(-LE 'torch|nvme|package|slow' -j "$(nproc)" --timeout 900)
