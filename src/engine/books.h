@@ -137,7 +137,8 @@ class Books {
   bool may_leave(ChunkIndex chunk) const noexcept { return may_leave((*this)[chunk]); }
   bool has_victim() const noexcept;
   bool birth_goes_on() const noexcept;  // a chunk that a birth waits for is here: soon it may leave
-  // For room, the first to leave first: the furthest next use, unless the program runs on faults.
+  // For room, the first to leave first: the furthest next use, unless the program runs on faults. The four chunks that
+  // faults brought last leave last.
   std::vector<ChunkIndex> victims(std::size_t most) const;
   struct Calendar {  // ticks: where the running step is expected to end, and where the next one begins
     Ticks ends = never, next_begins = never;
