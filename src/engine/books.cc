@@ -324,17 +324,18 @@ bool Books::birth_goes_on() const noexcept {
                      [](const Chunk& chunk) { return chunk.births_wait > 0 && chunk.state == resident; });
 }
 
+bool Books::among_last_faults(const Chunk& chunk, std::uint64_t count) const noexcept {
+  return chunk.fault > 0 && chunk.fault + count > faults_;
+}
+
 // One instruction may need two operands at once, each over a chunk's edge. It would never end if one of the four left
 // for another, whatever the plan needs next.
-bool Books::needed_now(const Chunk& chunk) const noexcept {
-  constexpr std::uint64_t at_once = 4;
-  return chunk.fault > 0 && chunk.fault + at_once > faults_;
-}
+bool Books::needed_now(const Chunk& chunk) const noexcept { return among_last_faults(chunk, 4); }
 
 // A program that runs on faults cycles through chunks: first in, first out, or the one just fetched would leave again.
 bool Books::cycles(const Chunk& chunk) const noexcept {
   const std::uint64_t recent = std::max(frames() / 4, 4u);
-  return (paged_ && chunk.op_serial == op_serial_) || (chunk.fault > 0 && chunk.fault + recent > faults_);
+  return (paged_ && chunk.op_serial == op_serial_) || among_last_faults(chunk, recent);
 }
 
 bool Books::leaves_before(ChunkIndex first, ChunkIndex second) const noexcept {

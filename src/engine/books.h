@@ -183,6 +183,7 @@ class Books {
   Ticks room(const Chunk& chunk, const Calendar& step) const noexcept;  // in ops, for as many transfers
   std::vector<ChunkIndex> that_may_leave() const;
   Ticks expected_use(const Chunk& chunk) const noexcept;
+  bool among_last_faults(const Chunk& chunk, std::uint64_t count) const noexcept;
   bool needed_now(const Chunk& chunk) const noexcept;
   bool cycles(const Chunk& chunk) const noexcept;
   // A use that is overdue is expected as late again: the longer it has not come, the further away it is.

@@ -630,15 +630,20 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
   EXPECT_LE(rig.engine().counters().resident_max_bytes, 6 * chunk_bytes.value);
 }
 
+// One instruction reads half a word on each side of the edge of chunks 0 and 1, filled with the marks 1 and 2.
+void expect_the_word_over_the_edge(Rig& rig) {
+  const std::uint64_t last = 1 * 1'000'003 + words_per_chunk - 1, first = 2 * 1'000'003;
+  std::uint64_t both = 0;
+  std::memcpy(&both, reinterpret_cast<const std::byte*>(rig.words(1)) - 4, sizeof both);
+  EXPECT_EQ(both, last >> 32 | first << 32);
+}
+
 TEST(Engine, ServesAnInstructionThatNeedsTwoChunksThatNobodyNeedsForLong) {
   Rig rig(6);
   for (std::uint32_t c = 0; c < 10; ++c) rig.born(c, c + 1);
   rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{at(0, 2), 1000}, {at(2, 8), 50}}});
   for (std::uint32_t c = 2; c < 10; ++c) EXPECT_TRUE(rig.holds(c, c + 1)) << c;
-  const std::uint64_t last = 1 * 1'000'003 + words_per_chunk - 1, first = 2 * 1'000'003;
-  std::uint64_t both = 0;  // half of it on each side of the edge
-  std::memcpy(&both, reinterpret_cast<const std::byte*>(rig.words(1)) - 4, sizeof both);
-  EXPECT_EQ(both, last >> 32 | first << 32);
+  expect_the_word_over_the_edge(rig);
 }
 
 // The plan has filled all frames but one ahead of the next op: what an instruction needs comes before that.
@@ -649,9 +654,7 @@ TEST(Engine, ServesAnInstructionThatNeedsTwoChunksWhileThePlanHasFilledFastMemor
   rig.op({}, {.fetches = {{at(2, 5)}}, .evictions = {}, .next_uses = {}});
   for (std::uint32_t c = 2; c < 7; ++c)
     ASSERT_TRUE(eventually([&] { return rig.engine().state({c}) == ChunkState::arrived; })) << c;
-  std::uint64_t both = 0;
-  std::memcpy(&both, reinterpret_cast<const std::byte*>(rig.words(1)) - 4, sizeof both);
-  EXPECT_EQ(both, (1 * 1'000'003 + words_per_chunk - 1) >> 32 | std::uint64_t{2 * 1'000'003} << 32);
+  expect_the_word_over_the_edge(rig);
 }
 
 // A memory whose reader of faults has one more to tell while the memory already ends: who faulted has gone on long ago.
