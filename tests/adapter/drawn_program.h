@@ -3,6 +3,9 @@
 // operators with and without a guard.
 #pragma once
 #include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/serialize.h>
 #include <unistd.h>
@@ -23,15 +26,18 @@ namespace vedette::test {
 
 class DrawnProgram {
  public:
-  DrawnProgram(Trial& run, std::uint64_t seed) : run_(run), random_(seed) {
+  // On a GPU tensors are larger, since small ones do not move there.
+  DrawnProgram(Trial& run, std::uint64_t seed, at::Device device = at::kCPU)
+      : run_(run), random_(seed), device_(device) {
     torch::manual_seed(seed);
-    width_ = 32 * one_of({2, 3, 4, 6});
+    width_ =
+        32 * one_of(device.is_cpu() ? std::vector<std::int64_t>{2, 3, 4, 6} : std::vector<std::int64_t>{8, 10, 12});
     rows_ = 8 + below(80);
     drift_ = below(3) == 0 ? 1 + below(4) : 0;
     varies_ = below(3) == 0;
     noise_ = below(3) == 0 ? 0 : 6 + below(40);
     for (std::int64_t l = 2 + below(4); l > 0; --l) add_layer();
-    buffers_ = {at::zeros({width_, width_}), at::zeros({64 + below(400), width_})};
+    buffers_ = {at::zeros({width_, width_}, device_), at::zeros({64 + below(400), width_}, device_)};
     new_optimizer();
     next_phase();
   }
@@ -64,7 +70,7 @@ class DrawnProgram {
     at::Tensor weight, bias;
   };
   using Action = std::size_t;  // of act()
-  static constexpr Action actions_in_all = 31;
+  static constexpr Action actions_in_all = 32;
 
   std::int64_t below(std::int64_t limit) {
     return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(limit));
@@ -76,8 +82,8 @@ class DrawnProgram {
 
   void add_layer() {
     Layer& made = layers_.emplace_back();
-    made.weight = (at::randn({width_, width_}) * 0.08).set_requires_grad(true);
-    made.bias = at::zeros({width_}).set_requires_grad(true);
+    made.weight = (at::randn({width_, width_}, device_) * 0.08).set_requires_grad(true);
+    made.bias = at::zeros({width_}, device_).set_requires_grad(true);
   }
   std::vector<at::Tensor> parameters() const {
     std::vector<at::Tensor> all;
@@ -132,7 +138,7 @@ class DrawnProgram {
   void step() {
     optimizer_->zero_grad();
     const std::int64_t rows = varies_ ? 1 + below(2 * rows_) : rows_;
-    at::Tensor x = at::randn({rows, width_});
+    at::Tensor x = at::randn({rows, width_}, device_);
     for (std::int64_t again = 0; again < repeats_; ++again)
       for (const Action action : actions_) {
         if (noise_ != 0 && below(noise_) == 0) continue;
@@ -152,7 +158,7 @@ class DrawnProgram {
     struct Wanted {};
     try {
       run_.within([&] {
-        at::Tensor x = at::randn({rows_, width_});
+        at::Tensor x = at::randn({rows_, width_}, device_);
         for (const Action action : actions_) x = act(action, x);
         throw Wanted{};
       });
@@ -173,7 +179,8 @@ class DrawnProgram {
                                           &It::appended,          &It::data_replaced,
                                           &It::other_thread,      &It::copied_raw,
                                           &It::loaded_ahead,      &It::forward_twice_at_once,
-                                          &It::dropped_elsewhere, &It::too_large};
+                                          &It::dropped_elsewhere, &It::too_large,
+                                          &It::on_another_stream};
     static_assert(computed.size() + beside.size() == actions_in_all);
     if (action < computed.size()) return (this->*computed[action])(x);
     const at::NoGradGuard none;
@@ -198,7 +205,9 @@ class DrawnProgram {
   at::Tensor dropout(const at::Tensor& x) { return at::dropout(x, 0.2, true); }
   at::Tensor transposed(const at::Tensor& x) { return x.t().contiguous().sigmoid().t(); }
   at::Tensor in_place(const at::Tensor& x) { return x.clone().mul_(0.5).add_(0.1).tanh_(); }
-  at::Tensor selected(const at::Tensor& x) { return x.index_select(0, at::randint(x.size(0), {x.size(0)}, at::kLong)); }
+  at::Tensor selected(const at::Tensor& x) {
+    return x.index_select(0, at::randint(x.size(0), {x.size(0)}, x.options().dtype(at::kLong)));
+  }
   at::Tensor sorted(const at::Tensor& x) { return std::get<0>(x.sort(1)); }
   at::Tensor shifted(const at::Tensor& x) {
     at::Tensor y = x.clone();
@@ -232,28 +241,32 @@ class DrawnProgram {
   // --- what people do beside them ------------------------------------------------------------------------------------
 
   void by_threads(const at::Tensor&) {
-    const at::Tensor y = at::empty({width_, width_});
+    const at::Tensor y = at::empty({width_, width_});  // on a GPU, too: it is copied there
     float* const to = y.data_ptr<float>();
     at::parallel_for(0, y.numel(), 1024, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(i % 13) * 0.01f;
     });
-    buffers_[0].add_(y);
+    buffers_[0].add_(y.to(device_, true));
   }
   void resized(const at::Tensor& x) {
-    scratch_ = scratch_.defined() ? scratch_ : at::empty({0});
+    scratch_ = scratch_.defined() ? scratch_ : at::empty({0}, device_);
     scratch_.resize_({x.size(0) + below(64), width_}).fill_(0.5);
     run_.keep(scratch_.sum());
   }
   void looked_at(const at::Tensor& x) {  // by a thread, without an operator
-    const at::Tensor y = x.detach().contiguous();
+    const at::Tensor y = x.detach().cpu().contiguous();
     float sum = 0;
     std::thread([&, from = y.const_data_ptr<float>()] {
       for (std::int64_t i = 0; i < y.numel(); ++i) sum += from[i];
     }).join();
     run_.keep(at::tensor(sum));
   }
-  void written_to_file(const at::Tensor&) { to_and_from_file(layer().weight.detach(), {}); }
-  void read_from_file(const at::Tensor&) { to_and_from_file(layer().weight.detach().clone(), buffers_[0]); }
+  void written_to_file(const at::Tensor&) { to_and_from_file(layer().weight.detach().cpu(), {}); }
+  void read_from_file(const at::Tensor&) {
+    const at::Tensor there = buffers_[0].cpu();
+    to_and_from_file(layer().weight.detach().clone().cpu(), there);
+    buffers_[0].copy_(there);
+  }
   void saved(const at::Tensor&) {
     std::stringstream file;
     torch::save(layer().weight.detach(), file);
@@ -263,7 +276,7 @@ class DrawnProgram {
   }
   void many_small(const at::Tensor&) {
     std::vector<at::Tensor> small;
-    for (int i = 0; i < 400; ++i) small.push_back(at::full({1 + i % 40}, float(i)));
+    for (int i = 0; i < 400; ++i) small.push_back(at::full({1 + i % 40}, float(i), device_));
     run_.keep(at::cat(small).sum());
     kept_.push_back(small[7]);
   }
@@ -281,13 +294,14 @@ class DrawnProgram {
     weight.set_data(weight.detach().clone());
   }
   void copied_raw(const at::Tensor&) {  // two tensors at once, unannounced
-    const at::Tensor from = layer().weight.detach();
-    std::memcpy(buffers_[0].data_ptr(), from.const_data_ptr(), from.nbytes());
+    const at::Tensor from = layer().weight.detach().cpu(), there = buffers_[0].cpu();
+    std::memcpy(there.data_ptr(), from.const_data_ptr(), from.nbytes());
+    buffers_[0].copy_(there);
   }
-  void loaded_ahead(const at::Tensor&) {
+  void loaded_ahead(const at::Tensor& x) {
     if (next_batch_.valid()) run_.keep(next_batch_.get().sum());
-    next_batch_ = std::async(std::launch::async, [rows = 1 + below(200), width = width_] {
-      return at::arange(rows * width, at::kFloat).reshape({rows, width}).remainder(17);
+    next_batch_ = std::async(std::launch::async, [rows = 1 + below(200), width = width_, on = x.options()] {
+      return at::arange(rows * width, on).reshape({rows, width}).remainder(17);
     });
   }
   void forward_twice_at_once(const at::Tensor& x) {
@@ -305,6 +319,23 @@ class DrawnProgram {
   void too_large(const at::Tensor&) {
     std::vector<at::Tensor> all(static_cast<std::size_t>(4 + below(8)), buffers_[1]);
     run_.keep(at::cat(all).sum());
+  }
+  void on_another_stream(const at::Tensor& x) {
+    if (device_.is_cpu()) return;
+    const c10::impl::VirtualGuardImpl impl(device_.type());
+    const c10::Stream here = impl.getStream(device_), other = impl.getNewStream(device_);
+    c10::Event before(device_.type()), after(device_.type());
+    before.record(here);
+    before.block(other);
+    at::Tensor result;
+    {
+      const c10::StreamGuard there(other);
+      result = x.detach().mm(layer().weight).tanh();
+      after.record(other);
+    }
+    after.block(here);
+    result.record_stream(here);
+    run_.keep(result.sum());
   }
   void to_and_from_file(const at::Tensor& from, const at::Tensor& to) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
@@ -330,6 +361,7 @@ class DrawnProgram {
 
   Trial& run_;
   std::mt19937_64 random_;
+  const at::Device device_;
   std::int64_t width_ = 0, rows_ = 0, drift_ = 0, noise_ = 0, repeats_ = 1;
   bool varies_ = false, trains_ = true;
   std::vector<Layer> layers_;

@@ -37,7 +37,7 @@ struct Trial {
   }
   void keep(const at::Tensor& loss) { outcome.losses.push_back(std::bit_cast<std::uint32_t>(loss.item<float>())); }
   void keep(const std::string& name, const at::Tensor& tensor) {
-    outcome.tensors[name] = bytes_of(tensor.contiguous());
+    outcome.tensors[name] = bytes_of(tensor.cpu().contiguous());
   }
   void keep(const nn::Module& module, const std::string& prefix = "") {
     for (const auto& item : module.named_parameters()) keep(prefix + item.key(), item.value());
