@@ -111,7 +111,7 @@ class PlaceExecutor {
   // queued when an op begins and the bytes are there, and at the latest for the op that uses it.
   Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
-  void may_change(BlockIndex);  // work outside of the plan writes it
+  void may_change(BlockIndex);  // work that is queued next writes it
   void forget_plan();           // unchanged blocks, and reads on their way from the disk
 
   // Blocks that are dropped and recomputed, between ops. A dropped block has no bytes: no op may use it, leave() and

@@ -60,7 +60,8 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
                           .begins_away = begins_away_,
                           .frames_to_come = part.frames_to_come,
                           .operands_of_whole_op = part.operands_of_whole_op,
-                          .written = part.written};
+                          .written = {}};
+  if (!part.planned) planned.written = part.written;
   if (ahead != nullptr)
     planned.expected = Engine::Expected{
         .anew = ahead->anew,

@@ -158,12 +158,11 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
                       .operands_of_whole_op = {},
                       .ahead = nullptr,
                       .start = nullptr,
-                      .written = {},
+                      .written = op_.written(),
+                      .planned = false,
                       .repeats = false};
-  if (!logger_.running() || buckets_.current() == nullptr) {
-    part.written = op_.written();
-    return part;
-  }
+  if (!logger_.running() || buckets_.current() == nullptr) return part;
+  part.planned = true;
   const StepPlan& plan = buckets_.current()->plan;
   part.moves = plan.moves_at(op_.part());
   part.places = plan.places();

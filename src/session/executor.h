@@ -163,7 +163,9 @@ class Executor {
     const Ahead* ahead = nullptr;                      // without a plan
     // The first part of a step by a plan that did not run whole in the step before: memory is as another plan left it.
     const StepStart* start = nullptr;
-    std::optional<std::span<const ChunkRange>> written = {};  // operands that it writes, where no plan says more
+    // Operands that it announces as written. A plan need not know them: steps are told apart by sizes, not by tensors.
+    std::span<const ChunkRange> written = {};
+    bool planned = false;  // `moves` are a plan's
     // A followed plan has this op, so that one like it has run before; `operands` and `frames_to_come` live until it
     // ends.
     bool repeats = false;

@@ -260,6 +260,8 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
     if (part.places == nullptr) places_->may_change(*block);  // no plan knows this op's writes
     op_chunks_ += chunks.size();
   }
+  for (const ChunkRange chunks : part.written)
+    if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);
   op_runs_ = true;
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
   const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
