@@ -122,6 +122,10 @@ Bucket* BucketStore::find(std::uint64_t id) const noexcept {
   return found == buckets_.end() ? nullptr : found->get();
 }
 
+bool BucketStore::has_run() const noexcept {
+  return std::any_of(buckets_.begin(), buckets_.end(), [](const auto& bucket) { return bucket->runs() > 0; });
+}
+
 std::unique_ptr<Bucket> BucketStore::retire() {
   const auto by_last_run = [](const auto& a, const auto& b) { return a->last_run() < b->last_run(); };
   Bytes books;

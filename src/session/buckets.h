@@ -132,6 +132,7 @@ class BucketStore {
   Bucket* find(std::uint64_t id) const noexcept;       // nullptr: it is gone
   Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
   const std::vector<std::unique_ptr<Bucket>>& all() const noexcept { return buckets_; }
+  bool has_run() const noexcept;  // some bucket, whole
   // Removes a bucket that is too many, or takes too much; nullptr: none does. Its zone is the caller's to give back.
   std::unique_ptr<Bucket> retire();
   void clear();

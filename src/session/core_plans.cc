@@ -79,11 +79,10 @@ void SessionCore::learn() {
   fresh->sections =
       SectionLearner(fresh->plan.has_policy() && executor_->can_observe() ? worth_observing(units, log, options_.chunk)
                                                                           : std::vector<char>(units.ops.size()));
-  const bool is_first = buckets_.all().empty();
+  const bool others_run = buckets_.has_run();
   Bucket& added = buckets_.add(std::move(fresh));
-  // Where no step has a plan yet, the next is the likeliest to be this one again, and waits. Steps that never repeat
-  // wait for no other.
-  is_first ? make_plan(added) : make_plan_beside(added);
+  // Where no step has a plan yet, the next is the likeliest to be this one again, and waits.
+  others_run ? make_plan_beside(added) : make_plan(added);
   buckets_.leave();
   retire_buckets();
   give_back_unused(log.ops.size());

@@ -40,6 +40,7 @@ class DrawnProgram {
     buffers_ = {at::zeros({width_, width_}, device_), at::zeros({64 + below(400), width_}, device_)};
     new_optimizer();
     next_phase();
+    sparse_ = below(2) == 0;
   }
 
   void run() {
@@ -62,6 +63,7 @@ class DrawnProgram {
     }
     for (std::size_t b = 0; b < buffers_.size(); ++b) run_.keep("buffer " + std::to_string(b), buffers_[b]);
     if (cache_.defined()) run_.keep("cache", cache_);
+    if (table_.defined()) run_.keep("table", table_.detach());
     run_.keep(*optimizer_);
   }
 
@@ -70,7 +72,7 @@ class DrawnProgram {
     at::Tensor weight, bias;
   };
   using Action = std::size_t;  // of act()
-  static constexpr Action actions_in_all = 32;
+  static constexpr Action actions_in_all = 33;
 
   std::int64_t below(std::int64_t limit) {
     return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(limit));
@@ -150,6 +152,10 @@ class DrawnProgram {
       loss.backward();
       optimizer_->step();
       const at::NoGradGuard none;
+      if (table_.defined() && table_.grad().defined()) {
+        table_.add_(table_.grad(), -0.1);
+        table_.mutable_grad() = at::Tensor();
+      }
       if (below(3) == 0) at::_foreach_mul_(parameters(), 0.999);
     }
     run_.keep(loss);
@@ -171,7 +177,7 @@ class DrawnProgram {
     static constexpr std::array computed = {&It::linear,         &It::residual, &It::normalize,  &It::softmax,
                                             &It::halves_swapped, &It::dropout,  &It::transposed, &It::in_place,
                                             &It::selected,       &It::sorted,   &It::shifted,    &It::convolved,
-                                            &It::other_types,    &It::in_heads, &It::checkpoint};
+                                            &It::other_types,    &It::in_heads, &It::checkpoint, &It::looked_up};
     static constexpr std::array beside = {&It::by_threads,        &It::resized,
                                           &It::looked_at,         &It::written_to_file,
                                           &It::read_from_file,    &It::saved,
@@ -236,6 +242,12 @@ class DrawnProgram {
       there = part(x);
     }
     return part(x) + there.detach() * 0.1;
+  }
+
+  at::Tensor looked_up(const at::Tensor& x) {  // a few rows of a table
+    if (!table_.defined()) table_ = at::randn({600 + below(400), width_}, device_).mul_(0.1).set_requires_grad(true);
+    const at::Tensor rows = at::randint(table_.size(0), {x.size(0)}, x.options().dtype(at::kLong));
+    return x + at::embedding(table_, rows, -1, false, sparse_);
   }
 
   // --- what people do beside them ------------------------------------------------------------------------------------
@@ -363,10 +375,10 @@ class DrawnProgram {
   std::mt19937_64 random_;
   const at::Device device_;
   std::int64_t width_ = 0, rows_ = 0, drift_ = 0, noise_ = 0, repeats_ = 1;
-  bool varies_ = false, trains_ = true;
+  bool varies_ = false, trains_ = true, sparse_ = false;
   std::vector<Layer> layers_;
   std::vector<at::Tensor> buffers_;
-  at::Tensor cache_, scratch_;
+  at::Tensor cache_, scratch_, table_;
   std::deque<at::Tensor> kept_;
   std::future<at::Tensor> next_batch_;
   std::future<void> dropping_;

@@ -209,6 +209,9 @@ TEST(Buckets, WaitForTheirFirstPlan) {
   bucket.planned(3);
   store.begin_step();
   EXPECT_EQ(store.current(), &bucket);
+  EXPECT_FALSE(store.has_run());
+  bucket.ran(4);
+  EXPECT_TRUE(store.has_run());
 }
 
 }  // namespace

@@ -94,8 +94,8 @@ TEST(RecipesTried, AreThoseOfStepsThatMayGetAPlan) {
     EXPECT_LE(program.step(length), told_apart_by) << "no sequence came again so far";
   EXPECT_GE(program.step(19), ops - told_apart_by) << "one that comes again may get a plan, and is tried";
   const std::uint64_t before = session->counters().ops_recomputed;
-  // its plan is made beside the program
-  for (int steps = 0; steps < 4000 && session->counters().ops_recomputed == before; ++steps) program.step(19);
+  program.step(19);
+  program.step(19);
   EXPECT_GT(session->counters().ops_recomputed, before) << "with what was tried its tensors are dropped";
   EXPECT_TRUE(program.same);
 }
