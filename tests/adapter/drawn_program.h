@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <future>
@@ -402,6 +403,13 @@ inline GuardOptions drawn_options(std::uint64_t seed, std::uint64_t peak, const 
   options.checksums = below(2) == 0;
   options.recompute = std::array{Recompute::off, Recompute::off, Recompute::planned, Recompute::always}[below(4)];
   return options;
+}
+
+// The first `count`, or those that VEDETTE_SEEDS names, as in "100-250".
+inline auto drawn_seeds(unsigned count) {
+  unsigned first = 1, last = count;
+  if (const char* const text = std::getenv("VEDETTE_SEEDS"); text != nullptr) std::sscanf(text, "%u-%u", &first, &last);
+  return ::testing::Range(first, last + 1);
 }
 
 inline void expect_plain_runs_bits(unsigned seed) {
