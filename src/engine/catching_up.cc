@@ -18,7 +18,7 @@ void Engine::catch_up(const Planned& planned) {
     for (const ChunkIndex c : unit.range) {
       const ChunkState state = books_[c].state;
       if (books_[c].live > 0 && (state == ChunkState::away || state == ChunkState::evicting))
-        queues_.catching_up.push_back(c);
+        queues_.catching_up.push_back({c, planned.base + unit.tick});
     }
   }
   for (const NextUse& unit : planned.begins_away) {
@@ -29,14 +29,14 @@ void Engine::catch_up(const Planned& planned) {
 }
 
 // Of both queues the chunk that is used first; a plan's own fetches go before those for which it names no use.
-ChunkIndex Engine::take_next_fetch() {
-  const bool catches_up = !queues_.catching_up.empty() &&
-                          (queues_.fetches.empty() ||
-                           books_[queues_.catching_up.front()].next_use < books_[queues_.fetches.front()].next_use);
-  std::deque<ChunkIndex>& queue = catches_up ? queues_.catching_up : queues_.fetches;
-  const ChunkIndex c = queue.front();
+Engine::Coming Engine::take_next_fetch() {
+  const bool catches_up =
+      !queues_.catching_up.empty() && (queues_.fetches.empty() || books_[queues_.catching_up.front().chunk].next_use <
+                                                                      books_[queues_.fetches.front().chunk].next_use);
+  std::deque<Coming>& queue = catches_up ? queues_.catching_up : queues_.fetches;
+  const Coming next = queue.front();
   queue.pop_front();
-  return c;
+  return next;
 }
 
 }  // namespace vedette

@@ -142,7 +142,8 @@ void Engine::take_plan(const Planned& planned) {
   for (const PlannedFetch& fetch : planned.fetches)
     for (const ChunkIndex c : fetch.range) {
       books_.expect_unchanged(c, fetch.unchanged);
-      queues_.fetches.push_back(c);
+      const Ticks use = books_[c].next_use;  // overdue: of a step before, or of another plan
+      queues_.fetches.push_back({c, use > books_.tick() ? use : never});
     }
   catch_up(planned);
 }

@@ -198,9 +198,14 @@ class Engine {
     ChunkIndex chunk;
     TierIndex target;
   };
+  struct Coming {
+    ChunkIndex chunk;
+    Ticks use = never;  // for which it comes; never: the plan names none
+  };
   struct Queues {
-    std::deque<ChunkIndex> urgent, fetches;
-    std::deque<ChunkIndex> catching_up;  // fetches of what the plan has at its step's begin, in order of need
+    std::deque<ChunkIndex> urgent;
+    std::deque<Coming> fetches;
+    std::deque<Coming> catching_up;  // fetches of what the plan has at its step's begin, in order of need
     std::deque<Leaving> evictions;
     bool has_fetches() const noexcept { return !fetches.empty() || !catching_up.empty(); }
     void forget_plan() {
@@ -279,7 +284,7 @@ class Engine {
   void settle(const PlannedEviction& move);
   void take_plan(const Planned& planned);
   void catch_up(const Planned& planned);  // catching_up.cc
-  ChunkIndex take_next_fetch();
+  Coming take_next_fetch();
   void take_expected(const Planned& planned);  // expected.cc
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();

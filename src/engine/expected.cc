@@ -18,7 +18,7 @@ void Engine::take_expected(const Planned& planned) {
       if (state == ChunkState::hidden) make_resident(c);
       if (state != ChunkState::away && state != ChunkState::evicting) continue;
       books_.expect_unchanged(c, fetch.unchanged);
-      queues_.fetches.push_back(c);
+      queues_.fetches.push_back({c});
     }
 }
 
@@ -34,13 +34,14 @@ void Engine::mark_changes(std::span<const ChunkRange> operands, std::span<const 
 
 // The chunks still to come, in order of need.
 void Engine::sort_fetches() {
-  std::erase_if(queues_.fetches, [&](ChunkIndex c) {
-    const Books::Chunk& chunk = books_[c];
+  std::erase_if(queues_.fetches, [&](const Coming& coming) {
+    const Books::Chunk& chunk = books_[coming.chunk];
     const bool comes = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     return chunk.live == 0 || !comes || books_.operand(chunk);  // operands are urgent
   });
-  std::stable_sort(queues_.fetches.begin(), queues_.fetches.end(),
-                   [&](ChunkIndex a, ChunkIndex b) { return books_[a].next_use < books_[b].next_use; });
+  std::stable_sort(queues_.fetches.begin(), queues_.fetches.end(), [&](const Coming& a, const Coming& b) {
+    return books_[a.chunk].next_use < books_[b.chunk].next_use;
+  });
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside

@@ -201,16 +201,19 @@ void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
   while (queues_.has_fetches() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
          books_.available() > promised()) {
-    const ChunkIndex c = take_next_fetch();
+    const Coming coming = take_next_fetch();
+    const ChunkIndex c = coming.chunk;
     const Books::Chunk& chunk = books_[c];
-    if (chunk.live == 0) continue;
+    // It came too late, and an op waited for it: by now the plan may have it away.
+    const bool is_over = coming.use < books_.tick() || (coming.use == books_.tick() && !books_.in_op());
+    if (chunk.live == 0 || is_over) continue;
     books_.plan_to_stay(c);
     if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) make_resident(c);
     if (chunk.state == ChunkState::evicting) books_.want(c);  // needed again before its write ended: it stays
     if (chunk.state != ChunkState::away) continue;
     const auto frame = take_parked();
     if (!frame) {
-      queues_.fetches.push_front(c);
+      queues_.fetches.push_front(coming);
       break;
     }
     start_fetch(c, *frame, MoveCause::planned);
@@ -254,7 +257,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
   const bool expected_soon = op_.expected && chunk.next_use < op_.expected->until;
-  if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back(c);  // it has been told before
+  if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);
     figures_.counters.bytes_dropped += chunk_bytes_.value;

@@ -61,6 +61,20 @@ TEST(CatchingUp, WhatWasUsedBeforeStays) {
   EXPECT_FALSE(rig.here(0));
 }
 
+TEST(CatchingUp, EndsForAChunkWithTheOpItComesTooLateFor) {
+  Rig rig(2);
+  rig.born(0, 0);
+  rig.evict({at(0)});
+  rig.born(1, 1);
+  rig.born(2, 2);
+  begin_plan(rig, 1'000, 1'000, {{at(0), 3}}, {});  // no room, so it waits
+  const ChunkRange operand = at(0);
+  const Engine::PlannedEviction leaves{.range = operand};
+  rig.engine().begin_op(1'003, {3}, "op", {&operand, 1}, {.fetches = {}, .next_uses = {}, .base = 1'000});
+  rig.engine().end_op({&leaves, 1});
+  rig.stays_away(0);
+}
+
 TEST(CatchingUp, EndsWithThePlan) {
   Rig rig(2);
   rig.born(0, 0);

@@ -556,6 +556,18 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   rig.engine().forget_plan();
 }
 
+TEST(Engine, APlannedFetchEndsWithTheOpItComesTooLateFor) {
+  Rig rig(2);
+  rig.born(0, 0);
+  rig.evict({at(0)});
+  rig.born(1, 1);
+  rig.born(2, 2);
+  rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {{at(0), 3}}});  // no room, so it waits
+  rig.op({at(0)}, {.fetches = {}, .evictions = {at(0)}, .next_uses = {{at(0), 50}}});
+  rig.stays_away(0);  // there is room again, but the plan has it away
+  for (std::uint32_t c = 0; c < 3; ++c) EXPECT_TRUE(rig.holds(c, c));
+}
+
 TEST(Engine, EvictsWhatIsNeededLast) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);

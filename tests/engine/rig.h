@@ -183,6 +183,11 @@ class Rig {
     for (const ChunkRange range : ranges)
       for (const ChunkIndex c : range) ASSERT_TRUE(eventually([&] { return engine_->state(c) == ChunkState::away; }));
   }
+  void stays_away(std::uint32_t c) {
+    ASSERT_TRUE(eventually([&] { return engine_->state({c}) == ChunkState::away; }));
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(engine_->state({c}), ChunkState::away);
+  }
 
   std::vector<std::string> messages;
   std::function<void(ChunkIndex)> on_dropped_wanted;
