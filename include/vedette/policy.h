@@ -77,6 +77,8 @@ class Policy {
   // Its message has no name of the policy in it: the caller puts that before.
   virtual Result<Plan> prepare(const Trace&, const Machine&) { return Plan{}; }
   virtual Reaction react(const Event&, const View&) { return {}; }
+  // True: a session may hand it large persistent tensors as several, each a part that moves alone.
+  virtual bool plans_parts() const noexcept { return false; }
 };
 
 struct PolicyEntry {

@@ -123,7 +123,7 @@ void add_workspaces(Trace& trace, std::map<std::uint32_t, std::vector<Scratch>>&
   }
 }
 
-void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint64_t chunk) {
+void add_whole(Units& units, const OpenUnit& unit, const StepLog& log, std::uint64_t chunk) {
   const History& h = unit.history;
   const TensorIndex index{static_cast<std::uint32_t>(units.where.size())};
   const LoggedTensor& name = log.tensors[h.largest];
@@ -142,6 +142,16 @@ void add_unit(Units& units, const OpenUnit& unit, const StepLog& log, std::uint6
   if (birth.writes.empty() || birth.writes.back() != index) birth.writes.push_back(index);
   if (!birth.reads.empty() && birth.reads.back() == index) birth.reads.pop_back();
   units.trace.ops[static_cast<std::uint32_t>(std::clamp<std::int64_t>(h.death_op, 0, last))].frees.push_back(index);
+}
+
+void add_unit(Units& units, OpenUnit unit, const StepLog& log, std::uint64_t chunk, std::uint32_t most) {
+  const std::uint64_t whole = std::uint64_t{most} + most / 2;
+  while (unit.history.persistent && unit.where.count > whole) {
+    add_whole(units, {.history = unit.history, .where = {unit.where.first, most}}, log, chunk);
+    unit.where.first += most;
+    unit.where.count -= most;
+  }
+  add_whole(units, unit, log, chunk);
 }
 
 // Chunks born and dead by event number, turned into the frames that each op will yet take after each of its events.
@@ -174,7 +184,12 @@ void sort_operands(Op& op) {
   }
 }
 
-Units form_units(const StepLog& log, Bytes chunk_bytes) {
+std::uint32_t most_chunks_of_a_unit(std::uint32_t fast_memory) noexcept {
+  constexpr std::uint32_t parts = 48;  // of fast memory, as for tensors that die
+  return std::max(1u, (fast_memory + parts - 1) / parts);
+}
+
+Units form_units(const StepLog& log, Bytes chunk_bytes, std::uint32_t most) {
   const std::uint64_t chunk = chunk_bytes.value;
   Units units;
   units.trace.name = "step";
@@ -219,11 +234,11 @@ Units form_units(const StepLog& log, Bytes chunk_bytes) {
         still_open.push_back({std::move(h), {c, 1}});
       }
     }
-    for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk);
+    for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, most);
     open.swap(still_open);
     previous = c;
   }
-  for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk);
+  for (const OpenUnit& closed : open) add_unit(units, closed, log, chunk, most);
   add_workspaces(units.trace, scratch, chunk);
   units.frames_to_come = frames_to_come_of(log, chunks_by_event);
   for (Op& op : units.trace.ops) sort_operands(op);

@@ -63,10 +63,13 @@ void SessionCore::learn() {
   AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
                         range ? Heap::Chunks::of_one_tensor : Heap::Chunks::shared);
   std::vector<std::uint32_t> logged;
-  auto fresh = std::make_unique<Bucket>(
-      buckets_.next_id(), log, logger_.hashes(), std::move(addresses),
-      StepPlan::Options{.chunk = options_.chunk, .policy = options_.policy, .seed = options_.seed, .range = range},
-      &logged);
+  auto fresh = std::make_unique<Bucket>(buckets_.next_id(), log, logger_.hashes(), std::move(addresses),
+                                        StepPlan::Options{.chunk = options_.chunk,
+                                                          .policy = options_.policy,
+                                                          .seed = options_.seed,
+                                                          .range = range,
+                                                          .most_chunks_of_a_unit = most_chunks_of_a_unit(frames_)},
+                                        &logged);
   logger_.tell_births(logged);
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   if (!measured) fresh->plan.was_not_measured();

@@ -97,16 +97,17 @@ StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
 }
 
 void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
+  policy_ = make_policy(options_.policy, options_.seed);
   if (options_.range) {
     TensorUnits step = tensor_units(log, options_.chunk);
     units_ = std::move(step.units);
     moments_ = std::move(step.moments);
   } else {
-    units_ = form_units(log, options_.chunk);
+    const bool parts = policy_ != nullptr && policy_->plans_parts();
+    units_ = parts ? form_units(log, options_.chunk, options_.most_chunks_of_a_unit) : form_units(log, options_.chunk);
   }
   frames_to_come_ = Grouped<std::uint32_t>(std::exchange(units_.frames_to_come, {}));
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);
-  policy_ = make_policy(options_.policy, options_.seed);
   moves_ = MoveTable(units_.trace.ops.size());
   for (const LoggedOp& op : log.ops) least_times_.push_back(op.time);
 }

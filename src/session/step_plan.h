@@ -35,7 +35,8 @@ class StepPlan {
     Bytes chunk;
     std::string_view policy;  // outlives the plan
     std::uint64_t seed = 1;
-    std::optional<Bytes> range = {};  // as Executor::range(): tensors move whole, and get places
+    std::optional<Bytes> range = {};            // as Executor::range(): tensors move whole, and get places
+    std::uint32_t most_chunks_of_a_unit = ~0u;  // that persists; without a range, where the policy plans parts
   };
   StepPlan(const StepLog& log, Options options);
   // The same step with other large ops in sections; it has no plan yet.

@@ -55,6 +55,28 @@ TEST(Units, MakesOneOfNeighboursWithTheSameHistory) {
   EXPECT_TRUE(has(units.trace.ops[1].writes, 0));
 }
 
+TEST(Units, CutsWhatPersistsIntoUnitsThatMoveAlone) {
+  for (const auto& [chunks, counts] : std::vector<std::pair<std::uint64_t, std::vector<std::uint32_t>>>{
+           {7, {2, 2, 3}}, {6, {2, 2, 2}}, {3, {3}}, {1, {1}}}) {
+    StepLog log;
+    log.tensors = {tensor(0, chunks * c64), temporary(8 * c64, 7 * c64, 1, 0, 2, 1)};
+    log.ops = {op({0}, {1}), op({1}, {0})};
+    const Units units = form_units(log, chunk, 2);
+    ASSERT_EQ(units.where.size(), counts.size() + 1);
+    std::uint32_t first = 0;
+    for (std::uint32_t u = 0; u < counts.size(); first += counts[u++]) {
+      EXPECT_EQ(units.where[u], (UnitChunks{first, counts[u]}));
+      EXPECT_EQ(units.trace.tensors[u].bytes.value, counts[u] * c64);
+      EXPECT_TRUE(units.trace.tensors[u].persistent && has(units.trace.ops[0].reads, u) &&
+                  has(units.trace.ops[1].writes, u));
+    }
+    EXPECT_EQ(units.where.back(), (UnitChunks{8, 7})) << "what dies stays whole";
+  }
+  EXPECT_EQ(most_chunks_of_a_unit(1), 1u);
+  EXPECT_EQ(most_chunks_of_a_unit(48), 1u);
+  EXPECT_EQ(most_chunks_of_a_unit(49), 2u);
+}
+
 TEST(Units, GivesASharedChunkTheUnionOfItsTensors) {
   StepLog log;
   log.tensors = {tensor(0, c64 + c64 / 2), tensor(c64 + c64 / 2, c64 / 2)};  // chunk 0: the first; chunk 1: both

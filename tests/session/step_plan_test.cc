@@ -119,6 +119,16 @@ TEST(StepPlan, KeepsTheShortestTimeOfEachPart) {
   EXPECT_EQ(std::vector<Nanoseconds>(least.begin(), least.end()), (std::vector<Nanoseconds>{{500}, {900}, {1000}}));
 }
 
+// A paper's policy plans whole tensors.
+TEST(StepPlan, CutsLargeWeightsForPoliciesThatPlanParts) {
+  StepLog log;
+  log.tensors = {{.name = "weight", .bytes = {6 * chunk.value}}};
+  log.ops = {{.name = "use", .reads = {0}, .writes = {}}};
+  for (const auto& [policy, units] : {std::pair{"vedette", 3u}, {"sentinel", 1u}, {"dtr", 1u}, {"on-demand", 1u}})
+    EXPECT_EQ(StepPlan(log, {.chunk = chunk, .policy = policy, .most_chunks_of_a_unit = 2}).units().where.size(), units)
+        << policy;
+}
+
 // Op 1 makes a tensor in a chunk in which the one of op 0 lives, and another in a chunk of its own.
 TEST(StepPlan, TellsPoliciesWhichUnitsAnOpMakesAlone) {
   StepLog log;
