@@ -63,10 +63,7 @@ TEST(CatchingUp, WhatWasUsedBeforeStays) {
 
 TEST(CatchingUp, EndsForAChunkWithTheOpItComesTooLateFor) {
   Rig rig(2);
-  rig.born(0, 0);
-  rig.evict({at(0)});
-  rig.born(1, 1);
-  rig.born(2, 2);
+  rig.fill_without_chunk_0();
   begin_plan(rig, 1'000, 1'000, {{at(0), 3}}, {});  // no room, so it waits
   const ChunkRange operand = at(0);
   const Engine::PlannedEviction leaves{.range = operand};
@@ -77,10 +74,7 @@ TEST(CatchingUp, EndsForAChunkWithTheOpItComesTooLateFor) {
 
 TEST(CatchingUp, EndsWithThePlan) {
   Rig rig(2);
-  rig.born(0, 0);
-  rig.evict({at(0)});
-  rig.born(1, 1);
-  rig.born(2, 2);
+  rig.fill_without_chunk_0();
   begin_plan(rig, 1'000, 1'000, {{at(0), 3}}, {});  // no room, so it waits
   rig.engine().forget_plan();
   rig.engine().death(at(1));

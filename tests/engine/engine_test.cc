@@ -558,10 +558,7 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
 
 TEST(Engine, APlannedFetchEndsWithTheOpItComesTooLateFor) {
   Rig rig(2);
-  rig.born(0, 0);
-  rig.evict({at(0)});
-  rig.born(1, 1);
-  rig.born(2, 2);
+  rig.fill_without_chunk_0();
   rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {{at(0), 3}}});  // no room, so it waits
   rig.op({at(0)}, {.fetches = {}, .evictions = {at(0)}, .next_uses = {{at(0), 50}}});
   rig.stays_away(0);  // there is room again, but the plan has it away

@@ -183,6 +183,12 @@ class Rig {
     for (const ChunkRange range : ranges)
       for (const ChunkIndex c : range) ASSERT_TRUE(eventually([&] { return engine_->state(c) == ChunkState::away; }));
   }
+  void fill_without_chunk_0() {  // of two frames: chunk 0 is away, and 1 and 2 leave it no room
+    born(0, 0);
+    evict({at(0)});
+    born(1, 1);
+    born(2, 2);
+  }
   void stays_away(std::uint32_t c) {
     ASSERT_TRUE(eventually([&] { return engine_->state({c}) == ChunkState::away; }));
     std::this_thread::sleep_for(20ms);
