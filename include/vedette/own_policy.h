@@ -20,7 +20,7 @@ namespace vedette {
 // Names the layout of all that a policy and vedette hand each other: a number that grows with each change of meaning,
 // and the sizes of the types.
 constexpr std::uint64_t policy_interface() noexcept {
-  constexpr std::uint64_t meaning = 2;
+  constexpr std::uint64_t meaning = 3;
   std::uint64_t mixed = meaning;
   for (const std::size_t size :
        {sizeof(Tensor), sizeof(Layer), sizeof(Op), sizeof(PageAccess), sizeof(Trace), sizeof(Tier), sizeof(Link),

@@ -77,8 +77,11 @@ class Policy {
   // Its message has no name of the policy in it: the caller puts that before.
   virtual Result<Plan> prepare(const Trace&, const Machine&) { return Plan{}; }
   virtual Reaction react(const Event&, const View&) { return {}; }
-  // True: a session may hand it large persistent tensors as several, each a part that moves alone.
-  virtual bool plans_parts() const noexcept { return false; }
+  // Persistent tensors larger than one and a half such parts are handed to it as several tensors, each a part that
+  // moves alone. In whole granules, for fast memory of this size; nothing: every tensor stays whole.
+  virtual std::optional<Bytes> largest_part(Bytes, [[maybe_unused]] Bytes granule) const noexcept {
+    return std::nullopt;
+  }
 };
 
 struct PolicyEntry {

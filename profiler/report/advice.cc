@@ -93,7 +93,7 @@ class Prices {
           if (*speed > 0) *speed = speed_in(chunk, run_.chunk, *speed);
       }
     }
-    auto ran = adviser_.simulate(whole ? trace : adviser_.in_chunks(trace, chunk, recomputes), machine, policy);
+    auto ran = adviser_.simulate(whole ? trace : adviser_.in_chunks(trace, machine, policy), machine, policy);
     if (!ran && ran.error().cause == Cause::unavailable) over_ = true;
     return ran;
   }

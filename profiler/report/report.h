@@ -367,9 +367,9 @@ using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, s
 // No plan is faster.
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
-// The step as a session lays it into chunks of this size: tensors are units that move as one. With `recompute` its ops
-// say which of them can run again, as far as their names tell.
-using InChunks = std::function<Trace(const Trace&, Bytes chunk, bool recompute)>;
+// The step as a session under this policy lays it into the machine's granules: tensors are units that move as one.
+// Where the machine can recompute, its ops say which of them can run again, as far as their names tell.
+using InChunks = std::function<Trace(const Trace&, const Machine&, std::string_view policy)>;
 
 // The simulator that prices advice. The command line gives it.
 struct Adviser {

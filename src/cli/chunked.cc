@@ -7,6 +7,7 @@
 #include "pack/coallocate.h"
 #include "pack/units.h"
 #include "session/step_plan.h"
+#include "vedette/policy.h"
 
 namespace vedette::cli {
 
@@ -92,10 +93,13 @@ bool may_run_again(const Op& op) {
 
 }  // namespace
 
-Trace in_chunks(const Trace& trace, Bytes chunk, bool recompute) {
+Trace in_chunks(const Trace& trace, const Machine& machine, std::string_view policy) {
+  const Bytes chunk = machine.granule;
   const StepLog log = Log(trace).laid(chunk);
-  Units units = form_units(log, chunk);
-  if (recompute) {
+  const auto made = make_policy(policy, 1);
+  Units units =
+      form_units(log, chunk, detail::most_chunks_of_a_unit(made.get(), machine.tiers.front().capacity, chunk));
+  if (machine.can_recompute) {
     std::vector<char> again;
     for (const Op& op : trace.ops) again.push_back(may_run_again(op) ? 1 : 0);
     detail::tell_what_runs_again(units, log, again, chunk);

@@ -37,8 +37,7 @@ Json compared(const std::string& path) {
   }
   const Machine machine = report::machine_of_session(run);
   const Trace trace = report::simulated_trace(run);
-  const auto ran =
-      replay(machine.whole_tensors ? trace : in_chunks(trace, run.chunk, machine.can_recompute), machine, *policy);
+  const auto ran = replay(machine.whole_tensors ? trace : in_chunks(trace, machine, run.policy), machine, *policy);
   if (ran)
     made["simulated_ns"] = ran->measured.time.value;
   else

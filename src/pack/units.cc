@@ -184,11 +184,6 @@ void sort_operands(Op& op) {
   }
 }
 
-std::uint32_t most_chunks_of_a_unit(std::uint32_t fast_memory) noexcept {
-  constexpr std::uint32_t parts = 48;  // of fast memory, as for tensors that die
-  return std::max(1u, (fast_memory + parts - 1) / parts);
-}
-
 Units form_units(const StepLog& log, Bytes chunk_bytes, std::uint32_t most) {
   const std::uint64_t chunk = chunk_bytes.value;
   Units units;

@@ -80,10 +80,8 @@ struct Units {
 void sort_operands(Op& op);  // reads, writes and frees as Op wants them: sorted, each once
 
 // Persistent units have at most `most` chunks, or one and a half times as many: so a part of a large weight can leave.
-// Policies cut temporaries themselves (policy/vedette/split.h).
+// Policies cut temporaries themselves.
 Units form_units(const StepLog& log, Bytes chunk, std::uint32_t most = ~0u);
-// For fast memory of so many chunks.
-std::uint32_t most_chunks_of_a_unit(std::uint32_t fast_memory) noexcept;
 
 // The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number
 // in the log. Tensors that are born and die within one op are its workspace, or tensors like others.

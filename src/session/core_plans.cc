@@ -68,7 +68,7 @@ void SessionCore::learn() {
                                                           .policy = options_.policy,
                                                           .seed = options_.seed,
                                                           .range = range,
-                                                          .most_chunks_of_a_unit = most_chunks_of_a_unit(frames_)},
+                                                          .fast_memory = {frames_ * options_.chunk.value}},
                                         &logged);
   logger_.tell_births(logged);
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());

@@ -91,6 +91,11 @@ void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<ch
   }
 }
 
+std::uint32_t most_chunks_of_a_unit(const Policy* policy, Bytes fast_memory, Bytes chunk) noexcept {
+  const auto part = policy == nullptr ? std::nullopt : policy->largest_part(fast_memory, chunk);
+  return part ? static_cast<std::uint32_t>(std::clamp<std::uint64_t>(part->value / chunk.value, 1, ~0u)) : ~0u;
+}
+
 StepPlan::StepPlan(const StepLog& log, Options options) : options_(options) {
   form(log, {});
   for (std::uint32_t i = 0; i <= log.ops.size(); ++i) first_.push_back(i);
@@ -103,8 +108,8 @@ void StepPlan::form(const StepLog& log, const std::vector<char>& runs_again) {
     units_ = std::move(step.units);
     moments_ = std::move(step.moments);
   } else {
-    const bool parts = policy_ != nullptr && policy_->plans_parts();
-    units_ = parts ? form_units(log, options_.chunk, options_.most_chunks_of_a_unit) : form_units(log, options_.chunk);
+    units_ =
+        form_units(log, options_.chunk, most_chunks_of_a_unit(policy_.get(), options_.fast_memory, options_.chunk));
   }
   frames_to_come_ = Grouped<std::uint32_t>(std::exchange(units_.frames_to_come, {}));
   if (!runs_again.empty()) tell_what_runs_again(units_, log, runs_again, options_.chunk);

@@ -29,14 +29,17 @@ namespace vedette::detail {
 // change in place, since both are recomputed or none.
 void tell_what_runs_again(Units& units, const StepLog& log, const std::vector<char>& ops, Bytes chunk);
 
+// Of one that persists, as the policy (nullptr: none) wants it. At least 1, ~0u where tensors stay whole.
+std::uint32_t most_chunks_of_a_unit(const Policy* policy, Bytes fast_memory, Bytes chunk) noexcept;
+
 class StepPlan {
  public:
   struct Options {
     Bytes chunk;
     std::string_view policy;  // outlives the plan
     std::uint64_t seed = 1;
-    std::optional<Bytes> range = {};            // as Executor::range(): tensors move whole, and get places
-    std::uint32_t most_chunks_of_a_unit = ~0u;  // that persists; without a range, where the policy plans parts
+    std::optional<Bytes> range = {};  // as Executor::range(): tensors move whole, and get places
+    Bytes fast_memory = {};           // that a policy cuts large weights for; without a range
   };
   StepPlan(const StepLog& log, Options options);
   // The same step with other large ops in sections; it has no plan yet.

@@ -86,7 +86,7 @@ TEST_F(OwnPolicies, OneForAnotherInterfaceIsRefusedInOneSentence) {
                 "#define policy_interface() policy_interface() + 1\n");
   const auto ran = compare(quoted(built("old", source)));
   EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.text, HasSubstr("was built for the policy interface 2"));
+  EXPECT_THAT(ran.text, HasSubstr("was built for the policy interface 3"));
   EXPECT_THAT(ran.text, HasSubstr("build it again with this vedette's headers\n"));
 }
 

@@ -72,9 +72,6 @@ TEST(Units, CutsWhatPersistsIntoUnitsThatMoveAlone) {
     }
     EXPECT_EQ(units.where.back(), (UnitChunks{8, 7})) << "what dies stays whole";
   }
-  EXPECT_EQ(most_chunks_of_a_unit(1), 1u);
-  EXPECT_EQ(most_chunks_of_a_unit(48), 1u);
-  EXPECT_EQ(most_chunks_of_a_unit(49), 2u);
 }
 
 TEST(Units, GivesASharedChunkTheUnionOfItsTensors) {

@@ -122,7 +122,7 @@ struct Worth {
 
 ReportOptions priced(Worth worth) {
   ReportOptions options;
-  options.adviser.in_chunks = [](const Trace& trace, Bytes, bool) { return trace; };
+  options.adviser.in_chunks = [](const Trace& trace, const Machine&, std::string_view) { return trace; };
   options.adviser.policies = {"vedette", "sentinel"};
   options.adviser.simulate = [worth](const Trace& trace, const Machine& machine,
                                      std::string_view policy) -> Result<Simulated> {
@@ -171,8 +171,8 @@ TEST(Advice, RecomputesWhereTheSessionDidNotAndCountsWhatThatTakes) {
   report::Run run = hand_made();
   ReportOptions options = priced({.less = -9000, .recompute = 15000});
   int laid_to_recompute = 0;
-  options.adviser.in_chunks = [&](const Trace& trace, Bytes, bool recompute) {
-    laid_to_recompute += recompute ? 1 : 0;
+  options.adviser.in_chunks = [&](const Trace& trace, const Machine& machine, std::string_view) {
+    laid_to_recompute += machine.can_recompute ? 1 : 0;
     return trace;
   };
   const Advised advised = advice(run, options);
@@ -229,7 +229,7 @@ TEST(Advice, OfAGpuHasNoChunks) {
   report::Run run = hand_made();
   run.machine.whole_tensors = true;
   ReportOptions options = priced({.more = 20000, .chunk = 30000});
-  options.adviser.in_chunks = [](const Trace& trace, Bytes, bool) {
+  options.adviser.in_chunks = [](const Trace& trace, const Machine&, std::string_view) {
     ADD_FAILURE() << "tensors move whole there";
     return trace;
   };
@@ -324,10 +324,17 @@ TEST(EarlyUpdates, MakeAGradientBriefThatWasKept) {
   EXPECT_THAT(early->ops[1].writes, ElementsAre(TensorIndex{5}));
 }
 
+Machine of_chunks(std::uint64_t granule, std::uint64_t fast = 1 << 20) {
+  Machine machine;
+  machine.tiers = {{.name = "dram", .capacity = {fast}}, {.name = "nvme"}};
+  machine.granule = {granule};
+  return machine;
+}
+
 TEST(InChunks, LaysAStepAsASessionDoes) {
   Trace trace = two_updates();
   trace.ops[0].workspace = {5000};
-  const Trace laid = cli::in_chunks(trace, {8192});
+  const Trace laid = cli::in_chunks(trace, of_chunks(8192), "vedette");
   EXPECT_EQ(laid.ops.size(), trace.ops.size());
   for (const Tensor& tensor : laid.tensors) EXPECT_EQ(tensor.bytes.value % 8192, 0u);
   Bytes kept;
@@ -351,7 +358,10 @@ TEST(InChunks, SayWhichOpsCanRunAgain) {
       {.name = "aten::relu_", .time = {100}, .reads = {{2}}, .writes = {{2}}},
       {.name = "aten::native_dropout", .time = {100}, .reads = {{2}}, .writes = {{3}}},
       {.name = "aten::add_", .time = {100}, .reads = {{1}, {2}, {3}}, .writes = {{0}}, .frees = {{1}, {2}, {3}}}};
-  const Trace plain = cli::in_chunks(trace, {8192}), laid = cli::in_chunks(trace, {8192}, true);
+  Machine recomputes = of_chunks(8192);
+  recomputes.can_recompute = true;
+  const Trace plain = cli::in_chunks(trace, of_chunks(8192), "vedette"),
+              laid = cli::in_chunks(trace, recomputes, "vedette");
   std::vector<std::optional<bool>> again;
   for (const Op& op : laid.ops) again.push_back(op.runs_again);
   EXPECT_THAT(again, ElementsAre(true, true, true, false, true)) << "dropout is random";
@@ -362,9 +372,19 @@ TEST(InChunks, SayWhichOpsCanRunAgain) {
 }
 
 TEST(InChunks, OfAPageEachKeepsTheTensors) {
-  const Trace trace = two_updates(), laid = cli::in_chunks(trace, {4096});
+  const Trace trace = two_updates(), laid = cli::in_chunks(trace, of_chunks(4096), "vedette");
   EXPECT_EQ(peak_bytes(laid), peak_bytes(trace));
   EXPECT_EQ(largest_op_bytes(laid), largest_op_bytes(trace));
+}
+
+TEST(InChunks, CutsLargeWeightsAsTheSessionsPolicyWantsThem) {
+  Trace trace;
+  trace.tensors = {{.name = "w", .bytes = {8 * 4096}, .kind = TensorKind::weight, .persistent = true}};
+  trace.ops = {{.name = "use", .time = {1000}, .reads = {{0}}, .writes = {}}};
+  const Machine machine = of_chunks(4096, 96 * 4096);
+  EXPECT_EQ(cli::in_chunks(trace, machine, "vedette").tensors.size(), 4u) << "a 48th of fast memory each";
+  EXPECT_EQ(cli::in_chunks(trace, machine, "sentinel").tensors.size(), 1u);
+  EXPECT_EQ(cli::in_chunks(trace, machine, "a policy of another machine").tensors.size(), 1u);
 }
 
 TEST(DidYouMean, FindsTheWordThatIsNear) {

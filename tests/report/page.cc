@@ -58,7 +58,7 @@ class Page : public ::testing::Test {
   }
   Report hand_made(const by_hand::Names& names = {}) {
     ReportOptions options;  // a simulator that likes more memory and another policy
-    options.adviser.in_chunks = [](const Trace& trace, Bytes, bool) { return trace; };
+    options.adviser.in_chunks = [](const Trace& trace, const Machine&, std::string_view) { return trace; };
     options.adviser.policies = {"sentinel"};
     options.adviser.simulate = [](const Trace&, const Machine& machine, std::string_view policy) -> Result<Simulated> {
       const std::int64_t gain =

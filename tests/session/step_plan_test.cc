@@ -125,7 +125,8 @@ TEST(StepPlan, CutsLargeWeightsForPoliciesThatPlanParts) {
   log.tensors = {{.name = "weight", .bytes = {6 * chunk.value}}};
   log.ops = {{.name = "use", .reads = {0}, .writes = {}}};
   for (const auto& [policy, units] : {std::pair{"vedette", 3u}, {"sentinel", 1u}, {"dtr", 1u}, {"on-demand", 1u}})
-    EXPECT_EQ(StepPlan(log, {.chunk = chunk, .policy = policy, .most_chunks_of_a_unit = 2}).units().where.size(), units)
+    EXPECT_EQ(StepPlan(log, {.chunk = chunk, .policy = policy, .fast_memory = {96 * chunk.value}}).units().where.size(),
+              units)
         << policy;
 }
 

@@ -68,7 +68,10 @@ class Vedette final : public Policy {
   std::string_view name() const noexcept override { return "vedette"; }
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override;
   Reaction react(const Event& event, const View& view) override;
-  bool plans_parts() const noexcept override { return features_.parts; }
+  std::optional<Bytes> largest_part(Bytes fast_memory, Bytes granule) const noexcept override {
+    if (!features_.parts) return std::nullopt;
+    return Bytes{planning::part_bytes(fast_memory.value, granule.value)};
+  }
 
  private:
   static constexpr std::array<std::uint64_t, 3> percents = {100, 70, 50};  // of the promised bandwidth, one trial each
