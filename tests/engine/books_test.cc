@@ -535,8 +535,9 @@ TEST(Books, RoomOfWhatLeavesForNothingIsCheaper) {
   books.expect_use({1}, 16);
   books.expect_use({2}, 26);
   books.expect_use({3}, 40, 14);  // dead before: written, and not read again
-  const auto order = books.victims(5, {.ends = 100, .next_begins = 1000});
-  EXPECT_EQ(order, (std::vector<ChunkIndex>{{3}, {2}, {0}, {1}, {4}})) << "of what was just born nothing is known";
+  const Books::Calendar step = {.ends = 100, .next_begins = 1000};
+  EXPECT_EQ(books.victims(5, step), chunks({3, 2, 0, 1, 4})) << "of what was just born nothing is known";
+  EXPECT_EQ(books.victims_unused_until(12, step, 5), chunks({3, 2, 1}));
 }
 
 }  // namespace

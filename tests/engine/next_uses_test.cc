@@ -17,8 +17,9 @@ TEST(NextUses, CountFromTheStepThatTellsThem) {
   const std::vector<Engine::NextUse> before = {{at(1), step + 5}, {at(2), step + 3}, {at(3), step + 4}};
   engine.begin_op(step + 7, {7}, "op", {}, {.fetches = {}, .next_uses = before, .base = step});
   engine.end_op({});
-  // Told in this step: chunk 0 was just used, and will be as early in the next one.
-  const std::vector<Engine::NextUse> now = {{at(0), step + 2}};
+  // Told in this step: chunk 0 is used a little later in the next one. Without the steps' bases all four are overdue,
+  // and the least overdue is expected first.
+  const std::vector<Engine::NextUse> now = {{at(0), step + 100}};
   engine.begin_op(2 * step + 2, {2}, "op", {}, {.fetches = {}, .next_uses = now, .base = 2 * step});
   engine.end_op({});
   rig.born(4, 4);

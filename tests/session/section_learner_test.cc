@@ -124,6 +124,7 @@ TEST(RunningOp, GoesFromSectionToSectionAtItsBirths) {
   EXPECT_FALSE(op.section_begins_with(500)) << "the first birth, not the second";
   op.count_birth();
   EXPECT_FALSE(op.section_begins_with(400));
+  EXPECT_FALSE(op.section_begins_with(600));
   EXPECT_TRUE(op.section_begins_with(500));
   op.born(range(9, 1));
   op.born(range(10, 1));
