@@ -45,7 +45,8 @@ class InlineList {
   }
   bool contains(const Value& value) const { return std::find(begin(), end(), value) != end(); }
   void erase(const Value& value) {
-    for (const Value* last = std::remove(begin(), end(), value); end() != last;) pop_back();
+    const auto kept = static_cast<std::size_t>(std::remove(begin(), end(), value) - begin());
+    while (size() > kept) pop_back();  // the last one of many brings begin() back in place
   }
   void clear() noexcept {
     many_.clear();

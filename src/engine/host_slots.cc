@@ -118,7 +118,7 @@ bool HostSlots::wait_for_something(Bytes bytes) {
       leaving += slot.bytes.value;
     }
     for (Slot& slot : slots_) {
-      if (slot.state != State::writing) continue;
+      if (slot.state != State::writing && !(slot.dead && slot.state == State::reading)) continue;
       end_job(slot, wait_for_job(slot, WaitsFor::room));
       return true;
     }

@@ -48,6 +48,7 @@ void PlaceExecutor::adopt(BlockIndex from, BlockIndex to) {
   VEDETTE_ASSERT(placed);
   wanted.uses = std::exchange(made.uses, {});
   wanted.unended = std::exchange(made.unended, {});
+  wanted.recorded = std::exchange(made.recorded, {});
   wanted.ready = std::exchange(made.ready, {});
   wanted.dropped = false;
   wanted.dropped_from.reset();

@@ -130,23 +130,27 @@ PlaceExecutor::Fences PlaceExecutor::take_fences(std::uint64_t offset, std::uint
 
 // Points for work that is queued and that no point covers yet.
 Result<void> PlaceExecutor::cover_uses(Block& block) {
-  while (!block.unended.empty()) {
-    const auto point = points_.mark(block.unended.back());
-    if (!point) return point.error();
-    join(block.uses, *point);
-    block.unended.pop_back();
+  for (auto* const streams : {&block.unended, &block.recorded}) {
+    while (!streams->empty()) {
+      const auto point = points_.mark(streams->back());
+      if (!point) return point.error();
+      join(block.uses, *point);
+      streams->pop_back();
+    }
   }
   return {};
 }
 
 // Where no point can be marked the host waits for the work itself.
 void PlaceExecutor::wait_for_uses(Block& block) {
-  for (const std::uint32_t stream : block.unended) {
-    const int refused = device_->calls().stream_synchronize(points_.handle_of(stream));
-    if (refused != cuda::success)
-      die(device_->driver().error(refused, "waiting for the last use of memory").message.c_str());
+  for (auto* const streams : {&block.unended, &block.recorded}) {
+    for (const std::uint32_t stream : *streams) {
+      const int refused = device_->calls().stream_synchronize(points_.handle_of(stream));
+      if (refused != cuda::success)
+        die(device_->driver().error(refused, "waiting for the last use of memory").message.c_str());
+    }
+    streams->clear();
   }
-  block.unended.clear();
 }
 
 bool PlaceExecutor::may_leave(BlockIndex index) {
@@ -384,6 +388,8 @@ void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t 
     if (point) {
       join(block.uses, *point);
       block.unended.erase(number);
+    } else if (!block.unended.contains(number)) {  // an op inside has covered its stream
+      block.unended.push_back(number);
     }
     if (block.pins == 0 && !block.alive) bury(index);
   }
@@ -395,7 +401,7 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   const std::uint32_t number = points_.number_of(stream);
   block.unchanged = false;  // that work may write it
   let_use(number, block);
-  if (!block.unended.contains(number)) block.unended.push_back(number);
+  if (!block.recorded.contains(number)) block.recorded.push_back(number);
 }
 
 void PlaceExecutor::watch(Watcher* watcher) {

@@ -158,9 +158,10 @@ class PlaceExecutor {
     Bytes bytes;
     bool alive = false, movable = false, unchanged = false, dropped = false;
     std::uint32_t pins = 0;
-    StreamPoint ready;                     // of the copy that brought it; uses run behind
-    Fences uses;                           // its last use by each stream
-    InlineList<std::uint32_t, 4> unended;  // streams with work on it that no point covers yet
+    StreamPoint ready;                      // of the copy that brought it; uses run behind
+    Fences uses;                            // its last use by each stream
+    InlineList<std::uint32_t, 4> unended;   // streams with work on it that no point covers yet
+    InlineList<std::uint32_t, 4> recorded;  // streams that may get work on it which no op announces
     std::optional<HostSlot> slot;
     Place dropped_from;
   };

@@ -161,39 +161,40 @@ void GpuExecutor::died(ChunkRange chunks) noexcept {
   VEDETTE_ASSERT(found != blocks_.end());
   places_->release(found->second);
   blocks_.erase(found);
+  if (auto held = holds_.of_the_living.extract(chunks.first().value); !held.empty())
+    holds_.of_the_dead.insert(std::move(held));
 }
 
 // An op that lasts until release_hold(). It may be a thread's first call for the device, which has no context yet.
 Result<void> GpuExecutor::hold(ChunkRange chunks) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  Hold& hold = holds_[chunks.first().value];
-  if (hold.count == 0) {
-    const BlockIndex* const block = block_of(chunks);
-    VEDETTE_ASSERT(block != nullptr);
-    hold.stream = stream();
-    if (auto held = places_->begin_op({block, 1}, hold.stream); !held) {
-      const Error refused = held.error();
-      holds_.erase(chunks.first().value);
-      return refused;
-    }
-    places_->may_change(*block);  // the program may write there
-    held_chunks_ += chunks.size();
-  } else if (stream() != hold.stream) {
-    places_->record_stream(*block_of(chunks), stream());
+  if (const auto held = holds_.of_the_living.find(chunks.first().value); held != holds_.of_the_living.end()) {
+    Hold& hold = held->second;
+    if (stream() != hold.stream) places_->record_stream(hold.block, stream());
+    ++hold.count;
+    return {};
   }
-  ++hold.count;
+  const BlockIndex* const block = block_of(chunks);
+  VEDETTE_ASSERT(block != nullptr);
+  const cuda::StreamHandle here = stream();
+  if (auto begun = places_->begin_op({block, 1}, here); !begun) return begun.error();
+  places_->may_change(*block);  // the program may write there
+  held_chunks_ += chunks.size();
+  holds_.of_the_living.emplace(chunks.first().value, Hold{.block = *block, .stream = here, .count = 1});
   return {};
 }
 
 void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const auto found = holds_.find(chunks.first().value);
-  if (found == holds_.end() || --found->second.count > 0) return;
-  if (const BlockIndex* const block = block_of(chunks)) places_->end_op({block, 1}, found->second.stream);
+  // Where another tensor has the name by now: the hold that is older.
+  Holds& holds = holds_.of_the_dead.contains(chunks.first().value) ? holds_.of_the_dead : holds_.of_the_living;
+  const auto found = holds.find(chunks.first().value);
+  if (found == holds.end() || --found->second.count > 0) return;
+  places_->end_op({&found->second.block, 1}, found->second.stream);
   held_chunks_ -= chunks.size();
-  holds_.erase(found);
+  holds.erase(found);
 }
 
 // --- ops -------------------------------------------------------------------------------------------------------------

@@ -123,9 +123,11 @@ class GpuExecutor final : public Executor,
  private:
   using BlockIndex = PlaceExecutor::BlockIndex;
   struct Hold {
+    BlockIndex block;
     cuda::StreamHandle stream = nullptr;
     std::uint32_t count = 0;
   };
+  using Holds = std::unordered_multimap<std::uint32_t, Hold>;  // by first chunk
 
   GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options);
   // These six with the lock held.
@@ -158,7 +160,9 @@ class GpuExecutor final : public Executor,
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::unordered_map<std::uint32_t, BlockIndex> blocks_{&pool_};  // by a tensor's first chunk
   std::vector<ChunkRange> names_;                                      // of each block
-  std::unordered_map<std::uint32_t, Hold> holds_;                      // by first chunk
+  struct {
+    Holds of_the_living, of_the_dead;  // those of the dead end later than their tensors
+  } holds_;
   std::uint32_t held_chunks_ = 0, largest_op_chunks_ = 0;
   StreamTimes times_;
   const PlannedPlaces* planned_ = nullptr;   // of the running step

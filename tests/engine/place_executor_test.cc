@@ -398,6 +398,48 @@ TEST_F(Places, MemoryThatIsUsedUpIsASentence) {
   }
 }
 
+// An op of the same stream ends before the program queues the work that it has recorded the stream for.
+TEST_F(Places, ARecordedStreamStaysSoThoughAnOpOnItEnds) {
+  const auto device = open_device();
+  Pointed pointed;
+  const auto stream = cuda::Stream::create(device).value(), other = cuda::Stream::create(device).value();
+  const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+  const auto first = executor->allocate(768_KiB, stream.handle()).value();
+  launch_fill(stream.handle(), first.address, 1024, 1);
+  executor->record_stream(first.block, other.handle());
+  executor->begin_op({&first.block, 1}, other.handle()).value();
+  executor->end_op({&first.block, 1}, other.handle());
+  const auto event = cuda::Event::create(device).value();
+  event.record(stream.handle()).value();
+  event.let_wait(other.handle()).value();
+  std::uint32_t sum = 0;
+  launch_read(other.handle(), first.address, 1024, &sum);
+  executor->release(first.block);
+  const auto second = executor->allocate(768_KiB, stream.handle()).value();
+  launch_fill(stream.handle(), second.address, 1024, 2);
+  EXPECT_EQ(control().races().size(), 0u);
+  other.synchronize().value();
+  executor->release(second.block);
+  control().forget_races();
+}
+
+// More streams than a block's lists hold in place.
+TEST_F(Places, ABlockIsUsedByManyStreams) {
+  const auto device = open_device();
+  Pointed pointed;
+  const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+  std::vector<cuda::Stream> streams;
+  for (int i = 0; i < 7; ++i) streams.push_back(cuda::Stream::create(device).value());
+  const auto block = executor->allocate(768_KiB, streams[0].handle()).value().block;
+  for (const cuda::Stream& each : streams) executor->begin_op({&block, 1}, each.handle()).value();
+  for (const cuda::Stream& each : streams) executor->end_op({&block, 1}, each.handle());
+  executor->release(block);
+  const auto next = executor->allocate(768_KiB, streams[0].handle()).value();
+  launch_fill(streams[0].handle(), next.address, 1024, 2);
+  EXPECT_EQ(control().races().size(), 0u);
+  executor->release(next.block);
+}
+
 TEST_F(Places, AStreamThatWasNotAnnouncedIsARaceAndARecordedOneIsNone) {
   for (const bool recorded : {true, false}) {
     const auto device = open_device();

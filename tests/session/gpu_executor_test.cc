@@ -121,6 +121,25 @@ TEST_F(GpuPlans, LeaveWhatIsHeldUntilItsLastHoldEnds) {
   EXPECT_EQ(address(0), 0u);
 }
 
+// A ResidentScope may end after its tensor, whose name is another tensor's by then.
+TEST_F(GpuPlans, AHoldMayOutliveItsTensor) {
+  born(0);
+  executor_->hold(chunks(0)).value();
+  executor_->died(chunks(0));
+  living_.pop_back();
+  born(0);
+  executor_->hold(chunks(0)).value();
+  EXPECT_EQ(executor_->held_chunks(), 2 * chunks_of_a_tensor);
+  executor_->release_hold(chunks(0));
+  leave({0});
+  EXPECT_NE(address(0), 0u) << "the hold of the tensor that lives";
+  executor_->release_hold(chunks(0));
+  EXPECT_EQ(executor_->held_chunks(), 0u);
+  for (std::uint32_t n = 1; n < 8; ++n) born(n);  // the dead tensor's place is free again
+  leave({0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(address(0), 0u);
+}
+
 // The first step by a plan finds tensors anywhere; a step that follows the same plan finds them as they should be.
 TEST_F(GpuPlans, BeginWithTheirTensorsWhereTheyShouldBe) {
   for (std::uint32_t n = 0; n < 3; ++n) born(n);
