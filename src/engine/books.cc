@@ -67,6 +67,7 @@ bool Books::death(ChunkIndex c) {
   --live_;
   if (operand(chunk) && chunk.holds == 0) --op_pinned_;
   chunk.op_serial = 0;
+  chunk.failed_reads = 0;
   chunk.wanted = chunk.leaving = chunk.write_failed = chunk.unchanged = false;
   switch (chunk.state) {
     case resident:
@@ -281,7 +282,7 @@ void Books::stays(ChunkIndex c, bool write_failed) {
   Chunk& chunk = chunks_[c];
   chunk.write_failed = write_failed;
   become(c, resident);
-  chunk.wanted = false;
+  chunk.wanted = chunk.leaving = false;
 }
 
 void Books::forgive_writes() {

@@ -139,6 +139,8 @@ std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
     const std::uint32_t allowed = std::max(most, books_.held() + least_unheld);
     return books_.frames() - std::min(books_.frames(), allowed);
   };
+  // The migrator may make one for a fault of the session that ended.
+  const auto can_go = [&] { return books_.available() > books_.pool().making(); };
   while (too_many() > 0) {
     if (books_.pool().retire()) continue;
     const std::uint32_t lacking = too_many();
@@ -146,10 +148,10 @@ std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
     kick();
     await(lock, [&] {
       const bool comes = books_.evicting() > 0 || books_.in_flight() > 0 || books_.has_victim();
-      return books_.available() > 0 || !comes;  // those that a transfer has pinned stay
+      return can_go() || (!comes && books_.pool().making() == 0);  // those that a transfer has pinned stay
     });
     waiting_frames_ -= lacking;
-    if (books_.available() == 0) break;
+    if (!can_go()) break;
     give_frames_back();
   }
   return books_.frames();

@@ -37,9 +37,9 @@ bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept 
   if (pass_on_unlocking(lock)) return true;  // the next group is another submission
   if (lacks_frame()) {
     lock.unlock();
-    const bool made = make_frames();
+    make_frames();
     lock.lock();
-    if (made) return true;
+    return true;  // also where none could be made: what lacks one has to be served by what leaves
   }
   return give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
 }

@@ -508,6 +508,31 @@ void bring_unchanged(Books& books, ChunkIndex c) {
   books.shown(c);
 }
 
+TEST(Books, AChunkThatIsWantedDuringItsWriteIsNoLongerPlannedToLeave) {
+  Books books = three_resident();
+  books.plan_to_leave({1});
+  books.start_eviction({1});
+  books.end_io(books[{1}].frame);
+  books.stays({1}, false);
+  EXPECT_FALSE(books[{1}].leaving);
+}
+
+TEST(Books, ReadsThatFailedCountForTheTensorsThatLivedThere) {
+  Books books(chunk_count, frame_count);
+  for (int i = 0; i < 2; ++i) {
+    books.birth({0});
+    if (books[{0}].state == ChunkState::unbacked) books.back({0}, *books.take_free());
+    const FrameIndex frame = books[{0}].frame;
+    books.start_eviction({0});
+    books.end_io(frame);
+    books.evicted({0});
+    books.start_fetch({0}, *books.take_free());
+    books.end_io(books[{0}].frame);
+    EXPECT_EQ(books.fetch_failed({0}), 1u) << "of what lives there now";
+    books.death({0});
+  }
+}
+
 TEST(Books, ABirthOrAWriteEndsThatAChunkIsUnchanged) {
   Books books(chunk_count, frame_count);
   for (const ChunkIndex c : {ChunkIndex{0}, ChunkIndex{1}, ChunkIndex{2}}) {
