@@ -1,6 +1,7 @@
 #include "session/heap.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -20,16 +21,56 @@ bool Heap::takes_run(std::uint64_t bytes, bool persistent) const noexcept {
 }
 
 std::optional<std::uint64_t> Heap::take_chunks(std::uint64_t count) {
-  auto& stack = free_runs_[count];
-  if (!stack.empty()) {
-    const std::uint64_t offset = stack.back();
-    stack.pop_back();
+  if (const auto found = free_runs_.find(count); found != free_runs_.end() && !found->second.empty()) {
+    const std::uint64_t offset = found->second.back();
+    found->second.pop_back();
     return offset;
   }
-  if (count > chunks_ - top_) return std::nullopt;
+  if (count > chunks_ - top_) {
+    if (const auto offset = take_of_larger_run(count)) return offset;
+    join_free_runs();
+    if (count > chunks_ - top_) return take_of_larger_run(count);
+  }
   const std::uint64_t offset = top_ * chunk_;
   top_ += static_cast<std::uint32_t>(count);
   return offset;
+}
+
+std::optional<std::uint64_t> Heap::take_of_larger_run(std::uint64_t count) {
+  for (auto run = free_runs_.lower_bound(count); run != free_runs_.end(); ++run) {
+    auto& [chunks, offsets] = *run;
+    if (offsets.empty()) continue;
+    const std::uint64_t offset = offsets.back();
+    offsets.pop_back();
+    if (chunks > count) give_chunks(offset + count * chunk_, chunks - count);
+    return offset;
+  }
+  return std::nullopt;
+}
+
+// Whole chunks of the heaps' holes, too. The run at the top is as if it had never been given out.
+void Heap::join_free_runs() {
+  std::map<std::uint64_t, std::uint64_t> joined;
+  for (const auto& [chunks, offsets] : free_runs_)
+    for (const std::uint64_t offset : offsets) give_pages(joined, offset, chunks * chunk_);
+  free_runs_.clear();
+  for (auto* const holes : {&lasting_, &passing_, &alone_}) {
+    for (const auto& [offset, bytes] : std::exchange(*holes, {})) {
+      const std::uint64_t end = offset + bytes, first = round_up(offset, chunk_), last = end / chunk_ * chunk_;
+      if (first >= last) {
+        give_pages(*holes, offset, bytes);
+        continue;
+      }
+      give_pages(joined, first, last - first);
+      if (offset < first) give_pages(*holes, offset, first - offset);
+      if (last < end) give_pages(*holes, last, end - last);
+    }
+  }
+  if (!joined.empty() && std::prev(joined.end())->first + std::prev(joined.end())->second == top_ * chunk_) {
+    top_ = static_cast<std::uint32_t>(std::prev(joined.end())->first / chunk_);
+    joined.erase(std::prev(joined.end()));
+  }
+  for (const auto& [offset, bytes] : joined) give_chunks(offset, bytes / chunk_);
 }
 
 std::optional<std::uint64_t> Heap::take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes) {
@@ -90,7 +131,7 @@ std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t ali
 
 void Heap::release(std::uint64_t offset, std::uint64_t bytes, bool persistent) {
   if (takes_run(bytes, persistent)) {
-    free_runs_[round_up(bytes, chunk_) / chunk_].push_back(offset);
+    give_chunks(offset, round_up(bytes, chunk_) / chunk_);
   } else {
     give_pages(persistent ? lasting_ : passing_, offset, round_up(bytes, page));
   }
@@ -100,7 +141,7 @@ std::optional<Slab::Released> Heap::release_small(std::uint64_t offset) { return
 
 void Heap::release_slab_chunk(std::uint64_t offset) {
   slab_.remove_chunk(offset);
-  free_runs_[1].push_back(offset);
+  give_chunks(offset, 1);
 }
 
 std::optional<std::uint64_t> Heap::allocate_alone(std::uint64_t bytes) {
@@ -116,7 +157,7 @@ std::optional<std::uint64_t> Heap::reserve_zone(std::uint64_t bytes) {
 }
 
 void Heap::release_zone(std::uint64_t offset, std::uint64_t bytes) {
-  free_runs_[round_up(bytes, chunk_) / chunk_].push_back(offset);
+  give_chunks(offset, round_up(bytes, chunk_) / chunk_);
 }
 
 }  // namespace vedette

@@ -5,7 +5,10 @@
 // steps and one for others, give the lowest address that fits, so that neighbours in birth are neighbours in memory. A
 // slab is for small objects (slab.h), in chunks of its own. Zones, taken off the top, are laid out by a plan.
 //
-// Not thread safe: the session's lock guards it. O(log n) a call.
+// A run that is free serves its own size alone, so that steps alike get addresses alike. Where no address is left that
+// was never given out, larger runs are cut, and all that is free is joined when none is large enough.
+//
+// Not thread safe: the session's lock guards it. O(log n) a call; O(n log n) where free runs are joined.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -45,10 +48,13 @@ class Heap {
 
   bool is_small(std::uint64_t bytes) const noexcept { return use_ == Chunks::shared && bytes <= small_limit(); }
   std::uint64_t small_limit() const noexcept { return std::clamp<std::uint64_t>(chunk_ / 64, 1024, Slab::largest); }
-  std::uint32_t top() const noexcept { return top_; }  // chunks ever handed out: the slow tier must have room for them
+  std::uint32_t top() const noexcept { return top_; }  // in chunks: none above is given out
 
  private:
   std::optional<std::uint64_t> take_chunks(std::uint64_t count);
+  std::optional<std::uint64_t> take_of_larger_run(std::uint64_t count);
+  void give_chunks(std::uint64_t offset, std::uint64_t count) { free_runs_[count].push_back(offset); }
+  void join_free_runs();
   std::optional<std::uint64_t> take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes);
   static void give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
   std::optional<Place> allocate_small(std::uint64_t bytes);
