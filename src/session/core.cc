@@ -268,8 +268,14 @@ void SessionCore::end_if_empty() noexcept {
     if (executor_ == nullptr || !arena_.empty()) return;
     ended = std::move(executor_);
     buckets_.clear();
+    foresight_.forget();
+    logger_.forget();
+    rows_ = {};
+    times_ = {};
+    op_ = {};
   }
   ended.reset();
+  recomputer_.reset();  // the executor's threads asked it until now
   arena_.unmap();
   ended_.store(true, std::memory_order_release);
 }

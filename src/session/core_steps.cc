@@ -33,7 +33,9 @@ void SessionCore::begin_step() {
   const std::lock_guard lock(mutex_);
   std::for_each(made, making_.end(), [&](const auto& plan) { take_plan(*plan); });
   making_.erase(made, making_.end());
-  if (rest_.rests() && rest_.goes_on(executor_->counters())) return pass_step();
+  Counters before = executor_->counters();
+  count_recomputed(before);
+  if (rest_.rests() && rest_.goes_on(before)) return pass_step();
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
   if (once_.profiled || options_.profile == ProfileTicks::operands) {
     times_.forget_usual();

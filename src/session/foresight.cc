@@ -2,6 +2,7 @@
 #include "session/foresight.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace vedette::detail {
 namespace {
@@ -96,6 +97,12 @@ const Foresight::Succession* Foresight::between(const LikeStep* before, const Li
   const auto found = std::find_if(successions_.begin(), successions_.end(),
                                   [&](const Succession& each) { return each.before == before && each.after == after; });
   return found == successions_.end() ? nullptr : &*found;
+}
+
+void Foresight::forget() noexcept {
+  before_ = nullptr;
+  const auto release = [](auto&... all) { ((all = std::remove_reference_t<decltype(all)>()), ...); };
+  release(now_, window_, successions_, carried_, steps_, fetches_, next_uses_, ahead_);
 }
 
 void Foresight::begin_step() {

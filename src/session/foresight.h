@@ -42,6 +42,7 @@ class Foresight {
   // that is remembered takes its place. True: there was one.
   bool remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence);
   void begin_step();
+  void forget() noexcept;  // all of it: as if no step had run
   // The last op of `log` begins, and no plan is followed. `frames`: of fast memory. The result lives until the next
   // call; nullptr: the position is lost. Looks at ops since the last call, too, so that a step may leave its plan late.
   const Ahead* look(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint32_t frames);

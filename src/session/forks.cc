@@ -49,6 +49,7 @@ void catch_touches() noexcept {
 
 void in_child() noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
+  registry_in_child();
   close_what_children_do_not_keep();
   catch_touches();
 }

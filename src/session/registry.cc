@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -99,6 +100,8 @@ Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core) {
   if (slot == count) used.store(count + 1, std::memory_order_release);
   return opened;
 }
+
+void registry_in_child() noexcept { std::construct_at(&registering); }
 
 void close_session(SessionCore* core) noexcept {
   if (core->inherited()) return;

@@ -14,6 +14,8 @@ class SessionCore;
 SessionCore* owner_of(const void* memory) noexcept;                        // nullptr: of no session; lock free
 bool session_is_open() noexcept;                                           // in this process
 Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core);  // fails while another one is open
+// A forked child has none of the threads that may have had the registry's lock.
+void registry_in_child() noexcept;
 void close_session(SessionCore* core) noexcept;  // its arena goes on paging while tensors live
 // Fast memory that tensors of closed sessions may take from now on: no more than `most`, where they can leave. Waits.
 Bytes shrink_closed_sessions(Bytes most) noexcept;

@@ -16,6 +16,17 @@ Error inherited_by_a_child() {
           .errno_value = 0};
 }
 
+// A message's reader may throw: what has begun for the caller ends then.
+template <class Undo>
+void deliver_or(detail::SessionCore& core, Undo undo) {
+  try {
+    core.deliver_messages();
+  } catch (...) {
+    undo();
+    throw;
+  }
+}
+
 }  // namespace
 
 // --- scopes ----------------------------------------------------------------------------------------------------------
@@ -57,7 +68,9 @@ Result<std::byte*> Session::allocate(const AllocateOptions& options) {
   const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
   auto memory = core_->allocate(options);
-  core_->deliver_messages();
+  deliver_or(*core_, [&] {
+    if (memory) core_->release(*memory);
+  });
   return memory;
 }
 
@@ -94,7 +107,7 @@ StepScope Session::step() {
   const Uncancelled in_here;
   if (in_child()) return StepScope(*this);
   core_->begin_step();
-  core_->deliver_messages();
+  deliver_or(*core_, [&] { core_->end_step(); });
   return StepScope(*this);
 }
 
@@ -114,7 +127,7 @@ OpScope Session::op(std::string_view name, std::span<const void* const> reads, s
   const Uncancelled in_here;
   if (in_child()) return OpScope(*this);
   core_->begin_op(name, reads, writes, parts);
-  core_->deliver_messages();
+  deliver_or(*core_, [&] { core_->end_op(); });
   return OpScope(*this);
 }
 
@@ -136,7 +149,9 @@ ResidentScope Session::resident(const void* memory, std::chrono::milliseconds pa
   const Uncancelled in_here;
   if (in_child()) return ResidentScope(nullptr, 0, 0);
   const auto held = core_->hold(memory, patience);
-  core_->deliver_messages();
+  deliver_or(*core_, [&] {
+    if (held) core_->release_hold(*held);
+  });
   return held ? ResidentScope(core_, held->first().value, held->size()) : ResidentScope(nullptr, 0, 0);
 }
 

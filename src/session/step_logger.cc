@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 #include <tuple>
+#include <type_traits>
 
 #include "base/assert.h"
 #include "base/readable.h"
@@ -41,6 +42,15 @@ void StepLogger::begin_step() {
   layer_.reset();
   layer_phase_ = Phase::forward;
   layer_stack_.clear();
+}
+
+void StepLogger::forget() noexcept {
+  running_ = false;
+  layer_.reset();
+  layer_index_.clear();
+  allocations_.clear();
+  const auto release = [](auto&... all) { ((all = std::remove_reference_t<decltype(all)>()), ...); };
+  release(layer_stack_, log_, logged_, spare_names_, hashes_, kinds_);
 }
 
 void StepLogger::set_layer(std::string_view name, Phase phase) {

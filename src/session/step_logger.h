@@ -34,6 +34,7 @@ class StepLogger {
   void computes_on(std::string_view device) { log_.device = device; }  // before the first step; else on the CPU
   void begin_step();                                                   // asserts that no step runs
   void end_step() { running_ = false; }
+  void forget() noexcept;        // all but the number of the step
   void pass_step() { ++step_; }  // one that is counted and not logged
   bool running() const noexcept { return running_; }
   std::uint64_t step() const noexcept { return step_; }  // counts from 1; 0: no step has begun

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "os/signals.h"
 #include "session/loop.h"
@@ -164,6 +166,27 @@ TEST(Forks, AForeignFaultOfAChildWithASessionOfItsOwnKillsItToo) {
     ::_exit(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? 0 : 1);
   });
   EXPECT_TRUE(exited_well(heard.status)) << heard.status.value_or(-1) << heard.said;
+}
+
+TEST(Forks, AChildOpensASessionThoughAThreadOfItsParentOpensAndEndsThem) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer ends a child of which a thread has the id that one of its parent's has";
+#endif
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) open_session(tight, "host", "vedette");
+  });
+  for (int i = 0; i < 40; ++i) {
+    const auto status = in_child([] {
+      ::alarm(20);
+      open_session(tight, "host", "vedette");
+      ::_exit(0);
+    });
+    EXPECT_TRUE(exited_well(status)) << status.value_or(-1);
+    if (!exited_well(status)) break;
+  }
+  stop = true;
+  other.join();
 }
 
 TEST(Forks, AChildTrainsInASessionOfItsOwn) {

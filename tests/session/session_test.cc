@@ -1,8 +1,10 @@
 // Whole sessions without libtorch: a pretended training loop whose every byte is known, in budgets from plenty to tiny.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
 
 #include "session/loop.h"
 #include "vedette/observer.h"
@@ -201,6 +203,55 @@ TEST(Session, OpensAnyNumberOfTimesInAProcess) {
     block.fill(1);
     ASSERT_TRUE(block.holds(1)) << i;
   }
+}
+
+// A guard an epoch: whatever a session learned goes with it.
+TEST(Session, KeepsNoBooksWhenItHasEnded) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers have a malloc of their own, which does not tell what is in use";
+#else
+  const auto epoch = [](std::size_t ops) {
+    const auto session = open_session(64_MiB, "host", "vedette");
+    Block block(*session, 1 << 20);
+    for (std::size_t s = 0; s < 4; ++s) {
+      auto step = session->step();
+      for (std::size_t i = 0; i < ops + 10 * s; ++i) {
+        const void* uses[] = {block.address()};
+        auto op = session->op("an operator with a name of some length", uses, uses);
+      }
+    }
+  };
+  for (int i = 0; i < 3; ++i) epoch(1000);
+  const std::size_t before = ::mallinfo2().uordblks;
+  constexpr int epochs = 10;
+  for (int i = 0; i < epochs; ++i) epoch(1000);
+  EXPECT_LT((::mallinfo2().uordblks - std::min(before, ::mallinfo2().uordblks)) / epochs, 64u << 10);
+#endif
+}
+
+// What has begun when the reader of messages throws ends, and the session goes on.
+TEST(Session, GoesOnWhereTheReaderOfMessagesThrows) {
+  bool throws = false;
+  SessionOptions options;
+  options.fast_memory = 1_MiB;
+  options.chunk = 64_KiB;
+  options.slow = "host";
+  options.on_message = [&](std::string_view) {
+    if (throws) throw std::runtime_error("of the program");
+  };
+  const auto session = Session::open(options).value();
+  Block large(*session, 4 << 20);
+  const void* uses[] = {large.address()};
+  std::uint64_t ops = 0;
+  throws = true;
+  {
+    auto step = session->step();
+    EXPECT_THROW(session->op("needs more than there is", uses, uses), std::runtime_error);
+    throws = false;
+    for (int i = 0; i < 3; ++i) auto op = session->op("op", {}, {});
+    ops = session->counters().ops;
+  }
+  EXPECT_EQ(ops, 4u) << "none of them is inside of the first";
 }
 
 TEST(Session, SaysWhatItCannotKeepResident) {
