@@ -160,7 +160,8 @@ class Guard:
     def watch(self, what, name=""):
         if isinstance(what, torch.nn.Module):
             self._watch(_tensors_of_module(what, name))
-            self._modules.append((weakref.ref(what), name))
+            others = [each for each in self._modules if each[0]() is not None and each[0]() is not what]
+            self._modules = others + [(weakref.ref(what), name)]
         elif isinstance(what, torch.Tensor):
             self._watch([(_local(what), name or "tensor", "weight")])
         elif hasattr(what, "param_groups"):

@@ -92,6 +92,21 @@ TEST(Guard, AdoptsStoragesAndViewsFollow) {
   EXPECT_EQ(view.sum().item<float>(), 0.0f);
 }
 
+// A program may watch the tensors of each batch.
+TEST(Guard, ForgetsWatchedTensorsThatAreGone) {
+  Guard guard(tight(4 << 20));
+  at::Tensor first = at::zeros({1000});
+  const auto storage = first.storage().getWeakStorageImpl();
+  guard.watch(std::vector<Guard::Named>{{first, "batch", TensorKind::input}});
+  EXPECT_EQ(storage.weak_use_count(), 3u) << "of the test, of the guard, and of the tensor";
+  first = at::Tensor();
+  for (int i = 0; i < 3000; ++i) {
+    const at::Tensor later = at::zeros({1000});
+    guard.watch(std::vector<Guard::Named>{{later, "batch", TensorKind::input}});
+  }
+  EXPECT_EQ(storage.weak_use_count(), 1u);
+}
+
 TEST(Guard, LeavesForeignMemoryWhereItIsAndSaysSo) {
   std::vector<float> foreign(64 * 64, 1.0f);
   torch::nn::Linear linear(64, 64);

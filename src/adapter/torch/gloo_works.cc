@@ -93,8 +93,15 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     if (session == nullptr || session->in_child()) return nullptr;
     ++all.beginning;
   }
-  auto work = std::make_unique<Work>();
-  work->hold(*session, function);
+  std::unique_ptr<Work> work;
+  try {
+    work = std::make_unique<Work>();
+    work->hold(*session, function);
+  } catch (...) {  // libtorch goes on without a context
+    const std::lock_guard lock(all.mutex);
+    --all.beginning;
+    throw;
+  }
   const std::lock_guard lock(all.mutex);
   all.works.insert(work.get());
   --all.beginning;

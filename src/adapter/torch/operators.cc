@@ -33,8 +33,8 @@
 namespace vedette::adapter {
 namespace {
 
-// The thread whose operators are announced, named by the address of a variable of its own; no other thread looks at
-// `announcer`.
+// The thread whose operators are announced, named by the address of a variable of its own. Under a guard of GPU memory
+// other threads look at `announcer`, too: its guard ends when none does any more.
 thread_local char this_thread;
 thread_local int optimizer_steps = 0;
 thread_local int nodes_here = 0;    // autograd nodes that this thread runs
@@ -42,6 +42,8 @@ thread_local int holding_here = 0;  // operators of a thread that does not train
 thread_local std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_in_op;  // on a GPU, by functions in the op
 std::atomic<const void*> announcing_thread{nullptr};
 std::atomic<Announcer*> announcer{nullptr};
+std::atomic<bool> is_of_a_gpu{false};      // the announcer
+std::atomic<std::uint32_t> looking_at{0};  // how many other threads do
 // The thread whose op runs; nullptr: none. On a GPU backward runs on a thread of its device.
 std::atomic<const void*> op_thread{nullptr};
 
@@ -134,6 +136,10 @@ bool take_turn() {
   return true;
 }
 void end_turn() noexcept { op_thread.store(nullptr, std::memory_order_release); }  // pairs with take_turn()
+// An op whose context was made in part has ended it already, and another thread may have it.
+void end_turn_of_this_thread() noexcept {
+  if (op_thread.load(std::memory_order_relaxed) == &this_thread) end_turn();
+}
 
 // A context comes and goes with every operator: the memory of this thread's last one of a type is kept for the next.
 template <class Context>
@@ -286,7 +292,7 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
     }
     return std::make_unique<OpContext>(*owner, name.c_str(), operands, c10::ArrayRef<const c10::IValue>());
   } catch (...) {
-    end_turn();
+    end_turn_of_this_thread();
     throw;
   }
 }
@@ -307,11 +313,19 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::R
   return context;
 }
 
+struct Looking {  // in one order with the announcer: this thread sees that the guard ends, or the guard waits for it
+  explicit Looking(bool trains) noexcept : count(trains ? 0 : 1) { looking_at.fetch_add(count); }
+  ~Looking() { looking_at.fetch_sub(count); }
+  const std::uint32_t count;
+};
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-  Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
-  if (owner == nullptr) return nullptr;
   // relaxed: only the thread that stored its own name finds it here
   const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
+  const Looking looking(trains);
+  Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
+  if (owner == nullptr) return nullptr;
   const bool is_node = function.scope() == at::RecordScope::BACKWARD_FUNCTION;
   // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
   constexpr char engine[] = "autograd::";
@@ -337,7 +351,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     if (context == nullptr) end_turn();
     return context;
   } catch (...) {  // libtorch goes on without a context
-    end_turn();
+    end_turn_of_this_thread();
     throw;
   }
 }
@@ -345,10 +359,11 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
 // Results of an op on a GPU, and of functions that are no ops (empty, a composite). Inside of an op a new tensor stays
 // until that op has ended: autograd keeps a copy that hardtanh_ makes, for instance.
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
-  const Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
-  if (owner == nullptr || owner->gpu == nullptr) return;
   const bool ends_op = dynamic_cast<OpContext*>(context) != nullptr;
   const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  const Looking looking(trains);
+  const Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
+  if (owner == nullptr || owner->gpu == nullptr) return;
   const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
   if (!in_op && !trains && nodes_here == 0) return;
   if (in_op && !ends_op) {
@@ -416,7 +431,8 @@ void announce_this_thread(Announcer& to) {
   announcing_thread.store(nullptr, std::memory_order_relaxed);
   // A forked child has a guard of its own, and not the thread whose op ran when its parent forked.
   if (announcer.load(std::memory_order_relaxed) != &to) op_thread.store(nullptr, std::memory_order_relaxed);
-  announcer.store(&to, std::memory_order_release);  // pairs with begin()
+  is_of_a_gpu.store(to.gpu != nullptr, std::memory_order_relaxed);
+  announcer.store(&to);  // pairs with begin()
   announcing_thread.store(&this_thread, std::memory_order_relaxed);
 }
 
@@ -427,7 +443,8 @@ bool announces_this_thread() noexcept {
 void stop_announcing(const Announcer& to) {
   if (announcer.load(std::memory_order_relaxed) != &to) return;
   announcing_thread.store(nullptr, std::memory_order_relaxed);
-  announcer.store(nullptr, std::memory_order_release);
+  announcer.store(nullptr);
+  while (to.gpu != nullptr && !to.session.in_child() && looking_at.load() > 0) std::this_thread::yield();
 }
 
 }  // namespace vedette::adapter

@@ -115,9 +115,17 @@ void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
 
 void Watched::remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer) {
   if (storage_of(tensor) == nullptr) return;
+  if (entries_.size() >= most_entries_) forget_the_dead();
   auto weak = tensor.storage().getWeakStorageImpl();
   entries_.insert_or_assign(storage_of(tensor),
                             Entry{std::move(weak), name, layer, WeakTensor(tensor.getIntrusivePtr())});
+}
+
+void Watched::forget_the_dead() {
+  std::erase_if(entries_,
+                [](const auto& each) { return each.second.storage.expired() && each.second.tensor.expired(); });
+  std::erase_if(states_, [this](const auto& each) { return !entries_.contains(each.first); });
+  most_entries_ = std::max(most_entries_, 2 * entries_.size());
 }
 
 std::string Watched::name_new_state(const at::Tensor& parameter) {

@@ -92,6 +92,7 @@ class Watched {
   void walk(torch::optim::Optimizer& optimizer, const Each& each);
   void remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer);
   void remember_what_came_later();
+  void forget_the_dead();
   void leave_mapped_file(const at::Tensor& tensor);
   void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
   void move_in_on_gpu(c10::StorageImpl& storage, const std::string& name, TensorKind kind);
@@ -100,6 +101,7 @@ class Watched {
   LayerTracker& layers_;
   Say say_;
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
+  std::size_t most_entries_ = 1024;  // then those whose tensors are gone go, too
   // only of storages in entries_, which keeps their addresses from being used again
   std::unordered_map<const c10::StorageImpl*, States> states_;
   std::map<std::pair<const void*, std::size_t>, c10::Storage> left_files_;  // while a module is walked
