@@ -1,7 +1,6 @@
 #include "cli/cells.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/sha256.h"
 #include "vedette/result.h"
@@ -77,7 +77,7 @@ class Computing {
         progress_.say(fmt::format("computes {} ({} of {})", cell.name, i + 1, cells_.size()));
       }
       found = cell.compute();
-      write_whole(file, Json{{"inputs", hash}, {"result", *found}}.dump(1) + "\n");
+      write_output(file, {}, Json{{"inputs", hash}, {"result", *found}}.dump(1) + "\n");
     }
     results_[i] = *std::move(found);
   }
@@ -94,18 +94,6 @@ class Computing {
 };
 
 }  // namespace
-
-void write_whole(const std::string& file, const std::string& text) {
-  const std::string beside = file + ".part" + std::to_string(::getpid());
-  {
-    std::ofstream out(beside, std::ios::binary);
-    out << text;
-    if (!out.flush()) throw Failure({Cause::system, beside + " cannot be written"});
-  }
-  std::error_code failed;
-  std::filesystem::rename(beside, file, failed);
-  if (failed) throw Failure({Cause::system, file + " cannot be written: " + failed.message()});
-}
 
 std::vector<Json> compute_cells(const std::string& folder, const std::vector<Cell>& cells, std::uint32_t threads,
                                 const std::string& verb, CellCounts& counts) {

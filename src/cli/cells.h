@@ -29,7 +29,4 @@ struct CellCounts {
 std::vector<Json> compute_cells(const std::string& folder, const std::vector<Cell>& cells, std::uint32_t threads,
                                 const std::string& verb, CellCounts& counts);
 
-// Throws Failure where it cannot be written whole.
-void write_whole(const std::string& file, const std::string& text);
-
 }  // namespace vedette::cli

@@ -6,12 +6,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/lab.h"
+#include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "profiler/origin.h"
@@ -189,13 +189,15 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   for (const std::string& file : options.traces) traces.push_back(read_trace(file));
   // errors are told before hours of work, not after
   for (const Trace& trace : traces) sizes_of(options, trace, machine);
-  std::ofstream page(options.page.empty() ? "/dev/null" : options.page);
-  if (!page) throw Failure({Cause::system, options.page + " cannot be written"});
+  std::vector<std::string> inputs = split(options.policies, ',');
+  inputs.push_back(options.machine);
+  inputs.insert(inputs.end(), options.traces.begin(), options.traces.end());
+  auto page = optional_output(options.page, inputs);
   std::vector<Timeline> timelines;
   for (const Trace& trace : traces) {
     const std::vector<Cell> cells =
         compare_trace(trace, machine, sizes_of(options, trace, machine), entries, options, rows);
-    if (options.page.empty()) continue;
+    if (!page) continue;
     if (auto drawn = timeline_of(cells, rows, entries, options)) timelines.push_back(*std::move(drawn));
   }
   if (options.json) {
@@ -205,14 +207,14 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   } else {
     print_marks(rows, entries);
   }
-  if (options.page.empty()) return;
-  page << compare_page(rows, entries, timelines,
-                       {.command = command_of_this_process(),
-                        .machine_name = options.machine,
-                        .machine = machine,
-                        .seed = options.seed,
-                        .noise_percent = options.noise});
-  if (!page.flush()) throw Failure({Cause::system, options.page + " cannot be written"});
+  if (!page) return;
+  page->stream() << compare_page(rows, entries, timelines,
+                                 {.command = command_of_this_process(),
+                                  .machine_name = options.machine,
+                                  .machine = machine,
+                                  .seed = options.seed,
+                                  .noise_percent = options.noise});
+  page->finish();
 }
 
 // A row that ended in an error is no answer, nor is a table in which nothing ran: the status says so when everything is

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "cli/diagnosis.h"
 #include "cli/disk_speed.h"
+#include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/remap_time.h"
 #include "cli/verbs.h"
@@ -185,22 +185,23 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-void write_machine(const Diagnosis& diagnosis, const std::string& path, Bytes chunk) {
+void write_machine(const Diagnosis& diagnosis, OutputFile& file, Bytes chunk) {
   if (!diagnosis.disk || !*diagnosis.disk)
     throw Failure({.cause = Cause::unavailable, .message = "a machine needs a disk that was measured; see --slow"});
-  std::ofstream file(path);
   const Measured measured{.link = **diagnosis.disk,
                           .remap_time = measure_remap(chunk),
                           .fault_time = diagnosis.fault_time,
                           .interference_percent = diagnosis.interference_percent};
-  file << format_machine(machine_over(measured, diagnosis.facts.memory, diagnosis.disk_room, chunk), "this-machine");
-  if (!file.flush()) throw Failure({.cause = Cause::system, .message = path + " cannot be written"});
+  file.stream() << format_machine(machine_over(measured, diagnosis.facts.memory, diagnosis.disk_room, chunk),
+                                  "this-machine");
+  file.finish();
 }
 
 void doctor(const DoctorOptions& options) {
   if (constexpr std::uint64_t smallest = (16_KiB).value, largest = (64_MiB).value;
       options.chunk < smallest || options.chunk > largest || !std::has_single_bit(options.chunk))
     throw Failure({.cause = Cause::malformed_input, .message = "--chunk is a power of two between 16KiB and 64MiB"});
+  auto output = optional_output(options.machine, {});
   std::optional<Progress> progress(std::in_place, "doctor", "tries what this machine can do");
   const Diagnosis diagnosis = examine(options.slow, {options.chunk}, !options.no_disk);
   const std::vector<Line> lines = lines_of(diagnosis, options.slow);
@@ -211,7 +212,7 @@ void doctor(const DoctorOptions& options) {
     print_text(diagnosis, lines);
   }
   std::fflush(stdout);
-  if (!options.machine.empty()) write_machine(diagnosis, options.machine, {options.chunk});
+  if (output) write_machine(diagnosis, *output, {options.chunk});
   for (const Result<std::string>* use : {&diagnosis.uses.memory, &diagnosis.uses.io}) {
     if (!*use) throw Failure({.cause = Cause::unavailable, .message = "cannot train here: " + use->error().message});
   }

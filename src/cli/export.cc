@@ -6,12 +6,12 @@
 #include <CLI/Formatter.hpp>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/output_file.h"
 #include "cli/verbs.h"
 #include "profiler/exports.h"
 
@@ -25,21 +25,14 @@ struct Options {
   ExportOptions to;
 };
 
-// Into a file beside the named one first, so that a failure leaves the old file.
 void write_file(const Options& options, const ExportOptions& to, const std::string& output) {
-  const std::string unfinished = output + ".unfinished";
-  std::ofstream file(unfinished, std::ios::binary);
-  if (!file) throw Failure({Cause::system, unfinished + ": cannot be written"});
-  Result<void> written = export_recording(options.path, options.format, to, file);
-  file.close();
-  std::error_code failed;
-  if (written.ok()) std::filesystem::rename(unfinished, output, failed);
-  if (written.ok() && failed) written = Error{Cause::system, output + ": " + failed.message()};
-  if (!written.ok()) std::filesystem::remove(unfinished, failed);
-  std::move(written).value();
+  OutputFile file(output, {options.path});
+  export_recording(options.path, options.format, to, file.stream()).value();
+  file.finish();
 }
 
 void write_all_tables(const Options& options) {
+  refuse_input(options.output, {options.path});
   std::error_code failed;
   std::filesystem::create_directories(options.output, failed);
   if (failed) throw Failure({Cause::system, options.output + ": " + failed.message()});

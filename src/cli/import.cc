@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/output_file.h"
 #include "cli/verbs.h"
 #include "profiler/imports.h"
 
@@ -26,7 +27,10 @@ void add_import(CLI::App& app) {
                    "a trace, or what `damo record` wrote (--output_type json or json_compressed, its default)")
       ->required();
   verb->add_option("-o,--output", options->output, "the recording to make")->required();
-  verb->callback([options] { import_recording(options->input, options->output).value(); });
+  verb->callback([options] {
+    refuse_input(options->output, {options->input});
+    import_recording(options->input, options->output).value();
+  });
 }
 
 }  // namespace vedette::cli

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "base/readable.h"
 #include "cli/lab.h"
+#include "cli/output_file.h"
 #include "cli/verbs.h"
 #include "pack/csv.h"
 #include "pack/from_trace.h"
@@ -74,6 +74,7 @@ pack::Layout plan(const pack::Problem& problem, const PackOptions& options, Meas
 }
 
 void print_pack(const PackOptions& options) {
+  auto out = optional_output(options.out, {options.file});
   const std::string text = read_file(options.file);
   std::vector<std::string> names;
   pack::Table table = read_lives(options.file, text, names);
@@ -88,10 +89,9 @@ void print_pack(const PackOptions& options) {
   const auto ratio = [&](std::uint64_t bytes) {
     return live == 0 ? 1.0 : static_cast<double>(bytes) / static_cast<double>(live);
   };
-  if (!options.out.empty()) {
-    std::ofstream out(options.out, std::ios::binary);
-    out << pack::format_layout(table, layout.offset);
-    if (!out.flush()) throw Failure({Cause::system, options.out + " cannot be written"});
+  if (out) {
+    out->stream() << pack::format_layout(table, layout.offset);
+    out->finish();
   }
   if (options.json) {
     const nlohmann::ordered_json row{{"n", problem.buffers.size()}, {"live_max", live},

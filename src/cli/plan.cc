@@ -6,12 +6,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "cli/explain.h"
 #include "cli/lab.h"
+#include "cli/output_file.h"
 #include "cli/plan_file.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
@@ -68,17 +68,17 @@ void list_policies() {
   }
 }
 
-void write_plan(const std::string& file, const Plan& plan) {
-  std::ofstream out(file);
-  out << format_plan(plan);
-  if (!out.flush()) throw Failure({Cause::system, file + " cannot be written"});
+// What the verb may read: files, and words that are none.
+std::vector<std::string> inputs_of(const PlanOptions& options) {
+  return {options.trace, options.plan, options.rows, options.machine, options.policy};
 }
 
 // The plan that `vedette compare` measures: the last one of a policy that wants new plans after steps.
-Replayed settle(const PlanOptions& options, const Subject& subject) {
+Replayed settle(const PlanOptions& options, const Subject& subject, OutputFile& file) {
   const auto policy = policy_of(options);
   Replayed got = of_policy(options, replay(subject.trace, subject.machine, *policy, {.keep_plan = true}));
-  write_plan(options.settled, *got.plan);
+  file.stream() << format_plan(*got.plan);
+  file.finish();
   return got;
 }
 
@@ -94,6 +94,10 @@ void print_settled(const Replayed& got) {
 void make_plan(const PlanOptions& options) {
   if (options.list) return list_policies();
   if (options.trace.empty()) throw CLI::RequiredError("trace, or --list,");
+  if (!options.output.empty() && options.output == options.settled)
+    throw Failure({Cause::malformed_input, "-o and --settled name one file for two plans; name two"});
+  auto output = optional_output(options.output, inputs_of(options)),
+       settled_output = optional_output(options.settled, inputs_of(options));
   const Subject subject = read_subject(options);
   const Plan plan = plan_of(options, subject);
   if (!options.explain.empty()) {
@@ -101,9 +105,12 @@ void make_plan(const PlanOptions& options) {
       fmt::print("{}\n", sentence);
     return;
   }
-  if (!options.output.empty()) write_plan(options.output, plan);
+  if (output) {
+    output->stream() << format_plan(plan);
+    output->finish();
+  }
   std::optional<Replayed> settled;
-  if (!options.settled.empty()) settled = settle(options, subject);
+  if (settled_output) settled = settle(options, subject, *settled_output);
   Bytes moved;
   for (const Move& move : plan.moves) {
     const Bytes size = move.extent.part ? move.extent.part->end - move.extent.part->begin
@@ -150,9 +157,8 @@ void print_steps(std::vector<Nanoseconds> times) {
 }
 
 void run(const PlanOptions& options) {
+  auto drawing = optional_output(options.timeline, inputs_of(options));
   const Subject subject = read_subject(options);
-  std::ofstream drawing(options.timeline.empty() ? "/dev/null" : options.timeline);
-  if (!drawing) throw Failure({Cause::system, options.timeline + " cannot be written"});
   const Replayed got = replayed(options, subject);
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
   fmt::print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
@@ -175,11 +181,11 @@ void run(const PlanOptions& options) {
                100.0 * static_cast<double>(got.link_busy[l].value) /
                    static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   }
-  if (options.timeline.empty()) return;
-  drawing << timeline_svg(
+  if (!drawing) return;
+  drawing->stream() << timeline_svg(
       {{.title = subject.trace.name + ", " + (options.plan.empty() ? options.policy : options.plan), .replayed = &got}},
       subject.machine);
-  if (!drawing.flush()) throw Failure({Cause::system, options.timeline + " cannot be written"});
+  drawing->finish();
 }
 
 void add_common(CLI::App& verb, PlanOptions& options) {

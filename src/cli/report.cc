@@ -9,10 +9,8 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +18,7 @@
 
 #include "cli/chunked.h"
 #include "cli/lab.h"
+#include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
@@ -80,26 +79,21 @@ report::Report analysed(const std::string& path, const ReportVerb& verb) {
   return report::analyse(run, options);
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "wbe");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (!written || !closed)
-    throw Failure(Error{Cause::system, path + ": " + std::strerror(errno) + "; name another file with -o"});
-}
-
 void print_report(const ReportVerb& verb) {
+  auto output =
+      optional_output(verb.output == "-" ? "" : verb.output, {verb.path, verb.other, verb.machine, verb.policy});
   const report::Report run = analysed(verb.path, verb);
   std::unique_ptr<report::Report> other;
   if (!verb.other.empty()) other = std::make_unique<report::Report>(analysed(verb.other, verb));
   const std::string text = verb.json   ? format_json(run, other.get()) + "\n"
                            : verb.text ? format_text(run, other.get())
                                        : format_page(run, other.get());
-  if (verb.output.empty() || verb.output == "-") {
+  if (!output) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return;
   }
-  write_file(verb.output, text);
+  output->stream() << text;
+  output->finish();
   if (verb.json || verb.text) return;
   fmt::print("{}: {:.1f} MB, opens in a browser{}\n", verb.output, static_cast<double>(text.size()) / 1e6,
              report::page_has_charts() ? "" : " (without charts: this vedette was built without Plotly)");

@@ -15,6 +15,7 @@
 
 #include "cli/html.h"
 #include "cli/lab.h"
+#include "cli/output_file.h"
 #include "cli/sha256.h"
 #include "cli/verbs.h"
 #include "profiler/origin.h"
@@ -80,9 +81,9 @@ void reproduce(ReproduceOptions options) {
   if (failed) throw Failure({Cause::system, options.folder + " cannot be made: " + failed.message()});
   const Reproduced made = found->make(options);
   const Json provenance = provenance_of(options, made);
-  for (const auto& [name, text] : made.files) write_whole(options.folder + "/" + name, text);
-  write_whole(options.folder + "/index.html", page_of(made, provenance));
-  write_whole(options.folder + "/provenance.json", provenance.dump(1) + "\n");
+  for (const auto& [name, text] : made.files) write_output(options.folder + "/" + name, {}, text);
+  write_output(options.folder + "/index.html", {}, page_of(made, provenance));
+  write_output(options.folder + "/provenance.json", {}, provenance.dump(1) + "\n");
   fmt::print("{}", made.text);
   std::fflush(stdout);
   fmt::print(stderr, "{}/index.html: {} results computed, {} kept from before\n", options.folder, made.counts.computed,

@@ -1,0 +1,103 @@
+// Files that verbs write: none is a file that the verb reads, a failure leaves the old one, and what is no plain file
+// stays what it is.
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "cli/sentences.h"
+
+namespace vedette {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string copy_of(const std::string& file, const std::string& name) {
+  const std::string path = told::fresh_path(name);
+  fs::copy_file(file, path, fs::copy_options::overwrite_existing);
+  return path;
+}
+
+void expect_untouched(const std::string& arguments, const std::string& input) {
+  SCOPED_TRACE(arguments);
+  const std::string before = text_of(input);
+  expect_one_sentence(vedette(arguments), 1, "is read here, and writing it would destroy it");
+  EXPECT_EQ(text_of(input), before);
+}
+
+TEST(AnOutput, IsNoFileThatTheVerbReads) {
+  const std::string trace = copy_of(toy("chain4"), "step.json"), recording = told::record_run("read.vedette", 1),
+                    lives = written("lives.csv", "id,lower,upper,size\n0,0,2,8\n"),
+                    machine = told::fresh_path("machine.json");
+  for (const char* verb : {"plan", "compare"}) expect_untouched(verb + (" " + trace + " -o " + trace), trace);
+  expect_untouched("plan " + trace + " --settled " + trace, trace);
+  expect_untouched("replay " + trace + " --timeline " + trace, trace);
+  expect_untouched("pack " + lives + " -o " + lives, lives);
+  expect_untouched("import " + trace + " -o " + trace, trace);
+  expect_untouched("report " + recording + " -o " + recording, recording);
+  expect_untouched("export " + recording + " --to trace -o " + recording, recording);
+  expect_untouched("export " + recording + " --to csv -o " + recording, recording);
+  expect_untouched("export " + recording + " --to csv --table moves -o " + recording, recording);
+  std::ofstream(machine) << "{}";
+  expect_untouched("plan " + trace + " --machine " + machine + " -o " + machine, machine);
+  expect_one_sentence(vedette("plan " + trace + " -o p.json --settled p.json"), 1, "-o and --settled name one file");
+}
+
+TEST(AnOutput, IsNoInputByAnotherNameEither) {
+  const std::string trace = copy_of(toy("chain4"), "named.json"), link = told::fresh_path("link.json"),
+                    hard = told::fresh_path("hard.json");
+  fs::create_symlink(trace, link);
+  fs::create_hard_link(trace, hard);
+  expect_untouched("plan " + trace + " -o " + link, trace);
+  expect_untouched("plan " + link + " -o " + trace, trace);
+  expect_untouched("plan " + trace + " -o " + hard, trace);
+  EXPECT_TRUE(fs::is_symlink(link));
+}
+
+TEST(AnOutput, OfAVerbThatFailsLeavesTheOldFile) {
+  const std::string old = written("old.json", "what was there");
+  EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 1000 -o " + old).status, 1);
+  EXPECT_EQ(vedette("compare /nowhere.json -o " + old).status, 1);
+  EXPECT_EQ(vedette("export /nowhere.vedette --to trace -o " + old).status, 1);
+  EXPECT_EQ(text_of(old), "what was there");
+  EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% -o " + old).status, 0);
+  EXPECT_THAT(text_of(old), StartsWith("{\"format\": \"vedette-plan-1\""));
+  for (const auto& entry : fs::directory_iterator(fs::path(old).parent_path()))
+    EXPECT_THAT(entry.path().string(), Not(HasSubstr("unfinished")));
+}
+
+TEST(AnOutput, StaysALinkAndKeepsTheModeOfTheFileBehindIt) {
+  const std::string file = written("behind.json", "old"), link = told::fresh_path("before.json"),
+                    dangling = told::fresh_path("dangling.json"), made = told::fresh_path("made.json");
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink("behind.json", link);
+  fs::create_symlink("made.json", dangling);
+  for (const std::string& name : {link, dangling})
+    EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% -o " + name).status, 0);
+  EXPECT_TRUE(fs::is_symlink(link) && fs::is_symlink(dangling));
+  EXPECT_THAT(text_of(file), StartsWith("{\"format\""));
+  EXPECT_EQ(text_of(made), text_of(file));
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(AnOutput, GoesStraightToDevicesPipesAndStandardOutput) {
+  const std::string recording = told::record_run("devices.vedette", 1), pipe = told::fresh_path("pipe"),
+                    plan = "plan " + toy("chain4") + " --fast 60% -o ";
+  EXPECT_EQ(vedette("export " + recording + " --to trace -o /dev/null").status, 0);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  expect_one_sentence(vedette(plan + "/dev/full"), 1, "/dev/full cannot be written: No space left on device");
+  expect_one_sentence(vedette(plan + "/"), 1, "/ cannot be written: it is a directory");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const told::Ran through =
+      told::run("(" + std::string(VEDETTE_CLI) + " " + plan + pipe + " > /dev/null &) ; timeout 60 cat " + pipe);
+  EXPECT_THAT(through.output, StartsWith("{\"format\""));
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  const std::string shown = told::fresh_path("shown.txt");
+  EXPECT_EQ(told::run(std::string(VEDETTE_CLI) + " " + plan + "/dev/stdout > " + shown).status, 0);
+  EXPECT_EQ(text_of(shown), through.output + vedette(plan + "/dev/null").output);
+}
+
+}  // namespace
+}  // namespace vedette
