@@ -9,6 +9,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "cli/chunked.h"
+#include "cli/finite.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
@@ -60,12 +62,27 @@ report::Simulate simulator(double seconds, const std::string& what, std::shared_
   };
 }
 
+void require_steps(const report::Run& run, const std::vector<std::uint64_t>& wanted) {
+  for (const std::uint64_t step : wanted) {
+    const auto is_it = [&](const report::StepRow& row) { return row.step == step; };
+    if (std::any_of(run.steps.begin(), run.steps.end(), is_it)) continue;
+    const auto [first, last] = run.steps.empty() ? std::pair<std::uint64_t, std::uint64_t>{}
+                                                 : std::pair{run.steps.front().step, run.steps.back().step};
+    throw Failure({Cause::malformed_input,
+                   run.steps.empty()
+                       ? "--step: the recording has no steps"
+                       : fmt::format("--step: the recording has no step {}; it has {} to {}", step, first, last)});
+  }
+}
+
 report::Report analysed(const std::string& path, const ReportVerb& verb) {
   const auto progress = std::make_shared<Progress>("report", "reads " + path);
   report::Run run = report::load_run(path, {.steps = verb.steps}).value();
+  if (path == verb.path) require_steps(run, verb.steps);
   report::ReportOptions options;
   options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
-  if (!verb.policy.empty()) policies_named(verb.policy);
+  if (!verb.policy.empty() && policies_named(verb.policy).size() != 1)
+    throw Failure({Cause::malformed_input, "one policy is simulated; `vedette compare` runs several"});
   if (!verb.machine.empty()) options.machine = read_machine(verb.machine, verb.directory);
   if (options.machine && !run.origin.imported.empty()) run.machine = *options.machine;  // it names none
   if (!verb.no_simulation) {
@@ -111,7 +128,8 @@ void add_report(CLI::App& app) {
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
   verb->add_option("--step", options->steps, "steps whose events the timeline has to hold, if it cannot hold all");
   verb->add_option("--plain-ms", options->plain_ms,
-                   "what a step takes without vedette, in milliseconds, if the recording does not say");
+                   "what a step takes without vedette, in milliseconds, if the recording does not say")
+      ->check(finite_between(0.001, 1e9));
   verb->add_option("--machine", options->machine,
                    "simulate other budgets on another machine than the recording's: " + machine_words());
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
@@ -119,7 +137,8 @@ void add_report(CLI::App& app) {
   verb->add_option("--policy", options->policy, "simulate another policy than the recording's");
   verb->add_flag("--no-simulation", options->no_simulation, "other budgets: no simulated steps");
   verb->add_option("--simulate-seconds", options->simulate_seconds, "time to spend on other budgets, a recording")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(finite_between(0, 1e6));
   verb->callback([options] {
     if (!options->json && !options->text && options->output.empty()) options->output = "report.html";
     print_report(*options);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/readable.h"
+#include "cli/finite.h"
 #include "cli/verbs.h"
 #include "profiler/live.h"
 
@@ -110,7 +111,7 @@ void add_top(CLI::App& app) {
   verb->add_option("pid", options->pids, "processes; all that show counters, if none is named");
   verb->add_option("--interval", options->interval, "seconds between two looks")
       ->capture_default_str()
-      ->check(CLI::Range(0.05, 3600.0));
+      ->check(finite_between(0.05, 3600));
   verb->add_option("--count", options->count, "how many looks; 0: until interrupted")->capture_default_str();
   verb->add_flag("--once", options->once, "one look");
   verb->callback([options] { run(*options); });
