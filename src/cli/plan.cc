@@ -123,9 +123,20 @@ void make_plan(const PlanOptions& options) {
   if (settled) print_settled(*settled);
 }
 
+// Whether a replay has moves that the policy's plan does not hold; false where there is no replay.
+bool moves_on_events(const PlanOptions& options, const Subject& subject) {
+  const auto policy = policy_of(options);
+  const auto got = replay(subject.trace, subject.machine, *policy, {.seed = options.seed});
+  return got && (got->reacted > 0 || got->paged || got->unplanned > 0 || got->faults > 0);
+}
+
 void judge(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const auto found = check(subject.trace, subject.machine, plan_of(options, subject));
+  if (found && options.plan.empty() && moves_on_events(options, subject))
+    throw Failure({Cause::infeasible,
+                   options.policy + " moves tensors when something happens, so that its plan alone breaks a rule (" +
+                       found->message + "); `vedette replay` runs it with its reactions"});
   if (found) throw Failure({Cause::infeasible, "the plan breaks a rule: " + found->message});
   fmt::print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan,
              subject.trace.name);
@@ -188,10 +199,11 @@ void run(const PlanOptions& options) {
   drawing->finish();
 }
 
-void add_common(CLI::App& verb, PlanOptions& options) {
+// Returns --policy.
+CLI::Option* add_common(CLI::App& verb, PlanOptions& options) {
   verb.add_option("--fast-memory", options.fast,
                   "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
-  verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
+  auto* policy = verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
   verb.add_option("--machine", options.machine, machine_words())->capture_default_str();
   verb.add_option("--slow", options.directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
@@ -199,6 +211,7 @@ void add_common(CLI::App& verb, PlanOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
   verb.add_option("--fast", options.fast)->group("");  // its earlier word
+  return policy;
 }
 
 }  // namespace
@@ -221,8 +234,9 @@ void add_check(CLI::App& app) {
   auto* verb = app.add_subcommand("check", "Judges a plan against every rule");
   const auto options = std::make_shared<PlanOptions>();
   verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
-  verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
-  add_common(*verb, *options);
+  auto* plan =
+      verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
+  add_common(*verb, *options)->excludes(plan);
   verb->callback([options] { judge(*options); });
 }
 
@@ -232,7 +246,7 @@ void add_replay(CLI::App& app) {
   verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
   auto* plan =
       verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
-  add_common(*verb, *options);
+  add_common(*verb, *options)->excludes(plan);
   verb->add_option("--rows", options->rows,
                    "replay these steps in a row, each with the parts of tables that it touched (vedette-rows-1)")
       ->excludes(plan);
