@@ -242,8 +242,9 @@ void add_compare(CLI::App& app) {
   const auto options = std::make_shared<CompareOptions>();
   verb->add_option("trace", options->traces, "files in the format vedette-trace-1, or recordings")->required();
   verb->add_option(
-      "--fast-memory", options->fast,
-      "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)");
+          "--fast-memory", options->fast,
+          "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)")
+      ->allow_extra_args(false);
   verb->add_option("--policy", options->policies,
                    "all, names, or files of policies of your own (docs/own-policy.md), with commas")
       ->capture_default_str();
@@ -259,7 +260,7 @@ void add_compare(CLI::App& app) {
   verb->add_option("-o,--output", options->page, "write a page with the table and charts (HTML)");
   verb->add_option("--timeline", options->timeline,
                    "the two policies whose step the page draws (default: vedette and the best of the others)");
-  verb->add_option("--fast", options->fast)->group("");  // earlier words
+  verb->add_option("--fast", options->fast)->allow_extra_args(false)->group("");  // earlier words
   verb->add_option("--policies", options->policies)->group("");
   verb->callback([options] { compare_all(*options); });
 }

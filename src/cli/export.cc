@@ -4,13 +4,17 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/lab.h"
 #include "cli/output_file.h"
 #include "cli/verbs.h"
 #include "profiler/exports.h"
@@ -21,9 +25,28 @@ namespace {
 
 struct Options {
   std::string path, format, output;
-  std::vector<std::uint64_t> steps;  // first, last
+  std::optional<std::string> steps;  // "10", or the first and the last: "10,12"
   ExportOptions to;
 };
+
+Span<std::uint64_t> steps_of(const std::string& words) {
+  std::vector<std::uint64_t> numbers;
+  for (const std::string& word : split(words, ',')) {
+    std::uint64_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [read, error] = std::from_chars(word.data(), end, number);
+    if (error == std::errc{} && read == end && number < std::numeric_limits<std::uint64_t>::max())
+      numbers.push_back(number);
+    else
+      numbers.resize(3);  // of no range
+  }
+  if (numbers.empty() || numbers.size() > 2)
+    throw Failure(
+        {Cause::malformed_input, "--steps: '" + words + "' is no step or range of steps; write 10, or 10,12"});
+  if (numbers.front() > numbers.back())
+    throw Failure({Cause::malformed_input, "--steps: the range " + words + " is reversed; the first step comes first"});
+  return {numbers.front(), numbers.back() + 1};
+}
 
 void write_file(const Options& options, const ExportOptions& to, const std::string& output) {
   OutputFile file(output, {options.path});
@@ -44,8 +67,7 @@ void write_all_tables(const Options& options) {
 }
 
 void run(Options options) {
-  if (options.steps.size() == 1) options.to.steps = Span<std::uint64_t>{options.steps[0], options.steps[0] + 1};
-  if (options.steps.size() == 2) options.to.steps = Span<std::uint64_t>{options.steps[0], options.steps[1] + 1};
+  if (options.steps) options.to.steps = steps_of(*options.steps);
   const bool to_terminal = options.output == "-";
   if (options.format == "csv" && options.to.table.empty()) {
     if (to_terminal) throw Failure({Cause::unsupported, "csv needs --table NAME, or -o DIRECTORY for all tables"});
@@ -56,6 +78,27 @@ void run(Options options) {
     throw Failure({Cause::unsupported, options.format + " is no text for a terminal; name a file with -o"});
   export_recording(options.path, options.format, options.to, std::cout).value();
 }
+
+std::optional<std::uint64_t> size_of(std::string words) {
+  std::uint64_t bytes = 0;
+  try {
+    CLI::AsSizeValue(true)(words);
+  } catch (const CLI::ValidationError&) {
+    return std::nullopt;
+  }
+  if (!CLI::detail::lexical_cast(words, bytes) || bytes == 0 || bytes > std::uint64_t{1} << 62) return std::nullopt;
+  return bytes;
+}
+
+// Bytes, or a size with a unit, which becomes bytes.
+const CLI::Validator size_from_1(
+    [](std::string& words) -> std::string {
+      const std::optional<std::uint64_t> bytes = size_of(words);
+      if (!bytes) return "'" + words + "' is no size; write a whole number from 1, or 64KiB";
+      words = std::to_string(*bytes);
+      return {};
+    },
+    "");
 
 }  // namespace
 
@@ -70,12 +113,12 @@ void add_export(CLI::App& app) {
   verb->add_option("-o,--output", options->output, "a file; - is standard output; for csv without --table a directory")
       ->default_val("-");
   verb->add_option("--table", options->to.table, "csv: one table");
-  verb->add_option("--steps", options->steps,
-                   "perfetto: one step, or the first and the last; else the one that stands for the others")
-      ->expected(1, 2);
+  verb->add_option(
+      "--steps", options->steps,
+      "perfetto: one step, or the first and the last (10,12 or 10 12); else the one that stands for the others");
   verb->add_option("--object", options->to.object.value, "oracle-general: bytes of an object")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->default_str("2MiB")
+      ->transform(size_from_1);
   verb->callback([options] { run(*options); });
 }
 

@@ -68,6 +68,21 @@ void add_help(CLI::App& app) {
   verb->callback([&app, wanted] { throw CLI::ValidationError(no_such_verb(app, *wanted)); });
 }
 
+// `--steps 10 12` is `--steps 10,12`: one word, so that no option takes the name of a file that follows it.
+void join_steps(std::vector<std::string>& words) {
+  const auto is_number = [](const std::string& word) {
+    return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (words.empty() || (words[0] != "export" && words[0] != "report")) return;
+  for (std::size_t w = 1; w + 2 < words.size(); ++w) {
+    if (words[w] != "--steps" && words[w] != "--step") continue;
+    while (w + 2 < words.size() && is_number(words[w + 1]) && is_number(words[w + 2])) {
+      words[w + 1] += "," + words[w + 2];
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(w) + 2);
+    }
+  }
+}
+
 // The words of the command line, the last one first, as CLI11 takes them.
 std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
@@ -75,6 +90,7 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   if (words.size() == 1 && words[0] == "help") words = {"--help"};
   if (words.size() == 2 && words[0] == "help" && std::find(verbs.begin(), verbs.end(), words[1]) != verbs.end())
     words = {words[1], "--help"};
+  join_steps(words);
   std::reverse(words.begin(), words.end());
   return words;
 }

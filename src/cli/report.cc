@@ -126,7 +126,10 @@ void add_report(CLI::App& app) {
   verb->add_option("--compare", options->other, "another recording, shown beside the first");
   auto* text = verb->add_flag("--text", options->text, "the headline and the tables, for a terminal");
   verb->add_flag("--json", options->json, "every figure, for scripts (docs/report.md lists the keys)")->excludes(text);
-  verb->add_option("--step", options->steps, "steps whose events the timeline has to hold, if it cannot hold all");
+  verb->add_option("--step", options->steps,
+                   "steps whose events the timeline has to hold, if it cannot hold all; with commas")
+      ->allow_extra_args(false)
+      ->delimiter(',');
   verb->add_option("--plain-ms", options->plain_ms,
                    "what a step takes without vedette, in milliseconds, if the recording does not say")
       ->check(finite_between(0.001, 1e9));

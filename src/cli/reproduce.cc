@@ -153,7 +153,8 @@ void add_reproduce(CLI::App& app) {
   verb->add_option("--policy", options->policies,
                    "of policies: all, names, or files of policies of your own, with commas")
       ->capture_default_str();
-  verb->add_option("--fast-memory", options->fast, "of policies: shares of the peak, with commas (default: 20%,50%)");
+  verb->add_option("--fast-memory", options->fast, "of policies: shares of the peak, with commas (default: 20%,50%)")
+      ->allow_extra_args(false);
   verb->add_option("--recording", options->recordings, "of sim-vs-live: recordings of runs");
   verb->add_option("--seed", options->seed, "of policies that search at random")
       ->capture_default_str()

@@ -26,5 +26,52 @@ TEST(AReport, RefusesStepsThatTheRecordingLacksAndSeveralPolicies) {
   EXPECT_EQ(vedette(report + " --step 3 --no-simulation").status, 0);
 }
 
+TEST(APlanFile, IsNoPolicysPlan) {
+  const std::string trace = toy("chain4"), plan = told::fresh_path("plan.json");
+  ASSERT_EQ(vedette("plan " + trace + " -o " + plan).status, 0);
+  for (const char* verb : {"check ", "replay "}) {
+    expect_one_sentence(vedette(verb + trace + " " + plan + " --policy sentinel"), 2, "excludes");
+    EXPECT_EQ(vedette(verb + trace + " " + plan).status, 0);
+  }
+}
+
+TEST(CheckCommand, SaysThatAPolicyMovesTensorsWhenSomethingHappens) {
+  for (const char* policy : {"on-demand", "unified-memory", "g10+", "deepum+"})
+    expect_one_sentence(
+        vedette("check " + toy("unet") + " --fast-memory 40% --policy " + policy), 1,
+        std::string(policy) + " moves tensors when something happens, so that its plan alone breaks a rule (");
+  const std::string plan = told::fresh_path("alone.json");
+  ASSERT_EQ(vedette("plan " + toy("unet") + " --fast-memory 40% --policy on-demand -o " + plan).status, 0);
+  expect_one_sentence(vedette("check " + toy("unet") + " " + plan + " --fast-memory 40%"), 1,
+                      "vedette: the plan breaks a rule: ");
+}
+
+TEST(AListOfNumbers, TakesNoNameOfAFile) {
+  const std::string recording = told::record_run("list.vedette", 4);
+  const told::Ran named = vedette("export " + recording + " --to perfetto --steps 2,3");
+  EXPECT_EQ(named.status, 0);
+  EXPECT_EQ(vedette("export --to perfetto --steps 2,3 " + recording).output, named.output);
+  EXPECT_EQ(vedette("export --to perfetto --steps 2 3 " + recording).output, named.output);
+  EXPECT_EQ(vedette("export --steps 3 " + recording + " --to perfetto").status, 0);
+  for (const char* steps : {"3", "2 3", "2,3"})
+    EXPECT_EQ(vedette("report --no-simulation --step " + std::string(steps) + " " + recording + " --text").status, 0);
+  EXPECT_EQ(vedette("compare --fast-memory 60%,80% " + toy("chain4") + " --policy vedette").status, 0);
+}
+
+TEST(ExportCommand, SaysWhatARangeOfStepsAndAnObjectAre) {
+  const std::string to = "export " + told::record_run("range.vedette", 6) + " --to ";
+  expect_one_sentence(vedette(to + "perfetto --steps 5 3"), 1, "--steps: the range 5,3 is reversed");
+  for (const char* steps : {"x", "1,2,3", ",", "-1", "1,x"})
+    expect_one_sentence(vedette(to + "perfetto --steps=" + steps), 1,
+                        "is no step or range of steps; write 10, or 10,12");
+  for (const char* object : {"0", "-1", "x", "1e400"})
+    expect_one_sentence(vedette(to + "oracle-general -o /dev/null --object " + object), 2,
+                        std::string("--object: '") + object + "' is no size; write a whole number from 1, or 64KiB");
+  const auto requests = [&](const char* object) {
+    return vedette(to + "oracle-general -o /dev/stdout --object " + object).output;
+  };
+  EXPECT_EQ(requests("64KiB"), requests("65536"));
+}
+
 }  // namespace
 }  // namespace vedette
