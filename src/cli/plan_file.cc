@@ -2,11 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "model/broken_json.h"
+#include "model/named_format.h"
 
 namespace vedette::cli {
 namespace {
@@ -27,6 +30,13 @@ const Json& member(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) throw Malformed{fmt::format("lacks the key '{}'", key)};
   return *found;
+}
+
+void require_keys(const Json& object, std::initializer_list<std::string_view> keys) {
+  for (const auto& item : object.items()) {
+    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+      throw Malformed{fmt::format("has the unknown key '{}'", item.key())};
+  }
 }
 
 template <class Number>
@@ -73,6 +83,7 @@ Move move_of(const Json& row) {
             .source = {index(row, "from")},
             .target = {index(row, "to")},
             .verb = static_cast<Verb>(word(verbs, member(row, "verb"), "verb"))};
+  require_keys(row, {"verb", "tensor", "issue", "due", "from", "to", "part"});
   if (!row.contains("part")) return move;
   const Json& part = row["part"];
   if (!part.is_array() || part.size() != 2) throw Malformed{"part is not a list of two numbers"};
@@ -81,7 +92,11 @@ Move move_of(const Json& row) {
 }
 
 Plan plan_of(const Json& top) {
-  if (member(top, "format") != format_name) throw Malformed{fmt::format("is not in the format {}", format_name)};
+  if (const auto another = another_format(top, format_name)) throw Malformed{*another};
+  if (!member(top, "format").is_string()) throw Malformed{"has a format that is no word"};
+  require_keys(top, {"format", "home", "moves", "in_place", "recomputations", "order", "barriers", "reserved",
+                     "fallback", "after_life", "one_copy", "block", "window"});
+  (void)member(top, "moves");  // a plan without a move says so
   Plan plan;
   for (const Json& tier : list(top, "home")) plan.home.push_back({number<std::uint32_t>(tier, "home")});
   for (const Json& row : list(top, "moves")) plan.moves.push_back(move_of(row));

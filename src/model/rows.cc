@@ -8,6 +8,7 @@
 #include <string>
 
 #include "model/broken_json.h"
+#include "model/named_format.h"
 
 namespace vedette {
 namespace {
@@ -58,11 +59,12 @@ Rows read_rows(const Json& top) {
   constexpr std::array<std::string_view, 6> keys{"format",      "always_near", "held_bytes",
                                                  "chunk_bytes", "chunks",      "steps"};
   if (!top.is_object()) throw Malformed{"is not an object"};
+  if (const auto another = another_format(top, format_name)) throw Malformed{"the file " + *another};
   for (const auto& item : top.items()) {
     if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
       throw Malformed{"has the unknown key '" + item.key() + "'"};
   }
-  if (member(top, "format", {}) != format_name) throw Malformed{"is not in the format " + std::string(format_name)};
+  if (!member(top, "format", {}).is_string()) throw Malformed{"format is not a string"};
   Rows rows{.always_near = {static_cast<std::uint32_t>(
                 number(member(top, "always_near", {}), "always_near", ~std::uint32_t{0}))},
             .held = {number(member(top, "held_bytes", {}), "held_bytes", largest_size)},

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "model/broken_json.h"
+#include "model/named_format.h"
 #include "vedette/model.h"
 
 namespace vedette {
@@ -123,17 +124,21 @@ const Json& rows(const Json& top, const char* key, std::size_t most) {
   return list;
 }
 
-std::vector<Tensor> read_tensors(const Json& list) {
+void add(std::uint64_t& sum, std::uint64_t value, const char* what, const Place& place) {
+  if (value > largest_sum - sum) place.fail(std::string(what) + " passes " + std::to_string(largest_sum));
+  sum += value;
+}
+
+// `sum` becomes the bytes of all.
+std::vector<Tensor> read_tensors(const Json& list, std::uint64_t& sum) {
   constexpr std::array<std::string_view, 5> keys{"id", "name", "bytes", "kind", "persistent"};
   std::vector<Tensor> tensors;
-  std::uint64_t sum = 0;
   for (const Json& row : list) {
     const Place place{"tensor " + std::to_string(tensors.size())};
     require_keys(row, keys, place);
     whole_number(row, "id", tensors.size(), tensors.size(), place);
     const std::uint64_t bytes = whole_number(row, "bytes", 1, largest_sum, place);
-    if (bytes > largest_sum - sum) place.fail("bytes: the sum over all tensors passes " + std::to_string(largest_sum));
-    sum += bytes;
+    add(sum, bytes, "bytes: the sum over all tensors", place);
     const Json& persistent = member(row, "persistent", place);
     if (!persistent.is_boolean()) place.fail("persistent is neither true nor false");
     tensors.push_back({.name = text(row, "name", place),
@@ -146,7 +151,7 @@ std::vector<Tensor> read_tensors(const Json& list) {
 
 class OpReader {
  public:
-  explicit OpReader(Trace& trace) : trace_(trace) {}
+  OpReader(Trace& trace, std::uint64_t bytes) : trace_(trace), bytes_(bytes) {}
 
   void read(const Json& row) {
     constexpr std::array<std::string_view, 10> keys{"id",    "name",   "layer",           "phase", "ns",
@@ -158,9 +163,10 @@ class OpReader {
     op.name = text(row, "name", place);
     op.phase = one_of(phases, row, "phase", place);
     op.layer = layer(member(row, "layer", place), op.phase, place);
-    op.time = {static_cast<std::int64_t>(whole_number(row, "ns", 1, largest_sum - time_, place))};
-    time_ += static_cast<std::uint64_t>(op.time.value);
+    op.time = {static_cast<std::int64_t>(whole_number(row, "ns", 1, largest_sum, place))};
+    add(time_, static_cast<std::uint64_t>(op.time.value), "ns: the sum over all ops", place);
     op.workspace = {whole_number(row, "workspace_bytes", 0, largest_sum, place)};
+    add(bytes_, op.workspace.value, "workspace_bytes: the sum over all ops and tensors", place);
     op.reads = tensor_list(row, "reads", trace_.tensors.size(), place);
     op.writes = tensor_list(row, "writes", trace_.tensors.size(), place);
     if (row.contains("frees")) op.frees = tensor_list(row, "frees", trace_.tensors.size(), place);
@@ -182,7 +188,7 @@ class OpReader {
   }
 
   Trace& trace_;
-  std::uint64_t time_ = 0;
+  std::uint64_t bytes_, time_ = 0;  // of all tensors and of the workspaces so far; of the ops so far
   std::map<std::pair<std::string, Phase>, LayerIndex> known_;
 };
 
@@ -242,8 +248,9 @@ Json read_json(std::string_view json) {
 
 Trace read_trace(const Json& top) {
   constexpr std::array<std::string_view, 7> keys{"format", "name", "source", "device", "notes", "tensors", "ops"};
+  if (const auto another = another_format(top, format_name)) throw Malformed{*another};
   require_keys(top, keys, {"top level"});
-  if (text(top, "format", {}) != format_name) Place{"format"}.fail("is not " + std::string(format_name));
+  (void)text(top, "format", {});
   Trace trace{.name = text(top, "name", {}), .source = text(top, "source", {}), .device = text(top, "device", {})};
   const Json& notes = member(top, "notes", {});
   if (!notes.is_array()) Place{"notes"}.fail("is not a list of strings");
@@ -251,8 +258,9 @@ Trace read_trace(const Json& top) {
     if (!note.is_string()) Place{"notes"}.fail("is not a list of strings");
     trace.notes.push_back(note.get<std::string>());
   }
-  trace.tensors = read_tensors(rows(top, "tensors", most_tensors));
-  OpReader reader(trace);
+  std::uint64_t bytes = 0;
+  trace.tensors = read_tensors(rows(top, "tensors", most_tensors), bytes);
+  OpReader reader(trace, bytes);
   for (const Json& row : rows(top, "ops", most_ops)) reader.read(row);
   require_sound_lives(trace);
   return trace;

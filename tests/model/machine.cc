@@ -55,7 +55,8 @@ TEST(Machines, SayWhatIsWrongInOneSentence) {
     const char* says;
   } cases[] = {
       {"{", "not JSON"},
-      {R"({"format": "vedette-machine-2", "tiers": [], "links": []})", "not in the format"},
+      {R"({"format": "vedette-machine-2", "tiers": [], "links": []})",
+       "is a vedette-machine-2; a vedette-machine-1 is wanted"},
       {R"({"format": "vedette-machine-1", "tiers": [], "links": []})", "no tiers"},
       {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": -1}], "links": []})",
        "bytes is not an integer"},

@@ -34,7 +34,7 @@ TEST(Rows, SayWhatIsWrongInOneSentence) {
   } cases[] = {
       {good, "{", "not JSON"},
       {good, "[]", "is not an object"},
-      {"rows-1", "rows-2", "is not in the format"},
+      {"rows-1", "rows-2", "the file is a vedette-rows-2; a vedette-rows-1 is wanted here"},
       {"\"chunks\":9", "\"chunk\":9", "unknown key 'chunk'"},
       {"\"chunks\":9,", "", "lacks the key 'chunks'"},
       {"\"held_bytes\":10", "\"held_bytes\":-1", "held_bytes is not an integer"},
