@@ -1,7 +1,7 @@
 // How fast would an H200 and an H100 train models that do not fit their budgets? Predicted by the simulator; nothing
 // was run on a GPU.
 //
-//   build/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]...     # docs/gpu-predictions.md is what
+//   build/release/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]...     # docs/gpu-predictions.md is what
 //   --markdown prints
 //
 // Each model's step is made from its shapes (gpu_shapes.h), planned by vedette for the card's machine preset with a
@@ -78,7 +78,7 @@ Predicted predict(const Trace& trace, Machine machine, double share) {
 void print_introduction() {
   std::printf(
       "# What an H200 and an H100 should do: predictions\n\n"
-      "**No figure on this page was measured.** `build/bench/gpu_prediction --markdown` prints it.\n\n"
+      "**No figure on this page was measured.** `build/release/bench/gpu_prediction --markdown` prints it.\n\n"
       "A step is made from the model's shapes: bf16, fused attention, AdamW in float32, each parameter's update in the "
       "backward pass. An op takes\nas long as the card's roofline says; then all times are scaled to the speed that is "
       "assumed for the model, which is the same on both cards.\nThe policy `vedette` plans the step for a share of its "

@@ -39,7 +39,7 @@ struct Diagnosis {
 };
 
 // `slow`: the directory of the slow tier. `measures`: its disk, and the cost of transfers for a program beside them:
-// seven seconds.
+// ten seconds.
 Diagnosis examine(const std::string& slow, Bytes chunk, bool measures);
 Bytes largest_budget(const MachineFacts& facts);  // of fast memory
 std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& directory);

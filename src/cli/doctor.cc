@@ -228,7 +228,7 @@ void add_doctor(CLI::App& app) {
   verb->add_option("--chunk", options->chunk, "what moves as one: the disk is measured by transfers of this size")
       ->transform(CLI::AsSizeValue(true))
       ->default_str("2MiB");
-  verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for seven seconds)");
+  verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for about ten seconds)");
   verb->add_option("-o,--output", options->machine,
                    "write what was measured (vedette-machine-1), for plan, replay and compare");
   verb->add_option("--machine", options->machine)->group("");  // its earlier word

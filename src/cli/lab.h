@@ -24,7 +24,7 @@ Rows read_rows(const std::string& file, const Trace& trace);  // vedette-rows-1;
 // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file
 Plan read_plan(const std::string& file, const Trace& trace);
 
-// A preset's name, "this-machine" (measured, about four seconds; `directory` is its slow tier), or a file. Throws
+// A preset's name, "this-machine" (measured, about ten seconds; `directory` is its slow tier), or a file. Throws
 // Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
 std::string machine_words();  // the arguments of read_machine, for the help of a verb
