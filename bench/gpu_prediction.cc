@@ -1,8 +1,9 @@
 // How fast would an H200 and an H100 train models that do not fit their budgets? Predicted by the simulator; nothing
 // was run on a GPU.
 //
-//   build/release/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]...     # docs/gpu-predictions.md is what
-//   --markdown prints
+//   build/release/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]...
+//
+// docs/gpu-predictions.md is what --markdown prints.
 //
 // Each model's step is made from its shapes (gpu_shapes.h), planned by vedette for the card's machine preset with a
 // share of the step's peak, and replayed op by op. Beside it stand the lower bound that no plan passes on that machine,

@@ -1,9 +1,10 @@
 // How fast does a model train in less GPU memory: with a guard that moves tensors, with one that
 // recomputes them too ("again"), with saved tensors in pinned memory, with checkpointing, in managed memory?
 //
-//   build/release/bench/gpu_table --json gpu.json                                   # on a GPU: a decoder of 1.3 billion
-//   scripts/with_simulated_gpu build/release/bench/gpu_table --small --rounds 1     # a rehearsal; its times say nothing of a
-//   GPU
+//   build/release/bench/gpu_table --json gpu.json    # on a GPU: a decoder of 1.3 billion
+//   scripts/with_simulated_gpu build/release/bench/gpu_table --small --rounds 1
+//
+// The second is a rehearsal, whose times say nothing of a GPU.
 //
 // Each cell is a process of its own; cells alternate, --rounds times. The plain cell has all memory and says what a
 // step needs; where it does not fit, a guard of all memory says it. The guard has 50, 30 and 20 % of that, and as much

@@ -288,6 +288,8 @@ void require_sense(const Arguments& arguments) {
     throw std::runtime_error("--chunk is a power of two of at least 16KiB");
   if (arguments.plain && !arguments.compare && !(options.record + options.trace).empty())
     throw std::runtime_error("a plain run has no --record and no --trace: only what trains under a guard is seen");
+  if (arguments.plain && arguments.compare)
+    throw std::runtime_error("--compare trains plain and then under a guard: leave out --plain");
   if (options.ranks > 1 && (options.step_in_backward || !(options.record + options.trace).empty()))
     throw std::runtime_error(
         "--ranks steps in backward itself, and the ranks would write one --record or --trace: leave these out");
@@ -316,10 +318,20 @@ void add_rank_options(CLI::App& app, RunOptions& options) {
       ->check(CLI::Range(0, 1000));
   app.add_flag("--shard-optimizer", options.shard_optimizer,
                "of ranks: each parameter's optimizer state is in one rank alone (ZeRO-1)");
-  app.add_option("--checkpoint", options.checkpoint, "of ranks: the folder to go on from, and to save to");
-  app.add_option("--every", options.every, "steps from checkpoint to checkpoint")
+  app.add_option("--checkpoint", options.checkpoint, "the folder to go on from, and to save to");
+  app.add_option("--every", options.every, "with --checkpoint: steps from one to the next")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+}
+
+// Options that change nothing without others.
+void require_company(const CLI::App& app, const RunOptions& options) {
+  for (const char* const name : {"--lag", "--shard-optimizer"}) {
+    if (app.count(name) > 0 && options.ranks == 1 && std::getenv("WORLD_SIZE") == nullptr)
+      throw std::runtime_error(fmt::format("{} is of ranks: add --ranks, or leave it out", name));
+  }
+  if (app.count("--every") > 0 && options.checkpoint.empty())
+    throw std::runtime_error("--every is of checkpoints: add --checkpoint, or leave it out");
 }
 
 void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::string& result_path) {
@@ -410,6 +422,7 @@ int train(int count, char** words) {
     options.model = "script";
   }
   const FastMemory memory = parse_fast_memory(arguments.fast_memory);
+  require_company(app, options);
   require_sense(arguments);
   return arguments.compare ? compare(arguments, memory) : single(arguments, memory, result_path);
 }

@@ -61,7 +61,10 @@ void print_headline(const Headline& h) {
                endless ? "no limit" : readable(h.tiers[i].capacity),
                h.tiers[i].addressable ? "" : ", reached by copying");
   }
-  fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
+  if (h.budget.value == 0 && h.chunk.value == 0)
+    fmt::print("budget         -\n");  // of an imported trace none is known
+  else
+    fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
   fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.by_phase.warm_up,
              h.by_phase.profiling, h.by_phase.planned, milliseconds(h.median_step));
   fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));

@@ -6,13 +6,15 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "cli/beside.h"
@@ -70,7 +72,10 @@ std::string read_file(const std::string& name) {
   if (!file) throw Failure({Cause::system, name + " cannot be opened; is the path right?"});
   if (std::error_code unknown; std::filesystem::is_directory(name, unknown))
     throw Failure({Cause::system, name + " cannot be read; it is a directory"});
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string text;
+  for (std::array<char, 65536> part; file.read(part.data(), part.size()), file.gcount() > 0;)
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  if (file.bad()) throw Failure({Cause::system, name + " cannot be read: " + std::strerror(errno)});
   if (text.empty()) throw Failure({Cause::malformed_input, name + " is empty"});
   return text;
 }
@@ -130,8 +135,8 @@ Bytes read_size(const std::string& words, const Trace& trace) {
   std::transform(unit.begin(), unit.end(), unit.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   constexpr std::pair<const char*, double> units[] = {
-      {"", 1},     {"b", 1},    {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0},
-      {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
+      {"", 1},         {"b", 1},    {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
+      {"tib", 0x1p40}, {"kb", 1e3}, {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12}};
   if (end != words.c_str() && std::isfinite(number) && number > 0) {
     const double part = static_cast<double>(peak_bytes(trace).value) * number / 100;
     if (unit == "%" && part >= 1 && part < 1e18) return {static_cast<std::uint64_t>(part)};

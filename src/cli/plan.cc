@@ -68,7 +68,7 @@ void list_policies() {
   }
 }
 
-// What the verb may read: files, and words that are none.
+// Files that the verb may read, beside words that are none.
 std::vector<std::string> inputs_of(const PlanOptions& options) {
   return {options.trace, options.plan, options.rows, options.machine, options.policy};
 }

@@ -52,6 +52,7 @@ TEST(ImportCommand, MakesARecordingThatInfoReads) {
   const told::Ran info = vedette("info '" + made + "'");
   EXPECT_EQ(info.status, 0);
   EXPECT_THAT(info.output, HasSubstr("imported from  vedette-trace-1"));
+  EXPECT_THAT(info.output, HasSubstr("\nbudget         -\n"));
   EXPECT_THAT(info.output, HasSubstr("program        toy"));
   EXPECT_THAT(vedette("import /dev/null -o '" + made + "'").output, HasSubstr("/dev/null: it is empty"));
 }

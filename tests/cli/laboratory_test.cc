@@ -53,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
                       BadTrace{"\"ns\":6", "\"ns\":-6", "op 1: ns is not an integer between 1 and"},
                       BadTrace{"\"ns\":6", "\"ns\":NaN", "is not JSON: line 4, column "},
                       BadTrace{"\"bytes\":16", "\"bytes\":1e400", "is not JSON"}, BadTrace{"]}", "]", "is not JSON"},
-                      BadTrace{"vedette-trace-1", "vedette-trace-9", "format: is not vedette-trace-1"}));
+                      BadTrace{"vedette-trace-1", "vedette-trace-9",
+                               "is a vedette-trace-9; a vedette-trace-1 is wanted here"}));
 
 TEST(ABadTrace, OfMoreThanAMillionOpsGetsOneSentence) {
   std::string ops = "\"ops\":[1";
@@ -75,7 +76,8 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
         vedette(on + trace + " --machine a100"), 1,
         "there is no machine 'a100' (did you mean 'a100-g10'?), neither a preset (a100-g10, "
         "h200-pcie5, h100-pcie5, optane-sentinel, v100-pcie3, a100-pcie4, gh200, cxl-x8, this-machine) nor a file");
-    expect_one_sentence(vedette(on + trace + " --machine " + trace), 1, "machine has the unknown key");
+    expect_one_sentence(vedette(on + trace + " --machine " + trace), 1,
+                        "the file is a vedette-trace-1; a vedette-machine-1 is wanted here");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
       expect_one_sentence(vedette(on + trace + " '--fast=" + size + "'"), 1, std::string("'") + size + "' is no size");
     // a variable of a script that was empty
@@ -211,7 +213,7 @@ TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
     return written(std::string("broken").append(std::to_string(made++)), text.replace(at, from.size(), to));
   };
   const std::pair<std::string, std::string> broken[] = {
-      {with("vedette-plan-1", "vedette-plan-7"), "is not in the format vedette-plan-1"},
+      {with("vedette-plan-1", "vedette-plan-7"), "the plan is a vedette-plan-7; a vedette-plan-1 is wanted here"},
       {with("\"verb\":\"fetch\"", "\"verb\":\"carry\""), "verb is \"carry\", which is none of the known words"},
       {with("\"issue\":", "\"issue\":-"), "which is no whole number in its range"},
       {with("\"issue\":", "\"issue\":0.5e"), "issue is"},
@@ -219,8 +221,11 @@ TEST(ReplayCommand, RefusesAPlanFileThatIsNone) {
       {with("\"moves\": [", "\"moves\": [7,"), "has something else where an object should be"},
       {with("\"home\": [", "\"home\": [0,"), "it was made for another trace"},
       {with("\"block\": 0", "\"block\": 5"), "has blocks of 5 bytes; they are of 4096 at least"},
+      {with("\"moves\"", "\"movs\""), "has the unknown key 'movs'"},
+      {with("\"due\"", "\"note\":1,\"due\""), "has the unknown key 'note'"},
+      {written("homes.json", R"({"format":"vedette-plan-1","home":[]})"), "lacks the key 'moves'"},
       {with("{", ""), "is not JSON"},
-      {trace, "is not in the format vedette-plan-1"}};
+      {trace, "the plan is a vedette-trace-1; a vedette-plan-1 is wanted here"}};
   for (const auto& [file, says] : broken)
     expect_one_sentence(vedette("replay " + trace + " '" + file + "' --fast 60%"), 1, says);
   expect_one_sentence(vedette("replay " + trace + " '" + with("\"tensor\":", "\"tensor\":99") + "' --fast 60%"), 1, "");
@@ -393,6 +398,11 @@ TEST(WriteAPolicy, TheExampleRunsBesideTheOthers) {
   const told::Ran ran = told::run(std::string(WRITE_A_POLICY) + " " + toy("unet"));
   EXPECT_EQ(ran.status, 0);
   EXPECT_THAT(ran.output, AllOf(StartsWith("anybody "), HasSubstr("\non-demand "), HasSubstr("\nvedette ")));
+  for (const char* const words : {"", " --help"}) {
+    const told::Ran usage = told::run(std::string(WRITE_A_POLICY) + words);
+    EXPECT_EQ(usage.status, *words == '\0' ? 1 : 0);
+    EXPECT_EQ(usage.output, "usage: write_a_policy TRACE.json (vedette-trace-1)\n");
+  }
   for (const char* const no_trace : {"/nowhere", "/"})
     EXPECT_EQ(told::run(std::string(WRITE_A_POLICY) + " " + no_trace).status, 1) << no_trace;
 }

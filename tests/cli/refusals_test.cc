@@ -46,6 +46,32 @@ TEST(CheckCommand, SaysThatAPolicyMovesTensorsWhenSomethingHappens) {
                       "vedette: the plan breaks a rule: ");
 }
 
+TEST(AFile, OfAnotherKindIsCalledWhatItIs) {
+  const std::string trace = toy("chain4"), plan = told::fresh_path("kind.json"),
+                    machine = written("machine.json", R"({"format":"vedette-machine-1"})");
+  ASSERT_EQ(vedette("plan " + trace + " -o " + plan).status, 0);
+  for (const char* verb : {"plan ", "check ", "replay ", "compare ", "pack "}) {
+    expect_one_sentence(vedette(verb + plan), 1, "is a vedette-plan-1; a vedette-trace-1 is wanted here");
+    expect_one_sentence(vedette(verb + machine), 1, "is a vedette-machine-1; a vedette-trace-1 is wanted here");
+  }
+  expect_one_sentence(vedette("plan " + trace + " --machine " + plan), 1,
+                      "is a vedette-plan-1; a vedette-machine-1 is wanted here");
+  expect_one_sentence(vedette("replay " + trace + " " + machine), 1,
+                      "is a vedette-machine-1; a vedette-plan-1 is wanted here");
+  expect_one_sentence(vedette("replay " + trace + " --rows " + trace), 1,
+                      "is a vedette-trace-1; a vedette-rows-1 is wanted here");
+}
+
+TEST(AFile, ThatCannotBeReadToItsEndGetsASentence) {
+  expect_one_sentence(vedette("plan /proc/self/mem"), 1, "vedette: /proc/self/mem cannot be read: Input/output error");
+}
+
+TEST(ASize, MayBeOfTerabytes) {
+  const std::string plan = "plan " + toy("chain4") + " --fast-memory ";
+  EXPECT_EQ(vedette(plan + "1TiB").output, vedette(plan + "1024GiB").output);
+  EXPECT_EQ(vedette(plan + "2TB").status, 0);
+}
+
 TEST(AListOfNumbers, TakesNoNameOfAFile) {
   const std::string recording = told::record_run("list.vedette", 4);
   const told::Ran named = vedette("export " + recording + " --to perfetto --steps 2,3");
