@@ -248,7 +248,7 @@ Json read_json(std::string_view json) {
 
 Trace read_trace(const Json& top) {
   constexpr std::array<std::string_view, 7> keys{"format", "name", "source", "device", "notes", "tensors", "ops"};
-  if (const auto another = another_format(top, format_name)) throw Malformed{*another};
+  if (const auto another = another_format(top, format_name)) throw Malformed{"the file " + *another};
   require_keys(top, keys, {"top level"});
   (void)text(top, "format", {});
   Trace trace{.name = text(top, "name", {}), .source = text(top, "source", {}), .device = text(top, "device", {})};

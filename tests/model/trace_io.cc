@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"\"workspace_bytes\":3", "\"workspace_bytes\":4611686018427387904",
               "op 0: workspace_bytes: the sum over all ops and tensors passes 4611686018427387904"},
         Wrong{"\"format\":\"vedette-trace-1\",\"name\"", "\"format\":\"vedette-plan-1\",\"home\"",
-              "trace: is a vedette-plan-1; a vedette-trace-1 is wanted here"},
+              "trace: the file is a vedette-plan-1; a vedette-trace-1 is wanted here"},
         Wrong{"\"vedette-trace-1\"", "\"a word\"", "names an unknown format"},
         Wrong{"\"reads\":[1,0]", "\"reads\":[1,2]", "op 1: reads has an id out of range"},
         Wrong{"\"reads\":[1,0]", "\"reads\":[1,-1]", "op 1: reads has an id out of range"},
