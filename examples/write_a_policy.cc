@@ -28,9 +28,11 @@ struct AnybodyLeaves final : Policy {  // when an op lacks room: tensors drawn a
 };
 
 int main(int count, char** arguments) try {
-  const std::string_view file = count > 1 ? arguments[1] : "--help";
-  if (file.starts_with("-"))
-    return std::puts("usage: write_a_policy TRACE.json (vedette-trace-1)"), file != "--help" || count < 2;
+  const std::string_view file = count > 1 ? arguments[1] : "";
+  if (file.empty() || file.starts_with("-")) {
+    std::puts("usage: write_a_policy TRACE.json (vedette-trace-1)");
+    return file == "--help" ? 0 : 1;
+  }
   std::ifstream in(arguments[1]);
   const Trace trace = parse_trace(std::string(std::istreambuf_iterator<char>(in), {})).value();
   const Machine machine{.tiers = {{"fast", {peak_bytes(trace).value * 3 / 5}}, {"slow", {std::uint64_t{1} << 50}}},
