@@ -38,6 +38,10 @@ void StepLogger::begin_step() {
   constexpr std::size_t most_sizes = 4096;  // that are remembered with their entries
   if (allocations_.size() > most_sizes) allocations_.clear();
   for (auto& [bytes, count] : allocations_) count = 0;
+  if (log_.layers.size() > most_layers) {  // names with a counter in them
+    log_.layers.clear();
+    layer_index_.clear();
+  }
   prefix_ = 0;
   layer_.reset();
   layer_phase_ = Phase::forward;

@@ -86,6 +86,8 @@ class StepLogger {
   // step's first op is guessed by which died before this one's.
   StepLog& finished(const Arena& arena);  // until the next step begins
 
+  static constexpr std::size_t most_layers = 4096;  // that are remembered from step to step
+
  private:
   void set_layer(std::string_view name, Phase phase);
   std::uint32_t next_event() noexcept {  // with the lock

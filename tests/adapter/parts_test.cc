@@ -86,6 +86,28 @@ TEST(LayerTracker, TheUsersLayerWinsAndIsFoundAgainInBackward) {
   tracker.end_backward();
 }
 
+TEST(LayerTracker, ForgetsTheUsersLayersWhereTheirNamesAreEverNewAndNoParameters) {
+  LayerTracker tracker;
+  const auto before = tracker.intern("before");
+  const std::size_t many = 4 * LayerTracker::most_passing;
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < many; ++i) {
+    tracker.begin_step();
+    const std::string name = "mine " + std::to_string(i);
+    tracker.begin_named(name);
+    tracker.begin_op({.sequence = static_cast<std::int64_t>(i)});
+    tracker.end_named();
+    tracker.begin_backward(static_cast<std::int64_t>(i));
+    ASSERT_EQ(tracker.begin_op({}), (Mark{name, Phase::backward}));
+    tracker.end_backward();
+    if (i % 1000 == 0) largest = std::max(largest, tracker.intern("parameter " + std::to_string(i)).value);
+  }
+  EXPECT_LE(largest, LayerTracker::most_passing + many / 1000 + 2);
+  tracker.begin_step();
+  EXPECT_EQ(tracker.begin_op({.parameter = before, .sequence = 0}), (Mark{"before", Phase::forward}));
+  EXPECT_EQ(tracker.begin_op({.parameter = tracker.intern("parameter 0")}), (Mark{"parameter 0", Phase::forward}));
+}
+
 class MachineMemoryTest : public testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) {

@@ -89,6 +89,25 @@ TEST(StepLogger, APushedLayerWinsOverMarks) {
   EXPECT_EQ(logger.site(true).op, "matmul");
 }
 
+// A program may put a counter into the names of its layers.
+TEST(StepLogger, ForgetsLayersWhereTheirNamesAreEverNew) {
+  StepLogger logger;
+  std::size_t most = 0;
+  for (std::size_t s = 0, named = 0; s < 4 * StepLogger::most_layers / 100; ++s) {
+    logger.begin_step();
+    for (int i = 0; i < 100; ++i) {
+      const std::string name = "layer " + std::to_string(named++);
+      logger.push_layer(name, Phase::forward);
+      op(logger, "matmul");
+      ASSERT_EQ(logger.log().layers[logger.log().ops.back().layer->value].name, name);
+      logger.pop_layer();
+    }
+    logger.end_step();
+    most = std::max(most, logger.log().layers.size());
+  }
+  EXPECT_LE(most, StepLogger::most_layers + 100);
+}
+
 TEST(StepLogger, KnowsTheNthAllocationOfASize) {
   StepLogger logger;
   logger.begin_step();

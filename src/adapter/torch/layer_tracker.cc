@@ -5,15 +5,40 @@
 
 namespace vedette::adapter {
 
-LayerIndex LayerTracker::intern(std::string_view name) {
-  const auto [place, fresh] =
-      index_.try_emplace(std::string(name), LayerIndex{static_cast<std::uint32_t>(names_.size())});
+LayerIndex LayerTracker::number_of(std::string_view name) {
+  const auto [place, fresh] = index_.try_emplace(std::string(name));
+  if (!fresh) return place->second;
+  if (unused_.empty()) {
+    place->second = LayerIndex{static_cast<std::uint32_t>(names_.size())};
+    names_.push_back(nullptr);
+    kept_.push_back(false);
+  } else {
+    place->second = unused_.back();
+    unused_.pop_back();
+  }
   // The names live in the map's nodes, which never move; names_ is the way from number to name.
-  if (fresh) names_.push_back(&place->first);
+  names_[place->second.value] = &place->first;
+  ++passing_;
   return place->second;
 }
 
+LayerIndex LayerTracker::intern(std::string_view name) {
+  const LayerIndex layer = number_of(name);
+  if (!kept_[layer.value]) --passing_;
+  kept_[layer.value] = true;
+  return layer;
+}
+
 void LayerTracker::begin_step() {
+  if (passing_ > most_passing && named_.empty()) {  // names with a counter in them
+    for (std::uint32_t i = 0; i < names_.size(); ++i) {
+      if (kept_[i] || names_[i] == nullptr) continue;
+      index_.erase(index_.find(*names_[i]));
+      names_[i] = nullptr;
+      unused_.push_back({i});
+    }
+    passing_ = 0;
+  }
   made_.clear();
   nodes_.clear();
   layer_.reset();
@@ -66,7 +91,7 @@ void LayerTracker::end_backward() {
   if (!nodes_.empty()) nodes_.pop_back();
 }
 
-void LayerTracker::begin_named(std::string_view name) { named_.push_back(intern(name)); }
+void LayerTracker::begin_named(std::string_view name) { named_.push_back(number_of(name)); }
 
 void LayerTracker::end_named() {
   if (!named_.empty()) named_.pop_back();

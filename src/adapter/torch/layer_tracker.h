@@ -19,7 +19,7 @@ namespace vedette::adapter {
 class LayerTracker {
  public:
   struct Mark {
-    std::string_view name;  // lives as long as the tracker
+    std::string_view name;  // lives until the next begin_step()
     Phase phase = Phase::forward;
     bool operator==(const Mark&) const = default;
   };
@@ -29,7 +29,9 @@ class LayerTracker {
     bool gradients_on = true;             // autograd records
   };
 
-  LayerIndex intern(std::string_view name);
+  static constexpr std::size_t most_passing = 4096;  // names of the user's own layers that are kept from step to step
+
+  LayerIndex intern(std::string_view name);  // kept as long as the tracker
 
   void begin_step();
   // The layer that starts with this op, nullopt while the last one goes on.
@@ -47,8 +49,13 @@ class LayerTracker {
  private:
   std::optional<LayerIndex> made_by(std::int64_t sequence) const;
 
-  std::vector<const std::string*> names_;  // keys of index_
+  LayerIndex number_of(std::string_view name);
+
+  std::vector<const std::string*> names_;  // keys of index_; nullptr: no name has the number
   std::unordered_map<std::string, LayerIndex> index_;
+  std::vector<bool> kept_;                                 // by number
+  std::size_t passing_ = 0;                                // numbers of names that are not kept
+  std::vector<LayerIndex> unused_;                         // numbers
   std::vector<std::pair<std::int64_t, LayerIndex>> made_;  // (sequence, layer) of ops of this step, ascending
   std::vector<std::int64_t> nodes_;                        // backward nodes that run, outermost first
   std::vector<LayerIndex> named_;
