@@ -140,6 +140,25 @@ TEST_F(GpuPlans, AHoldMayOutliveItsTensor) {
   EXPECT_EQ(address(0), 0u);
 }
 
+// By the plan both are only read, so that what the host has of them would do.
+TEST_F(GpuPlans, CopyWhatAnOpWritesAgainstThem) {
+  const std::vector<ChunkRange> both = {chunks(0), chunks(1)}, one = {chunks(0)};
+  for (std::uint32_t n = 0; n < 2; ++n) born(n);
+  leave({0, 1});
+  const Counters before = executor_->counters();
+  const PlannedPlaces places;
+  const std::vector<OpMoves::Fetch> back = {
+      {.chunks = chunks(0), .source = {1}, .unchanged = true, .place = 0},
+      {.chunks = chunks(1), .source = {1}, .unchanged = true, .place = tensor.value}};
+  executor_->begin_op({0}, "other", {.operands = both, .moves = {.fetches = back}, .places = &places, .written = one});
+  launch_fill(stream_->handle(), address(0), tensor.value / sizeof(std::uint32_t), 7);
+  const std::vector<OpMoves::Departure> gone = {{.chunks = chunks(0), .source = {}, .target = {1}},
+                                                {.chunks = chunks(1), .source = {}, .target = {1}}};
+  executor_->end_op(gone);
+  EXPECT_EQ(executor_->counters().bytes_in - before.bytes_in, 2 * tensor.value);
+  EXPECT_EQ(executor_->counters().bytes_out - before.bytes_out, tensor.value);
+}
+
 // The first step by a plan finds tensors anywhere; a step that follows the same plan finds them as they should be.
 TEST_F(GpuPlans, BeginWithTheirTensorsWhereTheyShouldBe) {
   for (std::uint32_t n = 0; n < 3; ++n) born(n);
