@@ -17,10 +17,26 @@ function(vedette_precompile owner)
   endif()
 endfunction()
 
-# vedette_reuse_precompiled(TARGET OWNER): compiles TARGET with OWNER's headers; both have the same options for code.
+# vedette_reuse_precompiled(TARGET OWNER): compiles TARGET with OWNER's headers. Both have the same options for code and
+# are position independent as libraries are; TARGET's functions get the level of optimisation of OWNER's headers.
 function(vedette_reuse_precompiled target owner)
   if(VEDETTE_PRECOMPILED)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fpch-preprocess -fPIC)
     target_precompile_headers(${target} REUSE_FROM ${owner})
-    target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
+endfunction()
+
+# vedette_torch_harness(TARGET...): programs around libtorch, which their time is spent in: a lower level compiles them
+# in half of the time. They have the headers of tests, where tests are built.
+function(vedette_torch_harness)
+  foreach(target IN LISTS ARGN)
+    if(CMAKE_BUILD_TYPE STREQUAL "Release")
+      target_compile_options(${target} PRIVATE -O1)
+    endif()
+    if(TARGET torch_test_headers)
+      vedette_reuse_precompiled(${target} torch_test_headers)
+      target_compile_definitions(${target} PRIVATE GTEST_HAS_PTHREAD=1)  # as the headers were read
+    endif()
+  endforeach()
 endfunction()

@@ -177,10 +177,5 @@ class AsNobody(Unprivileged, DataParallel):
     mechanism = "userfaultfd (user mode only)"
 
 
-class WithoutUserfaultfd(Unprivileged, DataParallel):
-    enter = staticmethod(unprivileged.become_nobody_without_userfaultfd)
-    mechanism = "PROT_NONE and SIGSEGV"
-
-
 if __name__ == "__main__":
     rank_main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:])

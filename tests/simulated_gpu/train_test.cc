@@ -13,9 +13,6 @@ TEST_F(SimulatedTraining, BertHasTheCpusBits) { expect_equal_bits("bert"); }
 
 TEST_F(SimulatedGuard, MlpHasThePlainRunsBits) { expect_equal_bits_at("mlp", {100, 50}); }
 TEST_F(SimulatedGuard, ResNetHasThePlainRunsBits) { expect_equal_bits_at("resnet18", {100, 50, 30, 20}); }
-TEST_F(SimulatedGuard, VggHasThePlainRunsBits) { expect_equal_bits_at("vgg16", {50, 30, 20}); }
-TEST_F(SimulatedGuard, MobileNetHasThePlainRunsBits) { expect_equal_bits_at("mobilenetv2", {50, 30}); }
-TEST_F(SimulatedGuard, LstmHasThePlainRunsBits) { expect_equal_bits_at("lstm", {50, 30, 20}); }
 TEST_F(SimulatedGuard, GptHasThePlainRunsBits) { expect_equal_bits_at("gpt", {100, 50, 30}); }
 TEST_F(SimulatedGuard, DcganHasThePlainRunsBits) { expect_equal_bits_at("dcgan", {50}); }
 TEST_F(SimulatedGuard, GptHasThePlainRunsBitsOnASlowLink) {
