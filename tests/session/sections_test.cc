@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "session/loop.h"
+#include "support/sanitized.h"
 
 namespace vedette {
 namespace {
@@ -89,6 +91,9 @@ struct Ran : Outcome {
   std::uint64_t faults_at_last() const { return faults.back() + *std::prev(faults.end(), 2); }  // of the last two steps
 };
 
+// Plans are made beside the program. Each has arrived when the step after the one that it was made from begins.
+constexpr std::chrono::milliseconds planning{testing::sanitized ? 3000 : 200};
+
 Ran run(Bytes budget, const std::string& policy = "vedette", const Habits& habits = always_alike,
         std::uint64_t steps = 8) {
   Ran ran;
@@ -99,6 +104,7 @@ Ran run(Bytes budget, const std::string& policy = "vedette", const Habits& habit
     habits(loop, s);
     ran.losses.push_back(loop.step(s));
     ran.faults.push_back(session->counters().faults - before);
+    if (s >= 5 && ran.faults.back() > 0) std::this_thread::sleep_for(planning);
   }
   ran.state = loop.state();
   ran.counters = session->counters();
