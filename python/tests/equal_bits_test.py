@@ -61,7 +61,6 @@ class StepInBackward(EqualBits):
 
     guarded = {"in_backward": True}
     test_gpt_with_clipped_gradients = None  # it looks at all gradients
-    test_resnet_made_before_the_guard = test_gpt_with_dropout = None  # which are above
 
     def test_is_the_plain_step(self):
         for make, batch in ((ResNet, images), (GPT, text)):
