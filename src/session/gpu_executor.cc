@@ -136,17 +136,20 @@ void GpuExecutor::note(const Result<void>& result) {
 
 Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
   const std::lock_guard lock(mutex_);
-  PlaceExecutor::Place place;
-  if (planned_ != nullptr) {
-    const auto found = planned_->births.find(chunks.first().value);
-    if (found != planned_->births.end()) place = found->second;
-  }
-  const auto born = places_->allocate(bytes, stream(), place);
+  const auto born = places_->allocate(bytes, stream(), place_of_birth(chunks));
   if (!born) return born.error();
   enter(born->block, chunks);
   if (op_runs_) op_chunks_ += chunks.size();
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
   return {};
+}
+
+// Before a step's first op its plan is not known: it is likely the one that the step before followed.
+PlaceExecutor::Place GpuExecutor::place_of_birth(ChunkRange chunks) const {
+  const PlannedPlaces* const plan = step_is_new_ ? followed_ : planned_;
+  if (plan == nullptr) return std::nullopt;
+  const auto found = plan->births.find(chunks.first().value);
+  return found == plan->births.end() ? std::nullopt : PlaceExecutor::Place(found->second);
 }
 
 void GpuExecutor::enter(BlockIndex block, ChunkRange chunks) {
@@ -216,18 +219,25 @@ void GpuExecutor::begin_step(std::uint64_t step) {
   staging_.reset();
 }
 
-// Tensors leave that lie elsewhere than the plan has them, and those come with which the plan begins.
+// Tensors leave that lie elsewhere than the plan has them, and those come with which the plan begins, or which were
+// born before its first op.
 void GpuExecutor::restore(const PlannedPlaces& places) {
   std::unordered_map<std::uint32_t, std::uint64_t> wanted;
   for (const auto& [chunks, offset] : places.at_start) wanted[chunks.first().value] = offset;
+  for (const auto& [first, offset] : places.births) {
+    if (blocks_.contains(first)) wanted[first] = offset;
+  }
   for (const auto& [first, block] : blocks_) {
     const auto want = wanted.find(first);
     const PlaceExecutor::Place lies = places_->place(block);
     if (lies && (want == wanted.end() || *lies != want->second)) note(places_->leave(block));
   }
-  for (const auto& [chunks, offset] : places.at_start) {
-    if (const BlockIndex* const block = block_of(chunks)) note(places_->bring(*block, offset, false));
-  }
+  const auto fetch = [&](std::uint32_t first, std::uint64_t offset) {
+    const auto found = blocks_.find(first);
+    if (found != blocks_.end()) note(places_->bring(found->second, offset, false));
+  };
+  for (const auto& [chunks, offset] : places.at_start) fetch(chunks.first().value, offset);
+  for (const auto& [first, offset] : places.births) fetch(first, offset);
 }
 
 void GpuExecutor::bring(const OpMoves& moves) {

@@ -141,6 +141,7 @@ class GpuExecutor final : public Executor,
   const BlockIndex* block_of(ChunkRange chunks) const;
   const BlockIndex* block_of(const void* name) const;
   cuda::StreamHandle stream() const noexcept;
+  PlaceExecutor::Place place_of_birth(ChunkRange chunks) const;
   void restore(const PlannedPlaces& places);
   void bring(const OpMoves& moves);
   void prepare(const Part& part);

@@ -94,7 +94,8 @@ class Program final : public GpuProgram {
 
 class GpuAllocations : public SimulatedGpu {};
 
-// One step in 16 of a settled plan is timed, and its times are told to the policy in a few lists when it ends.
+// One step in 16 of a settled plan is timed, and its times are told to the policy in a few lists when it ends, or the
+// next one. So 32 steps have the lists of two, or of three where those of the step before the first come late.
 TEST_F(GpuAllocations, ASteadyStepByItsPlanAllocatesNothing) {
   constexpr unsigned of_times = 16;
   constexpr int until_rings_are_full = 400;  // of events, 4096 a stream
@@ -102,14 +103,14 @@ TEST_F(GpuAllocations, ASteadyStepByItsPlanAllocatesNothing) {
   for (int s = 0; s < until_rings_are_full; ++s) program.step();
   EXPECT_EQ(program.phase(), "planned");
   const Counters before = program.counters();
-  int timed = 0;
+  std::vector<int> timed;
   for (int s = 0; s < 32; ++s) {
     const Program::Counted counted = program.step();
     EXPECT_EQ(counted.ops, 0u) << "step " << s;
     EXPECT_LE(counted.whole, of_times) << "step " << s;
-    timed += counted.whole > 0 ? 1 : 0;
+    if (counted.whole > 0) timed.push_back(s);
   }
-  EXPECT_LE(timed, 2);
+  EXPECT_LE(timed.size(), 3u) << ::testing::PrintToString(timed);
   const Counters after = program.counters();
   EXPECT_GT(after.bytes_in, before.bytes_in) << "nothing moved";
   EXPECT_GT(after.bytes_out, before.bytes_out) << "nothing moved";

@@ -177,5 +177,29 @@ TEST_F(GpuPlans, BeginWithTheirTensorsWhereTheyShouldBe) {
   EXPECT_EQ(executor_->counters().bytes_out, before.bytes_out);
 }
 
+// Which plan a step follows is known at its first op. What is born before lies where the plan of the step before has
+// it; where the step follows another one, it moves.
+TEST_F(GpuPlans, HavePlacesForWhatIsBornBeforeTheFirstOp) {
+  born(0);
+  const DeviceAddress first = address(0);
+  const PlannedPlaces one{.births = {{chunks(1).first().value, 5 * tensor.value}}, .at_start = {{chunks(0), 0}}};
+  const PlannedPlaces other{.births = {{chunks(1).first().value, 3 * tensor.value}}, .at_start = {{chunks(0), 0}}};
+  const auto step = [&](std::uint64_t number, const PlannedPlaces& places) {
+    executor_->begin_step(number);
+    born(1);
+    const DeviceAddress at_birth = address(1);
+    leave({}, &places);
+    const DeviceAddress in_op = address(1);
+    executor_->died(chunks(1));
+    living_.pop_back();
+    return std::pair(at_birth - first, in_op - first);
+  };
+  EXPECT_EQ(step(1, one), std::pair(tensor.value, 5 * tensor.value));
+  const Counters before = executor_->counters();
+  EXPECT_EQ(step(2, one), std::pair(5 * tensor.value, 5 * tensor.value));
+  EXPECT_EQ(executor_->counters().bytes_out, before.bytes_out) << "nothing has to leave its place";
+  EXPECT_EQ(step(3, other), std::pair(5 * tensor.value, 3 * tensor.value));
+}
+
 }  // namespace
 }  // namespace vedette::testing

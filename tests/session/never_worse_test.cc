@@ -16,6 +16,7 @@
 
 #include "session/drawn.h"
 #include "session/replay.h"
+#include "support/sanitized.h"
 
 namespace vedette {
 namespace {
@@ -70,12 +71,14 @@ Ended run(std::uint64_t seed, Bytes budget, const std::string& policy) {
   return ended;
 }
 
+constexpr std::uint64_t live_seeds = testing::sanitized ? 8 : 40, replayed_seeds = testing::sanitized ? 8 : 80;
+
 // Threads race, so that two runs of one program differ by up to a twelfth: a program is judged by the median of five
 // where its first run is over, and by a tenth. A plan may move more than least recently used memory does: its
 // search weighs time, and ops take long on a machine that does much else. The replay below bounds plans.
 TEST(NeverWorse, WhatIsExpectedMovesLittleMoreThanLeastRecentlyUsedAndLessInAll) {
   std::uint64_t expected_in_all = 0, lru_in_all = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= live_seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Bytes budget = Drawn::budget(seed);
     const Ended plenty = run(seed, 64_MiB, "on-demand"), lru = run(seed, budget, "on-demand");
@@ -129,7 +132,7 @@ TEST_P(NeverWorseInTheReplay, WhatIsExpectedOrPlannedTakesHardlyLongerThanLeastR
   Replayed expected_in_all, lru_in_all;
   double worst = 0;
   std::uint64_t worst_seed = 0;
-  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+  for (std::uint64_t seed = 1; seed <= replayed_seeds; ++seed) {
     const Nanoseconds computing{LinkStore::of_a_chunk.value / GetParam().moving};
     const Replayed lru = replay(seed, "on-demand", computing), expected = replay(seed, "vedette", computing);
     EXPECT_LE(expected.ns, lru.ns * GetParam().worst) << "seed " << seed;
