@@ -191,8 +191,8 @@ struct SessionOptions {
   // does not allow. "cupti" makes the GPU's memory managed memory, for small runs (docs/gpu-tier.md).
   std::string tracker = "best";
   Observer* observer = nullptr;  // borrowed; outlives the session
-  // Diagnostics, one sentence each. Called on a thread that calls the session, at the end of that call, with no lock
-  // held: it may ask the session (counters, phase, smallest_budget, ...). It must not throw where a scope ends.
+  // Diagnostics, one sentence each, until the session ends. Called on a thread that calls it, at the end of that call,
+  // with no lock held: it may ask the session (counters, phase, ...). It must not throw where a scope ends.
   std::function<void(std::string_view)> on_message = {};
   std::uint64_t seed = 1;
   // Processes of this machine that open a session beside this one and use the same disk, this one among them: ranks of

@@ -58,6 +58,7 @@ void SessionCore::close() noexcept {
   executor_->forget_plan();
   executor_->set_observer(nullptr);
   wind_down({~std::uint64_t{0}});
+  messages_.end();
   open_ = false;  // from now on the last release ends it
   end_if_empty();
 }

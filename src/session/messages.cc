@@ -6,6 +6,7 @@ namespace vedette::detail {
 void Messages::post(std::string_view sentence) {
   if (!callback_) return;
   const std::lock_guard lock(mutex_);
+  if (ended_) return;
   posted_.emplace_back(sentence);
   some_.store(true, std::memory_order_relaxed);
 }
@@ -21,6 +22,13 @@ void Messages::deliver() {
     }
     callback_(sentence);
   }
+}
+
+void Messages::end() {
+  deliver();
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  posted_.clear();
 }
 
 }  // namespace vedette::detail

@@ -23,11 +23,15 @@ class Messages {
   // Calls the callback once for each sentence posted so far, in order where one thread delivers. The callback may post
   // again, by a call of the session: that sentence is delivered too.
   void deliver();
+  // Delivers the rest; sentences that are posted later are dropped. The callback may not outlive the session, while
+  // tensors do. Another thread that delivers at the time may still be in the callback.
+  void end();
 
  private:
   const Callback callback_;
   std::mutex mutex_;
   std::deque<std::string> posted_;
+  bool ended_ = false;
   std::atomic<bool> some_ = false;  // relaxed: a hint; a sentence that deliver() misses waits for the next call
 };
 

@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "session/core.h"
 #include "session/loop.h"
+#include "session/registry.h"
 
 namespace vedette {
 namespace {
@@ -40,6 +42,34 @@ TEST(Messages, PostedByTheCallbackAreDeliveredToo) {
   messages.post("first");
   messages.deliver();
   EXPECT_EQ(heard, (std::vector<std::string>{"first", "again", "again"}));
+}
+
+TEST(Messages, EndWithTheSession) {
+  std::vector<std::string> heard;
+  Messages messages([&](std::string_view m) { heard.emplace_back(m); });
+  messages.post("in time");
+  messages.end();
+  messages.post("too late");
+  messages.deliver();
+  EXPECT_EQ(heard, std::vector<std::string>{"in time"});
+}
+
+// A tensor outlives its session, and what on_message captured does not.
+TEST(Messages, OfTensorsThatOutliveTheSessionAreNotTold) {
+  int heard = 0;
+  SessionOptions options;
+  options.fast_memory = 1_MiB;
+  options.chunk = 64_KiB;
+  options.slow = "host";
+  options.on_message = [&](std::string_view) { ++heard; };
+  auto session = Session::open(options).value();
+  std::byte* const tensor = session->allocate({.bytes = 4_MiB}).value();
+  detail::SessionCore& core = *detail::owner_of(tensor);
+  session.reset();
+  heard = 0;
+  core.post("of an earlier session");
+  Session::release(tensor);
+  EXPECT_EQ(heard, 0);
 }
 
 TEST(Messages, OfManyThreadsArriveOnceEach) {
