@@ -20,18 +20,17 @@ constexpr std::size_t longest_name = 200;
 
 // Prefixes of mangled names, which begin with the namespace whatever a function returns.
 bool is_of_a_library(std::string_view symbol) {
-  constexpr std::string_view
-      insides[] = {"_ZN7vedette", "_ZNK7vedette", "_ZThn",         "_ZN2at", "_ZNK2at", "_ZN3c10",
-                   "_ZNK3c10",    "_ZN5torch",    "_ZNK5torch",    "_ZNSt",  "_ZNKSt",  "_ZSt",
-                   "_Zn",         "_start",       "__interceptor_"};  // the address sanitizer's calls of libc
+  constexpr std::string_view insides[] = {"_ZN7vedette", "_ZNK7vedette", "_ZThn",     "_ZN2at",     "_ZNK2at",
+                                          "_ZN3c10",     "_ZNK3c10",     "_ZN5torch", "_ZNK5torch", "_ZNSt",
+                                          "_ZNKSt",      "_ZSt",         "_Zn",       "_start"};
   constexpr std::string_view examples = "_ZN7vedette8examples";
   return !symbol.starts_with(examples) &&
          std::any_of(std::begin(insides), std::end(insides), [&](auto prefix) { return symbol.starts_with(prefix); });
 }
 
 bool is_a_library(std::string_view file) {
-  constexpr std::string_view libraries[] = {"libtorch", "libc10",     "libc.so",  "libstdc++", "libgcc_s",
-                                            "libgomp",  "libpthread", "ld-linux", "libvedette"};
+  constexpr std::string_view libraries[] = {"libtorch",   "libc10",   "libc.so",    "libstdc++", "libgcc_s", "libgomp",
+                                            "libpthread", "ld-linux", "libvedette", "libasan",   "libtsan"};
   return std::any_of(std::begin(libraries), std::end(libraries), [&](auto name) { return file.starts_with(name); });
 }
 
