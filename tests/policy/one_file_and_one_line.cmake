@@ -1,7 +1,7 @@
 # Puts the policy of examples/write_a_policy into a copy of src/policy, as a file and a line in policies.def. Builds
 # that copy in front of the library, and asks a program for the policy by its name. The other policies come from the
 # library, so that only the new one and the table are compiled. In: source (the project), work (a folder of its own),
-# library (libvedette.a), compiler, flags.
+# library (libvedette.a), compiler, flags, cbc (whether the library was built with it).
 file(REMOVE_RECURSE ${work})
 
 include(${CMAKE_CURRENT_LIST_DIR}/../support/must_run.cmake)
@@ -31,7 +31,7 @@ int main() {
 }
 ]])
 must_run("configuring" ${CMAKE_COMMAND} -S ${work} -B ${work}/build -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
-  "-D CMAKE_CXX_FLAGS=${flags}"
+  "-D CMAKE_CXX_FLAGS=${flags}" -D VEDETTE_CBC=${cbc}
   -D source=${source} -D library=${library})
 
 # The file, and the line. CMake finds the file by itself: nothing is configured by hand after this.

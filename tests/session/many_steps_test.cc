@@ -67,7 +67,7 @@ TEST_P(ManySteps, GrowNothing) {
   EXPECT_LE(last.resident, after_first.resident + (2u << 20));
   EXPECT_LE(last.mappings, after_first.mappings + 4);
   EXPECT_EQ(last.files, after_first.files);
-  EXPECT_EQ(last.threads, after_first.threads);
+  EXPECT_LE(last.threads, after_first.threads);  // fewer: a plan was in the making
   const double early = std::min({medians[0], medians[1], medians[2]});
   const double late = std::min({medians[medians.size() - 1], medians[medians.size() - 2], medians[medians.size() - 3]});
   EXPECT_LE(late, early * 2);  // the machine may be busy with other things
