@@ -24,6 +24,8 @@ class FailedWrites {
   std::optional<Error> take_untold() noexcept { return std::exchange(untold_, std::nullopt); }
   // True: some chunk is not tried again until its mark is taken away, which the caller does now.
   bool forgive() noexcept { return std::exchange(chunks_, false); }
+  // Some chunk's write failed, and later one of another chunk worked.
+  bool worth_trying_again() const noexcept { return chunks_ && !last_; }
   std::uint32_t next_round() noexcept { return ++rounds_; }  // in a row, without a write that worked
 
  private:

@@ -122,7 +122,7 @@ std::uint32_t Engine::promised() const noexcept {
 
 bool Engine::room_impossible() const noexcept {
   return books_.available() == 0 && busy_.empty() && books_.evicting() == 0 && books_.in_flight() == 0 &&
-         !books_.has_victim() && !books_.birth_goes_on();
+         !books_.has_victim() && !books_.birth_goes_on() && !failed_writes_.worth_trying_again();
 }
 
 bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed_writes_.last() && !room_impossible(); }
@@ -230,6 +230,10 @@ void Engine::make_room() {
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
     if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
+    if (failed_writes_.worth_trying_again() && failed_writes_.forgive()) {
+      books_.forgive_writes();
+      continue;
+    }
     if (waits_for_busy()) return;
     if (books_.in_op() && !books_.paged()) go_paged();
     arrived_.notify_all();

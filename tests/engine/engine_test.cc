@@ -478,6 +478,21 @@ TEST(Engine, TriesAWriteAgainBeforeItGivesUpAFault) {
   EXPECT_TRUE(rig.engine().take_error().has_value());
 }
 
+// A later write of another chunk worked, so the tier takes bytes again: the chunks that stayed are victims once more.
+TEST(Engine, TriesWritesAgainOnceAnotherWorked) {
+  Rig rig;
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.store().fail(Direction::write, 2);
+  rig.op({}, {.fetches = {}, .evictions = {at(0), at(1)}, .next_uses = {}});
+  ASSERT_TRUE(eventually([&] { return rig.engine().take_error().has_value(); }));
+  ASSERT_TRUE(eventually([&] { return rig.here(0) && rig.here(1); }));
+  rig.evict({at(2)});
+  rig.born(4, 4);
+  rig.op({at(3), at(4)}, {}, [&] { rig.born(5, 5); });
+  EXPECT_TRUE(rig.messages.empty()) << rig.messages.front() << ": but chunks 0 and 1 could leave";
+  for (std::uint32_t c = 0; c < 6; ++c) EXPECT_TRUE(rig.holds(c, c)) << c;
+}
+
 TEST(Engine, ReadsAgainAfterAnErrorThatPasses) {
   Rig rig;
   rig.born(0, 3);
