@@ -387,6 +387,16 @@ std::vector<ChunkIndex> Books::victims_unused_until(Ticks until, const Calendar&
                   [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second, step); });
 }
 
+std::vector<Ticks> Books::uses_to_come() const {
+  std::vector<Ticks> uses;
+  for (const ChunkIndex c : used()) {
+    const Ticks use = chunks_[c].next_use;
+    if (chunks_[c].state == ChunkState::away && use >= tick_ && use != never) uses.push_back(use);
+  }
+  std::sort(uses.begin(), uses.end());
+  return uses;
+}
+
 std::vector<ChunkIndex> Books::that_may_leave() const {
   std::vector<ChunkIndex> found;
   for (const ChunkIndex c : used())

@@ -150,6 +150,9 @@ class Books {
   // Of those that are known, that are not to leave already, and not used before tick `until`.
   std::vector<ChunkIndex> victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const;
 
+  // Ticks from the present one on at which chunks are used that are away, as far as that is known: ascending.
+  std::vector<Ticks> uses_to_come() const;
+
   // --- marks ---------------------------------------------------------------------------------------------------------
   void want(ChunkIndex chunk) { at(chunk).wanted = true; }
   void serve(ChunkIndex chunk) { at(chunk).wanted = false; }

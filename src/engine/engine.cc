@@ -135,7 +135,9 @@ bool Engine::is_calm() const noexcept {
 }
 
 void Engine::take_plan(const Planned& planned) {
+  if (op_.expected && !planned.expected) queues_.fetches.clear();  // some of them were not due yet
   op_.expected = planned.expected;
+  op_.due = never;
   if (planned.expected) return take_expected(planned);
   for (const NextUse& use : planned.next_uses)
     for (const ChunkIndex c : use.range) books_.set_next_use(c, planned.base + use.tick);

@@ -37,6 +37,7 @@
 #include "engine/busy_chunks.h"
 #include "engine/failed_writes.h"
 #include "engine/frame_watch.h"
+#include "engine/op_schedule.h"
 #include "engine/quick_op.h"
 #include "engine/unused_frames.h"
 #include "os/chunk_memory.h"
@@ -109,6 +110,7 @@ class Engine {
     std::uint32_t births = 0, next_births = 0;  // chunks that the op, and the next one, will take
     Ticks until = 0;
     Books::Calendar step = {};
+    OpSchedule schedule = {};
   };
   struct Planned {
     std::span<const PlannedFetch> fetches;
@@ -229,6 +231,7 @@ class Engine {
     std::span<const std::uint32_t> frames_to_come;  // of the bucket, which outlives the op
     std::span<const ChunkRange> operands_of_whole_op;
     std::optional<Expected> expected;  // until the next op begins
+    Ticks due = never;                 // of an expected op: what is used from then on is fetched later
     std::uint32_t events = 0;          // births and deaths in it
     bool waits = false;                // for operands
     std::vector<ChunkIndex> covered;   // chunks that observe_operands() hid
@@ -288,6 +291,10 @@ class Engine {
   void take_expected(const Planned& planned);  // expected.cc
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();
+  Ticks due() const;
+  Ticks busy_until() const;
+  std::size_t fetches_due() const;
+  bool has_fetches_due() const noexcept;
   void make_room_ahead(std::size_t missing);  // operands, and what is expected
   template <class Done>
   void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then

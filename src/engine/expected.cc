@@ -5,6 +5,22 @@
 #include "engine/engine.h"
 
 namespace vedette {
+namespace {
+
+// In nanoseconds, by the slowest tier.
+struct ChunkMoves {
+  double in = 0, in_and_out = 0;
+};
+
+ChunkMoves moves_of(Bytes chunk, const LinkSpeed& speed) {
+  const auto ns = [&](std::uint64_t bytes_per_s) {
+    return static_cast<double>(chunk.value) * 1e9 / static_cast<double>(std::max<std::uint64_t>(1, bytes_per_s));
+  };
+  const double in = ns(speed.read_alone());
+  return {.in = in, .in_and_out = speed.one_bus() ? in + ns(speed.write_alone()) : in};
+}
+
+}  // namespace
 
 void Engine::take_expected(const Planned& planned) {
   if (planned.expected->anew) queues_.fetches.clear();
@@ -44,19 +60,71 @@ void Engine::sort_fetches() {
   });
 }
 
+// A chunk that comes earlier than it must takes its room from one that is used sooner, which then moves, too. So a
+// fetch is due where it, those before it and what leaves for them take half of the time until its op, or where a later
+// fetch is. Everything, where the times of ops are not known.
+Ticks Engine::due() const {
+  constexpr double early = 2;
+  const OpSchedule& schedule = op_.expected->schedule;
+  if (!schedule.is_known()) return never;
+  const double one = early * moves_of(chunk_bytes_, slow_.habits.back().speed).in_and_out;
+  double moving = 0;
+  Ticks due = books_.tick() + 2;  // of the next op: always
+  for (const Coming& coming : queues_.fetches) {
+    const Ticks use = books_[coming.chunk].next_use;
+    moving += one;
+    if (moving >= schedule.ns_until(use - std::min(use, books_.tick()))) due = std::max(due, use + 1);
+  }
+  return due;
+}
+
+// Until this tick the link has more to fetch than it can. A chunk that is used before then and leaves for another one's
+// early fetch has to be fetched, too: that gains nothing.
+Ticks Engine::busy_until() const {
+  const OpSchedule& schedule = op_.expected->schedule;
+  const double one = moves_of(chunk_bytes_, slow_.habits.back().speed).in;
+  double moving = 0;
+  Ticks busy = 0;
+  for (const Ticks use : books_.uses_to_come()) {
+    if (!schedule.has(use - books_.tick())) break;
+    moving += one;
+    if (moving >= schedule.ns_until(use - books_.tick())) busy = use + 1;
+  }
+  return busy;
+}
+
+std::size_t Engine::fetches_due() const {
+  return static_cast<std::size_t>(
+      std::find_if(queues_.fetches.begin(), queues_.fetches.end(),
+                   [&](const Coming& coming) { return books_[coming.chunk].next_use >= op_.due; }) -
+      queues_.fetches.begin());
+}
+
+bool Engine::has_fetches_due() const noexcept {
+  if (!queues_.catching_up.empty()) return true;
+  return !queues_.fetches.empty() && (!op_.expected || books_[queues_.fetches.front().chunk].next_use < op_.due);
+}
+
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
 // it; as it ends, also for what will be born in the next one.
 void Engine::make_room_ahead(std::size_t missing) {
   constexpr std::size_t most_fetches = 16;  // chunks: more do not start before the next op ends
   if (!op_.expected || watch_ != nullptr) return;
   sort_fetches();
+  op_.due = due();
   const std::size_t births = op_.expected->births + (books_.in_op() ? 0 : op_.expected->next_births),
-                    fetches = op_.expected->makes_room ? std::min(queues_.fetches.size(), most_fetches) : 0,
+                    fetches = op_.expected->makes_room ? std::min(fetches_due(), most_fetches) : 0,
                     wanted = missing + births + fetches;
   const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions.size();
   if (wanted <= coming) return;
-  for (const ChunkIndex c : books_.victims_unused_until(op_.expected->until, op_.expected->step, wanted - coming))
-    let_leave(c);
+  const std::size_t lacking = wanted - coming, for_fetches = std::min(lacking, fetches);
+  const auto leave = [&](Ticks unused_until, std::size_t most) {
+    for (const ChunkIndex c : books_.victims_unused_until(unused_until, op_.expected->step, most)) let_leave(c);
+  };
+  const Ticks until = op_.expected->until, busy = for_fetches > 0 ? busy_until() : 0;
+  if (busy <= until) return leave(until, lacking);
+  if (lacking > for_fetches) leave(until, lacking - for_fetches);
+  leave(busy, for_fetches);
 }
 
 }  // namespace vedette

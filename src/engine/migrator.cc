@@ -132,7 +132,7 @@ bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed
 bool Engine::can_start() const noexcept {
   if (waiting_need() > 0) return true;
   return (!queues_.evictions.empty() && books_.writes_in_flight() == 0 && !writes_wait()) ||
-         (queues_.has_fetches() && books_.reads_in_flight() == 0 && books_.available() > promised());
+         (has_fetches_due() && books_.reads_in_flight() == 0 && books_.available() > promised());
 }
 
 void Engine::start_urgent() {
@@ -171,7 +171,7 @@ std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noe
 
 // One disk serves both directions, so a write that can wait slows down reads that ops will wait for.
 bool Engine::writes_wait() const noexcept {
-  return (queues_.has_fetches() || books_.reads_in_flight() > 0) && waiting_need() == 0 &&
+  return (has_fetches_due() || books_.reads_in_flight() > 0) && waiting_need() == 0 &&
          books_.available() > promised() + room_for_reads;
 }
 
@@ -199,7 +199,7 @@ void Engine::start_planned_evictions() {
 
 void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
-  while (queues_.has_fetches() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
+  while (has_fetches_due() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
          books_.available() > promised()) {
     const Coming coming = take_next_fetch();
     const ChunkIndex c = coming.chunk;

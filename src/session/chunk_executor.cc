@@ -69,7 +69,8 @@ Engine::Planned ChunkExecutor::planned(const Part& part) {
         .births = ahead->births,
         .next_births = ahead->next_births,
         .until = part.step_begins + ahead->until,
-        .step = {.ends = part.step_begins + ahead->ends, .next_begins = part.step_begins + ticks_of_a_step}};
+        .step = {.ends = part.step_begins + ahead->ends, .next_begins = part.step_begins + ticks_of_a_step},
+        .schedule = ahead->schedule};
   return planned;
 }
 

@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/op_schedule.h"
 #include "os/chunk_index.h"
 #include "os/program.h"
 #include "vedette/model.h"
@@ -96,6 +97,7 @@ struct Ahead {
   // ticks from the step's first op
   std::uint32_t until = 0;  // tensors that are used before then stay
   std::uint32_t ends = 0;   // the step
+  OpSchedule schedule;
 };
 
 // Where the tensors of a planned step lie in an executor's range(), besides those of fetches.

@@ -119,7 +119,9 @@ const Ahead* Foresight::look(const StepLog& log, std::span<const std::uint64_t> 
   if (now_.at == none) return nullptr;
   fetches_.clear();
   next_uses_.clear();
-  ahead_ = {.anew = std::exchange(is_new_position_, false), .makes_room = wrong_ < rarely};
+  ahead_ = {.anew = std::exchange(is_new_position_, false),
+            .makes_room = wrong_ < rarely,
+            .schedule = {.begins = now_.like->begins(), .op = now_.at, .longer = larger()}};
   if (ahead_.anew) tell_all_uses(log);
   tell_next_uses(log);
   widen(log, frames);
@@ -240,9 +242,12 @@ std::optional<ChunkRange> Foresight::chunks_of(const StepLog& log, std::uint32_t
   return arena_.chunks_of(offset, found->second.bytes.value);
 }
 
+double Foresight::larger() const noexcept {
+  return now_.bytes_there == 0 ? 1 : std::clamp(double(now_.bytes) / double(now_.bytes_there), 0.125, 8.0);
+}
+
 std::uint32_t Foresight::chunks_born(std::uint32_t op) const {
-  const double larger = now_.bytes_there == 0 ? 1 : double(now_.bytes) / double(now_.bytes_there);
-  const double bytes = double(now_.like->born_to_stay(op).value) * std::clamp(larger, 0.125, 8.0);
+  const double bytes = double(now_.like->born_to_stay(op).value) * larger();
   return static_cast<std::uint32_t>((bytes + double(arena_.chunk_bytes()) - 1) / double(arena_.chunk_bytes()));
 }
 

@@ -99,6 +99,7 @@ class Foresight {
   void find_carried();
   void bind(const StepLog& log);
   std::optional<ChunkRange> chunks_of(const StepLog& log, std::uint32_t tensor) const;
+  double larger() const noexcept;  // so many times: births of this step, beside those of `like`
   std::uint32_t chunks_born(std::uint32_t op) const;
   void tell(std::uint32_t tensor, std::optional<ChunkRange> chunks, std::uint32_t op);
   void tell_in_next_step(std::uint32_t tensor, std::optional<ChunkRange> chunks);

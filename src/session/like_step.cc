@@ -42,10 +42,21 @@ std::vector<Bytes> stays_of(const StepLog& log) {
   return stays;
 }
 
+std::shared_ptr<const std::vector<Nanoseconds>> begins_of(const StepLog& log) {
+  auto begins = std::make_shared<std::vector<Nanoseconds>>(1);
+  begins->reserve(log.ops.size() + 1);
+  for (const LoggedOp& op : log.ops) begins->push_back(begins->back() + op.time);
+  return begins;
+}
+
 }  // namespace
 
 LikeStep::LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence)
-    : kinds_(kinds.begin(), kinds.end()), sequence_(sequence), tensors_(tensors_of(log)), stays_(stays_of(log)) {
+    : kinds_(kinds.begin(), kinds.end()),
+      sequence_(sequence),
+      tensors_(tensors_of(log)),
+      stays_(stays_of(log)),
+      begins_(begins_of(log)) {
   const auto count = static_cast<std::uint32_t>(log.ops.size());
   std::vector<std::pair<std::uint32_t, Use>> uses;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> births, writes;

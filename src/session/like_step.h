@@ -4,9 +4,10 @@
 // What always holds: tensors have their numbers of the step's log, in order of appearance, so that two steps with the
 // same ops number them alike. Tensors of the slab, and those touched in rows, are in no list.
 //
-// Pure. O(operands) to make, 8 bytes an operand and 28 an op.
+// Pure. O(operands) to make, 8 bytes an operand and 36 an op.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -50,6 +51,8 @@ class LikeStep {
   // Of those and of the op itself: tensors that are not dead when the next op begins.
   Bytes born_to_stay(std::uint32_t op) const { return stays_[op]; }
   std::span<const Tensor> tensors() const noexcept { return tensors_; }
+  // Compute time of the step when each op begins; last, when the step ends.
+  const std::shared_ptr<const std::vector<Nanoseconds>>& begins() const noexcept { return begins_; }
   // No op from `op` on to the next `within` ops writes the tensor.
   bool unwritten(std::uint32_t tensor, std::uint32_t op, std::uint32_t within) const;
 
@@ -69,6 +72,7 @@ class LikeStep {
   Grouped<std::uint32_t> births_;
   Grouped<std::uint32_t> writes_;  // [tensor]: ops
   std::vector<Bytes> stays_;
+  std::shared_ptr<const std::vector<Nanoseconds>> begins_;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> grams_;  // hash and last op, sorted
 };
 

@@ -207,6 +207,13 @@ class RandomProgram {
     if (engine_->hold(range)) held_ = range;
     for (const ChunkIndex c : held_.value_or(ChunkRange())) EXPECT_EQ(engine_->state(c), ChunkState::resident);
   }
+  OpSchedule some_schedule() {
+    if (below(3) == 0) return {};
+    auto begins = std::make_shared<std::vector<Nanoseconds>>(1);
+    for (std::uint32_t n = below(40); n > 0; --n) begins->push_back(begins->back() + Nanoseconds{below(3'000'000)});
+    const std::size_t running = begins->size() - 1 - std::min<std::size_t>(begins->size() - 1, below(40));
+    return {.begins = std::move(begins), .op = running, .longer = 0.5 + below(3)};
+  }
   void op() {
     std::vector<ChunkRange> operands, evictions;
     std::vector<Engine::PlannedFetch> fetches;
@@ -219,7 +226,8 @@ class RandomProgram {
     for (std::uint32_t n = below(6) == 0 ? below(8) : 0; n > 0; --n)
       (below(2) == 0 ? begins_near : begins_away).push_back({.range = some(), .tick = tick_ + below(40)});
     std::optional<Engine::Expected> expected;
-    if (below(3) == 0) expected = Engine::Expected{.births = below(4), .until = tick_ + below(20)};
+    if (below(3) == 0)
+      expected = Engine::Expected{.births = below(4), .until = tick_ + below(20), .schedule = some_schedule()};
     const Nanoseconds began = program_.now();
     engine_->begin_op(++tick_, {0}, "op", operands,
                       {.fetches = fetches,

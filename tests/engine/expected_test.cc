@@ -1,5 +1,6 @@
 // Ops without a plan that know what an earlier step did: room is made of what is used last, before it is wanted, and
 // what is used next comes early.
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -163,6 +164,56 @@ TEST(Expected, AtANewPositionTheOldFetchesAreForgotten) {
   rig.evict({at(1)});  // room for one
   rig.evict({at(2)});  // a turn later
   EXPECT_FALSE(rig.here(0));
+}
+
+// An earlier step of twenty ops that took so long each.
+OpSchedule ops_of(Nanoseconds each) {
+  auto begins = std::make_shared<std::vector<Nanoseconds>>(1);
+  for (int op = 0; op < 20; ++op) begins->push_back(begins->back() + each);
+  return {.begins = std::move(begins), .op = 1};
+}
+constexpr Nanoseconds for_ages{std::int64_t{1} << 52}, at_once{1};
+
+TEST(Expected, AFetchWaitsUntilItIsDue) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0)});
+  op(rig, 1, {{at(0)}}, {{at(0), 5}}, {.until = 10, .schedule = ops_of(for_ages)});
+  rig.stays_away(0);  // four long ops before its use
+  op(rig, 4, {}, {}, {.until = 10, .schedule = ops_of(for_ages)});
+  EXPECT_TRUE(eventually([&] { return rig.here(0); })) << "the next op uses it";
+}
+
+TEST(Expected, AFetchIsDueWhereALaterOneIs) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0, 2)});
+  op(rig, 1, {{at(0, 2)}}, {{at(0), 5}, {at(1), 9}}, {.until = 10, .schedule = ops_of(at_once)});
+  EXPECT_TRUE(eventually([&] { return rig.here(0) && rig.here(1); }));
+}
+
+TEST(Expected, FetchesThatAreNotDueAreForgottenWithWhatWasExpected) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0)});
+  op(rig, 1, {{at(0)}}, {{at(0), 5}}, {.until = 10, .schedule = ops_of(for_ages)});
+  use(rig, 2, 1, {});
+  rig.stays_away(0);
+}
+
+// Two chunks are away and the link is late for both: what is used before the second would be a third.
+TEST(Expected, WhatIsUsedBeforeTheLinkRestsDoesNotLeaveForAFetch) {
+  Rig rig(4);
+  for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
+  rig.evict({at(0, 2)});
+  rig.born(4, 4);
+  rig.born(5, 5);
+  const std::vector<Engine::NextUse> uses = {{at(0), 3}, {at(1), 12}, {at(2), 11}, {at(3), 15}, {at(4), 2}, {at(5), 5}};
+  op(rig, 1, {{at(0, 2)}}, uses, {.until = 8, .schedule = ops_of(at_once)});
+  EXPECT_TRUE(eventually([&] { return rig.here(0); }));
+  rig.stays_away(1);
+  EXPECT_TRUE(rig.here(2)) << "used at 11";
+  EXPECT_FALSE(rig.here(3)) << "used at 15";
 }
 
 }  // namespace
