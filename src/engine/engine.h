@@ -232,9 +232,11 @@ class Engine {
     std::span<const ChunkRange> operands_of_whole_op;
     std::optional<Expected> expected;  // until the next op begins
     Ticks due = never;                 // of an expected op: what is used from then on is fetched later
-    std::uint32_t events = 0;          // births and deaths in it
-    bool waits = false;                // for operands
-    std::vector<ChunkIndex> covered;   // chunks that observe_operands() hid
+    Ticks busy = 0;                    // busy_until(), as it was counted in the op at `counted`
+    Ticks counted = never;
+    std::uint32_t events = 0;         // births and deaths in it
+    bool waits = false;               // for operands
+    std::vector<ChunkIndex> covered;  // chunks that observe_operands() hid
   };
   struct Figures {
     Observer* observer = nullptr;
@@ -292,7 +294,7 @@ class Engine {
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();
   Ticks due() const;
-  Ticks busy_until() const;
+  Ticks busy_until();
   std::size_t fetches_due() const;
   bool has_fetches_due() const noexcept;
   void make_room_ahead(std::size_t missing);  // operands, and what is expected

@@ -79,18 +79,24 @@ Ticks Engine::due() const {
 }
 
 // Until this tick the link has more to fetch than it can. A chunk that is used before then and leaves for another one's
-// early fetch has to be fetched, too: that gains nothing.
-Ticks Engine::busy_until() const {
+// early fetch has to be fetched, too: that gains nothing. It is counted once an op, or where there are many chunks once
+// in some ops.
+Ticks Engine::busy_until() {
+  constexpr Ticks chunks_an_op = 512;
+  const Ticks stays = books_.used().size() / chunks_an_op, now = books_.tick();
+  const bool is_fresh = op_.counted <= now && now - op_.counted <= stays;
+  if (is_fresh && !op_.expected->anew) return op_.busy;
+  op_.counted = now;
   const OpSchedule& schedule = op_.expected->schedule;
   const double one = moves_of(chunk_bytes_, slow_.habits.back().speed).in;
   double moving = 0;
-  Ticks busy = 0;
+  op_.busy = 0;
   for (const Ticks use : books_.uses_to_come()) {
-    if (!schedule.has(use - books_.tick())) break;
+    if (!schedule.has(use - now)) break;
     moving += one;
-    if (moving >= schedule.ns_until(use - books_.tick())) busy = use + 1;
+    if (moving >= schedule.ns_until(use - now)) op_.busy = use + 1;
   }
-  return busy;
+  return op_.busy;
 }
 
 std::size_t Engine::fetches_due() const {
