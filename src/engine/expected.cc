@@ -100,6 +100,7 @@ Ticks Engine::busy_until() {
 }
 
 std::size_t Engine::fetches_due() const {
+  if (op_.due == never) return queues_.fetches.size();
   return static_cast<std::size_t>(
       std::find_if(queues_.fetches.begin(), queues_.fetches.end(),
                    [&](const Coming& coming) { return books_[coming.chunk].next_use >= op_.due; }) -
@@ -108,7 +109,8 @@ std::size_t Engine::fetches_due() const {
 
 bool Engine::has_fetches_due() const noexcept {
   if (!queues_.catching_up.empty()) return true;
-  return !queues_.fetches.empty() && (!op_.expected || books_[queues_.fetches.front().chunk].next_use < op_.due);
+  if (queues_.fetches.empty()) return false;
+  return !op_.expected || op_.due == never || books_[queues_.fetches.front().chunk].next_use < op_.due;
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
