@@ -35,6 +35,9 @@ struct StepShape {
   Bytes alignment = {512};  // as libtorch's own allocator gives
 };
 
+// By op, the bytes that are resident in it.
+std::vector<Bytes> resident_bytes(const std::vector<Residency>& residencies, const StepShape& step);
+
 // Errors: malformed_input where an interval has an op that the step has not. infeasible where the budget is below the
 // resident bytes of one op, or where the intervals do not fit together.
 Result<Placement> place_step(const std::vector<Residency>& residencies, const StepShape& step);

@@ -2,10 +2,12 @@
 #include "session/planned_places.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "model/producers.h"
 #include "place/planned.h"
+#include "session/copies_out.h"
 
 namespace vedette::detail {
 namespace {
@@ -23,11 +25,13 @@ struct Interval {  // of one tensor in fast memory
   Span<std::uint32_t> moments;  // begin > end: from one step into the next
   Coming coming;                // the fetch that begins it
   bool at_start = false;        // it is there when the step begins
+  std::uint32_t gone = none;  // when the copy out has ended that starts at its end; before its begin: in the next step
 };
 
 struct Change {  // a tensor comes to fast memory, or leaves it, by a move
   std::uint32_t moment = 0;
   Coming coming;
+  std::uint32_t gone = 0;  // of one that leaves: when its copy has ended, by the plan; below `moment`: in the next step
   bool comes() const { return coming.by != Coming::By::birth; }
 };
 
@@ -70,8 +74,22 @@ class Timeline {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> from_;  // a moment, and how many more there are from it on
 };
 
+// By unit and the op at which they start: when the plan has the copies of evictions end.
+using Evictions = std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>;
+
+// Between two ops what is born counts as the later one's: to the plan a copy that is due there has ended by then.
+Evictions evictions_of(const Plan& plan, const Timeline& time) {
+  Evictions ends;
+  for (const Move& move : plan.moves) {
+    if (move.verb != Verb::evict || move.source != TierIndex{0}) continue;
+    ends[{move.extent.tensor.value, move.issue.value}] = move.due.value == 0 ? 0 : time.ends(move.due.value - 1);
+  }
+  return ends;
+}
+
 // By unit, in the order of their moments: the effects of the plan's moves.
-std::vector<std::vector<Change>> changes_of(const StepInTime& step, const Timeline& time, const MoveTable& parts) {
+std::vector<std::vector<Change>> changes_of(const StepInTime& step, const Timeline& time, const MoveTable& parts,
+                                            const Evictions& evictions) {
   std::unordered_map<std::uint32_t, std::uint32_t> unit_at;  // by first chunk
   for (std::uint32_t u = 0; u < step.units.where.size(); ++u) unit_at[step.units.where[u].first] = u;
   std::vector<std::vector<Change>> changes(step.units.where.size());
@@ -83,8 +101,12 @@ std::vector<std::vector<Change>> changes_of(const StepInTime& step, const Timeli
     };
     for (std::uint32_t f = 0; f < moves.fetches.size(); ++f) come(moves.fetches[f].chunks, Coming::By::fetch, f);
     for (std::uint32_t m = 0; m < moves.made.size(); ++m) come(moves.made[m].chunks, Coming::By::recomputation, m);
-    for (const OpMoves::Departure& departure : moves.departures)
-      changes[unit_at.at(departure.chunks.first().value)].push_back({.moment = time.ends(p), .coming = {}});
+    for (const OpMoves::Departure& departure : moves.departures) {
+      const std::uint32_t unit = unit_at.at(departure.chunks.first().value);
+      const auto copy = evictions.find({unit, p});
+      changes[unit].push_back(
+          {.moment = time.ends(p), .coming = {}, .gone = copy == evictions.end() ? time.ends(p) : copy->second});
+    }
   }
   return changes;
 }
@@ -107,7 +129,10 @@ void add_intervals(const StepInTime& step, const Timeline& time, std::uint32_t u
     } else if (change.comes() && !open) {
       open = fresh;
     } else if (!change.comes() && open) {
+      const bool in_next_step = change.gone < change.moment;
+      const bool a_whole_step = in_next_step && (open->at_start || change.gone >= open->moments.begin);
       open->moments.end = change.moment;
+      if (change.gone != change.moment && !a_whole_step) open->gone = change.gone;
       intervals.push_back(*std::exchange(open, std::nullopt));
     }
   }
@@ -149,12 +174,36 @@ void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
   }
 }
 
+// A copy keeps the place that it reads to itself where there is room: a tensor that takes the place earlier waits for
+// the copy. Where no places are found, more copies give theirs up.
+Result<place::Placement> place_beside_copies(const std::vector<Interval>& intervals,
+                                             std::vector<place::Residency> residencies, std::uint32_t length,
+                                             Executor::Stretch range) {
+  std::vector<CopyOut> copies;
+  std::vector<std::size_t> of;  // whose copies they are
+  for (std::size_t i = 0; i < intervals.size(); ++i) {
+    if (intervals[i].gone == none) continue;
+    copies.push_back({.moments = {intervals[i].moments.end, intervals[i].gone}, .bytes = residencies[i].bytes});
+    of.push_back(i);
+  }
+  const place::StepShape shape{.ops = length, .budget = range.bytes, .alignment = range.unit};
+  const std::vector<Bytes> resident = place::resident_bytes(residencies, shape);
+  for (const std::uint64_t percent : {100u, 80u, 65u, 40u}) {
+    if (copies.empty()) break;
+    const std::vector<std::uint32_t> ends = ends_within(copies, resident, {range.bytes.value / 100 * percent});
+    std::vector<place::Residency> beside = residencies;
+    for (std::size_t c = 0; c < copies.size(); ++c) beside[of[c]].ops.end = {ends[c]};
+    if (auto placed = place::place_step(beside, shape)) return placed;
+  }
+  return place::place_step(residencies, shape);
+}
+
 }  // namespace
 
 Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTable& parts, Executor::Stretch range) {
   const Trace& trace = step.units.trace;
   const Timeline time(step, plan);
-  const std::vector<std::vector<Change>> changes = changes_of(step, time, parts);
+  const std::vector<std::vector<Change>> changes = changes_of(step, time, parts, evictions_of(plan, time));
   std::vector<Interval> intervals;
   for (std::uint32_t u = 0; u < trace.tensors.size(); ++u) {
     // A tensor that leaves as the step ends is at home until its copy has ended, but its place is given away.
@@ -168,7 +217,7 @@ Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTabl
                            .ops = {{each.moments.begin}, {each.moments.end}},
                            .bytes = trace.tensors[each.unit].bytes});
   add_scratch(step, time, plan, residencies);
-  auto placed = place::place_step(residencies, {.ops = time.length(), .budget = range.bytes, .alignment = range.unit});
+  auto placed = place_beside_copies(intervals, residencies, time.length(), range);
   if (!placed) return placed.error();
   PlannedPlaces places;
   for (std::size_t i = 0; i < intervals.size(); ++i) {

@@ -154,6 +154,37 @@ TEST_P(OfPlans, NoTwoTensorsLieInOnePlaceAtOneMoment) {
 INSTANTIATE_TEST_SUITE_P(PlannedPlaces, OfPlans, ::testing::Bool(),
                          [](const auto& the) { return the.param ? "that_recompute" : "that_move"; });
 
+// Two tensors leave one after the other, and each op makes another one.
+TEST(PlannedPlaces, APlaceThatIsCopiedFromIsNoOthersWhereThereIsRoom) {
+  constexpr std::uint32_t ops = 8;
+  constexpr std::uint64_t bytes = 4096;
+  StepLog log;
+  for (std::uint32_t i = 0; i < ops; ++i) {
+    log.tensors.push_back({.name = "t", .bytes = {bytes}, .offset = i * 64 * 1024, .birth = i + 1, .birth_op = i});
+    log.tensors.back().dies_at_seam = true;
+    log.ops.push_back({.name = "op", .time = {1000}, .reads = {}, .writes = {i}, .events = {i, i + 1}});
+  }
+  const TensorUnits step = tensor_units(log, {64 << 10});
+  Plan plan;
+  for (const std::uint32_t t : {0u, 1u})
+    plan.moves.push_back(
+        {.issue = {t}, .due = {t + 4}, .extent = {{t}, {}}, .source = {0}, .target = {1}, .verb = Verb::evict});
+  const auto births = [&](Bytes range) {
+    MoveTable parts = tabulate(step.units, plan, {64 << 10}, Fetches::as_planned);
+    const auto places = arrange({step.units, step.moments}, plan, parts, {.first = 0, .bytes = range});
+    std::vector<std::uint64_t> at;
+    for (std::uint32_t t = 0; places && t < ops; ++t) at.push_back(places->births.at(step.units.where[t].first));
+    return at;
+  };
+  const std::vector<std::uint64_t> wide = births({ops * bytes}), narrow = births({(ops - 2) * bytes});
+  ASSERT_EQ(wide.size(), ops);
+  ASSERT_EQ(narrow.size(), ops) << "places are given away before they are free where there is no room";
+  for (const std::uint32_t left : {0u, 1u}) {
+    for (std::uint32_t t = left + 1; t < left + 4; ++t) EXPECT_NE(wide[t], wide[left]) << t;
+    EXPECT_NE(std::find(narrow.begin() + left + 1, narrow.end(), narrow[left]), narrow.end());
+  }
+}
+
 TEST(PlannedPlaces, WhatFindsNoPlaceIsAnError) {
   const StepLog log = random_log(1, 10);
   const TensorUnits step = tensor_units(log, {64 << 10});
