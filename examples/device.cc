@@ -25,10 +25,9 @@ void move_to_device(torch::nn::Module& module, const std::string& device) {
   if (device != "cpu") module.to(at::Device(device));
 }
 
-void use_deterministic_algorithms() {
+void use_deterministic_algorithms(Missing missing) {
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // read when cuBLAS is first used
-  constexpr bool only_warns = true;                   // an operator without such a form runs as it is
-  at::globalContext().setDeterministicAlgorithms(true, only_warns);
+  at::globalContext().setDeterministicAlgorithms(true, missing == Missing::allowed);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   at::globalContext().setDeterministicCuDNN(true);
   at::globalContext().setBenchmarkCuDNN(false);

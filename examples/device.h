@@ -16,8 +16,10 @@ void prepare_device(const std::string& device);
 // Moves parameters and buffers there. An optimizer that holds the parameters stays valid while it has no state yet.
 void move_to_device(torch::nn::Module& module, const std::string& device);
 
-// Of libtorch and cuBLAS, for the process. Operators without a deterministic form warn. Before the first operator.
-void use_deterministic_algorithms();
+// Of libtorch and cuBLAS, for the process. Before the first operator. An operator without a deterministic form throws,
+// or, where `missing` is allowed, warns and runs as it is; then the attention of float32 is not deterministic either.
+enum class Missing : bool { refused, allowed };
+void use_deterministic_algorithms(Missing missing = Missing::refused);
 
 std::uint64_t device_peak_bytes();  // largest sum of live allocations of the GPU, as libtorch's allocator counts them
 

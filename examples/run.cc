@@ -262,7 +262,8 @@ RunResult run(const RunOptions& options) {
   at::set_num_threads(options.threads);
   resolve_vector_math();  // a plain run is compared with a guarded one bit by bit
   if (options.made_up_data) use_made_up_data();
-  if (options.deterministic) use_deterministic_algorithms();
+  if (options.deterministic)
+    use_deterministic_algorithms(options.model == "script" ? Missing::allowed : Missing::refused);
   if (!options.small) {  // before anything is measured: data is no part of a model
     for (const ModelEntry& entry : models()) {
       if (entry.name == options.model) entry.read_data();

@@ -118,7 +118,10 @@ class Facade final : public CudaDelegate {
   CudaHooks& hooks_;
 };
 
+// A thread of autograd's has no context before its first call of the runtime, and asking for a handle warns of that.
 void make_workspaces(bool lt) {
+  int device = 0;
+  if (cudaGetDevice(&device) == cudaSuccess) static_cast<void>(cudaSetDevice(device));
   static_cast<void>(at::cuda::getCurrentCUDABlasHandle());
   if (lt) static_cast<void>(at::cuda::getCUDABlasLtWorkspace());
 }
