@@ -121,31 +121,43 @@ Pinned::Pinned(const Gpu& gpu, std::size_t bytes) : gpu_(gpu) {
 
 Grid whole_device(const Gpu& gpu) { return {.blocks = 2 * gpu.multiprocessors, .threads = 256}; }
 
-Busy::Busy(const Gpu& gpu, double limit_ms, Address from, std::size_t bytes) : gpu_(gpu), stream_(gpu), end_(gpu) {
+Busy::Busy(const Gpu& gpu, double limit_ms, Address from, std::size_t bytes)
+    : gpu_(gpu), stream_(gpu), stops_(gpu), end_(gpu), stop_(gpu, sizeof(std::uint32_t)) {
   volatile std::uint32_t* const words = gpu.words();
   words[Word::started] = 0;
-  words[Word::stop] = 0;
+  tell(stream_, false);
   const auto limit_ns = static_cast<std::uint64_t>(limit_ms * 1e6);
-  const Address started = gpu.word_address(Word::started), stop = gpu.word_address(Word::stop);
+  const Address started = gpu.word_address(Word::started);
   // One block of 128 threads a multiprocessor: its time slots are taken, and there is room for the small kernels of the
   // measurement.
   const Grid grid{.blocks = gpu.multiprocessors, .threads = 128};
   if (bytes == 0) {
-    launch(gpu, gpu.kernels.compute, grid, stream_, limit_ns, started, stop, gpu.word_address(Word::sink));
+    launch(gpu, gpu.kernels.compute, grid, stream_, limit_ns, started, stop_.address(), gpu.word_address(Word::sink));
   } else {
-    launch(gpu, gpu.kernels.walk, grid, stream_, limit_ns, started, stop, from, std::uint64_t{bytes / 16});
+    launch(gpu, gpu.kernels.walk, grid, stream_, limit_ns, started, stop_.address(), from, std::uint64_t{bytes / 16});
   }
   end_.record(stream_);
   while (words[Word::started] == 0 && running()) std::this_thread::yield();
 }
 
-Busy::~Busy() {
-  gpu_.words()[Word::stop] = 1;
-  gpu_.cuda.stream_synchronize.error(stream_.get());
+void Busy::tell(const Stream& stream, bool stop) const {
+  gpu_.words()[Word::stop] = stop ? 1 : 0;
+  gpu_.cuda.copy(stop_.address(), gpu_.word_address(Word::stop), sizeof(std::uint32_t), stream.get());
+  stream.wait();
 }
 
+Busy::~Busy() {
+  try {
+    stop();
+  } catch (const Refused&) {  // the kernel ends by its time
+    gpu_.cuda.stream_synchronize.error(stream_.get());
+  }
+}
+
+void Busy::ask_to_stop() { tell(stops_, true); }
+
 void Busy::stop() {
-  gpu_.words()[Word::stop] = 1;
+  ask_to_stop();
   stream_.wait();
 }
 

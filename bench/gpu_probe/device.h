@@ -188,12 +188,16 @@ class Busy {
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
   bool running() const { return !end_.done(); }
+  void ask_to_stop();
   void stop();  // and waits for its end
 
  private:
+  void tell(const Stream& stream, bool stop) const;
+
   const Gpu& gpu_;
-  Stream stream_;
+  Stream stream_, stops_;
   Event end_;
+  DeviceMemory stop_;
 };
 
 }  // namespace vedette::gpu

@@ -80,7 +80,12 @@ class Scene {
         }
         impatient.store(!stop.stop_requested(), std::memory_order_relaxed);
         gpu_.words()[Word::gate] = 1;  // opens in any case, also when the exchange throws
-        if (impatient.load(std::memory_order_relaxed)) gpu_.words()[Word::stop] = 1;
+        if (!impatient.load(std::memory_order_relaxed)) return;
+        try {
+          gpu_.make_current();
+          busy->ask_to_stop();
+        } catch (const Refused&) {  // it ends by its time
+        }
       });
       took_us = exchange();
       ran_on = busy->running();
