@@ -167,7 +167,9 @@ class SessionCore {
   void cut_into_sections_of(Bucket& ran);
   void replace_plan(Bucket& bucket, StepPlan replacement);
   void make_plan(Bucket& bucket);
+  void make_first_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
+  void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
   void take_plan(PlanInMaking& made);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);

@@ -85,7 +85,7 @@ void SessionCore::learn() {
   const bool others_run = buckets_.has_run();
   Bucket& added = buckets_.add(std::move(fresh));
   // Where no step has a plan yet, the next is the likeliest to be this one again, and waits.
-  others_run ? make_plan_beside(added) : make_plan(added);
+  others_run ? make_plan_beside(added) : make_first_plan(added);
   buckets_.leave();
   retire_buckets();
   give_back_unused(log.ops.size());
@@ -167,16 +167,32 @@ void SessionCore::make_plan(Bucket& bucket) {
   plan_is_made(bucket, bucket.plan.prepare(machine_, *executor_));
 }
 
+// A search for recomputations takes tens of seconds where a step has many ops. A GPU goes on meanwhile, by a plan that
+// only moves.
+void SessionCore::make_first_plan(Bucket& bucket) {
+  constexpr std::size_t many_ops = 500;
+  const bool takes_long = machine_.can_recompute && executor_->runs_later() && bucket.ops() >= many_ops &&
+                          &executor_->program() == &host_program();
+  if (takes_long) machine_.can_recompute = false;
+  make_plan(bucket);
+  if (!takes_long) return;
+  machine_.can_recompute = true;
+  begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
+}
+
 // Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. The plan of a program
 // on another clock is waited for: a replay repeats it.
 void SessionCore::make_plan_beside(Bucket& bucket) {
   if (bucket.plan.goes_back() || &executor_->program() != &host_program()) return make_plan(bucket);
   const bool first = bucket.runs() == 0;
   if (first) bucket.waits_for_plan();
+  begin_plan(bucket,
+             first ? PlanInMaking::Meanwhile::steps_without_plan : PlanInMaking::Meanwhile::steps_by_plan_before);
+}
+
+void SessionCore::begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile) {
   size_machine_for(bucket);
-  making_.push_back(std::make_unique<PlanInMaking>(
-      bucket.id(), bucket.plan.begin(machine_, *executor_),
-      first ? PlanInMaking::Meanwhile::steps_without_plan : PlanInMaking::Meanwhile::steps_by_plan_before));
+  making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_, *executor_), meanwhile));
 }
 
 // Between two steps.

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/given_up.h"
 #include "base/quiet_thread.h"
 
 namespace vedette::detail {
@@ -32,13 +33,16 @@ void PlanInMaking::start() {
 void PlanInMaking::give_up() noexcept {
   bucket_ = no_bucket;
   patient_ = false;
+  given_up_.store(true, std::memory_order_relaxed);
 }
 
 PlanInMaking::~PlanInMaking() {
+  given_up_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
 }
 
 void PlanInMaking::make() noexcept {
+  const MayBeGivenUp here(given_up_);
   draft_->make();
   const std::lock_guard lock(mutex_);
   made_ = true;

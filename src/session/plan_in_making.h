@@ -4,6 +4,7 @@
 //
 // Thread rule: one thread; the draft is the maker's until is_made_soon() says yes.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,7 @@ class PlanInMaking {
   PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile);
   // of a step whose ops are other parts than the bucket's plan has
   PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor);
-  ~PlanInMaking();  // waits for the plan
+  ~PlanInMaking();  // waits until the plan is made or given up
   PlanInMaking(const PlanInMaking&) = delete;
   PlanInMaking& operator=(const PlanInMaking&) = delete;
 
@@ -43,6 +44,7 @@ class PlanInMaking {
   std::uint64_t bucket_;
   std::optional<StepPlan> replacement_;  // its policy is the draft's
   std::unique_ptr<StepPlan::Draft> draft_;
+  std::atomic<bool> given_up_{false};
   std::mutex mutex_;
   std::condition_variable made_changed_;
   bool made_ = false;  // under mutex_

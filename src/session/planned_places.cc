@@ -177,7 +177,7 @@ void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
 // A copy keeps the place that it reads to itself where there is room: a tensor that takes the place earlier waits for
 // the copy. Where no places are found, more copies give theirs up.
 Result<place::Placement> place_beside_copies(const std::vector<Interval>& intervals,
-                                             std::vector<place::Residency> residencies, std::uint32_t length,
+                                             const std::vector<place::Residency>& residencies, std::uint32_t length,
                                              Executor::Stretch range) {
   std::vector<CopyOut> copies;
   std::vector<std::size_t> of;  // whose copies they are
@@ -188,14 +188,15 @@ Result<place::Placement> place_beside_copies(const std::vector<Interval>& interv
   }
   const place::StepShape shape{.ops = length, .budget = range.bytes, .alignment = range.unit};
   const std::vector<Bytes> resident = place::resident_bytes(residencies, shape);
+  auto early = place::place_step(residencies, shape);  // each gives its place up as it begins
+  if (!early || copies.empty()) return early;
   for (const std::uint64_t percent : {100u, 80u, 65u, 40u}) {
-    if (copies.empty()) break;
     const std::vector<std::uint32_t> ends = ends_within(copies, resident, {range.bytes.value / 100 * percent});
     std::vector<place::Residency> beside = residencies;
     for (std::size_t c = 0; c < copies.size(); ++c) beside[of[c]].ops.end = {ends[c]};
     if (auto placed = place::place_step(beside, shape)) return placed;
   }
-  return place::place_step(residencies, shape);
+  return early;
 }
 
 }  // namespace

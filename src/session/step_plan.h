@@ -64,6 +64,7 @@ class StepPlan {
       Moments moments;
       Executor::Stretch range;
       std::uint32_t room_percent = 100;
+      bool choose_room = false;                 // of a step's first plan: rooms that are a little smaller are tried
       std::optional<PlannedPlaces> found = {};  // those of the plan, and its moves to them
       MoveTable moves{};
     };
@@ -77,6 +78,8 @@ class StepPlan {
 
    private:
     void make_in_places();
+    bool make_in_room(std::uint32_t percent);  // false: its plan has no places
+    Nanoseconds time() const;                  // of a step by the plan, in its places
   };
   std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
   Result<void> finish(std::unique_ptr<Draft> draft);

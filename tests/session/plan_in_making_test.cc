@@ -8,6 +8,7 @@
 #include <latch>
 #include <thread>
 
+#include "base/given_up.h"
 #include "session/buckets.h"
 #include "session/idle_executor.h"
 
@@ -34,6 +35,16 @@ class Slow final : public Policy {
 
  private:
   std::latch &begun_, &goes_on_;
+};
+
+// Looks for a plan as long as one is wanted.
+class Endless final : public Policy {
+ public:
+  std::string_view name() const noexcept override { return "endless"; }
+  Result<Plan> prepare(const Trace&, const Machine&) override {
+    while (!MayBeGivenUp::is_given_up()) std::this_thread::yield();
+    return Plan{};
+  }
 };
 
 StepLog two_ops() {
@@ -93,6 +104,30 @@ TEST_F(MadeBeside, IsForgottenWithItsMaker) {
   { PlanInMaking making(7, draft(), without_plan); }
   EXPECT_TRUE(begun_.try_wait());
   ASSERT_TRUE(plan_.plan().moves.empty());
+}
+
+TEST_F(MadeBeside, EndsEarlyWhereNobodyWantsIt) {
+  for (const bool forgotten : {true, false}) {
+    std::unique_ptr<StepPlan::Draft> endless = plan_.begin(machine_, executor_);
+    endless->policy = std::make_unique<Endless>();
+    PlanInMaking making(7, std::move(endless), by_plan_before);
+    if (forgotten) continue;
+    making.give_up();
+    while (!making.is_made_soon()) std::this_thread::yield();
+  }
+}
+
+TEST_F(MadeBeside, ASearchEndsWhereItsPlanIsGivenUp) {
+  const std::atomic<bool> given_up{true};
+  const MayBeGivenUp here(given_up);
+  Trace trace{.name = "step"};
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    trace.tensors.push_back({.name = "weight", .bytes = chunk, .kind = TensorKind::weight, .persistent = true});
+    trace.ops.push_back({.name = "op", .time = {1000}, .reads = {{t}}});
+  }
+  Machine less = machine_;
+  less.tiers[0].capacity = {2 * chunk.value};
+  EXPECT_FALSE(make_policy("vedette", 1)->prepare(trace, less)) << "nothing was tried";
 }
 
 TEST_F(MadeBeside, IsWaitedForOnce) {

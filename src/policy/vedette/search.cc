@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/given_up.h"
 #include "base/readable.h"
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/choice.h"
@@ -72,7 +73,7 @@ class Search {
     const std::size_t most = rules_.knobs_only              ? most_work_of_knobs
                              : trace_.ops.size() > many_ops ? most_work / 6
                                                             : most_work;
-    return best_.found && tries_ * trace_.ops.size() > most;
+    return MayBeGivenUp::is_given_up() || (best_.found && tries_ * trace_.ops.size() > most);
   }
   void search_covers();
   void search_everything();
