@@ -21,7 +21,7 @@ namespace {
 constexpr Bytes huge_page = 2_MiB;
 
 // Pages are there before they are pinned, so that the driver does not fault them in one by one. The first step of a
-// training evicts on demand, and waits for them: one thread zeroes them more slowly than a GPU's link moves bytes.
+// training evicts on demand and waits for them: several threads have the kernel zero them.
 void populate(const Mapping& memory) {
   ::madvise(memory.data(), memory.bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
 #ifdef MADV_POPULATE_WRITE
