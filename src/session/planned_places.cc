@@ -187,9 +187,9 @@ Result<place::Placement> place_beside_copies(const std::vector<Interval>& interv
     of.push_back(i);
   }
   const place::StepShape shape{.ops = length, .budget = range.bytes, .alignment = range.unit};
-  const std::vector<Bytes> resident = place::resident_bytes(residencies, shape);
   auto early = place::place_step(residencies, shape);  // each gives its place up as it begins
   if (!early || copies.empty()) return early;
+  const std::vector<Bytes> resident = place::resident_bytes(residencies, shape);
   for (const std::uint64_t percent : {100u, 80u, 65u, 40u}) {
     const std::vector<std::uint32_t> ends = ends_within(copies, resident, {range.bytes.value / 100 * percent});
     std::vector<place::Residency> beside = residencies;

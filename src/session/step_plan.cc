@@ -229,8 +229,10 @@ void StepPlan::Draft::make_in_places() {
                 .policy = make_policy(options.policy, options.seed),
                 .places = places};
     if (percent < least + smaller || MayBeGivenUp::is_given_up()) return;
-    if (!other.make_in_room(percent - smaller) || !other.plan || other.time() >= best) continue;
-    best = other.time();
+    if (!other.make_in_room(percent - smaller) || !other.plan) continue;
+    const Nanoseconds takes = other.time();
+    if (takes >= best) continue;
+    best = takes;
     plan = std::move(other.plan);
     policy = std::move(other.policy);
     places = std::move(other.places);
