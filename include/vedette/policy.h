@@ -19,6 +19,7 @@ struct StepMeasured {                 // times of the last step, measured (live)
   Nanoseconds time;                   // of the whole step
   Nanoseconds stall;                  // of it, waiting for moves
   Nanoseconds recomputing = {};       // of it, running producers again; their waits are in `stall`
+  Nanoseconds in_places = {};         // the stall that the plan's places lead to by reckoning; 0: it has none
   std::vector<Nanoseconds> op_stall;  // op_stall[i]: waiting before op i; empty when nothing was measured
   std::vector<std::uint32_t> late;    // indices into Plan::moves of moves that were not done when due
 };

@@ -142,7 +142,7 @@ StepPlan StepPlan::in_sections(SectionedLog log) const {
 void StepPlan::keep_if_best() {
   if (!places_ || least_.value == 0) return;
   if (best_ && best_->room == room_ && best_->least <= least_) return;
-  best_ = {std::move(plan_), *std::move(places_), std::exchange(moves_, MoveTable(0)), least_, room_};
+  best_ = {std::move(plan_), *std::move(places_), std::exchange(moves_, MoveTable(0)), waits_in_places_, least_, room_};
 }
 
 bool StepPlan::was_better_before() const {
@@ -155,6 +155,7 @@ bool StepPlan::take_best() {
   plan_ = std::move(best_->plan);
   places_ = std::move(best_->places);
   moves_ = std::move(best_->moves);
+  waits_in_places_ = best_->waits;
   best_.reset();
   return true;
 }
@@ -170,6 +171,7 @@ void StepPlan::forget_plan() {
   least_ = {};
   plan_ = {};
   places_.reset();
+  waits_in_places_ = {};
 }
 
 void StepPlan::tabulate_plan() {
@@ -191,8 +193,10 @@ void StepPlan::Draft::make() noexcept {
   if (auto accepted = acceptable(*plan, machine, *executor); !accepted) plan = accepted.error();
 }
 
-Nanoseconds StepPlan::Draft::time() const {
-  return time_in_places({units, places->moments}, places->moves, *places->found, machine);
+Nanoseconds StepPlan::Draft::waits() const {
+  Nanoseconds computes;
+  for (const Op& op : units.trace.ops) computes += op.time;
+  return time_in_places({units, places->moments}, places->moves, *places->found, machine) - computes;
 }
 
 bool StepPlan::Draft::make_in_room(std::uint32_t percent) {
@@ -219,8 +223,9 @@ void StepPlan::Draft::make_in_places() {
     percent -= less;
     policy = make_policy(options.policy, options.seed);
   }
-  if (!places->choose_room || machine.can_recompute || !plan || plan->moves.empty()) return;
-  Nanoseconds best = time();
+  if (!plan || plan->moves.empty()) return;
+  places->waits = waits();
+  if (!places->choose_room || machine.can_recompute) return;
   for (const std::uint32_t smaller : {less, 2 * less}) {
     Draft other{.options = options,
                 .executor = executor,
@@ -230,9 +235,8 @@ void StepPlan::Draft::make_in_places() {
                 .places = places};
     if (percent < least + smaller || MayBeGivenUp::is_given_up()) return;
     if (!other.make_in_room(percent - smaller) || !other.plan) continue;
-    const Nanoseconds takes = other.time();
-    if (takes >= best) continue;
-    best = takes;
+    other.places->waits = other.waits();
+    if (other.places->waits >= places->waits) continue;
     plan = std::move(other.plan);
     policy = std::move(other.policy);
     places = std::move(other.places);
@@ -295,6 +299,7 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
     if (draft->places) {
       places_ = std::move(draft->places->found);
       moves_ = std::move(draft->places->moves);
+      waits_in_places_ = draft->places->waits;
     }
   } else if (!take_best()) {
     made = runs_on_demand(draft->plan.error());
@@ -314,6 +319,7 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   StepMeasured told{.time = measured.time,
                     .stall = measured.stall,
                     .recomputing = measured.recomputing,
+                    .in_places = waits_in_places_,
                     .op_stall = {measured.stalls.begin(), measured.stalls.end()},
                     .late = {}};
   constexpr Nanoseconds noticeable{50'000};

@@ -67,6 +67,7 @@ class StepPlan {
       bool choose_room = false;                 // of a step's first plan: rooms that are a little smaller are tried
       std::optional<PlannedPlaces> found = {};  // those of the plan, and its moves to them
       MoveTable moves{};
+      Nanoseconds waits = {};  // of a step, as time_in_places() has it
     };
     std::optional<Places> places = {};
     std::optional<Trace> fitting = {};
@@ -79,7 +80,7 @@ class StepPlan {
    private:
     void make_in_places();
     bool make_in_room(std::uint32_t percent);  // false: its plan has no places
-    Nanoseconds time() const;                  // of a step by the plan, in its places
+    Nanoseconds waits() const;                 // of a step by the plan, in its places
   };
   std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
   Result<void> finish(std::unique_ptr<Draft> draft);
@@ -140,6 +141,7 @@ class StepPlan {
     Plan plan;
     PlannedPlaces places;
     MoveTable moves;
+    Nanoseconds waits;
     Nanoseconds least;  // of its whole steps
     Room room;
   };
@@ -152,6 +154,7 @@ class StepPlan {
   Moments moments_;  // with a range
   Plan plan_;
   std::optional<PlannedPlaces> places_;
+  Nanoseconds waits_in_places_;
   std::uint32_t room_percent_ = 100;  // with a range: the part of it for which the policy plans
   Room room_;                         // when plan_ was made
   Nanoseconds least_;                 // of whole steps by plan_; 0: none yet

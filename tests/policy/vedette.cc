@@ -364,8 +364,9 @@ class Trials : public ::testing::Test {
   }
   // One step of which the engine says that it waited so long; true when the policy asked for another plan, which it
   // then gets.
-  bool ended(std::int64_t stall) {
-    StepMeasured measured{.time = {4'000 + stall}, .stall = {stall}, .op_stall = {}, .late = {}};
+  bool ended(std::int64_t stall, std::int64_t in_places = 0) {
+    StepMeasured measured{
+        .time = {4'000 + stall}, .stall = {stall}, .in_places = {in_places}, .op_stall = {}, .late = {}};
     Event event;
     event.kind = Event::Kind::step_ended;
     event.measured = &measured;
@@ -385,6 +386,13 @@ class Trials : public ::testing::Test {
 TEST_F(Trials, KeepThePlanThatDoesWhatItPromised) {
   const Plan first = current_;
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(ended(promised_.stall.value)) << i;
+  EXPECT_EQ(current_, first);
+}
+
+TEST_F(Trials, KeepThePlanThatWaitsAsItsPlacesHaveIt) {
+  const Plan first = current_;
+  const std::int64_t waits = promised_.stall.value * 2 + 10'000;
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(ended(waits, waits)) << i;
   EXPECT_EQ(current_, first);
 }
 

@@ -1,7 +1,10 @@
-// Of plans with places the one whose steps took the least time stays, also where the policy has forgotten it.
+// Of plans with places the one whose steps took the least time stays, also where the policy has forgotten it. And a
+// policy hears what steps should wait for their places.
 #include <gtest/gtest.h>
 
 #include "session/idle_executor.h"
+#include "session/place_waits.h"
+#include "session/planned_places.h"
 #include "session/step_plan.h"
 
 namespace vedette::detail {
@@ -84,6 +87,62 @@ TEST_F(BestPlan, IsTheNextOneWhereThatTakesNoLonger) {
   for (int s = 0; s < 20; ++s)
     if (step(20)) plan(10'000'000'000);
   EXPECT_FALSE(recomputes());
+}
+
+// As there_and_back(), in sizes that leave holes.
+StepLog of_unlike_sizes() {
+  StepLog log = there_and_back();
+  std::uint64_t end = 0;
+  for (std::uint32_t t = 0; t < log.tensors.size(); ++t) {
+    if (log.tensors[t].kind != TensorKind::weight) log.tensors[t].bytes = {(t % 3 == 0 ? 20 : 7) * chunk.value};
+    log.tensors[t].offset = end;
+    end += log.tensors[t].bytes.value;
+  }
+  return log;
+}
+
+class WaitsForPlaces : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(plan_.prepare(machine_, executor_));
+    const TensorUnits step = tensor_units(log_, chunk);
+    MoveTable parts = tabulate(step.units, plan_.plan(), chunk, Fetches::as_planned);
+    const auto places = arrange({step.units, step.moments}, plan_.plan(), parts, executor_.places);
+    ASSERT_TRUE(places);
+    computes_ = {static_cast<std::int64_t>(log_.ops.size()) * 100'000};
+    reckoned_ = time_in_places({step.units, step.moments}, parts, *places, machine_) - computes_;
+    ASSERT_GT(reckoned_, Nanoseconds{});
+  }
+  // Of some steps, each of which waits so long.
+  bool has_another_made(Nanoseconds waits) {
+    const std::vector<Nanoseconds> took(log_.ops.size(), Nanoseconds{100'000}), stalls(log_.ops.size());
+    bool wanted = false;
+    for (int step = 0; step < 4; ++step)
+      wanted =
+          plan_.measure({.time = computes_ + waits, .stall = waits, .recomputing = {}, .times = took, .stalls = stalls},
+                        machine_) ||
+          wanted;
+    return wanted;
+  }
+
+  static constexpr Bytes room_{80 * chunk.value};
+  const StepLog log_ = of_unlike_sizes();
+  const Machine machine_{
+      .tiers = {{.name = "gpu", .capacity = room_, .addressable = true}, {.name = "host", .capacity = {1 << 30}}},
+      .links = {{.source = {1}, .target = {0}, .bytes_per_s = 300'000'000},
+                {.source = {0}, .target = {1}, .bytes_per_s = 300'000'000}},
+      .granule = chunk,
+      .whole_tensors = true};
+  testing::IdleExecutorWithRange executor_{room_};
+  StepPlan plan_{log_, {.chunk = chunk, .policy = "vedette", .range = room_}};
+  Nanoseconds computes_, reckoned_;
+};
+
+// The policy's rehearsal, which does not know places, has half of them.
+TEST_F(WaitsForPlaces, AreNoReasonToTryAnotherPlan) { EXPECT_FALSE(has_another_made(reckoned_)); }
+
+TEST_F(WaitsForPlaces, AreOneWhereTheyAreLongerThanReckoned) {
+  EXPECT_TRUE(has_another_made({reckoned_.value * 3 / 2}));
 }
 
 }  // namespace
