@@ -178,6 +178,7 @@ PlanFigures plan_of(const Run& run) {
   for (std::size_t i = 0; i < run.plan->moves.size(); ++i)
     if (run.plan->moves[i].unit < run.plan->units.size()) judge(figures, matching, i);
   for (const MoveRow& move : run.moves) {
+    if (move.started >= run.shown_step()->ended) continue;  // between steps: of no op that a plan knows
     if (move.verb == "fetch")
       figures.missed += matching.matched.contains(&move) ? 0 : 1;
     else

@@ -146,7 +146,7 @@ Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
 
 // Before a step's first op its plan is not known: it is likely the one that the step before followed.
 PlaceExecutor::Place GpuExecutor::place_of_birth(ChunkRange chunks) const {
-  const PlannedPlaces* const plan = step_is_new_ ? followed_ : planned_;
+  const PlannedPlaces* const plan = step_is_new_ ? before_ : planned_;
   if (plan == nullptr) return std::nullopt;
   const auto found = plan->births.find(chunks.first().value);
   return found == plan->births.end() ? std::nullopt : PlaceExecutor::Place(found->second);
@@ -211,8 +211,8 @@ void GpuExecutor::begin_step(std::uint64_t step) {
   }
   const std::uint64_t misplaced = places_->counters().misplaced;
   times_.begin_step(step, stream(), planned_, options_.reports != nullptr);
-  followed_ = misplaced == misplaced_ ? planned_ : nullptr;  // else blocks lie elsewhere than the plan has them
-  planned_ = nullptr;
+  before_ = std::exchange(planned_, nullptr);
+  followed_ = misplaced == misplaced_ ? before_ : nullptr;  // else blocks lie elsewhere than the plan has them
   made_ = {};
   misplaced_ = misplaced;
   step_is_new_ = true;
@@ -300,7 +300,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
 
 void GpuExecutor::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
-  planned_ = followed_ = nullptr;
+  planned_ = before_ = followed_ = nullptr;
   times_.forget_plan();
   made_ = {};
   places_->forget_plan();

@@ -167,7 +167,8 @@ class GpuExecutor final : public Executor,
   std::uint32_t held_chunks_ = 0, largest_op_chunks_ = 0;
   StreamTimes times_;
   const PlannedPlaces* planned_ = nullptr;   // of the running step
-  const PlannedPlaces* followed_ = nullptr;  // of the step before, whole; nullptr: blocks may lie anywhere
+  const PlannedPlaces* before_ = nullptr;    // of the step before
+  const PlannedPlaces* followed_ = nullptr;  // the same where all lay so; nullptr: blocks may lie anywhere
   std::uint64_t misplaced_ = 0;              // when the running step began
   bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false;
   std::vector<BlockIndex> operands_;  // of the running op

@@ -304,6 +304,19 @@ TEST(ReportPlan, TellsWhatCameInTimeLateNeedlesslyOrUnplanned) {
   EXPECT_THAT(p.reasons, ElementsAre("the weight is not read between the first op and the last"));
 }
 
+// An evaluation, or a checkpoint. Their moves are recorded with the step before.
+TEST(ReportPlan, LeavesOutWhatMovesBetweenSteps) {
+  const by_hand::Folder folder;
+  report::Run run = load_run(by_hand::record_by_hand(folder.file("run.vedette"))).value();
+  const PlanFigures before = plan_of(run);
+  const Nanoseconds end = run.shown_step()->ended;
+  for (const auto& [verb, cause] : {std::pair("evict", "room"), std::pair("fetch", "urgent")})
+    run.moves.push_back({.verb = verb, .cause = cause, .issued = end, .started = end, .ended = end + Nanoseconds{9}});
+  const PlanFigures after = plan_of(run);
+  EXPECT_EQ(after.missed, before.missed);
+  EXPECT_EQ(after.unplanned_evictions, before.unplanned_evictions);
+}
+
 TEST(ReportOverhead, ComparesTheProfilingStepAndSumsWhatIsNotManaged) {
   const Overhead o = hand_made().overhead;
   EXPECT_EQ(o.profiling_step, Nanoseconds{220000});
