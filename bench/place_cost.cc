@@ -2,14 +2,17 @@
 //
 //   scripts/with_simulated_gpu build/release/bench/place_cost      # or without the script, on a GPU
 //
-// An op has three operands of 64 KiB. It is timed from its announcement to its end; its work is not launched. The ideal
-// beside it is the driver's part alone: the events that such an op records. A move is a copy between two events; the
-// ideal is that copy and its events without vedette. Medians of 20 runs, with quartiles.
+// An op has three operands of 64 KiB. It is timed from its announcement to its end; its work is not launched. Before
+// steps have settled it records three events, which are the driver's part; by a settled plan none. Another op makes a
+// tensor of 64 KiB, as most do, and the one before ends its own. A move is a copy between two events; the ideal is that
+// copy and its events without vedette. Medians of 20 runs, with quartiles.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/device.h"
@@ -25,7 +28,7 @@ using namespace vedette;
 using namespace vedette::literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr int runs = 20, ops = 2000;
+constexpr int runs = 20, ops = 2000, steps_to_settle = 40;
 constexpr Bytes tensor_bytes = 64_KiB;
 constexpr std::size_t tensors = 64;
 
@@ -61,8 +64,8 @@ struct Rig {
   std::unique_ptr<Session> session;
   std::vector<std::byte*> names;
 
-  explicit Rig(Bytes budget) {
-    session = Session::open({.fast_memory = budget, .fast = "gpu:0", .gpu = &program, .policy = "on-demand"}).value();
+  explicit Rig(Bytes budget, const std::string& policy = "on-demand") {
+    session = Session::open({.fast_memory = budget, .fast = "gpu:0", .gpu = &program, .policy = policy}).value();
     for (std::size_t t = 0; t < tensors; ++t) {
       names.push_back(session->allocate({.bytes = tensor_bytes}).value());
       session->gpu()->allow_moves(names.back());
@@ -96,9 +99,43 @@ void measure_ops(const std::shared_ptr<cuda::Device>& device) {
       for (const cuda::Event* each : {&begin, &end, &point}) each->record(nullptr).value();
     }));
   }
-  print("an op in a step, nothing moves", spread_of(in_step));
+  print("an op in a step that is timed, nothing moves", spread_of(in_step));
   print("an op between steps, nothing moves", spread_of(outside));
   print("ideal: the three events that an op records", spread_of(events));
+}
+
+// Steps that repeat, as training's do.
+Spread time_of_settled(Rig& rig, const std::function<void(int)>& op) {
+  std::vector<double> each;
+  for (int run = 0; run < steps_to_settle + runs; ++run) {
+    const auto step = rig.session->step();
+    const double took = time_of(ops, op);
+    if (run >= steps_to_settle) each.push_back(took);
+  }
+  return spread_of(std::move(each));
+}
+
+void measure_settled_ops() {
+  Rig ample({2 * tensors * tensor_bytes.value}, "vedette");
+  print("an op of a settled step, nothing moves",
+        time_of_settled(ample, [&](int i) { ample.op(static_cast<std::size_t>(i)); }));
+}
+
+void measure_settled_births() {
+  Rig births({2 * tensors * tensor_bytes.value}, "vedette");
+  std::byte* last = nullptr;
+  print("... that makes a tensor, and another one ends", time_of_settled(births, [&](int i) {
+          std::byte* made = nullptr;
+          {
+            const void* const reads[] = {births.names[static_cast<std::size_t>(i) % tensors], last};
+            const auto scope = births.session->op("op", {reads, last == nullptr ? 1u : 2u}, {});
+            made = births.session->allocate({.bytes = tensor_bytes}).value();
+          }
+          births.session->gpu()->allow_moves(made);
+          if (last != nullptr) Session::release(last);
+          last = made;
+          if (i + 1 == ops) Session::release(std::exchange(last, nullptr));
+        }));
 }
 
 void measure_moves(const std::shared_ptr<cuda::Device>& device) {
@@ -134,5 +171,7 @@ int main() {
   std::printf("%s; %s\n", bench::machine_line().c_str(), device->name().c_str());
   if (bench::load_per_core() > bench::busy_load) std::printf("the machine is busy: these times are worth little\n");
   measure_ops(device);
+  measure_settled_ops();
+  measure_settled_births();
   measure_moves(device);
 }

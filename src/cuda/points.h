@@ -2,10 +2,14 @@
 // thread waits for it. An event that was recorded again stands for a later point of the same stream, which is as good
 // to wait for: a wait never lasts for later work.
 //
+// A point that is only noted costs no event. Where something has to wait for it after all, an event is recorded then:
+// the wait lasts for what is queued by then, too.
+//
 // Thread rule: one thread at a time, in which the device's context is current.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/device.h"
@@ -27,6 +31,8 @@ class Points {
   StreamHandle handle_of(std::uint32_t stream) const { return streams_[stream].handle; }
 
   Result<StreamPoint> mark(std::uint32_t stream);
+  // Only of a stream that lives as long as these points: its event may be recorded at any time.
+  StreamPoint note(std::uint32_t stream) { return {.stream = stream, .number = ++streams_[stream].points}; }
   // The stream runs behind the point. Free where it does already: its own points, and points that it has waited for.
   // Where the driver refuses, the host waits for the point itself.
   Result<void> let_wait(std::uint32_t stream, StreamPoint);
@@ -36,13 +42,20 @@ class Points {
   Result<void> wait(StreamPoint);  // the calling thread
 
  private:
+  struct Recorded {
+    Event event;
+    std::uint64_t number = 0;  // of the point at which it was recorded last; 0: never
+  };
   struct Line {
     StreamHandle handle = nullptr;
-    std::vector<Event> ring;               // made when they are first needed
-    std::uint64_t marked = 0, passed = 0;  // numbers of points
+    std::vector<Recorded> ring;            // events are made when they are first needed
+    std::size_t next = 0;                  // of the ring, to be recorded: the oldest
+    std::uint64_t points = 0, passed = 0;  // numbers of points
     std::vector<std::uint64_t> behind;     // by stream: the point that this one runs behind
   };
-  const Event& event_of(StreamPoint);
+  Result<const Recorded*> record(Line&);  // behind all its points
+  // The earliest event that stands for the point; recorded now where there is none.
+  Result<const Recorded*> event_of(StreamPoint);
 
   const std::shared_ptr<const Device> device_;
   const std::uint32_t events_;

@@ -59,6 +59,7 @@ void PlaceExecutor::adopt(BlockIndex from, BlockIndex to) {
 
 Result<void> PlaceExecutor::begin_again(std::span<const BlockIndex> blocks, StreamHandle stream) {
   const std::lock_guard lock(guard_);
+  ends_ = Ends::marked;
   const std::uint32_t number = points_.number_of(stream);
   for (const BlockIndex index : blocks) {
     Block& block = blocks_[index.value];

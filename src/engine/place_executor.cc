@@ -11,6 +11,7 @@ namespace vedette {
 
 using cuda::Address;
 using cuda::StreamHandle;
+using cuda::StreamPoint;
 
 namespace {
 
@@ -128,11 +129,17 @@ PlaceExecutor::Fences PlaceExecutor::take_fences(std::uint64_t offset, std::uint
   return all;
 }
 
+// Behind all that is queued. A stream that is not the default one may be destroyed before its event is needed.
+Result<StreamPoint> PlaceExecutor::end_of_uses(std::uint32_t stream) {
+  if (ends_ == Ends::noted && points_.handle_of(stream) == nullptr) return points_.note(stream);
+  return points_.mark(stream);
+}
+
 // Points for work that is queued and that no point covers yet.
 Result<void> PlaceExecutor::cover_uses(Block& block) {
   for (auto* const streams : {&block.unended, &block.recorded}) {
     while (!streams->empty()) {
-      const auto point = points_.mark(streams->back());
+      const auto point = end_of_uses(streams->back());
       if (!point) return point.error();
       join(block.uses, *point);
       streams->pop_back();
@@ -345,8 +352,10 @@ void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
         "own report");
 }
 
-Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results) {
+Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results,
+                                     Ends ends) {
   const std::lock_guard lock(guard_);
+  ends_ = ends;
   return pin_for(blocks, points_.number_of(stream), results);
 }
 
@@ -380,7 +389,7 @@ void PlaceExecutor::end_op(std::span<const BlockIndex> blocks, StreamHandle stre
 }
 
 void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t number) {
-  const auto point = points_.mark(number);  // refused: the next one covers this op, too
+  const auto point = end_of_uses(number);  // refused: the next one covers this op, too
   for (const BlockIndex index : blocks) {
     Block& block = blocks_[index.value];
     --block.pins;

@@ -132,11 +132,16 @@ class PlaceExecutor {
   // Where no plan says where an op's results lie, room for one as large as its largest operand is left in one piece, if
   // there is as much beside the operands.
   enum class Results : std::uint8_t { placed, anywhere };
+  // How the op's end is remembered, and deaths until the next op begins: by an event each, which costs the host a
+  // microsecond, or on the default stream by none. What waits for one that is noted waits for all that is queued by
+  // then.
+  enum class Ends : std::uint8_t { marked, noted };
   // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
   // stream gets there, and stay until end_op() with the same blocks. Where they fit, but not between one another, they
   // are moved side by side. True: the stream may have to wait for a copy, or for the place of one. Errors leave none of
   // them pinned.
-  Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream, Results = Results::placed);
+  Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream, Results = Results::placed,
+                        Ends = Ends::marked);
   // All work of the op is queued.
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
@@ -192,6 +197,7 @@ class PlaceExecutor {
   Result<void> pin_side_by_side(std::span<const BlockIndex>);
   bool leaves_one_piece(std::span<const BlockIndex>) const;
   void advance();
+  Result<cuda::StreamPoint> end_of_uses(std::uint32_t stream);
   Result<void> cover_uses(Block&);
   void wait_for_uses(Block&);
   bool may_leave(BlockIndex);
@@ -226,6 +232,7 @@ class PlaceExecutor {
   };
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::map<std::uint64_t, Remembered> remembered_{&pool_};
+  Ends ends_ = Ends::marked;      // of the latest op
   std::vector<BlockIndex> away_;  // of the op that begins
   std::vector<Coming> coming_;
   Counters counters_;

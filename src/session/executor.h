@@ -108,6 +108,9 @@ struct PlannedPlaces {
   };
   std::unordered_map<std::uint32_t, std::uint64_t> births;  // offsets, by a tensor's first chunk
   std::vector<AtStart> at_start;                            // tensors in fast memory when the step begins
+  // By op: a copy begins behind its end, out of the op's operands or into places that are free from then on. Empty: it
+  // is not known.
+  std::vector<bool> waited_for;
 };
 
 class Executor {

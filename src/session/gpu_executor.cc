@@ -258,7 +258,12 @@ void GpuExecutor::prepare(const Part& part) {
   bring(part.moves);
 }
 
-void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
+PlaceExecutor::Ends GpuExecutor::ends_of(OpIndex op) const noexcept {
+  const bool noted = planned_ != nullptr && op.value < planned_->waited_for.size() && !planned_->waited_for[op.value];
+  return noted ? PlaceExecutor::Ends::noted : PlaceExecutor::Ends::marked;
+}
+
+void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
   const std::lock_guard lock(mutex_);
   op_stream_ = stream();
   prepare(part);
@@ -276,7 +281,7 @@ void GpuExecutor::begin_op(OpIndex, std::string_view name, const Part& part) {
   op_runs_ = true;
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
   const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
-  const auto waits = places_->begin_op(operands_, op_stream_, results);
+  const auto waits = places_->begin_op(operands_, op_stream_, results, ends_of(op));
   if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
   times_.begin_op(op_stream_, *waits);
   if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits);

@@ -145,6 +145,7 @@ class GpuExecutor final : public Executor,
   void restore(const PlannedPlaces& places);
   void bring(const OpMoves& moves);
   void prepare(const Part& part);
+  PlaceExecutor::Ends ends_of(OpIndex op) const noexcept;
   PlaceExecutor::Place place_like(ChunkRange like) const;
   std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> operands) const;
   Result<std::byte*> staging();

@@ -193,10 +193,11 @@ void StepPlan::Draft::make() noexcept {
   if (auto accepted = acceptable(*plan, machine, *executor); !accepted) plan = accepted.error();
 }
 
-Nanoseconds StepPlan::Draft::waits() const {
-  Nanoseconds computes;
-  for (const Op& op : units.trace.ops) computes += op.time;
-  return time_in_places({units, places->moments}, places->moves, *places->found, machine) - computes;
+void StepPlan::Draft::look_at_places() {
+  TimeInPlaces times = time_in_places({units, places->moments}, places->moves, *places->found, machine);
+  places->found->waited_for = std::move(times.waited_for);
+  places->waits = times.step;
+  for (const Op& op : units.trace.ops) places->waits = places->waits - op.time;
 }
 
 bool StepPlan::Draft::make_in_room(std::uint32_t percent) {
@@ -223,9 +224,9 @@ void StepPlan::Draft::make_in_places() {
     percent -= less;
     policy = make_policy(options.policy, options.seed);
   }
-  if (!plan || plan->moves.empty()) return;
-  places->waits = waits();
-  if (!places->choose_room || machine.can_recompute) return;
+  if (!plan) return;
+  look_at_places();
+  if (!places->choose_room || machine.can_recompute || plan->moves.empty()) return;
   for (const std::uint32_t smaller : {less, 2 * less}) {
     Draft other{.options = options,
                 .executor = executor,
@@ -235,7 +236,7 @@ void StepPlan::Draft::make_in_places() {
                 .places = places};
     if (percent < least + smaller || MayBeGivenUp::is_given_up()) return;
     if (!other.make_in_room(percent - smaller) || !other.plan) continue;
-    other.places->waits = other.waits();
+    other.look_at_places();
     if (other.places->waits >= places->waits) continue;
     plan = std::move(other.plan);
     policy = std::move(other.policy);

@@ -80,7 +80,7 @@ class StepPlan {
    private:
     void make_in_places();
     bool make_in_room(std::uint32_t percent);  // false: its plan has no places
-    Nanoseconds waits() const;                 // of a step by the plan, in its places
+    void look_at_places();                     // of the plan: its step's waits, and what its copies wait for
   };
   std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
   Result<void> finish(std::unique_ptr<Draft> draft);

@@ -7,7 +7,7 @@
 namespace vedette::detail {
 
 void StreamTimes::begin_step(std::uint64_t step, cuda::StreamHandle stream, const void* plan, bool always) {
-  constexpr std::uint64_t settled = 16, one_in = 16;
+  constexpr std::uint64_t settled = 8, one_in = 16;
   following_.steps = plan != nullptr && plan == following_.plan ? following_.steps + 1 : 0;
   following_.plan = plan;
   const bool timed = always || following_.steps < settled || following_.steps % one_in == 0;

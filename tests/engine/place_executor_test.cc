@@ -50,8 +50,15 @@ class Program {
   std::size_t failures = 0;
   bool planned = false;  // blocks leave and come to places between ops, too
   bool far = false;      // and go on to the disk
+  bool notes = false;    // the first stream is the default one, and half of the ops' ends are only noted
 
  private:
+  StreamHandle handle(const cuda::Stream& stream) const {
+    return notes && &stream == &first_ ? nullptr : stream.handle();
+  }
+  PlaceExecutor::Ends ends() {
+    return notes && random_() % 2 == 0 ? PlaceExecutor::Ends::noted : PlaceExecutor::Ends::marked;
+  }
   // A call of the driver fails once: what was asked for is asked for again.
   template <class Ask>
   auto again(const Ask& ask) {
@@ -65,16 +72,16 @@ class Program {
   }
   void order(const cuda::Stream& next) {
     if (last_ == nullptr) return;
-    again([&] { return event_.record(last_->handle()); }).value();
-    again([&] { return event_.let_wait(next.handle()); }).value();
+    again([&] { return event_.record(handle(*last_)); }).value();
+    again([&] { return event_.let_wait(handle(next)); }).value();
   }
   void birth(const cuda::Stream& stream) {
     const std::size_t words = 1 + random_() % largest_;
-    const auto born = again([&] { return executor_->allocate({words * 4}, stream.handle()); });
+    const auto born = again([&] { return executor_->allocate({words * 4}, handle(stream)); });
     ASSERT_TRUE(born) << born.error().message;
     pointed_.at[born->block.value] = born->address;
     const auto value = static_cast<std::uint32_t>(random_());
-    launch_fill(stream.handle(), born->address, words, value);
+    launch_fill(handle(stream), born->address, words, value);
     tensors_.push_back({born->block, std::vector<std::uint32_t>(words, value)});
     executor_->allow_moves(born->block);
   }
@@ -97,18 +104,19 @@ class Program {
     Tensor& to = tensors_[random_() % tensors_.size()];
     const Tensor& from = tensors_[random_() % tensors_.size()];
     const BlockIndex operands[] = {to.block, from.block};
-    again([&] { return executor_->begin_op(operands, stream.handle()); }).value();
+    const PlaceExecutor::Ends ended = ends();
+    again([&] { return executor_->begin_op(operands, handle(stream), PlaceExecutor::Results::placed, ended); }).value();
     const Address into = pointed_.at.at(to.block.value), other = pointed_.at.at(from.block.value);
     ASSERT_EQ(into, executor_->address(to.block));
     const std::size_t words = std::min(to.words.size(), from.words.size());
     void* const written = reinterpret_cast<void*>(into);
     const void* const read = reinterpret_cast<const void*>(other);
-    control().launch(stream.handle(), "mix", {{.at = read, .bytes = words * 4}, {written, words * 4, true}}, [=] {
+    control().launch(handle(stream), "mix", {{.at = read, .bytes = words * 4}, {written, words * 4, true}}, [=] {
       auto* const a = static_cast<std::uint32_t*>(control().reach(written));
       const auto* const b = static_cast<const std::uint32_t*>(control().reach(read));
       for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i]);
     });
-    executor_->end_op(operands, stream.handle());
+    executor_->end_op(operands, handle(stream));
     const std::vector<std::uint32_t> before = from.words;
     for (std::size_t i = 0; i < words; ++i) to.words[i] = mixed(to.words[i], before[i]);
   }
@@ -117,13 +125,13 @@ class Program {
     const BlockIndex operands[] = {tensor.block};
     order(first_);
     last_ = &first_;
-    again([&] { return executor_->begin_op(operands, first_.handle()); }).value();
+    again([&] { return executor_->begin_op(operands, handle(first_)); }).value();
     std::vector<std::uint32_t> found(tensor.words.size());
     const void* const at = reinterpret_cast<const void*>(pointed_.at.at(tensor.block.value));
-    control().launch(first_.handle(), "check", {{.at = at, .bytes = found.size() * 4}},
+    control().launch(handle(first_), "check", {{.at = at, .bytes = found.size() * 4}},
                      [&] { std::memcpy(found.data(), control().reach(at), found.size() * 4); });
-    executor_->end_op(operands, first_.handle());
-    again([&] { return first_.synchronize(); }).value();
+    executor_->end_op(operands, handle(first_));
+    again([&] { return device_->synchronize(); }).value();
     EXPECT_EQ(found, tensor.words) << "tensor " << which;
   }
 
@@ -177,6 +185,7 @@ TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
     for (const Bytes budget : {2_MiB, 400_KiB}) {
       Program program(seed, budget);
       program.planned = true;
+      program.notes = seed % 2 == 0;
       program.run(300, tensors, largest);
       evictions += program.counters().evictions;
       EXPECT_LE(program.counters().most_in_use, budget);
@@ -185,6 +194,35 @@ TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
     }
   }
   EXPECT_GT(evictions, 1000u);
+}
+
+TEST_F(Places, AnOpWhoseEndIsNotedRecordsNoEvent) {
+  const auto device = open_device();
+  Pointed pointed;
+  const auto records = [] { return control().calls()["cuEventRecord"]; };
+  const auto stream = cuda::Stream::create(device).value();
+  const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+  const auto op = [&](BlockIndex block, StreamHandle where) {
+    executor->begin_op({&block, 1}, where, PlaceExecutor::Results::placed, PlaceExecutor::Ends::noted).value();
+    executor->end_op({&block, 1}, where);
+  };
+  const BlockIndex block = executor->allocate(64_KiB, nullptr).value().block;
+  executor->allow_moves(block);
+  const unsigned before = records();
+  for (int i = 0; i < 50; ++i) {
+    op(block, nullptr);
+    const BlockIndex other = executor->allocate(64_KiB, nullptr).value().block;
+    op(other, nullptr);
+    executor->release(other);
+  }
+  EXPECT_EQ(records(), before);
+  executor->leave(block).value();
+  EXPECT_EQ(records(), before + 2) << "one that the copy waits for, and its own end";
+  executor->bring(block, std::nullopt, false).value();
+  const unsigned back = records();
+  op(block, stream.handle());
+  EXPECT_EQ(records(), back + 1) << "a stream that may be destroyed has its event at once";
+  executor->release(block);
 }
 
 TEST_F(Places, WhatPinnedMemoryHasNoRoomForGoesToTheDiskAndComesBack) {

@@ -1,10 +1,14 @@
 // The time of a step in places, by hand: four ops of a microsecond each, links of a byte a nanosecond.
 #include "session/place_waits.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace vedette::detail {
 namespace {
+
+using testing::Each;
+using testing::ElementsAre;
 
 constexpr std::uint32_t ops = 4;
 constexpr std::uint64_t chunk = 4096, bytes = 2000;  // whose copy takes 2 us
@@ -33,7 +37,7 @@ struct Leaving {
 };
 
 // Births at these offsets.
-Nanoseconds time_of(const std::vector<std::uint64_t>& offsets, const std::vector<Leaving>& leaving) {
+TimeInPlaces in_places(const std::vector<std::uint64_t>& offsets, const std::vector<Leaving>& leaving) {
   const TensorUnits step = four_births();
   Plan plan;
   for (const Leaving& each : leaving)
@@ -47,6 +51,9 @@ Nanoseconds time_of(const std::vector<std::uint64_t>& offsets, const std::vector
   PlannedPlaces places;
   for (std::uint32_t t = 0; t < ops; ++t) places.births[step.units.where[t].first] = offsets[t];
   return time_in_places({step.units, step.moments}, parts, places, over(1'000'000'000));
+}
+Nanoseconds time_of(const std::vector<std::uint64_t>& offsets, const std::vector<Leaving>& leaving) {
+  return in_places(offsets, leaving).step;
 }
 
 TEST(PlaceWaits, AStepThatMovesNothingTakesItsOps) { EXPECT_EQ(time_of({0, 2048, 4096, 6144}, {}), Nanoseconds{4000}); }
@@ -62,8 +69,14 @@ TEST(PlaceWaits, CopiesOutRunOneAfterTheOther) {
   EXPECT_EQ(time_of({0, 2048, 4096, 2048}, {{0, 2}, {1, 3}}), Nanoseconds{6000}) << "the second ends 4 us after op 0";
 }
 
+TEST(PlaceWaits, ACopyOutWaitsForTheLastUseOfItsTensor) {
+  EXPECT_THAT(in_places({0, 2048, 4096, 6144}, {}).waited_for, Each(false)) << "births wait for nothing";
+  EXPECT_THAT(in_places({0, 2048, 4096, 6144}, {{0, 1}}).waited_for, ElementsAre(true, false, false, false));
+  EXPECT_THAT(in_places({0, 2048, 0, 6144}, {{0, 2}, {1, 2}}).waited_for, ElementsAre(true, true, false, false));
+}
+
 // A weight leaves behind the first op and comes back for the last one.
-Nanoseconds time_of_a_round_trip(bool changes, std::uint64_t fetched_to, std::uint64_t born_at) {
+TimeInPlaces of_a_round_trip(bool changes, std::uint64_t fetched_to, std::uint64_t born_at) {
   StepLog log;
   log.tensors.push_back({.name = "weight", .bytes = {bytes}, .offset = 0});
   log.tensors.push_back(
@@ -83,6 +96,9 @@ Nanoseconds time_of_a_round_trip(bool changes, std::uint64_t fetched_to, std::ui
   places.births[step.units.where[1].first] = born_at;
   return time_in_places({step.units, step.moments}, parts, places, over(1'000'000'000));
 }
+Nanoseconds time_of_a_round_trip(bool changes, std::uint64_t fetched_to, std::uint64_t born_at) {
+  return of_a_round_trip(changes, fetched_to, born_at).step;
+}
 
 TEST(PlaceWaits, AnOpWaitsForAFetchBehindTheCopyOut) {
   EXPECT_EQ(time_of_a_round_trip(true, 4096, 8192), Nanoseconds{6000}) << "4 us, of which an op takes one";
@@ -92,6 +108,35 @@ TEST(PlaceWaits, AnOpWaitsForAFetchBehindTheCopyOut) {
 
 TEST(PlaceWaits, WhatNothingChangesLeavesWithoutACopy) {
   EXPECT_EQ(time_of_a_round_trip(false, 4096, 8192), Nanoseconds{4000});
+}
+
+TEST(PlaceWaits, AFetchWaitsForTheLastUseInItsPlace) {
+  EXPECT_THAT(of_a_round_trip(false, 0, 8192).waited_for, ElementsAre(true, false, false))
+      << "it left without a copy, and comes back to its own place";
+}
+
+// A tensor of op 0 dies behind op 1, and the weight that left behind op 0 comes into its place for op 3.
+TEST(PlaceWaits, AFetchWaitsForTheOpBehindWhichItsPlaceIsFree) {
+  StepLog log;
+  log.tensors.push_back({.name = "weight", .bytes = {bytes}, .offset = 0});
+  log.tensors.push_back(
+      {.name = "t", .bytes = {bytes}, .offset = chunk, .birth = 1, .death = 2, .birth_op = 0, .death_op = 1});
+  for (std::uint32_t op = 0; op < ops; ++op)
+    log.ops.push_back(
+        {.name = "op", .time = {1000}, .reads = {}, .writes = {}, .events = {op < 2 ? op : 2, op < 2 ? op + 1 : 2}});
+  log.ops[0].reads = {0};
+  log.ops[1].reads = {1};
+  log.ops[3].writes = {0};
+  const TensorUnits step = tensor_units(log, {chunk});
+  Plan plan;
+  plan.moves = {{.issue = {0}, .due = {1}, .extent = {{0}, {}}, .source = {0}, .target = {1}, .verb = Verb::evict},
+                {.issue = {2}, .due = {3}, .extent = {{0}, {}}, .source = {1}, .target = {0}, .verb = Verb::fetch}};
+  MoveTable parts = tabulate(step.units, plan, {chunk}, Fetches::as_planned);
+  parts.fetches_to_place(2)[0].place = 8192;
+  PlannedPlaces places;
+  places.births[step.units.where[1].first] = 8192;
+  const TimeInPlaces times = time_in_places({step.units, step.moments}, parts, places, over(1'000'000'000));
+  EXPECT_THAT(times.waited_for, ElementsAre(true, true, false, false)) << "0: the copy out";
 }
 
 }  // namespace
