@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "vedette/result.h"
@@ -33,6 +34,13 @@ class GpuProgram {
   // The tensor lies elsewhere now, or is away. Any thread that calls the session, in that call; it must not call the
   // session back.
   virtual void moved(const void* name, DeviceAddress address) noexcept = 0;
+  // Whether work that is queued on the current stream by now leaves the same bytes in two stretches of device memory,
+  // for which the calling thread waits. nullopt: the program has no kernel for that; then the session copies both to
+  // the host. As moved().
+  virtual std::optional<bool> same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept {
+    static_cast<void>(one), static_cast<void>(other), static_cast<void>(bytes);
+    return std::nullopt;
+  }
 };
 
 // Memory of a table (SessionOptions::table_memory): it never moves, and work may use it at any time. It is given back

@@ -67,6 +67,10 @@ Result<void> Device::copy(StreamHandle stream, Address to, Address from, Bytes b
   return driver_->error(number, "copying " + readable(bytes) + " between a GPU and its host");
 }
 
+Result<void> Device::fill(StreamHandle stream, Address to, unsigned char value, Bytes bytes) const {
+  return driver_->check(calls().fill(to, value, bytes.value, stream), "filling GPU memory");
+}
+
 Current::Current(const Device& device) noexcept : device_(device) {
   known_ = device.calls().current_context(&former_) == success;
   // A call may be refused once. Refused twice, the call that needs the context is, too.

@@ -38,6 +38,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // Queues a copy; host memory must be pinned for it to be asynchronous. Neither address is looked at before.
   Result<void> copy(StreamHandle, Address to, Address from, Bytes) const;
+  Result<void> fill(StreamHandle, Address to, unsigned char value, Bytes) const;
 
  private:
   Device(std::shared_ptr<const Driver> driver, DeviceNumber number, ContextHandle context) noexcept

@@ -9,8 +9,8 @@
 namespace vedette::detail {
 namespace {
 
-constexpr Bytes piece = 1_MiB;     // of the compared bytes
-constexpr int other_bytes = 0xa5;  // unwritten bytes show
+constexpr Bytes piece = 1_MiB;               // of the compared bytes
+constexpr unsigned char other_bytes = 0xa5;  // unwritten bytes show
 
 }  // namespace
 
@@ -88,61 +88,57 @@ void GpuExecutor::end_aside() noexcept {
 
 // --- a recipe is tried -----------------------------------------------------------------------------------------------
 
-// Pinned memory beside the slots until the step ends: one piece that is spoiled, and two that are compared.
+// Pinned memory beside the slots until the step ends: two pieces that are compared.
 Result<std::byte*> GpuExecutor::staging() {
   if (staging_) return staging_->memory;
-  staging_.emplace(device_, cuda::PinnedPool::Options{.most = {}, .piece = {3 * piece.value}});
-  const auto taken = staging_->pool.take({3 * piece.value});
+  staging_.emplace(device_, cuda::PinnedPool::Options{.most = {}, .piece = {2 * piece.value}});
+  const auto taken = staging_->pool.take({2 * piece.value});
   if (!taken) {
     staging_.reset();
     return taken.error();
   }
-  std::memset(*taken, other_bytes, piece.value);
   return staging_->memory = *taken;
-}
-
-template <typename Each>  // Result<void>(device addresses' offset, bytes)
-Result<void> GpuExecutor::in_pieces(std::span<const ChunkRange> operands, Bytes bytes, const Each& each) {
-  const std::vector<BlockIndex> blocks = blocks_of(operands);
-  if (auto there = places_->begin_again(blocks, stream()); !there) return there;
-  Result<void> done;
-  for (std::uint64_t at = 0; at < bytes.value && done; at += piece.value)
-    done = each(at, Bytes{std::min(piece.value, bytes.value - at)});
-  places_->end_again(blocks, stream());
-  return done;
 }
 
 Result<void> GpuExecutor::spoil(ChunkRange chunks, Bytes bytes) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
+  const std::vector<BlockIndex> blocks = blocks_of({&chunks, 1});
+  if (auto there = places_->begin_again(blocks, stream()); !there) return there;
+  auto filled = device_->fill(stream(), places_->address(blocks.front()), other_bytes, bytes);
+  places_->end_again(blocks, stream());
+  return filled;
+}
+
+Result<bool> GpuExecutor::same_on_the_host(const ChunkRange (&both)[2], Bytes bytes) {
   const auto staged = staging();
   if (!staged) return staged.error();
-  return in_pieces({&chunks, 1}, bytes, [&](std::uint64_t at, Bytes part) {
-    return device_->copy(stream(), places_->address(*block_of(chunks)) + at, reinterpret_cast<cuda::Address>(*staged),
-                         part);
-  });
+  bool same = true;
+  for (std::uint64_t at = 0; same && at < bytes.value; at += piece.value) {
+    const Bytes part = {std::min(piece.value, bytes.value - at)};
+    std::byte* to = *staged;
+    for (const ChunkRange from : both) {
+      const cuda::Address there = places_->address(*block_of(from)) + at;
+      if (auto queued = device_->copy(stream(), reinterpret_cast<cuda::Address>(to), there, part); !queued)
+        return queued.error();
+      to += piece.value;
+    }
+    if (const int refused = device_->calls().stream_synchronize(stream()); refused != cuda::success)
+      return device_->driver().error(refused, "waiting for an op that is tried again");
+    same = std::memcmp(*staged, *staged + piece.value, part.value) == 0;
+  }
+  return same;
 }
 
 Result<bool> GpuExecutor::same_bytes(ChunkRange one, ChunkRange other, Bytes bytes) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const auto staged = staging();
-  if (!staged) return staged.error();
   const ChunkRange both[] = {one, other};
-  std::byte *const first = *staged + piece.value, *const second = first + piece.value;
-  bool same = true;
-  const auto compare = [&](std::uint64_t at, Bytes part) -> Result<void> {
-    const auto bring = [&](std::byte* to, ChunkRange from) {
-      return device_->copy(stream(), reinterpret_cast<cuda::Address>(to), places_->address(*block_of(from)) + at, part);
-    };
-    if (auto queued = bring(first, one); !queued) return queued;
-    if (auto queued = bring(second, other); !queued) return queued;
-    if (const int refused = device_->calls().stream_synchronize(stream()); refused != cuda::success)
-      return device_->driver().error(refused, "waiting for an op that is tried again");
-    same = same && std::memcmp(first, second, part.value) == 0;
-    return {};
-  };
-  if (auto compared = in_pieces(both, bytes, compare); !compared) return compared.error();
+  const std::vector<BlockIndex> blocks = blocks_of(both);
+  if (auto there = places_->begin_again(blocks, stream()); !there) return there.error();
+  const auto told = options_.program->same_bytes(places_->address(blocks[0]), places_->address(blocks[1]), bytes.value);
+  const Result<bool> same = told ? Result<bool>(*told) : same_on_the_host(both, bytes);
+  places_->end_again(blocks, stream());
   return same;
 }
 

@@ -149,8 +149,7 @@ class GpuExecutor final : public Executor,
   PlaceExecutor::Place place_like(ChunkRange like) const;
   std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> operands) const;
   Result<std::byte*> staging();
-  template <typename Each>
-  Result<void> in_pieces(std::span<const ChunkRange> operands, Bytes bytes, const Each& each);
+  Result<bool> same_on_the_host(const ChunkRange (&both)[2], Bytes bytes);
   void enter(BlockIndex block, ChunkRange chunks);
   void note(const Result<void>& result);
 

@@ -36,6 +36,7 @@ Result<void> round_trip(const std::shared_ptr<Device>& device, const DeviceRange
   // A failure in the middle leaves copies behind: the streams are waited for before the memory goes.
   const auto work = [&]() -> Result<void> {
     if (auto done = began->record(stream->handle()); !done) return done;
+    if (auto done = device->fill(stream->handle(), range.address(), 7, bytes); !done) return done;
     if (auto done = device->copy(stream->handle(), range.address(), address_of(*there), bytes); !done) return done;
     if (auto done = ended->record(stream->handle()); !done) return done;
     if (auto done = ended->let_wait(other->handle()); !done) return done;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/operators.h"
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
@@ -51,6 +52,32 @@ class Surroundings : public ::testing::Test {
   }
   std::optional<Guard> guard_;
 };
+
+// --- what the session has the program compare
+// -------------------------------------------------------------------------
+
+TEST_F(Surroundings, BytesOfTheDeviceAreComparedThereToTheLastOne) {
+  adapter::GpuStorages& storages = adapter::GpuStorages::open();
+  constexpr std::int64_t piece = 64 << 20;  // that one kernel compares
+  const auto copies = [] { return control().calls()["cuMemcpyAsync"] + control().calls()["cudaMemcpyAsync"]; };
+  for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{7}, std::int64_t{8}, std::int64_t{4099}, piece + 8}) {
+    const auto options = at::TensorOptions().dtype(at::kByte).device(device);
+    at::Tensor one = at::full({bytes}, 3, options), other = at::full({bytes}, 3, options);
+    const auto same = [&] {
+      const auto address = [](const at::Tensor& of) { return reinterpret_cast<DeviceAddress>(of.data_ptr()); };
+      return storages.same_bytes(address(one), address(other), static_cast<std::uint64_t>(bytes));
+    };
+    const unsigned before = copies();
+    EXPECT_EQ(same(), std::optional(true)) << bytes;
+    EXPECT_LE(copies() - before, 1u) << "the answer";
+    for (const std::int64_t at : {std::int64_t{0}, bytes / 2, piece - 1, piece, bytes - 1}) {
+      if (at >= bytes) continue;
+      other[at] = 4;
+      EXPECT_EQ(same(), std::optional(false)) << bytes << " bytes, of which one differs at " << at;
+      other[at] = 3;
+    }
+  }
+}
 
 // --- another GPU -----------------------------------------------------------------------------------------------------
 

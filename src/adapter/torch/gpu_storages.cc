@@ -2,7 +2,12 @@
 #include "adapter/torch/gpu_storages.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/ones.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
@@ -26,6 +31,10 @@ thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by by
 const c10::Device the_device(c10::DeviceType::CUDA, 0);  // of every guard; other GPUs' memory is libtorch's own
 
 thread_local bool all_to_libtorch = false;
+struct AllToLibtorch {  // allocations of this thread, while it lives
+  AllToLibtorch() noexcept { all_to_libtorch = true; }
+  ~AllToLibtorch() { all_to_libtorch = false; }
+};
 thread_local std::vector<const void*> unseen_here;  // names that were born since this thread's last op ended
 struct Prepared {
   void* stream;
@@ -153,12 +162,11 @@ void GpuStorages::prepare_workspaces(bool lt) noexcept {
   for (const Prepared& each : prepared_here)
     if (each.stream == stream && (each.lt || !lt)) return;
   if (!on_its_device()) return;
-  all_to_libtorch = true;
   try {
+    const AllToLibtorch native;
     cuda_->make_workspaces(lt);
   } catch (const c10::Error&) {  // the product that needs one says it
   }
-  all_to_libtorch = false;
   prepared_here.push_back({stream, lt});
 }
 
@@ -234,6 +242,31 @@ void GpuStorages::moved(const void* name, DeviceAddress address) noexcept {
   c10::DataPtr old = storage->set_data_ptr(pointer_to(address, found->second));
   static_cast<void>(old.release_context());
   kept_.push_back(std::move(storage));  // its last reference may be this one, and its end calls the session
+}
+
+// By kernels of libtorch's, piece by piece: their result has a byte for each eight that are compared.
+std::optional<bool> GpuStorages::same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t piece = 64 << 20;
+  try {
+    const AllToLibtorch native;
+    const at::DisableRecordFunctionGuard unheard;
+    const at::NoGradGuard no_gradients;
+    const c10::DeviceGuard here(the_device);
+    const bool in_words = one % 8 == 0 && other % 8 == 0 && bytes % 8 == 0;
+    const auto options = at::TensorOptions().dtype(in_words ? at::kLong : at::kByte).device(the_device);
+    at::Tensor same = at::ones({}, at::TensorOptions().dtype(at::kBool).device(the_device));
+    for (std::uint64_t begin = 0; begin < bytes; begin += piece) {
+      const std::uint64_t part = std::min(piece, bytes - begin);
+      const auto words_from = [&](DeviceAddress first) {
+        return at::from_blob(reinterpret_cast<void*>(first + begin),
+                             {static_cast<std::int64_t>(part / (in_words ? 8 : 1))}, options);
+      };
+      same.logical_and_(at::eq(words_from(one), words_from(other)).all());
+    }
+    return same.item<bool>();
+  } catch (const std::exception&) {  // no memory for the result
+    return std::nullopt;
+  }
 }
 
 void GpuStorages::settle() {

@@ -76,6 +76,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   void* current_stream() noexcept override;
   bool may_move(const void* name) noexcept override;
   void moved(const void* name, DeviceAddress address) noexcept override;
+  std::optional<bool> same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept override;
   c10::DataPtr allocate(std::size_t bytes) override;
   bool record_stream(const c10::DataPtr& memory, void* stream) override;
   std::optional<Held> held(bool with_blocks) override;
