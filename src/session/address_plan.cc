@@ -64,14 +64,14 @@ AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes
   for (auto& [size, list] : births) {
     std::sort(list.begin(), list.end());
     for (const auto& [birth, tensor] : list)
-      addresses_[size].push_back({.offset = log.tensors[tensor].offset, .usable = ends(log.tensors[tensor])});
+      addresses_[size].push_back({.offset = log.tensors[tensor].offset, .in_zone = ends(log.tensors[tensor])});
   }
 }
 
-std::optional<std::uint64_t> AddressPlan::nth(std::uint64_t bytes, std::uint32_t n) const {
+std::optional<AddressPlan::Address> AddressPlan::nth(std::uint64_t bytes, std::uint32_t n) const {
   const auto list = addresses_.find(bytes);
-  if (list == addresses_.end() || n >= list->second.size() || !list->second[n].usable) return std::nullopt;
-  return list->second[n].offset;
+  if (list == addresses_.end() || n >= list->second.size()) return std::nullopt;
+  return list->second[n];
 }
 
 }  // namespace vedette::detail

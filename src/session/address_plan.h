@@ -24,17 +24,16 @@ class AddressPlan {
   // `use`: whether tensors of like lifetimes share chunks there.
   AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use = Heap::Chunks::shared);
 
+  struct Address {
+    std::uint64_t offset = 0;
+    bool in_zone = false;  // else the tensor outlives its step, and the plan has it where it was profiled
+  };
   // Of the n-th allocation of a size in a step; nullopt: it is allocated as if there were no plan.
-  std::optional<std::uint64_t> nth(std::uint64_t bytes, std::uint32_t n) const;
+  std::optional<Address> nth(std::uint64_t bytes, std::uint32_t n) const;
   std::uint64_t zone() const noexcept { return zone_; }
   std::uint64_t zone_bytes() const noexcept { return zone_bytes_; }
 
  private:
-  struct Address {
-    std::uint64_t offset = 0;
-    bool usable = false;
-  };
-
   std::map<std::uint64_t, std::vector<Address>> addresses_;  // by bytes, in order of birth
   std::uint64_t zone_ = 0, zone_bytes_ = 0;
 };

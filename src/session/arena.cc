@@ -33,6 +33,8 @@ std::optional<Arena::Place> Arena::take(const Wanted& wanted) {
   } else if (const auto alone = wanted.alone ? heap_.allocate_alone(wanted.bytes) : std::nullopt) {
     place.offset = *alone;
     place.alone = true;
+  } else if (wanted.again && heap_.allocate_at(*wanted.again, wanted.bytes, wanted.lasting)) {
+    place.offset = *wanted.again;
   } else {
     const auto found = heap_.allocate(wanted.bytes, wanted.alignment, wanted.lasting);
     if (!found) return std::nullopt;

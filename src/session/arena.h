@@ -42,6 +42,7 @@ class Arena {
     bool lasting = false;
     bool alone = false;                    // a small one, on pages of its own
     std::optional<std::uint64_t> planned;  // an offset in a zone, free as room_at() says
+    std::optional<std::uint64_t> again;    // an offset in no zone, where it should be if that is free
   };
   struct Place {
     std::uint64_t offset = 0, bytes = 0;

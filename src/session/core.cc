@@ -149,9 +149,10 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
                                 logger_.log().tensors.size() < most_logged_for_small};
   if (!small && !allocation.persistent && !allocation.scratch && logger_.running()) {
     const std::uint32_t n = logger_.next_of_size(bytes);
-    if (buckets_.current() != nullptr) wanted.planned = buckets_.current()->addresses().nth(bytes, n);
+    const auto address = buckets_.current() != nullptr ? buckets_.current()->addresses().nth(bytes, n) : std::nullopt;
     // A tensor may have outlived its life in the profile.
-    if (wanted.planned && !arena_.room_at(*wanted.planned, bytes)) wanted.planned.reset();
+    if (address && arena_.room_at(address->offset, bytes))
+      (address->in_zone ? wanted.planned : wanted.again) = address->offset;
   }
   // In chunks of its own: others may be dropped, and are not recomputed while a recipe runs.
   const bool own_chunks = allocation.scratch && !small;

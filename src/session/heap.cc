@@ -129,6 +129,28 @@ std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t ali
   return Place{.offset = *offset, .small = false, .new_slab_chunk = std::nullopt};
 }
 
+bool Heap::take_pages_at(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes) {
+  auto hole = holes.upper_bound(offset);
+  if (hole == holes.begin()) return false;
+  const auto [first, size] = *--hole;
+  if (first + size < offset + bytes) return false;
+  holes.erase(hole);
+  if (first < offset) holes.emplace(first, offset - first);
+  if (offset + bytes < first + size) holes.emplace(offset + bytes, first + size - offset - bytes);
+  return true;
+}
+
+bool Heap::allocate_at(std::uint64_t offset, std::uint64_t bytes, bool persistent) {
+  if (!takes_run(bytes, persistent))
+    return take_pages_at(persistent ? lasting_ : passing_, offset, round_up(bytes, page));
+  const auto runs = free_runs_.find(round_up(bytes, chunk_) / chunk_);
+  if (runs == free_runs_.end()) return false;
+  const auto found = std::find(runs->second.begin(), runs->second.end(), offset);
+  if (found == runs->second.end()) return false;
+  runs->second.erase(found);
+  return true;
+}
+
 void Heap::release(std::uint64_t offset, std::uint64_t bytes, bool persistent) {
   if (takes_run(bytes, persistent)) {
     give_chunks(offset, round_up(bytes, chunk_) / chunk_);

@@ -34,6 +34,8 @@ class Heap {
   };
   // `bytes` > 0; `alignment` a power of two, at most 4096. nullopt: the arena's addresses are used up.
   std::optional<Place> allocate(std::uint64_t bytes, std::uint64_t alignment, bool persistent);
+  // The place at this address, where an earlier one of the same kind was; false: not all of it is free.
+  bool allocate_at(std::uint64_t offset, std::uint64_t bytes, bool persistent);
   void release(std::uint64_t offset, std::uint64_t bytes, bool persistent);
   std::optional<Slab::Released> release_small(std::uint64_t offset);  // nullopt: no small one begins there
   void release_slab_chunk(std::uint64_t offset);                      // that holds none any more
@@ -56,6 +58,7 @@ class Heap {
   void give_chunks(std::uint64_t offset, std::uint64_t count) { free_runs_[count].push_back(offset); }
   void join_free_runs();
   std::optional<std::uint64_t> take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes);
+  static bool take_pages_at(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
   static void give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
   std::optional<Place> allocate_small(std::uint64_t bytes);
   bool takes_run(std::uint64_t bytes, bool persistent) const noexcept;

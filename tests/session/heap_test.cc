@@ -34,7 +34,7 @@ void expect_apart(const std::map<std::uint64_t, Piece>& pieces) {
 
 // Of some seeds the arena is so small that free runs are cut and joined, and some allocations find no room.
 TEST(Heap, NeverGivesAByteTwice) {
-  int refused = 0;
+  int refused = 0, again = 0;
   for (std::uint64_t seed = 1; seed <= 24; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -42,8 +42,14 @@ TEST(Heap, NeverGivesAByteTwice) {
     Heap heap(crowded ? 300 : 4000, chunk);
     std::map<std::uint64_t, Piece> pieces;
     std::map<std::uint64_t, bool> slab_chunks;
+    std::pair<std::uint64_t, Piece> gone;  // one of those that were released
     for (int turn = 0; turn < 3000; ++turn) {
-      if (pieces.empty() || random() % 5 < 3) {
+      if (gone.second.bytes > 0 && random() % 8 == 0) {
+        if (!heap.allocate_at(gone.first, gone.second.bytes, gone.second.persistent)) continue;
+        const auto [at, fresh] = pieces.insert(gone);
+        ASSERT_TRUE(fresh);
+        ++again;
+      } else if (pieces.empty() || random() % 5 < 3) {
         constexpr std::uint64_t least[] = {1, 1, 1000, 4096, 60'000, 65'536, 100'000, 131'072};
         constexpr std::uint64_t spread[] = {100, 1024, 20'000, 65'536, 6'000, 1, 300'000, 1};
         const std::size_t shape = random() % 8;
@@ -82,6 +88,7 @@ TEST(Heap, NeverGivesAByteTwice) {
           }
         } else {
           heap.release(victim->first, victim->second.bytes, victim->second.persistent);
+          if (random() % 4 == 0) gone = *victim;
         }
         pieces.erase(victim);
       }
@@ -92,6 +99,26 @@ TEST(Heap, NeverGivesAByteTwice) {
     ASSERT_NO_FATAL_FAILURE(expect_apart(pieces));
   }
   EXPECT_GT(refused, 0);
+  EXPECT_GT(again, 1000);
+}
+
+TEST(Heap, GivesAPlaceAgainWhereAllOfItIsFree) {
+  Heap heap(4000, chunk);
+  const std::uint64_t run = 3 * chunk.value, pages = 40'000;
+  for (const auto& [bytes, persistent] : {std::pair(run, false), std::pair(pages, false), std::pair(pages, true)}) {
+    const std::uint64_t first = heap.allocate(bytes, 64, persistent)->offset,
+                        second = heap.allocate(bytes, 64, persistent)->offset;
+    EXPECT_FALSE(heap.allocate_at(second, bytes, persistent)) << "it is taken";
+    heap.release(first, bytes, persistent);
+    heap.release(second, bytes, persistent);
+    EXPECT_TRUE(heap.allocate_at(second, bytes, persistent));
+    EXPECT_FALSE(heap.allocate_at(second, bytes, persistent));
+    EXPECT_EQ(heap.allocate(bytes, 64, persistent)->offset, first) << "the other one is free still";
+  }
+  const std::uint64_t whole = heap.allocate(pages, 64, false)->offset;
+  heap.release(whole, pages, false);
+  ASSERT_TRUE(heap.allocate_at(whole + 4096, 4096, false));
+  EXPECT_FALSE(heap.allocate_at(whole, pages, false)) << "a part of it is taken";
 }
 
 TEST(Heap, ReusesWhatALoopGivesBack) {

@@ -71,6 +71,36 @@ TEST(PlannedAddresses, AreNotGivenOutWhereATensorOutlivedTheProfile) {
       << "the plan lays the three elsewhere, so this test sees nothing";
 }
 
+// Gradients that end between forward and backward of the next step: activations share the heap with them while the
+// step is profiled, and lie in the plan's zone afterwards.
+TEST(PlannedAddresses, OfWhatOutlivesItsStepAreThoseOfThePlan) {
+  constexpr std::size_t layers = 4, gradient = 85'000;
+  const auto session = open_session(4_MiB, "host", "vedette");
+  std::vector<Block> gradients;
+  std::vector<std::vector<const void*>> addresses;
+  for (std::uint64_t s = 0; s < 8; ++s) {
+    const auto step = session->step();
+    std::vector<Block> activations;
+    for (std::size_t l = 0; l < layers; ++l) {
+      const auto op = session->op("forward", {}, {});
+      activations.emplace_back(*session, third + l);
+      activations.back().fill(l);
+    }
+    for (std::size_t l = 0; l < gradients.size(); ++l) EXPECT_TRUE(gradients[l].holds(100 * (s - 1) + l));
+    gradients.clear();
+    addresses.emplace_back();
+    for (std::size_t l = 0; l < layers; ++l) {
+      const auto op = session->op("backward", {}, {});
+      gradients.emplace_back(*session, gradient);
+      gradients.back().fill(100 * s + l);
+      addresses.back().push_back(gradients.back().address());
+    }
+  }
+  EXPECT_EQ(session->phase(), "planned");
+  constexpr std::size_t profiled = 1;
+  for (std::size_t s = profiled + 1; s < addresses.size(); ++s) EXPECT_EQ(addresses[s], addresses[profiled]) << s;
+}
+
 // An executor without memory: while a chunk dies, another thread asks for as much as has died.
 class Dying final : public testing::IdleExecutor {
  public:
