@@ -111,6 +111,7 @@ struct PlannedPlaces {
   // By op: a copy begins behind its end, out of the op's operands or into places that are free from then on. Empty: it
   // is not known.
   std::vector<bool> waited_for;
+  Nanoseconds waits = {};  // of a step, by reckoning (session/place_waits.h)
 };
 
 class Executor {

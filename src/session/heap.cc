@@ -73,12 +73,19 @@ void Heap::join_free_runs() {
   for (const auto& [offset, bytes] : joined) give_chunks(offset, bytes / chunk_);
 }
 
+void Heap::cut(std::map<std::uint64_t, std::uint64_t>& holes, std::map<std::uint64_t, std::uint64_t>::iterator hole,
+               std::uint64_t offset, std::uint64_t bytes) {
+  const auto [first, size] = *hole;
+  holes.erase(hole);
+  if (first < offset) holes.emplace(first, offset - first);
+  if (offset + bytes < first + size) holes.emplace(offset + bytes, first + size - offset - bytes);
+}
+
 std::optional<std::uint64_t> Heap::take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes) {
   for (auto hole = holes.begin(); hole != holes.end(); ++hole) {
     if (hole->second < bytes) continue;
-    const auto [offset, size] = *hole;
-    holes.erase(hole);
-    if (size > bytes) holes.emplace(offset + bytes, size - bytes);
+    const std::uint64_t offset = hole->first;
+    cut(holes, hole, offset, bytes);
     return offset;
   }
   // Tensors that outlive steps are used in the order in which they came: laid end to end, neighbours share their border
@@ -132,11 +139,9 @@ std::optional<Heap::Place> Heap::allocate(std::uint64_t bytes, std::uint64_t ali
 bool Heap::take_pages_at(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes) {
   auto hole = holes.upper_bound(offset);
   if (hole == holes.begin()) return false;
-  const auto [first, size] = *--hole;
-  if (first + size < offset + bytes) return false;
-  holes.erase(hole);
-  if (first < offset) holes.emplace(first, offset - first);
-  if (offset + bytes < first + size) holes.emplace(offset + bytes, first + size - offset - bytes);
+  --hole;
+  if (hole->first + hole->second < offset + bytes) return false;
+  cut(holes, hole, offset, bytes);
   return true;
 }
 

@@ -58,6 +58,8 @@ class Heap {
   void give_chunks(std::uint64_t offset, std::uint64_t count) { free_runs_[count].push_back(offset); }
   void join_free_runs();
   std::optional<std::uint64_t> take_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t bytes);
+  static void cut(std::map<std::uint64_t, std::uint64_t>& holes, std::map<std::uint64_t, std::uint64_t>::iterator hole,
+                  std::uint64_t offset, std::uint64_t bytes);
   static bool take_pages_at(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
   static void give_pages(std::map<std::uint64_t, std::uint64_t>& holes, std::uint64_t offset, std::uint64_t bytes);
   std::optional<Place> allocate_small(std::uint64_t bytes);

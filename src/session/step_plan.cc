@@ -142,7 +142,7 @@ StepPlan StepPlan::in_sections(SectionedLog log) const {
 void StepPlan::keep_if_best() {
   if (!places_ || least_.value == 0) return;
   if (best_ && best_->room == room_ && best_->least <= least_) return;
-  best_ = {std::move(plan_), *std::move(places_), std::exchange(moves_, MoveTable(0)), waits_in_places_, least_, room_};
+  best_ = {std::move(plan_), *std::move(places_), std::exchange(moves_, MoveTable(0)), least_, room_};
 }
 
 bool StepPlan::was_better_before() const {
@@ -155,7 +155,6 @@ bool StepPlan::take_best() {
   plan_ = std::move(best_->plan);
   places_ = std::move(best_->places);
   moves_ = std::move(best_->moves);
-  waits_in_places_ = best_->waits;
   best_.reset();
   return true;
 }
@@ -171,7 +170,6 @@ void StepPlan::forget_plan() {
   least_ = {};
   plan_ = {};
   places_.reset();
-  waits_in_places_ = {};
 }
 
 void StepPlan::tabulate_plan() {
@@ -196,8 +194,8 @@ void StepPlan::Draft::make() noexcept {
 void StepPlan::Draft::look_at_places() {
   TimeInPlaces times = time_in_places({units, places->moments}, places->moves, *places->found, machine);
   places->found->waited_for = std::move(times.waited_for);
-  places->waits = times.step;
-  for (const Op& op : units.trace.ops) places->waits = places->waits - op.time;
+  places->found->waits = times.step;
+  for (const Op& op : units.trace.ops) places->found->waits = places->found->waits - op.time;
 }
 
 bool StepPlan::Draft::make_in_room(std::uint32_t percent) {
@@ -237,7 +235,7 @@ void StepPlan::Draft::make_in_places() {
     if (percent < least + smaller || MayBeGivenUp::is_given_up()) return;
     if (!other.make_in_room(percent - smaller) || !other.plan) continue;
     other.look_at_places();
-    if (other.places->waits >= places->waits) continue;
+    if (other.places->found->waits >= places->found->waits) continue;
     plan = std::move(other.plan);
     policy = std::move(other.policy);
     places = std::move(other.places);
@@ -300,7 +298,6 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
     if (draft->places) {
       places_ = std::move(draft->places->found);
       moves_ = std::move(draft->places->moves);
-      waits_in_places_ = draft->places->waits;
     }
   } else if (!take_best()) {
     made = runs_on_demand(draft->plan.error());
@@ -320,7 +317,7 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   StepMeasured told{.time = measured.time,
                     .stall = measured.stall,
                     .recomputing = measured.recomputing,
-                    .in_places = waits_in_places_,
+                    .in_places = places_ ? places_->waits : Nanoseconds{},
                     .op_stall = {measured.stalls.begin(), measured.stalls.end()},
                     .late = {}};
   constexpr Nanoseconds noticeable{50'000};

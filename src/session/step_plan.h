@@ -67,7 +67,6 @@ class StepPlan {
       bool choose_room = false;                 // of a step's first plan: rooms that are a little smaller are tried
       std::optional<PlannedPlaces> found = {};  // those of the plan, and its moves to them
       MoveTable moves{};
-      Nanoseconds waits = {};  // of a step, as time_in_places() has it
     };
     std::optional<Places> places = {};
     std::optional<Trace> fitting = {};
@@ -141,7 +140,6 @@ class StepPlan {
     Plan plan;
     PlannedPlaces places;
     MoveTable moves;
-    Nanoseconds waits;
     Nanoseconds least;  // of its whole steps
     Room room;
   };
@@ -154,7 +152,6 @@ class StepPlan {
   Moments moments_;  // with a range
   Plan plan_;
   std::optional<PlannedPlaces> places_;
-  Nanoseconds waits_in_places_;
   std::uint32_t room_percent_ = 100;  // with a range: the part of it for which the policy plans
   Room room_;                         // when plan_ was made
   Nanoseconds least_;                 // of whole steps by plan_; 0: none yet
