@@ -169,12 +169,12 @@ bool PlaceExecutor::may_leave(BlockIndex index) {
 }
 
 // All of them leave. False: one may not, and none has left for it.
-bool PlaceExecutor::clear(const std::vector<BlockIndex>& blocks, Result<void>& left) {
+bool PlaceExecutor::clear(const std::vector<BlockIndex>& blocks, MoveCause cause, Result<void>& left) {
   bool all = true;
   for (const BlockIndex block : blocks) all = may_leave(block) && all;
   if (!all) return false;
   for (const BlockIndex block : blocks) {
-    left = evict(block, MoveCause::room);
+    left = evict(block, cause);
     if (!left) break;
   }
   return true;
@@ -185,7 +185,7 @@ Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Pla
   if (arena_.place_at(index, bytes, *place)) return *place;
   if (const auto occupants = arena_.occupants(*place, bytes)) {
     Result<void> left;
-    if (clear(*occupants, left)) {
+    if (clear(*occupants, MoveCause::room, left)) {
       if (!left) return left.error();
       if (arena_.place_at(index, bytes, *place)) return *place;
     }
@@ -196,11 +196,11 @@ Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Pla
 
 Result<std::uint64_t> PlaceExecutor::any_room_for(BlockIndex index, Bytes bytes) {
   if (const auto offset = arena_.place(index, bytes)) return *offset;
-  auto victims = arena_.victims(bytes);
+  auto leaving = victims(bytes);
   Result<void> left;
-  while (victims && !clear(*victims, left)) victims = arena_.victims(bytes);
+  while (leaving && !clear(*leaving, MoveCause::room, left)) leaving = victims(bytes);
   if (!left) return left.error();
-  if (!victims)
+  if (!leaving)
     return Error{.cause = Cause::out_of_memory,
                  .message = readable(bytes) +
                             " of GPU memory are asked for in one piece, and what the op uses leaves less of " +
@@ -234,6 +234,7 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle st
     return give_up(waits.error());
   }
   blocks_[index.value] = {.bytes = bytes, .alive = true, .unended = {number}};
+  ahead_.uses.born(index);
   counters_.live += bytes;
   counters_.most_live = std::max(counters_.most_live, counters_.live);
   counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
@@ -271,137 +272,6 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
   const std::lock_guard lock(guard_);
   blocks_[index.value].movable = true;
   if (arena_.in_place(index)) arena_.allow_moves(index);
-}
-
-// First the blocks in place are pinned, so that no fetch evicts another operand of the op.
-Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks) {
-  std::vector<BlockIndex>& away = away_;
-  away.clear();
-  for (const BlockIndex index : blocks) {
-    if (blocks_[index.value].dropped)
-      return Error{.cause = Cause::infeasible,
-                   .message = "a tensor that was dropped is used before it was recomputed",
-                   .errno_value = 0};
-    if (!arena_.in_place(index)) away.push_back(index);
-  }
-  for (const BlockIndex index : blocks) {
-    if (arena_.in_place(index)) arena_.pin(index);
-  }
-  for (std::size_t pinned = 0; pinned < away.size(); ++pinned) {
-    if (!arena_.in_place(away[pinned])) {
-      const auto coming = take_coming(away[pinned]);
-      const MoveCause cause = coming ? MoveCause::planned : MoveCause::urgent;
-      if (auto fetched = fetch(coming.value_or(Coming{.block = away[pinned]}), cause); !fetched) {
-        for (const BlockIndex index : blocks) {
-          if (arena_.in_place(index) && std::find(away.begin(), away.end(), index) == away.end()) arena_.unpin(index);
-        }
-        for (std::size_t i = 0; i < pinned; ++i) arena_.unpin(away[i]);
-        return fetched;
-      }
-    }
-    arena_.pin(away[pinned]);
-  }
-  return {};
-}
-
-bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks) const {
-  std::uint64_t taken = 0, largest = 0;
-  for (const BlockIndex index : blocks) {
-    const std::uint64_t bytes = rounded(blocks_[index.value].bytes);
-    taken += bytes;
-    largest = std::max(largest, bytes);
-  }
-  const std::uint64_t most = arena_.bytes().value;
-  if (taken + largest > most) return true;  // there is none to be had
-  // Operands cut the range into at most one piece more than there are operands.
-  return (most - taken) / (blocks.size() + 1) >= largest || arena_.victims({largest}).has_value();
-}
-
-// No work of the op is queued yet, so that its operands may move, too. They leave, and so do the blocks at the range's
-// beginning, where they come back side by side, the largest first.
-Result<void> PlaceExecutor::pin_side_by_side(std::span<const BlockIndex> blocks) {
-  ++counters_.misplaced;  // a plan has them elsewhere
-  std::vector<BlockIndex> by_size(blocks.begin(), blocks.end());
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](BlockIndex a, BlockIndex b) { return blocks_[a.value].bytes > blocks_[b.value].bytes; });
-  std::uint64_t taken = 0;
-  for (const BlockIndex index : by_size) taken += rounded(blocks_[index.value].bytes);
-  const auto send_away = [&](const std::vector<BlockIndex>& leaving) -> Result<void> {
-    for (const BlockIndex index : leaving) {
-      if (!may_leave(index)) continue;
-      if (auto left = evict(index, MoveCause::room); !left) return left;
-    }
-    return {};
-  };
-  if (auto left = send_away(by_size); !left) return left;
-  if (const auto there = arena_.occupants(0, {std::min(taken, arena_.bytes().value)})) {
-    if (auto left = send_away(*there); !left) return left;
-    if (auto pinned = pin(by_size); pinned || pinned.error().cause != Cause::out_of_memory) return pinned;
-  }
-  // Something that may not leave lies there: all else does.
-  std::vector<BlockIndex> all;
-  for (std::uint32_t i = 0; i < blocks_.size(); ++i) all.push_back({i});
-  if (auto left = send_away(all); !left) return left;
-  return pin(by_size);
-}
-
-// Work that is queued next may use the block. There is no way on without: its address is the program's already.
-void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
-  if (!points_.let_wait(stream, block.ready))
-    die("waiting for a copy to a GPU failed; start the program again, and see the kernel's log (dmesg) for the GPU's "
-        "own report");
-}
-
-Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results,
-                                     Ends ends) {
-  const std::lock_guard lock(guard_);
-  ends_ = ends;
-  return pin_for(blocks, points_.number_of(stream), results);
-}
-
-Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uint32_t number, Results results) {
-  advance();
-  auto pinned = pin(blocks);
-  if (pinned && results == Results::anywhere && !leaves_one_piece(blocks)) {
-    for (const BlockIndex each : blocks) arena_.unpin(each);
-    pinned = pin_side_by_side(blocks);
-  } else if (!pinned && pinned.error().cause == Cause::out_of_memory) {
-    pinned = pin_side_by_side(blocks);
-  }
-  if (!pinned) return pinned.error();
-  bool waits = false;
-  for (const BlockIndex index : blocks) {
-    waits = waits || points_.has_to_wait(number, blocks_[index.value].ready);
-    let_use(number, blocks_[index.value]);
-  }
-  for (const BlockIndex index : blocks) {
-    Block& block = blocks_[index.value];
-    ++block.pins;
-    arena_.use(index);
-    if (!block.unended.contains(number)) block.unended.push_back(number);
-  }
-  return waits;
-}
-
-void PlaceExecutor::end_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
-  if (!blocks.empty()) unpin_for(blocks, points_.number_of(stream));
-}
-
-void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t number) {
-  const auto point = end_of_uses(number);  // refused: the next one covers this op, too
-  for (const BlockIndex index : blocks) {
-    Block& block = blocks_[index.value];
-    --block.pins;
-    arena_.unpin(index);
-    if (point) {
-      join(block.uses, *point);
-      block.unended.erase(number);
-    } else if (!block.unended.contains(number)) {  // an op inside has covered its stream
-      block.unended.push_back(number);
-    }
-    if (block.pins == 0 && !block.alive) bury(index);
-  }
 }
 
 void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {

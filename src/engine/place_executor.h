@@ -11,8 +11,10 @@
 //   drop    As death, and the block lives: it is nowhere, until it adopts the place of another block (place_drops.cc).
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
-// plan are served as well: first fit, eviction of the least recently used block (place/arena.h). A planned place in
-// which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
+// plan are served as well: first fit, eviction of the least recently used block (place/arena.h), or of the one whose
+// room is free longest where an earlier step lets expect what comes: expect() and look_ahead() (place_ahead.cc). A
+// planned place in which an unplanned block lies is cleared; where that block may not leave, the planned one lies
+// elsewhere.
 //
 // Thread rule: any thread in which the device's context is current; calls take turns. The host waits in three cases:
 // pinned memory is full of slots whose copies still run, an op needs a block that is still read from the disk, and at
@@ -32,7 +34,10 @@
 #include "cuda/device_range.h"
 #include "cuda/points.h"
 #include "engine/host_slots.h"
+#include "engine/op_schedule.h"
 #include "place/arena.h"
+#include "place/next_uses.h"
+#include "tier/link_habits.h"
 #include "vedette/observer.h"
 
 namespace vedette {
@@ -77,6 +82,7 @@ class PlaceExecutor {
     Bytes most_pinned;  // of host memory; 0: without limit
     Bytes alignment = {512};
     bool managed = false;  // the device's memory is managed (cuda/managed_tracker.h)
+    LinkSpeed link;        // to pinned memory; 0: not known
   };
   struct Born {
     BlockIndex block;
@@ -87,6 +93,7 @@ class PlaceExecutor {
     std::uint64_t misplaced = 0;  // blocks that got another place than the plan's
     Bytes evicted, fetched, live, most_live, in_use, most_in_use;
     Bytes unchanged;  // left without a copy
+    Bytes shifted;    // moved inside of the device
     Bytes from_far;   // of fetches: read from the disk first
     HostSlots::Counters host;
   };
@@ -111,8 +118,36 @@ class PlaceExecutor {
   // queued when an op begins and the bytes are there, and at the latest for the op that uses it.
   Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
+  // Between two ops: blocks come to these places, in this order, and all others leave that may. What is in another
+  // place moves inside of the device, or leaves and comes back where nothing has room meanwhile.
+  struct Target {
+    BlockIndex block;
+    std::uint64_t place = 0;
+  };
+  Result<void> rearrange(std::span<const Target>);
   void may_change(BlockIndex);  // work that is queued next writes it
   void forget_plan();           // unchanged blocks, and reads on their way from the disk
+
+  // Ops without a plan. Before begin_op(): what an earlier step lets expect of the op and those that follow.
+  struct Expected {
+    place::NextUses::Calendar calendar;
+    bool anew = false;        // what was to be fetched is wrong by now
+    bool makes_room = true;   // for fetches; else only holes are filled
+    std::uint64_t until = 0;  // tick: what is used before then stays
+    Bytes births;             // of the next op
+    OpSchedule schedule;
+    std::span<const place::NextUses::Use> uses;
+    struct Fetch {
+      BlockIndex block;
+      bool unchanged = false;
+    };
+    std::span<const Fetch> fetches;
+  };
+  void expect(const Expected&);
+  void expect_nothing();  // from now on: of all blocks
+  // After end_op(): what is used next comes, and what is used last makes room for it and for births. What cannot come
+  // now is tried again. A wrong expectation costs copies.
+  Result<void> look_ahead();
 
   // Blocks that are dropped and recomputed, between ops. A dropped block has no bytes: no op may use it, leave() and
   // bring() do nothing. False: it may not leave.
@@ -184,6 +219,16 @@ class PlaceExecutor {
   PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, Parts);
   Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
   Result<std::uint64_t> any_room_for(BlockIndex, Bytes);
+  std::optional<std::vector<BlockIndex>> victims(Bytes) const;
+  bool has_room_for(Bytes all, Bytes in_one_piece) const;
+  Result<bool> make_room_ahead(Bytes, std::uint64_t unused_until);
+  double ns_of_fetch(Bytes) const;
+  std::uint64_t due() const;
+  std::uint64_t busy_until();
+  Result<bool> comes_ahead(const Expected::Fetch&);
+  void forget_fetches();
+  bool has_come(const Expected::Fetch&) const;
+  void leaves_too_soon(BlockIndex);
   Result<void> evict(BlockIndex, MoveCause);
   Result<bool> pin_for(std::span<const BlockIndex>, std::uint32_t stream, Results);
   void unpin_for(std::span<const BlockIndex>, std::uint32_t stream);
@@ -191,17 +236,21 @@ class PlaceExecutor {
   void leave_without_copy(BlockIndex, MoveCause);
   Result<void> copy_out(BlockIndex, std::uint64_t offset, MoveCause);
   Result<void> fetch(const Coming& what, MoveCause);
+  Result<void> bring_now(const Coming&);
+  Result<void> shift(BlockIndex, std::uint64_t to);
+  bool has_room_at(BlockIndex, std::uint64_t place) const;
+  Result<void> shift_all(std::vector<Target>& misplaced);
   Result<void> make_slot(Block&);
   std::optional<Coming> take_coming(BlockIndex);
-  Result<void> pin(std::span<const BlockIndex>);
-  Result<void> pin_side_by_side(std::span<const BlockIndex>);
+  Result<void> pin(std::span<const BlockIndex>, Results);
+  Result<void> pin_side_by_side(std::span<const BlockIndex>, Results);
   bool leaves_one_piece(std::span<const BlockIndex>) const;
   void advance();
   Result<cuda::StreamPoint> end_of_uses(std::uint32_t stream);
   Result<void> cover_uses(Block&);
   void wait_for_uses(Block&);
   bool may_leave(BlockIndex);
-  bool clear(const std::vector<BlockIndex>&, Result<void>& left);
+  bool clear(const std::vector<BlockIndex>&, MoveCause, Result<void>& left);
   void bury(BlockIndex);  // a block that is released and in no open op
   std::uint64_t rounded(Bytes) const noexcept;
   void tell_of_wait(HostSlots::WaitsFor what, bool begins);
@@ -235,6 +284,16 @@ class PlaceExecutor {
   Ends ends_ = Ends::marked;      // of the latest op
   std::vector<BlockIndex> away_;  // of the op that begins
   std::vector<Coming> coming_;
+  struct {
+    bool known = false;
+    place::NextUses uses;
+    std::vector<Expected::Fetch> fetches;  // to come
+    bool makes_room = false;
+    std::uint64_t until = 0;
+    Bytes births;
+    OpSchedule schedule;
+    std::uint64_t counted = 0, busy = 0;  // ticks: when busy_until() was counted, and what it was
+  } ahead_;
   Counters counters_;
 };
 

@@ -73,6 +73,7 @@ Result<void> PlaceExecutor::evict(BlockIndex index, MoveCause cause) {
   Block& block = blocks_[index.value];
   const std::uint64_t offset = *arena_.offset(index);
   if (auto covered = cover_uses(block); !covered) return covered;
+  if (cause == MoveCause::room) leaves_too_soon(index);
   Fences before;  // points to pass before the place is written again
   if (block.unchanged) {
     before = block.uses;
@@ -174,20 +175,27 @@ Result<void> PlaceExecutor::leave(BlockIndex index, bool far) {
   return {};
 }
 
-Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
-  const std::lock_guard lock(guard_);
-  if (arena_.in_place(index) || blocks_[index.value].dropped) return {};
-  const Coming what{.block = index, .place = place, .unchanged = unchanged};
-  static_cast<void>(take_coming(index));
-  host_.bring(*blocks_[index.value].slot);
-  if (host_.is_near(*blocks_[index.value].slot)) return fetch(what, MoveCause::planned);
+Result<void> PlaceExecutor::bring_now(const Coming& what) {
+  const Block& block = blocks_[what.block.value];
+  if (arena_.in_place(what.block) || block.dropped) return {};
+  static_cast<void>(take_coming(what.block));
+  host_.bring(*block.slot);
+  if (host_.is_near(*block.slot)) return fetch(what, MoveCause::planned);
   coming_.push_back(what);
   return {};
 }
 
+Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
+  const std::lock_guard lock(guard_);
+  return bring_now({.block = index, .place = place, .unchanged = unchanged});
+}
+
 void PlaceExecutor::may_change(BlockIndex index) {
   const std::lock_guard lock(guard_);
-  blocks_[index.value].unchanged = false;
+  Block& block = blocks_[index.value];
+  // A slot that is of no use for the block's next copy out makes room at once.
+  if (block.unchanged && host_.has_disk()) host_.give_back(*std::exchange(block.slot, std::nullopt));
+  block.unchanged = false;
   for (Coming& each : coming_)
     if (each.block == index) each.unchanged = false;
 }

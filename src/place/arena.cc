@@ -32,7 +32,7 @@ void Arena::insert(BlockIndex block, std::uint64_t offset, std::uint64_t bytes) 
   in_use_ += bytes;
 }
 
-std::optional<std::uint64_t> Arena::place(BlockIndex block, Bytes wanted) {
+std::optional<std::uint64_t> Arena::hole(Bytes wanted) const {
   const std::uint64_t bytes = rounded(wanted);
   std::optional<std::uint64_t> found;
   each_hole([&](std::uint64_t begin, std::uint64_t end) {
@@ -40,7 +40,12 @@ std::optional<std::uint64_t> Arena::place(BlockIndex block, Bytes wanted) {
     found = begin;
     return true;
   });
-  if (found) insert(block, *found, bytes);
+  return found;
+}
+
+std::optional<std::uint64_t> Arena::place(BlockIndex block, Bytes wanted) {
+  const auto found = hole(wanted);
+  if (found) insert(block, *found, rounded(wanted));
   return found;
 }
 
@@ -106,35 +111,45 @@ void Arena::unpin(BlockIndex block) {
 void Arena::allow_moves(BlockIndex block) { at(block).movable = true; }
 void Arena::forbid_moves(BlockIndex block) { at(block).movable = false; }
 
-// A window is a run of neighbours that may leave, with the holes around them. Two ends go up through the offsets; the
-// most recent use in the window is kept by a queue of falling uses, so each block enters and leaves once.
 std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted) const {
+  if (largest_hole().value >= rounded(wanted)) return std::vector<BlockIndex>();
+  return victims(wanted, [this](BlockIndex block) { return blocks_.at(block).used; });
+}
+
+// A window is a run of neighbours that may leave, with the holes around them. Two ends go up through the offsets; the
+// highest rank in the window is kept by a queue of falling ranks, so each block enters and leaves once.
+std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted, const Rank& rank) const {
   const std::uint64_t bytes = rounded(wanted);
-  if (largest_hole().value >= bytes) return std::vector<BlockIndex>();
-  std::deque<BlockIndex> window, recent;
+  struct Ranked {
+    BlockIndex block;
+    std::uint64_t rank = 0;
+  };
+  std::deque<BlockIndex> window;
+  std::deque<Ranked> highest;
   std::optional<std::vector<BlockIndex>> best;
-  std::uint64_t best_used = 0, begin = 0;
+  std::uint64_t best_rank = 0, begin = 0;
   for (auto each = by_offset_.begin(); each != by_offset_.end(); ++each) {
     const Block& block = blocks_.at(each->second);
     const std::uint64_t next = std::next(each) == by_offset_.end() ? bytes_ : std::next(each)->first;
-    if (block.pins != 0 || !block.movable) {
+    const bool may_leave = block.pins == 0 && block.movable;
+    const std::optional<std::uint64_t> of_block = may_leave ? rank(each->second) : std::nullopt;
+    if (!of_block) {
       window.clear();
-      recent.clear();
+      highest.clear();
       begin = block.offset + block.bytes;
       continue;
     }
     window.push_back(each->second);
-    while (!recent.empty() && blocks_.at(recent.back()).used < block.used) recent.pop_back();
-    recent.push_back(each->second);
+    while (!highest.empty() && highest.back().rank < *of_block) highest.pop_back();
+    highest.push_back({each->second, *of_block});
     while (next - begin >= bytes && !window.empty()) {
-      const std::uint64_t used = blocks_.at(recent.front()).used;
-      if (!best || used < best_used) {
+      if (!best || highest.front().rank < best_rank) {
         best.emplace(window.begin(), window.end());
-        best_used = used;
+        best_rank = highest.front().rank;
       }
       const Block& first = blocks_.at(window.front());
       begin = first.offset + first.bytes;
-      if (recent.front() == window.front()) recent.pop_front();
+      if (highest.front().block == window.front()) highest.pop_front();
       window.pop_front();
     }
   }

@@ -1,4 +1,4 @@
-// Places of steps without a plan: first fit in one range of bytes, eviction of the least recently used.
+// Places of steps without a plan: first fit in one range of bytes, eviction of the least recently used, or by a rank.
 //
 // A block is in place or not. A block that is pinned (an operand of an open op) or that is not movable yet (its storage
 // was never seen) is never a victim and never moves. Always: blocks in place overlap nowhere and lie inside the range.
@@ -6,6 +6,7 @@
 // Pure: no lock, thread, clock or address; time is the number of calls of use() and place(). One thread at a time.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory_resource>
 #include <optional>
@@ -22,7 +23,9 @@ class Arena {
  public:
   explicit Arena(Bytes bytes, Bytes alignment = {512});
 
-  // The lowest hole that is wide enough; nullopt where there is none. The block is new, unpinned, not movable.
+  // The lowest hole that is wide enough; nullopt where there is none.
+  std::optional<std::uint64_t> hole(Bytes) const;
+  // There. The block is new, unpinned, not movable.
   std::optional<std::uint64_t> place(BlockIndex, Bytes);
   bool place_at(BlockIndex, Bytes, std::uint64_t offset);  // where a plan says; false: another block lies there
   // The blocks in [offset, offset + bytes), lowest first; nullopt: one of them is pinned or not movable.
@@ -41,6 +44,10 @@ class Arena {
   // Neighbours whose removal makes a hole for `bytes`, lowest offset first. Of all such windows the one whose most
   // recently used block was used least recently; empty when a hole is there already, nullopt when no removal helps.
   std::optional<std::vector<BlockIndex>> victims(Bytes) const;
+  // The same by another rank than the time of the latest use, and one block at least, though there may be a hole: one
+  // of the lowest rank leaves first, one without a rank stays.
+  using Rank = std::function<std::optional<std::uint64_t>(BlockIndex)>;
+  std::optional<std::vector<BlockIndex>> victims(Bytes, const Rank&) const;
 
   Bytes bytes() const noexcept { return {bytes_}; }
   Bytes in_use() const noexcept { return {in_use_}; }

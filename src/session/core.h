@@ -162,6 +162,7 @@ class SessionCore {
   void finish_profiling();
   void learn();
   bool replace_times(StepLog& log);
+  std::optional<Executor::StepTimes> take_times(bool wait);
   void measure_later(Bucket& ran);
   void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
   void cut_into_sections_of(Bucket& ran);

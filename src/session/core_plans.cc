@@ -109,17 +109,23 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
   if (wants_another && !ran.sections.waits_for_plan()) make_plan_beside(ran);
 }
 
+std::optional<Executor::StepTimes> SessionCore::take_times(bool wait) {
+  auto known = executor_->take_times(wait);
+  if (known) foresight_.set_times(known->step, known->times);
+  return known;
+}
+
 // The times of ops that were announced before they ran: the host waits for the profiled step alone. False: the step was
 // not timed, since it began as one that follows a settled plan.
 bool SessionCore::replace_times(StepLog& log) {
-  const auto known = executor_->take_times(true);
+  const auto known = take_times(true);
   if (!known || known->step != logger_.step() || known->times.size() != log.ops.size()) return false;
   for (std::size_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = known->times[i];
   return true;
 }
 
 void SessionCore::measure_later(Bucket& ran) {
-  const auto known = executor_->take_times(false);
+  const auto known = take_times(false);
   if (!known || known->step < ran.follows_since()) return;
   Nanoseconds stall;
   for (const Nanoseconds each : known->stalls) stall += each;

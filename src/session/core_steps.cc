@@ -372,7 +372,9 @@ void SessionCore::end_step() noexcept {
   finish_profiling();
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
-  const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix());
+  const bool later = executor_->runs_later();
+  const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix(),
+                                                       later ? std::optional(logger_.step()) : std::nullopt);
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
@@ -383,7 +385,10 @@ void SessionCore::end_step() noexcept {
                                                      .stalls = times_.stalls()});
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
-  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike)) return buckets_.leave();
+  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike)) {
+    if (later) take_times(false);
+    return buckets_.leave();
+  }
   learn();
 }
 

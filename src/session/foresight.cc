@@ -25,15 +25,16 @@ std::uint32_t common_past(const LikeStep& step, std::uint32_t at, std::span<cons
 
 }  // namespace
 
-bool Foresight::remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence) {
+bool Foresight::remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence,
+                         std::optional<std::uint64_t> timed_later) {
   if (kinds.empty() || kinds.size() != log.ops.size() || kinds.size() > most_ops) return false;
   auto same = std::find_if(steps_.begin(), steps_.end(), [&](const auto& step) { return step->has_kinds(kinds); });
   const bool known = same != steps_.end();
   if (known) {
     std::rotate(steps_.begin(), same, same + 1);
-    if (steps_.front()->sequence() != sequence) refresh(*steps_.front(), log, sequence);
+    if (steps_.front()->sequence() != sequence) refresh(*steps_.front(), log, sequence, timed_later);
   } else {
-    steps_.push_front(std::make_unique<LikeStep>(log, kinds, sequence));
+    steps_.push_front(std::make_unique<LikeStep>(log, kinds, sequence, timed_later));
   }
   learn_succession(log, steps_.front().get());
   before_ = steps_.front().get();
@@ -54,12 +55,19 @@ Foresight::Remembered Foresight::remembered() const noexcept {
 }
 
 // Other sizes. Successions count tensors by their numbers, which are the same unless small tensors have grown.
-void Foresight::refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence) {
+void Foresight::refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence,
+                        std::optional<std::uint64_t> timed_later) {
   const std::vector<std::uint64_t> kinds(step.kinds().begin(), step.kinds().end());
-  LikeStep fresh(log, kinds, sequence);
+  LikeStep fresh(log, kinds, sequence, timed_later);
+  if (timed_later) fresh.keep_times(step);
   if (!fresh.numbers_alike(step))
     std::erase_if(successions_, [&](const Succession& each) { return each.before == &step || each.after == &step; });
   step = std::move(fresh);
+}
+
+void Foresight::set_times(std::uint64_t step, std::span<const Nanoseconds> of_ops) {
+  for (const auto& each : steps_)
+    if (each->timed_later() == step) each->set_times(of_ops);
 }
 
 void Foresight::learn_succession(const StepLog& log, const LikeStep* after) {

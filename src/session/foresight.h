@@ -39,8 +39,11 @@ class Foresight {
   explicit Foresight(const Arena& arena) : arena_(arena) {}
 
   // A step ended; `kinds`: of its ops; `sequence`: a hash of its ops with their sizes. A step with the kinds of one
-  // that is remembered takes its place. True: there was one.
-  bool remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence);
+  // that is remembered takes its place. `timed_later`: the step's number, where the log has no times of its ops: those
+  // of other sizes serve until set_times(). True: there was one.
+  bool remember(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence,
+                std::optional<std::uint64_t> timed_later = {});
+  void set_times(std::uint64_t step, std::span<const Nanoseconds> of_ops);
   void begin_step();
   void forget() noexcept;  // all of it: as if no step had run
   // The last op of `log` begins, and no plan is followed. `frames`: of fast memory. The result lives until the next
@@ -88,7 +91,7 @@ class Foresight {
     std::vector<Survivor> survivors;  // sorted
   };
 
-  void refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence);
+  void refresh(LikeStep& step, const StepLog& log, std::uint64_t sequence, std::optional<std::uint64_t> timed_later);
   void learn_succession(const StepLog& log, const LikeStep* after);
   const Succession* last_after(const LikeStep* before) const;
   const Succession* between(const LikeStep* before, const LikeStep* after) const;

@@ -12,10 +12,13 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
                                                        std::unique_ptr<DiskThread> disk) {
   options.disk = disk != nullptr;
   std::unique_ptr<GpuExecutor> executor(new GpuExecutor(device, options));
-  auto places = PlaceExecutor::make(
-      std::move(device),
-      {.budget = options.budget, .most_pinned = options.host, .alignment = options.unit, .managed = options.managed},
-      *executor, std::move(disk));
+  auto places = PlaceExecutor::make(std::move(device),
+                                    {.budget = options.budget,
+                                     .most_pinned = options.host,
+                                     .alignment = options.unit,
+                                     .managed = options.managed,
+                                     .link = options.link},
+                                    *executor, std::move(disk));
   if (!places) return places.error();
   executor->places_ = std::move(*places);
   if (options.tables.value > 0) {
@@ -219,25 +222,28 @@ void GpuExecutor::begin_step(std::uint64_t step) {
   staging_.reset();
 }
 
-// Tensors leave that lie elsewhere than the plan has them, and those come with which the plan begins, or which were
-// born before its first op.
-void GpuExecutor::restore(const PlannedPlaces& places) {
-  std::unordered_map<std::uint32_t, std::uint64_t> wanted;
-  for (const auto& [chunks, offset] : places.at_start) wanted[chunks.first().value] = offset;
-  for (const auto& [first, offset] : places.births) {
-    if (blocks_.contains(first)) wanted[first] = offset;
-  }
-  for (const auto& [first, block] : blocks_) {
-    const auto want = wanted.find(first);
-    const PlaceExecutor::Place lies = places_->place(block);
-    if (lies && (want == wanted.end() || *lies != want->second)) note(places_->leave(block));
-  }
-  const auto fetch = [&](std::uint32_t first, std::uint64_t offset) {
+// Tensors move to where the plan begins with them, or has them that were born before its first op; those that are used
+// first come first.
+void GpuExecutor::restore(const PlannedPlaces& places, const StepStart* start) {
+  std::unordered_map<std::uint32_t, std::uint32_t> first_uses;
+  if (start != nullptr)
+    for (const StepStart::Unit& unit : start->near) first_uses[unit.chunks.first().value] = unit.first_use;
+  std::unordered_map<std::uint32_t, std::uint64_t> offsets = places.births;
+  for (const auto& [chunks, offset] : places.at_start) offsets.emplace(chunks.first().value, offset);
+  std::vector<std::pair<std::uint32_t, PlaceExecutor::Target>> by_use;
+  for (const auto& [first, offset] : offsets) {
     const auto found = blocks_.find(first);
-    if (found != blocks_.end()) note(places_->bring(found->second, offset, false));
-  };
-  for (const auto& [chunks, offset] : places.at_start) fetch(chunks.first().value, offset);
-  for (const auto& [first, offset] : places.births) fetch(first, offset);
+    const auto use = first_uses.find(first);
+    if (found == blocks_.end()) continue;
+    by_use.emplace_back(use == first_uses.end() ? 0 : use->second,
+                        PlaceExecutor::Target{.block = found->second, .place = offset});
+  }
+  std::sort(by_use.begin(), by_use.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second.place) < std::pair(b.first, b.second.place);
+  });
+  std::vector<PlaceExecutor::Target> targets;
+  for (const auto& [use, target] : by_use) targets.push_back(target);
+  note(places_->rearrange(targets));
 }
 
 void GpuExecutor::bring(const OpMoves& moves) {
@@ -252,10 +258,40 @@ void GpuExecutor::bring(const OpMoves& moves) {
 }
 
 void GpuExecutor::prepare(const Part& part) {
-  if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_) restore(*part.places);
+  if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_)
+    restore(*part.places, part.start);
   planned_ = part.places;
   made_ = part.moves.made;
   bring(part.moves);
+}
+
+// What an earlier step lets expect of tensors, as the place executor's of blocks.
+void GpuExecutor::expect(const Part& part) {
+  if (std::exchange(expects_, part.ahead != nullptr) && !expects_) places_->expect_nothing();
+  if (!expects_) return;
+  const Ahead& ahead = *part.ahead;
+  uses_.clear();
+  fetches_.clear();
+  for (const OpMoves::NextUse& use : ahead.next_uses) {
+    const BlockIndex* const block = block_of(use.chunks);
+    if (block == nullptr) continue;
+    uses_.push_back({.block = *block,
+                     .tick = part.step_begins + use.after,
+                     .dead_at = use.dead_at ? part.step_begins + *use.dead_at : place::NextUses::never});
+  }
+  for (const OpMoves::Fetch& fetch : ahead.fetches)
+    if (const BlockIndex* const block = block_of(fetch.chunks))
+      fetches_.push_back({.block = *block, .unchanged = fetch.unchanged});
+  places_->expect({.calendar = {.now = part.tick,
+                                .ends = part.step_begins + ahead.ends,
+                                .next_begins = part.step_begins + ticks_of_a_step},
+                   .anew = ahead.anew,
+                   .makes_room = ahead.makes_room,
+                   .until = part.step_begins + ahead.until,
+                   .births = {ahead.next_births * options_.chunk.value},
+                   .schedule = ahead.schedule,
+                   .uses = uses_,
+                   .fetches = fetches_});
 }
 
 PlaceExecutor::Ends GpuExecutor::ends_of(OpIndex op) const noexcept {
@@ -273,16 +309,16 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
     const BlockIndex* const block = block_of(chunks);
     if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
     operands_.push_back(*block);
-    if (part.places == nullptr) places_->may_change(*block);  // no plan knows this op's writes
     op_chunks_ += chunks.size();
   }
-  for (const ChunkRange chunks : part.written)
-    if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);
+  expect(part);
   op_runs_ = true;
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
   const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
   const auto waits = places_->begin_op(operands_, op_stream_, results, ends_of(op));
   if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
+  for (const ChunkRange chunks : part.written)
+    if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);
   times_.begin_op(op_stream_, *waits);
   if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits);
   ++ops_;
@@ -301,6 +337,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
     if (const BlockIndex* const block = block_of(departure.chunks))
       note(places_->leave(*block, departure.target == TierIndex{2}));
   }
+  if (expects_) note(places_->look_ahead());
 }
 
 void GpuExecutor::forget_plan() noexcept {

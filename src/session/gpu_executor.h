@@ -49,6 +49,7 @@ class GpuExecutor final : public Executor,
     Bytes tables;                                      // of device memory beside the budget; 0: there are none
     Bytes unit = {512};                                // of places
     bool managed = false;                              // the device's memory (cuda/managed_tracker.h)
+    LinkSpeed link = {};                               // to pinned memory; 0: not known
   };
   static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, Options options,
                                                    std::unique_ptr<DiskThread> disk = nullptr);
@@ -74,6 +75,7 @@ class GpuExecutor final : public Executor,
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override;
 
+  bool looks_ahead() const noexcept override { return true; }
   bool can_drop() const noexcept override { return true; }
   TensorDrops* tensor_drops() noexcept override { return this; }
   bool can_observe() const noexcept override { return false; }
@@ -142,9 +144,10 @@ class GpuExecutor final : public Executor,
   const BlockIndex* block_of(const void* name) const;
   cuda::StreamHandle stream() const noexcept;
   PlaceExecutor::Place place_of_birth(ChunkRange chunks) const;
-  void restore(const PlannedPlaces& places);
+  void restore(const PlannedPlaces& places, const StepStart* start);
   void bring(const OpMoves& moves);
   void prepare(const Part& part);
+  void expect(const Part& part);
   PlaceExecutor::Ends ends_of(OpIndex op) const noexcept;
   PlaceExecutor::Place place_like(ChunkRange like) const;
   std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> operands) const;
@@ -170,9 +173,11 @@ class GpuExecutor final : public Executor,
   const PlannedPlaces* before_ = nullptr;    // of the step before
   const PlannedPlaces* followed_ = nullptr;  // the same where all lay so; nullptr: blocks may lie anywhere
   std::uint64_t misplaced_ = 0;              // when the running step began
-  bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false;
+  bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false, expects_ = false;
   std::vector<BlockIndex> operands_;  // of the running op
-  std::uint32_t op_chunks_ = 0;       // of its operands and births
+  std::vector<place::NextUses::Use> uses_;
+  std::vector<PlaceExecutor::Expected::Fetch> fetches_;
+  std::uint32_t op_chunks_ = 0;  // of its operands and births
   cuda::StreamHandle op_stream_ = nullptr;
   std::uint64_t ops_ = 0;
   std::span<const OpMoves::Made> made_;  // before the part that runs, by the plan

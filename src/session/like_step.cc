@@ -42,21 +42,31 @@ std::vector<Bytes> stays_of(const StepLog& log) {
   return stays;
 }
 
-std::shared_ptr<const std::vector<Nanoseconds>> begins_of(const StepLog& log) {
-  auto begins = std::make_shared<std::vector<Nanoseconds>>(1);
-  begins->reserve(log.ops.size() + 1);
-  for (const LoggedOp& op : log.ops) begins->push_back(begins->back() + op.time);
-  return begins;
+std::vector<Nanoseconds> times_of(const StepLog& log) {
+  std::vector<Nanoseconds> times;
+  times.reserve(log.ops.size());
+  for (const LoggedOp& op : log.ops) times.push_back(op.time);
+  return times;
 }
 
 }  // namespace
 
-LikeStep::LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence)
+void LikeStep::set_times(std::span<const Nanoseconds> of_ops) {
+  if (of_ops.size() != kinds_.size()) return;
+  auto begins = std::make_shared<std::vector<Nanoseconds>>(1);
+  begins->reserve(of_ops.size() + 1);
+  for (const Nanoseconds time : of_ops) begins->push_back(begins->back() + time);
+  begins_ = std::move(begins);
+}
+
+LikeStep::LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence,
+                   std::optional<std::uint64_t> timed_later)
     : kinds_(kinds.begin(), kinds.end()),
       sequence_(sequence),
+      timed_later_(timed_later),
       tensors_(tensors_of(log)),
-      stays_(stays_of(log)),
-      begins_(begins_of(log)) {
+      stays_(stays_of(log)) {
+  if (!timed_later) set_times(times_of(log));
   const auto count = static_cast<std::uint32_t>(log.ops.size());
   std::vector<std::pair<std::uint32_t, Use>> uses;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> births, writes;

@@ -35,8 +35,13 @@ class LikeStep {
     bool born = false, dies = false;  // in the step
   };
 
-  // `kinds`: of each op of `log`; `sequence`: a hash of its ops with their sizes.
-  LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence);
+  // `kinds`: of each op of `log`; `sequence`: a hash of its ops with their sizes. `timed_later`: the step's number,
+  // where the log has no times of its ops yet.
+  LikeStep(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint64_t sequence,
+           std::optional<std::uint64_t> timed_later = {});
+  std::optional<std::uint64_t> timed_later() const noexcept { return timed_later_; }
+  void set_times(std::span<const Nanoseconds> of_ops);  // of each op; other counts change nothing
+  void keep_times(const LikeStep& of_other_sizes) { begins_ = of_other_sizes.begins_; }
 
   std::uint32_t ops() const noexcept { return static_cast<std::uint32_t>(kinds_.size()); }
   std::uint64_t kind(std::uint32_t op) const { return kinds_[op]; }
@@ -51,7 +56,7 @@ class LikeStep {
   // Of those and of the op itself: tensors that are not dead when the next op begins.
   Bytes born_to_stay(std::uint32_t op) const { return stays_[op]; }
   std::span<const Tensor> tensors() const noexcept { return tensors_; }
-  // Compute time of the step when each op begins; last, when the step ends.
+  // Compute time of the step when each op begins; last, when the step ends. nullptr: not known yet.
   const std::shared_ptr<const std::vector<Nanoseconds>>& begins() const noexcept { return begins_; }
   // No op from `op` on to the next `within` ops writes the tensor.
   bool unwritten(std::uint32_t tensor, std::uint32_t op, std::uint32_t within) const;
@@ -67,6 +72,7 @@ class LikeStep {
  private:
   std::vector<std::uint64_t> kinds_;
   std::uint64_t sequence_ = 0;
+  std::optional<std::uint64_t> timed_later_;
   std::vector<Tensor> tensors_;
   Grouped<Use> uses_;
   Grouped<std::uint32_t> births_;

@@ -132,7 +132,8 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
                                      .reports = std::move(reports),
                                      .tables = tables,
                                      .unit = unit,
-                                     .managed = sees_pages},
+                                     .managed = sees_pages,
+                                     .link = below->habits.front().speed},
                                     std::move(below->disk));
   if (!executor) return executor.error();
   SessionCore::Memory memory;

@@ -4,147 +4,14 @@
 
 #include <gmock/gmock.h>
 
-#include <random>
-
+#include "engine/places_program.h"
 #include "support/places.h"
 
 namespace vedette::testing {
 namespace {
 
-using cuda::Address;
 using cuda::StreamHandle;
 using BlockIndex = PlaceExecutor::BlockIndex;
-
-std::uint32_t mixed(std::uint32_t a, std::uint32_t b) { return (a ^ (b + 0x9e3779b9u)) * 2654435761u + (a >> 15); }
-
-class Program {
- public:
-  struct Tensor {
-    BlockIndex block;
-    std::vector<std::uint32_t> words;  // what it should hold
-  };
-
-  Program(unsigned seed, Bytes budget, Bytes pinned = {}, std::unique_ptr<DiskThread> disk = nullptr)
-      : random_(seed),
-        executor_(PlaceExecutor::make(device_, {.budget = budget, .most_pinned = pinned}, pointed_, std::move(disk))
-                      .value()) {}
-  ~Program() {
-    for (const Tensor& each : tensors_) executor_->release(each.block);
-  }
-
-  void run(int ops, std::size_t tensors, std::size_t largest) {
-    largest_ = largest;
-    for (int i = 0; i < ops; ++i) {
-      const cuda::Stream& stream = random_() % 5 == 0 ? second_ : first_;
-      if (&stream != last_) order(stream);
-      last_ = &stream;
-      if (tensors_.size() < tensors || random_() % 8 == 0) birth(stream);
-      if (tensors_.size() > tensors) death();
-      if (planned) move_by_plan();
-      op(stream);
-      for (const Tensor& each : tensors_) ASSERT_EQ(pointed_.at.at(each.block.value), executor_->address(each.block));
-    }
-    for (std::size_t i = 0; i < tensors_.size(); ++i) check(i);
-  }
-  PlaceExecutor::Counters counters() const { return executor_->counters(); }
-  std::size_t failures = 0;
-  bool planned = false;  // blocks leave and come to places between ops, too
-  bool far = false;      // and go on to the disk
-  bool notes = false;    // the first stream is the default one, and half of the ops' ends are only noted
-
- private:
-  StreamHandle handle(const cuda::Stream& stream) const {
-    return notes && &stream == &first_ ? nullptr : stream.handle();
-  }
-  PlaceExecutor::Ends ends() {
-    return notes && random_() % 2 == 0 ? PlaceExecutor::Ends::noted : PlaceExecutor::Ends::marked;
-  }
-  // A call of the driver fails once: what was asked for is asked for again.
-  template <class Ask>
-  auto again(const Ask& ask) {
-    auto answer = ask();
-    for (int tries = 0; !answer && tries < 3; ++tries) {
-      EXPECT_THAT(answer.error().message, ::testing::HasSubstr("; "));
-      ++failures;
-      answer = ask();
-    }
-    return answer;
-  }
-  void order(const cuda::Stream& next) {
-    if (last_ == nullptr) return;
-    again([&] { return event_.record(handle(*last_)); }).value();
-    again([&] { return event_.let_wait(handle(next)); }).value();
-  }
-  void birth(const cuda::Stream& stream) {
-    const std::size_t words = 1 + random_() % largest_;
-    const auto born = again([&] { return executor_->allocate({words * 4}, handle(stream)); });
-    ASSERT_TRUE(born) << born.error().message;
-    pointed_.at[born->block.value] = born->address;
-    const auto value = static_cast<std::uint32_t>(random_());
-    launch_fill(handle(stream), born->address, words, value);
-    tensors_.push_back({born->block, std::vector<std::uint32_t>(words, value)});
-    executor_->allow_moves(born->block);
-  }
-  void move_by_plan() {
-    const BlockIndex block = tensors_[random_() % tensors_.size()].block;
-    if (random_() % 2 == 0) {
-      again([&] { return executor_->leave(block, far && random_() % 2 == 0); }).value();
-      return;
-    }
-    // Where there is no room for it, it comes when an op needs it.
-    static_cast<void>(executor_->bring(block, random_() % 256 * 512, false));
-  }
-  void death() {
-    const std::size_t gone = random_() % tensors_.size();
-    executor_->release(tensors_[gone].block);
-    tensors_.erase(tensors_.begin() + static_cast<std::ptrdiff_t>(gone));
-  }
-  // to[i] = mixed(to[i], from[i])
-  void op(const cuda::Stream& stream) {
-    Tensor& to = tensors_[random_() % tensors_.size()];
-    const Tensor& from = tensors_[random_() % tensors_.size()];
-    const BlockIndex operands[] = {to.block, from.block};
-    const PlaceExecutor::Ends ended = ends();
-    again([&] { return executor_->begin_op(operands, handle(stream), PlaceExecutor::Results::placed, ended); }).value();
-    const Address into = pointed_.at.at(to.block.value), other = pointed_.at.at(from.block.value);
-    ASSERT_EQ(into, executor_->address(to.block));
-    const std::size_t words = std::min(to.words.size(), from.words.size());
-    void* const written = reinterpret_cast<void*>(into);
-    const void* const read = reinterpret_cast<const void*>(other);
-    control().launch(handle(stream), "mix", {{.at = read, .bytes = words * 4}, {written, words * 4, true}}, [=] {
-      auto* const a = static_cast<std::uint32_t*>(control().reach(written));
-      const auto* const b = static_cast<const std::uint32_t*>(control().reach(read));
-      for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i]);
-    });
-    executor_->end_op(operands, handle(stream));
-    const std::vector<std::uint32_t> before = from.words;
-    for (std::size_t i = 0; i < words; ++i) to.words[i] = mixed(to.words[i], before[i]);
-  }
-  void check(std::size_t which) {
-    const Tensor& tensor = tensors_[which];
-    const BlockIndex operands[] = {tensor.block};
-    order(first_);
-    last_ = &first_;
-    again([&] { return executor_->begin_op(operands, handle(first_)); }).value();
-    std::vector<std::uint32_t> found(tensor.words.size());
-    const void* const at = reinterpret_cast<const void*>(pointed_.at.at(tensor.block.value));
-    control().launch(handle(first_), "check", {{.at = at, .bytes = found.size() * 4}},
-                     [&] { std::memcpy(found.data(), control().reach(at), found.size() * 4); });
-    executor_->end_op(operands, handle(first_));
-    again([&] { return device_->synchronize(); }).value();
-    EXPECT_EQ(found, tensor.words) << "tensor " << which;
-  }
-
-  std::mt19937 random_;
-  std::shared_ptr<cuda::Device> device_ = open_device();
-  Pointed pointed_;
-  cuda::Stream first_ = cuda::Stream::create(device_).value(), second_ = cuda::Stream::create(device_).value();
-  cuda::Event event_ = cuda::Event::create(device_).value();
-  std::unique_ptr<PlaceExecutor> executor_;
-  const cuda::Stream* last_ = nullptr;
-  std::vector<Tensor> tensors_;
-  std::size_t largest_ = 1;
-};
 
 class Places : public SimulatedGpu {};
 
@@ -154,7 +21,7 @@ TEST_F(Places, RandomProgramsHaveTheHostsNumbersInLessMemoryThanTheyNeed) {
   std::uint64_t evictions = 0;
   for (unsigned seed = 1; seed <= 12; ++seed) {
     for (const Bytes budget : {2_MiB, 400_KiB, 256_KiB}) {
-      Program program(seed, budget);
+      PlacesProgram program(seed, budget);
       program.run(300, tensors, largest);
       evictions += program.counters().evictions;
       EXPECT_LE(program.counters().most_in_use, budget);
@@ -172,7 +39,7 @@ TEST_F(Places, NumbersDoNotDependOnTheLinkOrItsEngines) {
                                          {.copies_wait = true},
                                          {.latency_us = 1000, .one_engine = true}}) {
     control().choose(link);
-    Program program(7, 256_KiB);
+    PlacesProgram program(7, 256_KiB);
     program.run(60, tensors, largest);
     EXPECT_GT(program.counters().evictions, 20u);
     ASSERT_THAT(control().races(), ::testing::IsEmpty());
@@ -183,7 +50,7 @@ TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
   std::uint64_t evictions = 0;
   for (unsigned seed = 1; seed <= 8; ++seed) {
     for (const Bytes budget : {2_MiB, 400_KiB}) {
-      Program program(seed, budget);
+      PlacesProgram program(seed, budget);
       program.planned = true;
       program.notes = seed % 2 == 0;
       program.run(300, tensors, largest);
@@ -229,7 +96,7 @@ TEST_F(Places, WhatPinnedMemoryHasNoRoomForGoesToTheDiskAndComesBack) {
   std::uint64_t to_disk = 0, from_far = 0;
   for (unsigned seed = 1; seed <= 8; ++seed) {
     for (const bool planned : {false, true}) {
-      Program program(seed, 320_KiB, 256_KiB, open_disk());
+      PlacesProgram program(seed, 320_KiB, 256_KiB, open_disk());
       program.planned = program.far = planned;
       program.run(200, tensors, largest);
       const auto counters = program.counters();
@@ -386,7 +253,7 @@ TEST_F(Places, ADriverCallThatFailsOnceIsAnErrorThatCanBeTriedAgainOrNone) {
         Call{"cuEventSynchronize", true}}) {
     std::size_t failures = 0;
     for (unsigned nth = 1; nth < 400; nth = nth * 3 / 2 + 1) {
-      Program program(3, 256_KiB);
+      PlacesProgram program(3, 256_KiB);
       control().fail(call, nth, 999);
       program.run(120, tensors, largest);
       control().fail_none();

@@ -83,6 +83,16 @@ class WordsOnGpu final : public GpuProgram {
     return to;
   }
 
+  // In an op that is open: the same without an op of its own.
+  void in_op(std::string_view what, Tensor& to, const std::vector<const Tensor*>& from,
+             std::optional<std::uint32_t> fresh = {}) {
+    run(what, to, from, fresh);
+  }
+  void look_in_op(const Tensor& tensor) {
+    control().launch(static_cast<cuda::StreamHandle>(current_stream()), "look",
+                     {{.at = at_device(tensor), .bytes = tensor.words.size() * 4}}, [] {});
+  }
+
   void expect_right(const Tensor& tensor, const std::string& what) {
     std::vector<std::uint32_t> found(tensor.words.size());
     const void* const reads[] = {tensor.name};

@@ -1,0 +1,116 @@
+// Steps that never repeat, on the simulated GPU: the shapes of eight programs, at a half and a quarter of what each
+// needs, with the host's numbers and without a race.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "session/gpu_player.h"
+#include "session/irregular_shapes.h"
+
+namespace vedette::testing {
+namespace {
+
+struct Played {
+  std::uint64_t state = 0, peak = 0, moved = 0;  // `moved`: bytes each way, of all steps but the first four
+  Counters all;
+  std::vector<std::string> phases;
+  std::string error;
+};
+
+struct How {
+  std::string policy = "vedette", slow = "host";
+  std::size_t steps = 14;
+};
+
+Played play(std::size_t shape, Bytes budget, const How& how = {}) {
+  const auto& [policy, slow, steps] = how;
+  WordsOnGpu gpu({.fast_memory = budget, .slow = slow, .policy = policy});
+  GpuPlayer player(gpu);
+  const auto program = irregular_shapes[shape].make(player);
+  Played played;
+  const auto moved = [&] {
+    const Counters counters = gpu.session->counters();
+    return counters.bytes_in + counters.bytes_out;
+  };
+  std::uint64_t before = 0;
+  for (std::size_t s = 0; s < steps; ++s) {
+    if (s == 4) before = moved();
+    program->step(s);
+    gpu.stream.synchronize().value();
+    played.phases.emplace_back(gpu.session->phase());
+  }
+  played.moved = moved() - before;
+  played.state = program->state();
+  played.all = gpu.session->counters();
+  played.peak = played.all.resident_max_bytes;
+  if (const auto error = gpu.session->take_error()) played.error = error->message;
+  return played;
+}
+
+constexpr Bytes plenty = 64_MiB;
+Bytes part_of(std::uint64_t peak, std::uint64_t percent) {
+  constexpr std::uint64_t largest_op = 10;  // chunks: of it and of what lies between its operands
+  return {std::max(peak * percent / 100 / Shape::chunk, largest_op) * Shape::chunk};
+}
+
+class GpuForeseen : public SimulatedGpu,
+                    public ::testing::WithParamInterface<std::tuple<std::size_t, std::uint64_t>> {};
+
+TEST_P(GpuForeseen, EndsWithTheNumbersOfPlentyOfMemory) {
+  const auto [shape, percent] = GetParam();
+  const Played whole = play(shape, plenty);
+  const Bytes budget = part_of(whole.peak, percent);
+  const Played tight = play(shape, budget);
+  EXPECT_EQ(tight.state, whole.state);
+  EXPECT_EQ(tight.error, "");
+  EXPECT_LE(tight.peak, budget.value);
+  EXPECT_GT(tight.all.bytes_in, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtHalfAndQuarter, GpuForeseen,
+                         ::testing::Combine(::testing::Range(std::size_t{0}, irregular_shapes.size()),
+                                            ::testing::Values(50, 25)),
+                         [](const auto& each) {
+                           return std::string(irregular_shapes[std::get<0>(each.param)].name) + "_at_" +
+                                  std::to_string(std::get<1>(each.param)) + "_percent";
+                         });
+
+class GpuForesight : public SimulatedGpu {};
+
+// A cache that grows, lengths, and a batch that grows: only sizes change. In brackets: what was seen.
+TEST_F(GpuForesight, MovesLessThanLeastRecentlyUsedMemory) {
+  const std::pair<std::size_t, double> shapes[] = {{0, 0.8}, {1, 0.9}, {3, 0.9}};  // (0.59 to 0.71, 0.63 to 0.78, same)
+  for (const auto& [shape, most] : shapes) {
+    const Bytes budget = part_of(play(shape, plenty, {.policy = "on-demand", .steps = 24}).peak, 50);
+    const Played on_demand = play(shape, budget, {.policy = "on-demand", .steps = 24}),
+                 foreseen = play(shape, budget, {.steps = 24});
+    EXPECT_LE(static_cast<double>(foreseen.moved), static_cast<double>(on_demand.moved) * most)
+        << irregular_shapes[shape].name;
+    EXPECT_GT(std::count(foreseen.phases.begin(), foreseen.phases.end(), "foreseen"), 12)
+        << irregular_shapes[shape].name;
+  }
+}
+
+// Experts are drawn, so that plans come in turns, each with places of its own.
+TEST_F(GpuForesight, WherePlansComeInTurnsTheirTensorsMoveInsideOfTheDevice) {
+  const Played played = play(2, plenty, {.steps = 24});
+  EXPECT_GT(std::count(played.phases.begin(), played.phases.end(), "planned"), 4);
+  EXPECT_LE(played.moved / Shape::chunk, 400u) << "(92; 1,908 where they leave and come back)";
+}
+
+TEST_F(GpuForesight, ThreeLevelsHaveTheHostsNumbers) {
+  for (const std::size_t shape : {1u, 3u}) {
+    const Played whole = play(shape, plenty);
+    const Bytes budget = part_of(whole.peak, 40);
+    const Played tight = play(shape, budget, {.slow = "host:1MiB+nvme:" + ::testing::TempDir()});
+    EXPECT_EQ(tight.state, whole.state) << irregular_shapes[shape].name;
+    EXPECT_GT(tight.all.far_bytes_in, 0u) << irregular_shapes[shape].name;
+    EXPECT_EQ(tight.error, "");
+  }
+}
+
+}  // namespace
+}  // namespace vedette::testing
