@@ -6,6 +6,7 @@
 // With --kernel-swap a plain run in a memory cgroup follows each guarded one, whose memory the kernel swaps to the same
 // disk. Its limit is the budget and the program's own memory: the most that is charged for the program with small
 // shapes, without a limit. Where no such run can be made, a sentence says why.
+// With --device cuda the programs train on a GPU, and the budget is of its memory (scripts/with_simulated_gpu).
 // Beside the ratio stand the bytes that moved, those that left for nothing, how often the program waited, and the page
 // faults that no op announced. With --causes: also what came while a thread waited for it, and what left for a thread
 // that waited for room.
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "counting_allocator.h"
+#include "device.h"
 #include "irregular_programs.h"
 #include "kernel_swap.h"
 #include "machine.h"
@@ -39,7 +41,7 @@ struct Options {
   std::vector<double> budgets{50, 25};
   int rounds = 3, steps = 14, threads = 2;
   bool small = false, causes = false, kernel_swap = false;
-  std::string slow = ".", json, driver, before;
+  std::string slow = ".", device = "cpu", json, driver, before;
   std::string one, result;  // this process is a run of that program
   std::uint64_t budget = 0, swap_mib = 2048;
 };
@@ -65,17 +67,19 @@ class Causes final : public Observer {
 
 nlohmann::json run_program(const Options& options, const Program& program) {
   at::set_num_threads(options.threads);
-  Run run{.small = options.small, .steps = options.steps};
+  const bool on_gpu = options.device == "cuda";
+  Run run{.small = options.small, .device = options.device, .steps = options.steps};
   nlohmann::json result;
   torch::manual_seed(3);
   if (options.budget == 0) {
     examples::forget_peak();
     program.run(run);
-    result = {{"peak_bytes", examples::counted_peak_bytes()}};
+    result = {{"peak_bytes", on_gpu ? examples::device_peak_bytes() : examples::counted_peak_bytes()}};
   } else {
     Causes causes;
     Guard guard({.fast_memory = {options.budget},
-                 .slow = "nvme:" + options.slow,
+                 .fast = on_gpu ? "gpu:0" : "dram",
+                 .slow = on_gpu ? "host" : "nvme:" + options.slow,
                  .chunk = options.small ? 32_KiB : 2_MiB,
                  .observer = options.causes ? &causes : nullptr,
                  .on_message = [](std::string_view) {}});
@@ -196,7 +200,9 @@ class Table {
                                       "--threads",
                                       std::to_string(options_.threads),
                                       "--slow",
-                                      options_.slow};
+                                      options_.slow,
+                                      "--device",
+                                      options_.device};
     if (small) words.push_back("--small");
     return words;
   }
@@ -297,6 +303,9 @@ int irregular(int count, char** words) {
   app.add_option("--slow", options.slow, "directory of the slow tier")
       ->capture_default_str()
       ->check(CLI::ExistingDirectory);
+  app.add_option("--device", options.device, "cuda: a GPU's memory, and the host's is the slow tier")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--json", options.json, "write all rows to this file");
   app.add_option("--driver", options.driver, "the program that runs are made with: another version's, to compare");
   app.add_option("--before", options.before, "another version's program, whose cells come in turns with this one's")
@@ -310,6 +319,8 @@ int irregular(int count, char** words) {
   app.add_option("--budget", options.budget, "of the one run, in bytes; 0: plain")->group("");
   CLI11_PARSE(app, count, words);
   if (options.one.empty()) return measure(options);
+  examples::prepare_device(options.device);
+  if (options.device == "cuda") examples::use_deterministic_algorithms();
   for (const Program& program : irregular_programs())
     if (options.one == program.name) std::ofstream(options.result) << run_program(options, program);
   return 0;

@@ -22,7 +22,7 @@ void Run::watch(torch::optim::Optimizer& optimizer) {
 }
 void Run::keep(const at::Tensor& loss) { losses.push_back(std::bit_cast<std::uint32_t>(loss.item<float>())); }
 void Run::keep_bytes(const at::Tensor& tensor) {
-  const at::Tensor whole = tensor.contiguous();
+  const at::Tensor whole = tensor.cpu().contiguous();
   const auto* const bytes = static_cast<const unsigned char*>(whole.const_data_ptr());
   for (std::size_t i = 0; i < whole.nbytes(); ++i) bits = (bits ^ bytes[i]) * 0x100000001b3;  // FNV
 }
@@ -95,7 +95,7 @@ struct Transformer : nn::Module {
   }
   at::Tensor forward(const at::Tensor& text, std::vector<Cache>* caches = nullptr) {
     const std::int64_t before = caches != nullptr && caches->front().keys.defined() ? caches->front().keys.size(2) : 0;
-    at::Tensor x = words->forward(text) + places->forward(torch::arange(before, before + text.size(1)));
+    at::Tensor x = words->forward(text) + places->forward(torch::arange(before, before + text.size(1), text.device()));
     for (std::size_t l = 0; l < blocks.size(); ++l)
       x = blocks[l]->forward(x, caches != nullptr ? &(*caches)[l] : nullptr, shape.causal);
     return head->forward(x);
@@ -122,10 +122,11 @@ void generate(Run& run) {
                      .heads = 8,
                      .positions = 512,
                      .causal = true});
+  run.move(model);
   run.watch(model);
   const torch::NoGradGuard no_gradients;
   std::vector<Cache> caches(model.blocks.size());
-  at::Tensor text = torch::randint(model.shape.words, {pick(run, 16, 4), pick(run, 64, 8)}, torch::kLong);
+  at::Tensor text = run.there(torch::randint(model.shape.words, {pick(run, 16, 4), pick(run, 64, 8)}, torch::kLong));
   for (int i = 0; i < run.steps; ++i) {
     run.within([&] { text = next_word(model, text, caches); });
     run.keep_bytes(text);
@@ -140,6 +141,7 @@ void lengths(Run& run) {
                      .heads = 8,
                      .positions = 256,
                      .causal = false});
+  run.move(model);
   AdamW adam(model.parameters(), AdamWOptions(1e-4));
   run.watch(model);
   run.watch(adam);
@@ -147,9 +149,9 @@ void lengths(Run& run) {
   for (int i = 0; i < run.steps; ++i) {
     const std::int64_t length = 32 + static_cast<std::int64_t>(lengths() % 225);
     run.within([&] {
-      const at::Tensor text =
-          torch::randint(1, model.shape.words, {pick(run, 8, 2), run.small ? length / 4 : length}, torch::kLong);
-      const at::Tensor masked = torch::rand(text.sizes()) < 0.15;
+      const at::Tensor text = run.there(
+          torch::randint(1, model.shape.words, {pick(run, 8, 2), run.small ? length / 4 : length}, torch::kLong));
+      const at::Tensor masked = run.there(torch::rand(text.sizes())) < 0.15;
       const at::Tensor scores = model.forward(text.masked_fill(masked, 0)).reshape({-1, model.shape.words});
       const at::Tensor wanted = text.masked_fill(masked.logical_not(), -100).reshape({-1});
       const at::Tensor loss = F::cross_entropy(scores, wanted, F::CrossEntropyFuncOptions().ignore_index(-100));
@@ -170,12 +172,14 @@ void train_and_generate(Run& run) {
                      .heads = pick(run, 6, 8),
                      .positions = 256,
                      .causal = true});
+  run.move(model);
   AdamW adam(model.parameters(), AdamWOptions(3e-4));
   run.watch(model);
   run.watch(adam);
   for (int i = 0; i < run.steps; ++i) {
     run.within([&] {
-      const at::Tensor text = torch::randint(model.shape.words, {pick(run, 8, 2), pick(run, 129, 17)}, torch::kLong);
+      const at::Tensor text =
+          run.there(torch::randint(model.shape.words, {pick(run, 8, 2), pick(run, 129, 17)}, torch::kLong));
       const at::Tensor loss = model.loss(text);
       adam.zero_grad();
       loss.backward();
@@ -227,12 +231,13 @@ void experts(Run& run) {
   std::vector<std::shared_ptr<Experts>> layers;
   for (int l = 0; l < 2; ++l)
     layers.push_back(model.register_module("layer" + std::to_string(l), std::make_shared<Experts>(width, 4 * width)));
+  run.move(model);
   Adam adam(model.parameters(), AdamOptions(1e-3));
   run.watch(model);
   run.watch(adam);
   for (int i = 0; i < run.steps; ++i) {
     run.within([&] {
-      const at::Tensor text = torch::randint(words, {i % 5 == 4 ? 3 : pick(run, 1024, 48)}, torch::kLong);
+      const at::Tensor text = run.there(torch::randint(words, {i % 5 == 4 ? 3 : pick(run, 1024, 48)}, torch::kLong));
       at::Tensor x = embedding->forward(text);
       for (auto& layer : layers) x = layer->forward(x);
       const at::Tensor loss = F::cross_entropy(head->forward(x), text.roll(1));
@@ -261,14 +266,16 @@ nn::Sequential perceptron(std::int64_t in, std::int64_t width, int layers, std::
 void growing_batch(Run& run) {
   const std::int64_t width = pick(run, 1536, 96);
   nn::Sequential net = perceptron(width, width, 8, 10);
+  run.move(*net);
   Adam adam(net->parameters(), AdamOptions(1e-4));
   run.watch(*net);
   run.watch(adam);
   for (int i = 0; i < run.steps; ++i) {
     run.within([&] {
       const std::int64_t batch = pick(run, 256, 32) + i * pick(run, 32, 4);
-      const at::Tensor loss =
-          F::cross_entropy(net->forward(torch::randn({batch, width})), torch::randint(10, {batch}, torch::kLong));
+      const at::Tensor data = run.there(torch::randn({batch, width}));
+      const at::Tensor wanted = run.there(torch::randint(10, {batch}, torch::kLong));
+      const at::Tensor loss = F::cross_entropy(net->forward(data), wanted);
       adam.zero_grad();
       loss.backward();
       adam.step();
@@ -282,14 +289,16 @@ void growing_batch(Run& run) {
 void replay_buffer(Run& run) {
   const std::int64_t seen = pick(run, 2048, 128), width = pick(run, 1536, 96), places = pick(run, 8192, 256);
   nn::Sequential q = perceptron(seen, width, 4, 6), target = perceptron(seen, width, 4, 6);
+  run.move(*q);
+  run.move(*target);
   Adam adam(q->parameters(), AdamOptions(1e-4));
   run.watch(*q, "q");
   run.watch(*target, "target");
   run.watch(adam);
   at::Tensor frames, state;
   run.within([&] {
-    frames = torch::randn({places, seen});
-    state = torch::randn({1, seen});
+    frames = run.there(torch::randn({places, seen}));
+    state = run.there(torch::randn({1, seen}));
   });
   std::mt19937 draw(3);
   for (int i = 0; i < run.steps; ++i) {
@@ -298,12 +307,12 @@ void replay_buffer(Run& run) {
         const torch::NoGradGuard no_gradients;
         for (unsigned n = 0; n < 1 + draw() % 4; ++n) {
           const at::Tensor action = q->forward(state).argmax(1);
-          state = 0.9 * state.roll(1, 1) + 0.1 * torch::randn({1, seen}) + 0.01 * action;
+          state = 0.9 * state.roll(1, 1) + 0.1 * run.there(torch::randn({1, seen})) + 0.01 * action;
           frames[static_cast<std::int64_t>(draw() % static_cast<unsigned>(places))].copy_(state[0]);
         }
       }
       if (i % 4 == 3) return;
-      const at::Tensor rows = torch::randint(places - 1, {pick(run, 256, 32)}, torch::kLong);
+      const at::Tensor rows = run.there(torch::randint(places - 1, {pick(run, 256, 32)}, torch::kLong));
       at::Tensor wanted;
       {
         const torch::NoGradGuard no_gradients;
@@ -328,6 +337,7 @@ void replay_buffer(Run& run) {
 void meta_learning(Run& run) {
   const std::int64_t width = pick(run, 1280, 96);
   nn::Sequential net = perceptron(64, width, 3, 8);
+  run.move(*net);
   Adam adam(net->parameters(), AdamOptions(1e-3));
   run.watch(*net);
   run.watch(adam);
@@ -339,10 +349,10 @@ void meta_learning(Run& run) {
   for (int i = 0; i < run.steps; ++i) {
     run.within([&] {
       adam.zero_grad();
-      at::Tensor total = torch::zeros({});
+      at::Tensor total = run.there(torch::zeros({}));
       const auto tasks = static_cast<unsigned>(1 + draw() % 3);
       for (unsigned task = 0; task < tasks; ++task) {
-        const at::Tensor x = torch::randn({pick(run, 128, 16), 64}), wanted = torch::sin(x.slice(1, 0, 8));
+        const at::Tensor x = run.there(torch::randn({pick(run, 128, 16), 64})), wanted = torch::sin(x.slice(1, 0, 8));
         std::vector<at::Tensor> fast = net->parameters();
         for (unsigned inner = 0; inner < 1 + draw() % 2; ++inner) {
           const auto slopes = torch::autograd::grad({F::mse_loss(forward(fast, x), wanted)}, fast, {}, true, true);
@@ -362,10 +372,12 @@ void meta_learning(Run& run) {
 void adaptive_solver(Run& run) {
   const std::int64_t width = pick(run, 1536, 96);
   nn::Sequential field(nn::Linear(width, width), nn::Tanh(), nn::Linear(width, width));
+  run.move(*field);
   Adam adam(field->parameters(), AdamOptions(1e-3));
   run.watch(*field);
   run.watch(adam);
-  const at::Tensor begin = torch::randn({pick(run, 256, 32), width}), end = torch::randn_like(begin);
+  const at::Tensor begin = run.there(torch::randn({pick(run, 256, 32), width})),
+                   end = run.there(torch::randn({pick(run, 256, 32), width}));
   for (int i = 0; i < run.steps; ++i) {
     run.within([&] {
       at::Tensor x = begin;

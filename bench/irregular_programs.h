@@ -2,6 +2,8 @@
 // between training steps. Each is written as people write it, for libtorch's C++ frontend; none knows of vedette but by
 // the calls of a Run. `small` keeps the ops and shrinks the shapes, for tests.
 #pragma once
+#include <torch/cuda.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,12 +17,15 @@ namespace vedette::bench {
 struct Run {
   Guard* guard = nullptr;  // nullptr: plain
   bool small = false;
+  std::string device = "cpu";  // or "cuda"
   int steps = 12;
   std::vector<double> step_ms = {};
   std::vector<std::uint32_t> losses = {};  // bit patterns
   std::uint64_t bits = 0;                  // a hash of all that was kept at the end, byte by byte
   std::function<void()> after_step = [] {};
 
+  at::Tensor there(const at::Tensor& data) const { return data.to(at::Device(device)); }
+  void move(torch::nn::Module& module) const { module.to(at::Device(device)); }
   // Without a guard the body alone; with one, as a step of the guard.
   void within(const auto& body) {
     const auto began = std::chrono::steady_clock::now();
@@ -30,6 +35,7 @@ struct Run {
       const auto step = guard->step();
       body();
     }
+    if (device == "cuda") torch::cuda::synchronize();  // a step lasts until its work has ended
     step_ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
     after_step();
   }

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/transformers/attention.h>
 
 #include <set>
 
@@ -148,6 +149,7 @@ __attribute__((constructor)) void begin() {
   put_own("aten::copy_", device, &copy_from);
   put_own("aten::_local_scalar_dense", device, &local_scalar);
   put_own("aten::_fused_sdp_choice", device, &attention_by_products);
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&attention_by_products);  // scaled_dot_product_attention's
   put_own("aten::_thnn_fused_lstm_cell", device, &lstm_cell);
   put_own("aten::_thnn_fused_lstm_cell_backward_impl", device, &lstm_cell_backward);
   put_own("aten::dropout", c10::DispatchKey::AutogradCUDA, &dropout);

@@ -57,7 +57,10 @@ at::Tensor host_operand(const c10::OperatorHandle& op, const at::Tensor& tensor)
   const bool index = op.operator_name().name.find("index") != std::string::npos;
   TORCH_CHECK(tensor.dim() == 0 || index, "Expected all tensors to be on the same device, but ", op.operator_name(),
               " got a CPU tensor among tensors of the simulated GPU");
-  return tensor.numel() <= 1 ? tensor.clone() : tensor;
+  if (tensor.numel() > 1) return tensor;
+  at::Tensor copy = tensor.clone();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return copy;
 }
 
 Call open_call(const c10::OperatorHandle& op, Stack* stack) {
