@@ -71,9 +71,9 @@ Result<bool> PlaceExecutor::make_room_ahead(Bytes bytes, std::uint64_t unused_un
   return true;
 }
 
-// What comes earlier than it must takes its room from what is used sooner, which then moves, too. So a fetch is due
-// where its copy and those before it take the time until its op, or where a later one is. All are, where times are not
-// known.
+// A block that comes earlier than it must takes its room from one that is used sooner, which then moves, too. So a
+// fetch is due where its copy and those before it take the time until its op, or where a later one is. Where the times
+// of ops are not known, each fetch is due.
 std::uint64_t PlaceExecutor::due() const {
   if (!ahead_.schedule.is_known() || options_.link.read == 0) return NextUses::never;
   double moving = 0;
@@ -87,8 +87,9 @@ std::uint64_t PlaceExecutor::due() const {
   return due;
 }
 
-// Until this tick the link has more to fetch than it can. What is used before then and leaves for another fetch has to
-// be fetched, too: that gains nothing. It is counted once an op, or where there are many blocks once in some ops.
+// Until this tick the link has more to fetch than it can. A block that is used before then and leaves for another one's
+// fetch has to be fetched, too: that gains nothing. It is counted once an op, or where there are many blocks once in
+// some ops.
 std::uint64_t PlaceExecutor::busy_until() {
   constexpr std::uint64_t blocks_an_op = 256;
   const std::uint64_t now = ahead_.uses.now();

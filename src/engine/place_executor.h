@@ -11,10 +11,9 @@
 //   drop    As death, and the block lives: it is nowhere, until it adopts the place of another block (place_drops.cc).
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
-// plan are served as well: first fit, eviction of the least recently used block (place/arena.h), or of the one whose
-// room is free longest where an earlier step lets expect what comes: expect() and look_ahead() (place_ahead.cc). A
-// planned place in which an unplanned block lies is cleared; where that block may not leave, the planned one lies
-// elsewhere.
+// plan are served as well: first fit, eviction of the least recently used block (place/arena.h). Where an earlier step
+// lets expect what comes, the block leaves whose room is free longest (place_ahead.cc). A planned place in which an
+// unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
 // Thread rule: any thread in which the device's context is current; calls take turns. The host waits in three cases:
 // pinned memory is full of slots whose copies still run, an op needs a block that is still read from the disk, and at
@@ -128,10 +127,10 @@ class PlaceExecutor {
   void may_change(BlockIndex);  // work that is queued next writes it
   void forget_plan();           // unchanged blocks, and reads on their way from the disk
 
-  // Ops without a plan. Before begin_op(): what an earlier step lets expect of the op and those that follow.
+  // Ops without a plan: what an earlier step lets expect of the op that begins next, and of those that follow.
   struct Expected {
     place::NextUses::Calendar calendar;
-    bool anew = false;        // what was to be fetched is wrong by now
+    bool anew = false;        // fetches that were told before are wrong by now
     bool makes_room = true;   // for fetches; else only holes are filled
     std::uint64_t until = 0;  // tick: what is used before then stays
     Bytes births;             // of the next op
@@ -143,8 +142,8 @@ class PlaceExecutor {
     };
     std::span<const Fetch> fetches;
   };
-  void expect(const Expected&);
-  void expect_nothing();  // from now on: of all blocks
+  void expect(const Expected&);  // before begin_op()
+  void expect_nothing();         // from now on: of all blocks
   // After end_op(): what is used next comes, and what is used last makes room for it and for births. What cannot come
   // now is tried again. A wrong expectation costs copies.
   Result<void> look_ahead();

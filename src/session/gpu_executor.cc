@@ -265,23 +265,23 @@ void GpuExecutor::prepare(const Part& part) {
   bring(part.moves);
 }
 
-// What an earlier step lets expect of tensors, as the place executor's of blocks.
+// The place executor hears of blocks what an earlier step lets expect of tensors.
 void GpuExecutor::expect(const Part& part) {
-  if (std::exchange(expects_, part.ahead != nullptr) && !expects_) places_->expect_nothing();
-  if (!expects_) return;
+  if (std::exchange(ahead_.known, part.ahead != nullptr) && !ahead_.known) places_->expect_nothing();
+  if (!ahead_.known) return;
   const Ahead& ahead = *part.ahead;
-  uses_.clear();
-  fetches_.clear();
+  ahead_.uses.clear();
+  ahead_.fetches.clear();
   for (const OpMoves::NextUse& use : ahead.next_uses) {
     const BlockIndex* const block = block_of(use.chunks);
     if (block == nullptr) continue;
-    uses_.push_back({.block = *block,
-                     .tick = part.step_begins + use.after,
-                     .dead_at = use.dead_at ? part.step_begins + *use.dead_at : place::NextUses::never});
+    ahead_.uses.push_back({.block = *block,
+                           .tick = part.step_begins + use.after,
+                           .dead_at = use.dead_at ? part.step_begins + *use.dead_at : place::NextUses::never});
   }
   for (const OpMoves::Fetch& fetch : ahead.fetches)
     if (const BlockIndex* const block = block_of(fetch.chunks))
-      fetches_.push_back({.block = *block, .unchanged = fetch.unchanged});
+      ahead_.fetches.push_back({.block = *block, .unchanged = fetch.unchanged});
   places_->expect({.calendar = {.now = part.tick,
                                 .ends = part.step_begins + ahead.ends,
                                 .next_begins = part.step_begins + ticks_of_a_step},
@@ -290,8 +290,8 @@ void GpuExecutor::expect(const Part& part) {
                    .until = part.step_begins + ahead.until,
                    .births = {ahead.next_births * options_.chunk.value},
                    .schedule = ahead.schedule,
-                   .uses = uses_,
-                   .fetches = fetches_});
+                   .uses = ahead_.uses,
+                   .fetches = ahead_.fetches});
 }
 
 PlaceExecutor::Ends GpuExecutor::ends_of(OpIndex op) const noexcept {
@@ -337,7 +337,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
     if (const BlockIndex* const block = block_of(departure.chunks))
       note(places_->leave(*block, departure.target == TierIndex{2}));
   }
-  if (expects_) note(places_->look_ahead());
+  if (ahead_.known) note(places_->look_ahead());
 }
 
 void GpuExecutor::forget_plan() noexcept {

@@ -173,10 +173,13 @@ class GpuExecutor final : public Executor,
   const PlannedPlaces* before_ = nullptr;    // of the step before
   const PlannedPlaces* followed_ = nullptr;  // the same where all lay so; nullptr: blocks may lie anywhere
   std::uint64_t misplaced_ = 0;              // when the running step began
-  bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false, expects_ = false;
+  bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false;
   std::vector<BlockIndex> operands_;  // of the running op
-  std::vector<place::NextUses::Use> uses_;
-  std::vector<PlaceExecutor::Expected::Fetch> fetches_;
+  struct {                            // of a step without a plan
+    bool known = false;
+    std::vector<place::NextUses::Use> uses;
+    std::vector<PlaceExecutor::Expected::Fetch> fetches;
+  } ahead_;
   std::uint32_t op_chunks_ = 0;  // of its operands and births
   cuda::StreamHandle op_stream_ = nullptr;
   std::uint64_t ops_ = 0;
