@@ -1,6 +1,7 @@
 // What trainers of data parallel and of fine-tuned models bring: lists of parameters in one operator, fused optimizer
 // steps, collectives, hooks that wait for gradients, weights in mapped files, and several ranks on a machine.
 #include <ATen/MapAllocator.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/from_blob.h>
@@ -14,6 +15,7 @@
 #include <torch/utils.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -62,6 +64,14 @@ void step_fused(Lists& lists) {
 
 void step_by_lists(Lists& lists) { at::_foreach_add_(lists.parameters, lists.gradients, -1e-2); }
 
+// As GradScaler's, with an infinite gradient among finite ones; the parameters stand for gradients.
+void step_unscaling(Lists& lists) {
+  lists.parameters[3].select(0, 0).fill_(INFINITY);
+  at::Tensor found = at::zeros({1});
+  at::_amp_foreach_non_finite_check_and_unscale_(lists.parameters, found, at::full({1}, 0.9));
+  lists.first[0].add_(found);
+}
+
 std::string bytes_of_all(const Lists& lists) {
   std::string all;
   for (const auto* list : {&lists.parameters, &lists.first, &lists.second})
@@ -101,6 +111,13 @@ TEST(Lists, AFusedOptimizerStepGoesTensorByTensorWithTheSameBits) {
   const Ran ran = train_guarded(step_fused, 4 << 20);
   EXPECT_TRUE(ran.bytes == train_plain(step_fused));
   EXPECT_EQ(ran.ops, 2 * parameters);  // counts of steps, and parameters
+  EXPECT_GT(ran.counters.bytes_in, 0u);
+}
+
+TEST(Lists, TheCheckOfAScalerGoesTensorByTensorWithTheSameBits) {
+  const Ran ran = train_guarded(step_unscaling, 2 << 20);
+  EXPECT_TRUE(ran.bytes == train_plain(step_unscaling));
+  EXPECT_EQ(ran.ops, parameters + 4);  // what fills the infinite one, the number found, the scale, and the sum
   EXPECT_GT(ran.counters.bytes_in, 0u);
 }
 

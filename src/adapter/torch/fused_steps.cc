@@ -1,4 +1,4 @@
-// One boxed kernel for all fused steps, above libtorch's own: see fused_steps.h.
+// One boxed kernel for all fused steps and GradScaler's check, above libtorch's own: see fused_steps.h.
 #include "adapter/torch/fused_steps.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -15,7 +15,8 @@ namespace vedette::adapter {
 namespace {
 
 // With and without the learning rate as a tensor. All write their first argument, a list with one tensor a parameter.
-constexpr std::array<std::pair<const char*, const char*>, 7> fused_steps = {{
+// The check's second argument is one number for all tensors, which an infinite one sets and none clears.
+constexpr std::array<std::pair<const char*, const char*>, 8> fused_steps = {{
     {"aten::_fused_adam_", ""},
     {"aten::_fused_adam_", "tensor_lr"},
     {"aten::_fused_adamw_", ""},
@@ -23,6 +24,7 @@ constexpr std::array<std::pair<const char*, const char*>, 7> fused_steps = {{
     {"aten::_fused_sgd_", ""},
     {"aten::_fused_sgd_", "tensor_lr"},
     {"aten::_fused_adagrad_", ""},
+    {"aten::_amp_foreach_non_finite_check_and_unscale_", ""},
 }};
 
 // The arguments for tensor `i`: of each list that one; an empty list (no state of this kind) stays empty.

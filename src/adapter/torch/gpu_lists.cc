@@ -21,8 +21,6 @@ namespace {
 
 using torch::jit::Stack;
 
-constexpr std::string_view of_scaler = "aten::_amp_foreach_non_finite_check_and_unscale_";
-
 std::size_t bytes_of(const c10::IValue& item) {
   if (!item.isTensor()) return 0;
   const at::Tensor& tensor = item.toTensor();
@@ -121,7 +119,7 @@ bool returns_lists(const c10::FunctionSchema& schema) {
 }  // namespace
 
 bool takes_lists(std::string_view operator_name) {
-  return operator_name.starts_with("aten::_foreach_") || operator_name == of_scaler || is_fused_step(operator_name);
+  return operator_name.starts_with("aten::_foreach_") || is_fused_step(operator_name);
 }
 
 bool goes_in_groups(c10::ArrayRef<const c10::IValue> arguments) {
