@@ -1,6 +1,7 @@
 // Threads of the library. They block every signal that comes from outside: a signal that all threads of the program
 // block would else run its handler on one of them. That handler may touch a chunk that only this thread can bring back.
-// Signals that the thread itself raises (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP) stay open.
+// Signals that the thread itself raises (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) stay open: where
+// one is blocked the kernel kills the program. SIGSYS comes from a seccomp filter, whose handler does the call instead.
 #pragma once
 #include <pthread.h>
 
@@ -16,7 +17,7 @@ class [[nodiscard]] QuietStart {
   QuietStart() noexcept {
     sigset_t blocked;
     ::sigfillset(&blocked);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) ::sigdelset(&blocked, fault);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS}) ::sigdelset(&blocked, fault);
     ::pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }
   ~QuietStart() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

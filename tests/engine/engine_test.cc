@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <future>
@@ -409,6 +410,37 @@ TEST(Engine, ConvertsTheFrameOfWhatHasArrived) {
   }
   rig.evict({at(0)});
   EXPECT_TRUE(rig.holds(0, 7));
+}
+
+// By hand, so that no write begins: what an op's end has hidden stays so until its frame changes.
+TEST(Engine, ConvertsTheFrameOfWhatIsHidden) {
+  constexpr std::uint32_t chunks = 4, frames = 2;
+  const Mapping arena = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
+  Engine engine({.chunks = chunks,
+                 .frames = frames,
+                 .chunk_bytes = chunk_bytes,
+                 .store = open_host_store(chunk_bytes, 16).value(),
+                 .by_hand = true,
+                 .on_message = {}});
+  engine.start(open_best_memory({.arena = arena.data(),
+                                 .chunks = chunks,
+                                 .frames = frames,
+                                 .made = frames,
+                                 .chunk_bytes = chunk_bytes,
+                                 .on_fault = [&engine](const Fault& fault) { engine.fault(fault); }})
+                   .value());
+  engine.birth(at(0)).value();
+  std::memset(arena.data(), 7, chunk_bytes.value);
+  const Engine::PlannedEviction leaves[] = {{.range = at(0)}};
+  Ticks tick = 0;
+  for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast}) {
+    engine.begin_op(++tick, {0}, "op", {}, {});
+    engine.end_op(leaves);
+    ASSERT_EQ(engine.state({0}), ChunkState::hidden);
+    if (const auto converted = engine.convert(kind); !converted) GTEST_SKIP() << converted.error().message;
+    ASSERT_EQ(engine.state({0}), ChunkState::resident);
+    EXPECT_EQ(std::count(arena.data(), arena.data() + chunk_bytes.value, std::byte{7}), chunk_bytes.value);
+  }
 }
 
 TEST(Engine, KeepsWhatIsHeldAndRefusesToHoldMoreThanThereIs) {

@@ -1,9 +1,13 @@
 // What is resident follows what is used downwards, too: an engine without threads, under a clock that the test sets.
+// And upwards ahead of need: an engine with its threads.
 #include "engine/unused_frames.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "engine/array_memory.h"
 #include "engine/engine.h"
@@ -168,6 +172,63 @@ TEST(UnusedFrames, MadeAgainSoonMakeWindowsLonger) {
   unused.made(1, seconds(11));
   EXPECT_FALSE(unused.window_ends(seconds(19)));
   EXPECT_TRUE(unused.window_ends(seconds(20)));
+}
+
+// --- ahead of need ---------------------------------------------------------------------------------------------------
+
+// Frames without bytes, counted by the thread that makes them.
+class CountedMemory final : public ChunkMemory, private Faults {
+ public:
+  std::uint32_t made() const noexcept override { return 0; }
+  int make(FrameIndex, std::uint32_t count, FrameKind) noexcept override {
+    (std::this_thread::get_id() == program_ ? by_program_ : in_background_) += count;
+    return 0;
+  }
+  void give_back(FrameIndex) noexcept override {}
+  void show(FrameIndex, ChunkIndex) noexcept override {}
+  bool hide(ChunkIndex, FrameIndex) noexcept override { return true; }
+  bool shift(ChunkIndex, ChunkIndex, FrameIndex) noexcept override { return true; }
+  std::byte* parked(FrameIndex) const noexcept override { return nullptr; }
+  Reach reach() const noexcept override { return {}; }
+  Faults* faults() noexcept override { return this; }
+  Trackable* trackable() noexcept override { return nullptr; }
+  std::string_view mechanism() const noexcept override { return "counted"; }
+
+  std::uint32_t by_program() const { return by_program_; }
+  std::uint32_t all() const { return by_program_ + in_background_; }
+  bool come_to(std::uint32_t frames) const {
+    for (int tries = 0; tries < 5'000 && all() < frames; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return all() >= frames;
+  }
+
+ private:
+  void wake(ChunkIndex) noexcept override {}
+
+  const std::thread::id program_ = std::this_thread::get_id();
+  std::atomic<std::uint32_t> by_program_ = 0, in_background_ = 0;
+};
+
+// Of chunks of 1 MiB. No less than 8 MiB are ready, or an eighth of what is used.
+TEST(FramesAhead, AreMadeInTheBackgroundBeforeTheyAreNeeded) {
+  constexpr std::uint32_t chunks = 600, least = 8, used = 400;
+  Engine engine({.chunks = chunks,
+                 .frames = chunks,
+                 .chunk_bytes = 1_MiB,
+                 .store = open_host_store(1_MiB, 4).value(),
+                 .habits = LinkHabits{},
+                 .on_message = {}});
+  auto made = std::make_unique<CountedMemory>();
+  const CountedMemory& memory = *made;
+  engine.start(std::move(made));
+  EXPECT_TRUE(memory.come_to(least)) << memory.all() << " frames";
+  ASSERT_TRUE(engine.birth(ChunkRange::of({0}, least)));
+  EXPECT_EQ(memory.by_program(), 0u) << "a birth waited, though frames had time to be made";
+  EXPECT_TRUE(memory.come_to(2 * least)) << memory.all() << " frames";
+  ASSERT_TRUE(engine.birth(ChunkRange::of({least}, used - least)));
+  EXPECT_TRUE(memory.come_to(used + used / 8)) << memory.all() << " frames";
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_LE(memory.all(), used + used / 8 + 16) << "16 MiB are the most that is made at once";
 }
 
 }  // namespace

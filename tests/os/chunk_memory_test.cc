@@ -184,13 +184,41 @@ TEST_P(ChunkMemoryTest, WhoWaitsTellsItsFaultAgainWhenWoken) {
     return told >= faults;
   };
   std::vector<std::thread> threads;
-  for (const std::size_t page : {std::size_t{0}, std::size_t{1}})
-    threads.emplace_back([&, page] { volatile_read(arena.data() + page * 4096); });
+  const auto ask = [&](std::size_t page) {
+    threads.emplace_back([&arena, page] { volatile_read(arena.data() + page * 4096); });
+  };
+  ask(0);
+  ask(1);
   EXPECT_TRUE(soon(2));
   memory.faults()->wake({0});
   EXPECT_TRUE(soon(4)) << told << " faults";
+  ask(2);
+  EXPECT_TRUE(soon(5));
+  memory.faults()->wake({0});
+  EXPECT_TRUE(soon(8)) << told << " faults: the second time, too";
   memory.show({0}, {0});
   for (std::thread& thread : threads) thread.join();
+}
+
+// The sink wakes at once, so that some wakes fall between a thread's telling and its sleep.
+TEST_P(ChunkMemoryTest, NoWakeOfAChunkThatStaysAwayIsLost) {
+  constexpr int times = 3'000;
+  const std::size_t bytes = GetParam().chunk_bytes;
+  Mapping arena = Mapping::reserve({2 * bytes}, {std::size_t{2} << 20}).value();
+  std::atomic<ChunkMemory*> opened_as{nullptr};
+  std::atomic<int> told{0};
+  auto opened = GetParam().open(
+      {.arena = arena.data(), .chunks = 2, .frames = 2, .chunk_bytes = {bytes}, .on_fault = [&](const Fault&) {
+         if (++told <= times) opened_as.load()->faults()->wake({0});
+       }});
+  if (!opened) GTEST_SKIP() << opened.error().message;
+  ChunkMemory& memory = **opened;
+  opened_as = &memory;
+  std::thread asker([&] { volatile_read(arena.data()); });
+  for (int i = 0; i < 5'000 && told <= times; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GT(told, times);
+  memory.show({0}, {0});
+  asker.join();
 }
 
 TEST_P(ChunkMemoryTest, ServesSystemCallsOrSaysThatItDoesNot) {

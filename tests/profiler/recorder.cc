@@ -45,9 +45,11 @@ std::int64_t ask(const std::string& path, const char* sql) {
 }
 
 TEST(Recorder, ItsWriterRunsNoSignalHandlerOfTheProgram) {
-  const int before = threads_open_to(SIGUSR1), faulting_before = threads_open_to(SIGSEGV);
+  const int before = threads_open_to(SIGUSR1), faulting_before = threads_open_to(SIGSEGV),
+            filtered_before = threads_open_to(SIGSYS);
   auto recorder = Recorder::open({.path = fresh_path("quiet.vedette")}).value();
   EXPECT_TRUE(come_to_be_open_to(SIGSEGV, faulting_before + 1)) << "a fault of the thread itself ends the program";
+  EXPECT_TRUE(come_to_be_open_to(SIGSYS, filtered_before + 1)) << "as does a system call that a filter traps";
   EXPECT_EQ(threads_open_to(SIGUSR1), before);
 }
 
@@ -191,19 +193,28 @@ TEST(Recorder, StaysUnderAHundredMegabytesPerThousandStepsOfResNet18) {
   EXPECT_LT(std::filesystem::file_size(path), steps * 100'000);
 }
 
-TEST(Recorder, CountsWhatFoundTheRingFull) {
+// Of events of one kind, whose rows are in that table.
+void overflow_by(const std::string& table, void (*tell)(Recorder&, std::uint64_t)) {
+  SCOPED_TRACE(table);
   const std::string path = fresh_path("overflow.vedette");
-  constexpr std::uint64_t told = 1000000;
+  constexpr std::uint64_t told = 300000;
   std::uint64_t dropped = 0;
   {
     auto recorder = Recorder::open({.path = path, .ring_records = 8}).value();
-    for (std::uint64_t i = 0; i < told; ++i) recorder->faulted({.step = 1, .chunk = i});
+    for (std::uint64_t i = 0; i < told; ++i) tell(*recorder, i);
     dropped = recorder->dropped();
     EXPECT_GT(dropped, 0u);
   }
   auto recording = Recording::open(path).value();
   EXPECT_EQ(recording.headline().value().dropped_events, dropped);
-  EXPECT_EQ(static_cast<std::uint64_t>(ask(path, "SELECT COUNT(*) FROM faults")) + dropped, told);
+  EXPECT_EQ(static_cast<std::uint64_t>(ask(path, ("SELECT COUNT(*) FROM " + table).c_str())) + dropped, told);
+}
+
+TEST(Recorder, CountsWhatFoundTheRingFull) {
+  overflow_by("faults", [](Recorder& recorder, std::uint64_t i) { recorder.faulted({.step = 1, .chunk = i}); });
+  overflow_by("moves", [](Recorder& recorder, std::uint64_t i) { recorder.moved({.chunk = i, .bytes = {1}}); });
+  overflow_by("stalls", [](Recorder& recorder, std::uint64_t i) { recorder.stalled({.step = i}); });
+  overflow_by("op_times", [](Recorder& recorder, std::uint64_t i) { recorder.op_ended(i, {0}, {1}); });
 }
 
 TEST(Recorder, HearsTheEngineAndTheProgramAtOnce) {

@@ -171,8 +171,8 @@ INSTANTIATE_TEST_SUITE_P(Policies, Budget,
                          ::testing::Values(Case{"sentinel", "nvme:.", {}}, Case{"vedette", "nvme:.", {}},
                                            Case{"vedette", "host:96MiB+nvme:.", 96_MiB}));
 
-// What books take grows with steps, and no more than README says: by 768 bytes for each op and each tensor of the
-// sequences that have a plan, beyond 20,000 of them.
+// What books take grows with steps, and no more than docs/environments.md says: by 768 bytes for each op and each
+// tensor of the sequences that have a plan, beyond 20,000 of them.
 std::int64_t promised(std::uint64_t ops_and_tensors) {
   constexpr std::uint64_t free = 20'000, each = 768;
   return static_cast<std::int64_t>(overhead.value + (std::max(ops_and_tensors, free) - free) * each);

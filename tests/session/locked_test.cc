@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -95,6 +96,22 @@ TEST(Locked, FutureMemoryBetweenSteps) {
   const auto status = locked(MCL_FUTURE, false);
   if (cannot_lock(status)) GTEST_SKIP() << "mlockall is not allowed here, or a sanitizer has replaced it";
   EXPECT_TRUE(exited_well(status)) << status.value_or(-1);
+}
+
+TEST(Locked, CurrentMemoryBetweenStepsEndsTheProgramWithItsCause) {
+  const auto heard = testing::listen_to_child([] {
+    testing::leave_no_core();
+    const auto session = open_session(tight, "host", "vedette");
+    if (session->mechanism().find("UFFDIO_MOVE") == std::string::npos) ::_exit(78);
+    train(*session, [](std::uint64_t s) {
+      if (s == 3) ::_exit(lock_all(MCL_CURRENT) ? 0 : 77);
+    });
+  });
+  if (cannot_lock(heard.status)) GTEST_SKIP() << "mlockall is not allowed here, or a sanitizer has replaced it";
+  if (testing::exited_with(heard.status, 78)) GTEST_SKIP() << "frames are not moved by UFFDIO_MOVE here";
+  EXPECT_TRUE(testing::died_of(heard.status, SIGABRT)) << heard.status.value_or(-1);
+  EXPECT_NE(heard.said.find("mlockall(MCL_CURRENT)"), std::string::npos) << heard.said;
+  EXPECT_NE(heard.said.find("before the session opens"), std::string::npos) << heard.said;
 }
 
 TEST(Locked, FutureMemoryWithALimitIsRefusedWithItsCause) {

@@ -37,12 +37,15 @@ std::vector<char> unchanged(const Trace& trace, std::vector<Move> moves) {
 TEST(Unchanged, IsWhatIsOnlyReadBetweenComingAndGoing) {
   EXPECT_EQ(unchanged(trace_of("r..r.w.."), {fetch(3), evict(4)}), (std::vector<char>{1, 0}));
   EXPECT_EQ(unchanged(trace_of("r..r.w.."), {fetch(3), evict(6)}), (std::vector<char>{0, 0}));
+  EXPECT_EQ(unchanged(trace_of("r..r.w.."), {fetch(3), evict(5)}), (std::vector<char>{0, 0})) << "goes after the write";
   EXPECT_EQ(unchanged(trace_of("r..b...."), {fetch(3), evict(4)}), (std::vector<char>{0, 0}));
 }
 
 TEST(Unchanged, LooksRoundTheBorderOfTheStep) {
   EXPECT_EQ(unchanged(trace_of("r....r.."), {evict(1), fetch(5)}), (std::vector<char>{0, 1}));
   EXPECT_EQ(unchanged(trace_of("w....r.."), {evict(1), fetch(5)}), (std::vector<char>{0, 0}));
+  EXPECT_EQ(unchanged(trace_of("w....r.."), {evict(0), fetch(5)}), (std::vector<char>{0, 0})) << "goes after the write";
+  EXPECT_EQ(unchanged(trace_of("rw...r.."), {evict(0), fetch(5)}), (std::vector<char>{0, 1})) << "has gone before it";
 }
 
 TEST(Unchanged, AsksTheNextEvictionOnlyAndOnlyOfTheSameBytes) {

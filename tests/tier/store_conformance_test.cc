@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <random>
 #include <set>
 #include <thread>
@@ -24,6 +26,7 @@
 #include "base/mapping.h"
 #include "support/faulty_store.h"
 #include "support/nobody.h"
+#include "support/store_file.h"
 #include "support/thread_masks.h"
 #include "tier/store.h"
 
@@ -531,12 +534,41 @@ TEST(NvmeStore, GoesOnPlainWhereTheMemoryLockLimitForbidsRegistering) {
   EXPECT_EXIT(go_without_registration(), ::testing::ExitedWithCode(0), "");
 }
 
+// 256 MiB are the step by which the file grows.
+TEST(NvmeStore, ItsFileBecomesSmallerWhenItShrinks) {
+  constexpr Bytes kept = 256_MiB, grown = 1_GiB;
+  const auto slots = [](Bytes bytes) { return static_cast<std::uint32_t>(bytes.value / slot.value); };
+  auto opened = open_disk(IoMechanism::best);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Store& store = **opened;
+  if (!store.reserve(slots(grown))) GTEST_SKIP() << "no room for 1 GiB";
+  Frames frames(store);
+  const auto each = [&](Direction direction, std::initializer_list<std::uint32_t> indices) {
+    for (const std::uint32_t index : indices) frames.start(direction, index, 3);
+    while (frames.in_flight() > 0) ASSERT_GT(frames.finish(), 0U);
+  };
+  each(Direction::write, {0, slots(kept) - 1, slots(kept), slots(grown) - 1});
+  const int file = testing::store_file();
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::fstat(file, &before), 0) << "the store's file is not among this process's";
+  EXPECT_EQ(before.st_size, static_cast<off_t>(grown.value));
+  store.shrink(slots(kept));
+  ASSERT_EQ(::fstat(file, &after), 0);
+  EXPECT_EQ(after.st_size, static_cast<off_t>(kept.value));
+  EXPECT_LE(after.st_blocks * 512, static_cast<off_t>((kept + 1_MiB).value));
+  EXPECT_LT(after.st_blocks, before.st_blocks);
+  each(Direction::read, {0, slots(kept) - 1});
+}
+
 TEST(NvmeStore, ItsThreadsRunNoSignalHandlerOfTheProgram) {
-  const int before = threads_open_to(SIGUSR1), faulting_before = threads_open_to(SIGSEGV);
+  const int before = threads_open_to(SIGUSR1), faulting_before = threads_open_to(SIGSEGV),
+            filtered_before = threads_open_to(SIGSYS);
   auto opened = open_nvme_store(
       {.directory = ::testing::TempDir(), .slot_bytes = 64_KiB, .depth = 4, .mechanism = IoMechanism::threads});
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   EXPECT_TRUE(come_to_be_open_to(SIGSEGV, faulting_before + 4));
+  EXPECT_TRUE(come_to_be_open_to(SIGSYS, filtered_before + 4)) << "a system call that a filter traps is theirs, too";
   EXPECT_EQ(threads_open_to(SIGUSR1), before);
 }
 
