@@ -72,10 +72,16 @@ void Foresight::set_times(std::uint64_t step, std::span<const Nanoseconds> of_op
 
 void Foresight::learn_succession(const StepLog& log, const LikeStep* after) {
   if (before_ != nullptr) {
-    std::erase_if(successions_, [&](const Succession& each) { return each.before == before_ && each.after == after; });
-    Succession& now = successions_.emplace_back();
-    now.before = before_;
-    now.after = after;
+    const auto known = std::find_if(successions_.begin(), successions_.end(), [&](const Succession& each) {
+      return each.before == before_ && each.after == after;
+    });
+    if (known == successions_.end()) {
+      successions_.push_back({.before = before_, .after = after, .from = {}, .survivors = {}});
+    } else {
+      std::rotate(known, known + 1, successions_.end());
+    }
+    Succession& now = successions_.back();
+    now.survivors.clear();
     const std::size_t tensors = std::min(log.tensors.size(), after->tensors().size());
     now.from.assign(after->tensors().size(), none);
     for (std::uint32_t t = 0; t < tensors; ++t) {
