@@ -15,11 +15,12 @@ probes=(gpu_probe gpu_probe_torch gpu_hour place_cost)
 torch=(libgpu_probe_torch_cuda.so libgpu_hour_cuda.so libgpu_table_managed.so)
 if [ -z "${BUILT:-}" ]; then
   [ -f "$build/CMakeCache.txt" ] || cmake --preset release -B "$build" >/dev/null
-  cmake --build "$build" --target "${probes[@]}" train gpu_table vedette_cli -- --quiet
+  cmake --build "$build" --target "${probes[@]}" train gpu_table irregular vedette_cli -- --quiet
 fi
 mkdir -p "$folder/lib"
 cp bench/gpu_hour/hour.sh bench/gpu_hour/figures.py bench/gpu_probe/run.sh "$folder/"
-cp "${probes[@]/#/$build/bench/}" "$build/bench/gpu_table" "$build/examples/train" "$build/vedette" "$folder/"
+cp "${probes[@]/#/$build/bench/}" "$build/bench/gpu_table" "$build/bench/irregular" "$build/examples/train" \
+  "$build/vedette" "$folder/"
 if [ -f "$build/src/adapter/torch/libvedette_torch_cuda.so" ]; then
   cp "${torch[@]/#/$build/bench/}" "$build/src/adapter/torch/libvedette_torch_cuda.so" "$folder/"
 else

@@ -10,6 +10,7 @@
 #                          30 % of their peak, one that needs 12 times its fast memory, compute-sanitizer
 #   hour.sh OUT table      9 minutes: gpu_table, beside pinned saved tensors and checkpointing; called again, it goes on
 #                          where the gpu_table.json stopped that is in OUT, or else in this folder
+#   hour.sh OUT irregular  9 minutes: eight programs whose steps never repeat, at 50 and 25 % of their peak
 #   hour.sh OUT again      2 minutes: copies, remapping and announcements once more; what decides is taken twice
 #   hour.sh OUT rest       3 minutes: what docs/gpu-facts.md lacks: host frames, managed memory, CUPTI's records, energy
 #                          beside a kernel, a MemPool over our range
@@ -140,6 +141,11 @@ case $what in
     if [ -n "$quick" ]; then words+=(--small --steps 3 --warm-up 6); else words+=(--steps 8); fi
     part 565 gpu_table "$here/gpu_table" "${words[@]}" ${TABLE:-}
     ;;
+  irregular)
+    words=(--device cuda --rounds 1 --slow "$out" --json "$out/irregular.json")
+    if [ -n "$quick" ]; then words+=(--small --steps 6 --programs generate,growing_batch); else words+=(--steps 30); fi
+    part 565 irregular "$here/irregular" "${words[@]}"
+    ;;
   again)
     probe gpu_probe 80 gpu_probe_again --cell-limit 15 --no-disk --only copies,chunks,remap_waited,remap_queued
     probe gpu_hour 30 gpu_hour_again --cell-limit 20 --only move,announce
@@ -149,7 +155,7 @@ case $what in
     probe gpu_probe_torch 80 gpu_probe_torch --cell-limit 30
     ;;
   *)
-    echo "hour.sh: first, second, tier, table, again or rest, not $what" >&2
+    echo "hour.sh: first, second, tier, table, irregular, again or rest, not $what" >&2
     exit 2
     ;;
 esac
