@@ -41,11 +41,15 @@ void PlaceExecutor::leaves_too_soon(BlockIndex index) {
     ahead_.fetches.push_back({.block = index, .unchanged = blocks_[index.value].unchanged});
 }
 
+// The block whose room is free longest leaves first.
+std::uint64_t PlaceExecutor::rank(BlockIndex index) const {
+  return ~ahead_.uses.room(index, blocks_[index.value].unchanged);
+}
+
 // For `bytes` in one piece.
 std::optional<std::vector<PlaceExecutor::BlockIndex>> PlaceExecutor::victims(Bytes bytes) const {
   if (!ahead_.known) return arena_.victims(bytes);
-  return arena_.victims(bytes,
-                        [this](BlockIndex index) { return ~ahead_.uses.room(index, blocks_[index.value].unchanged); });
+  return arena_.victims(bytes, [this](BlockIndex index) { return rank(index); });
 }
 
 // With what leaves for it, where both share a bus.
@@ -56,14 +60,14 @@ double PlaceExecutor::ns_of_fetch(Bytes bytes) const {
 }
 
 bool PlaceExecutor::has_room_for(Bytes all, Bytes in_one_piece) const {
-  return arena_.bytes().value - arena_.in_use().value >= rounded(all) && arena_.largest_hole() >= in_one_piece;
+  return arena_.bytes().value - arena_.in_use().value >= rounded(all) && arena_.hole(in_one_piece);
 }
 
 // Of blocks that are known, and not used before tick `unused_until`. False: there is no such room.
 Result<bool> PlaceExecutor::make_room_ahead(Bytes bytes, std::uint64_t unused_until) {
   const auto leaving = arena_.victims(bytes, [&](BlockIndex index) -> std::optional<std::uint64_t> {
     if (ahead_.uses.is_newborn(index) || ahead_.uses.until(index) < unused_until) return std::nullopt;
-    return ~ahead_.uses.room(index, blocks_[index.value].unchanged);
+    return rank(index);
   });
   Result<void> left;
   if (!leaving || !clear(*leaving, MoveCause::planned, left)) return false;

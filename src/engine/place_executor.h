@@ -218,6 +218,7 @@ class PlaceExecutor {
   PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, Parts);
   Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
   Result<std::uint64_t> any_room_for(BlockIndex, Bytes);
+  std::uint64_t rank(BlockIndex) const;
   std::optional<std::vector<BlockIndex>> victims(Bytes) const;
   bool has_room_for(Bytes all, Bytes in_one_piece) const;
   Result<bool> make_room_ahead(Bytes, std::uint64_t unused_until);

@@ -1,7 +1,5 @@
 // From the places of one plan to those of another, on the device: see place_executor.h.
 #include <algorithm>
-#include <unordered_set>
-#include <utility>
 
 #include "base/assert.h"
 #include "engine/place_executor.h"
@@ -32,9 +30,7 @@ Result<void> PlaceExecutor::shift(BlockIndex index, std::uint64_t to) {
   const bool placed = arena_.place_at(index, block.bytes, to);
   VEDETTE_ASSERT(placed);
   if (block.movable) arena_.allow_moves(index);
-  Fences read;
-  join(read, *copied);
-  remember(from, whole, read);
+  remember(from, whole, {*copied});
   block.uses.clear();
   block.ready = *copied;
   counters_.shifted += block.bytes;
@@ -53,7 +49,7 @@ Result<void> PlaceExecutor::shift_all(std::vector<Target>& misplaced) {
   std::stable_sort(misplaced.begin(), misplaced.end(), [&](const Target& a, const Target& b) {
     return blocks_[a.block.value].bytes < blocks_[b.block.value].bytes;
   });
-  std::vector<Target> aside;  // once each
+  std::vector<BlockIndex> aside;  // once each
   while (!misplaced.empty()) {
     bool any = false;
     for (Target& each : misplaced) {
@@ -66,14 +62,13 @@ Result<void> PlaceExecutor::shift_all(std::vector<Target>& misplaced) {
     const Target first = misplaced.front();
     misplaced.erase(misplaced.begin());
     const auto hole = arena_.hole(blocks_[first.block.value].bytes);
-    const bool was_aside =
-        std::any_of(aside.begin(), aside.end(), [&](const Target& a) { return a.block == first.block; });
+    const bool was_aside = std::find(aside.begin(), aside.end(), first.block) != aside.end();
     if (was_aside || !hole) {
       if (auto left = evict(first.block, MoveCause::planned); !left) return left;
       continue;
     }
     if (auto shifted = shift(first.block, *hole); !shifted) return shifted;
-    aside.push_back(first);
+    aside.push_back(first.block);
     misplaced.push_back(first);
   }
   return {};

@@ -112,7 +112,7 @@ void Arena::allow_moves(BlockIndex block) { at(block).movable = true; }
 void Arena::forbid_moves(BlockIndex block) { at(block).movable = false; }
 
 std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted) const {
-  if (largest_hole().value >= rounded(wanted)) return std::vector<BlockIndex>();
+  if (hole(wanted)) return std::vector<BlockIndex>();
   return victims(wanted, [this](BlockIndex block) { return blocks_.at(block).used; });
 }
 

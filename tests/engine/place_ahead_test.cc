@@ -13,23 +13,18 @@ using place::NextUses;
 
 class PlacesAhead : public SimulatedGpu {};
 
-constexpr std::size_t tensors = 24, largest = 16 << 10;  // 24 of up to 64 KiB: about 780 KiB live
+constexpr std::size_t tensors = program_tensors, largest = largest_words;
 
 TEST_F(PlacesAhead, WrongExpectationsCostCopiesAndNoNumbers) {
   Bytes unchanged;
-  for (unsigned seed = 1; seed <= 12; ++seed) {
-    for (const Bytes budget : {2_MiB, 400_KiB, 256_KiB}) {
-      PlacesProgram program(seed, budget);
-      program.foresees = true;
-      program.planned = seed % 3 == 0;
-      program.notes = seed % 2 == 0;
-      program.run(300, tensors, largest);
-      unchanged += program.counters().unchanged;
-      EXPECT_LE(program.counters().most_in_use, budget);
-      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
-      if (HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
-    }
-  }
+  run_programs(
+      12, {2_MiB, 400_KiB, 256_KiB}, 300,
+      [](PlacesProgram& program, unsigned seed) {
+        program.foresees = true;
+        program.planned = seed % 3 == 0;
+        program.notes = seed % 2 == 0;
+      },
+      [&](const PlacesProgram& program) { unchanged += program.counters().unchanged; });
   EXPECT_GT(unchanged, 1_MiB) << "what was only read leaves without a copy";
 }
 
@@ -45,18 +40,16 @@ TEST_F(PlacesAhead, TheSameWithADiskBelow) {
 
 TEST_F(PlacesAhead, RearrangedBlocksKeepTheHostsNumbers) {
   Bytes shifted;
-  for (unsigned seed = 1; seed <= 12; ++seed) {
-    for (const Bytes budget : {2_MiB, 400_KiB}) {
-      PlacesProgram program(seed, budget);
-      program.rearranges = true;
-      program.foresees = seed % 2 == 0;
-      program.run(200, tensors, largest);
-      shifted += program.counters().shifted;
-      EXPECT_EQ(program.share_in_place(), 1) << "nothing is in an open op";
-      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
-      if (HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
-    }
-  }
+  run_programs(
+      12, {2_MiB, 400_KiB}, 200,
+      [](PlacesProgram& program, unsigned seed) {
+        program.rearranges = true;
+        program.foresees = seed % 2 == 0;
+      },
+      [&](const PlacesProgram& program) {
+        shifted += program.counters().shifted;
+        EXPECT_EQ(program.share_in_place(), 1) << "nothing is in an open op";
+      });
   EXPECT_GT(shifted, 10_MiB);
 }
 

@@ -15,20 +15,13 @@ using BlockIndex = PlaceExecutor::BlockIndex;
 
 class Places : public SimulatedGpu {};
 
-constexpr std::size_t tensors = 24, largest = 16 << 10;  // 24 of up to 64 KiB: about 780 KiB live
+constexpr std::size_t tensors = program_tensors, largest = largest_words;
 
 TEST_F(Places, RandomProgramsHaveTheHostsNumbersInLessMemoryThanTheyNeed) {
   std::uint64_t evictions = 0;
-  for (unsigned seed = 1; seed <= 12; ++seed) {
-    for (const Bytes budget : {2_MiB, 400_KiB, 256_KiB}) {
-      PlacesProgram program(seed, budget);
-      program.run(300, tensors, largest);
-      evictions += program.counters().evictions;
-      EXPECT_LE(program.counters().most_in_use, budget);
-      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
-      if (HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
-    }
-  }
+  run_programs(
+      12, {2_MiB, 400_KiB, 256_KiB}, 300, [](PlacesProgram&, unsigned) {},
+      [&](const PlacesProgram& program) { evictions += program.counters().evictions; });
   EXPECT_GT(evictions, 2000u);
 }
 
@@ -48,18 +41,13 @@ TEST_F(Places, NumbersDoNotDependOnTheLinkOrItsEngines) {
 
 TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
   std::uint64_t evictions = 0;
-  for (unsigned seed = 1; seed <= 8; ++seed) {
-    for (const Bytes budget : {2_MiB, 400_KiB}) {
-      PlacesProgram program(seed, budget);
-      program.planned = true;
-      program.notes = seed % 2 == 0;
-      program.run(300, tensors, largest);
-      evictions += program.counters().evictions;
-      EXPECT_LE(program.counters().most_in_use, budget);
-      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
-      if (HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
-    }
-  }
+  run_programs(
+      8, {2_MiB, 400_KiB}, 300,
+      [](PlacesProgram& program, unsigned seed) {
+        program.planned = true;
+        program.notes = seed % 2 == 0;
+      },
+      [&](const PlacesProgram& program) { evictions += program.counters().evictions; });
   EXPECT_GT(evictions, 1000u);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <random>
 #include <utility>
@@ -199,5 +200,24 @@ class PlacesProgram {
   std::uint64_t tick_ = 0;
   std::size_t in_place_ = 0, targets_ = 0;
 };
+
+constexpr std::size_t program_tensors = 24, largest_words = 16 << 10;  // of up to 64 KiB: about 780 KiB live
+
+// Programs of the seeds 1 to `seeds` in each of these budgets. `set_up` is called before each one runs, and `ran`
+// after.
+template <class SetUp, class Ran>
+void run_programs(unsigned seeds, std::initializer_list<Bytes> budgets, int ops, const SetUp& set_up, const Ran& ran) {
+  for (unsigned seed = 1; seed <= seeds; ++seed) {
+    for (const Bytes budget : budgets) {
+      PlacesProgram program(seed, budget);
+      set_up(program, seed);
+      program.run(ops, program_tensors, largest_words);
+      ran(program);
+      EXPECT_LE(program.counters().most_in_use, budget);
+      ASSERT_THAT(control().races(), ::testing::IsEmpty()) << "seed " << seed;
+      if (::testing::Test::HasFailure()) FAIL() << "seed " << seed << ", " << budget.value << " bytes";
+    }
+  }
+}
 
 }  // namespace vedette::testing
