@@ -5,9 +5,6 @@
 include(CMakeDependentOption)
 cmake_dependent_option(VEDETTE_PRECOMPILED "Precompile headers (g++, release)" ON
   "CMAKE_CXX_COMPILER_ID STREQUAL GNU;CMAKE_BUILD_TYPE STREQUAL Release;NOT SKBUILD" OFF)
-if(VEDETTE_PRECOMPILED AND CCACHE)  # what ccache asks for where headers are precompiled
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
-endif()
 
 # vedette_precompile(OWNER HEADER...): the target's files, and those of targets that reuse it, read HEADERs once.
 function(vedette_precompile owner)
