@@ -103,6 +103,7 @@ constexpr bool share_a_bus(const Link& a, const Link& b) noexcept { return a.sha
 struct Habits {
   bool early_fetches = false;  // a fetch may start while the op before its issue runs, in room that this op leaves free
   bool writes_wait = false;    // evictions wait while a fetch runs or could start, until room is scarce
+  bool plans_in_turns = false;  // steps of other plans come between: what all have near as a step begins does not move
   bool operator==(const Habits&) const = default;
 };
 inline constexpr Habits habits_of_sessions{.early_fetches = true, .writes_wait = true};

@@ -30,7 +30,7 @@
 //   Machine::remap_time for each granule that came or left since the op before. This is no stall.
 // - Machine::habits change this. With `early_fetches` a fetch is queued one op earlier as well. With `writes_wait` no
 //   eviction from the fastest tier begins while a fetch to it runs or has room to start; it does where four granules or
-//   less are free, or births or a workspace lack room.
+//   less are free, or births or a workspace lack room. `plans_in_turns` is for planners.
 //
 // A plan with `paging` is run by a driver with other rules (Replayed::paged).
 //

@@ -123,9 +123,10 @@ void read_links(const Json& list, Machine& machine) {
 
 Machine read_machine(const Json& json) {
   if (const auto another = another_format(json, format_name)) throw Malformed{"the file " + *another};
-  const Reader top(json, "machine",
-                   {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder",
-                    "whole_tensors", "interference_percent", "remap_ns", "early_fetches", "writes_wait"});
+  const Reader top(
+      json, "machine",
+      {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "whole_tensors",
+       "interference_percent", "remap_ns", "early_fetches", "writes_wait", "plans_in_turns"});
   (void)top.text("format");
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -142,7 +143,9 @@ Machine read_machine(const Json& json) {
     machine.interference_percent = static_cast<std::uint32_t>(percent);
   }
   machine.remap_time = {static_cast<std::int64_t>(top.number_or("remap_ns", 0))};
-  machine.habits = {.early_fetches = top.truth("early_fetches"), .writes_wait = top.truth("writes_wait")};
+  machine.habits = {.early_fetches = top.truth("early_fetches"),
+                    .writes_wait = top.truth("writes_wait"),
+                    .plans_in_turns = top.truth("plans_in_turns")};
   return machine;
 }
 
@@ -182,6 +185,7 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   if (machine.remap_time.value != 0) json["remap_ns"] = machine.remap_time.value;
   if (machine.habits.early_fetches) json["early_fetches"] = true;
   if (machine.habits.writes_wait) json["writes_wait"] = true;
+  if (machine.habits.plans_in_turns) json["plans_in_turns"] = true;
   return json.dump(2) + "\n";
 }
 

@@ -2,6 +2,7 @@
 #include "session/buckets.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "session/step_logger.h"
@@ -120,6 +121,14 @@ bool BucketStore::may_be_learned(std::span<const std::uint64_t> hashes) const {
 Bucket* BucketStore::find(std::uint64_t id) const noexcept {
   const auto found = std::find_if(buckets_.begin(), buckets_.end(), [&](const auto& each) { return each->id() == id; });
   return found == buckets_.end() ? nullptr : found->get();
+}
+
+void BucketStore::ran_whole() {
+  constexpr int many = 4;
+  const bool other_before = latest_ != nullptr && latest_ != current_;
+  turns_ = static_cast<std::uint16_t>(turns_ << 1 | (other_before ? 1 : 0));
+  in_turns_ = in_turns_ ? turns_ != 0 : std::popcount(turns_) >= many;
+  latest_ = current_;
 }
 
 bool BucketStore::has_run() const noexcept {

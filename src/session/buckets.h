@@ -80,6 +80,9 @@ class Bucket {
   }
   // The first of the steps up to the last run that all ran by the plan that the bucket has now.
   std::uint64_t follows_since() const noexcept { return follows_since_; }
+  // Its plan was made for steps that follow those by other plans.
+  bool is_for_turns() const noexcept { return for_turns_; }
+  void is_planned(bool for_turns) noexcept { for_turns_ = for_turns; }
   // of each op of `log`, whether its recipe was tried and right
   void can_recompute(const StepLog& log, std::vector<char> ops) {
     plan.can_recompute(log, ops);
@@ -96,7 +99,7 @@ class Bucket {
   AddressPlan addresses_;
   std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
   std::uint32_t unplanned_ = 0, left_ = 0;
-  bool waits_for_plan_ = false;
+  bool waits_for_plan_ = false, for_turns_ = false;
   std::vector<char> runs_again_;
 };
 
@@ -127,7 +130,10 @@ class BucketStore {
   bool worth_learning(std::uint64_t prefix, std::span<const std::uint64_t> hashes, bool alike);
   // The running step with the ops so far may get one: what costs time and serves a bucket alone is left out elsewhere.
   bool may_be_learned(std::span<const std::uint64_t> hashes) const;
-  void ran_whole() { latest_ = current_; }
+  void ran_whole();
+  // Of sixteen whole steps four followed one by another plan, and since then there were never sixteen of which none
+  // did.
+  bool in_turns() const noexcept { return in_turns_; }
 
   Bucket* find(std::uint64_t id) const noexcept;       // nullptr: it is gone
   Bucket* latest() const noexcept { return latest_; }  // that ran whole or was learned
@@ -149,7 +155,9 @@ class BucketStore {
   };
   bool patient() const;                 // a new sequence gets a bucket at once
   std::deque<PassedOver> passed_over_;  // sequences, the latest last
-  std::size_t passed_in_a_row_ = 0;     // since the last one that got a bucket, or has one
+  std::uint16_t turns_ = 0;             // a bit for each of the latest whole steps: another plan ran before it
+  bool in_turns_ = false;
+  std::size_t passed_in_a_row_ = 0;  // since the last one that got a bucket, or has one
   std::uint64_t next_id_ = 1;
 };
 

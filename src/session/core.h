@@ -170,11 +170,12 @@ class SessionCore {
   void make_plan(Bucket& bucket);
   void make_first_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
+  void plan_for_turns();
   void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
   void take_plan(PlanInMaking& made);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
-  void size_machine_for(const Bucket& bucket);
+  void size_machine_for(Bucket& bucket);
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
   void retire_buckets();

@@ -162,9 +162,11 @@ void SessionCore::replace_plan(Bucket& bucket, StepPlan replacement) {
 
 // --- plans -----------------------------------------------------------------------------------------------------------
 
-void SessionCore::size_machine_for(const Bucket& bucket) {
+void SessionCore::size_machine_for(Bucket& bucket) {
   const std::uint32_t free = frames_ - executor_->held_chunks();
   machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
+  machine_.habits.plans_in_turns = buckets_.in_turns();
+  bucket.is_planned(machine_.habits.plans_in_turns);
 }
 
 void SessionCore::make_plan(Bucket& bucket) {
@@ -199,6 +201,14 @@ void SessionCore::make_plan_beside(Bucket& bucket) {
 void SessionCore::begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile) {
   size_machine_for(bucket);
   making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_, *executor_), meanwhile));
+}
+
+// Plans that were made as if no other came between their steps are made anew. Published policies know no turns.
+void SessionCore::plan_for_turns() {
+  if (!buckets_.in_turns() || options_.policy != "vedette") return;
+  for (const auto& bucket : buckets_.all())
+    if (bucket->runs() > 0 && !bucket->is_for_turns() && bucket->plan.has_policy() && !bucket->plan.is_in_draft())
+      make_plan_beside(*bucket);
 }
 
 // Between two steps.

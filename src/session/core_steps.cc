@@ -378,11 +378,12 @@ void SessionCore::end_step() noexcept {
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
-    return finish_planned_step(*buckets_.current(), {.time = times_.step_time(now),
-                                                     .stall = since(&Counters::stall_ns),
-                                                     .recomputing = since(&Counters::recompute_ns),
-                                                     .times = times_.times(),
-                                                     .stalls = times_.stalls()});
+    finish_planned_step(*buckets_.current(), {.time = times_.step_time(now),
+                                              .stall = since(&Counters::stall_ns),
+                                              .recomputing = since(&Counters::recompute_ns),
+                                              .times = times_.times(),
+                                              .stalls = times_.stalls()});
+    return plan_for_turns();
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
   if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike)) {

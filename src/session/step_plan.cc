@@ -266,7 +266,7 @@ std::unique_ptr<StepPlan::Draft> StepPlan::begin(const Machine& machine, const E
 
 Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor) {
   if (std::exchange(back_to_best_, false)) {
-    room_ = {machine.tiers[0].capacity, executor.range_of_plans()};
+    room_ = {machine.tiers[0].capacity, executor.range_of_plans(), machine.habits.plans_in_turns};
     forget_plan();
     if (take_best()) return tabulate_plan(), Result<void>();
   }
@@ -289,7 +289,7 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
   fitting_ = std::move(draft->fitting);
   for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
   if (draft->places) {
-    room_ = {draft->machine.tiers[0].capacity, draft->places->range};
+    room_ = {draft->machine.tiers[0].capacity, draft->places->range, draft->machine.habits.plans_in_turns};
     room_percent_ = draft->places->room_percent;
   }
   Result<void> made;

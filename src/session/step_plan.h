@@ -102,6 +102,7 @@ class StepPlan {
   // The times of the log are none: the first measured ones have another plan made.
   void was_not_measured() noexcept { times_are_guesses_ = not_measured_ = true; }
   bool has_policy() const noexcept { return policy_ != nullptr || in_draft_; }
+  bool is_in_draft() const noexcept { return in_draft_; }
   std::uint32_t first_part(std::uint32_t op) const { return first_[op]; }
   std::span<const std::uint32_t> first_parts() const noexcept { return first_; }  // one more at the end: all parts
   // The plan recomputes a tensor that the op writes.
@@ -128,10 +129,12 @@ class StepPlan {
   bool was_better_before() const;
   bool take_best();  // false: there is none, or it was made for other memory
 
-  // Fast memory, and the stretch of it in which places are: a plan for another room is none.
+  // Fast memory, and the stretch of it in which places are: a plan for another room is none. One for steps that follow
+  // each other was measured without those that come between now.
   struct Room {
     Bytes capacity;
     Executor::Stretch places;
+    bool in_turns = false;
     bool operator==(const Room&) const = default;
   };
   // A plan with places, and how it went. Policies estimate waits for room, and how places cut it, only roughly, so that

@@ -26,7 +26,8 @@ TEST(Machines, SayWhatMovesCostOpsOrThatNobodyKnows) {
 
 TEST(Machines, SayHowTheirMovesAreCarriedOut) {
   Machine machine = machine_presets()[0].make();
-  for (const Habits& habits : {Habits{.early_fetches = true}, Habits{.writes_wait = true}, habits_of_sessions}) {
+  for (const Habits& habits : {Habits{.early_fetches = true}, Habits{.writes_wait = true},
+                               Habits{.plans_in_turns = true}, habits_of_sessions}) {
     machine.habits = habits;
     EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
   }

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -20,26 +23,48 @@ struct Played {
   std::string error;
 };
 
+// Whether the first of two plans has been made anew since there is a second.
+struct PlansForTurns : Observer {
+  std::uint64_t first = 0;
+  bool second = false, anew = false;
+  void planned(std::uint64_t, std::uint64_t bucket, const Trace&, const Plan&) override {
+    if (first == 0) first = bucket;
+    if (bucket != first) second = true;
+    if (bucket == first && second) anew = true;
+  }
+};
+
 struct How {
   std::string policy = "vedette", slow = "host";
   std::size_t steps = 14;
+  PlansForTurns* wait_for = nullptr;  // before bytes are counted
 };
 
-Played play(std::size_t shape, Bytes budget, const How& how = {}) {
-  const auto& [policy, slow, steps] = how;
-  WordsOnGpu gpu({.fast_memory = budget, .slow = slow, .policy = policy});
+using Make = std::unique_ptr<Shape> (*)(Player&);
+
+Played play(Make make, Bytes budget, const How& how = {}) {
+  const auto& [policy, slow, steps, wait_for] = how;
+  WordsOnGpu gpu({.fast_memory = budget, .slow = slow, .policy = policy, .observer = wait_for});
   GpuPlayer player(gpu);
-  const auto program = irregular_shapes[shape].make(player);
+  const auto program = make(player);
   Played played;
   const auto moved = [&] {
     const Counters counters = gpu.session->counters();
     return counters.bytes_in + counters.bytes_out;
   };
+  const auto step = [&](std::size_t number) {
+    program->step(number);
+    gpu.stream.synchronize().value();
+  };
   std::uint64_t before = 0;
   for (std::size_t s = 0; s < steps; ++s) {
+    for (int more = 0; s == 4 && wait_for != nullptr && !wait_for->anew && more < 400; more += 2) {
+      step(0);
+      step(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
     if (s == 4) before = moved();
-    program->step(s);
-    gpu.stream.synchronize().value();
+    step(s);
     played.phases.emplace_back(gpu.session->phase());
   }
   played.moved = moved() - before;
@@ -48,6 +73,10 @@ Played play(std::size_t shape, Bytes budget, const How& how = {}) {
   played.peak = played.all.resident_max_bytes;
   if (const auto error = gpu.session->take_error()) played.error = error->message;
   return played;
+}
+
+Played play(std::size_t shape, Bytes budget, const How& how = {}) {
+  return play(irregular_shapes[shape].make, budget, how);
 }
 
 constexpr Bytes plenty = 64_MiB;
@@ -99,6 +128,34 @@ TEST_F(GpuForesight, WherePlansComeInTurnsTheirTensorsMoveInsideOfTheDevice) {
   const Played played = play(2, plenty, {.steps = 24});
   EXPECT_GT(std::count(played.phases.begin(), played.phases.end(), "planned"), 4);
   EXPECT_LE(played.moved / Shape::chunk, 400u) << "(92; 1,908 where they leave and come back)";
+}
+
+// Steps of a short and of a long length, or of both in turns.
+template <bool shorts, bool longs>
+class Lengths final : public Shape {
+ public:
+  explicit Lengths(Player& player) : Shape(player) { add_layers(10, 2 * chunk, true); }
+  void step(std::size_t number) override {
+    const std::size_t bytes = !shorts || (longs && number % 2 != 0) ? 2 * chunk : chunk;
+    player_.step([&] { train(input(bytes, number), bytes, all_layers()); });
+  }
+};
+
+TEST_F(GpuForesight, LengthsInTurnsMoveAboutWhatEachMovesAlone) {
+  const How long_enough{.steps = 24};
+  const std::uint64_t peak = play(make_shape<Lengths<false, true>>, plenty).peak;
+  for (const std::uint64_t percent : {90, 80}) {
+    const Bytes budget = part_of(peak, percent);
+    PlansForTurns plans;
+    const Played of_short = play(make_shape<Lengths<true, false>>, budget, long_enough),
+                 of_long = play(make_shape<Lengths<false, true>>, budget, long_enough),
+                 in_turns = play(make_shape<Lengths<true, true>>, budget, {.steps = 24, .wait_for = &plans});
+    EXPECT_TRUE(plans.anew);
+    const double alone = static_cast<double>(of_short.moved + of_long.moved) / 2;
+    EXPECT_LE(static_cast<double>(in_turns.moved), alone * 1.5)
+        << percent << " % (1.0 to 1.3; where each plan is cheapest by itself: 2.0 to 2.3)";
+    EXPECT_EQ(in_turns.error, "");
+  }
 }
 
 TEST_F(GpuForesight, ThreeLevelsHaveTheHostsNumbers) {

@@ -24,6 +24,7 @@
 #include "policy/vedette/features.h"
 #include "policy/vedette/machines.h"
 #include "policy/vedette/rehearsal.h"
+#include "policy/vedette/seam.h"
 #include "policy/vedette/search.h"
 #include "policy/vedette/sweep.h"
 #include "policy/vedette/two_tiers.h"
@@ -235,6 +236,8 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     if (!found) return found.error();
     made = *std::move(found);
   }
+  if (machine.habits.plans_in_turns)
+    made->plan = planning::leave_after_the_seam(trace, uses, assumed, std::move(made->plan));
   trials_.push_back(*std::move(made));
   return trials_.back().plan;
 }
