@@ -82,7 +82,7 @@ class Bucket {
   std::uint64_t follows_since() const noexcept { return follows_since_; }
   // Its plan was made for steps that follow those by other plans.
   bool is_for_turns() const noexcept { return for_turns_; }
-  void is_planned(bool for_turns) noexcept { for_turns_ = for_turns; }
+  void make_for_turns(bool for_turns) noexcept { for_turns_ = for_turns; }
   // of each op of `log`, whether its recipe was tried and right
   void can_recompute(const StepLog& log, std::vector<char> ops) {
     plan.can_recompute(log, ops);

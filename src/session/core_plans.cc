@@ -166,7 +166,7 @@ void SessionCore::size_machine_for(Bucket& bucket) {
   const std::uint32_t free = frames_ - executor_->held_chunks();
   machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
   machine_.habits.plans_in_turns = buckets_.in_turns();
-  bucket.is_planned(machine_.habits.plans_in_turns);
+  bucket.make_for_turns(machine_.habits.plans_in_turns);
 }
 
 void SessionCore::make_plan(Bucket& bucket) {

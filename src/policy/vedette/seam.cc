@@ -53,13 +53,12 @@ class Seam {
       const Move& evict = plan_.moves[each.evict];
       const std::uint32_t gone = evict.due.value;
       const std::int64_t bytes = size(evict.extent);
-      const bool wraps = gone <= evict.issue.value;  // it is near until op `gone` of the next step as it is
+      const bool wraps = is_due_in_the_next_step(evict);
       if (!wraps && near_.most(gone, ops_) + bytes > most_) continue;
       each.due = wraps ? gone : 0;
       while (each.due < each.back && near_.at(each.due) + bytes <= most_) ++each.due;
       if (each.due < 2) continue;  // it may start when op 0 has ended
-      if (!wraps) near_.add(gone, ops_, bytes);
-      near_.add(wraps ? gone : 0, each.due, bytes);
+      add_over_the_seam(evict, each.due, bytes);
       found.push_back(each);
     }
     return found;
@@ -94,6 +93,15 @@ class Seam {
     return static_cast<std::int64_t>(rounded(bytes, granule_));
   }
 
+  static bool is_due_in_the_next_step(const Move& evict) { return evict.due <= evict.issue; }
+  // From the op before which the eviction is due to op `end` of the next step.
+  void add_over_the_seam(const Move& evict, std::uint32_t end, std::int64_t bytes) {
+    const std::uint32_t gone = evict.due.value;
+    if (is_due_in_the_next_step(evict)) return near_.add(gone, end, bytes);
+    near_.add(gone, ops_, bytes);
+    near_.add(0, end, bytes);
+  }
+
   // The room of what leaves by move `m`, one of `of_tensor`, until it comes back or dies.
   void leaves(std::size_t m, std::span<const std::size_t> of_tensor) {
     const Move& evict = plan_.moves[m];
@@ -109,9 +117,7 @@ class Seam {
     const auto first = std::find_if(of_tensor.begin(), of_tensor.end(), returns);
     if (first == of_tensor.end()) return;
     const std::uint32_t back = plan_.moves[*first].issue.value;
-    const bool wraps = gone <= evict.issue.value;
-    if (!wraps) near_.add(gone, ops_, -bytes);
-    near_.add(wraps ? gone : 0, back, -bytes);
+    add_over_the_seam(evict, back, -bytes);
     if (!evict.extent.part) away_.push_back({.tensor = t, .evict = m, .back = back});
   }
 
