@@ -21,13 +21,13 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Shape {
+struct TableShape {
   std::int64_t categories, rows, width, hidden, batch;  // rows of each category; 1 GiB: 8 * 2^19 * 64 * 4 bytes
 };
 constexpr std::int64_t dense_features = 13;
 
 struct ClicksImpl : nn::Module {
-  explicit ClicksImpl(const Shape& shape)
+  explicit ClicksImpl(const TableShape& shape)
       : table(register_module(
             "table", nn::Embedding(nn::EmbeddingOptions(shape.categories * shape.rows, shape.width).sparse(true)))),
         bottom(register_module("bottom", nn::Sequential(nn::Linear(dense_features, shape.hidden), nn::ReLU(),
@@ -49,7 +49,7 @@ TORCH_MODULE(Clicks);
 
 class Recommender final : public Model {
  public:
-  Recommender(const Shape& shape, const ModelOptions& options) : shape_(shape), seed_(options.seed) {
+  Recommender(const TableShape& shape, const ModelOptions& options) : shape_(shape), seed_(options.seed) {
     if (options.batch > 0) shape_.batch = options.batch;
     torch::manual_seed(options.seed);
     net_ = Clicks(shape_);
@@ -82,7 +82,7 @@ class Recommender final : public Model {
   }
 
  private:
-  Shape shape_;
+  TableShape shape_;
   std::uint64_t seed_;
   Clicks net_{nullptr};
   std::unique_ptr<torch::optim::SGD> sgd_;
@@ -91,8 +91,9 @@ class Recommender final : public Model {
 }  // namespace
 
 std::unique_ptr<Model> make_recommender(const ModelOptions& options) {
-  constexpr Shape shape = {.categories = 8, .rows = std::int64_t{1} << 19, .width = 64, .hidden = 512, .batch = 512};
-  constexpr Shape test_shape = {.categories = 4, .rows = 16384, .width = 16, .hidden = 32, .batch = 16};
+  constexpr TableShape shape = {
+      .categories = 8, .rows = std::int64_t{1} << 19, .width = 64, .hidden = 512, .batch = 512};
+  constexpr TableShape test_shape = {.categories = 4, .rows = 16384, .width = 16, .hidden = 32, .batch = 16};
   return std::make_unique<Recommender>(options.small ? test_shape : shape, options);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Shape {
+struct DeepShape {
   std::int64_t width, side, classes, batch;
   std::array<std::int64_t, 4> blocks;
 };
@@ -56,7 +56,7 @@ struct BottleneckImpl : nn::Module {
 TORCH_MODULE(Bottleneck);
 
 struct ResNet50Impl : nn::Module {
-  explicit ResNet50Impl(const Shape& shape)
+  explicit ResNet50Impl(const DeepShape& shape)
       : conv1(register_module("conv1",
                               nn::Conv2d(nn::Conv2dOptions(3, shape.width, 7).stride(2).padding(3).bias(false)))),
         bn1(register_module("bn1", nn::BatchNorm2d(shape.width))),
@@ -89,9 +89,9 @@ TORCH_MODULE(ResNet50);
 }  // namespace
 
 std::unique_ptr<Model> make_resnet50(const ModelOptions& options) {
-  constexpr Shape shape = {.width = 64, .side = 224, .classes = 1000, .batch = 256, .blocks = {3, 4, 6, 3}};
-  constexpr Shape test_shape = {.width = 8, .side = 48, .classes = 10, .batch = 8, .blocks = {1, 2, 2, 1}};
-  const Shape& chosen = options.small ? test_shape : shape;
+  constexpr DeepShape shape = {.width = 64, .side = 224, .classes = 1000, .batch = 256, .blocks = {3, 4, 6, 3}};
+  constexpr DeepShape test_shape = {.width = 8, .side = 48, .classes = 10, .batch = 8, .blocks = {1, 2, 2, 1}};
+  const DeepShape& chosen = options.small ? test_shape : shape;
   return make_large_images({.side = chosen.side, .batch = chosen.batch}, options, [&] {
     const ResNet50 net(chosen);
     return ImageNet{.module = net.ptr(),

@@ -236,7 +236,7 @@ namespace {
 
 std::string about_tables(const GpuTableCounters& tables) {
   const std::uint64_t rows = tables.rows_on_device + tables.rows_on_host;
-  std::string said = "Tables of " + readable({tables.bytes()}) + " have " + readable({tables.device_bytes}) +
+  std::string said = "Tables of " + readable(Bytes{tables.bytes()}) + " have " + readable(Bytes{tables.device_bytes}) +
                      " in GPU memory; other rows are used where they lie in the host's.";
   if (rows > 0)
     said += " Of " + std::to_string(rows) + " rows that ops looked up, " + std::to_string(tables.rows_on_host) +

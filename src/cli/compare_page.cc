@@ -30,19 +30,19 @@ double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
 struct Point {
   double fraction = 0, ms = 0;
 };
-struct Line {
+struct Curve {
   std::string policy, colour, dash;
   double width = 1.5;
   std::vector<Point> points;  // by fraction
 };
 
 // One line a policy in the order of the rows, then the bound; ours is red and wide.
-std::vector<Line> lines_of(const std::vector<const Row*>& rows) {
-  std::vector<Line> lines;
-  Line bound{.policy = bound_name, .colour = "currentColor", .dash = "4 3", .width = 1.5, .points = {}};
+std::vector<Curve> lines_of(const std::vector<const Row*>& rows) {
+  std::vector<Curve> lines;
+  Curve bound{.policy = bound_name, .colour = "currentColor", .dash = "4 3", .width = 1.5, .points = {}};
   std::size_t others = 0;
   for (const Row* row : rows) {
-    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& each) { return each.policy == row->policy; });
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Curve& each) { return each.policy == row->policy; });
     if (line == lines.end()) {
       const bool ours = row->policy == "vedette";
       lines.push_back({.policy = row->policy,
@@ -58,21 +58,21 @@ std::vector<Line> lines_of(const std::vector<const Row*>& rows) {
       bound.points.push_back({row->fraction, ms(row->lower_bound)});
   }
   lines.push_back(std::move(bound));
-  for (Line& line : lines)
+  for (Curve& line : lines)
     std::sort(line.points.begin(), line.points.end(),
               [](const Point& a, const Point& b) { return a.fraction < b.fraction; });
-  std::erase_if(lines, [](const Line& line) { return line.points.empty(); });
+  std::erase_if(lines, [](const Curve& line) { return line.points.empty(); });
   return lines;
 }
 
 // Where things lie: fast memory to the right, the step's time upwards in logarithms from a little below the ideal.
 class Chart {
  public:
-  Chart(const std::vector<const Row*>& rows, std::vector<Line> lines)
+  Chart(const std::vector<const Row*>& rows, std::vector<Curve> lines)
       : rows_(rows), lines_(std::move(lines)), ideal_(std::max(1e-6, ms(rows.front()->ideal))) {
     least_ = rows.front()->fraction;
     for (const Row* row : rows) least_ = std::min(least_, row->fraction), most_ = std::max(most_, row->fraction);
-    for (const Line& line : lines_) {
+    for (const Curve& line : lines_) {
       for (const Point& point : line.points) slowest_ = std::max(slowest_, point.ms / ideal_);
     }
     slowest_ = std::clamp(slowest_, 1.2, 100.0);
@@ -85,7 +85,7 @@ class Chart {
         "and policy\">",
         bottom);
     grid();
-    for (const Line& line : lines_) curve(line);
+    for (const Curve& line : lines_) curve(line);
     legend();
     return svg_ + "</svg>";
   }
@@ -127,7 +127,7 @@ class Chart {
                         left + wide / 2, top + high + 36);
   }
 
-  void curve(const Line& line) {
+  void curve(const Curve& line) {
     svg_ += fmt::format("<g class=\"line\" stroke=\"{0}\" fill=\"{0}\"><title>{1}</title>", line.colour,
                         html_escaped(line.policy));
     std::string path;
@@ -145,13 +145,13 @@ class Chart {
 
   // Slowest first, as the lines lie at the left edge.
   void legend() {
-    std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) {
+    std::stable_sort(lines_.begin(), lines_.end(), [](const Curve& a, const Curve& b) {
       return a.points.front().fraction != b.points.front().fraction
                  ? a.points.front().fraction > b.points.front().fraction
                  : a.points.front().ms > b.points.front().ms;
     });
     double at = top + 8;
-    for (const Line& line : lines_) {
+    for (const Curve& line : lines_) {
       svg_ += fmt::format(
           "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"{4}\" "
           "stroke-dasharray=\"{5}\"/><text x=\"{6}\" y=\"{7}\">{8}</text>",
@@ -162,7 +162,7 @@ class Chart {
   }
 
   const std::vector<const Row*>& rows_;
-  std::vector<Line> lines_;
+  std::vector<Curve> lines_;
   double ideal_, least_ = 0, most_ = 0, slowest_ = 1;
   std::string svg_;
 };

@@ -13,7 +13,7 @@ namespace vedette::cli {
 
 namespace {
 
-struct Options {
+struct Asked {
   std::string input, output;
 };
 
@@ -22,7 +22,7 @@ struct Options {
 void add_import(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "import", "Makes a recording of a trace (vedette-trace-1) or of DAMON's records (damo's damon.data)");
-  auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
+  auto options = std::make_shared<Asked>();  // shared: the callback is copied into the App
   verb->add_option("file", options->input,
                    "a trace, or what `damo record` wrote (--output_type json or json_compressed, its default)")
       ->required();

@@ -10,7 +10,7 @@
 namespace vedette::cli {
 namespace {
 
-constexpr double left = 130, wide = 1040, lane_high = 18, lane_step = 24;
+constexpr double lanes_left = 130, wide = 1040, lane_high = 18, lane_step = 24;
 
 const char* colour_of(Bar::Kind kind) {
   switch (kind) {
@@ -32,8 +32,8 @@ class Lane {
   Lane(double y, double ns_a_pixel) : y_(y), ns_a_pixel_(ns_a_pixel) {}
 
   void add(const Bar& bar) {
-    const double begin = left + static_cast<double>(bar.time.begin.value) / ns_a_pixel_,
-                 end = left + static_cast<double>(bar.time.end.value) / ns_a_pixel_;
+    const double begin = lanes_left + static_cast<double>(bar.time.begin.value) / ns_a_pixel_,
+                 end = lanes_left + static_cast<double>(bar.time.end.value) / ns_a_pixel_;
     if (open_ && (bar.kind != kind_ || begin - end_ > 0.34)) close();
     if (!open_) open_ = true, begin_ = begin, end_ = end, kind_ = bar.kind;
     end_ = std::max(end_, end);
@@ -45,7 +45,7 @@ class Lane {
 
  private:
   void close() {
-    const double width = std::max(0.2, std::min(end_, left + wide + 8) - begin_);
+    const double width = std::max(0.2, std::min(end_, lanes_left + wide + 8) - begin_);
     svg_ += fmt::format("<rect x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"{}\"/>", begin_, y_,
                         width, lane_high, colour_of(kind_));
     open_ = false;
@@ -103,7 +103,7 @@ std::string timeline_svg(const std::vector<TimelineOf>& steps, const Machine& ma
     svg += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"18\" y2=\"{1:g}\" class=\"grid\"/><text x=\"{0:.1f}\" y=\"{2:g}\" "
         "text-anchor=\"middle\">{3:g} ms</text>",
-        left + wide * at * 1e6 / total, high - 22, high - 8, at);
+        lanes_left + wide * at * 1e6 / total, high - 22, high - 8, at);
   double y = 2;
   for (const TimelineOf& step : steps) {
     svg += lanes(*step.replayed,

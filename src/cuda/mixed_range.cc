@@ -11,7 +11,7 @@
 namespace vedette::cuda {
 namespace {
 
-std::size_t rounded_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::size_t whole_units(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 [[noreturn]] void die_without_memory() {
   die("rows of a table cannot be given memory again; start the program again, and see the kernel's log (dmesg) for the "
@@ -37,7 +37,7 @@ Result<Bytes> MixedRange::piece_of(const Device& device, Bytes piece) {
       return device.driver().error(number, "asking a GPU for the granularity of memory for tables");
     both = std::lcm(both, std::max<std::size_t>(granule, 1));
   }
-  return Bytes{rounded_up(std::max<std::size_t>(piece.value, 1), both)};
+  return Bytes{whole_units(std::max<std::size_t>(piece.value, 1), both)};
 }
 
 Result<MixedRange> MixedRange::make(std::shared_ptr<const Device> device, Bytes bytes, Bytes piece) {
@@ -46,7 +46,7 @@ Result<MixedRange> MixedRange::make(std::shared_ptr<const Device> device, Bytes 
   const auto whole = piece_of(gpu, piece);
   if (!whole) return whole.error();
   range.piece_ = whole->value;
-  const std::size_t count = rounded_up(std::max<std::size_t>(bytes.value, 1), range.piece_) / range.piece_;
+  const std::size_t count = whole_units(std::max<std::size_t>(bytes.value, 1), range.piece_) / range.piece_;
   const std::size_t most = (count + 1) * range.piece_;
   if (const int number = gpu.calls().reserve(&range.address_, most, range.piece_, 0, 0); number != success)
     return gpu.driver().error(number, "reserving " + readable({most}) + " of GPU addresses");

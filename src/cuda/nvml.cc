@@ -8,7 +8,7 @@
 namespace vedette::cuda {
 namespace {
 
-Error unavailable(std::string message) {
+Error not_there(std::string message) {
   return {.cause = Cause::unavailable, .message = std::move(message), .errno_value = 0};
 }
 
@@ -16,7 +16,7 @@ Error unavailable(std::string message) {
 
 Result<std::shared_ptr<const Nvml>> Nvml::load(const std::string& file) {
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return unavailable("NVML (" + file + ") is not there: the driver's package brings it");
+  if (library == nullptr) return not_there("NVML (" + file + ") is not there: the driver's package brings it");
   std::shared_ptr<Nvml> nvml(new Nvml);
   bool whole = true;
   const auto find = [&](auto& function, const char* name) {
@@ -27,7 +27,7 @@ Result<std::shared_ptr<const Nvml>> Nvml::load(const std::string& file) {
 #define CALL(member, header_name, exported_name, ...) find(nvml->member##_, #exported_name);
 #include "cuda/nvml_calls.def"
 #undef CALL
-  if (!whole) return unavailable("NVML (" + file + ") lacks a function; install the driver's own");
+  if (!whole) return not_there("NVML (" + file + ") lacks a function; install the driver's own");
   if (auto begun = nvml->check(nvml->init_(), "starting NVML"); !begun) return begun.error();
   return std::shared_ptr<const Nvml>(std::move(nvml));
 }
@@ -35,8 +35,8 @@ Result<std::shared_ptr<const Nvml>> Nvml::load(const std::string& file) {
 Result<void> Nvml::check(int error, const char* doing) const {
   if (error == 0) return {};
   const char* const name = name_of_error_(error);
-  return unavailable(std::string(doing) + " failed: " + (name == nullptr ? "error " + std::to_string(error) : name) +
-                     "; nvidia-smi says more");
+  return not_there(std::string(doing) + " failed: " + (name == nullptr ? "error " + std::to_string(error) : name) +
+                   "; nvidia-smi says more");
 }
 
 Result<Nvml::DeviceHandle> Nvml::device(const std::string& bus_id) const {

@@ -9,7 +9,7 @@
 namespace vedette {
 namespace {
 
-std::string number(std::uint64_t value) { return std::to_string(value); }
+std::string digits(std::uint64_t value) { return std::to_string(value); }
 
 class Form {
  public:
@@ -44,7 +44,7 @@ class Form {
       broken(Rule::well_formed, "the plan does not have one home for each tensor");
     for (TierIndex tier : plan_.home) {
       if (!tier_exists(tier))
-        broken(Rule::well_formed, "a home is tier " + number(tier.value) + ", which the machine lacks");
+        broken(Rule::well_formed, "a home is tier " + digits(tier.value) + ", which the machine lacks");
     }
     if (!found_ && plan_.reserved > machine_.tiers[0].capacity)
       broken(Rule::well_formed, "more is reserved than the fastest tier has");
@@ -53,19 +53,19 @@ class Form {
       if (!op_exists(each.op) || !tensor_exists(each.tensor) || !tier_exists(each.tier)) {
         broken(Rule::well_formed, "an operand in place names an op, a tensor or a tier that is not there");
       } else if (each.tier.value != 0 && !machine_.tiers[each.tier.value].addressable) {
-        broken(Rule::well_formed, "tensor " + number(each.tensor.value) + " is used in place in tier " +
-                                      number(each.tier.value) + ", which is not addressable");
+        broken(Rule::well_formed, "tensor " + digits(each.tensor.value) + " is used in place in tier " +
+                                      digits(each.tier.value) + ", which is not addressable");
       }
     }
     for (const OpIndex op : plan_.barriers) {
-      if (!op_exists(op)) broken(Rule::well_formed, "a barrier is at op " + number(op.value) + ", which is not there");
+      if (!op_exists(op)) broken(Rule::well_formed, "a barrier is at op " + digits(op.value) + ", which is not there");
     }
     for (const Recomputation& each : plan_.recomputations) {
       if (!op_exists(each.before) || !op_exists(each.producer) || !tensor_exists(each.tensor)) {
         broken(Rule::well_formed, "a recomputation names an op or a tensor that is not there");
       } else if (!std::ranges::count(trace_.ops[each.producer.value].writes, each.tensor)) {
         broken(Rule::well_formed,
-               "op " + number(each.producer.value) + " does not write tensor " + number(each.tensor.value));
+               "op " + digits(each.producer.value) + " does not write tensor " + digits(each.tensor.value));
       }
     }
     well_formed_order();
@@ -75,14 +75,14 @@ class Form {
     for (const auto* list : {&trace_.ops[i].reads, &trace_.ops[i].writes, &trace_.ops[i].frees}) {
       for (TensorIndex t : *list) {
         if (!tensor_exists(t))
-          broken(Rule::well_formed, "op " + number(i) + " names tensor " + number(t.value) + ", which is not there");
+          broken(Rule::well_formed, "op " + digits(i) + " names tensor " + digits(t.value) + ", which is not there");
       }
     }
   }
 
   void well_formed_move(std::size_t m) {
     const Move& move = plan_.moves[m];
-    const std::string who = "move " + number(m);
+    const std::string who = "move " + digits(m);
     if (!op_exists(move.issue) || !op_exists(move.due) || !tensor_exists(move.extent.tensor) ||
         !tier_exists(move.source) || !tier_exists(move.target)) {
       return broken(Rule::well_formed, who + " names an op, a tensor or a tier that is not there");
@@ -94,8 +94,8 @@ class Form {
     if (move.verb == Verb::evict && move.target <= move.source)
       return broken(Rule::well_formed, who + " evicts to a tier that is not slower");
     if (move.verb != Verb::drop && !machine_.link(move.source, move.target)) {
-      return broken(Rule::well_formed, who + " goes from tier " + number(move.source.value) + " to tier " +
-                                           number(move.target.value) + ", which no link joins");
+      return broken(Rule::well_formed, who + " goes from tier " + digits(move.source.value) + " to tier " +
+                                           digits(move.target.value) + ", which no link joins");
     }
     if (!move.extent.part) return;
     const Span<Bytes> part = *move.extent.part;
@@ -121,7 +121,7 @@ class Form {
     for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
       const Move& move = plan_.moves[m];
       if (move.verb == Verb::evict && move.issue == move.due && trace_.ops.size() > 1) {
-        broken(Rule::due_after_issue, "move " + number(m) + " starts when op " + number(move.issue.value) +
+        broken(Rule::due_after_issue, "move " + digits(m) + " starts when op " + digits(move.issue.value) +
                                           " has ended and is due before it begins");
       }
     }
@@ -138,7 +138,7 @@ class Form {
     for (std::size_t later = 0; later < place.size(); ++later) {
       for (std::size_t earlier = 0; earlier < later; ++earlier) {
         if (place[earlier] > place[later] && depends(trace_.ops[later], trace_.ops[earlier])) {
-          broken(Rule::allowed, "op " + number(later) + " is placed before op " + number(earlier) +
+          broken(Rule::allowed, "op " + digits(later) + " is placed before op " + digits(earlier) +
                                     ", whose result or operand it needs");
         }
       }

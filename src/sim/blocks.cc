@@ -6,7 +6,7 @@
 namespace vedette::sim {
 namespace {
 
-constexpr std::uint32_t none = ~0U;
+constexpr std::uint32_t no_op = ~0U;
 
 void cut(Blocks& blocks, std::uint64_t bytes, std::uint64_t block) {
   const auto tensor = static_cast<std::uint32_t>(blocks.of_tensor.size());
@@ -42,7 +42,7 @@ Blocks cut_blocks(const Trace& trace, const Step& step, Bytes block) {
   Blocks made;
   for (const Tensor& tensor : trace.tensors) cut(made, tensor.bytes.value, block.value);
   made.born.assign(trace.tensors.size(), 0);
-  made.dies.assign(trace.tensors.size(), none);
+  made.dies.assign(trace.tensors.size(), no_op);
   made.runs.resize(trace.ops.size());
   std::size_t first = 0;
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
@@ -54,7 +54,7 @@ Blocks cut_blocks(const Trace& trace, const Step& step, Bytes block) {
         if (each.read == read) add_runs(made, trace, i, each.tensor, first, block.value);
       }
     }
-    made.workspace.push_back(none);
+    made.workspace.push_back(no_op);
     if (trace.ops[i].workspace.value == 0) continue;
     made.workspace.back() = static_cast<std::uint32_t>(made.of_tensor.size());
     cut(made, trace.ops[i].workspace.value, block.value);

@@ -17,7 +17,7 @@ namespace vedette {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // now() + timeout does not overflow
+constexpr std::chrono::nanoseconds longest_wait = std::chrono::hours(24 * 365);  // now() + timeout does not overflow
 
 class ThrottledStore final : public StoreWrapper {
  public:
@@ -111,7 +111,7 @@ Clock::time_point ThrottledStore::next_due() const noexcept {
 }
 
 std::size_t ThrottledStore::wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept {
-  const Clock::time_point deadline = Clock::now() + std::min(longest, std::chrono::nanoseconds(timeout.value));
+  const Clock::time_point deadline = Clock::now() + std::min(longest_wait, std::chrono::nanoseconds(timeout.value));
   for (bool waited = false;; waited = true) {
     const Clock::time_point now = Clock::now();
     const std::size_t count = deliver(out, now);

@@ -7,7 +7,7 @@
 
 #include "adapter/training.h"
 
-namespace vedette::test {
+namespace vedette::test::changing_batches_test {
 namespace {
 
 constexpr std::int64_t sizes = 12, steps = 2 * sizes;
@@ -52,4 +52,4 @@ TEST(ChangingBatches, LeaveTheSessionWithinItsOverhead) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::changing_batches_test

@@ -5,7 +5,7 @@
 
 #include "adapter/drawn_program.h"
 
-namespace vedette::test {
+namespace vedette::test::drawn_programs_slow_test {
 namespace {
 
 class DrawnProgramsSlow : public ::testing::TestWithParam<unsigned> {};
@@ -21,4 +21,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, DrawnProgramsSlow, ::testing::Range(100u, 300u, 
                          [](const auto& each) { return "from_" + std::to_string(each.param); });
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::drawn_programs_slow_test

@@ -6,7 +6,7 @@
 
 #include "adapter/drawn_program.h"
 
-namespace vedette::test {
+namespace vedette::test::drawn_programs_test {
 namespace {
 
 class DrawnPrograms : public ::testing::TestWithParam<unsigned> {};
@@ -17,4 +17,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, DrawnPrograms, drawn_seeds(16),
                          [](const auto& each) { return std::to_string(each.param); });
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::drawn_programs_test

@@ -8,7 +8,7 @@
 #include "adapter/exported.h"
 #include "adapter/training.h"
 
-namespace vedette::test {
+namespace vedette::test::equal_bits_test {
 namespace {
 
 constexpr std::int64_t steps = 12;
@@ -23,7 +23,7 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << " on " << c.slow << (c.step_in_backward ? ", steps in backward" : "");
 }
 
-class EqualBits : public testing::TestWithParam<Case> {};
+class EqualBits : public ::testing::TestWithParam<Case> {};
 
 Outcome train_guarded(const Case& c, std::uint64_t budget, const std::string& slow, Counters& counters) {
   Outcome outcome;
@@ -44,7 +44,7 @@ std::string slow_tier(const Case& c) {
   const bool over_host = std::string(c.slow) == "host_nvme";
   if (std::string(c.slow) != "nvme" && !over_host) return c.slow;
   const std::string folder =
-      testing::TempDir() + "vedette_equal_bits_" + std::filesystem::path(c.model).stem().string();
+      ::testing::TempDir() + "vedette_equal_bits_" + std::filesystem::path(c.model).stem().string();
   std::filesystem::create_directories(folder);
   return (over_host ? "host:1MiB+nvme:" : "nvme:") + folder;
 }
@@ -77,25 +77,25 @@ TEST_P(EqualBits, AtEveryBudget) { expect_equal_bits(GetParam()); }
 
 const std::vector<std::uint64_t> all = {100, 50, 25, 20};
 INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
-                         testing::Values(Case{"mlp", "host", false, all}, Case{"resnet18", "host", false, all},
-                                         Case{"lstm", "host", true, all}, Case{"gpt", "host", true, all},
-                                         Case{"mlp", "nvme", true, all}, Case{"resnet18", "nvme", true, all},
-                                         Case{"lstm", "nvme", false, all}, Case{"gpt", "nvme", false, all},
-                                         Case{"mobilenetv2", "nvme", true}, Case{"vgg16", "nvme", false},
-                                         Case{"dcgan", "nvme", true}, Case{"bert", "nvme", true},
-                                         Case{"recommender", "nvme", true}, Case{"recommender", "host", false},
-                                         Case{"mlp", "host_nvme", false, all}),
+                         ::testing::Values(Case{"mlp", "host", false, all}, Case{"resnet18", "host", false, all},
+                                           Case{"lstm", "host", true, all}, Case{"gpt", "host", true, all},
+                                           Case{"mlp", "nvme", true, all}, Case{"resnet18", "nvme", true, all},
+                                           Case{"lstm", "nvme", false, all}, Case{"gpt", "nvme", false, all},
+                                           Case{"mobilenetv2", "nvme", true}, Case{"vgg16", "nvme", false},
+                                           Case{"dcgan", "nvme", true}, Case{"bert", "nvme", true},
+                                           Case{"recommender", "nvme", true}, Case{"recommender", "host", false},
+                                           Case{"mlp", "host_nvme", false, all}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
 INSTANTIATE_TEST_SUITE_P(StepsInBackward, EqualBits,
-                         testing::Values(Case{"resnet18", "nvme", true, {25}, true},
-                                         Case{"gpt", "host", false, {25}, true},
-                                         Case{"dcgan", "nvme", false, {50}, true},
-                                         Case{"vgg16", "host", true, {25}, true},
-                                         Case{"mobilenetv2", "host", false, {25}, true}),
+                         ::testing::Values(Case{"resnet18", "nvme", true, {25}, true},
+                                           Case{"gpt", "host", false, {25}, true},
+                                           Case{"dcgan", "nvme", false, {50}, true},
+                                           Case{"vgg16", "host", true, {25}, true},
+                                           Case{"mobilenetv2", "host", false, {25}, true}),
                          [](const auto& the) { return std::string(the.param.model) + "_" + the.param.slow; });
 
-class EqualBitsOfExports : public testing::TestWithParam<const char*> {};
+class EqualBitsOfExports : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EqualBitsOfExports, AtEveryBudget) {
   const Exported exported = export_model(GetParam());
@@ -104,8 +104,8 @@ TEST_P(EqualBitsOfExports, AtEveryBudget) {
   expect_equal_bits({exported.file.c_str(), "host", true, {50, 30}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Torchvision, EqualBitsOfExports, testing::ValuesIn(exported_models),
+INSTANTIATE_TEST_SUITE_P(Torchvision, EqualBitsOfExports, ::testing::ValuesIn(exported_models),
                          [](const auto& the) { return std::string(the.param); });
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::equal_bits_test

@@ -16,7 +16,7 @@
 #include "adapter/training.h"
 #include "support/child.h"
 
-namespace vedette::test {
+namespace vedette::test::fork_test {
 namespace {
 
 using testing::died_of;
@@ -136,4 +136,4 @@ TEST(Fork, AChildHasAGuardOfItsOwnThoughAnOpOfItsParentRan) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::fork_test

@@ -20,7 +20,7 @@
 #include "adapter/training.h"
 #include "support/store_file.h"
 
-namespace vedette::test {
+namespace vedette::test::guard_test {
 namespace {
 
 using ::testing::Contains;
@@ -533,4 +533,4 @@ TEST(Guard, TakesTheUsersLayersInstead) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::guard_test

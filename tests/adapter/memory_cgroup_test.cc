@@ -13,7 +13,7 @@
 
 #include "vedette/session.h"
 
-namespace vedette {
+namespace vedette::memory_cgroup_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -106,4 +106,4 @@ TEST_F(TrainingInAMemoryCgroup, LivesUnderTheGuardWithEqualLossesAndIsKilledWith
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::memory_cgroup_test

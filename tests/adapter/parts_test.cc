@@ -8,7 +8,7 @@
 #include "adapter/torch/layer_tracker.h"
 #include "adapter/torch/machine_memory.h"
 
-namespace vedette::adapter {
+namespace vedette::adapter::parts_test {
 namespace {
 
 using Mark = LayerTracker::Mark;
@@ -108,7 +108,7 @@ TEST(LayerTracker, ForgetsTheUsersLayersWhereTheirNamesAreEverNewAndNoParameters
   EXPECT_EQ(tracker.begin_op({.parameter = tracker.intern("parameter 0")}), (Mark{"parameter 0", Phase::forward}));
 }
 
-class MachineMemoryTest : public testing::Test {
+class MachineMemoryTest : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
@@ -118,8 +118,8 @@ class MachineMemoryTest : public testing::Test {
     std::filesystem::remove_all(root);
     write("/proc/meminfo", "MemTotal:       8192 kB\nMemFree: 1 kB\nMemAvailable:   4096 kB\n");
   }
-  const std::string root =
-      testing::TempDir() + "vedette_machine_memory_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string root = ::testing::TempDir() + "vedette_machine_memory_" +
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
 TEST_F(MachineMemoryTest, IsTheMachinesWhereNothingLimitsIt) {
@@ -152,4 +152,4 @@ TEST_F(MachineMemoryTest, KnowsControllersOfTheFirstVersionThatAreMountedTogethe
 }
 
 }  // namespace
-}  // namespace vedette::adapter
+}  // namespace vedette::adapter::parts_test

@@ -30,7 +30,7 @@
 
 #include "adapter/trial.h"
 
-namespace vedette::test {
+namespace vedette::test::programs_test {
 namespace {
 
 using Adam = torch::optim::Adam;
@@ -267,7 +267,7 @@ TEST(Programs, TrainTwoModelsInOneGuard) {
 
 TEST(Programs, SaveLoadAndTrainOn) {
   expect_same_bits([](Trial& run) {
-    const std::string path = testing::TempDir() + "vedette_programs_test.pt";
+    const std::string path = ::testing::TempDir() + "vedette_programs_test.pt";
     std::optional<Trainee> first(std::in_place, run);
     for (int i = 0; i < 5; ++i) first->train_once(run);
     std::stringstream optimizer;
@@ -468,7 +468,7 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   EXPECT_LT((after.bytes_in - before.bytes_in) / 10, table / 8);
   EXPECT_LT((after.bytes_out - before.bytes_out) / 10, table / 8);
   EXPECT_EQ(after.faults, before.faults);  // who looks up says what
-  EXPECT_THAT(said, testing::Not(testing::Contains(testing::HasSubstr("runs paged"))));
+  EXPECT_THAT(said, ::testing::Not(::testing::Contains(::testing::HasSubstr("runs paged"))));
   std::printf("a step moves %lu KiB in and %lu KiB out; the table has %lu KiB\n",
               (after.bytes_in - before.bytes_in) / 10240, (after.bytes_out - before.bytes_out) / 10240, table / 1024);
 }
@@ -582,7 +582,7 @@ TEST(StepInBackward, RefusesASecondPassOverAGraphThatWasKept) {
   const at::Tensor loss = it.loss();
   step_in_backward(it.adam, [&] { loss.backward({}, /*retain_graph=*/true); });
   EXPECT_THAT([&] { loss.backward(); },
-              testing::ThrowsMessage<c10::Error>(testing::HasSubstr("modified by an inplace operation")));
+              ::testing::ThrowsMessage<c10::Error>(::testing::HasSubstr("modified by an inplace operation")));
 }
 
 TEST(StepInBackward, RefusesAGradientInTwoParts) {
@@ -593,9 +593,9 @@ TEST(StepInBackward, RefusesAGradientInTwoParts) {
     other.backward();
     one.backward();
   };
-  EXPECT_THAT(
-      [&] { step_in_backward(it.adam, both); },
-      testing::Throws<std::exception>(testing::Property(&std::exception::what, testing::HasSubstr("in two parts"))));
+  EXPECT_THAT([&] { step_in_backward(it.adam, both); },
+              ::testing::Throws<std::exception>(
+                  ::testing::Property(&std::exception::what, ::testing::HasSubstr("in two parts"))));
 }
 
 TEST(StepInBackward, RefusesAnOptimizerThatLooksAtAllGradientsTogether) {
@@ -603,8 +603,8 @@ TEST(StepInBackward, RefusesAnOptimizerThatLooksAtAllGradientsTogether) {
   Trainee it(plain);
   torch::optim::LBFGS lbfgs(it.net->parameters());
   EXPECT_THAT([&] { step_in_backward(lbfgs, [&] { it.loss().backward(); }); },
-              testing::ThrowsMessage<Failure>(testing::HasSubstr("LBFGS")));
+              ::testing::ThrowsMessage<Failure>(::testing::HasSubstr("LBFGS")));
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::programs_test

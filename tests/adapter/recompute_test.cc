@@ -15,7 +15,7 @@
 #include "adapter/exported.h"
 #include "adapter/training.h"
 
-namespace vedette::test {
+namespace vedette::test::recompute_test {
 namespace {
 
 constexpr std::int64_t steps = 6;
@@ -90,16 +90,16 @@ void expect_equal_bits(const std::string& name) {
   }
 }
 
-class EveryModel : public testing::TestWithParam<const char*> {};
+class EveryModel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EveryModel, TrainsToTheSameBits) { expect_equal_bits(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
-                         testing::Values("mlp", "resnet18", "mobilenetv2", "vgg16", "dcgan", "lstm", "gpt", "bert",
-                                         "recommender"),
+                         ::testing::Values("mlp", "resnet18", "mobilenetv2", "vgg16", "dcgan", "lstm", "gpt", "bert",
+                                           "recommender"),
                          [](const auto& the) { return std::string(the.param); });
 
-class EveryExport : public testing::TestWithParam<const char*> {};
+class EveryExport : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EveryExport, TrainsToTheSameBits) {
   const Exported exported = export_model(GetParam());
@@ -108,7 +108,7 @@ TEST_P(EveryExport, TrainsToTheSameBits) {
   expect_equal_bits(exported.file);
 }
 
-INSTANTIATE_TEST_SUITE_P(Torchvision, EveryExport, testing::ValuesIn(exported_models),
+INSTANTIATE_TEST_SUITE_P(Torchvision, EveryExport, ::testing::ValuesIn(exported_models),
                          [](const auto& the) { return std::string(the.param); });
 
 // Convolutions with batch normalisation (running statistics), ReLU in place, dropout, and a residual sum.
@@ -256,4 +256,4 @@ TEST(Recompute, AroundAnExceptionGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::recompute_test

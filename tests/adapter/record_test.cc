@@ -24,7 +24,7 @@ __attribute__((noinline)) torch::Tensor makes_a_batch() {
 }  // namespace
 }  // namespace program
 
-namespace vedette {
+namespace vedette::record_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -222,4 +222,4 @@ TEST(RecordingGuard, OfAForkedChildLeavesTheRecordingToItsParent) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::record_test

@@ -5,7 +5,7 @@
 #include "adapter/torch/gloo_works.h"
 #include "adapter/training.h"
 
-namespace vedette::test {
+namespace vedette::test::rest_test {
 namespace {
 
 constexpr std::int64_t few = 2, many = 12, until = 40, steps = 60;
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(Models, GuardAtRest, ::testing::Values("resnet18", "ber
                          [](const auto& the) { return std::string(the.param); });
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::rest_test

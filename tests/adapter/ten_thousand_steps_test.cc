@@ -9,7 +9,7 @@
 
 #include "adapter/training.h"
 
-namespace vedette::test {
+namespace vedette::test::ten_thousand_steps_test {
 namespace {
 
 struct Footprint {
@@ -36,7 +36,7 @@ std::string folder_for_steps() {
   std::error_code ignored;
   const auto room = std::filesystem::space("/dev/shm", ignored);
   const bool in_memory = !ignored && room.available > std::uint64_t{1} << 30 && ::access("/dev/shm", W_OK | X_OK) == 0;
-  const std::string above = in_memory ? std::string("/dev/shm/") : testing::TempDir();
+  const std::string above = in_memory ? std::string("/dev/shm/") : ::testing::TempDir();
   return std::string(above).append("vedette_ten_thousand_steps_").append(std::to_string(::getpid()));
 }
 
@@ -71,4 +71,4 @@ TEST(TenThousandSteps, GrowNothing) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::ten_thousand_steps_test

@@ -26,7 +26,7 @@
 
 #include "adapter/training.h"
 
-namespace vedette::test {
+namespace vedette::test::trainers_habits_test {
 namespace {
 
 using ::testing::Contains;
@@ -312,4 +312,4 @@ TEST(Steps, FitAnOptional) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::trainers_habits_test

@@ -22,7 +22,7 @@
 
 #include "vedette/torch.h"
 
-namespace vedette::test {
+namespace vedette::test::vector_math_test {
 namespace {
 
 constexpr int differs = 3;
@@ -63,4 +63,4 @@ TEST(VectorMath, ComputesTheSameFromTheFirstCallOn) {
 }
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::vector_math_test

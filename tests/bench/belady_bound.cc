@@ -5,7 +5,7 @@
 
 #include "support/generate_trace.h"
 
-namespace vedette::bench {
+namespace vedette::bench::belady_bound_test {
 namespace {
 
 // Weights a, b, c of 10 bytes, each read by one op.
@@ -106,4 +106,4 @@ TEST(BeladyBound, NeverGrowsMuchWithMemoryAndEndsAtNothing) {
 }
 
 }  // namespace
-}  // namespace vedette::bench
+}  // namespace vedette::bench::belady_bound_test

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace vedette {
+namespace vedette::gpu_bundle_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ TEST_F(Bundle, BudgetsAreMeasuredByAGuardWhereThePlainRunDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::gpu_bundle_test

@@ -11,7 +11,7 @@
 #include "gpu_probe/report.h"
 #include "machine.h"
 
-namespace vedette::gpu {
+namespace vedette::gpu::gpu_hour_test {
 namespace {
 
 BlockName born(std::uint32_t number) { return {.age = Age::born, .number = number}; }
@@ -122,4 +122,4 @@ TEST(GpuHour, WithoutADriverEveryGroupSaysSo) {
 }
 
 }  // namespace
-}  // namespace vedette::gpu
+}  // namespace vedette::gpu::gpu_hour_test

@@ -11,7 +11,7 @@
 #include "gpu_probe/report.h"
 #include "machine.h"
 
-namespace vedette::gpu {
+namespace vedette::gpu::gpu_hour_torch_test {
 namespace {
 
 #ifdef SIMULATED_KERNELS
@@ -48,4 +48,4 @@ TEST(GpuHourOnTheSimulatedGpu, NeedsAWheelForCuda) { GTEST_SKIP() << "libtorch_c
 #endif
 
 }  // namespace
-}  // namespace vedette::gpu
+}  // namespace vedette::gpu::gpu_hour_torch_test

@@ -13,7 +13,7 @@
 #include "gpu_probe/nvml.h"
 #include "support/same_signature.h"
 
-namespace vedette::gpu {
+namespace vedette::gpu::gpu_layout_test {
 namespace {
 
 using testing::same;
@@ -60,7 +60,7 @@ TEST(GpuLayout, FunctionsAreAskedForByTheNamesThatTheHeaderMapsThemTo) {
 }
 
 }  // namespace
-}  // namespace vedette::gpu
+}  // namespace vedette::gpu::gpu_layout_test
 
 #else
 

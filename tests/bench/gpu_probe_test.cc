@@ -14,7 +14,7 @@
 #include "gpu_probe/report.h"
 #include "machine.h"
 
-namespace vedette::gpu {
+namespace vedette::gpu::gpu_probe_test {
 namespace {
 
 class ProbeTest : public ::testing::Test {
@@ -310,4 +310,4 @@ TEST(Table, HasAHeadingForEachPointAndALineForEachRow) {
 }
 
 }  // namespace
-}  // namespace vedette::gpu
+}  // namespace vedette::gpu::gpu_probe_test

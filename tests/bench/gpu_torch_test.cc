@@ -9,7 +9,7 @@
 #include "gpu_probe/report.h"
 #include "machine.h"
 
-namespace vedette::gpu {
+namespace vedette::gpu::gpu_torch_test {
 namespace {
 
 class TorchProbeTest : public ::testing::Test {
@@ -56,4 +56,4 @@ TEST_F(TorchProbeTest, WithoutADriverTheDevicesPartIsRefused) {
 }
 
 }  // namespace
-}  // namespace vedette::gpu
+}  // namespace vedette::gpu::gpu_torch_test

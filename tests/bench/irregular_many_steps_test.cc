@@ -14,7 +14,7 @@
 #include "irregular_programs.h"
 #include "support/resident_bytes.h"
 
-namespace vedette::bench {
+namespace vedette::bench::irregular_many_steps_test {
 namespace {
 
 const bool plain_runs_are_counted = (examples::count_allocations(), true);
@@ -63,4 +63,4 @@ INSTANTIATE_TEST_SUITE_P(AtAQuarter, ManyIrregularSteps, ::testing::Values("repl
                          [](const auto& each) { return std::string(each.param); });
 
 }  // namespace
-}  // namespace vedette::bench
+}  // namespace vedette::bench::irregular_many_steps_test

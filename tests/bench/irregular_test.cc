@@ -10,7 +10,7 @@
 #include "counting_allocator.h"
 #include "irregular_programs.h"
 
-namespace vedette::bench {
+namespace vedette::bench::irregular_test {
 namespace {
 
 const bool plain_runs_are_counted = (examples::count_allocations(), true);
@@ -48,4 +48,4 @@ INSTANTIATE_TEST_SUITE_P(AtHalfAndQuarter, Irregular,
                          });
 
 }  // namespace
-}  // namespace vedette::bench
+}  // namespace vedette::bench::irregular_test

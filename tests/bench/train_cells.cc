@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette::bench {
+namespace vedette::bench::train_cells_test {
 namespace {
 
 nlohmann::json run_of(std::size_t planned_from, std::vector<std::uint64_t> step_ns, std::vector<std::uint32_t> losses) {
@@ -143,4 +143,4 @@ TEST(TrainCells, DifferentLossesAreSaidInEveryForm) {
 }
 
 }  // namespace
-}  // namespace vedette::bench
+}  // namespace vedette::bench::train_cells_test

@@ -16,15 +16,16 @@
 #include "support/command.h"
 #include "support/nobody.h"
 
+namespace vedette::doctor_test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using vedette::testing::Answer;
 using vedette::testing::run;
 
-class Doctor : public testing::Test {
+class Doctor : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string path = (fs::temp_directory_path() / "vedette-doctor-XXXXXX").string();
@@ -112,7 +113,7 @@ TEST_F(Doctor, MeasuresTheDiskAndLeavesNothingThere) {
   EXPECT_GT(disk.at("read_bytes_per_s").get<std::uint64_t>(), 0u);
   EXPECT_GT(disk.at("both_bytes_per_s").get<std::uint64_t>(), 0u);
   EXPECT_TRUE(disk.at("one_bus").is_boolean());
-  EXPECT_THAT(disk.at("reads_in_flight").get<int>(), testing::AnyOf(2, 4, 6));
+  EXPECT_THAT(disk.at("reads_in_flight").get<int>(), ::testing::AnyOf(2, 4, 6));
   EXPECT_GT(told.at("fault_ns").get<std::int64_t>(), 0);
   EXPECT_LE(told.at("interference_percent").get<int>(), 100);
   const auto written = nlohmann::json::parse(std::ifstream(machine));
@@ -174,13 +175,14 @@ TEST_F(Doctor, GivesTheLaboratoryThisMachine) {
   if (answer.status != 0 && answer.text.find("No space left") != std::string::npos)
     GTEST_SKIP() << "256 MiB in " << fs::temp_directory_path() << " are missing";
   ASSERT_EQ(answer.status, 0) << answer.text;
-  EXPECT_THAT(answer.text, testing::AllOf(HasSubstr("link           disk to dram: busy"),
-                                          HasSubstr("link           dram to disk: busy"), HasSubstr(" MiB in, "),
-                                          testing::Not(HasSubstr("disk to dram: busy 0.0 %"))));
+  EXPECT_THAT(answer.text, ::testing::AllOf(HasSubstr("link           disk to dram: busy"),
+                                            HasSubstr("link           dram to disk: busy"), HasSubstr(" MiB in, "),
+                                            ::testing::Not(HasSubstr("disk to dram: busy 0.0 %"))));
   const Answer nowhere = run(replay + "/nowhere/at/all 2>&1");
   EXPECT_EQ(nowhere.status, 1);
-  EXPECT_THAT(nowhere.text, testing::AllOf(testing::StartsWith("vedette: "), HasSubstr("/nowhere/at/all")));
+  EXPECT_THAT(nowhere.text, ::testing::AllOf(::testing::StartsWith("vedette: "), HasSubstr("/nowhere/at/all")));
   EXPECT_EQ(std::count(nowhere.text.begin(), nowhere.text.end(), '\n'), 1) << nowhere.text;
 }
 
 }  // namespace
+}  // namespace vedette::doctor_test

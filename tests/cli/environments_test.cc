@@ -24,7 +24,7 @@
 #include "support/nobody.h"
 #include "support/sanitized.h"
 
-namespace vedette {
+namespace vedette::environments_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -224,4 +224,4 @@ INSTANTIATE_TEST_SUITE_P(Environments, InEnvironment, ::testing::ValuesIn(enviro
                          [](const auto& e) { return e.param.name; });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::environments_test

@@ -8,7 +8,7 @@
 #include "profiler/schema.h"
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::exchange_test {
 namespace {
 
 using ::testing::AllOf;
@@ -114,4 +114,4 @@ TEST(TopCommand, ShowsAProcessThatRecords) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::exchange_test

@@ -10,7 +10,7 @@
 #include "support/command.h"
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::g10_docs_test {
 namespace {
 
 TEST(G10Docs, ShowTheTableThatTheCommandGivesByteForByte) {
@@ -56,4 +56,4 @@ TEST(G10Docs, DtrRunsBertWithTheMachinesMemoryAndSaysWhatItNeedsElsewhere) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::g10_docs_test

@@ -8,7 +8,7 @@
 #include "support/command.h"
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::g10_rows_test {
 namespace {
 
 TEST(G10Rows, AreThoseOfTheDocs) {
@@ -34,4 +34,4 @@ TEST(G10Rows, AreThoseOfTheDocs) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::g10_rows_test

@@ -8,7 +8,7 @@
 #include "cli/sentences.h"
 #include "vedette/policy.h"
 
-namespace vedette {
+namespace vedette::laboratory_test {
 namespace {
 
 using ::testing::AllOf;
@@ -408,4 +408,4 @@ TEST(WriteAPolicy, TheExampleRunsBesideTheOthers) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::laboratory_test

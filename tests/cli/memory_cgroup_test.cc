@@ -14,7 +14,7 @@
 #include "session/loop.h"
 #include "support/child.h"
 
-namespace vedette {
+namespace vedette::memory_cgroup_test {
 namespace {
 
 using testing::Loop;
@@ -129,4 +129,4 @@ TEST_F(InMemoryCgroup, DoctorSaysWhichBudgetFits) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::memory_cgroup_test

@@ -6,7 +6,7 @@
 
 #include "cli/sentences.h"
 
-namespace vedette {
+namespace vedette::output_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST(AnOutput, GoesStraightToDevicesPipesAndStandardOutput) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::output_test

@@ -12,7 +12,7 @@
 #include "support/command.h"
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::own_policy_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -101,4 +101,4 @@ TEST_F(OwnPolicies, WhatIsNoPolicyIsSaidInOneSentence) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::own_policy_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace vedette::cli {
+namespace vedette::cli::progress_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -58,4 +58,4 @@ TEST(ProgressLine, SaysNothingToAFile) {
 }
 
 }  // namespace
-}  // namespace vedette::cli
+}  // namespace vedette::cli::progress_test

@@ -1,7 +1,7 @@
 // Command lines that name nothing to do, or two things at once: one sentence, and nothing is done.
 #include "cli/sentences.h"
 
-namespace vedette {
+namespace vedette::refusals_test {
 namespace {
 
 TEST(ANumber, IsFiniteAndInItsRange) {
@@ -100,4 +100,4 @@ TEST(ExportCommand, SaysWhatARangeOfStepsAndAnObjectAre) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::refusals_test

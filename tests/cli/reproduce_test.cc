@@ -15,7 +15,7 @@
 #include "support/command.h"
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::reproduce_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -137,4 +137,4 @@ TEST_F(Reproduce, PlaysGivenTracesAsTheTableDoes) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::reproduce_test

@@ -6,7 +6,7 @@
 #include "cuda/mixed_range.h"
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::failing_calls_test {
 namespace {
 
 using cuda::Device;
@@ -230,4 +230,4 @@ TEST_F(FailingCalls, NoDriverIsASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::failing_calls_test

@@ -16,7 +16,7 @@
 #include "cuda/nvml.h"
 #include "support/same_signature.h"
 
-namespace vedette::cuda {
+namespace vedette::cuda::layout_test {
 namespace {
 
 using vedette::testing::same;
@@ -146,7 +146,7 @@ TEST(CudaLayout, FunctionsAreAskedForByTheNamesThatTheHeaderMapsThemTo) {
 }
 
 }  // namespace
-}  // namespace vedette::cuda
+}  // namespace vedette::cuda::layout_test
 
 #else
 

@@ -9,7 +9,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::managed_tracker_test {
 namespace {
 
 using cuda::Address;
@@ -198,4 +198,4 @@ TEST_F(Cupti, OnADeviceWithoutManagedPagesIsASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::managed_tracker_test

@@ -10,7 +10,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::pinned_pool_test {
 namespace {
 
 using cuda::PinnedPool;
@@ -157,4 +157,4 @@ TEST_F(Pool, SlotsNeverOverlapAndAllMemoryComesBack) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::pinned_pool_test

@@ -8,7 +8,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::points_test {
 namespace {
 
 using cuda::Points;
@@ -154,4 +154,4 @@ TEST_F(PointsOfStreams, AnEventThatIsRefusedIsNoWrongOrder) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::points_test

@@ -5,7 +5,7 @@
 
 #include "distributed/job.h"
 
-namespace vedette::testing {
+namespace vedette::testing::checkpoints_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -126,4 +126,4 @@ TEST(Checkpoints, APartThatWasNotRenamedIsTaken) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::checkpoints_test

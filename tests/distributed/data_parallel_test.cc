@@ -10,7 +10,7 @@
 #include "distributed/job.h"
 #include "support/nobody.h"
 
-namespace vedette::testing {
+namespace vedette::testing::data_parallel_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -274,4 +274,4 @@ TEST(DataParallel, TrainsWithTheSameBitsAsNobody) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::data_parallel_test

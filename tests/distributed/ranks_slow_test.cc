@@ -6,7 +6,7 @@
 
 #include "distributed/job.h"
 
-namespace vedette::testing {
+namespace vedette::testing::ranks_slow_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,4 +62,4 @@ TEST(Jobs, LoseTwentyRanksAtRandomStepsAndEndWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::ranks_slow_test

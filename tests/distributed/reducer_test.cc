@@ -10,7 +10,7 @@
 #include "distributed/job.h"
 #include "support/nobody.h"
 
-namespace vedette::testing {
+namespace vedette::testing::reducer_test {
 namespace {
 
 constexpr std::int64_t bucket_bytes = std::int64_t{16} << 10;  // several buckets of a small model
@@ -106,4 +106,4 @@ TEST(Reducer, HasEqualBitsAsNobody) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::reducer_test

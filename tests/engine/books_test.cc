@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace vedette {
+namespace vedette::books_test {
 namespace {
 
 constexpr std::uint32_t chunk_count = 12, frame_count = 6;
@@ -333,10 +333,10 @@ class Driver {
 };
 
 TEST(Books, HoldThroughRandomEvents) {
-  for (std::uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Driver driver(seed);
-    for (int i = 0; i < 1500 && !testing::Test::HasFailure(); ++i) {
+    for (int i = 0; i < 1500 && !::testing::Test::HasFailure(); ++i) {
       driver.step();
       driver.check();
     }
@@ -566,4 +566,4 @@ TEST(Books, RoomOfWhatLeavesForNothingIsCheaper) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::books_test

@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "support/manual_program.h"
 
-namespace vedette {
+namespace vedette::by_hand_test {
 namespace {
 
 using testing::ArrayMemory;
@@ -415,4 +415,4 @@ TEST(ChunkStates, OnlyOneStateIsEnteredByABirthAndEveryLivingOneEndsByADeath) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::by_hand_test

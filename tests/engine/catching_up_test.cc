@@ -3,7 +3,7 @@
 
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::catching_up_test {
 namespace {
 
 using namespace testing;
@@ -83,4 +83,4 @@ TEST(CatchingUp, EndsWithThePlan) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::catching_up_test

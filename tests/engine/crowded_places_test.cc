@@ -3,7 +3,7 @@
 
 #include "support/places.h"
 
-namespace vedette::testing {
+namespace vedette::testing::crowded_places_test {
 namespace {
 
 using BlockIndex = PlaceExecutor::BlockIndex;
@@ -126,4 +126,4 @@ TEST_F(CrowdedPlaces, WhatIsReadAheadOfNeedMakesRoomForWhatHasToLeave) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::crowded_places_test

@@ -5,7 +5,7 @@
 
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::drops_test {
 namespace {
 
 using namespace testing;
@@ -102,4 +102,4 @@ TEST(Drops, TheSlotOfADroppedChunkIsNotItsBytes) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::drops_test

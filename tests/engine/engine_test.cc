@@ -12,7 +12,7 @@
 
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::engine_test {
 namespace {
 
 using namespace testing;
@@ -754,4 +754,4 @@ TEST(Engine, LeavesAFaultAloneThatIsToldWhileItsMemoryEnds) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::engine_test

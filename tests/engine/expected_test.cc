@@ -7,7 +7,7 @@
 
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::expected_test {
 namespace {
 
 using namespace testing;
@@ -217,4 +217,4 @@ TEST(Expected, WhatIsUsedBeforeTheLinkRestsDoesNotLeaveForAFetch) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::expected_test

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-namespace vedette {
+namespace vedette::frame_pool_test {
 namespace {
 
 class Driver {
@@ -175,4 +175,4 @@ TEST(FramePool, MakesWhatWasGivenBackInRuns) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::frame_pool_test

@@ -2,7 +2,7 @@
 // evictions of chunks that are held.
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::next_uses_test {
 namespace {
 
 using namespace testing;
@@ -56,4 +56,4 @@ TEST(PlannedEvictions, GiveWayToAHold) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::next_uses_test

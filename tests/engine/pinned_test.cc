@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::pinned_test {
 namespace {
 
 using namespace testing;
@@ -158,4 +158,4 @@ TEST(Signals, AHandlerThatTouchesMemoryThatIsAwayNeverRunsOnAThreadOfTheEngine) 
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::pinned_test

@@ -5,7 +5,7 @@
 #include "engine/places_program.h"
 #include "support/places.h"
 
-namespace vedette::testing {
+namespace vedette::testing::place_ahead_test {
 namespace {
 
 using BlockIndex = PlaceExecutor::BlockIndex;
@@ -159,4 +159,4 @@ TEST_F(PlacesAhead, WhatIsUsedLastMakesRoomForWhatComesNext) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::place_ahead_test

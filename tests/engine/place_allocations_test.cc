@@ -6,7 +6,7 @@
 #include "support/counted_allocations.h"
 #include "support/places.h"
 
-namespace vedette::testing {
+namespace vedette::testing::place_allocations_test {
 namespace {
 
 using BlockIndex = PlaceExecutor::BlockIndex;
@@ -94,4 +94,4 @@ TEST_F(PlaceAllocations, FetchesOfWhatNoPlanBroughtAllocateNothing) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::place_allocations_test

@@ -7,7 +7,7 @@
 #include "engine/places_program.h"
 #include "support/places.h"
 
-namespace vedette::testing {
+namespace vedette::testing::place_executor_test {
 namespace {
 
 using cuda::StreamHandle;
@@ -360,4 +360,4 @@ TEST_F(Places, AStreamThatWasNotAnnouncedIsARaceAndARecordedOneIsNone) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::place_executor_test

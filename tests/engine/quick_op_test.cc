@@ -10,7 +10,7 @@
 
 #include "engine/rig.h"
 
-namespace vedette {
+namespace vedette::quick_op_test {
 namespace {
 
 using namespace testing;
@@ -122,4 +122,4 @@ TEST(QuickOp, KeepsItsOperandsWhateverOtherThreadsDo) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::quick_op_test

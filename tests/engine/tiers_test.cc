@@ -7,7 +7,7 @@
 #include "engine/rig.h"
 #include "support/faulty_store.h"
 
-namespace vedette {
+namespace vedette::tiers_test {
 namespace {
 
 using testing::at;
@@ -213,4 +213,4 @@ TEST(EngineTiers, RandomProgramsKeepTheirBytesWhateverFailsBelow) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::tiers_test

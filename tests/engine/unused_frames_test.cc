@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "support/manual_program.h"
 
-namespace vedette {
+namespace vedette::unused_frames_test {
 namespace {
 
 using testing::ArrayMemory;
@@ -232,4 +232,4 @@ TEST(FramesAhead, AreMadeInTheBackgroundBeforeTheyAreNeeded) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::unused_frames_test

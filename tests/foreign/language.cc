@@ -11,8 +11,7 @@ namespace F = nn::functional;
 using Adam = torch::optim::Adam;
 using torch::indexing::Slice;
 
-constexpr std::int64_t words = 500, batch = 8, length = 24, width = 96;
-constexpr int steps = 6;
+constexpr std::int64_t words = 500, length = 24, width = 96;
 
 at::Tensor some_words(std::int64_t rows = batch, std::int64_t columns = length) {
   return torch::randint(words, {rows, columns}, torch::kLong);

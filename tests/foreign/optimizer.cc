@@ -18,17 +18,17 @@ using torch::optim::AdamOptions;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
 
-constexpr std::int64_t batch = 32, width = 192, classes = 10;
-constexpr int steps = 6;
+constexpr std::int64_t samples = 32, features = 192, classes = 10;
 
 nn::Sequential network() {
-  return nn::Sequential(nn::Linear(width, 2 * width), nn::BatchNorm1d(2 * width), nn::ReLU(),
-                        nn::Linear(2 * width, width), nn::LayerNorm(nn::LayerNormOptions({width})), nn::Mish(),
-                        nn::Linear(width, classes));
+  return nn::Sequential(nn::Linear(features, 2 * features), nn::BatchNorm1d(2 * features), nn::ReLU(),
+                        nn::Linear(2 * features, features), nn::LayerNorm(nn::LayerNormOptions({features})), nn::Mish(),
+                        nn::Linear(features, classes));
 }
 
 at::Tensor loss_of(nn::Sequential& net) {
-  const at::Tensor images = torch::randn({batch, width}), labels = torch::randint(classes, {batch}, torch::kLong);
+  const at::Tensor images = torch::randn({samples, features}),
+                   labels = torch::randint(classes, {samples}, torch::kLong);
   return F::cross_entropy(net->forward(images), labels, F::CrossEntropyFuncOptions().label_smoothing(0.1));
 }
 
@@ -71,7 +71,7 @@ void mean_teacher(Trial& run) {
   run.watch(sgd);
   for (int i = 0; i < steps; ++i) {
     run.within([&] {
-      const at::Tensor images = torch::randn({batch, width});
+      const at::Tensor images = torch::randn({samples, features});
       at::Tensor wanted;
       {
         const torch::NoGradGuard no_gradients;
@@ -123,11 +123,11 @@ void weight_averaging(Trial& run) {
 
 // Several evaluations of the loss a step, and a history of them.
 void lbfgs(Trial& run) {
-  nn::Sequential net(nn::Linear(width, width), nn::Tanh(), nn::Linear(width, 4));
+  nn::Sequential net(nn::Linear(features, features), nn::Tanh(), nn::Linear(features, 4));
   torch::optim::LBFGS optimizer(
       net->parameters(), torch::optim::LBFGSOptions(0.5).max_iter(4).history_size(5).line_search_fn("strong_wolfe"));
   run.watch(*net);
-  const at::Tensor inputs = torch::randn({batch, width}), wanted = torch::randn({batch, 4});
+  const at::Tensor inputs = torch::randn({samples, features}), wanted = torch::randn({samples, 4});
   for (int i = 0; i < steps; ++i) {
     run.within([&] {
       const auto closure = [&] {
@@ -149,7 +149,8 @@ at::Tensor with_weights(const Weights& w, const at::Tensor& x) {
 
 // Model-agnostic meta-learning: a task's steps are differentiated, second derivatives included.
 void maml(Trial& run) {
-  nn::Sequential net(nn::Linear(1, width), nn::ReLU(), nn::Linear(width, width), nn::ReLU(), nn::Linear(width, 1));
+  nn::Sequential net(nn::Linear(1, features), nn::ReLU(), nn::Linear(features, features), nn::ReLU(),
+                     nn::Linear(features, 1));
   Adam adam(net->parameters(), AdamOptions(1e-3));
   run.watch(*net);
   run.watch(adam);

@@ -1,11 +1,15 @@
 // Programs of kinds that are not among the examples' models, each written as people write them, for libtorch's C++
 // frontend. None knows of vedette but by the three calls of a Trial: watch, within, keep.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "adapter/trial.h"
 
 namespace vedette::test::foreign {
+
+constexpr int steps = 6;  // of a program, most of them
+constexpr std::int64_t batch = 8;
 
 struct Program {
   const char* name;

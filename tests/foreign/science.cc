@@ -18,8 +18,6 @@ namespace F = nn::functional;
 using Adam = torch::optim::Adam;
 using torch::optim::AdamOptions;
 
-constexpr int steps = 6;
-
 // A graph convolution over a sparse matrix of neighbours.
 void sparse_graph(Trial& run) {
   constexpr std::int64_t nodes = 1024, edges = 6000, width = 64;

@@ -12,8 +12,7 @@ namespace F = nn::functional;
 using Adam = torch::optim::Adam;
 using torch::optim::AdamOptions;
 
-constexpr std::int64_t batch = 8, side = 32;
-constexpr int steps = 6;
+constexpr std::int64_t side = 32;
 
 nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t stride = 1) {
   return nn::Conv2d(nn::Conv2dOptions(in, out, 3).padding(1).stride(stride));

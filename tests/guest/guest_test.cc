@@ -15,7 +15,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Boot {
   std::string said;

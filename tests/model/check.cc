@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace vedette {
+namespace vedette::check_test {
 namespace {
 
 // Four ops; w and v are persistent, x is born at op 0 and dies after op 2. Op 1 uses none of w, x.
@@ -419,4 +419,4 @@ TEST(Check, FollowsMovesAmongThreeTiers) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::check_test

@@ -3,7 +3,7 @@
 
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::given_traces_test {
 namespace {
 
 TEST(GivenTraces, AreReadAndComeBack) {
@@ -36,4 +36,4 @@ TEST(GivenTraces, HaveThePeaksTheirTableTells) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::given_traces_test

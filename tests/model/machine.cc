@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette {
+namespace vedette::machine_test {
 namespace {
 
 TEST(Machines, PresetsSurviveTheirText) {
@@ -82,4 +82,4 @@ TEST(Machines, SayWhatIsWrongInOneSentence) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::machine_test

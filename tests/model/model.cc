@@ -6,7 +6,7 @@
 #include "base/readable.h"
 #include "model/producers.h"
 
-namespace vedette {
+namespace vedette::model_test {
 namespace {
 
 // w lives always (100); x is born at op 0 and last used by op 2; y lives in ops 1 and 2 and is freed after op 3.
@@ -166,4 +166,4 @@ TEST(Replayable, IsNoOpThatReadsWhatItWrites) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::model_test

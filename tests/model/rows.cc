@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette {
+namespace vedette::rows_test {
 namespace {
 
 Trace trace() {
@@ -63,4 +63,4 @@ TEST(Rows, SayWhatIsWrongInOneSentence) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::rows_test

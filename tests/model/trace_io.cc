@@ -5,7 +5,7 @@
 #include "support/generate_trace.h"
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::trace_io_test {
 namespace {
 
 constexpr std::string_view good =
@@ -164,4 +164,4 @@ TEST(ToyTraces, AreReadAndComeBack) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::trace_io_test

@@ -29,7 +29,7 @@ PATIENCE = 5.0, 20.0  # a mutant hangs that takes so many times as long as witho
 class Mutant:
     name: str
     wrong: str  # one line
-    tests: list[str]  # programs as tests/CMakeLists.txt names them, perhaps with some cases: engine/books_test:Slots.*
+    tests: list[str]  # files of tests, perhaps with some cases: engine/books_test:Slots.*
     says: str  # that the failing test's output has; empty: anything
     diff: str
     files: list[str]  # that it changes
@@ -86,18 +86,33 @@ class Build:
         if ended.returncode != 0:
             raise Broken(f"the copy of the sources cannot be configured:\n{ended.stdout}{ended.stderr}")
 
+    def program(self, test: str) -> Path:
+        """That has the cases of a file of tests (engine/books_test), as tests/CMakeLists.txt lists them."""
+        path = test.partition(":")[0]
+        for table in self.folder.glob("tests/**/tests_*_files.txt"):
+            if any(line.startswith(f"{path}\t") for line in table.read_text().splitlines()):
+                return table.with_name(table.name.removesuffix("_files.txt"))
+        raise Broken(f"no program has the tests of {path}")
+
+    def cases(self, test: str) -> str:
+        """A filter of GoogleTest's: those of the file that are named, or all of them."""
+        path, _, cases = test.partition(":")
+        listed = self.program(test).with_name(self.program(test).name + "_cases.cmake").read_text()
+        found = re.findall(rf"^add_test\(\[==\[{re.escape(path)}\.(\S+)\]==\]", listed, re.MULTILINE)
+        asked = re.compile("|".join(re.escape(each).replace(r"\*", ".*") for each in (cases or "*").split(":")))
+        return ":".join(name for name in found if asked.fullmatch(name))
+
     def make(self, tests: list[str]) -> str:
         """Empty, or what the compiler says."""
-        targets = sorted({test.partition(":")[0].replace("/", "_") for test in tests})
+        targets = sorted({self.program(test).name for test in tests})
         command = ["ninja", "-C", str(self.folder), "-j", str(self.jobs), *targets]
         ended = subprocess.run(command, capture_output=True, text=True)
         return "" if ended.returncode == 0 else ended.stdout + ended.stderr
 
     def failing(self, test: str, says: str = "") -> str:
         """The case that fails and says so, or empty."""
-        path, _, cases = test.partition(":")
-        program = self.folder / "tests" / Path(path).parent / path.replace("/", "_")
-        command = [str(program), "--gtest_fail_fast", f"--gtest_filter={cases or '*'}"]
+        path, program = test.partition(":")[0], self.program(test)
+        command = [str(program), "--gtest_fail_fast", f"--gtest_filter={self.cases(test)}"]
         times, more = PATIENCE
         longest = self.seconds[test] * times + more if test in self.seconds else LONGEST
         began = time.monotonic()

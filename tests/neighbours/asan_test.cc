@@ -11,7 +11,7 @@
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() { return "exitcode=99:detect_leaks=0:allocator_may_return_null=1"; }
 
-namespace vedette {
+namespace vedette::asan_test {
 namespace {
 
 using namespace testing;
@@ -79,4 +79,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, AddressSanitizer, ::testing::Values(Forbidden::
                          [](const auto& forbidden) { return name_of_faults(forbidden.param); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::asan_test

@@ -9,7 +9,7 @@
 
 #include "neighbours/loop_result.h"
 
-namespace vedette {
+namespace vedette::bdwgc_test {
 namespace {
 
 using namespace testing;
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, Bdwgc, ::testing::Values(Forbidden::nothing, Fo
                          [](const auto& forbidden) { return name_of_faults(forbidden.param); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::bdwgc_test

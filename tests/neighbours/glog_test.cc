@@ -7,7 +7,7 @@
 
 #include "neighbours/loop_result.h"
 
-namespace vedette {
+namespace vedette::glog_test {
 namespace {
 
 using namespace testing;
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, Glog, ::testing::Values(Forbidden::nothing, For
                          [](const auto& forbidden) { return name_of_faults(forbidden.param); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::glog_test

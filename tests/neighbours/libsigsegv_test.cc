@@ -12,7 +12,7 @@
 #include "neighbours/loop_result.h"
 #include "os/chunk_memory.h"
 
-namespace vedette {
+namespace vedette::libsigsegv_test {
 namespace {
 
 using namespace testing;
@@ -113,4 +113,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, Libsigsegv, ::testing::Values(Forbidden::nothin
                          [](const auto& forbidden) { return name_of_faults(forbidden.param); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::libsigsegv_test

@@ -7,7 +7,7 @@
 
 #include "neighbours/loop_result.h"
 
-namespace vedette {
+namespace vedette::stress_ng_test {
 namespace {
 
 using namespace testing;
@@ -57,4 +57,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, StressNg, ::testing::Values(Forbidden::nothing,
                          [](const auto& forbidden) { return name_of_faults(forbidden.param); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::stress_ng_test

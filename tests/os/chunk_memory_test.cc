@@ -22,7 +22,7 @@
 #include "support/child.h"
 #include "support/sanitized.h"
 
-namespace vedette {
+namespace vedette::chunk_memory_test {
 namespace {
 
 using testing::Open;
@@ -533,4 +533,4 @@ TEST(BestMemoryTest, RefusesABudgetThatTheMachineDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::chunk_memory_test

@@ -14,7 +14,7 @@
 #include "os/uapi.h"
 #include "os/uffd.h"
 
-namespace vedette {
+namespace vedette::move_race_test {
 namespace {
 
 using testing::Pager;
@@ -95,4 +95,4 @@ TEST_F(UntoldPages, AreNotThoseThatSomebodyElseHasPutThere) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::move_race_test

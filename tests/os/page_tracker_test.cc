@@ -25,7 +25,7 @@
 #include "os/chunk_memory.h"
 #include "os/tracked_memory.h"
 
-namespace vedette {
+namespace vedette::page_tracker_test {
 namespace {
 
 struct Source {
@@ -52,7 +52,7 @@ std::ostream& operator<<(std::ostream& out, const Seen& seen) {
 }
 using Pages = std::map<std::size_t, Seen>;  // by page number
 
-class Tracker : public testing::TestWithParam<Source> {
+class Tracker : public ::testing::TestWithParam<Source> {
  protected:
   static constexpr std::size_t pages = 1024;
 
@@ -326,7 +326,7 @@ TEST_P(Tracker, SystemCallsIntoTrackedMemoryAreSeenOrRefused) {
   EXPECT_EQ(collect(), (Pages{{2, was_written}, {3, was_written}, {6, was_read}, {7, was_read}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Tracker, testing::ValuesIn(sources),
+INSTANTIATE_TEST_SUITE_P(Every, Tracker, ::testing::ValuesIn(sources),
                          [](const auto& source) { return source.param.name; });
 
 TEST(ZapTracker, SaysWhenMemoryIsNotRegisteredAndLeavesItsBytes) {
@@ -338,7 +338,7 @@ TEST(ZapTracker, SaysWhenMemoryIsNotRegisteredAndLeavesItsBytes) {
   const auto armed = (*tracker)->arm(std::vector<AddressRange>{{memory->data(), 4 * page_size}});
   ASSERT_FALSE(armed.ok());
   EXPECT_EQ(armed.error().cause, Cause::unsupported);
-  EXPECT_THAT(armed.error().message, testing::HasSubstr("registered with a userfaultfd"));
+  EXPECT_THAT(armed.error().message, ::testing::HasSubstr("registered with a userfaultfd"));
   EXPECT_EQ(memory->data()[0], std::byte{42});
 }
 
@@ -395,7 +395,7 @@ TEST(MissingTracker, SaysWhenMemoryIsSharedAndLeavesItsBytes) {
   memory->data()[page_size] = std::byte{42};
   const auto armed = (*tracker)->arm(std::vector<AddressRange>{{memory->data(), 4 * page_size}});
   ASSERT_FALSE(armed.ok());
-  EXPECT_THAT(armed.error().message, testing::HasSubstr("private anonymous memory of nobody else's userfaultfd"));
+  EXPECT_THAT(armed.error().message, ::testing::HasSubstr("private anonymous memory of nobody else's userfaultfd"));
   EXPECT_EQ(memory->data()[page_size], std::byte{42});
 }
 
@@ -469,14 +469,14 @@ TEST(MprotectTracker, TellsThatAReadCameBeforeTheFirstWrite) {
 TEST(MprotectTracker, TellsLargerRunsRatherThanUsingUpTheMappings) {
   auto tracker = open_mprotect_tracker(64);
   ASSERT_TRUE(tracker.ok()) << tracker.error().message;
-  EXPECT_THAT(std::string((*tracker)->mechanism()), testing::Not(testing::HasSubstr("KiB")));
+  EXPECT_THAT(std::string((*tracker)->mechanism()), ::testing::Not(::testing::HasSubstr("KiB")));
   constexpr std::size_t pages = 4096;
   auto memory = Mapping::reserve({pages * page_size}, {page_size});
   ASSERT_TRUE(memory.ok());
   const std::vector<AddressRange> all{{memory->data(), pages * page_size}};
   ASSERT_TRUE((*tracker)->arm(all).ok());
   for (std::size_t page = 0; page < pages; page += 2) memory->data()[page * page_size] = std::byte{1};
-  EXPECT_THAT(std::string((*tracker)->mechanism()), testing::HasSubstr("raise vm.max_map_count"));
+  EXPECT_THAT(std::string((*tracker)->mechanism()), ::testing::HasSubstr("raise vm.max_map_count"));
   std::vector<TouchedRange> touched;
   ASSERT_TRUE((*tracker)->collect(all, touched).ok());
   std::vector<bool> told(pages);
@@ -557,4 +557,4 @@ TEST(MprotectTrackerDeathTest, LeavesForeignFaultsToKillTheProcess) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::page_tracker_test

@@ -17,7 +17,7 @@
 #include "os/uapi.h"
 #include "os/uffd.h"
 
-namespace vedette {
+namespace vedette::probe_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,7 +26,7 @@ TEST(Probe, NamesThisKernelAndItsMemory) {
   const MachineFacts facts = probe_machine();
   utsname name{};
   ::uname(&name);
-  EXPECT_THAT(facts.kernel, testing::EndsWith(name.release));
+  EXPECT_THAT(facts.kernel, ::testing::EndsWith(name.release));
   EXPECT_GT(facts.processors, 0u);
   const auto pages =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -95,7 +95,7 @@ TEST(Probe, FindsTheNumaNodesThatTheKernelNames) {
     found.push_back(node.number);
     EXPECT_GT(node.memory.value, 0u);
   }
-  EXPECT_THAT(found, testing::UnorderedElementsAreArray(named));
+  EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(named));
 }
 
 TEST(Probe, ReadsTheChosenSetting) {
@@ -107,12 +107,12 @@ TEST(Probe, ReadsTheChosenSetting) {
 
 TEST(Probe, NamesUserfaultfdFeatures) {
   EXPECT_THAT(userfaultfd_feature_names(uapi::feature_wp_async | uapi::feature_move),
-              testing::ElementsAre("WP_ASYNC", "MOVE"));
-  EXPECT_THAT(userfaultfd_feature_names(std::uint64_t{1} << 40), testing::ElementsAre("bit 40"));
+              ::testing::ElementsAre("WP_ASYNC", "MOVE"));
+  EXPECT_THAT(userfaultfd_feature_names(std::uint64_t{1} << 40), ::testing::ElementsAre("bit 40"));
 }
 
 // A made-up /sys/fs/cgroup.
-class CgroupLimit : public testing::Test {
+class CgroupLimit : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string path = (fs::temp_directory_path() / "vedette-probe-XXXXXX").string();
@@ -168,4 +168,4 @@ TEST_F(CgroupLimit, IsNoneWhereNothingCanBeRead) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::probe_test

@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-namespace vedette {
+namespace vedette::coallocate_test {
 namespace {
 
 constexpr Bytes chunk = 64_KiB;
@@ -143,4 +143,4 @@ TEST(Coallocate, IsDeterministic) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::coallocate_test

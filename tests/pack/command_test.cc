@@ -16,11 +16,11 @@
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using vedette::testing::Answer;
 
-class PackCommand : public testing::Test {
+class PackCommand : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string path = (fs::temp_directory_path() / "vedette-pack-XXXXXX").string();

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace vedette::pack {
+namespace vedette::pack::csv_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -47,4 +47,4 @@ TEST(Csv, SaysWhatIsWrongAndWhere) {
 }
 
 }  // namespace
-}  // namespace vedette::pack
+}  // namespace vedette::pack::csv_test

@@ -7,7 +7,7 @@
 #include "vedette/check.h"
 #include "vedette/policy.h"
 
-namespace vedette {
+namespace vedette::large_ops_test {
 namespace {
 
 using testing::kilo;
@@ -65,4 +65,4 @@ TEST(LargeOps, LeaveAPlanToTheOthers) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::large_ops_test

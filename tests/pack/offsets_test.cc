@@ -15,7 +15,7 @@
 #include "pack/verify.h"
 #include "support/traces.h"
 
-namespace vedette::pack {
+namespace vedette::pack::offsets_test {
 namespace {
 
 bool there(const Problem& problem, std::uint32_t b, Time when) {
@@ -296,4 +296,4 @@ TEST(OnlinePool, JoinsAHoleWithThoseOnBothSides) {
 }
 
 }  // namespace
-}  // namespace vedette::pack
+}  // namespace vedette::pack::offsets_test

@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-namespace vedette {
+namespace vedette::op_sections_test {
 namespace {
 
 constexpr Bytes chunk = 64_KiB;
@@ -252,4 +252,4 @@ TEST(WorthPlanning, LeavesAnOpWholeThatTouchesEverythingAlways) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::op_sections_test

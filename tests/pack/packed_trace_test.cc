@@ -8,7 +8,7 @@
 #include "pack/operand_list.h"
 #include "support/generate_trace.h"
 
-namespace vedette {
+namespace vedette::packed_trace_test {
 namespace {
 
 TEST(PackedTrace, UnpacksToTheSameTrace) {
@@ -50,4 +50,4 @@ TEST(OperandList, IsAsAVector) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::packed_trace_test

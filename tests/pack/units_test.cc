@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace vedette {
+namespace vedette::units_test {
 namespace {
 
 constexpr Bytes chunk = 64_KiB;
@@ -252,4 +252,4 @@ TEST(ProgramTrace, ReadsNothingWhereATensorIsBornInPlace) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::units_test

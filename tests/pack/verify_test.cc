@@ -6,7 +6,7 @@
 
 #include "pack/online_pool.h"
 
-namespace vedette::pack {
+namespace vedette::pack::verify_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(OnlinePool, RoundsTo512BytesAndGrowsWhereNoHoleIsWideEnough) {
 }
 
 }  // namespace
-}  // namespace vedette::pack
+}  // namespace vedette::pack::verify_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace vedette::place {
+namespace vedette::place::arena_test {
 namespace {
 
 constexpr std::uint64_t unit = 64, units = 48;
@@ -194,4 +194,4 @@ TEST(Arena, WhatIsPinnedOrNeverSeenIsNoVictim) {
 }
 
 }  // namespace
-}  // namespace vedette::place
+}  // namespace vedette::place::arena_test

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace vedette::place {
+namespace vedette::place::planned_test {
 namespace {
 
 struct Program {
@@ -107,4 +107,4 @@ TEST(PlannedPlaces, AnOpThatTheStepHasNotIsRefused) {
 }
 
 }  // namespace
-}  // namespace vedette::place
+}  // namespace vedette::place::planned_test

@@ -10,7 +10,7 @@
 #include "vedette/check.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::by_pages_test {
 namespace {
 
 // a table of 100 MiB, every hundredth page of it hot
@@ -142,4 +142,4 @@ TEST(ByPages, RunsOfPagesThatTheSameOpsUseStayTogether) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::by_pages_test

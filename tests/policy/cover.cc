@@ -18,7 +18,7 @@
 #include "support/traces.h"
 #include "vedette/check.h"
 
-namespace vedette::planning {
+namespace vedette::planning::cover_test {
 namespace {
 
 using testing::kilo;
@@ -180,4 +180,4 @@ TEST(Cover, IsLaidOutIntoPlansThatTheJudgeAccepts) {
 }
 
 }  // namespace
-}  // namespace vedette::planning
+}  // namespace vedette::planning::cover_test

@@ -12,7 +12,7 @@
 #include "support/traces.h"
 #include "vedette/machine.h"
 
-namespace vedette {
+namespace vedette::g10_table_test {
 namespace {
 
 using cli::G10Cell, cli::G10Network;
@@ -171,4 +171,4 @@ TEST(G10Table, ComesOutOnOtherMachinesToo) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::g10_table_test

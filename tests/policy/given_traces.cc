@@ -11,7 +11,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::given_traces_test {
 namespace {
 
 TEST(Sentinel, PlansTheGivenTraces) {
@@ -69,4 +69,4 @@ TEST(Vedette, IsNotBehindMovesAloneWhereItMayRecompute) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::given_traces_test

@@ -13,7 +13,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::kinds_test {
 namespace {
 
 // They search for longer than a test may: scripts/ours_first.py compares with them. The last three run by a driver's
@@ -86,4 +86,4 @@ TEST(Kinds, OnADiskWithOneBusNoPolicyIsAheadOfOurs) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::kinds_test

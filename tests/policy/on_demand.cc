@@ -5,7 +5,7 @@
 #include "support/traces.h"
 #include "vedette/policy.h"
 
-namespace vedette {
+namespace vedette::on_demand_test {
 namespace {
 
 Trace small() {
@@ -67,4 +67,4 @@ TEST_F(OnDemand, PlansNoMoves) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::on_demand_test

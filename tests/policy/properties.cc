@@ -15,7 +15,7 @@
 #include "vedette/check.h"
 #include "vedette/policy.h"
 
-namespace vedette {
+namespace vedette::properties_test {
 namespace {
 
 // 300 more passed when this was written; these keep `fast` fast.
@@ -238,4 +238,4 @@ TEST(Policies, AreFoundByTheirNames) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::properties_test

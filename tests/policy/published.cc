@@ -17,7 +17,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::published_test {
 namespace {
 
 constexpr std::uint64_t kilo = 4096;
@@ -441,4 +441,4 @@ TEST(AutoTm, EqualsBruteForceOnUpToSixTensors) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::published_test

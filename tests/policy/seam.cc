@@ -14,7 +14,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::seam_test {
 namespace {
 
 using testing::kilo;
@@ -92,4 +92,4 @@ TEST(SeamOfPlans, TheSameMovesWaitNoLongerAndLeaveMoreNear) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::seam_test

@@ -9,7 +9,7 @@
 #include "vedette/check.h"
 #include "vedette/policy.h"
 
-namespace vedette {
+namespace vedette::sentinel_test {
 namespace {
 
 Trace deep() {
@@ -133,4 +133,4 @@ TEST(Sentinel, StartsAnewForAnotherSequence) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::sentinel_test

@@ -11,7 +11,7 @@
 #include "support/traces.h"
 #include "vedette/model.h"
 
-namespace vedette {
+namespace vedette::tiers_test {
 namespace {
 
 using testing::kilo;
@@ -135,4 +135,4 @@ TEST(Tiers, KeepWhatLeavesUnchangedWhereItsBytesAre) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::tiers_test

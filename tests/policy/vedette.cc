@@ -16,7 +16,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::vedette_test {
 namespace {
 
 using testing::kilo;
@@ -471,4 +471,4 @@ TEST(Marks, AgreeWithAnOrderedSet) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::vedette_test

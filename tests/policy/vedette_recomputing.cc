@@ -6,7 +6,7 @@
 #include "support/traces.h"
 #include "vedette/policy.h"
 
-namespace vedette {
+namespace vedette::vedette_recomputing_test {
 namespace {
 
 using testing::kilo;
@@ -131,4 +131,4 @@ TEST(Vedette, RecomputesNothingInASessionWhereMovesAreHidden) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::vedette_recomputing_test

@@ -14,7 +14,7 @@
 #include "profiler/recording.h"
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::damaged_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -179,4 +179,4 @@ TEST(Damaged, ReadsWhatAKilledRunLeft) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::damaged_test

@@ -9,7 +9,7 @@
 
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::driver_test {
 namespace {
 
 using ::testing::AllOf;
@@ -131,7 +131,7 @@ TEST(Driver, TellsThePhasesThatTheRecordingTells) {
   for (const auto& step : report["run"]["steps"]) recorded.push_back(step["phase"]);
   std::ifstream file(result);
   EXPECT_EQ(nlohmann::json::parse(file)["step_phase"].get<std::vector<std::string>>(), recorded);
-  EXPECT_THAT(recorded, testing::Contains("planned"));
+  EXPECT_THAT(recorded, ::testing::Contains("planned"));
   // Only where a planned step is followed by one that looks into ops can the two differ.
   if (std::count(recorded.begin(), recorded.end(), "profiling") < 2)
     GTEST_SKIP() << "no op was looked into: this machine has no userfaultfd";
@@ -143,7 +143,7 @@ TEST(Driver, ComparesTrainingThatStepsInBackwardWithTrainingAsItIs) {
                                                             "24MiB --slow host --profile operands --step-in-backward")
                                       .append(" --record '" + recording + "'"));
   ASSERT_EQ(ran.status, 0) << ran.output;
-  EXPECT_THAT(ran.output, testing::ContainsRegex("losses equal, bit by bit +yes"));
+  EXPECT_THAT(ran.output, ::testing::ContainsRegex("losses equal, bit by bit +yes"));
   const told::Ran told = told::run(std::string(VEDETTE_CLI) + " report '" + recording + "' --json");
   ASSERT_EQ(told.status, 0) << told.output;
   const auto report = nlohmann::json::parse(told.output);
@@ -152,4 +152,4 @@ TEST(Driver, ComparesTrainingThatStepsInBackwardWithTrainingAsItIs) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::driver_test

@@ -13,7 +13,7 @@
 #include "profiler/told_run.h"
 #include "support/generate_trace.h"
 
-namespace vedette {
+namespace vedette::exports_test {
 namespace {
 
 using nlohmann::json;
@@ -229,4 +229,4 @@ TEST(Export, KeepsHostileNamesInsideTheirFormat) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::exports_test

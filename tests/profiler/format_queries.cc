@@ -10,7 +10,7 @@
 #include "profiler/schema.h"
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::format_queries_test {
 namespace {
 
 std::string text_of_the_page() {
@@ -91,4 +91,4 @@ TEST(Format, NamesEveryFactAboutARun) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::format_queries_test

@@ -11,7 +11,7 @@
 #include "profiler/recording.h"
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::gpu_test {
 namespace {
 
 using ::testing::AllOf;
@@ -210,4 +210,4 @@ TEST(OlderRecording, AnswersAsBeforeAndKnowsNoEnergy) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::gpu_test

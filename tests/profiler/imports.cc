@@ -14,7 +14,7 @@
 #include "profiler/told_run.h"
 #include "support/traces.h"
 
-namespace vedette {
+namespace vedette::imports_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -180,4 +180,4 @@ TEST(Import, SaysInASentenceWhatItCannotRead) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::imports_test

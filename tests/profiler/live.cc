@@ -11,7 +11,7 @@
 
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::live_test {
 namespace {
 
 using ::testing::Contains;
@@ -94,4 +94,4 @@ TEST(Live, IsPublishedByTheRecorder) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::live_test

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace vedette {
+namespace vedette::match_test {
 namespace {
 
 Trace step_of(const std::vector<std::string>& names) {
@@ -100,4 +100,4 @@ TEST(MatchedProfiles, BytesAreThoseOfPagesAndOfOperandsByLayer) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::match_test

@@ -20,12 +20,12 @@
 #include "profiler/told_run.h"
 #include "support/thread_masks.h"
 
-namespace vedette {
+namespace vedette::recorder_test {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using told::dram_and_disk;
 using told::fresh_path;
@@ -388,4 +388,4 @@ TEST(Recording, RefusesFilesItCannotRead) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::recorder_test

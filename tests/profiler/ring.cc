@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-namespace vedette {
+namespace vedette::ring_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<int> drained(Ring<int>& ring) {
   std::vector<int> out;
@@ -56,4 +56,4 @@ TEST(Ring, LosesNothingBetweenTwoThreads) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::ring_test

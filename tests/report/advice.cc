@@ -12,12 +12,12 @@
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::advice_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Run hand_made() {
   const by_hand::Folder folder;
@@ -398,4 +398,4 @@ TEST(DidYouMean, FindsTheWordThatIsNear) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::advice_test

@@ -7,7 +7,7 @@
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::energy_test {
 namespace {
 
 using ::testing::AllOf;
@@ -77,4 +77,4 @@ TEST(ReportEnergy, LeavesOutStepsWithoutAReading) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::energy_test

@@ -13,11 +13,11 @@
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::figures_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Report hand_made(ReportOptions options = {}) {
   const by_hand::Folder folder;
@@ -85,7 +85,7 @@ TEST(ReportHeadline, CountsNoStepOfWarmUpAsSteady) {
   EXPECT_EQ(killed.headline.steps, 1u);
   EXPECT_EQ(killed.headline.steady_steps, 0u);
   EXPECT_EQ(killed.steps.shown, 1u);
-  EXPECT_THAT(killed.remarks, testing::Contains(HasSubstr("No step ran after warm-up and profiling")));
+  EXPECT_THAT(killed.remarks, ::testing::Contains(HasSubstr("No step ran after warm-up and profiling")));
 }
 
 TEST(ReportHeadline, TellsHowMuchStepsDifferAndRanksNoRunsWithinThat) {
@@ -106,7 +106,7 @@ TEST(ReportHeadline, TellsHowMuchStepsDifferAndRanksNoRunsWithinThat) {
   EXPECT_THAT(format_text(quiet, &disturbed), HasSubstr("neither is called the faster"));
   Report faster = quiet;
   faster.headline.step_quartiles = {{80000}, {99999}};
-  EXPECT_THAT(format_text(quiet, &faster), testing::Not(HasSubstr("neither is called")));
+  EXPECT_THAT(format_text(quiet, &faster), ::testing::Not(HasSubstr("neither is called")));
 }
 
 TEST(ReportMemory, FollowsLiveAndResidentBytesAndPhases) {
@@ -246,7 +246,7 @@ TEST(ReportReuse, SimulatesRowsWherePagesWereTracked) {
   EXPECT_EQ(cut.tensors.size(), 6u) << "runs: before, read and written, between, read, after; and the output";
   EXPECT_THAT(cut.ops[1].reads, ElementsAre(TensorIndex{1}, TensorIndex{5}));
   EXPECT_THAT(cut.ops[1].writes, ElementsAre(TensorIndex{1}));
-  EXPECT_THAT(analyse(run, {}).remarks, testing::Contains(HasSubstr("steps that touch other rows fetch more")));
+  EXPECT_THAT(analyse(run, {}).remarks, ::testing::Contains(HasSubstr("steps that touch other rows fetch more")));
   p.tracked = false;
   EXPECT_EQ(simulated_trace(run).tensors.size(), 2u);
 }
@@ -425,4 +425,4 @@ TEST(ReportJson, HasTheFiguresUnderTheKeysThatAreDocumented) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::figures_test

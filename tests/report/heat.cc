@@ -6,10 +6,10 @@
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::heat_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 Report hand_made(const ReportOptions& options = {}) {
   const by_hand::Folder folder;
@@ -78,4 +78,4 @@ TEST(ReportHeat, ItsOverviewHasTensorsInTheOrderOfTheirFirstTouchAndLosesNoAcces
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::heat_test

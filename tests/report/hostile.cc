@@ -13,13 +13,13 @@
 #include "profiler/sqlite.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::hostile_test {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class ReportOf : public testing::Test {
+class ReportOf : public ::testing::Test {
  protected:
   std::string recorded(const by_hand::Names& names = {}) {
     return by_hand::record_by_hand(folder_.file("run.vedette"), names);
@@ -187,4 +187,4 @@ TEST_F(ReportOf, SchemasThatRunSomethingDoNot) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::hostile_test

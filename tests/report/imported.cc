@@ -11,7 +11,7 @@
 #include "report/hand_made.h"
 #include "support/command.h"
 
-namespace vedette::report {
+namespace vedette::report::imported_test {
 namespace {
 
 using ::testing::AllOf;
@@ -124,4 +124,4 @@ TEST(ReportOfAnImport, OfAMonitorEndsItsSentences) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::imported_test

@@ -10,7 +10,7 @@
 #include "report/hand_made.h"
 #include "session/player.h"
 
-namespace vedette::report {
+namespace vedette::report::irregular_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(ReportIrregular, SaysHowManyStepsFollowedAPlanAnEarlierStepAndNothingAndWha
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::irregular_test

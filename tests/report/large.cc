@@ -13,17 +13,17 @@
 #include "profiler/sqlite.h"
 #include "profiler/told_run.h"
 
-namespace vedette {
+namespace vedette::large_test {
 namespace {
 
-using testing::AnyOf;
+using ::testing::AnyOf;
 
 std::uint64_t wanted_bytes() {
   const char* const text = std::getenv("VEDETTE_LARGE_MB");
   return std::strtoull(text == nullptr ? "60" : text, nullptr, 10) * 1'000'000;
 }
 
-class Large : public testing::Test {
+class Large : public ::testing::Test {
  protected:
   // `sql` inserts ?1 rows, or ?1 times as many rows as it likes: it is repeated until the file is large enough.
   std::string grown(const char* sql) {
@@ -92,4 +92,4 @@ TEST_F(Large, StepsWithoutEndEnd) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::large_test

@@ -10,7 +10,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette::report {
+namespace vedette::report::lru_test {
 namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
@@ -132,4 +132,4 @@ TEST(LruFetches, AreNeverFewerThanBeladys) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::lru_test

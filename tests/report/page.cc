@@ -16,7 +16,7 @@
 #include "report/hand_made.h"
 #include "support/command.h"
 
-namespace vedette::report {
+namespace vedette::report::page_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -348,4 +348,4 @@ TEST_F(Page, IsWhatTheCommandWrites) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::page_test

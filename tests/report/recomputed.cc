@@ -8,10 +8,10 @@
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::recomputed_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 report::Run loaded() {
   const by_hand::Folder folder;
@@ -94,4 +94,4 @@ TEST(Explain, TellsThatAChainInPlaceRunsAgainAsAWhole) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::recomputed_test

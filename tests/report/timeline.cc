@@ -11,11 +11,11 @@
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
 
-namespace vedette::report {
+namespace vedette::report::timeline_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Run hand_made() {
   const by_hand::Folder folder;
@@ -119,8 +119,9 @@ TEST(Map, TellsWhatIsDraggedAlong) {
   run.chunk = {16384};  // the activation and the brief tensor share one
   std::erase_if(run.profiles[0].trace.pages, [](const PageAccess& a) { return a.tensor.value == 2; });
   const std::vector<HeatPlace> places = heat_of(run, {}).places;
-  EXPECT_THAT(places, testing::Contains(HeatPlace{0, 2, {0, 1}, Lay::dragged}));
-  EXPECT_THAT(places, testing::Not(testing::Contains(HeatPlace{1, 2, {0, 1}, Lay::dragged}))) << "it is dead by then";
+  EXPECT_THAT(places, ::testing::Contains(HeatPlace{0, 2, {0, 1}, Lay::dragged}));
+  EXPECT_THAT(places, ::testing::Not(::testing::Contains(HeatPlace{1, 2, {0, 1}, Lay::dragged})))
+      << "it is dead by then";
 }
 
 TEST(Names, AreUniqueAndSayTheLayer) {
@@ -193,7 +194,7 @@ TEST(Noise, MarksADisturbedRun) {
   EXPECT_EQ(stolen.noise.why,
             "It seems that something disturbed this run, so small differences say nothing: a hypervisor took 10 % of "
             "the processors' time.");
-  EXPECT_THAT(stolen.remarks, testing::Contains(stolen.noise.why));
+  EXPECT_THAT(stolen.remarks, ::testing::Contains(stolen.noise.why));
   EXPECT_EQ(nlohmann::json::parse(format_json(stolen, nullptr))["run"]["noise"]["disturbed"], true);
   for (StepRow& step : run.steps)
     step.noise->machine = {.elapsed = step.time(), .processor_wait = Nanoseconds{500'000'000}};
@@ -204,4 +205,4 @@ TEST(Noise, MarksADisturbedRun) {
 }
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::timeline_test

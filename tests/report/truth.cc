@@ -11,7 +11,7 @@
 #include "report/hand_made.h"
 #include "vedette/session.h"
 
-namespace vedette::report {
+namespace vedette::report::truth_test {
 namespace {
 
 constexpr Bytes chunk = 64_KiB;
@@ -86,7 +86,7 @@ Seen shown(const Report& report) {
   return seen;
 }
 
-class GroundTruth : public testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {};
+class GroundTruth : public ::testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {};
 
 TEST_P(GroundTruth, IsTheHeatMapOfTheReport) {
   const auto [tracker, frames] = GetParam();
@@ -117,7 +117,8 @@ TEST_P(GroundTruth, IsTheHeatMapOfTheReport) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trackers, GroundTruth,
-                         testing::Combine(testing::Values("zap", "missing", "mprotect"), testing::Values(16u, 10u)),
+                         ::testing::Combine(::testing::Values("zap", "missing", "mprotect"),
+                                            ::testing::Values(16u, 10u)),
                          [](const auto& each) {
                            std::string name = std::get<0>(each.param);
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -125,4 +126,4 @@ INSTANTIATE_TEST_SUITE_P(Trackers, GroundTruth,
                          });
 
 }  // namespace
-}  // namespace vedette::report
+}  // namespace vedette::report::truth_test

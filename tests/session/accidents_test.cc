@@ -20,7 +20,7 @@
 // The address sanitizer's own: there in a program that is built with it, null in others.
 extern "C" [[gnu::weak]] void __sanitizer_purge_allocator();
 
-namespace vedette {
+namespace vedette::accidents_test {
 namespace {
 
 using testing::Block;
@@ -231,4 +231,4 @@ TEST(FullDisk, LetsALoopThatFitsGoOn) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::accidents_test

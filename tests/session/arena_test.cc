@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace vedette::detail {
+namespace vedette::detail::arena_test {
 namespace {
 
 constexpr Bytes chunk = {64 << 10};
@@ -162,4 +162,4 @@ TEST(Arena, KeepsLivingTensorsApart) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::arena_test

@@ -7,7 +7,7 @@
 #include "session/planned_places.h"
 #include "session/step_plan.h"
 
-namespace vedette::detail {
+namespace vedette::detail::best_plan_test {
 namespace {
 
 constexpr Bytes chunk{4096}, fast{160 * chunk.value};
@@ -146,4 +146,4 @@ TEST_F(WaitsForPlaces, AreOneWhereTheyAreLongerThanReckoned) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::best_plan_test

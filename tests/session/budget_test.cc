@@ -16,7 +16,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::budget_test {
 namespace {
 
 using testing::Block;
@@ -246,4 +246,4 @@ TEST(Books, OfManyTensorsTakeWhatIsPromised) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::budget_test

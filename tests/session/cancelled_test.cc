@@ -9,7 +9,7 @@
 #include "session/loop.h"
 #include "support/child.h"
 
-namespace vedette {
+namespace vedette::cancelled_test {
 namespace {
 
 using testing::exited_well;
@@ -48,4 +48,4 @@ TEST(Cancelled, AThreadEndsWhenTheCallThatItWaitsInHasEnded) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::cancelled_test

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace vedette::detail {
+namespace vedette::detail::copies_out_test {
 namespace {
 
 using Ends = std::vector<std::uint32_t>;
@@ -60,4 +60,4 @@ TEST(CopiesOut, NeverTakeMoreThanTheRoomThatThereIs) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::copies_out_test

@@ -21,7 +21,7 @@
 #include "support/broken_calls.h"
 #include "support/child.h"
 
-namespace vedette {
+namespace vedette::crashes_test {
 namespace {
 
 using testing::Block;
@@ -361,4 +361,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, Crashes, ::testing::Values(Forbidden::nothing, 
                          });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::crashes_test

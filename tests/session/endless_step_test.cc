@@ -9,7 +9,7 @@
 #include "session/loop.h"
 #include "support/sanitized.h"
 
-namespace vedette {
+namespace vedette::endless_step_test {
 namespace {
 
 using testing::Block;
@@ -55,4 +55,4 @@ TEST(EndlessStep, RunsToItsEndAndIsToldOnce) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::endless_step_test

@@ -8,7 +8,7 @@
 #include "session/irregular_shapes.h"
 #include "session/replay.h"
 
-namespace vedette {
+namespace vedette::fetch_ahead_test {
 namespace {
 
 using testing::irregular_shapes;
@@ -113,4 +113,4 @@ TEST(FetchAhead, ALinkThatIsLateIsSparedWhatWouldComeBack) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::fetch_ahead_test

@@ -9,7 +9,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::foreseen_test {
 namespace {
 
 using testing::Block;
@@ -204,4 +204,4 @@ TEST(Foreseen, AnythingGoesAndTheBytesAreRight) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::foreseen_test

@@ -15,7 +15,7 @@
 
 #include "session/step_logger.h"
 
-namespace vedette::detail {
+namespace vedette::detail::foresight_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -375,4 +375,4 @@ TEST(Foresight, MakesNoRoomForFetchesWhereItIsOftenWrong) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::foresight_test

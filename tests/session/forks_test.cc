@@ -21,7 +21,7 @@ extern "C" const char* __tsan_default_options() {
 }
 #endif
 
-namespace vedette {
+namespace vedette::forks_test {
 namespace {
 
 using testing::Block;
@@ -203,4 +203,4 @@ TEST(Forks, AChildTrainsInASessionOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::forks_test

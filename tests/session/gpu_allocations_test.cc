@@ -9,7 +9,7 @@
 #include "vedette/gpu.h"
 #include "vedette/session.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_allocations_test {
 namespace {
 
 constexpr std::size_t layers = 8;
@@ -117,4 +117,4 @@ TEST_F(GpuAllocations, ASteadyStepByItsPlanAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_allocations_test

@@ -5,7 +5,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_executor_test {
 namespace {
 
 using detail::Executor;
@@ -202,4 +202,4 @@ TEST_F(GpuPlans, HavePlacesForWhatIsBornBeforeTheFirstOp) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_executor_test

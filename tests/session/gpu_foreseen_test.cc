@@ -13,7 +13,7 @@
 #include "session/gpu_player.h"
 #include "session/irregular_shapes.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_foreseen_test {
 namespace {
 
 struct Played {
@@ -170,4 +170,4 @@ TEST_F(GpuForesight, ThreeLevelsHaveTheHostsNumbers) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_foreseen_test

@@ -8,7 +8,7 @@
 #include "support/gpu_net.h"
 #include "support/sanitized.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_recompute_test {
 namespace {
 
 using Tensor = WordsOnGpu::Tensor;
@@ -251,4 +251,4 @@ TEST_F(InTheMiddle, AStepThatEndsEarlyHasItsTensorsMade) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_recompute_test

@@ -27,7 +27,7 @@ __attribute__((noinline)) WordsOnGpu::Tensor allocates_in_the_middle(WordsOnGpu&
 }  // namespace
 }  // namespace program
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_reports_test {
 namespace {
 
 constexpr std::size_t layers = 8, words = 64 << 10;
@@ -297,4 +297,4 @@ TEST_F(GpuReports, ARecordingHasWhatTheCountersHave) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_reports_test

@@ -2,7 +2,7 @@
 // a plan, without a race and without waits of the host.
 #include "support/gpu_net.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_session_test {
 namespace {
 
 class GpuSession : public SimulatedGpu {};
@@ -296,4 +296,4 @@ TEST_F(GpuSession, WhatIsWrittenWhileItIsHeldIsKept) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_session_test

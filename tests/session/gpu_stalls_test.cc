@@ -7,7 +7,7 @@
 #include "support/gpu_net.h"
 #include "support/sanitized.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_stalls_test {
 namespace {
 
 constexpr std::size_t layers = 8, words = 64 << 10;
@@ -129,4 +129,4 @@ TEST_F(GpuStalls, TheSessionCountsThoseThatAnObserverHears) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_stalls_test

@@ -8,7 +8,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::gpu_tables_test {
 namespace {
 
 using detail::GpuTables;
@@ -174,4 +174,4 @@ TEST_F(Tables, ABudgetThatHoldsNoPieceIsASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::gpu_tables_test

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-namespace vedette {
+namespace vedette::heap_test {
 namespace {
 
 constexpr Bytes chunk = 64_KiB;
@@ -208,4 +208,4 @@ TEST(Heap, JoinsAHoleWithThoseOnBothSides) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::heap_test

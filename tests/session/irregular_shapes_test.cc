@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-namespace vedette {
+namespace vedette::irregular_shapes_test {
 namespace {
 
 using testing::irregular_shapes;
@@ -53,4 +53,4 @@ INSTANTIATE_TEST_SUITE_P(AtHalfAndQuarter, IrregularShapes,
                          });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::irregular_shapes_test

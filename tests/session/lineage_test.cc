@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette::detail {
+namespace vedette::detail::lineage_test {
 namespace {
 
 class Empty final : public Recipe {
@@ -144,4 +144,4 @@ TEST(Lineage, EndsWhereAWayIsTooLong) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::lineage_test

@@ -12,7 +12,7 @@
 #include "session/loop.h"
 #include "support/child.h"
 
-namespace vedette {
+namespace vedette::locked_test {
 namespace {
 
 using testing::Block;
@@ -149,4 +149,4 @@ TEST(Locked, ATensorOfTheArenaLosesItsLockAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::locked_test

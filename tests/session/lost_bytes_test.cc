@@ -8,7 +8,7 @@
 #include "session/loop.h"
 #include "support/store_file.h"
 
-namespace vedette {
+namespace vedette::lost_bytes_test {
 namespace {
 
 using testing::Block;
@@ -81,4 +81,4 @@ TEST(Checksums, AreNamedByTheMechanismAndChangeNoNumber) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::lost_bytes_test

@@ -11,7 +11,7 @@
 #include "session/irregular_shapes.h"
 #include "support/resident_bytes.h"
 
-namespace vedette {
+namespace vedette::many_irregular_steps_test {
 namespace {
 
 using testing::ExpertsDrawn;
@@ -79,4 +79,4 @@ INSTANTIATE_TEST_SUITE_P(AtAQuarter, ManyIrregularSteps,
                          [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::many_irregular_steps_test

@@ -10,7 +10,7 @@
 #include "session/loop.h"
 #include "support/resident_bytes.h"
 
-namespace vedette {
+namespace vedette::many_steps_test {
 namespace {
 
 using testing::Loop;
@@ -76,4 +76,4 @@ TEST_P(ManySteps, GrowNothing) {
 INSTANTIATE_TEST_SUITE_P(Policies, ManySteps, ::testing::Values("on-demand", "sentinel", "vedette"));
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::many_steps_test

@@ -13,7 +13,7 @@
 #include "session/loop.h"
 #include "session/registry.h"
 
-namespace vedette {
+namespace vedette::messages_test {
 namespace {
 
 using detail::Messages;
@@ -126,4 +126,4 @@ TEST(Messages, ACallbackAsksTheSession) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::messages_test

@@ -18,7 +18,7 @@
 #include "session/replay.h"
 #include "support/sanitized.h"
 
-namespace vedette {
+namespace vedette::never_worse_test {
 namespace {
 
 using testing::Drawn;
@@ -163,4 +163,4 @@ TEST(NeverWorse, TheReplayIsTheSameEveryTime) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::never_worse_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette::detail {
+namespace vedette::detail::op_times_test {
 namespace {
 
 constexpr Nanoseconds ns(std::int64_t value) { return {value}; }
@@ -64,4 +64,4 @@ TEST(OpTimes, UsualOnesReplaceSlowerOnesOfTheSameOpInOrder) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::op_times_test

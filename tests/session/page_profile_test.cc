@@ -21,7 +21,7 @@
 #include "session/registry.h"
 #include "vedette/session.h"
 
-namespace vedette {
+namespace vedette::page_profile_test {
 namespace {
 
 constexpr Bytes chunk = 64_KiB;
@@ -148,7 +148,7 @@ struct Case {
   std::uint32_t frames;  // 28 hold everything, 10 are 40 %, with 8 the last op runs paged
 };
 
-std::string name_of(const testing::TestParamInfo<Case>& info) {
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   std::string name = info.param.tracker;
   std::replace(name.begin(), name.end(), '-', '_');
   return name + (info.param.ticks == ProfileTicks::ops ? "_ops" : "_layers") +
@@ -157,7 +157,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
                                     : "_paged");
 }
 
-class PageProfile : public testing::TestWithParam<Case> {
+class PageProfile : public ::testing::TestWithParam<Case> {
  protected:
   // Trains four steps, the second of which is profiled. False: this machine lacks the source.
   bool train(std::uint64_t* result = nullptr) {
@@ -251,11 +251,11 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Trackers, PageProfile, testing::ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Trackers, PageProfile, ::testing::ValuesIn(cases()), name_of);
 
 // Three steps, the second of which is profiled; in each the kernel writes three pages of one tensor and reads two of
 // another.
-class SystemCalls : public testing::TestWithParam<const char*> {
+class SystemCalls : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     for (const TrackerKind& kind : tracker_kinds()) {
@@ -308,7 +308,7 @@ TEST_P(SystemCalls, IntoProfiledTensorsAreServedAndSeen) {
 
 TEST_P(SystemCalls, IntoResidentTensorsAreServedByEveryTracker) { train(true); }
 
-INSTANTIATE_TEST_SUITE_P(Trackers, SystemCalls, testing::Values("zap", "missing", "mprotect"),
+INSTANTIATE_TEST_SUITE_P(Trackers, SystemCalls, ::testing::Values("zap", "missing", "mprotect"),
                          [](const auto& each) { return std::string(each.param); });
 
 TEST(PageProfileTrackers, ThatNobodyKnowsAreRefusedWithTheNamesOfThoseThereAre) {
@@ -337,4 +337,4 @@ TEST(PageProfileWithoutSource, FallsBackToOperandsAndSaysSoOnce) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::page_profile_test

@@ -8,7 +8,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::parts_test {
 namespace {
 
 using testing::Block;
@@ -159,4 +159,4 @@ TEST(Session, TakesPartsOfForeignAndSmallMemory) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::parts_test

@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace vedette::detail {
+namespace vedette::detail::place_waits_test {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
+using ::testing::Each;
+using ::testing::ElementsAre;
 
 constexpr std::uint32_t ops = 4;
 constexpr std::uint64_t chunk = 4096, bytes = 2000;  // whose copy takes 2 us
@@ -140,4 +140,4 @@ TEST(PlaceWaits, AFetchWaitsForTheOpBehindWhichItsPlaceIsFree) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::place_waits_test

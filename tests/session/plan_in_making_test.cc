@@ -12,7 +12,7 @@
 #include "session/buckets.h"
 #include "session/idle_executor.h"
 
-namespace vedette::detail {
+namespace vedette::detail::plan_in_making_test {
 namespace {
 
 constexpr Bytes chunk = {64 << 10};
@@ -250,4 +250,4 @@ TEST(Buckets, WaitForTheirFirstPlan) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::plan_in_making_test

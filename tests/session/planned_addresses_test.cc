@@ -9,7 +9,7 @@
 #include "session/idle_executor.h"
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::planned_addresses_test {
 namespace {
 
 using testing::Block;
@@ -144,4 +144,4 @@ TEST_P(AddressesOfTheDead, AreGivenOutWhenTheirChunksAreDead) {
 INSTANTIATE_TEST_SUITE_P(Sizes, AddressesOfTheDead, ::testing::Values((64_KiB).value, 100));
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::planned_addresses_test

@@ -8,7 +8,7 @@
 #include "session/step_plan.h"
 #include "vedette/check.h"
 
-namespace vedette::detail {
+namespace vedette::detail::planned_places_test {
 namespace {
 
 // A log of ops that each make a tensor, use some, and let some go, between ops as well.
@@ -197,4 +197,4 @@ TEST(PlannedPlaces, WhatFindsNoPlaceIsAnError) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::planned_places_test

@@ -17,7 +17,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::policies_test {
 namespace {
 
 using testing::Loop;
@@ -198,4 +198,4 @@ INSTANTIATE_TEST_SUITE_P(Each, Live, ::testing::ValuesIn(names()), [](const auto
 });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::policies_test

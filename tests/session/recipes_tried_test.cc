@@ -8,7 +8,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::recipes_tried_test {
 namespace {
 
 using testing::Block;
@@ -117,4 +117,4 @@ TEST(RecipesTried, AlwaysDropsEachTensorThatHasOne) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::recipes_tried_test

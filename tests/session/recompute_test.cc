@@ -9,7 +9,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::recompute_test {
 namespace {
 
 using testing::Block;
@@ -431,4 +431,4 @@ INSTANTIATE_TEST_SUITE_P(Recompute, PlannedBy,
                          });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::recompute_test

@@ -12,7 +12,7 @@
 #include "support/sanitized.h"
 #include "support/store_file.h"
 
-namespace vedette {
+namespace vedette::resident_test {
 namespace {
 
 using testing::Block;
@@ -166,4 +166,4 @@ TEST(Resident, TheFileOfTheSlowTierFollowsWhatLivesAndNotAddresses) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::resident_test

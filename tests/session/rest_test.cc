@@ -6,7 +6,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::rest_test {
 namespace {
 
 using detail::Rest;
@@ -153,4 +153,4 @@ TEST(SessionAtRest, IsNotWhereSomebodyObserves) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::rest_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette::detail {
+namespace vedette::detail::row_log_test {
 namespace {
 
 ChunkRange range(std::uint32_t first, std::uint32_t end) { return {{first}, {end}}; }
@@ -50,4 +50,4 @@ TEST(RowHistory, KeepsTheLatestSteps) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::row_log_test

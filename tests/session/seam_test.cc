@@ -8,7 +8,7 @@
 
 #include "session/replay.h"
 
-namespace vedette {
+namespace vedette::seam_test {
 namespace {
 
 using testing::LinkStore;
@@ -85,4 +85,4 @@ TEST(Seam, StepsInAnyOrderTakeHardlyLongerThanEachKindAlone) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::seam_test

@@ -5,7 +5,7 @@
 
 #include "session/running_op.h"
 
-namespace vedette::detail {
+namespace vedette::detail::section_learner_test {
 namespace {
 
 using Stage = SectionLearner::Stage;
@@ -139,4 +139,4 @@ TEST(RunningOp, GoesFromSectionToSectionAtItsBirths) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::section_learner_test

@@ -9,7 +9,7 @@
 #include "session/loop.h"
 #include "support/sanitized.h"
 
-namespace vedette {
+namespace vedette::sections_test {
 namespace {
 
 using testing::Block;
@@ -168,4 +168,4 @@ TEST(Sections, GoOnWhereAnOpDoesNotAllocateAsItDid) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::sections_test

@@ -13,7 +13,7 @@
 #include "profiler/recorder.h"
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::security_test {
 namespace {
 
 using testing::Block;
@@ -224,4 +224,4 @@ TEST(Security, ARecordingFollowsNoLinkAndReplacesNoFileOfAnotherKind) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::security_test

@@ -9,7 +9,7 @@
 #include "session/loop.h"
 #include "vedette/observer.h"
 
-namespace vedette {
+namespace vedette::session_test {
 namespace {
 
 using testing::Block;
@@ -268,4 +268,4 @@ TEST(Session, SaysWhatItCannotKeepResident) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::session_test

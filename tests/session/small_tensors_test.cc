@@ -6,7 +6,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::small_tensors_test {
 namespace {
 
 using testing::Block;
@@ -152,4 +152,4 @@ TEST(SmallTensorsOfALoop, NeverFaultWhereTheyAreFew) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::small_tensors_test

@@ -53,7 +53,7 @@ __attribute__((noinline)) void trains_a_step(Session& session) {
 }  // namespace
 }  // namespace program
 
-namespace vedette {
+namespace vedette::stacks_test {
 namespace {
 
 using ::testing::Contains;
@@ -123,4 +123,4 @@ TEST(Symbols, AreNoneOfAFileThatIsNoProgram) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::stacks_test

@@ -8,7 +8,7 @@
 
 #include "session/executor.h"
 
-namespace vedette::detail {
+namespace vedette::detail::step_logger_test {
 namespace {
 
 Live tensor_of(std::uint64_t bytes, const std::string& name = {}) {
@@ -164,4 +164,4 @@ TEST(LoggedOffsets, AreThoseOfAMap) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::step_logger_test

@@ -11,7 +11,7 @@
 #include "session/step_start.h"
 #include "vedette/machine.h"
 
-namespace vedette::detail {
+namespace vedette::detail::step_plan_test {
 namespace {
 
 constexpr Bytes chunk = {64 << 10};
@@ -383,4 +383,4 @@ TEST(Stack, HostMemoryOverADiskIsTwoTiersOfOneStore) {
 }
 
 }  // namespace
-}  // namespace vedette::detail
+}  // namespace vedette::detail::step_plan_test

@@ -14,7 +14,7 @@
 #include "vedette/check.h"
 #include "vedette/observer.h"
 
-namespace vedette {
+namespace vedette::tiers_test {
 namespace {
 
 using testing::Loop;
@@ -148,4 +148,4 @@ TEST(ThreeTiersPlanned, AMachineSaysTheInterferenceThatTheProgramSays) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::tiers_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vedette {
+namespace vedette::unchanged_test {
 namespace {
 
 constexpr TensorIndex weight{0};
@@ -61,4 +61,4 @@ TEST(Unchanged, AsksTheNextEvictionOnlyAndOnlyOfTheSameBytes) {
 TEST(Unchanged, IsNotWhatStays) { EXPECT_EQ(unchanged(trace_of("r......."), {fetch(0)}), (std::vector<char>{0})); }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::unchanged_test

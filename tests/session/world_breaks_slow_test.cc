@@ -5,7 +5,7 @@
 
 #include "session/world_breaks.h"
 
-namespace vedette {
+namespace vedette::world_breaks_slow_test {
 namespace {
 
 using testing::Break;
@@ -27,4 +27,4 @@ TEST_P(WorldBreaks, AtEveryCall) {
 INSTANTIATE_TEST_SUITE_P(Worlds, WorldBreaks, ::testing::ValuesIn(testing::worlds_in_parts(8)), testing::name_of);
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::world_breaks_slow_test

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::zero_copy_test {
 namespace {
 
 using testing::Block;
@@ -106,4 +106,4 @@ TEST(ZeroCopy, PagesOfMemoryThatIsHeldArriveThroughAPipe) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::zero_copy_test

@@ -9,7 +9,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::bound_test {
 namespace {
 
 Machine two(std::uint64_t fast, bool recompute = false) {
@@ -121,4 +121,4 @@ TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::bound_test

@@ -11,7 +11,7 @@
 #include "vedette/policy.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::by_the_words_test {
 namespace {
 
 using testing::ByTheWords;
@@ -211,4 +211,4 @@ TEST(ByTheWords, TheReplayDoesWhatItsWordsSay) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::by_the_words_test

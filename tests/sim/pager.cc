@@ -6,7 +6,7 @@
 #include "support/traces.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::pager_test {
 namespace {
 
 using testing::op;
@@ -135,4 +135,4 @@ TEST(Paging, RefusesAnOpThatIsTooLargeAndAPlanThatSaysMore) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::pager_test

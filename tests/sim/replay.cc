@@ -8,7 +8,7 @@
 #include "support/traces.h"
 #include "vedette/bound.h"
 
-namespace vedette {
+namespace vedette::replay_test {
 namespace {
 
 constexpr TierIndex fast{0}, slow{1};
@@ -260,4 +260,4 @@ TEST(Replay, RefusesWhatItCannotRun) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::replay_test

@@ -6,7 +6,7 @@
 #include "support/traces.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::rows_test {
 namespace {
 
 using testing::op;
@@ -103,4 +103,4 @@ TEST(Rows, OfAnotherTraceAreRefused) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::rows_test

@@ -8,7 +8,7 @@
 #include "sim/made.h"
 #include "vedette/replay.h"
 
-namespace vedette {
+namespace vedette::tiers_test {
 namespace {
 
 constexpr TierIndex fast{0}, host{1}, disk{2};
@@ -237,4 +237,4 @@ TEST(ReplayTimeline, HasABarForEachOpWaitAndMove) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::tiers_test

@@ -13,7 +13,7 @@
 
 #include "device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::allocator_test {
 namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
@@ -144,4 +144,4 @@ TEST_F(Inside, CapturingAGraphIsRefusedWhileAGuardLives) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::allocator_test

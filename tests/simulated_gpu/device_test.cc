@@ -5,7 +5,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::device_test {
 namespace {
 
 using cuda::Address;
@@ -253,4 +253,4 @@ TEST_F(SimulatedGpuDeathTest, AWordOfSimulatedGpuThatIsNotKnownEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::device_test

@@ -3,7 +3,7 @@
 
 #include "simulated_gpu/drawn_programs.h"
 
-namespace vedette::test {
+namespace vedette::test::drawn_programs_slow_test {
 namespace {
 
 TEST_P(DrawnGpuPrograms, HaveThePlainRunsBits) {
@@ -17,4 +17,4 @@ INSTANTIATE_TEST_SUITE_P(SeedsFrom, DrawnGpuPrograms, ::testing::Range(100u, 200
                          [](const auto& each) { return std::to_string(each.param); });
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::drawn_programs_slow_test

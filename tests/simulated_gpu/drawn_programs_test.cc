@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace vedette::test {
+namespace vedette::test::drawn_programs_test {
 namespace {
 
 TEST_P(DrawnGpuPrograms, HaveThePlainRunsBits) { expect_plain_runs_bits(GetParam()); }
@@ -12,4 +12,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, DrawnGpuPrograms, drawn_seeds(8),
                          [](const auto& each) { return std::to_string(each.param); });
 
 }  // namespace
-}  // namespace vedette::test
+}  // namespace vedette::test::drawn_programs_test

@@ -32,7 +32,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::every_failing_call_test {
 namespace {
 
 constexpr std::int64_t width = 64;     // weights and activations of 16 KiB
@@ -298,4 +298,4 @@ INSTANTIATE_TEST_SUITE_P(Calls, EveryFailingCall, ::testing::ValuesIn(shares()),
 });
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::every_failing_call_test

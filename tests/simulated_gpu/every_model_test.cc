@@ -3,7 +3,7 @@
 // small for an op is told, and how large it is.
 #include "simulated_gpu/training_process.h"
 
-namespace vedette::testing {
+namespace vedette::testing::every_model_test {
 namespace {
 
 std::string name_of(const ::testing::TestParamInfo<const char*>& the) {
@@ -48,4 +48,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice,
                                            "gbs=0.2", "copies_wait=1 unmap_waits=1 one_engine=1 latency_us=1000"));
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::every_model_test

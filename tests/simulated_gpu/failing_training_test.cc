@@ -22,7 +22,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::failing_training_test {
 namespace {
 
 constexpr Bytes budget = {std::uint64_t{2600} << 10};  // Adam's largest op needs 2.3 MiB of it
@@ -196,4 +196,4 @@ TEST_F(FailingTraining, EndsRightOrWithASentenceAtCallsOfEachKind) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::failing_training_test

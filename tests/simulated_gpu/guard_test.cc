@@ -19,7 +19,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::guard_test {
 namespace {
 
 using ::testing::Contains;
@@ -441,4 +441,4 @@ TEST_F(GpuGuard, AThreadWhoseOperatorsAreNotTheTrainingsHasRightNumbersWhileTens
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::guard_test

@@ -16,7 +16,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::mixed_precision_test {
 namespace {
 
 constexpr int steps = 8;
@@ -100,4 +100,4 @@ INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision, ::testing::Values("gpt", "resne
                          [](const auto& the) { return std::string(the.param); });
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::mixed_precision_test

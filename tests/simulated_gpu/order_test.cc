@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace vedette::simulated {
+namespace vedette::simulated::order_test {
 namespace {
 
 constexpr std::size_t streams = 4, events = 3, places = 6;
@@ -117,4 +117,4 @@ TEST(Order, MemoryThatGoesAwayNamesWhatMayStillRun) {
 }
 
 }  // namespace
-}  // namespace vedette::simulated
+}  // namespace vedette::simulated::order_test

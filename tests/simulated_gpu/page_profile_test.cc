@@ -15,7 +15,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::page_profile_test {
 namespace {
 
 // So small that libtorch's own allocator keeps most tensors beside the weights, and all of the last layer's.
@@ -150,4 +150,4 @@ TEST_F(PageProfileOfAGpu, WhatCuptiRefusesOrLosesIsASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::page_profile_test

@@ -9,7 +9,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing {
+namespace vedette::testing::planted_bugs_test {
 namespace {
 
 using cuda::Address;
@@ -153,4 +153,4 @@ TEST_F(PlantedBugs, EachIsFoundWhateverTheTimingIs) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::planted_bugs_test

@@ -21,7 +21,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::recompute_surprises_test {
 namespace {
 
 const c10::Device device(at::kCUDA, 0);
@@ -260,4 +260,4 @@ TEST_F(GpuRecompute, HeldByTheProgramGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::recompute_surprises_test

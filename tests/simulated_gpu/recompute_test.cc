@@ -2,7 +2,7 @@
 // parameters, buffers, optimizer state and generators are those of the run without a guard, and the budget holds.
 #include "simulated_gpu/training_process.h"
 
-namespace vedette::testing {
+namespace vedette::testing::recompute_test {
 namespace {
 
 class Recomputing : public SimulatedGuard {
@@ -18,4 +18,4 @@ TEST_F(Recomputing, AGptHasThePlainRunsBits) { expect_equal_with_all_dropped("gp
 TEST_F(Recomputing, AMobileNetHasThePlainRunsBits) { expect_equal_with_all_dropped("mobilenetv2", {50}); }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::recompute_test

@@ -16,7 +16,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::surroundings_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -238,4 +238,4 @@ TEST_F(Surroundings, ACollectiveOnTensorsThatMoveIsRefusedWithASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::surroundings_test

@@ -19,7 +19,7 @@
 #include "vedette/gpu.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::table_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -213,4 +213,4 @@ TEST_F(TableOfRows, RowsThatBecomeHotLaterComeThen) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::table_test

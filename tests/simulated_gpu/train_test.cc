@@ -3,7 +3,7 @@
 #include "profiler/recording.h"
 #include "simulated_gpu/training_process.h"
 
-namespace vedette::testing {
+namespace vedette::testing::train_test {
 namespace {
 
 TEST_F(SimulatedTraining, MlpHasTheCpusBits) { expect_equal_bits("mlp"); }
@@ -153,4 +153,4 @@ TEST_F(SimulatedTraining, WithoutAGpuThereIsASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::train_test

@@ -12,7 +12,7 @@
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
-namespace vedette::testing {
+namespace vedette::testing::workspaces_test {
 namespace {
 
 const c10::Device device(at::kCUDA, 0);
@@ -121,4 +121,4 @@ TEST_F(GpuWorkspaces, ThatAreKeptInTheRangeAreLeftOutByThePlanAndASteadyStepMove
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::workspaces_test

@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "os/test_pager.h"
 
-namespace vedette {
+namespace vedette::going_away_test {
 namespace {
 
 using testing::Open;
@@ -193,4 +193,4 @@ TEST(GoingAway, IsAtomicForFileFramesWithSmallChunks) { stress(open_file_memory,
 TEST(GoingAway, IsAtomicForFileFramesWithLargeChunks) { stress(open_file_memory, large, 8); }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::going_away_test

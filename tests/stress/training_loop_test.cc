@@ -13,7 +13,7 @@
 
 #include "session/loop.h"
 
-namespace vedette {
+namespace vedette::training_loop_test {
 namespace {
 
 using testing::Block;
@@ -138,4 +138,4 @@ TEST_P(TrainingLoop, LosesNoByteBesideThreadsThatTouchAndMap) {
 INSTANTIATE_TEST_SUITE_P(Policies, TrainingLoop, ::testing::Values("sentinel", "vedette"));
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::training_loop_test

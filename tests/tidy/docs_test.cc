@@ -8,7 +8,7 @@
 #include "tidy/cpp_reader.h"
 #include "tidy/sources.h"
 
-namespace vedette::testing {
+namespace vedette::testing::docs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -106,4 +106,4 @@ TEST(DocsTest, SeeALinkThatLeadsNowhere) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::docs_test

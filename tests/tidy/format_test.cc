@@ -10,7 +10,7 @@
 #include "support/command.h"
 #include "tidy/sources.h"
 
-namespace vedette::testing {
+namespace vedette::testing::format_test {
 namespace {
 
 constexpr int wanted_version = 14;
@@ -63,4 +63,4 @@ TEST(FormatTest, SeesALineThatClangFormatWouldChange) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::format_test

@@ -16,7 +16,7 @@
 
 #include "tidy/sources.h"
 
-namespace vedette::testing {
+namespace vedette::testing::layers_test {
 namespace {
 
 using Layers = std::set<std::string>;
@@ -168,4 +168,4 @@ TEST(Layers, ThePureCentreMeetsNoThreadClockOrFile) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::layers_test

@@ -9,7 +9,7 @@
 #include "tidy/exceptions.h"
 #include "tidy/sources.h"
 
-namespace vedette::testing {
+namespace vedette::testing::limits_test {
 namespace {
 
 constexpr std::size_t most_columns = 120, most_words = 35, most_file_lines = 450, most_function_lines = 60,
@@ -257,4 +257,4 @@ TEST(LimitsTest, AnExceptionThatIsNotNeededFails) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::limits_test

@@ -8,7 +8,7 @@
 #include "tidy/cpp_reader.h"
 #include "tidy/sources.h"
 
-namespace vedette::testing {
+namespace vedette::testing::tidy_test {
 namespace {
 
 constexpr std::size_t most_lines = 70;
@@ -112,4 +112,4 @@ TEST(Tidy, WhatIsLeftToDoHasAnIssue) {
 }
 
 }  // namespace
-}  // namespace vedette::testing
+}  // namespace vedette::testing::tidy_test

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-namespace vedette {
+namespace vedette::io_queue_test {
 namespace {
 
 constexpr Bytes slot = 64_KiB;
@@ -74,4 +74,4 @@ TEST(Advance, CallsTheEndOfTheFileAnError) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::io_queue_test

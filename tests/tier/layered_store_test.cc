@@ -16,7 +16,7 @@
 #include "support/faulty_store.h"
 #include "tier/store.h"
 
-namespace vedette {
+namespace vedette::layered_store_test {
 namespace {
 
 using Direction = StoreRequest::Direction;
@@ -331,4 +331,4 @@ TEST(LayeredStore, LosesNoByteUnderRandomUseAndFailures) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::layered_store_test

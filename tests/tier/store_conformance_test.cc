@@ -30,7 +30,7 @@
 #include "support/thread_masks.h"
 #include "tier/store.h"
 
-namespace vedette {
+namespace vedette::store_conformance_test {
 namespace {
 
 using Direction = StoreRequest::Direction;
@@ -573,4 +573,4 @@ TEST(NvmeStore, ItsThreadsRunNoSignalHandlerOfTheProgram) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::store_conformance_test

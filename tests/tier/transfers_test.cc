@@ -12,7 +12,7 @@
 #include "support/broken_calls.h"
 #include "tier/io_queue.h"
 
-namespace vedette {
+namespace vedette::transfers_test {
 namespace {
 
 using Direction = StoreRequest::Direction;
@@ -114,4 +114,4 @@ INSTANTIATE_TEST_SUITE_P(Both, Transfers,
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::transfers_test

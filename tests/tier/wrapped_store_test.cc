@@ -11,7 +11,7 @@
 #include "support/faulty_store.h"
 #include "tier/store.h"
 
-namespace vedette {
+namespace vedette::wrapped_store_test {
 namespace {
 
 using Direction = StoreRequest::Direction;
@@ -347,4 +347,4 @@ TEST(FaultyStore, DelaysACompletionWithoutHoldingTheOthers) {
 }
 
 }  // namespace
-}  // namespace vedette
+}  // namespace vedette::wrapped_store_test

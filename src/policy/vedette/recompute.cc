@@ -11,7 +11,7 @@
 namespace vedette::planning {
 namespace {
 
-constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t no_op = std::numeric_limits<std::uint32_t>::max();
 // producers of dead operands, one behind the other; longer chains cost more than they save
 constexpr int most_dead = 6;
 
@@ -57,13 +57,13 @@ Recomputer::Recomputer(const Trace& trace, const Machine& machine)
 std::uint32_t Recomputer::writer(std::uint32_t tensor, std::uint32_t before) const {
   const auto& all = writers_[tensor];
   const auto next = std::lower_bound(all.begin(), all.end(), before);
-  return next == all.begin() ? none : *std::prev(next);
+  return next == all.begin() ? no_op : *std::prev(next);
 }
 
 // Operands that live on are taken to be there; dead ones are made first.
 double Recomputer::cost(std::uint32_t tensor, std::uint32_t at, int depth) const {
   const std::uint32_t producer = writer(tensor, at);
-  if (producer == none || !replayable_[producer] || depth > most_dead) return -1;
+  if (producer == no_op || !replayable_[producer] || depth > most_dead) return -1;
   double ns = static_cast<double>(producers_[producer].time.value);
   for (TensorIndex u : producers_[producer].reads) {
     if (writer(u.value, at) != writer(u.value, producer)) return -1;
@@ -85,7 +85,7 @@ class RecomputeWalk {
         rule_(rule),
         kept_(kept),
         life_(r_.trace_.tensors.size()),
-        away_(r_.trace_.tensors.size(), none) {}
+        away_(r_.trace_.tensors.size(), no_op) {}
 
   Recomputed walk() {
     prepare();
@@ -134,7 +134,7 @@ class RecomputeWalk {
     temporary_bytes_ = scratch_ = 0;
     recomputed_here_.clear();
     for (TensorIndex t : traced.reads) {
-      if (away_[t.value] != none) make(t.value, op, 0, made);
+      if (away_[t.value] != no_op) make(t.value, op, 0, made);
     }
     for (TensorIndex t : traced.reads) made.reads.push_back({life_[t.value]});
     for (TensorIndex t : traced.writes) made.writes.push_back({life_[t.value]});
@@ -182,14 +182,14 @@ class RecomputeWalk {
     if (depth > rule_.depth) excess_.insert({t, away_[t]});
     const std::uint32_t producer = r_.writer(t, op);
     read_operands(producer, op, depth, made);
-    if (away_[t] == none) return;  // made as a means of its own means
-    run(producer, made, [&](std::uint32_t other) { return away_[other] != none && r_.writer(other, op) == producer; });
+    if (away_[t] == no_op) return;  // made as a means of its own means
+    run(producer, made, [&](std::uint32_t other) { return away_[other] != no_op && r_.writer(other, op) == producer; });
     for (TensorIndex other : r_.producers_[producer].writes) {
-      if (away_[other.value] == none || r_.writer(other.value, op) != producer) continue;
+      if (away_[other.value] == no_op || r_.writer(other.value, op) != producer) continue;
       recomputed_here_.emplace_back(other.value, away_[other.value]);
       depth_here_.resize(recomputed_here_.size());
       depth_here_.back() = depth;
-      away_[other.value] = none;
+      away_[other.value] = no_op;
       life_[other.value] = begin_life(other.value);
       made.writes.push_back({life_[other.value]});
       made_.recomputations.push_back({.before = {op}, .producer = {producer}, .tensor = other});
@@ -201,7 +201,7 @@ class RecomputeWalk {
       const TensorUses& uses = r_.uses_.tensors[u.value];
       if (!uses.persistent && uses.death < op) {
         make_temporary(u.value, op, depth, made);
-      } else if (away_[u.value] != none) {
+      } else if (away_[u.value] != no_op) {
         make(u.value, op, depth + 1, made);
       } else {
         made.reads.push_back({life_[u.value]});
@@ -248,7 +248,7 @@ class RecomputeWalk {
   const RecomputeRule& rule_;
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept_;
   std::vector<std::uint32_t> life_;  // [tensor]: its life now, in the new trace
-  // [tensor]: the op after which it was thrown away; none: it was not
+  // [tensor]: the op after which it was thrown away; no_op: it was not
   std::vector<std::uint32_t> away_;
   std::vector<std::vector<std::uint32_t>> drop_after_;  // [op]
   std::set<std::uint32_t> temporary_;
