@@ -35,7 +35,10 @@ done
 scripts/setup.sh
 mkdir -p build
 echo "demo: building (some minutes the first time)" >&2
-cmake --preset release >build/release.log 2>&1 ||
+# A first build compiles several files as one; what a developer has chosen stays.
+unity=()
+[ -f build/release/CMakeCache.txt ] || unity=(-DVEDETTE_UNITY=ON)
+cmake --preset release "${unity[@]}" >build/release.log 2>&1 ||
   { cat build/release.log >&2; echo "demo: configuring failed (above)" >&2; exit 1; }
 # A line that is written over, to a terminal; else only what fails.
 if [ -t 2 ]; then

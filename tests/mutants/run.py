@@ -1,12 +1,20 @@
 """Plants each bug of this folder alone and says which test kills it: run.py --work DIR [options] [NAME ...]
 
-A mutant is a patch: what is wrong in its first line, the tests that should see it in its second, then a unified diff.
-Between them may be a line "# says: TEXT": such a mutant is killed only where the failing test's output has that text.
-Each of --workers has a copy of the sources in DIR, built there without libtorch. Mutants of the same tests go to one
-worker. It builds and runs these tests without a mutant; then each patch is applied, its tests are built and run one
-after the other until one fails, and the patch is taken back. With --check only the patches are looked at, and nothing
-is built. Exit status 1: fewer than --least percent are killed; 2: a patch no longer applies or compiles, has no such
-first lines, or a test fails without one.
+A bug stands in the file of its room, ROOM.toml, with what is wrong in a sentence and the tests that should see it:
+
+    [engine_births_are_not_pinned]
+    wrong = "What is born in an op may leave before its end."
+    tests = ["engine/engine_test", "engine/by_hand_test:Born.*"]
+    [[engine_births_are_not_pinned.change]]
+    in = "Engine::birth"                               # a function, a method, or a class
+    find = "    if (books_.in_op()) pin(c);\n"         # stands there once
+    put = ""
+
+With `says` a bug is killed only where the failing test's output has that text. Each of --workers has a copy of the
+sources in DIR, built there without libtorch. Bugs of the same tests go to one worker. It builds and runs these tests
+without a bug; then each bug is planted, its tests are built and run one after the other until one fails, and the bug is
+taken out again. With --check nothing is built: only whether each bug has its place. Exit status 1: fewer than --least
+percent are killed; 2: a bug has no place or does not compile, or a test fails without one.
 """
 
 import argparse
@@ -17,10 +25,14 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from scopes import scopes
+
 COPIED = ("CMakeLists.txt", "cmake", "examples", "include", "profiler", "src", "tests")
+PLANTED = ("include", "profiler", "src", "tests/simulated_gpu")
 LONGEST = 600.0  # seconds of one test without a mutant
 PATIENCE = 5.0, 20.0  # a mutant hangs that takes so many times as long as without it, and so many seconds more
 
@@ -28,24 +40,57 @@ PATIENCE = 5.0, 20.0  # a mutant hangs that takes so many times as long as witho
 @dataclass
 class Mutant:
     name: str
-    wrong: str  # one line
+    wrong: str  # one sentence
     tests: list[str]  # files of tests, perhaps with some cases: engine/books_test:Slots.*
     says: str  # that the failing test's output has; empty: anything
-    diff: str
-    files: list[str]  # that it changes
+    changes: list[dict[str, str]]
+    planted: dict[str, str] = field(default_factory=dict)  # [path] = the file with the bug
 
 
 class Broken(Exception):
     """Something that is to be mended before a score means anything."""
 
 
-def read(path: Path) -> Mutant:
-    lines = path.read_text().split("\n")
-    if len(lines) < 3 or not lines[0].startswith("# ") or not lines[1].startswith("# tests: "):
-        raise Broken(f"{path.name} does not begin with what is wrong and with its tests")
-    files = re.findall(r"^\+\+\+ b/(\S+)$", "\n".join(lines), re.MULTILINE)
-    says = lines[2][8:] if lines[2].startswith("# says: ") else ""
-    return Mutant(path.stem, lines[0][2:], lines[1][9:].split(), says, "\n".join(lines[2:]), files)
+class Sources:
+    """Finds where bugs go."""
+
+    def __init__(self, root: Path) -> None:
+        self.texts: dict[str, str] = {}
+        self.places: dict[str, list[tuple[str, int, int]]] = {}  # [scope] = path and lines
+        for file in (each for top in PLANTED for each in sorted((root / top).rglob("*"))):
+            if file.suffix in (".cc", ".h"):
+                path = str(file.relative_to(root))
+                self.texts[path] = file.read_text()
+                for scope in scopes(self.texts[path]):
+                    self.places.setdefault(scope.name, []).append((path, scope.begin, scope.end))
+
+    def plant(self, mutant: Mutant) -> None:
+        for change in mutant.changes:
+            places = self.places.get(change["in"], [])
+            if not places:
+                raise Broken(f"{mutant.name}: there is no {change['in']}")
+            found = []
+            for path, begin, end in places:
+                lines = mutant.planted.get(path, self.texts[path]).split("\n")
+                text = "\n".join(lines[begin:end])
+                if change["find"] in text:
+                    changed = text.replace(change["find"], change["put"])
+                    found += [(path, lines[:begin], changed, lines[end:])] * text.count(change["find"])
+            if len(found) != 1:
+                raise Broken(f"{mutant.name}: {change['in']} has {change['find'].strip()!r} {len(found)} times")
+            path, before, changed, after = found[0]
+            mutant.planted[path] = "\n".join([*before, changed, *after])
+
+
+def read(folder: Path) -> list[Mutant]:
+    """All bugs, each planted in its mind."""
+    sources, mutants = Sources(folder.parent.parent), []
+    for file in sorted(folder.glob("*.toml")):
+        for name, told in tomllib.loads(file.read_text()).items():
+            mutant = Mutant(name, told["wrong"], told["tests"], told.get("says", ""), told["change"])
+            sources.plant(mutant)
+            mutants.append(mutant)
+    return mutants
 
 
 def copy(source: Path, target: Path) -> None:
@@ -129,21 +174,12 @@ class Build:
         return f"{path}.{failed[0]}" if failed else f"{path}.{last_begun(ended.stdout)} (crashes)"
 
     def change(self, mutant: Mutant) -> None:
-        ended = apply(mutant.diff, self.copy)
-        same = all((self.copy / f).read_bytes() == (self.source / f).read_bytes() for f in mutant.files)
-        if ended.returncode != 0 or same or not mutant.files:
-            raise Broken(f"{mutant.name} no longer applies: {ended.stderr.strip() or 'it changes nothing'}")
+        for path, text in mutant.planted.items():
+            (self.copy / path).write_text(text)
 
     def restore(self, mutant: Mutant) -> None:
-        for file in mutant.files:
-            put(self.source / file, self.copy / file)
-
-
-def apply(diff: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    # Else git looks for a repository around the folder, and leaves files outside of its index alone.
-    outside = dict(os.environ, GIT_CEILING_DIRECTORIES=str(folder.parent))
-    return subprocess.run(["git", "apply", *options, "-"], input=diff, capture_output=True, text=True, cwd=folder,
-                          env=outside)
+        for path in mutant.planted:
+            put(self.source / path, self.copy / path)
 
 
 def last_begun(output: str) -> str:
@@ -204,22 +240,6 @@ class Run:
             print(f"broken    {error}", flush=True)
 
 
-def check(folder: Path) -> int:
-    """Each patch has its first lines and applies to the sources as they are; says which do not."""
-    wrong = 0
-    for path in sorted(folder.glob("*.patch")):
-        try:
-            mutant = read(path)
-            ended = apply(mutant.diff, folder.parent.parent, "--check")
-            if ended.returncode != 0 or not mutant.files:
-                raise Broken(f"{path.name} no longer applies: {ended.stderr.strip() or 'it names no file'}")
-        except Broken as error:
-            print(f"mutants: {error}", file=sys.stderr)
-            wrong += 1
-    print(f"{len(list(folder.glob('*.patch')))} patches, {wrong} of them wrong")
-    return 2 if wrong else 0
-
-
 def prepare(build: Build, tests: set[str]) -> None:
     if said := build.make(sorted(tests)):
         raise Broken(f"the sources do not build without a mutant:\n{said}")
@@ -231,7 +251,7 @@ def prepare(build: Build, tests: set[str]) -> None:
 def main() -> int:
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="read the patches and build nothing")
+    parser.add_argument("--check", action="store_true", help="build nothing")
     parser.add_argument("--work", type=Path, metavar="DIR", help="the copies and builds; may be kept")
     parser.add_argument("--data", default="", metavar="DIR", help="given data, as VEDETTE_DATA of the build")
     parser.add_argument("--least", type=float, default=90, metavar="PERCENT")
@@ -239,16 +259,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only")
     asked = parser.parse_args()
     folder = Path(__file__).resolve().parent
-    if asked.check:
-        return check(folder)
-    if asked.work is None:
+    if asked.work is None and not asked.check:
         parser.error("--work DIR is wanted: where the copies and builds go")
     began = time.monotonic()
     try:
-        mutants = [read(path) for path in sorted(folder.glob("*.patch"))]
+        mutants = read(folder)
     except Broken as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
+    if asked.check:
+        print(f"{len(mutants)} bugs, each with its place")
+        return 0
     mutants = [each for each in mutants if not asked.names or each.name in asked.names]
     run = Run(mutants)
     jobs = max(cores // asked.workers, 1)
