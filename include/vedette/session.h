@@ -12,13 +12,14 @@
 //
 // A child of fork() does not inherit the arena. There scopes do nothing, allocate() and take_error() return an Error
 // that says so, releases of a parent's memory are ignored, and a load or store of it ends the child with a sentence. A
-// child may open a session of its own.
+// child may open a session of its own. A child of clone(2) runs no fork handlers: it dies of SIGSEGV instead.
 //
 // The arena outlives the Session object: its memory stays valid, and is paged within the same budget, until it is
 // released. It then holds no more fast memory than living tensors fill. This counts against the budget of the next
 // session, of which it keeps at most half, but for memory that cannot leave. One session lives at a time in a process.
 //
-// A thread that is cancelled (pthread_cancel, deferred) while it is inside a call ends after that call.
+// A thread that is cancelled (pthread_cancel, deferred) while it is inside a call ends after that call. One that waits
+// for memory that is away ends after the wait.
 #pragma once
 #include <chrono>
 #include <cstddef>

@@ -6,9 +6,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/uncancelled.h"
+
 namespace vedette {
 
 void die(const char* sentence) noexcept {
+  const Uncancelled in_here;  // a cancelled thread would end in write(2), without the sentence
   char line[1024];
   const int n = std::snprintf(line, sizeof line, "vedette: %s\n", sentence);
   if (n > 0) [[maybe_unused]]

@@ -28,6 +28,9 @@ void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// write(2) without the C library: there a cancelled thread would end, even one that has just forbidden it (glibc).
+long write_uncancelled(int fd, const Fault& fault) noexcept { return ::syscall(SYS_write, fd, &fault, sizeof fault); }
+
 bool is_open(std::uint32_t word) noexcept { return (word & 1) != 0; }
 
 // The last fault of this thread that found its gate open. While a gate's word stays the same its chunk stays
@@ -97,6 +100,7 @@ void Gate::ask_again(ChunkIndex chunk) noexcept {
 
 SegvAnswer Gate::on_segv(void* gate, std::byte* address, bool write) noexcept {
   Gate& self = *static_cast<Gate*>(gate);
+  if (self.made_in_ != this_process()) return SegvAnswer::pass;
   const auto fault = self.layout_.fault(address, write);
   return fault ? self.wait(*fault, address) : SegvAnswer::pass;
 }
@@ -114,7 +118,7 @@ SegvAnswer Gate::wait(const Fault& fault, const std::byte* address) noexcept {
       return again ? SegvAnswer::pass : SegvAnswer::stale;
     }
     // Smaller than PIPE_BUF: written whole or not at all. A full pipe makes us wait for the reader, never lose a fault.
-    while (::write(tell_.get(), &fault, sizeof fault) < 0) {
+    while (write_uncancelled(tell_.get(), fault) < 0) {
       if (errno != EINTR && errno != EAGAIN) die("the pipe to the thread that serves page faults is broken");
     }
     futex_wait(word, seen);

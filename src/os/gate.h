@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "base/this_process.h"
 #include "os/parking.h"
 #include "os/signals.h"
 #include "vedette/result.h"
@@ -33,11 +34,13 @@ class Gate {
 
  private:
   Gate(const Layout& layout, FaultSink on_fault);
+  // In a child with a copy of this memory no thread would ever open a gate, so its faults pass.
   static SegvAnswer on_segv(void* gate, std::byte* address, bool write) noexcept;
   SegvAnswer wait(const Fault& fault, const std::byte* address) noexcept;
   void run() noexcept;
 
   Layout layout_;
+  const std::uint64_t made_in_ = this_process();
   FaultSink on_fault_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> words_;
   std::atomic<bool> gone_{false};

@@ -84,8 +84,11 @@ SegvAnswer ask(Slot& slot, std::uintptr_t address, bool write) noexcept {
   return answer;
 }
 
+// Apart from on_segv(): a thread that may be cancelled at any instruction can end inside of a function only while none
+// that promises not to throw has become a part of it.
+//
 // True: a claim served the fault, or it has passed.
-bool served(std::uintptr_t address, bool write) noexcept {
+[[gnu::noinline]] bool served(std::uintptr_t address, bool write) noexcept {
   bool stale = false;
   for (const SegvOrder order : {SegvOrder::memory, SegvOrder::tracker}) {
     for (Slot& slot : table) {
@@ -99,6 +102,19 @@ bool served(std::uintptr_t address, bool write) noexcept {
   return stale;
 }
 
+// A claim may wait in calls at which a cancelled thread ends (pthread_cancel), by unwinding through functions that
+// promise not to throw. Such a thread ends after the fault; one that may be cancelled anywhere ends right here. The
+// type is changed, too: a request that is on its way when the state changes looks at nothing else (glibc).
+bool served_uncancelled(std::uintptr_t address, bool write) {
+  int state = PTHREAD_CANCEL_ENABLE, type = PTHREAD_CANCEL_DEFERRED;
+  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  ::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+  const bool done = served(address, write);
+  ::pthread_setcancelstate(state, nullptr);
+  ::pthread_setcanceltype(type, nullptr);
+  return done;
+}
+
 void die_of(int signal, const siginfo_t* info) noexcept {
   // A fault kills when it is repeated, with its own address; a signal that was sent has to be sent again.
   struct sigaction standard {};
@@ -107,7 +123,7 @@ void die_of(int signal, const siginfo_t* info) noexcept {
   if (info->si_code <= 0) ::raise(signal);
 }
 
-void call_previous(int signal, siginfo_t* info, void* context) noexcept {
+[[gnu::noinline]] void call_previous(int signal, siginfo_t* info, void* context) noexcept {
   const std::size_t count = previous_count.load(std::memory_order_acquire);
   Journey so_far;
   std::memcpy(&so_far, last_words(info), sizeof so_far);
@@ -130,7 +146,7 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const bool access = info->si_code == SEGV_ACCERR || info->si_code == SEGV_MAPERR;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  const bool done = access && served(address, is_write(context));
+  const bool done = access && served_uncancelled(address, is_write(context));
   errno = saved_errno;
   if (!done) call_previous(signal, info, context);
 }

@@ -17,11 +17,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/this_process.h"
 #include "session/arena.h"
 #include "session/buckets.h"
 #include "session/executor.h"
 #include "session/foresight.h"
-#include "session/forks.h"
 #include "session/messages.h"
 #include "session/op_times.h"
 #include "session/page_profile.h"
@@ -62,7 +62,7 @@ class SessionCore {
   bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }  // closed, and nothing lives
   void give_back_addresses() noexcept { arena_.give_back_addresses(); }               // when it has ended
   // This process is a forked child of the one that opened the session: nothing here may be locked or waited for.
-  bool inherited() const noexcept { return forks_at_open_ != forks(); }
+  bool inherited() const noexcept { return opened_in_ != this_process(); }
 
   const SessionOptions& options() const noexcept { return options_; }
   const Machine& machine() const noexcept { return machine_; }
@@ -184,7 +184,7 @@ class SessionCore {
   PlannedStep planned_step(const Bucket& bucket) const;
 
   const SessionOptions options_;
-  const std::uint64_t forks_at_open_ = forks();
+  const std::uint64_t opened_in_ = this_process();
   Messages messages_;                   // posted with any lock held, delivered with none
   std::unique_ptr<Executor> executor_;  // nullptr: ended
   Machine machine_;

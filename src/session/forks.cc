@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/children.h"
+#include "base/this_process.h"
 #include "os/uffd.h"
 #include "session/core.h"
 #include "session/registry.h"
@@ -15,8 +16,10 @@
 namespace vedette::detail {
 namespace {
 
-std::atomic<std::uint64_t> count{0};
-struct sigaction before_ours;  // written by the child's only thread
+// Processes; 0: none yet. Relaxed: nothing is handed over, and a child has one thread when it is prepared.
+std::atomic<std::uint64_t> first{0};     // that watched
+std::atomic<std::uint64_t> prepared{0};  // that watched first, or the child in which in_child() has run
+struct sigaction before_ours;            // written by the child's only thread
 
 // A fault elsewhere goes on to the handler that was there, with the siginfo it came with: that may be the library's own
 // (os/signals.h), which notes there how far the fault has come.
@@ -48,7 +51,7 @@ void catch_touches() noexcept {
 }
 
 void in_child() noexcept {
-  count.fetch_add(1, std::memory_order_relaxed);
+  prepared.store(this_process(), std::memory_order_relaxed);
   registry_in_child();
   close_what_children_do_not_keep();
   catch_touches();
@@ -59,13 +62,18 @@ void in_child() noexcept {
 Result<void> watch_forks() {
   static const int error = ::pthread_atfork(nullptr, nullptr, in_child);
   if (error != 0) return system_error("pthread_atfork", error, "");
+  for (auto* const each : {&first, &prepared}) {
+    std::uint64_t none = 0;
+    each->compare_exchange_strong(none, this_process(), std::memory_order_relaxed);
+  }
+  const bool of_clone = prepared.load(std::memory_order_relaxed) != this_process();  // which runs no fork handlers
+  if (of_clone) in_child();
   return {};
 }
 
 void come_first_in_child() noexcept {
-  if (forks() > 0) catch_touches();
+  const std::uint64_t watched = first.load(std::memory_order_relaxed);
+  if (watched != 0 && watched != this_process()) catch_touches();
 }
-
-std::uint64_t forks() noexcept { return count.load(std::memory_order_relaxed); }
 
 }  // namespace vedette::detail

@@ -11,6 +11,7 @@
 #include "os/probe.h"
 #include "session/chunk_executor.h"
 #include "session/core.h"
+#include "session/forks.h"
 #include "session/open_gpu.h"
 #include "session/registry.h"
 #include "session/stack.h"

@@ -1,8 +1,10 @@
 // Every ChunkMemory keeps the promises of chunk_memory.h: the same cases over all four mechanisms and two chunk sizes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -498,6 +500,82 @@ TEST_P(ChunkMemoryTest, AForkedChildThatTouchesTheArenaDiesInsteadOfReadingZeros
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << "chunk " << c << ": " << status;
   }
   EXPECT_EQ(wrong_words(pager, 0, 1), 0u);
+}
+
+// Made without fork handlers: _Fork() and clone(2).
+TEST_P(ChunkMemoryTest, AChildOfCloneThatTouchesTheArenaDiesInsteadOfWaitingForEver) {
+  MAKE_OR_SKIP(pager, 3, 2);
+  fill(pager, 0, 1);
+  pager.evict(1);
+  for (const std::uint32_t c : {0u, 1u}) {  // shown, away
+    const pid_t child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+    if (child == 0) {
+      testing::leave_no_core();
+      ::alarm(10);
+      volatile_read(pager.chunk(c));
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << "chunk " << c << ": " << status;
+  }
+  EXPECT_EQ(wrong_words(pager, 0, 1), 0u);
+}
+
+// It shares the memory and the threads that serve it.
+TEST_P(ChunkMemoryTest, AChildOfVforkReadsTheArenaAsItsParentDoes) {
+  if (testing::sanitized) GTEST_SKIP() << "a sanitizer makes another child of vfork()";
+  MAKE_OR_SKIP(pager, 3, 2);
+  fill(pager, 0, 1);
+  pager.evict(0);
+  const std::byte* const away = pager.chunk(0);
+  const std::uint64_t expected = pattern(0, 0, 1);
+  const pid_t child = ::vfork();
+  if (child == 0) {
+    ::alarm(10);
+    ::_exit(volatile_read(away) == expected ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+struct Toucher {
+  Pager* pager;
+  int type;                     // of cancellation
+  std::atomic<bool> met{true};  // the pattern, at every touch
+  std::atomic<bool> asked_itself{false};
+};
+
+// Touches chunks without end, most of them away.
+void* touch_all(void* with) {
+  Toucher& self = *static_cast<Toucher*>(with);
+  ::pthread_setcanceltype(self.type, nullptr);
+  for (std::uint32_t c = 0;; c = (c + 1) % self.pager->chunks()) {
+    if (self.asked_itself) ::pthread_cancel(::pthread_self());  // so it is cancelled before the fault
+    if (volatile_read(self.pager->chunk(c)) != pattern(c, 0, 1)) self.met = false;
+    ::pthread_testcancel();
+  }
+}
+
+TEST_P(ChunkMemoryTest, ACancelledThreadEndsAfterItsFaultAndMemoryGoesOn) {
+  MAKE_OR_SKIP(pager, 12, 3);
+  for (std::uint32_t c = 0; c < 12; ++c) fill(pager, c, 1);
+  for (int round = 0; round < 60; ++round) {
+    // under a sanitizer a thread that ends inside its calls takes their locks with it
+    const bool anywhere = !testing::sanitized && round % 2 == 1;
+    Toucher toucher{.pager = &pager, .type = anywhere ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED};
+    toucher.asked_itself = round % 4 == 0;
+    pthread_t thread{};
+    ASSERT_EQ(::pthread_create(&thread, nullptr, touch_all, &toucher), 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(100 + 137 * round));
+    ::pthread_cancel(thread);
+    void* ended = nullptr;
+    ::pthread_join(thread, &ended);
+    ASSERT_EQ(ended, PTHREAD_CANCELED);
+    ASSERT_TRUE(toucher.met);
+  }
+  for (std::uint32_t c = 0; c < 12; ++c) EXPECT_EQ(wrong_words(pager, c, 1), 0u) << c;
 }
 
 constexpr std::size_t small = std::size_t{64} << 10, large = std::size_t{2} << 20;

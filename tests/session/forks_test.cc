@@ -2,6 +2,7 @@
 // session of its own; its parent goes on as if nothing had happened.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <atomic>
 #include <csignal>
@@ -12,6 +13,7 @@
 #include "os/signals.h"
 #include "session/loop.h"
 #include "support/child.h"
+#include "support/sanitized.h"
 
 #if defined(__SANITIZE_THREAD__)
 // Threads of the parent are none of its child's, which cannot join them when it ends a session.
@@ -103,6 +105,29 @@ TEST(Forks, AChildKeepsNothingOfTheSlowTierOrOfFrames) {
   EXPECT_TRUE(exited_well(heard.status)) << heard.status.value_or(-1);
   EXPECT_EQ(heard.said, "");
   loop.step(4);  // the parent goes on
+}
+
+// A child of clone(2) runs no fork handlers: it has all that its parent has, but for the arena and the threads.
+TEST(Forks, AChildOfCloneIsLeftAloneTooAndOpensASessionOfItsOwn) {
+  if (testing::sanitized) GTEST_SKIP() << "a sanitizer does not know of a child of clone(2)";
+  const std::uint64_t expected = train(plenty);
+  auto session = open_session(tight, "nvme:.", "vedette");
+  Block block(*session, 1 << 20);
+  block.fill(3);
+  const pid_t child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (child == 0) {
+    ::alarm(30);
+    use_as_a_child(*session);
+    block.drop();
+    session.reset();
+    if (train(tight) != expected) ::_exit(10);
+    if (kept_of_the_session() != "") ::_exit(11);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(exited_well(status)) << status;
+  EXPECT_TRUE(block.holds(3));
 }
 
 TEST(Forks, AChildEndsASessionAndFreesMemoryWithoutAWord) {

@@ -212,6 +212,7 @@ long __wrap_syscall(long number, ...) {
     if (is_forbidden(Forbidden::userfaultfd)) return failing<long>({EPERM});
     if (turn("userfaultfd")) return failing<long>({EPERM, EMFILE, ENOMEM});
   }
+  if (number == SYS_write && turn("write")) return failing<long>({EINTR, EAGAIN});
   return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
