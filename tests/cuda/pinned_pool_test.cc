@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <random>
+#include <vector>
 
 #include "simulated_gpu/test_device.h"
 
@@ -38,6 +40,25 @@ TEST_F(Pool, ASlotLargerThanAPieceHasAPieceOfItsOwn) {
   EXPECT_EQ(pool.usage().registered, 5_MiB);
   pool.give_back(slot, 5_MiB);
   EXPECT_EQ(pool.take(4_MiB).value(), slot);
+}
+
+// No copy crosses from one allocation of the driver's into another that the kernel has put right behind it.
+TEST_F(Pool, HolesOfTwoPiecesThatTouchStayTwo) {
+  std::vector<unsigned> order = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    PinnedPool pool(device, {.piece = 1_MiB, .of_driver = true});
+    std::vector<std::byte*> slots;
+    for (std::size_t i = 0; i < order.size(); ++i) slots.push_back(pool.take(1_MiB).value());
+    std::vector<std::byte*> sorted = slots;
+    std::sort(sorted.begin(), sorted.end());
+    const auto touch = [](const std::byte* a, const std::byte* b) { return a + (1 << 20) == b; };
+    if (std::adjacent_find(sorted.begin(), sorted.end(), touch) == sorted.end())
+      GTEST_SKIP() << "the kernel puts no two pieces side by side";
+    for (const unsigned i : order) pool.give_back(slots[i], 1_MiB);
+    EXPECT_EQ(pool.take_registered(1_MiB + 4_KiB), nullptr) << "seed " << seed;
+    std::mt19937 random(seed);
+    std::shuffle(order.begin(), order.end(), random);
+  }
 }
 
 TEST_F(Pool, TheLimitHoldsAndIsASentence) {

@@ -117,6 +117,23 @@ TEST(Expected, WhatAnOpOnlyReadsLeavesForNothing) {
   EXPECT_TRUE(rig.holds(0, 2));
 }
 
+// A chunk that is written is hashed for nothing, as it comes and as it leaves.
+TEST(Expected, AnOpThatWritesATensorOfSeveralChunksChangesEachOfThem) {
+  for (const bool writes : {true, false}) {
+    Rig rig(4);
+    const ChunkRange tensor = at(0, 3);
+    for (const ChunkIndex c : tensor) rig.born(c.value, 1);
+    rig.evict({tensor});
+    const std::span written(&tensor, writes ? 1 : 0);
+    rig.engine().begin_op(10, {0}, "write", {&tensor, 1}, {.written = written});
+    EXPECT_EQ(rig.store().reads_kept(), writes ? 0u : 3u);
+    if (writes)
+      for (const ChunkIndex c : tensor) rig.fill(c.value, 2);
+    rig.engine().end_op({});
+    for (const ChunkIndex c : tensor) EXPECT_TRUE(rig.holds(c.value, writes ? 2 : 1)) << c.value;
+  }
+}
+
 TEST(Expected, WhatDiesBeforeItsRoomIsWantedStays) {
   Rig rig(4);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);

@@ -51,6 +51,19 @@ TEST_F(Places, MovesByAPlanBetweenOpsKeepTheHostsNumbers) {
   EXPECT_GT(evictions, 1000u);
 }
 
+TEST_F(Places, BlocksThatAreDroppedAndMadeAgainKeepTheHostsNumbers) {
+  std::uint64_t made_again = 0;
+  run_programs(
+      8, {2_MiB, 400_KiB}, 300,
+      [](PlacesProgram& program, unsigned seed) {
+        program.drops = true;
+        program.planned = seed % 3 != 0;
+        program.notes = seed % 2 == 0;
+      },
+      [&](const PlacesProgram& program) { made_again += program.made_again; });
+  EXPECT_GT(made_again, 700u);
+}
+
 TEST_F(Places, AnOpWhoseEndIsNotedRecordsNoEvent) {
   const auto device = open_device();
   Pointed pointed;
@@ -314,6 +327,112 @@ TEST_F(Places, ARecordedStreamStaysSoThoughAnOpOnItEnds) {
   other.synchronize().value();
   executor->release(second.block);
   control().forget_races();
+}
+
+// A block of 64 KiB at the range's beginning that holds `value`, was away, and has come back.
+BlockIndex back_again(PlaceExecutor& executor, const cuda::Stream& stream, std::uint32_t value, bool unchanged) {
+  const auto born = executor.allocate(64_KiB, stream.handle(), 0).value();
+  launch_fill(stream.handle(), born.address, 16 << 10, value);
+  executor.allow_moves(born.block);
+  executor.leave(born.block).value();
+  executor.bring(born.block, 0, unchanged).value();
+  return born.block;
+}
+
+// No op has used it since it came, so that nothing but the copy itself is behind.
+TEST_F(Places, APlaceOfADroppedBlockIsWrittenBehindTheCopyThatBroughtIt) {
+  const auto device = open_device();
+  Pointed pointed;
+  {
+    const auto stream = cuda::Stream::create(device).value(), other = cuda::Stream::create(device).value();
+    const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+    const BlockIndex dropped = back_again(*executor, stream, 3, false);
+    ASSERT_TRUE(executor->drop(dropped));
+    const auto second = executor->allocate(64_KiB, other.handle(), 0).value();
+    launch_fill(other.handle(), second.address, 16 << 10, 4);
+    other.synchronize().value();
+    executor->release(dropped);
+    executor->release(second.block);
+  }
+  EXPECT_THAT(control().races(), ::testing::IsEmpty());
+}
+
+// It came back to be read alone. Dropped, it has lost its slot, and with it the promise that the slot has its bytes.
+TEST_F(Places, ABlockThatIsMadeAgainLeavesByACopyThoughItWasUnchanged) {
+  const auto device = open_device();
+  Pointed pointed;
+  const auto stream = cuda::Stream::create(device).value();
+  const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+  const BlockIndex block = back_again(*executor, stream, 3, true);
+  const Bytes evicted = executor->counters().evicted;
+  ASSERT_TRUE(executor->drop(block));
+  EXPECT_FALSE(executor->has_slot(block));
+  const auto scratch = executor->allocate(64_KiB, stream.handle()).value();
+  launch_fill(stream.handle(), scratch.address, 16 << 10, 5);
+  executor->adopt(scratch.block, block);
+  executor->release(scratch.block);
+  executor->leave(block).value();
+  ASSERT_EQ(executor->counters().evicted, evicted + 64_KiB);
+  EXPECT_EQ(executor->counters().unchanged, 0_KiB);
+  executor->begin_op({&block, 1}, stream.handle()).value();
+  std::uint32_t sum = 0;
+  launch_read(stream.handle(), pointed.at.at(block.value), 16 << 10, &sum);
+  executor->end_op({&block, 1}, stream.handle());
+  stream.synchronize().value();
+  EXPECT_EQ(sum, 5u * (16 << 10));
+  executor->release(block);
+}
+
+// Work that no op announces, on another stream, goes on in a place that has another block by then.
+TEST_F(Places, ARecordedStreamGoesWithThePlaceThatABlockAdopts) {
+  const auto device = open_device();
+  Pointed pointed;
+  {
+    const auto stream = cuda::Stream::create(device).value(), other = cuda::Stream::create(device).value();
+    const auto event = cuda::Event::create(device).value();
+    const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+    const BlockIndex block = back_again(*executor, stream, 3, false);
+    ASSERT_TRUE(executor->drop(block));
+    const auto scratch = executor->allocate(64_KiB, stream.handle(), 0).value();
+    launch_fill(stream.handle(), scratch.address, 16 << 10, 5);
+    event.record(stream.handle()).value();
+    event.let_wait(other.handle()).value();
+    executor->record_stream(scratch.block, other.handle());
+    executor->adopt(scratch.block, block);
+    executor->release(scratch.block);
+    std::uint32_t sum = 0;
+    launch_read(other.handle(), pointed.at.at(block.value), 16 << 10, &sum);
+    executor->release(block);
+    const auto next = executor->allocate(64_KiB, stream.handle(), 0).value();
+    launch_fill(stream.handle(), next.address, 16 << 10, 6);
+    stream.synchronize().value();
+    other.synchronize().value();
+    EXPECT_EQ(sum, 5u * (16 << 10));
+    executor->release(next.block);
+  }
+  EXPECT_THAT(control().races(), ::testing::IsEmpty());
+}
+
+// Two operands that are away fit one by one, but not both: the first has come when the second is refused.
+TEST_F(Places, AnOpThatIsRefusedHoldsNoneOfItsOperands) {
+  const auto device = open_device();
+  Pointed pointed;
+  const auto stream = cuda::Stream::create(device).value();
+  const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+  std::vector<BlockIndex> operands;
+  for (int i = 0; i < 2; ++i) {
+    operands.push_back(executor->allocate(512_KiB, stream.handle()).value().block);
+    executor->allow_moves(operands.back());
+    executor->leave(operands.back()).value();
+  }
+  const auto stays = executor->allocate(256_KiB, stream.handle()).value().block;
+  const auto refused = executor->begin_op(operands, stream.handle());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().cause, Cause::out_of_memory);
+  const auto next = executor->allocate(768_KiB, stream.handle());
+  ASSERT_TRUE(next) << next.error().message;
+  for (const BlockIndex each : operands) EXPECT_EQ(executor->address(each), 0u);
+  for (const BlockIndex each : {operands[0], operands[1], stays, next->block}) executor->release(each);
 }
 
 // More streams than a block's lists hold in place.

@@ -27,6 +27,7 @@ class PlacesProgram {
   struct Tensor {
     BlockIndex block;
     std::vector<std::uint32_t> words;  // what it should hold
+    bool dropped = false;
   };
 
   PlacesProgram(unsigned seed, Bytes budget, Bytes pinned = {}, std::unique_ptr<DiskThread> disk = nullptr)
@@ -47,6 +48,7 @@ class PlacesProgram {
       if (tensors_.size() < tensors || random_() % 8 == 0) birth(stream);
       if (tensors_.size() > tensors) death();
       if (planned) move_by_plan();
+      if (drops && random_() % 2 == 0) drop();
       if (rearranges && random_() % 8 == 0) rearrange();
       op(stream);
       for (const Tensor& each : tensors_) ASSERT_EQ(pointed_.at.at(each.block.value), executor_->address(each.block));
@@ -55,7 +57,8 @@ class PlacesProgram {
   }
   PlaceExecutor::Counters counters() const { return executor_->counters(); }
   double share_in_place() const { return static_cast<double>(in_place_) / static_cast<double>(targets_); }
-  std::size_t failures = 0;
+  std::size_t failures = 0, made_again = 0;
+  bool drops = false;       // blocks are dropped, and made again before the op that needs them
   bool planned = false;     // blocks leave and come to places between ops, too
   bool far = false;         // and go on to the disk
   bool foresees = false;    // ops are told what comes, which is right or wrong
@@ -104,6 +107,27 @@ class PlacesProgram {
     // Where there is no room for it, it comes when an op needs it.
     static_cast<void>(executor_->bring(block, random_() % 256 * 512, false));
   }
+  void drop() {
+    Tensor& tensor = tensors_[random_() % tensors_.size()];
+    if (!tensor.dropped) tensor.dropped = executor_->drop(tensor.block);
+  }
+  // Into a block of its own, whose place the dropped one gets.
+  void make_again(Tensor& tensor, const cuda::Stream& stream) {
+    if (!std::exchange(tensor.dropped, false)) return;
+    const auto place = random_() % 2 == 0 ? executor_->dropped_from(tensor.block) : std::nullopt;
+    const auto born =
+        again([&] { return executor_->allocate({tensor.words.size() * 4}, handle(stream), place); }).value();
+    pointed_.at[born.block.value] = born.address;
+    again([&] { return executor_->begin_again({&born.block, 1}, handle(stream)); }).value();
+    void* const at = reinterpret_cast<void*>(pointed_.at.at(born.block.value));
+    const std::size_t bytes = tensor.words.size() * 4;
+    control().launch(handle(stream), "again", {{.at = at, .bytes = bytes, .write = true}},
+                     [=, words = tensor.words] { std::memcpy(control().reach(at), words.data(), bytes); });
+    executor_->end_again({&born.block, 1}, handle(stream));
+    executor_->adopt(born.block, tensor.block);
+    executor_->release(born.block);
+    ++made_again;
+  }
   // Drawn: some come in turn, others leave. Where something may not leave, or is in the way, blocks lie elsewhere.
   void rearrange() {
     std::vector<PlaceExecutor::Target> targets;
@@ -149,7 +173,9 @@ class PlacesProgram {
   // to[i] = mixed(to[i], from[i])
   void op(const cuda::Stream& stream) {
     Tensor& to = tensors_[random_() % tensors_.size()];
-    const Tensor& from = tensors_[random_() % tensors_.size()];
+    Tensor& from = tensors_[random_() % tensors_.size()];
+    make_again(to, stream);
+    make_again(from, stream);
     const BlockIndex operands[] = {to.block, from.block};
     const PlaceExecutor::Ends ended = ends();
     const bool told = foresees && random_() % 8 != 0;
@@ -173,10 +199,11 @@ class PlacesProgram {
     for (std::size_t i = 0; i < words; ++i) to.words[i] = mixed(to.words[i], before[i]);
   }
   void check(std::size_t which) {
-    const Tensor& tensor = tensors_[which];
+    Tensor& tensor = tensors_[which];
     const BlockIndex operands[] = {tensor.block};
     order(first_);
     last_ = &first_;
+    make_again(tensor, first_);
     again([&] { return executor_->begin_op(operands, handle(first_)); }).value();
     std::vector<std::uint32_t> found(tensor.words.size());
     const void* const at = reinterpret_cast<const void*>(pointed_.at.at(tensor.block.value));

@@ -72,10 +72,15 @@ class ScriptedStore final : public StoreWrapper {
     const std::lock_guard lock(mutex_);
     return held_.size();
   }
+  std::size_t reads_kept() {  // whose bytes are thought to leave unchanged, and are hashed
+    const std::lock_guard lock(mutex_);
+    return reads_kept_;
+  }
 
  private:
   bool& gate(Direction direction) { return direction == Direction::read ? reads_wait_ : writes_wait_; }
   void take(const StoreRequest& request) {
+    if (request.direction == Direction::read && request.remember) ++reads_kept_;
     if (gate(request.direction)) {
       held_.push_back(request);
       return;
@@ -92,6 +97,7 @@ class ScriptedStore final : public StoreWrapper {
   std::vector<StoreRequest> held_;
   std::vector<StoreCompletion> failed_;
   bool reads_wait_ = false, writes_wait_ = false;
+  std::size_t reads_kept_ = 0;
   int failing_reads_ = 0, failing_writes_ = 0, error_ = EIO;
 };
 
